@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # make train   install missing packages, build, train the embedded model, write runs/digits/report.html;
 #              an earlier run that has ended is renamed to runs/digits.1, a live one is left alone (exit code 3)
 # make demo-video   the same with the video model: runs/clip/report.html shows its clips before and after, animated
@@ -6,11 +7,14 @@
 #                     its tests need a GPU and are skipped without one
 # make test-gpu   build the core with CUDA LibTorch; run all its tests, including those that need a GPU, and
 # sd35m_bench
+# make rehearse-gpu   run the GPU tests and short runs of all programs on the rehearsal device, which needs no GPU
+#                     (tests/rehearsal)
 # make gpu-fleets   build everything with CUDA LibTorch and train short runs on the CPU and on a GPU (tests/gpu/fleets.py)
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
 # make check-python   test the Python package (python/) with the oldest and the newest packages that it takes
 # make check-export-model   test the exporter of graphs (tools/export_model); skipped without diffusers
+# make docs   the documentation as a site in build/docs/site, with its links checked; installs mkdocs into .deps/docs
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk;
 #              from seed 1000 on with all kinds of faults (tests/chaos/README.md)
 # make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
@@ -27,7 +31,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train demo-video test check-cuda test-gpu gpu-fleets check-observe check-python check-export-model chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train demo-video test test-again check-cuda test-gpu gpu-fleets rehearse-gpu check-observe check-python check-export-model docs chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -48,8 +52,22 @@ train: deps $(BUILD)/build.ninja
 demo-video: RUN = configs/clip.yaml
 demo-video: train
 
+# Tests wait for processes at times: one more than there are cores keeps them busy. CASE='Suite.*' runs those cases alone.
+CASE ?=
+TEST_JOBS ?= $(shell echo $$(($(JOBS) + 1)))
+CTEST = ctest --test-dir $(BUILD) --output-on-failure --no-tests=error --output-junit Testing/tests.xml \
+	--test-output-size-passed 200000 --test-output-truncation head
+SUMMARY = status=$$?; python3 tools/test_summary.py $(BUILD)/Testing/tests.xml; exit $$status
 test: build
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+ifeq ($(CASE),)
+	@$(CTEST) -j $(TEST_JOBS); $(SUMMARY)
+else
+	@tests/run_cases.sh $(BUILD) '$(CASE)'
+endif
+
+# What failed once more, one at a time.
+test-again:
+	@$(CTEST) --rerun-failed; $(SUMMARY)
 
 # INSTALL_FLAGS is not used here: an index for the CPU wheel does not have the CUDA wheel.
 CUDA_INSTALL_FLAGS ?=
@@ -81,6 +99,14 @@ endif
 	@cmake --build build/cuda -j $(JOBS) --target oxbow learner rollout_worker replay_buffer reward_server
 	@tests/gpu/fleets.py build/cuda $(FLEET_FLAGS)
 
+REHEARSAL_FLEETS ?=
+rehearse-gpu: deps $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS) --target rehearsal_tests rehearsal
+	@tests/rehearsal/run.sh $(BUILD)
+	@tests/rehearsal/full_runs.py $(BUILD)
+	@tests/rehearsal/worker_per_gpu.py $(BUILD)
+	@tests/gpu/fleets.py $(BUILD) --rehearse --jobs 1 $(if $(REHEARSAL_FLEETS),--only $(REHEARSAL_FLEETS))
+
 check-observe: deps $(BUILD)/build.ninja
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --observe
@@ -96,6 +122,14 @@ endif
 
 check-export-model:
 	@tools/check_export_model.sh
+
+docs:
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --docs
+endif
+	@tools/docs_site.py
+	@NO_MKDOCS_2_WARNING=1 .deps/docs/bin/mkdocs build --strict --quiet
+	@echo "docs: build/docs/site/README.html"
 
 CHAOS_RUNS ?= 200
 CHAOS_SEED ?= 1

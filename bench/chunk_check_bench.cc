@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a worker pays to check one chunk of weights (1 MiB), by the kind of check, and a manifest's
 // signature. docs/decisions/0023-forged-chunks.md uses the medians of
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What leases cost: many simulated workers on one coordinator, over real gRPC, without a model.
 //
 //   this process                              a child (--serve)
@@ -39,6 +40,7 @@
 #include "base/log.h"
 #include "base/philox.h"
 #include "base/statistics.h"
+#include "bench/coordinator_egress.h"
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
@@ -57,6 +59,12 @@ constexpr uint64_t kStepsAhead = 8;
 
 struct Flags {
   bool serve = false;
+  std::string relay;  // Where the simulated workers serve each other; set for the child.
+  uint64_t prompts = 0;
+  uint64_t conditioning_kib = 64;
+  size_t held = 8;
+  uint64_t base_chunks = 0;
+  uint64_t adapter_chunks = 40;
   int workers = 1000;
   double group_seconds = 0.5;
   double warmup_seconds = 3;
@@ -80,8 +88,14 @@ learner::GroupRules Rules() {
 // Plans ahead and commits what is whole, as the learner's loop does, without training.
 class Steps {
  public:
-  Steps(learner::Coordinator& coordinator, learner::GroupAssembler& assembler, uint64_t groups)
-      : coordinator_(coordinator), assembler_(assembler), groups_(groups) {
+  // `prompts` and `committed` may be null: groups without conditioning, nothing after a step.
+  Steps(learner::Coordinator& coordinator, learner::GroupAssembler& assembler, uint64_t groups,
+        const Prompts* prompts, std::function<void()> committed)
+      : coordinator_(coordinator),
+        assembler_(assembler),
+        groups_(groups),
+        prompts_(prompts),
+        committed_(std::move(committed)) {
     coordinator_.Published(PolicyVersion(0), LearnerStep(0));
     for (; planned_ < kStepsAhead; ++planned_) Plan();
     thread_ = std::thread([this] {
@@ -89,6 +103,7 @@ class Steps {
         if (!assembler_.Take(LearnerStep(step), groups_, absl::Milliseconds(200)).ok()) continue;
         coordinator_.TakePlanned(LearnerStep(step));
         coordinator_.Commit(LearnerStep(step++));
+        if (committed_) committed_();
         Plan();
         ++planned_;
       }
@@ -106,6 +121,9 @@ class Steps {
       plan.groups.push_back({.id = GroupId(planned_ * groups_ + i), .step = LearnerStep(planned_)});
       plan.groups.back().prompt.set_id(1);
       plan.groups.back().prompt.set_text("a prompt of usual length, with a number: 123456");
+      if (prompts_ != nullptr) {
+        plan.groups.back().conditioning = prompts_->Of(planned_ * groups_ + i);
+      }
     }
     coordinator_.Plan(std::move(plan));
   }
@@ -113,6 +131,8 @@ class Steps {
   learner::Coordinator& coordinator_;
   learner::GroupAssembler& assembler_;
   const uint64_t groups_;
+  const Prompts* const prompts_;
+  const std::function<void()> committed_;
   uint64_t planned_ = 0;
   std::atomic<bool> over_ = false;
   std::thread thread_;
@@ -134,24 +154,41 @@ void Serve(const Flags& flags) {
   v1::RegisterResponse registration;
   registration.set_epoch(kEpoch);
   registration.add_sink_endpoints("here");
+  std::optional<Prompts> prompts;
+  if (flags.prompts > 0) prompts.emplace(flags.prompts, flags.conditioning_kib << 10);
+  weights::PublishMetrics publish_metrics(registry);
+  weights::WeightChannelService channel(
+      {.epoch = Epoch(kEpoch), .content = prompts.has_value() ? &prompts->content() : nullptr},
+      publish_metrics, Clock::Steady(), nullptr);
+  std::optional<Adapter> adapter;
+  if (flags.base_chunks > 0) {
+    adapter.emplace(flags.base_chunks, flags.adapter_chunks, Epoch(kEpoch));
+  }
+  const auto publish = [&] {
+    if (!adapter.has_value()) return;
+    OXBOW_CHECK(channel.Publish(adapter->Next()).ok()) << "publish";
+  };
+  publish();
   learner::CoordinatorService service(
       coordinator, [&](v1::StatusResponse& status) { board.FillStatus(status); }, registration,
-      [](const std::string&) {});
+      [](const std::string&) {}, [&](const std::string&) { return flags.relay; });
   learner::ExperienceSinkService sink(coordinator, budget, Rules(), metrics);
-  const auto server = rpc::Server::Start({}, {&service, &sink});
+  const auto server = rpc::Server::Start({}, {&service, &sink, &channel});
   OXBOW_CHECK(server.ok()) << server.status().ToString();
-  const Steps steps(coordinator, assembler, groups);
+  const Steps steps(coordinator, assembler, groups, prompts.has_value() ? &*prompts : nullptr,
+                    publish);
   rpc::AnnounceReady("coordinator", (*server)->endpoint(), "-");
   char byte;
   while (::read(STDIN_FILENO, &byte, 1) > 0) {
   }
+  channel.Stop();
   (*server)->Shutdown(absl::Seconds(1));
 }
 
 // The child: alive while this object is.
 class Child {
  public:
-  Child(const std::string& binary, const Flags& flags) {
+  Child(const std::string& binary, const Flags& flags, const std::string& relay) {
     int in[2];
     int out[2];
     OXBOW_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0) << "pipe";
@@ -159,10 +196,21 @@ class Child {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    const std::string workers = absl::StrCat(flags.workers);
-    const char* argv[] = {binary.c_str(), "--serve", "--workers", workers.c_str(), nullptr};
-    OXBOW_CHECK(posix_spawn(&pid_, binary.c_str(), &actions, nullptr,
-                            const_cast<char* const*>(argv), environ) == 0)
+    const std::vector<std::string> arguments = {
+        binary,
+        "--serve",
+        absl::StrCat("--workers=", flags.workers),
+        absl::StrCat("--prompts=", flags.prompts),
+        absl::StrCat("--conditioning-kib=", flags.conditioning_kib),
+        absl::StrCat("--base-chunks=", flags.base_chunks),
+        absl::StrCat("--adapter-chunks=", flags.adapter_chunks),
+        absl::StrCat("--relay=", relay)};
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments) {
+      argv.push_back(const_cast<char*>(argument.c_str()));
+    }
+    argv.push_back(nullptr);
+    OXBOW_CHECK(posix_spawn(&pid_, binary.c_str(), &actions, nullptr, argv.data(), environ) == 0)
         << binary;
     posix_spawn_file_actions_destroy(&actions);
     ::close(in[0]);
@@ -214,12 +262,14 @@ class Child {
 class Timers {
  public:
   Timers() : thread_([this] { Loop(); }) {}
-  ~Timers() {
+  ~Timers() { Stop(); }
+  // Calls nobody any more.
+  void Stop() {
     {
       absl::MutexLock lock(&mutex_);
       over_ = true;
     }
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   void At(absl::Duration due, std::function<void()> call) {
     absl::MutexLock lock(&mutex_);
@@ -252,7 +302,10 @@ class Timers {
   std::thread thread_;
 };
 
+std::string NameOf(int worker) { return absl::StrCat("w", worker); }
+
 struct Job {
+  int worker = 0;
   v1::Lease lease;
   std::function<void()> done;
 };
@@ -260,23 +313,30 @@ struct Job {
 // Streams of results: each waits for one acknowledgement after the other.
 class Sinks {
  public:
-  Sinks(const std::vector<std::shared_ptr<grpc::Channel>>& channels, int count) : jobs_(100'000) {
+  // Before a result is sent, its worker gets the conditioning.
+  Sinks(const std::vector<std::shared_ptr<grpc::Channel>>& channels, int count,
+        Conditionings& conditionings)
+      : conditionings_(conditionings), jobs_(100'000) {
     for (int i = 0; i < count; ++i) {
       threads_.emplace_back([this, channel = channels[static_cast<size_t>(i) % channels.size()]] {
         Deliver(*v1::ExperienceSink::NewStub(channel));
       });
     }
   }
-  ~Sinks() {
+  ~Sinks() { Stop(); }
+  // Drops what waits, and calls nobody any more.
+  void Stop() {
     jobs_.Close();
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
   void Push(Job job) { jobs_.Push(std::move(job)); }
   uint64_t accepted() const { return accepted_; }
 
  private:
-  static v1::Group ResultOf(const v1::Lease& lease) {
+  static v1::Group ResultOf(int worker, const v1::Lease& lease) {
     v1::Group group;
+    group.set_worker_id(NameOf(worker));
     group.set_group_id(lease.group_id());
     group.set_lease_id(lease.lease_id());
     group.set_epoch(kEpoch);
@@ -302,8 +362,9 @@ class Sinks {
     const auto stream = stub.Insert(context.get());
     const std::string latents((kSteps + 1) * 16, '\0');
     while (std::optional<Job> job = jobs_.Pop()) {
+      conditionings_.Get(job->worker, job->lease);
       v1::InsertRequest request;
-      *request.mutable_header() = ResultOf(job->lease);
+      *request.mutable_header() = ResultOf(job->worker, job->lease);
       OXBOW_CHECK(stream->Write(request, grpc::WriteOptions().set_buffer_hint())) << "sink";
       for (uint32_t i = 0; i < 2; ++i) {
         request.mutable_chunk()->set_trajectory(i);
@@ -316,7 +377,9 @@ class Sinks {
       do {
         OXBOW_CHECK(stream->Read(&response)) << "sink";
       } while (!response.has_ack());
-      if (response.ack().outcome() == v1::INSERT_OUTCOME_ACCEPTED) ++accepted_;
+      OXBOW_CHECK(response.ack().outcome() == v1::INSERT_OUTCOME_ACCEPTED)
+          << response.ack().error();
+      ++accepted_;
       job->done();
     }
     stream->WritesDone();
@@ -324,6 +387,7 @@ class Sinks {
     (void)stream->Finish();
   }
 
+  Conditionings& conditionings_;
   BoundedQueue<Job> jobs_;
   std::atomic<uint64_t> accepted_ = 0;
   std::vector<std::thread> threads_;
@@ -341,8 +405,11 @@ struct World {
 
 class SimulatedWorker final : public grpc::ClientBidiReactor<v1::WorkRequest, v1::WorkResponse> {
  public:
-  SimulatedWorker(v1::Coordinator::Stub& stub, World& world, uint64_t number)
-      : world_(world), random_({.seed = number}), name_(absl::StrCat("w", number)) {
+  SimulatedWorker(v1::Coordinator::Stub& stub, World& world, int number)
+      : world_(world),
+        random_({.seed = static_cast<uint64_t>(number)}),
+        number_(number),
+        name_(NameOf(number)) {
     stub.async()->Work(&context_, this);
     StartRead(&response_);
     StartCall();
@@ -409,7 +476,7 @@ class SimulatedWorker final : public grpc::ClientBidiReactor<v1::WorkRequest, v1
     // Half to one and a half times as long as on average.
     const double share = 0.5 + static_cast<double>(random_.NextBelow(1000)) / 1000;
     world_.timers.At(Now() + share * world_.group_time, [this, lease] {
-      world_.sinks.Push({lease, [this, id = lease.lease_id()] {
+      world_.sinks.Push({number_, lease, [this, id = lease.lease_id()] {
                            v1::WorkRequest finished = Request();
                            finished.mutable_finished()->set_lease_id(id);
                            Write(std::move(finished));
@@ -420,6 +487,7 @@ class SimulatedWorker final : public grpc::ClientBidiReactor<v1::WorkRequest, v1
 
   World& world_;
   RandomStream random_;
+  const int number_;
   const std::string name_;
   grpc::ClientContext context_;
   v1::WorkResponse response_;
@@ -438,7 +506,9 @@ std::shared_ptr<grpc::Channel> ChannelOfItsOwn(const std::string& endpoint) {
 void Pause(double seconds) { absl::SleepFor(absl::Seconds(seconds)); }
 
 int Measure(const std::string& binary, const Flags& flags) {
-  const Child child(binary, flags);
+  Conditionings conditionings(flags.workers, flags.held, Epoch(kEpoch));
+  const Child child(binary, flags, conditionings.endpoint());
+  conditionings.Begin(child.endpoint());
   const double memory_before = static_cast<double>(child.StatusField("VmRSS"));
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   std::vector<std::unique_ptr<v1::Coordinator::Stub>> stubs;
@@ -447,12 +517,14 @@ int Measure(const std::string& binary, const Flags& flags) {
     stubs.push_back(v1::Coordinator::NewStub(channels.back()));
   }
   Timers timers;
-  Sinks sinks(channels, flags.sinks);
+  Sinks sinks(channels, flags.sinks, conditionings);
+  std::optional<Watchers> watchers;
+  if (flags.base_chunks > 0) watchers.emplace(channels, flags.workers, Epoch(kEpoch));
   World world{.timers = timers, .sinks = sinks, .group_time = absl::Seconds(flags.group_seconds)};
   std::vector<std::unique_ptr<SimulatedWorker>> workers;
   for (int i = 0; i < flags.workers; ++i) {
     workers.push_back(std::make_unique<SimulatedWorker>(
-        *stubs[static_cast<size_t>(i) % stubs.size()], world, static_cast<uint64_t>(i)));
+        *stubs[static_cast<size_t>(i) % stubs.size()], world, i));
     timers.At(Now() + i * world.group_time / flags.workers,
               [worker = workers.back().get()] { worker->Begin(); });
   }
@@ -461,6 +533,9 @@ int Measure(const std::string& binary, const Flags& flags) {
     absl::MutexLock lock(&world.mutex);
     world.measuring = true;
   }
+  const Conditionings::Count conditioning_before = conditionings.count();
+  const Watchers::Count watched_before =
+      watchers.has_value() ? watchers->count() : Watchers::Count();
   const double cpu_before = child.cpu_seconds();
   const uint64_t accepted_before = sinks.accepted();
   const absl::Duration start = Now();
@@ -487,8 +562,12 @@ int Measure(const std::string& binary, const Flags& flags) {
   std::printf("coordinator: %.1f KiB a worker, %lu threads, %.0f MiB in all\n",
               (memory - memory_before) / flags.workers, child.StatusField("Threads"),
               memory / 1024);
+  if (flags.prompts > 0) conditionings.PrintSince(conditioning_before);
+  if (watchers.has_value()) watchers->PrintSince(watched_before);
   for (const auto& worker : workers) worker->End();
   for (const auto& worker : workers) worker->AwaitDone();
+  timers.Stop();
+  sinks.Stop();
   return leases > 0 ? 0 : 1;
 }
 
@@ -500,6 +579,13 @@ int main(int argc, char** argv) {
   CLI::App app("Lease latency and cost with many simulated workers");
   app.add_flag("--serve", flags.serve, "be the coordinator (the benchmark starts it itself)");
   app.add_option("--workers", flags.workers, "simulated workers")->check(CLI::Range(1, 100'000));
+  app.add_option("--prompts", flags.prompts, "distinct prompts with conditioning; 0: none");
+  app.add_option("--conditioning-kib", flags.conditioning_kib, "KiB of one prompt as it travels");
+  app.add_option("--held", flags.held, "prompts whose conditioning a worker holds");
+  app.add_option("--base-chunks", flags.base_chunks,
+                 "chunks of the frozen weights (1 MiB each in a run); 0: no weights");
+  app.add_option("--adapter-chunks", flags.adapter_chunks, "chunks that each step publishes");
+  app.add_option("--relay", flags.relay, "for --serve: where workers serve each other");
   app.add_option("--group-seconds", flags.group_seconds, "mean time a worker takes for a group");
   app.add_option("--seconds", flags.seconds, "how long to measure");
   app.add_option("--channels", flags.channels, "TCP connections")->check(CLI::Range(1, 1000));

@@ -1,11 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // The computation of one learner step on a transformer of the digits size with random weights, on
 // one thread.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 #include <c10/core/InferenceMode.h>
+#include <time.h>
 
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -131,6 +135,51 @@ void TrainerStepOf64(benchmark::State& state) {
   }
 }
 BENCHMARK(TrainerStepOf64)->Unit(benchmark::kMillisecond);
+
+// CPU time of this thread, in seconds.
+double ThreadSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+const std::vector<int64_t> kLatentAt512 = {16, 64, 64};
+
+std::vector<flow::NoiseKey> KeysOf24() {
+  std::vector<flow::NoiseKey> keys;
+  for (uint32_t sample = 0; sample < 24; ++sample) keys.push_back({0, 1, sample});
+  return keys;
+}
+
+// What a stochastic step of 24 pictures of 512 px costs the sampling thread besides the network,
+// which computes elsewhere for `wait`.
+void SamplerStepOf24At512(benchmark::State& state) {
+  const flow::SamplingSpec spec = [] {
+    flow::SamplingSpec all = Spec();
+    all.sde.assign(10, true);
+    return all;
+  }();
+  const at::Tensor v = at::randn({24, 16, 64, 64}) * 0.1;
+  const auto wait = std::chrono::milliseconds(state.range(0));
+  const c10::InferenceMode no_gradients;
+  for (auto _ : state) {
+    const double begin = ThreadSeconds();
+    const flow::Paths paths = flow::SamplePaths(spec, KeysOf24(), kLatentAt512, at::kFloat,
+                                                [&](const at::Tensor&, const at::Tensor&) {
+                                                  std::this_thread::sleep_for(wait);
+                                                  return v;
+                                                });
+    benchmark::DoNotOptimize(paths.latents.data_ptr());
+    state.SetIterationTime((ThreadSeconds() - begin) / spec.steps());
+  }
+}
+BENCHMARK(SamplerStepOf24At512)->Arg(150)->UseManualTime()->Unit(benchmark::kMillisecond);
+
+// The noise of such a step.
+void NoiseOf24At512(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(flow::DrawStarts(KeysOf24(), kLatentAt512));
+}
+BENCHMARK(NoiseOf24At512)->Unit(benchmark::kMillisecond);
 
 void AdamWFlat(benchmark::State& state) {
   at::Tensor weights = at::randn({437'776});

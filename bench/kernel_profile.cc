@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/kernel_profile.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures whole training runs of the built binaries; prints Markdown tables for docs/benchmarks.md.
 
   bench/measure_training.py BUILD learning [--seeds 3 --first-seed 0] reward and strict by step, seconds per step

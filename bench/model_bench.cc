@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The digits model on one core: sampling (forward) and training (forward and backward).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures rewards: a model's own speed, and what the server costs around a scorer.
 //
 //   reward_bench model --entry '{name: pickscore, model: DIR}' [--entry ...] [--rounds 7]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Rewards in oxbow and in Python, on one machine and in one run: ratios of medians.
 
     bench/reward_bench.py build/release/bin/reward_bench [--work DIR] [--parts model,towers,http,fill,overload] [--repeats 3]
@@ -203,11 +204,11 @@ def fill(args):
 
 
 def overload(args):
-    # 50 ms for up to 4 pictures: 80 a second. 256 px are 192 KiB each.
-    server = Server(args, "--batch-max", "4", "--batch-ms", "50", "--waiting-mib", "32")
+    # 100 ms for up to 4 pictures: 40 a second. 256 px are 192 KiB each.
+    server = Server(args, "--batch-max", "4", "--batch-ms", "100", "--waiting-mib", "32")
     before = server.peak_mib()
-    result = call([args.bench, "call", "--server", server.endpoint, "--callers", "96", "--pictures", "8", "--side", "256",
-                   "--rate", "800", "--seconds", str(args.seconds)])
+    result = call([args.bench, "call", "--server", server.endpoint, "--callers", "256", "--pictures", "8", "--side", "256",
+                   "--rate", "520", "--seconds", str(args.seconds)])
     served = server.end()
     offered = result["scored"] + result["refused"]
     print(f"overload: {offered / result['seconds']:.0f} pictures/s offered for {result['seconds']:.0f} s, "

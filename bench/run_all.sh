@@ -3,6 +3,7 @@
 # docs/benchmarks.md.
 # Not run here: oxbow bench learning configs/bench/*.yaml, sd35m_bench, bench/reward_bench.py, and
 # tools/bench_diffusers.py, which runs transformer_bench.
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SD3.5-M at its published size with random weights: milliseconds of a forward pass, launched
 // kernel by kernel and, on a GPU, as a CUDA graph, and of a training step of a LoRA; the share of a
 // device's peak that this is, and memory.

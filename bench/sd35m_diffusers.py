@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The work of sd35m_bench in PyTorch's eager mode with diffusers and peft, on the same GPU: forward pass and training step
 of a LoRA on SD3.5-M at its published size, random weights.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains a model of SD3.5-M's published size (random weights) on one GPU and prints where time and memory go.
 
     bench/sd35m_train.py BUILD --out DIR [--recipe sd35m-pickscore-op] [--steps 3] [--set KEY=VALUE ...]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/single_process_loop.h"
 
 #include <ATen/ATen.h>

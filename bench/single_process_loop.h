@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The training loop without services: the same model, noise, groups, rewards and updates in one
 // process and one thread. Benchmarks measure the cost of the services against it, and tests compare
 // its results with theirs bit for bit.

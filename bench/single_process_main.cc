@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // single_process_loop: runs the loop without services and prints images per second as JSON.
 #include <ATen/Parallel.h>
 

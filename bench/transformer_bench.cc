@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One transformer with an adapter as a process of its own: sampling or a training step, timed, with
 // its peak memory. tools/bench_diffusers.py runs it in turn with diffusers on the same files and
 // compares what both compute.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures the time until new weights reach N workers, and the bytes that the learner sends for it.
 //
 //   weight_fanout_bench [--megabytes 38] [--rounds 7] [--workers 1,2,4,8] [--line-mb-s 0]

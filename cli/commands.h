@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The subcommands of `oxbow`, each in a file of its name.
 //
 // Each function adds its subcommand. If it is chosen, parsing sets `exit_code` (base/exit_code.h),
@@ -16,8 +17,14 @@ void AddTrain(CLI::App& app, int& exit_code);
 // `oxbow validate`: everything that can be known about a run before it starts.
 void AddValidate(CLI::App& app, int& exit_code);
 
-// `oxbow config show`: a run's configuration as it would be used.
+// `oxbow config show|explain`: a run's configuration as it would be used, and what a key is for.
 void AddConfig(CLI::App& app, int& exit_code);
+
+// `oxbow recipes`: the built-in recipes.
+void AddRecipes(CLI::App& app, int& exit_code);
+
+// `oxbow completion bash|zsh`: a script that completes commands and flags of `app`.
+void AddCompletion(CLI::App& app, int& exit_code);
 
 // `oxbow import-config`: other projects' run files as runs of ours.
 void AddImportConfig(CLI::App& app, int& exit_code);
@@ -33,6 +40,15 @@ void AddReplay(CLI::App& app, int& exit_code);
 
 // `oxbow report RUN_DIR`: writes report.html again from the current files of the run.
 void AddReport(CLI::App& app, int& exit_code);
+
+// `oxbow runs`: all runs of a directory with their state.
+void AddRuns(CLI::App& app, int& exit_code);
+
+// `oxbow compare RUN_DIR...`: runs side by side on one page.
+void AddCompare(CLI::App& app, int& exit_code);
+
+// `oxbow watch RUN_DIR`: serves that page, which follows the run.
+void AddWatch(CLI::App& app, int& exit_code);
 
 // `oxbow rollback RUN_DIR --to STEP`: returns a run that has ended to an earlier checkpoint.
 void AddRollback(CLI::App& app, int& exit_code);

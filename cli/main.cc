@@ -1,12 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `oxbow` command.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "base/exit_code.h"
+#include "base/help_page.h"
 #include "cli/commands.h"
 #include "cli/oncall/health.h"
 #include "cli/run/status.h"
+#include "cli/usage_hint.h"
 #include "cli/version.h"
+#include "core/model/device_memory.h"
 #include "rpc/server.h"
 
 namespace oxbow::cli {
@@ -16,13 +20,17 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddTrain(app, exit_code);
   AddValidate(app, exit_code);
   AddStatus(app, exit_code);
+  AddRuns(app, exit_code);
   AddDoctor(app, exit_code);
   AddReplay(app, exit_code);
   AddReport(app, exit_code);
+  AddCompare(app, exit_code);
+  AddWatch(app, exit_code);
   AddRollback(app, exit_code);
   AddHealth(app, exit_code);
   AddCertificates(app, exit_code);
   AddConfig(app, exit_code);
+  AddRecipes(app, exit_code);
   AddImportConfig(app, exit_code);
   AddPretrain(app, exit_code);
   AddEncode(app, exit_code);
@@ -33,21 +41,38 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddConvertWeights(app, exit_code);
   AddSimulate(app, exit_code);
   AddBench(app, exit_code);
+  AddCompletion(app, exit_code);
+}
+
+std::vector<std::string> NamesOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
 }
 
 int Main(int argc, char** argv) {
   CLI::App app("Post-trains flow-matching models with reinforcement learning.", "oxbow");
+  UseHelpPage(app);
   int exit_code = kExitOk;
   bool version = false;
   bool json = false;
   app.add_flag("--version", version, "print the version (with --json: for programs)");
   app.add_flag("--json", json)->needs("--version");
-  app.footer("Example: oxbow train configs/digits.yaml\nHelp on one command: oxbow COMMAND --help");
   AddAll(app, exit_code);
+  // After the commands, which would inherit it.
+  app.footer("Example: oxbow train configs/digits.yaml\nHelp on one command: oxbow COMMAND --help");
+  const std::vector<std::string> words = AskedFor({argv + 1, argv + argc});
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // As CLI11 wants them.
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    const int code = app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (code != kExitOk) std::cerr << UsageHint(words, NamesOf(app));
+    return code;
+  } catch (const c10::OutOfMemoryError& error) {
+    // Networks have tried single rows by then (core/model/velocity_model.h).
+    std::cerr << "oxbow: out of memory: " << model::MemoryText(error)
+              << ": use a device with more memory, or bf16 products\n";
+    return kExitOutOfMemory;
   }
   if (version) {
     std::cout << VersionText(ThisBuild(), json) << "\n";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The output of `oxbow --version`: this build and the libraries it was built against.
 #pragma once
 

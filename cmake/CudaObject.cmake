@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # oxbow_cuda_object(library file.cu): compiles the file with nvcc into the library. Files of kernels alone: they see no
 # LibTorch. CMake's own CUDA language would link the toolkit's runtime beside the one that LibTorch brings.
 #   OXBOW_CUDA_COMPILER        nvcc; empty where there is none or OXBOW_CUDA is off

@@ -1,9 +1,28 @@
-# oxbow_library(name SOURCES ... HEADERS ... DEPS ... [TORCH])
+# SPDX-License-Identifier: Apache-2.0
+# oxbow_library(name SOURCES ... HEADERS ... DEPS ... [TORCH] [APART ...])
 #   A static library whose headers are included as "folder/file.h" from src/ or the repository root.
-# oxbow_test(name SOURCES ... DEPS ... [TORCH] [LABEL l] [ENV k=v ...])
-#   A GoogleTest binary, one per folder; its cases are listed when ctest runs.
+# oxbow_test(name SOURCES ... DEPS ... [TORCH] [APART ...] [LABEL l] [ENV k=v ...])
+#   A GoogleTest binary, one per folder. It is one test of ctest: a process that loads LibTorch takes half a second, and
+#   there are thousands of cases. With LABEL, each of its cases is one, and they are listed when ctest runs.
 # oxbow_binary(name SOURCES ... DEPS ... [TORCH])
 #   An executable in build/<preset>/bin.
+# APART: those of the sources that are always compiled alone (OXBOW_UNITY), since a name in their anonymous
+#   namespace is in another source's as well, or since a test's program has its own of them: a table of models.
+
+option(OXBOW_UNITY "Compile the sources of a target eight at a time: the first build is twice as fast, and \
+one after an edit is slower" OFF)
+# What its sources share, which is most of what they include, is compiled once.
+function(_oxbow_unity target)
+  if(NOT OXBOW_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # A class of a source with a member from its anonymous namespace: fine in a source, not in a header.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
 
 # Under the thread sanitizer every executable says what absl::Mutex does, to libraries as well.
 if(OXBOW_SANITIZE MATCHES "thread")
@@ -22,10 +41,10 @@ function(_oxbow_precompiled_executable target pch)
   target_precompile_headers(${target} REUSE_FROM ${pch})
 endfunction()
 # Links torch where it is wanted, and chooses the precompiled header.
-function(_oxbow_headers target visibility torch)
-  set(_pch oxbow_pch)
+function(_oxbow_headers target visibility torch suffix)
+  set(_pch oxbow_pch${suffix})
   if(torch)
-    set(_pch oxbow_torch_pch)
+    set(_pch oxbow_torch_pch${suffix})
     target_link_libraries(${target} ${visibility} oxbow::torch)
   endif()
   get_target_property(_type ${target} TYPE)
@@ -37,11 +56,12 @@ function(_oxbow_headers target visibility torch)
 endfunction()
 
 function(oxbow_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;HEADERS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;HEADERS;DEPS;APART" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
   target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} Threads::Threads)
-  _oxbow_headers(${name} PUBLIC ${ARG_TORCH})
+  _oxbow_headers(${name} PUBLIC ${ARG_TORCH} "")
+  _oxbow_unity(${name} ${ARG_APART})
 endfunction()
 
 function(oxbow_binary name)
@@ -51,11 +71,12 @@ function(oxbow_binary name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
   _oxbow_executable(${name})
-  _oxbow_headers(${name} PRIVATE ${ARG_TORCH})
+  _oxbow_headers(${name} PRIVATE ${ARG_TORCH} "")
+  _oxbow_unity(${name})
 endfunction()
 
 function(oxbow_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABEL" "SOURCES;DEPS;ENV" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL" "SOURCES;DEPS;ENV;APART" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} oxbow_test_main GTest::gmock GTest::gtest Threads::Threads)
@@ -67,19 +88,22 @@ function(oxbow_test name)
     OXBOW_SOURCE_DIR="${CMAKE_SOURCE_DIR}" OXBOW_BINARY_DIR="${CMAKE_BINARY_DIR}/bin")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   _oxbow_executable(${name})
-  _oxbow_headers(${name} PRIVATE ${ARG_TORCH})
-  # An empty value would vanish on the way, and ctest would take the next name for it.
-  set(_label)
-  if(ARG_LABEL)
-    set(_label LABELS "${ARG_LABEL}")
-  endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 PROPERTIES ${_label} TIMEOUT 300)
-  # Discovery takes one variable and loses the others, so they are set once the cases are known.
+  target_compile_options(${name} PRIVATE ${OXBOW_TEST_OPTIMISATION})
+  _oxbow_headers(${name} PRIVATE ${ARG_TORCH} _of_tests)
+  _oxbow_unity(${name} ${ARG_APART})
   set(_env OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 ${ARG_ENV})
   if(OXBOW_SANITIZE MATCHES "thread")
     list(APPEND _env "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/tsan.supp \
 ignore_noninstrumented_modules=1 second_deadlock_stack=1")
   endif()
+  if(NOT ARG_LABEL)
+    add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${_env}")
+    return()
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+    PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 300)
+  # Discovery takes one variable and loses the others, so they are set once the cases are known.
   set(_file "${CMAKE_CURRENT_BINARY_DIR}/${name}_environment.cmake")
   file(WRITE "${_file}" "if(${name}_TESTS)
   set_tests_properties(\${${name}_TESTS} PROPERTIES ENVIRONMENT \"${_env}\")

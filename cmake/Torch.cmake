@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Defines the imported target oxbow::torch from a LibTorch directory.
 #
 # find_package(Torch) is avoided: in a CUDA build its config insists on every CUDA library's
@@ -79,5 +80,6 @@ target_link_options(oxbow_torch_interface INTERFACE
   "SHELL:-Wl,--push-state,--no-as-needed ${_libs_flat} -Wl,--pop-state"
   "-Wl,-rpath,${OXBOW_TORCH_RPATH}" "-Wl,-rpath-link,${OXBOW_TORCH_LIB_DIR}")
 
-oxbow_precompiled_header(oxbow_torch_pch <ATen/ATen.h>)
+oxbow_precompiled_headers(oxbow_torch_pch <ATen/ATen.h>)
 target_link_libraries(oxbow_torch_pch PRIVATE oxbow::torch)
+target_link_libraries(oxbow_torch_pch_of_tests PRIVATE oxbow::torch)

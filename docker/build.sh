@@ -8,6 +8,7 @@
 #   docker/build.sh torch-cuda
 #
 # DOCKER names another client (default: docker).
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
 images=()

@@ -10,6 +10,7 @@
 # Into OUT/opt/oxbow/sbom it writes what is in the image and what made it: packages.txt (Debian's
 # packages in it, with versions), build-packages.txt (all of the build's) and sbom.cdx.json (the
 # first, with the Python distributions that LibTorch came with: tools/sbom.py).
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 base=$1 out=$2
 shift 2
@@ -41,8 +42,9 @@ while read -r library; do
   case "$place" in /opt/libtorch/*) continue ;; esac
   [ ! -e "$base$place" ] || continue
   install -D --mode 0644 "$place" "$out$place"
-  # A package's list may name the file by /lib, which is a link to /usr/lib.
-  owner=$(dpkg-query --search "$place" 2>/dev/null || dpkg-query --search "${place#/usr}")
+  # A package's list may name the file by /lib, which is a link to /usr/lib; BLAS is reached by links of alternatives.
+  owner=$(dpkg-query --search "$place" 2>/dev/null || dpkg-query --search "${place#/usr}" 2>/dev/null ||
+    dpkg-query --search "$(realpath "$library")")
   dpkg-query --show --showformat "$row" "${owner%%: *}" >>"$bill/packages.txt"
 done <<<"$files"
 sort -u -o "$bill/packages.txt" "$bill/packages.txt"

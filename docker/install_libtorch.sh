@@ -6,6 +6,7 @@
 #   nvidia/*/lib  cuda: the CUDA libraries of the wheel, where torch/lib looks for them
 #
 # The wheel comes from /wheels if there is one, else from INDEX, else from pip's own index.
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
 variant=$1 index=${2:-}

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares oxbow's sampling and training step with diffusers and peft in PyTorch's eager mode, on the same files.
 
     tools/bench_diffusers.py build/release/bin/transformer_bench                  everything; about twenty minutes

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Loads a model of models/ with diffusers and transformers and writes its outputs.
 
 The golden file (tests/golden/models/velocity_MODEL.safetensors) holds prompts' token ids, their embeddings, and

@@ -3,6 +3,7 @@
 # Needs the packages of tools/export_model/requirements.txt; without them it says so in one line and passes.
 #
 #   tools/check_export_model.sh      with .deps/export/bin/python, or with $OXBOW_EXPORT_PYTHON
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 cd "$(dirname "$0")"
 python=${OXBOW_EXPORT_PYTHON:-$PWD/../.deps/export/bin/python}

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that diffusers' and peft's own loaders read our exported adapters as the golden files require.
 
     TEST_TMPDIR=/tmp/exports build/dev/tests/model_golden_test --gtest_filter='*ExportedFiles*'
@@ -11,11 +12,13 @@
 `record` also writes exported.safetensors beside the golden models: the SHA-256 of the files that the loaders read, and
 the velocities that they computed, so that the test can check both without Python.
 
-`run` compares the formats of one run with each other. Velocities must agree within 1e-5. ComfyUI's reading is
-checked by names: its key map of SD3 has the diffusers names of all linear layers behind `transformer.`.
+`run` compares the formats of one run with each other, of any class that export_model knows. Velocities must agree
+within 1e-5. ComfyUI's reading is checked by names: its key map of SD3 has the diffusers names of all linear layers
+behind `transformer.`.
 """
 import argparse
 import hashlib
+import inspect
 import json
 import pathlib
 import sys
@@ -26,24 +29,26 @@ import safetensors.torch
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel, StableDiffusion3Pipeline
 
+from export_model.tracing import example_inputs, full_config, shapes_at
+from export_model.wrappers import WRAPPERS
+
 TOLERANCE = 1e-5
 
 
-def pipeline(transformer):
+def pipeline(pipeline_class, transformer):
     """The part of a pipeline that its LoRA loader needs."""
-    return StableDiffusion3Pipeline(transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), vae=None,
-                                    text_encoder=None, tokenizer=None, text_encoder_2=None, tokenizer_2=None,
-                                    text_encoder_3=None, tokenizer_3=None)
+    parts = {name: None for name, parameter in inspect.signature(pipeline_class.__init__).parameters.items()
+             if name != "self" and parameter.default is parameter.empty}
+    return pipeline_class(**parts | {"transformer": transformer, "scheduler": FlowMatchEulerDiscreteScheduler()})
 
 
 def velocity(model, inputs):
     with torch.no_grad():
-        return model(hidden_states=inputs["x"], timestep=inputs["sigma"] * 1000, encoder_hidden_states=inputs["tokens"],
-                     pooled_projections=inputs["pooled"]).sample
+        return WRAPPERS[type(model).__name__](model)(**inputs)
 
 
-def with_diffusers(model, directory, inputs):
-    pipe = pipeline(model)
+def with_diffusers(model, directory, inputs, pipeline_class=StableDiffusion3Pipeline):
+    pipe = pipeline(pipeline_class, model)
     pipe.load_lora_weights(str(directory))
     return velocity(pipe.transformer, inputs)
 
@@ -97,15 +102,15 @@ def goldens(models, exports, record=False):
 
 
 def run(model, exports):
-    base = lambda: SD3Transformer2DModel.from_pretrained(model, subfolder="transformer")
-    c, g = base().config, torch.Generator().manual_seed(1)
-    size = c.patch_size * 2
-    inputs = {"x": torch.randn(3, c.in_channels, size, size, generator=g), "sigma": torch.rand(3, generator=g),
-              "tokens": torch.randn(3, 5, c.joint_attention_dim, generator=g),
-              "pooled": torch.randn(3, c.pooled_projection_dim, generator=g)}
-    merged = velocity(SD3Transformer2DModel.from_pretrained(exports / "merged", subfolder="transformer"), inputs)
+    index = json.loads((model / "model_index.json").read_text())
+    transformer_class = getattr(diffusers, index["transformer"][1])
+    base = lambda: transformer_class.from_pretrained(model, subfolder="transformer")
+    wrapper = WRAPPERS[transformer_class.__name__]
+    inputs = example_inputs(wrapper, shapes_at(wrapper, full_config(base()), 0), seed=1)
+    merged = velocity(transformer_class.from_pretrained(exports / "merged", subfolder="transformer"), inputs)
     print(f"the adapter moves velocities by {(merged - velocity(base(), inputs)).abs().max():.1e}")
-    ok = compare("diffusers against merged", with_diffusers(base(), exports / "diffusers", inputs), merged)
+    ok = compare("diffusers against merged",
+                 with_diffusers(base(), exports / "diffusers", inputs, getattr(diffusers, index["_class_name"])), merged)
     ok &= compare("peft against merged", with_peft(base(), exports / "peft", inputs), merged)
     return ok
 

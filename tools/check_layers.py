@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Fails on an include that points up the layers of docs/architecture.md, and prints each one.
 
     base, metrics < core < tasks, simulate < io < rewards < config < run < telemetry, rpc < services < cli;

@@ -1,23 +1,36 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares `oxbow score` with the published Python packages, on published weights and on pictures of yours.
 
     check_published_rewards.py --oxbow build/release/bin/oxbow --prompt TEXT PICTURE.png ... \\
         [--pickscore DIR] [--clip DIR] [--aesthetic-head FILE.pth] [--hpsv2 DIR] [--imagereward DIR]
-        [--tolerance 1e-3]
+        [--geneval DIR --clip DIR --geneval-images FOLDER --geneval-prompts FILE --geneval-results FILE]
+        [--ppocr DIR] [--tolerance 1e-3]
+    check_published_rewards.py --oxbow build/release/bin/oxbow --published FOLDER [--imagereward DIR] [--clip-base DIR]
 
     --pickscore        yuvalkirstain/PickScore_v1 with the tokenizer of CLIP-ViT-H-14-laion2B-s32B-b79K
     --clip             openai/clip-vit-large-patch14
     --aesthetic-head   sac+logos+ava1-l14-linearMSE.pth; needs --clip
     --imagereward      what `oxbow convert-weights` made of ImageReward.pt, with vocab.txt of bert-base-uncased
+    --geneval          what `oxbow convert-weights` made of mmdetection's mask2former_swin-s-p4-w7-224_lsj_8x2_50e_coco.
+                       The folder is one that GenEval's evaluate_images.py read (`oxbow eval --export-images` writes such),
+                       the results are what it wrote, the prompts are its evaluation_metadata.jsonl: shares of right
+                       pictures by tag must be equal, so PICTURE and --prompt are not needed
+    --ppocr            DIR/det and DIR/rec: PaddlePaddle/PP-OCRv5_server_{det,rec}_safetensors; the prompt has text in double quotes
+    --published        needs no package of theirs: FOLDER has pictures that projects publish, by their names, and the values
+                       that they publish of them are in published_rewards.json beside this script, with their sources. Rows
+                       are compared whose model and pictures are there. Nobody publishes scores of pictures for PickScore,
+                       HPSv2, the aesthetic predictor, GenEval or PaddleOCR's whole pipeline as Flow-Factory calls it
+    --clip-base        openai/clip-vit-base-patch32, for --published
     --hpsv2            what `oxbow convert-weights` made of HPS_v2.1_compressed.pt, with config and tokenizer
 
-Each model that is named is asked, by oxbow and by Python: transformers for the first three, the packages ImageReward and
-hpsv2 (which fetch their own checkpoints) for the others. Prints both values and their difference for every picture; exit code 1 if one is
+Each model that is named is asked, by oxbow and by Python: transformers for the first three, the packages ImageReward,
+paddleocr and hpsv2 (which fetch their own checkpoints) for the others. Prints both values and their difference for every picture; exit code 1 if one is
 above the tolerance, 2 if nothing is compared. Needs torch, transformers, torchvision, Pillow; hpsv2 for --hpsv2;
-ImageReward for --imagereward.
+ImageReward for --imagereward; paddleocr 3, its paddlepaddle and python-Levenshtein for --ppocr.
 
 The published weights were not at hand where oxbow is built, so this was run there on random
-models alone, and without the packages hpsv2 and ImageReward.
+models alone, and without the packages hpsv2, ImageReward and paddleocr.
 """
 import argparse
 import json
@@ -36,6 +49,49 @@ def oxbow_scores(args, reward, model, keys=()):
         sys.exit(f"oxbow score --reward {reward}: {run.stderr.strip() or run.stdout.strip()}")
     answer = json.loads(run.stdout)
     return answer["identity"], [row["score"] for row in answer["scores"]]
+
+
+def published(args):
+    """Compares with published_rewards.json; returns how many values differ too much, or exits with 2 if none was compared."""
+    from PIL import Image
+    count, wrong = 0, 0
+    for row in json.loads((pathlib.Path(__file__).parent / "published_rewards.json").read_text())["values"]:
+        model = getattr(args, row["model"].replace("-", "_"))
+        names = [name for name in row["pictures"] if pathlib.Path(args.published, name).exists()]
+        if not model or not names:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            asked = argparse.Namespace(oxbow=args.oxbow, prompt=row["prompt"],
+                                       pictures=[str(pathlib.Path(folder, f"{i}.png")) for i in range(len(names))])
+            for name, path in zip(names, asked.pictures):
+                Image.open(pathlib.Path(args.published, name)).convert("RGB").save(path)
+            identity, scores = oxbow_scores(asked, row["reward"], model, row["keys"])
+        print(f"{row['reward']}: {identity}; {row['source']}")
+        for name, score in zip(names, scores):
+            ours, theirs = score * row["scale"], row["pictures"][name]
+            count, wrong = count + 1, wrong + (abs(ours - theirs) > row["tolerance"])
+            print(f"  {ours:12.6f} {theirs:12.6f} {ours - theirs:+.2e} of {row['tolerance']:g}  {name}")
+    if count == 0:
+        sys.exit(2)
+    return wrong
+
+
+def geneval_shares(args):
+    """(identity, oxbow's shares of right pictures by tag, those of the official results), tags in order."""
+    root = pathlib.Path(__file__).resolve().parent.parent
+    run = subprocess.run(
+        [args.oxbow, "eval", "--set", str(root / "configs/sets/geneval.yaml"), "--prompts", args.geneval_prompts, "--images",
+         args.geneval_images, "--key", f"geneval.model={args.geneval}", "--key", f"geneval.head={args.clip}", "--json"],
+        capture_output=True, text=True)
+    if run.returncode != 0:
+        sys.exit(f"oxbow eval: {run.stderr.strip() or run.stdout.strip()}")
+    rows = [row for row in json.loads(run.stdout)["rows"] if row["group"] != "overall"]
+    official = {}
+    for line in pathlib.Path(args.geneval_results).read_text().splitlines():
+        row = json.loads(line)
+        official.setdefault(row["tag"], []).append(row["correct"])
+    shares = [sum(official[row["group"]]) / len(official[row["group"]]) for row in rows]
+    return rows[0]["identity"], [row["value"]["mean"] for row in rows], shares
 
 
 class Clip:
@@ -87,13 +143,28 @@ def aesthetic_head(path, features):
     return features.squeeze(1)
 
 
+def flow_factory_ocr(prompt, pictures):
+    """Flow-Factory's reward of the text in quotation marks, by PaddleOCR 3."""
+    import numpy
+    from Levenshtein import distance
+    from paddleocr import PaddleOCR
+    reader = PaddleOCR(use_doc_orientation_classify=False, use_doc_unwarping=False, use_textline_orientation=False)
+    target = prompt.split('"')[1].replace(" ", "").lower()
+    for picture in pictures:
+        read = "".join("".join(page["rec_texts"]) for page in reader.predict(numpy.array(picture))).replace(" ", "").lower()
+        edits = 0 if target in read else min(distance(read, target), len(target))
+        yield 1 - edits / len(target)
+
+
 def comparisons(args, pictures):
     """Yields name, oxbow's identity and scores, Python's scores."""
     if args.pickscore:
         clip = Clip(args.pickscore)
         wanted = clip.model.logit_scale.exp() * clip.cosines(args.prompt, clip.pictures(pictures)) / 26
         yield "pickscore", *oxbow_scores(args, "pickscore", args.pickscore), wanted.tolist()
-    if args.clip:
+    if args.geneval:
+        yield "geneval", *geneval_shares(args)
+    if args.clip and pictures:
         clip = Clip(args.clip)
         features = clip.pictures(pictures)
         scale = clip.model.logit_scale.exp()
@@ -114,6 +185,8 @@ def comparisons(args, pictures):
         model = ImageReward.load("ImageReward-v1.0")
         wanted = [float(model.score(args.prompt, path)) for path in args.pictures]
         yield "imagereward", *oxbow_scores(args, "imagereward", args.imagereward), wanted
+    if args.ppocr:
+        yield "ocr", *oxbow_scores(args, "ocr", args.ppocr, ["engine=ppocr"]), list(flow_factory_ocr(args.prompt, pictures))
     if args.hpsv2:
         import hpsv2
         wanted = [float(hpsv2.score(picture, args.prompt, hps_version="v2.1")[0]) for picture in pictures]
@@ -122,20 +195,31 @@ def comparisons(args, pictures):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pictures", nargs="+", help="PNG files")
+    parser.add_argument("pictures", nargs="*", help="PNG files")
     parser.add_argument("--oxbow", default="oxbow")
-    parser.add_argument("--prompt", required=True)
+    parser.add_argument("--prompt")
     parser.add_argument("--pickscore")
     parser.add_argument("--clip")
     parser.add_argument("--aesthetic-head")
     parser.add_argument("--hpsv2")
     parser.add_argument("--imagereward")
+    for name in ("", "-images", "-prompts", "-results"):
+        parser.add_argument(f"--geneval{name}")
+    parser.add_argument("--ppocr")
+    parser.add_argument("--clip-base")
+    parser.add_argument("--published", metavar="FOLDER")
     parser.add_argument("--tolerance", type=float, default=1e-3)
     args = parser.parse_args()
+    if args.published:
+        sys.exit(1 if published(args) else 0)
     if args.aesthetic_head and not args.clip:
         parser.error("--aesthetic-head needs --clip")
-    if not (args.pickscore or args.clip or args.hpsv2 or args.imagereward):
-        parser.error("name a model: --pickscore, --clip, --hpsv2 or --imagereward")
+    if not (args.pickscore or args.clip or args.hpsv2 or args.imagereward or args.ppocr or args.geneval):
+        parser.error("name a model: --pickscore, --clip, --hpsv2, --imagereward, --ppocr or --geneval")
+    if args.geneval and not (args.clip and args.geneval_images and args.geneval_prompts and args.geneval_results):
+        parser.error("--geneval needs --clip, --geneval-images, --geneval-prompts and --geneval-results")
+    if not args.geneval and not (args.pictures and args.prompt):
+        parser.error("give PICTURE.png ... and --prompt")
     import torch
     from PIL import Image
     pictures = [Image.open(path).convert("RGB") for path in args.pictures]

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Builds the Python package's wheel and runs its tests with the oldest and the newest packages that it takes.
-# Needs tools/install_deps.sh --python. The last line sums up: `python: N passed, M failed`.
+# Builds the Python package's wheel and runs its tests with the oldest and the newest packages that it takes; with
+# experiment trackers and Ray it runs the tests of followers, notebooks and clusters. Needs tools/install_deps.sh --python. The last line
+# sums up: `python: N passed, M failed`.
 #
 #   tools/check_python.sh [BUILD]    with BUILD/bin/reward_server and BUILD/bin/oxbow, if they are there, the tests
 #                                    with the newest packages check that server too, and train with a reward of Python
+# SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}
@@ -23,8 +25,10 @@ part() { # part NAME COMMAND...
 part "descriptors are those of proto/" tools/python_protocol.py
 # A copy, so that building leaves nothing in the checkout.
 cp -r python "$work/python"
-for set in oldest newest; do
-  [ "$set" = oldest ] || export OXBOW_BUILD=$PWD/$build
+for set in oldest newest trackers; do
+  [ "$set" != newest ] || export OXBOW_BUILD=$PWD/$build
+  tests=()
+  [ "$set" != trackers ] || tests=(test_cluster test_follow test_notebook test_run test_trackers)
   python=$PWD/.deps/python-$set/bin/python
   part "wheel with the $set packages" "$python" -m pip wheel -q --disable-pip-version-check --no-index --no-deps \
     --no-build-isolation -w "$work/$set" "$work/python"
@@ -33,7 +37,7 @@ for set in oldest newest; do
   part "requirements of the package ($set)" "$python" -m pip check --disable-pip-version-check
   "$python" -c 'import google.protobuf, grpc, numpy; print(f"== protobuf {google.protobuf.__version__}, "
     f"grpcio {grpc.__version__}, numpy {numpy.__version__}")'
-  (cd "$work" && "$python" "$OLDPWD/python/tests/run.py") 2>"$work/errors" >"$work/tests"
+  (cd "$work" && "$python" "$OLDPWD/python/tests/run.py" "${tests[@]}") 2>"$work/errors" >"$work/tests"
   # gRPC itself writes about handshakes that the tests mean to fail.
   grep -v "ssl_transport_security\|Handshake failed" "$work/errors" | tail -60
   head -n -1 "$work/tests"

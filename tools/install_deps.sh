@@ -6,29 +6,35 @@
 #   tools/install_deps.sh [--build|--runtime|--lint|--fuzz] [--cuda] [--torch-version V] [--torch-index URL] [--no-torch]
 #   tools/install_deps.sh --observe
 #   tools/install_deps.sh --python
+#   tools/install_deps.sh --docs
+#   tools/install_deps.sh --browser
 #
 #   --observe           only the needs of tests/observe/check.sh, in .deps: Debian's Prometheus (unpacked, so that no
 #                       daemon starts), kubectl, and the types of Kubernetes and Grafana.
 #   --fuzz              what --build installs, clang, and its libFuzzer and sanitizers.
-#   --python            only the needs of `make check-python`: two Python environments in .deps, with the oldest and
-#                       the newest supported packages.
+#   --python            only the needs of `make check-python`: three Python environments in .deps, with the oldest and
+#                       the newest supported packages, and with experiment trackers and Ray.
+#   --browser           only Chromium, in which io_report_browser_test looks at a run's page; without it that test is
+#                       skipped.
+#   --docs              only the generator of `make docs`, in .deps/docs.
 #   --cuda              CUDA LibTorch with NCCL (4.6 GB) in .deps/cuda-venv, for the preset `cuda`.
 #   --torch-version V   another LibTorch. Versions in tools/requirements are checked against their hashes.
 #   --torch-index URL   take the torch wheel from this package index. If the default index has only the
 #                       multi-gigabyte CUDA build, name the CPU index of the PyTorch project here.
 #   OXBOW_TORCH_DIR     use this LibTorch (a directory with include/ and lib/) and download none.
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 profile=--build torch_version="" torch_index="" torch=yes venv=.deps/venv
 while [ $# -gt 0 ]; do
   case "$1" in
-    --build | --runtime | --lint | --fuzz | --observe | --python) profile=$1 ;;
+    --build | --runtime | --lint | --fuzz | --observe | --python | --docs | --browser) profile=$1 ;;
     --cuda) venv=.deps/cuda-venv ;;
     --torch-version) torch_version=$2; shift ;;
     --torch-index) torch_index=$2; shift ;;
     --no-torch) torch=no ;;
-    -h | --help) sed -n '2,18p' "$0" | cut -c3-; exit 0 ;;
+    -h | --help) sed -n '2,24p' "$0" | cut -c3-; exit 0 ;;
     *) echo "install_deps.sh: unknown option: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -40,12 +46,12 @@ fi
 
 runtime=(libgrpc++1.51 libprotobuf32 librocksdb7.8 libprometheus-cpp-core1.0
   libyaml-cpp0.7 libpng16-16 libjpeg62-turbo libre2-9 libssl3 libicu72 libxxhash0 libtesseract5 tesseract-ocr-eng
-  libcurl4 libcpp-httplib0.11 ca-certificates)
+  libopencv-imgproc406 libcurl4 libcpp-httplib0.11 ca-certificates)
 build=(g++ cmake ninja-build ccache mold make git pkg-config python3 python3-venv
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev librocksdb-dev
   prometheus-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev libyaml-cpp-dev nlohmann-json3-dev
   libcli11-dev libpng-dev libjpeg62-turbo-dev zlib1g-dev libre2-dev libssl-dev libc-ares-dev
-  libicu-dev libgloo-dev libxxhash-dev libtesseract-dev tesseract-ocr-eng libcurl4-openssl-dev libcpp-httplib-dev
+  libicu-dev libgloo-dev libxxhash-dev libtesseract-dev tesseract-ocr-eng libopencv-imgproc-dev libcurl4-openssl-dev libcpp-httplib-dev
   ca-certificates)
 lint=(clang-format clang-tidy)
 fuzz=(clang-14 libclang-rt-14-dev)
@@ -60,6 +66,8 @@ case "$profile" in
   --fuzz) packages=("${build[@]}" "${fuzz[@]}") ;;
   --observe) packages=("${observe[@]}") ;;
   --python) packages=("${python[@]}") ;;
+  --docs) packages=(python3 python3-venv) ;;
+  --browser) packages=(chromium) ;;
 esac
 
 missing=()
@@ -106,18 +114,37 @@ fi
 
 if [ "$profile" = --python ]; then
   mkdir -p .deps
-  for set in oldest newest; do
+  for set in oldest newest trackers; do
     pins=tools/requirements/python-$set.txt environment=.deps/python-$set
     cmp -s "$pins" "$environment/requirements.txt" && continue
     echo "installing packages into $environment"
     rm -rf "$environment"
     python3 -m venv "$environment"
-    "$environment/bin/pip" install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$pins"
+    pip=("$environment/bin/pip" install -q --disable-pip-version-check --no-deps --require-hashes)
+    if [ "$set" = trackers ]; then
+      # Some packages of trackers have no wheel: the setuptools of the newest set builds them.
+      "${pip[@]}" --only-binary :all: -r tools/requirements/python-newest.txt
+      "${pip[@]}" --no-build-isolation -r "$pins"
+    else
+      "${pip[@]}" --only-binary :all: -r "$pins"
+    fi
     cp "$pins" "$environment/requirements.txt"
   done
   exit 0
 fi
 
+if [ "$profile" = --docs ]; then
+  if ! cmp -s tools/requirements/docs.txt .deps/docs/requirements.txt; then
+    echo "installing mkdocs into .deps/docs"
+    rm -rf .deps/docs
+    python3 -m venv .deps/docs
+    .deps/docs/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tools/requirements/docs.txt
+    cp tools/requirements/docs.txt .deps/docs/
+  fi
+  exit 0
+fi
+
+[ "$profile" != --browser ] || exit 0
 [ "$torch" = yes ] || exit 0
 if [ -n "${OXBOW_TORCH_DIR:-}" ]; then
   [ -e "$OXBOW_TORCH_DIR/include/ATen/ATen.h" ] || {

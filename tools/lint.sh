@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs every check that needs no test run: layers, house rules, metric names, formatting, clang-tidy on torch-free
 # code. Prints one line per check and a summary; exits 1 if any failed. `lint.sh --quick` skips
-# clang-tidy, which takes ten minutes and needs a configured build.
+# clang-tidy, which takes a quarter of an hour and needs a configured build.
+# SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}
@@ -18,8 +19,15 @@ check() {
 check "layers" python3 tools/check_layers.py
 check "house rules" python3 tools/tidy.py
 check "metric names" python3 tools/metric_names.py
+check "docs: links and code blocks" python3 tools/check_docs.py
+check "docs: configuration reference" python3 tools/config_reference.py
 check "bill of materials" python3 tools/sbom.py --self-test
-check "format" bash -c "git ls-files '*.h' '*.cc' | xargs clang-format --dry-run -Werror"
+check "licence lines" python3 tools/spdx.py
+formatted() {
+  command -v clang-format > /dev/null || { echo "no clang-format: tools/install_deps.sh --lint installs it"; return 1; }
+  git ls-files '*.h' '*.cc' | xargs clang-format --dry-run -Werror
+}
+check "format" formatted
 [ "$build" = --quick ] || check "clang-tidy" python3 tools/run_clang_tidy.py "$build"
 echo "lint: $passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The modules that PEFT gives an adapter in networks of the published sizes: tests/golden/adapters.json.gz.
 
     make_adapter_goldens.py [--out FILE]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Small files of torch.save, with what they hold or why they are refused.
 
     make_checkpoint_goldens.py [--out DIR] [--seed N]
@@ -66,7 +67,8 @@ def checkpoint(g):
             "history": [1, 2.5, ("a", "b")]}
 
 
-HELD = {"mlp": mlp, "types": types, "views": views, "checkpoint": checkpoint}
+HELD = {"mlp": mlp, "types": types, "views": views, "checkpoint": checkpoint,
+        "legacy": checkpoint, "legacy_types": types, "legacy_views": views}  # In the format of torch before 1.6.
 
 
 def refused(g, directory):
@@ -75,8 +77,8 @@ def refused(g, directory):
     messages = {}
     save("code", {"w": tensor(g, 2), "x": Code()})
     messages["code"] = "posix.system"
-    save("legacy", {"w": tensor(g, 2)}, _use_new_zipfile_serialization=False)
-    messages["legacy"] = "torch before 1.6"
+    save("legacy_code", {"w": tensor(g, 2), "x": Code()}, _use_new_zipfile_serialization=False)
+    messages["legacy_code"] = "posix.system"
     save("module", torch.nn.Linear(2, 2))
     messages["module"] = "torch.nn.modules.linear.Linear"
     save("sparse", {"w": torch.eye(3).to_sparse()})
@@ -115,7 +117,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     for name, make in HELD.items():
         content = make(torch.Generator().manual_seed(args.seed))
-        torch.save(content, args.out / f"{name}.pt")
+        torch.save(content, args.out / f"{name}.pt", _use_new_zipfile_serialization=not name.startswith("legacy"))
         loaded = torch.load(args.out / f"{name}.pt", weights_only=True)
         tensors = {k: v.detach().clone().contiguous() for k, v in loaded.get("state_dict", loaded).items() if torch.is_tensor(v)}
         save_file(tensors, str(args.out / f"{name}.safetensors"))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints framed TensorBoard events as hex, made by the tensorboard package itself.
 
 The output is committed in src/io/tensorboard/event_writer_test.cc. Needs: pip install tensorboard

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden exported graphs: one small random model of each class, run by diffusers and peft.
 
     make_exported_goldens.py [NAME...]                          the committed directories of tests/golden/exported
@@ -11,16 +12,19 @@ Each directory: config.json and graph.json.gz (tools/export_model), and golden.s
 small tensors, `N.grad_norms` the norms of all tensors' gradients in float64, in the order of the graph's
 "parameters" (0 where there is none). `adapter.*` is a PEFT adapter under peft's names; with it and the inputs of
 case 0, `0.adapted.v` and `0.adapted.grad.*` of each of its matrices. Metadata: seed, cases, rank, alpha, targets.
+bf16.safetensors, of a class that keeps modules in float32: `N.out.v` by the checkpoint as diffusers loads it in
+bfloat16; metadata: `float32`, the names of the tensors that it keeps.
 """
 import argparse
 import json
 import pathlib
 import random
+import tempfile
 
 import torch
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from export_model.graph_file import exported_graph, write_graph
 from export_model.tracing import example_inputs, full_config, make_transformer, shapes_at
@@ -88,7 +92,33 @@ def golden(name, class_name, config, out, seed):
                   "format": "pt", "seed": str(seed), "cases": str(CASES), "rank": str(RANK), "alpha": str(ALPHA),
                   "targets": json.dumps(TARGETS)})
     (directory / "golden.safetensors").chmod(0o644)
+    bf16(directory)
     print(name, {path.name: path.stat().st_size for path in sorted(directory.iterdir())}, flush=True)
+
+
+def bf16(directory):
+    """bf16.safetensors of a class that keeps modules in float32: the checkpoint as diffusers loads it in bfloat16."""
+    import diffusers
+    written = json.loads((directory / "config.json").read_text())
+    wrapper = WRAPPERS[written["_class_name"]]
+    transformer_class = getattr(diffusers, written["_class_name"])
+    if not transformer_class._keep_in_fp32_modules:
+        return
+    tensors = load_file(str(directory / "golden.safetensors"))
+    cut = lambda prefix: {key[len(prefix):]: value for key, value in tensors.items() if key.startswith(prefix)}
+    with tempfile.TemporaryDirectory() as saved:
+        (pathlib.Path(saved) / "config.json").write_text(json.dumps(written))
+        save_file({key: value.float() for key, value in cut("weight.").items()}, f"{saved}/diffusion_pytorch_model.safetensors")
+        loaded = transformer_class.from_pretrained(saved, torch_dtype=torch.bfloat16)
+    kept = sorted(key for key, value in loaded.state_dict().items() if value.dtype == torch.float32)
+    velocities = {}
+    for index in range(CASES):
+        inputs = {key: value.bfloat16() if key in ("x", "tokens") else value for key, value in cut(f"{index}.in.").items()}
+        inputs.pop("direction")
+        with torch.no_grad():
+            velocities[f"{index}.out.v"] = wrapper(loaded)(**inputs).float()
+    save_file(velocities, str(directory / "bf16.safetensors"), metadata={"format": "pt", "float32": json.dumps(kept)})
+    (directory / "bf16.safetensors").chmod(0o644)
 
 
 def drawn(class_name, config, draw):

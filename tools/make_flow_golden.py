@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Float64 golden vectors of the sampler that are not in make_golden.py's records.
 
 An independent NumPy implementation written from the formulas; it shares no code with the product.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes src/core/reward/html_entities.cc: HTML's named characters, from Python's copy of the standard's table.
 
     make_html_entities.py > src/core/reward/html_entities.cc

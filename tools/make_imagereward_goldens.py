@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden scores of ImageReward on small random models, and ids of BERT's tokenizer.
 
     make_imagereward_goldens.py [--out DIR] [--seed N]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden models and tokens from diffusers and transformers, as safetensors under tests/golden/models.
 
 Each file holds one small random model: `weight.*` its checkpoint, `in.*` the inputs, `out.*` the outputs,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes src/tasks/plate_glyphs.cc: the digits of the task `plates`, painted by Pillow in DejaVu Sans Bold.
 
     tools/make_plate_glyphs.py [--font FILE] [--out FILE]

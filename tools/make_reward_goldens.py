@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden vectors for the parts of rewards that need no model: resizing as Pillow, the text rule of OCR rewards.
 
     make_reward_goldens.py [--out DIR] [--seed N]
@@ -6,14 +7,15 @@
 Writes, under tests/golden/rewards unless told otherwise:
 
     pillow_resize.json   200 random resizings with the SHA-256 of Pillow's bytes, some small ones whole
+    opencv_resize.json   200 random resizings with the SHA-256 of OpenCV's bytes
     clip_crop.json       what Hugging Face's CLIPImageProcessor with Pillow cuts out of random sizes
     jpeg.json            digests of Pillow's JPEG bytes of 60 small pictures, and of what it decodes them to
     ocr_rule.json        1,000 pairs of a prompt and a text that was read, and rewards; videos likewise
     html_text.json       every name of a character in HTML, 600 texts with references to characters, and Python's reading of them
 
 Pictures are made from their seed here and in the tests alike. Tests read these files from a directory, so another
-seed is another test: OXBOW_REWARD_GOLDENS=DIR reward_rules_test. Needs numpy, Levenshtein, transformers, and a Pillow
-before 13, which resizes some tall pictures along columns first.
+seed is another test: OXBOW_REWARD_GOLDENS=DIR reward_rules_test. Needs numpy, Levenshtein, transformers, OpenCV before 5,
+and a Pillow before 13, which resizes some tall pictures along columns first.
 """
 import argparse
 import hashlib
@@ -24,6 +26,7 @@ import json
 import pathlib
 import random
 
+import cv2
 import Levenshtein
 import numpy
 import PIL
@@ -83,6 +86,21 @@ def pillow_resize(rng):
             case["pixels"] = numpy.asarray(out).flatten().tolist()
         cases.append(case)
     return {"pillow": PIL.__version__, "cases": cases}
+
+
+def opencv_resize(rng):
+    cases = []
+    for i in range(200):
+        width, height = some_size(rng, i)
+        to_width, to_height = (800, 800) if i % 40 == 0 else some_size(rng, i + 7)
+        if i % 11 == 0:
+            width, height = 2 * to_width, 2 * to_height
+        case = {"kind": rng.choice(["noise", "scene"]), "seed": rng.getrandbits(32), "width": width, "height": height,
+                "channels": rng.choice([1, 3]), "to_width": to_width, "to_height": to_height}
+        pixels = picture(case["kind"], case["seed"], width, height, case["channels"])
+        out = cv2.resize(pixels, (to_width, to_height), interpolation=cv2.INTER_LINEAR)
+        cases.append(case | {"sha256": hashlib.sha256(out.tobytes()).hexdigest()})
+    return {"opencv": cv2.__version__, "cases": cases}
 
 
 def jpeg(rng):
@@ -225,7 +243,7 @@ def main():
     if int(PIL.__version__.split(".")[0]) >= 13:
         parser.error(f"needs Pillow before 13: {PIL.__version__}")
     args.out.mkdir(parents=True, exist_ok=True)
-    for make in (pillow_resize, clip_crop, jpeg, ocr_rule, html_text):
+    for make in (pillow_resize, opencv_resize, clip_crop, jpeg, ocr_rule, html_text):
         content = {"seed": args.seed} | make(random.Random(f"{args.seed} {make.__name__}"))
         lines = [f'"{key}": ' + ("[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]" if isinstance(value, list)
                                  else json.dumps(value)) for key, value in content.items()]

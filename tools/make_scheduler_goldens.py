@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Noise levels of FluxPipeline as tests/golden/flux_sigmas.json: make_scheduler_goldens.py [OUT.json]
 
 diffusers' own functions work them out for pictures of several sizes, with the scheduler_config.json of FLUX.1-dev.

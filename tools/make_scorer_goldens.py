@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden scores of rewards over CLIP, from transformers, open_clip and torchvision, on tiny random models.
 
     make_scorer_goldens.py [--out DIR] [--seed N]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden models of the image side of Stable Diffusion 3, from diffusers and peft.
 
     make_sd3_goldens.py                          the committed files of tests/golden/models

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Whole training steps of Flow-GRPO on a tiny SD3, FLUX or Wan with a PEFT adapter, as golden files for training_step_golden_test.
 
     make_step_goldens.py                                  the committed step_* of tests/golden/models

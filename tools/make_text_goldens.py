@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden text encoders, tokenizers and prompt embeddings from transformers and diffusers.
 
     make_text_goldens.py [--out DIR] [--seed N]         everything, small and random
@@ -13,7 +14,8 @@ Writes, under tests/golden/text unless told otherwise:
     pipeline/                              text encoders and tokenizers of a tiny SD3, as diffusers saves them
     pipeline_flux/                         the same of a tiny FLUX.1, whose tokenizers are those of tokenizer_json/
     pipeline_wan/                          the same of a tiny Wan, whose tokenizer is laid out like UMT5's
-    pipeline_qwen_image/                   a tiny Qwen-Image, and in encoded_qwen_image/ the room that tools/encode_prompts fills
+    pipeline_qwen_image/ and others        tiny ones whose prompts are encoded outside; encoded_qwen_image/ and others are the
+                                           rooms that tools/encode_prompts fills
     prompts_*, flux_prompts, wan_prompts.safetensors   the result of its encode_prompt for `prompts` in the metadata
 
 Tests read every file of that shape, so another seed is another test: OXBOW_TEXT_GOLDENS=DIR text_golden_test.
@@ -429,23 +431,50 @@ def clean_prompts(seed):
     return [[text, prompt_clean(text)] for text in texts if ftfy.fix_text(text) == ftfy.fix_text(text, left_out)]
 
 
-def qwen_image(out, seed):
-    """A pipeline whose prompts are encoded outside. Its graph.json.gz is `python -m export_model export QwenImageTransformer2DModel`'s."""
+# Pipelines whose prompts are encoded outside: how many tokens a prompt has, targets of an adapter.
+OUTSIDE = {
+    "qwen_image": ("QwenImagePipeline", 256, ["attn.to_q", "attn.add_k_proj", "img_mlp.net.2"]),
+    "z_image": ("ZImagePipeline", 128, ["attention.to_q", "attention.to_out.0", "feed_forward.w2"]),
+    "flux2_klein": ("Flux2KleinPipeline", 64, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"]),
+    "hunyuan_video": ("HunyuanVideoPipeline", 128, ["attn.to_q", "attn.to_add_out", "proj_mlp", "ff.net.0.proj"]),
+    "ltx": ("LTXPipeline", 20, ["attn1.to_q", "attn2.to_k", "to_out.0", "ff.net.2"])}
+
+
+def adapter(transformer, targets):
+    """The modules that PEFT gives an adapter for these targets."""
+    import peft
+    transformer.add_adapter(peft.LoraConfig(r=1, target_modules=targets))
+    names = sorted(name.removesuffix(".lora_A.default") for name, _ in transformer.named_modules() if name.endswith(".lora_A.default"))
+    return {"targets": targets, "modules": names}
+
+
+def outside(out, seed, name):
+    """A pipeline, the graph of its transformer, adapter.json, and the room that tools/encode_prompts fills. Tests draw the transformer's weights,
+    but for those of Qwen-Image."""
     import subprocess
     import sys
-    tool = pathlib.Path(__file__).resolve().parent / "encode_prompts"
-    sys.path.insert(0, str(tool / "tests"))
+    tools = pathlib.Path(__file__).resolve().parent
+    sys.path.insert(0, str(tools / "encode_prompts" / "tests"))
     import small
-    root, room = out / "pipeline_qwen_image", out / "encoded_qwen_image"
+    pipeline_class, tokens, targets = OUTSIDE[name]
+    root, room = out / f"pipeline_{name}", out / f"encoded_{name}"
     for directory in (root, room):
         if directory.exists():
             shutil.rmtree(directory)
-    small.save("QwenImagePipeline", root, seed)
+    pipe = small.save(pipeline_class, root, seed)
+    for encoder in root.glob("text_encoder*"):
+        half_files(encoder)
     half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
-    half_files(root / "text_encoder")
+    if name != "qwen_image":
+        (root / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
+    config = root.absolute() / "transformer" / "config.json"
+    subprocess.run([sys.executable, "-m", "export_model", "export", type(pipe.transformer).__name__, "--config", config,
+                    "--out", config.parent], cwd=tools, check=True)
+    (root / "adapter.json").write_text(json.dumps(adapter(pipe.transformer, targets)) + "\n")
     texts = out / "texts.jsonl"
     texts.write_text('{"prompt": "a red cat"}\n{"prompt": ""}\n')
-    subprocess.run([sys.executable, tool, "--model", root, "--cache", room, "--tokens", "256", "--prompts", texts], check=True)
+    subprocess.run([sys.executable, tools / "encode_prompts", "--model", root, "--cache", room, "--tokens", str(tokens),
+                    "--prompts", texts], check=True)
     texts.unlink()
     for path in root.rglob("*.safetensors"):
         path.chmod(0o644)
@@ -475,7 +504,8 @@ def main():
         one_file(name, args.out / "pipeline" / folder, args.out / "tokenizer_json" / folder)
     flux(args.out, args.seed)
     wan(args.out, args.seed)
-    qwen_image(args.out, args.seed)
+    for name in OUTSIDE:
+        outside(args.out, args.seed, name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Noise levels and timesteps of diffusers' UniPCMultistepScheduler with flow sigmas, from 0.37 on.
 
 `make_unipc_golden.py OUT.json` writes the sizes and shifts that published runs use; `--random N --seed S` writes N others.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden image encoders of CLIP, from transformers and open_clip, and their preprocessing.
 
     make_vision_goldens.py [--out DIR] [--seed N]

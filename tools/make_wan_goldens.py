@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Golden video autoencoders of Wan2.1 and Qwen-Image from diffusers, as safetensors under tests/golden/models.
 
 Each file holds one small random model: `weight.*` its checkpoint, and for every length T in latent frames the latents

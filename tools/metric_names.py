@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Metric names have one home: the tables of src/metrics. Without arguments this checks that it is so.
 
   - A constant is named as its metric; no name is there twice; a C++ file outside of tests uses every row.

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""python/oxbow/reward/protocol.binpb is the FileDescriptorSet of proto/oxbow/v1/reward.proto, as protoc 3.21 writes it.
+# SPDX-License-Identifier: Apache-2.0
+"""python/oxbow/protocol.binpb is the FileDescriptorSet of the protocols that the Python package speaks, as protoc 3.21
+writes it: those of reward servers and of the replay buffer.
 
 Without arguments this checks that it is so; `--write` makes it so. Any protoc can check: the comparison is of the
 descriptors' content, and exits 1 with what to do if it differs.
@@ -11,14 +13,15 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SET = ROOT / "python/oxbow/reward/protocol.binpb"
+SET = ROOT / "python/oxbow/protocol.binpb"
+SPOKEN = ["oxbow/v1/reward.proto", "oxbow/v1/replay_buffer.proto"]
 
 
 def compiled():
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "set"
         subprocess.run(["protoc", "-I", "proto", "--include_imports", f"--descriptor_set_out={out}",
-                        "oxbow/v1/reward.proto"], cwd=ROOT, check=True)
+                        *SPOKEN], cwd=ROOT, check=True)
         return out.read_bytes()
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes a software bill of materials: CycloneDX 1.5 JSON of Debian packages and Python distributions.
 
   sbom.py --name oxbow/torch --version 0.1.0 --dpkg packages.txt [--python SITE-PACKAGES] >sbom.cdx.json

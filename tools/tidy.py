@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """House rules that no compiler knows (CONTRIBUTING.md). Prints file:line: rule; exits 1 on an error.
 
 Errors: banned words in file names, <torch/torch.h>, files over 600 lines, lines over 100 columns,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What rewards say of the pictures of a set's prompts.
 //
 // A picture without a score is counted and never a number: the value of its prompt is the mean over

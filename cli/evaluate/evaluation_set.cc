@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/evaluate/evaluation_set.h"
 
 #include <yaml-cpp/yaml.h>
@@ -11,6 +12,7 @@
 #include "config/yaml_message.h"
 #include "run/prompt.h"
 #include "run/prompt_files.h"
+#include "run/rewards.h"
 #include "services/reward/scorer_table.h"
 
 namespace oxbow::cli {
@@ -120,11 +122,12 @@ absl::Status SetRewardKey(const std::string& assignment, v1::EvaluationSet& set)
       absl::StrCat("--key: the set has no reward ", assignment.substr(0, dot)));
 }
 
-absl::Status CheckRewards(const v1::EvaluationSet& set) {
+absl::Status CheckRewards(const v1::EvaluationSet& set, const RewardServers& servers) {
   if (set.rewards().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("set ", set.name(), " has no rewards"));
   }
   for (const v1::ScorerConfig& reward : set.rewards()) {
+    if (servers.Have(reward)) continue;
     const absl::Status status = reward::CheckScorer(reward);
     if (!status.ok()) return Annotate(status, absl::StrCat("set ", set.name()));
   }
@@ -157,6 +160,22 @@ absl::StatusOr<std::vector<SetPrompt>> ReadSetPrompts(const v1::EvaluationSet& s
 
 size_t PicturesPerPrompt(const v1::EvaluationSet& set) {
   return static_cast<size_t>(set.per_prompt()) * static_cast<size_t>(set.seeds().size());
+}
+
+v1::EvaluationSet SetOfRun(const v1::RunConfig& config) {
+  v1::EvaluationSet set;
+  set.set_name(config.run().name());
+  set.set_about("the run's held-out prompts and its own rewards");
+  set.set_prompts(config.prompts().eval());
+  set.set_per_prompt(1);
+  set.add_seeds(config.run().seed());
+  set.set_scale(1);
+  set.set_report(v1::SET_REPORT_PROMPTS);
+  set.set_layout(v1::PICTURE_LAYOUT_GENEVAL);
+  for (const std::string& name : run::RewardNames(config.reward())) {
+    *set.add_rewards() = run::ScorerOf(config.reward(), name);
+  }
+  return set;
 }
 
 }  // namespace oxbow::cli

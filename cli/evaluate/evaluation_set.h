@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sets of `oxbow eval --set`: which prompts, how many pictures of each, which rewards, and how
 // the values are summed up (proto/oxbow/v1/evaluation_set.proto). configs/sets has definitions of
 // published ones; the prompts are the user's own files.
@@ -12,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cli/evaluate/reward_servers.h"
 #include "oxbow/v1/common.pb.h"
 #include "oxbow/v1/evaluation_set.pb.h"
 
@@ -24,9 +26,9 @@ absl::StatusOr<v1::EvaluationSet> ReadEvaluationSet(const std::filesystem::path&
 // Sets "REWARD.KEY=VALUE", a key of a reward of the set. kInvalidArgument names what is unknown.
 absl::Status SetRewardKey(const std::string& assignment, v1::EvaluationSet& set);
 
-// Whether this build has all rewards of the set. kInvalidArgument or kNotFound names the first that
-// it has not, or what is wrong with its entry.
-absl::Status CheckRewards(const v1::EvaluationSet& set);
+// Whether this build has all rewards of the set but those of `servers`. kInvalidArgument or
+// kNotFound names the first that it has not, or what is wrong with its entry.
+absl::Status CheckRewards(const v1::EvaluationSet& set, const RewardServers& servers = {});
 
 struct SetPrompt {
   v1::Prompt prompt;
@@ -41,5 +43,8 @@ absl::StatusOr<std::vector<SetPrompt>> ReadSetPrompts(const v1::EvaluationSet& s
 
 // Pictures of each prompt.
 size_t PicturesPerPrompt(const v1::EvaluationSet& set);
+
+// A run's own held-out prompts and rewards as a set, with the pictures of one seed.
+v1::EvaluationSet SetOfRun(const v1::RunConfig& config);
 
 }  // namespace oxbow::cli

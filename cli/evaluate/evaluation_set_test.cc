@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/evaluate/evaluation_set.h"
 
 #include <gmock/gmock.h>
@@ -59,6 +60,39 @@ TEST_F(EvaluationSetTest, BadDefinitionsAreOneLineWithTheirPlace) {
   EXPECT_EQ(ReadEvaluationSet("/nowhere/set.yaml").status().code(), absl::StatusCode::kNotFound);
 }
 
+v1::ScorerConfig Entry(const std::string& name, const std::string& scorer = "") {
+  v1::ScorerConfig entry;
+  entry.set_name(name);
+  entry.set_scorer(scorer);
+  return entry;
+}
+
+TEST_F(EvaluationSetTest, ANameAloneIsThatOfTheServersElsewhere) {
+  EXPECT_FALSE(RewardServers().Have(Entry("taste_of_lemons")));
+  const RewardServers given({"scores:7072"});
+  EXPECT_TRUE(given.Have(Entry("taste_of_lemons")));
+  EXPECT_TRUE(given.Have(Entry("brightness")));
+  EXPECT_FALSE(given.Have(Entry("brightness", "brightness")));
+  v1::EvaluationSet set;
+  set.add_rewards()->set_name("taste_of_lemons");
+  EXPECT_TRUE(CheckRewards(set, given).ok());
+  *set.add_rewards() = Entry("sourness", "taste_of_lemons");
+  EXPECT_THAT(std::string(CheckRewards(set, given).message()), HasSubstr("taste_of_lemons"));
+}
+
+TEST_F(EvaluationSetTest, ARunsServersHaveWhatItAsksThereAndWhatIsNotHere) {
+  v1::RewardConfig run;
+  run.add_terms()->set_name("jpeg_size");
+  run.add_terms()->set_name("mine");
+  *run.add_scorers() = Entry("mine", "brightness");
+  EXPECT_FALSE(RewardServers(run).Have(Entry("jpeg_size"))) << "it has no servers elsewhere";
+  run.add_endpoints("scores:7072");
+  const RewardServers servers(run);
+  EXPECT_TRUE(servers.Have(Entry("jpeg_size")));
+  EXPECT_TRUE(servers.Have(Entry("taste_of_lemons")));
+  EXPECT_FALSE(servers.Have(Entry("brightness"))) << "the run asks nobody for it";
+}
+
 TEST_F(EvaluationSetTest, ARewardThatThisBuildHasNotIsNamed) {
   v1::EvaluationSet set;
   set.set_name("mine");
@@ -118,6 +152,24 @@ TEST_F(EvaluationSetTest, EveryShippedDefinitionIsSound) {
     ++count;
   }
   EXPECT_EQ(count, 6);
+}
+
+TEST(SetOfRunTest, HasTheRunsPromptsAndAllItsRewardsWithTheirKeys) {
+  v1::RunConfig config;
+  config.mutable_run()->set_name("r");
+  config.mutable_run()->set_seed(7);
+  config.mutable_prompts()->set_eval("held_out.txt");
+  config.mutable_reward()->add_terms()->set_name("pickscore");
+  config.mutable_reward()->add_observed("jpeg_size");
+  v1::ScorerConfig& scorer = *config.mutable_reward()->add_scorers();
+  scorer.set_name("pickscore");
+  scorer.set_model("/models/p");
+  const v1::EvaluationSet set = SetOfRun(config);
+  EXPECT_EQ(set.prompts(), "held_out.txt");
+  EXPECT_EQ(set.seeds(0), 7u);
+  ASSERT_EQ(set.rewards_size(), 2);
+  EXPECT_EQ(set.rewards(0).name(), "jpeg_size");
+  EXPECT_EQ(set.rewards(1).model(), "/models/p");
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An evaluation summed up: a row for each reward and group, with intervals by prompt, for one model
 // or for two side by side.
 //

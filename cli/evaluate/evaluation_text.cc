@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An evaluation for people and for programs: the three forms of one report.
 #include <nlohmann/json.hpp>
 

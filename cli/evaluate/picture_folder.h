@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures of a set's prompts as files, in the folders that the official evaluators read.
 //
 //   geneval         00000/metadata.jsonl  00000/samples/0000.png     by prompt, then by picture

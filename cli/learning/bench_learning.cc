@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <poll.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/learning/learning_plan.h"
 #include "cli/learning/learning_table.h"
+#include "cli/learning/learning_tuning.h"
 #include "cli/run/child_process.h"
 #include "io/metrics_file.h"
 #include "io/report/html.h"
@@ -58,6 +61,18 @@ absl::Status Train(const LearningRun& run) {
                                           "; its log: ", log.string(), "\n", LogTail(log, 5)));
 }
 
+// The first error in any run's config, before an hour was spent on the others.
+absl::Status Check(const std::vector<LearningRun>& runs) {
+  for (const LearningRun& run : runs) {
+    const absl::Status status = IsFinished(run).status();
+    if (!status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat("recipe ", run.recipe, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TrainUnfinished(const std::vector<LearningRun>& runs) {
   size_t number = 0;
   for (const LearningRun& run : runs) {
@@ -73,20 +88,41 @@ absl::Status TrainUnfinished(const std::vector<LearningRun>& runs) {
 // The comparison of the runs that have finished so far.
 absl::StatusOr<Comparison> Compare(const v1::LearningBench& bench,
                                    const std::vector<LearningRun>& runs) {
-  Comparison comparison{
-      .name = bench.name(), .baseline = bench.baseline(), .level = bench.level(), .recipes = {}};
+  Comparison comparison{.name = bench.name(),
+                        .baseline = bench.baseline(),
+                        .level = bench.level(),
+                        .recipes = {},
+                        .levels = {bench.levels().begin(), bench.levels().end()}};
   for (const v1::BenchedRecipe& recipe : bench.recipes()) {
-    RecipeCurves curves{.name = recipe.name(), .note = recipe.note(), .curves = {}};
+    RecipeCurves curves{.name = recipe.name(), .note = recipe.note(), .curves = {}, .seeds = {}};
     for (const LearningRun& run : runs) {
       if (run.recipe != recipe.name()) continue;
       OXBOW_ASSIGN_OR_RETURN(const bool finished, IsFinished(run));
       if (!finished) continue;
       OXBOW_ASSIGN_OR_RETURN(const auto rows, io::ReadMetrics(run.directory / io::kMetricsFile));
       curves.curves.push_back(io::CurveOf(rows));
+      curves.seeds.push_back(run.seed);
     }
     comparison.recipes.push_back(std::move(curves));
   }
   return comparison;
+}
+
+// What the tuning runs that have finished so far say.
+absl::StatusOr<std::vector<RateScore>> Scores(const std::vector<LearningRun>& runs) {
+  std::map<std::pair<std::string, double>, std::vector<double>> scores;
+  for (const LearningRun& run : runs) {
+    std::vector<double>& of = scores[{run.recipe, run.rate}];
+    OXBOW_ASSIGN_OR_RETURN(const bool finished, IsFinished(run));
+    if (!finished) continue;
+    OXBOW_ASSIGN_OR_RETURN(const auto rows, io::ReadMetrics(run.directory / io::kMetricsFile));
+    of.push_back(io::MeanReward(io::CurveOf(rows)));
+  }
+  std::vector<RateScore> list;
+  for (const auto& [key, of] : scores) {
+    list.push_back({.recipe = key.first, .rate = key.second, .scores = of});
+  }
+  return list;
 }
 
 absl::Status Bench(const Flags& flags) {
@@ -101,10 +137,17 @@ absl::Status Bench(const Flags& flags) {
     return absl::UnavailableError(
         absl::StrCat("cannot make directory: ", error.message(), ": ", out.string()));
   }
-  const std::vector<LearningRun> runs = PlanRuns(bench, out);
+  const std::vector<LearningRun> tuning = PlanTuning(bench, out);
+  OXBOW_RETURN_IF_ERROR(Check(PlanRuns(bench, out)));
+  OXBOW_RETURN_IF_ERROR(Check(tuning));
+  fs::create_directories(out / "tuning", error);
+  if (!flags.table_only) OXBOW_RETURN_IF_ERROR(TrainUnfinished(tuning));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<RateScore> scores, Scores(tuning));
+  const std::vector<LearningRun> runs = PlanRuns(bench, out, BestRates(scores));
   if (!flags.table_only) OXBOW_RETURN_IF_ERROR(TrainUnfinished(runs));
   OXBOW_ASSIGN_OR_RETURN(const Comparison comparison, Compare(bench, runs));
-  const std::string table = LearningTable(comparison);
+  std::string table = tuning.empty() ? "" : TuningTable(scores) + "\n";
+  table += LearningTable(comparison);
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(out / "learning.md", table));
   OXBOW_RETURN_IF_ERROR(
       WriteFileAtomically(out / "learning.html", io::Page(bench.name(), LearningPlot(comparison))));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/learning/learning_plan.h"
 
 #include <google/protobuf/util/message_differencer.h>
@@ -7,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
@@ -16,6 +18,49 @@
 
 namespace oxbow::cli {
 namespace {
+
+// Seeds that chose a rate must not judge it.
+absl::Status CheckTuning(const v1::LearningBench& bench) {
+  const v1::BenchTuning& tuning = bench.tuning();
+  if (tuning.seeds() == 0 || tuning.learning_rates().empty()) {
+    return absl::InvalidArgumentError("tuning: needs learning_rates and seeds");
+  }
+  std::set<std::string> texts;
+  for (const double rate : tuning.learning_rates()) {
+    if (!(rate > 0) || !texts.insert(absl::StrFormat("%g", rate)).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tuning.learning_rates: must be above 0 and differ in six digits: ", rate));
+    }
+  }
+  const uint64_t first = tuning.first_seed();
+  const uint64_t judged = bench.first_seed();
+  if (first < judged + bench.seeds() && judged < first + tuning.seeds()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tuning.first_seed: a seed is used for tuning and for the comparison: ", first,
+                     " + ", tuning.seeds(), " and ", judged, " + ", bench.seeds()));
+  }
+  return absl::OkStatus();
+}
+
+LearningRun RunOf(const v1::LearningBench& bench, const v1::BenchedRecipe& recipe, uint32_t seed) {
+  LearningRun run{
+      .recipe = recipe.name(), .seed = seed, .file = recipe.file(), .set = {}, .directory = {}};
+  run.set.assign(bench.set().begin(), bench.set().end());
+  run.set.insert(run.set.end(), recipe.set().begin(), recipe.set().end());
+  return run;
+}
+
+void SetRate(double rate, LearningRun& run) {
+  run.rate = rate;
+  run.set.push_back(absl::StrFormat("optimizer.learning_rate=%.15g", rate));
+}
+
+void Place(const std::string& name, const std::filesystem::path& out, LearningRun& run) {
+  run.set.push_back(absl::StrCat("run.seed=", run.seed));
+  run.set.push_back("run.name=" + name);
+  run.set.push_back("run.directory=" + out.string());
+  run.directory = out / name;
+}
 
 absl::Status Check(const v1::LearningBench& bench) {
   if (bench.seeds() == 0) return absl::InvalidArgumentError("seeds: must be 1 or more");
@@ -29,6 +74,10 @@ absl::Status Check(const v1::LearningBench& bench) {
     if (!names.insert(recipe.name()).second) {
       return absl::InvalidArgumentError(absl::StrCat("recipes: name repeats: ", recipe.name()));
     }
+  }
+  if (bench.has_tuning()) OXBOW_RETURN_IF_ERROR(CheckTuning(bench));
+  for (const double level : bench.levels()) {
+    if (!(level > 0)) return absl::InvalidArgumentError("levels: must be above 0");
   }
   if (names.count(bench.baseline()) == 0) {
     return absl::InvalidArgumentError(
@@ -55,21 +104,35 @@ absl::StatusOr<v1::LearningBench> ReadLearningBench(const std::filesystem::path&
   return bench;
 }
 
-std::vector<LearningRun> PlanRuns(const v1::LearningBench& bench,
-                                  const std::filesystem::path& out) {
+std::vector<LearningRun> PlanRuns(const v1::LearningBench& bench, const std::filesystem::path& out,
+                                  const std::map<std::string, double>& rates) {
   std::vector<LearningRun> runs;
-  for (uint32_t seed = 0; seed < bench.seeds(); ++seed) {
+  for (uint32_t i = 0; i < bench.seeds(); ++i) {
     for (const v1::BenchedRecipe& recipe : bench.recipes()) {
-      LearningRun run{
-          .recipe = recipe.name(), .seed = seed, .file = recipe.file(), .set = {}, .directory = {}};
-      run.set.assign(bench.set().begin(), bench.set().end());
-      run.set.insert(run.set.end(), recipe.set().begin(), recipe.set().end());
-      const std::string name = absl::StrCat(recipe.name(), "-seed", seed);
-      run.set.push_back(absl::StrCat("run.seed=", seed));
-      run.set.push_back("run.name=" + name);
-      run.set.push_back("run.directory=" + out.string());
-      run.directory = out / name;
+      LearningRun run = RunOf(bench, recipe, bench.first_seed() + i);
+      if (const auto rate = rates.find(recipe.name()); rate != rates.end()) {
+        SetRate(rate->second, run);
+      }
+      Place(absl::StrCat(recipe.name(), "-seed", run.seed), out, run);
       runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
+std::vector<LearningRun> PlanTuning(const v1::LearningBench& bench,
+                                    const std::filesystem::path& out) {
+  const v1::BenchTuning& tuning = bench.tuning();
+  std::vector<LearningRun> runs;
+  for (uint32_t i = 0; i < tuning.seeds(); ++i) {
+    for (const v1::BenchedRecipe& recipe : bench.recipes()) {
+      for (const double rate : tuning.learning_rates()) {
+        LearningRun run = RunOf(bench, recipe, tuning.first_seed() + i);
+        run.set.insert(run.set.end(), tuning.set().begin(), tuning.set().end());
+        SetRate(rate, run);
+        Place(absl::StrFormat("%s-%g-seed%d", recipe.name(), rate, run.seed), out / "tuning", run);
+        runs.push_back(std::move(run));
+      }
     }
   }
   return runs;

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/learning/learning_plan.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "config/run_config.h"
@@ -51,6 +54,76 @@ TEST(LearningPlanTest, AFileWithoutKeysIsAnErrorOfOneLine) {
     EXPECT_EQ(bench.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_EQ(bench.status().message(),
               path.string() + ": expected keys such as `recipes:` at the top level");
+  }
+}
+
+TEST(LearningPlanTest, EveryShippedPlanCanBeRun) {
+  const fs::path source = OXBOW_SOURCE_DIR;
+  int plans = 0;
+  for (const fs::directory_entry& file : fs::directory_iterator(source / "configs/bench")) {
+    SCOPED_TRACE(file.path().string());
+    const auto bench = ReadLearningBench(file.path());
+    ASSERT_TRUE(bench.ok()) << bench.status();
+    std::vector<LearningRun> runs = PlanRuns(*bench, "out");
+    const std::vector<LearningRun> tuning = PlanTuning(*bench, "out");
+    runs.insert(runs.end(), tuning.begin(), tuning.end());
+    for (const LearningRun& run : runs) {
+      const auto config = config::LoadRunConfig(source / run.file, run.set, {});
+      EXPECT_TRUE(config.ok()) << run.recipe << ": " << config.status();
+    }
+    ++plans;
+  }
+  EXPECT_GE(plans, 10);
+}
+
+TEST(LearningPlanTest, EveryRecipeIsTunedWithTheSameRatesAndSeedsApartFromItsComparison) {
+  v1::LearningBench bench = OneRecipe();
+  bench.add_recipes()->set_name("b");
+  bench.set_seeds(2);
+  bench.set_first_seed(400);
+  EXPECT_TRUE(PlanTuning(bench, "out").empty());
+  v1::BenchTuning& tuning = *bench.mutable_tuning();
+  tuning.add_learning_rates(5e-4);
+  tuning.add_learning_rates(1e-3);
+  tuning.set_seeds(1);
+  tuning.set_first_seed(500);
+  tuning.add_set("prompts.eval=tune.txt");
+  std::vector<std::string> directories;
+  for (const LearningRun& run : PlanTuning(bench, "out")) {
+    directories.push_back(run.directory.string());
+    EXPECT_EQ(std::count(run.set.begin(), run.set.end(), "prompts.eval=tune.txt"), 1);
+    EXPECT_EQ(std::count(run.set.begin(), run.set.end(), "run.seed=500"), 1);
+  }
+  EXPECT_EQ(directories, (std::vector<std::string>{
+                             "out/tuning/a-0.0005-seed500", "out/tuning/a-0.001-seed500",
+                             "out/tuning/b-0.0005-seed500", "out/tuning/b-0.001-seed500"}));
+  const std::vector<LearningRun> runs = PlanRuns(bench, "out", {{"b", 1e-3}});
+  ASSERT_EQ(runs.size(), 4u);
+  EXPECT_EQ(runs[0].directory, "out/a-seed400");
+  EXPECT_EQ(runs[0].rate, 0) << "it was not tuned";
+  EXPECT_EQ(std::count(runs[3].set.begin(), runs[3].set.end(), "optimizer.learning_rate=0.001"), 1);
+  EXPECT_EQ(std::count(runs[3].set.begin(), runs[3].set.end(), "prompts.eval=tune.txt"), 0);
+}
+
+TEST(LearningPlanTest, ASeedThatTunesDoesNotJudge) {
+  const testing::ScopedDirectory directory;
+  const fs::path path = directory.path() / "bench.yaml";
+  const auto read = [&](const std::string& tuning) {
+    EXPECT_TRUE(WriteFileAtomically(path,
+                                    "name: x\nseeds: 4\nfirst_seed: 10\nbaseline: a\n"
+                                    "recipes: [{name: a, file: f}]\ntuning: " +
+                                        tuning + "\n")
+                    .ok());
+    return ReadLearningBench(path).status();
+  };
+  EXPECT_TRUE(read("{learning_rates: [1e-3], seeds: 2, first_seed: 14}").ok());
+  EXPECT_TRUE(read("{learning_rates: [1e-3], seeds: 2, first_seed: 8}").ok());
+  for (const char* tuning :
+       {"{learning_rates: [1e-3], seeds: 2, first_seed: 13}",
+        "{learning_rates: [1e-3], seeds: 2, first_seed: 9}", "{learning_rates: [1e-3]}",
+        "{seeds: 2, first_seed: 20}", "{learning_rates: [1e-3, 0.001], seeds: 1, first_seed: 20}",
+        "{learning_rates: [-1], seeds: 1, first_seed: 20}"}) {
+    EXPECT_EQ(read(tuning).code(), absl::StatusCode::kInvalidArgument) << tuning;
   }
 }
 

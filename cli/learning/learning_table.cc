@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/learning/learning_table.h"
 
 #include <algorithm>
@@ -8,12 +9,11 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/statistics.h"
+#include "cli/learning/paired_table.h"
 #include "io/report/svg_chart.h"
 
 namespace oxbow::cli {
 namespace {
-
-constexpr uint64_t kBootstrapSeed = 1;
 
 using Cost = double io::CurvePoint::*;
 
@@ -35,25 +35,13 @@ Costs CostsOf(const RecipeCurves& recipe, double level, Cost cost) {
 }
 
 // Baseline runs count to their end: their final reward is the level, which half of them reach
-// earlier only by chance.
-std::vector<double> WholeRuns(const RecipeCurves& recipe, Cost cost) {
-  std::vector<double> values;
-  for (const io::LearningCurve& curve : recipe.curves) {
-    if (!curve.points.empty()) values.push_back(curve.points.back().*cost);
-  }
-  return values;
-}
-
-bool AllKnown(const std::vector<double>& values) {
-  return !values.empty() &&
-         std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
-}
-
-std::string RatioText(const Costs& costs, const std::vector<double>& baseline) {
-  if (!AllKnown(costs.values) || !AllKnown(baseline)) return "-";
-  const RatioInterval interval = BootstrapRatio(costs.values, baseline, kBootstrapSeed);
-  return absl::StrFormat("%s%.3f (%.3f to %.3f)", costs.reached < costs.values.size() ? ">= " : "",
-                         interval.ratio, interval.low, interval.high);
+// earlier only by chance. `fixed`: the level was given, 0 if it is the baseline's own.
+std::string RatioText(const RecipeCurves& recipe, const RecipeCurves& baseline, double fixed,
+                      bool all, Cost cost) {
+  const auto interval = CostRatio(recipe, baseline, fixed, cost, /*to_whole_runs=*/true);
+  if (!interval.has_value()) return "-";
+  return absl::StrFormat("%s%.3f (%.3f to %.3f)", all ? "" : ">= ", interval->ratio, interval->low,
+                         interval->high);
 }
 
 // "0.97 +- 0.01": mean over runs and its standard error.
@@ -77,7 +65,8 @@ const RecipeCurves& BaselineOf(const Comparison& comparison) {
   return comparison.recipes.front();
 }
 
-std::string Row(const RecipeCurves& recipe, const RecipeCurves& baseline, double level) {
+std::string Row(const RecipeCurves& recipe, const RecipeCurves& baseline, double level,
+                double fixed) {
   const Costs steps = CostsOf(recipe, level, &io::CurvePoint::step);
   const bool all = steps.reached == steps.values.size();
   const auto collapsed =
@@ -87,8 +76,7 @@ std::string Row(const RecipeCurves& recipe, const RecipeCurves& baseline, double
                                     recipe.curves.size(), all ? "" : ">= ", Mean(steps.values));
   for (const Cost cost : {&io::CurvePoint::step, &io::CurvePoint::seconds, &io::CurvePoint::nfe3,
                           &io::CurvePoint::images}) {
-    absl::StrAppend(&row, " ", RatioText(CostsOf(recipe, level, cost), WholeRuns(baseline, cost)),
-                    " |");
+    absl::StrAppend(&row, " ", RatioText(recipe, baseline, fixed, all, cost), " |");
   }
   absl::StrAppend(&row, " ", MeanText(recipe.curves, &io::LearningCurve::final_reward), " | ",
                   MeanText(recipe.curves, &io::LearningCurve::final_strict), " | ",
@@ -116,17 +104,19 @@ std::string LearningTable(const Comparison& comparison) {
   const RecipeCurves& baseline = BaselineOf(comparison);
   std::string table = absl::StrFormat(
       "Level: held-out reward %.3f, mean of three evaluations in a row. Ratios are to whole runs "
-      "of %s, with 95 %% bootstrap intervals over seeds; `>=`: some run never reached the level "
+      "of %s, with 95 %% bootstrap intervals over seeds%s; `>=`: some run never reached the level "
       "and counts with all it took.\n\n",
-      *level, baseline.name);
+      *level, baseline.name,
+      comparison.level > 0 ? "" : ", the level's own uncertainty among them");
   absl::StrAppend(&table,
                   "| recipe | reached | steps | steps ratio | time ratio | NFE3 ratio | images "
                   "ratio | final reward | strict | speckle | minority | collapsed | |\n"
                   "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const RecipeCurves& recipe : comparison.recipes) {
     if (recipe.curves.empty()) continue;
-    absl::StrAppend(&table, Row(recipe, baseline, *level));
+    absl::StrAppend(&table, Row(recipe, baseline, *level, comparison.level));
   }
+  absl::StrAppend(&table, PairedTables(comparison), DifficultyTable(comparison));
   return table;
 }
 

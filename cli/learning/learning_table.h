@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The outcome of a comparison of recipes: a Markdown table, and a plot of the curves.
 #pragma once
 
@@ -14,6 +15,7 @@ struct RecipeCurves {
   std::string name;
   std::string note;
   std::vector<io::LearningCurve> curves;
+  std::vector<uint32_t> seeds = {};  // Seeds of the curves; empty: their places.
 };
 
 struct Comparison {
@@ -21,6 +23,7 @@ struct Comparison {
   std::string baseline;  // One of `recipes`, with at least one curve.
   double level = 0;      // 0: the baseline's final reward, mean over its curves.
   std::vector<RecipeCurves> recipes;
+  std::vector<double> levels = {};  // Fixed beforehand, for comparisons seed by seed.
 };
 
 // The level to reach; nothing if the baseline has no finished run.
@@ -28,7 +31,9 @@ std::optional<double> LevelOf(const Comparison& comparison);
 
 // A row per recipe: how many runs reached the level and when, and ratios to the full length of the
 // baseline's runs, with 95 % intervals. A run that never reached the level counts with its full
-// cost, and the ratio is marked as a lower bound.
+// cost, and the ratio is marked as a lower bound. Intervals are over the seeds that a recipe and
+// the baseline have both finished; where the level is the baseline's final reward, its uncertainty
+// is in them. Then the tables of paired_table.h.
 std::string LearningTable(const Comparison& comparison);
 
 // The mean held-out reward of each recipe over steps, as an SVG document.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -21,6 +22,7 @@ void AddConvertWeights(CLI::App& app, int& exit_code) {
       "Takes the tensors of a state dict, or of the entry `state_dict` of a checkpoint, under\n"
       "their names and in their types. Nothing in the file is run: one that asks for anything but\n"
       "tensors is refused with the name of what it asks for.\n"
+      "A Mask2Former of mmdetection gets the names of transformers, for the reward geneval.\n"
       "Example: oxbow convert-weights sac+logos+ava1-l14-linearMSE.pth aesthetic.safetensors");
   command->add_option("IN", flags->from, "file of torch.save")->required();
   command->add_option("OUT", flags->to, "safetensors file to write")->required();
@@ -33,6 +35,9 @@ void AddConvertWeights(CLI::App& app, int& exit_code) {
     }
     std::cout << "wrote " << converted->tensors << " tensors, " << converted->bytes << " bytes, to "
               << flags->to << "\n";
+    if (!converted->renamed.empty()) {
+      std::cout << "names of " << converted->renamed << " became those of transformers\n";
+    }
     if (!converted->skipped.empty()) {
       std::cout << "left out what is no tensor: " << absl::StrJoin(converted->skipped, ", ")
                 << "\n";

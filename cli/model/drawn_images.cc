@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/model/drawn_images.h"
 
 #include <ATen/ATen.h>
@@ -110,7 +111,7 @@ absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource
   if (source.run.empty()) {
     config = ConfigOfModel(source, prompt);
   } else {
-    OXBOW_ASSIGN_OR_RETURN(TrainedPart part, ReadTrainedPart(source.run));
+    OXBOW_ASSIGN_OR_RETURN(TrainedPart part, ReadTrainedPart(source.run, source.checkpoint));
     OXBOW_ASSIGN_OR_RETURN(trained, io::AllToTorch(std::move(part.tensors)));
     config = std::move(part.config);
   }
@@ -131,11 +132,33 @@ absl::StatusOr<std::vector<std::vector<Image8>>> ImageDrawer::Draw(
   const run::LoadedModel& loaded = drawing_->model;
   const at::NoGradGuard no_grad;
   OXBOW_ASSIGN_OR_RETURN(const model::Conditioning conditioning, loaded.prompts->Get(prompts));
+  const at::Device device = drawing_->policy->parameters().flat().device();
   std::vector<model::ImageRequest> requests =
-      model::RequestsFor(conditioning, static_cast<int>(per_prompt), seed);
+      model::RequestsFor(model::MovedTo(conditioning, device), static_cast<int>(per_prompt), seed);
   for (model::ImageRequest& request : requests) request.key.group += first;
   return model::SampleFrames(drawing_->policy->current(), *loaded.decoder, drawing_->spec, requests,
                              loaded.latent_shape, model::SamplesAtOnce(loaded.latent_shape));
+}
+
+absl::StatusOr<std::vector<Image8>> ImageDrawer::Finish(const std::string& prompt,
+                                                        const at::Tensor& latent,
+                                                        const std::vector<double>& sigmas,
+                                                        int step) {
+  const run::LoadedModel& loaded = drawing_->model;
+  const at::NoGradGuard no_grad;
+  if (latent.sizes().slice(1) != at::IntArrayRef(loaded.latent_shape)) {
+    return absl::FailedPreconditionError("the latent is not of this model's size");
+  }
+  OXBOW_ASSIGN_OR_RETURN(const model::Conditioning text, loaded.prompts->Get({prompt}));
+  const at::Device device = drawing_->policy->parameters().flat().device();
+  const model::Conditioning conditioning = model::MovedTo(text, device);
+  const flow::Paths paths = flow::ContinuePaths(
+      model::OdeSpec(sigmas), {flow::NoiseKey{}}, latent.to(device), step, at::kFloat,
+      [&](const at::Tensor& x, const at::Tensor& sigma) {
+        return drawing_->policy->current().Velocity(x, sigma, conditioning);
+      });
+  return std::move(
+      model::DecodeFrames(*loaded.decoder, paths.latents[paths.latents.size(0) - 1]).front());
 }
 
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path) {
@@ -161,8 +184,10 @@ absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
 void AddSourceFlags(CLI::App& command, ModelSource& source) {
   CLI::Option_group* const group = command.add_option_group("source");
   group->add_option("--model", source.model, "diffusers directory");
-  group->add_option("--run", source.run, "directory of a run: what its newest checkpoint has");
+  CLI::Option* const run =
+      group->add_option("--run", source.run, "directory of a run: what a checkpoint of it has");
   group->require_option(1);
+  command.add_option("--checkpoint", source.checkpoint, kCheckpointHelp)->needs(run);
 }
 
 void AddImageFlags(CLI::App& command, ImageOptions& images) {

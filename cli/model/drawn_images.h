@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images of a model directory or of a finished run, drawn by the ODE: what `oxbow sample` shows
 // and `oxbow eval` measures.
 #pragma once
@@ -11,12 +12,17 @@
 #include "absl/status/statusor.h"
 #include "base/image8.h"
 
+namespace at {
+class Tensor;
+}  // namespace at
+
 namespace oxbow::cli {
 
 // Which weights. Exactly one is set.
 struct ModelSource {
   std::string model;  // A diffusers directory.
-  std::string run;    // A run's directory: its config's model with what its newest checkpoint has.
+  std::string run;    // A run's directory: its config's model with what a checkpoint of it has.
+  std::string checkpoint = "newest";  // That of the run; see ReadTrainedPart.
 };
 
 struct ImageOptions {
@@ -52,6 +58,11 @@ class ImageDrawer {
   absl::StatusOr<std::vector<std::vector<Image8>>> Draw(const std::vector<std::string>& prompts,
                                                         uint32_t per_prompt, uint64_t seed,
                                                         uint64_t first = 0);
+
+  // The frames at the end of a path of these noise levels (T + 1 of them) that stands at x_`step`,
+  // [1, C, ...], by the ODE. Requires 0 <= step <= T.
+  absl::StatusOr<std::vector<Image8>> Finish(const std::string& prompt, const at::Tensor& latent,
+                                             const std::vector<double>& sigmas, int step);
 
  private:
   struct Drawing;

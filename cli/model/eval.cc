@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -12,12 +13,16 @@
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
 #include "cli/model/eval_set.h"
+#include "cli/model/trained_part.h"
+#include "config/run_config.h"
+#include "rpc/tls_flags.h"
+#include "run/prompt_files.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
 
-constexpr char kDigits[] = "configs/prompts/digits_eval.txt";
+constexpr char kDigits[] = "configs/prompts/digits_eval.txt";  // For a model without a run.
 constexpr uint32_t kImages = 128;
 constexpr uint32_t kImagesMax = 100'000;
 
@@ -49,11 +54,27 @@ absl::StatusOr<uint32_t> CountOf(const std::string& images) {
   return count;
 }
 
+// The file of prompts: what the flag names, else the held-out prompts of the run.
+absl::StatusOr<std::string> PromptsOf(const EvalFlags& flags) {
+  if (!flags.prompts.empty()) return flags.prompts;
+  if (flags.source.run.empty()) return kDigits;
+  OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, ConfigOfRun(flags.source.run));
+  OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path file,
+                         run::PromptFile(config.prompts().eval(), run::PromptSplit::kHeldOut));
+  return file.string();
+}
+
+// Whether the run's prompts are of no synthetic task: then its own rewards measure it.
+absl::StatusOr<bool> NeedsOwnRewards(const EvalFlags& flags, const std::string& file) {
+  if (flags.source.run.empty()) return false;
+  OXBOW_ASSIGN_OR_RETURN(const auto prompts, run::ReadPrompts(file, run::PromptSplit::kHeldOut));
+  return tasks::TaskOfPrompt(prompts.front().text()) == nullptr;
+}
+
 // Whole rounds over the prompts, at least one: as near to `images` as that allows from above.
-absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags) {
+absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags, const std::string& file) {
   OXBOW_ASSIGN_OR_RETURN(const uint32_t wanted, CountOf(flags.images));
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts,
-                         ReadPromptFile(flags.prompts.empty() ? kDigits : flags.prompts));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(file));
   const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompts.front());
   if (task == nullptr) {
     return absl::InvalidArgumentError(
@@ -83,19 +104,23 @@ void PrintJson(const std::vector<tasks::Measure>& report) {
   std::cout << json.dump() << "\n";
 }
 
-absl::Status MeasureTask(const EvalFlags& flags) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<tasks::Measure> report, Evaluate(flags));
+absl::Status MeasureTask(const EvalFlags& flags, const std::string& file) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<tasks::Measure> report, Evaluate(flags, file));
   flags.json ? PrintJson(report) : PrintTable(report);
   return absl::OkStatus();
 }
 
 absl::Status Run(const EvalFlags& flags) {
   OXBOW_RETURN_IF_ERROR(CheckSource(flags));
-  if (flags.of_set.set.empty()) return MeasureTask(flags);
   EvalSetFlags of_set = flags.of_set;
   of_set.prompts = flags.prompts;
+  if (of_set.set.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(of_set.prompts, PromptsOf(flags));
+    OXBOW_ASSIGN_OR_RETURN(const bool own_rewards, NeedsOwnRewards(flags, of_set.prompts));
+    if (!own_rewards) return MeasureTask(flags, of_set.prompts);
+  }
   of_set.source = flags.source;
-  of_set.images = flags.images;
+  if (!of_set.set.empty()) of_set.images = flags.images;
   of_set.drawing = flags.drawing;
   of_set.json = flags.json;
   return EvaluateSet(of_set);
@@ -105,6 +130,13 @@ void AddSetFlags(CLI::App& command, EvalSetFlags& flags) {
   CLI::Option* const set =
       command.add_option("--set", flags.set, "definition of a set of prompts (configs/sets)");
   command.add_option("--key", flags.keys, "REWARD.KEY=VALUE: a key of a reward of the set")
+      ->allow_extra_args(false)
+      ->needs(set);
+  command
+      .add_option(
+          "--endpoint", flags.endpoints,
+          "HOST:PORT of a server that has the rewards whose entries are a name alone, again "
+          "for each; default: those of the run")
       ->allow_extra_args(false)
       ->needs(set);
   command.add_option("--against", flags.against, "another run, model or folder, compared with it")
@@ -132,7 +164,9 @@ void AddEval(CLI::App& app, int& exit_code) {
   CLI::App* const command =
       app.add_subcommand("eval", "Measure a model, a run or a folder of pictures");
   command->footer(
-      "Without --set: reward, strict, speckle and diversity on prompts of an embedded task.\n"
+      "Without --set: a run's own held-out prompts; reward, strict, speckle and diversity on "
+      "those\n"
+      "of an embedded task, else the run's own rewards.\n"
       "Exit code 4 if a picture of a set has no score.\n"
       "Examples: oxbow eval --run runs/digits --json\n"
       "  oxbow eval --model DIR --set configs/sets/pickscore.yaml --prompts test.txt "
@@ -141,12 +175,13 @@ void AddEval(CLI::App& app, int& exit_code) {
   command->add_option("--run", flags->source.run,
                       "directory of a run: what its newest checkpoint has");
   command->add_option("--prompts", flags->prompts,
-                      absl::StrCat("file, one prompt per line (", kDigits,
-                                   "); of a set: its file, or the directory of its files"));
+                      "file, one prompt per line (the held-out prompts of the run); of a set: its "
+                      "file, or the directory of its files");
   command->add_option("--images", flags->images,
                       absl::StrCat("images, rounded up to whole rounds of prompts (", kImages,
                                    "); with --set: folder of pictures to measure"));
   AddSetFlags(*command, flags->of_set);
+  rpc::AddTlsFlags(*command, flags->of_set.tls);
   AddImageFlags(*command, flags->drawing);
   command->add_flag("--json", flags->json, "for programs");
   CLI::Option* const seed = command->get_option("--seed");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/model/eval_set.h"
 
 #include <algorithm>
@@ -14,6 +15,9 @@
 #include "cli/evaluate/evaluation_set.h"
 #include "cli/evaluate/evaluation_table.h"
 #include "cli/evaluate/picture_folder.h"
+#include "cli/evaluate/reward_servers.h"
+#include "cli/model/trained_part.h"
+#include "config/run_config.h"
 #include "config/yaml_message.h"
 #include "services/reward/scorer_table.h"
 
@@ -45,7 +49,13 @@ Source SourceAt(const std::string& path) {
 }
 
 absl::StatusOr<v1::EvaluationSet> SetOf(const EvalSetFlags& flags) {
-  OXBOW_ASSIGN_OR_RETURN(v1::EvaluationSet set, ReadEvaluationSet(flags.set));
+  v1::EvaluationSet set;
+  if (!flags.set.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(set, ReadEvaluationSet(flags.set));
+  } else {
+    OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, ConfigOfRun(flags.source.run));
+    set = SetOfRun(config);
+  }
   if (!flags.prompts.empty()) set.set_prompts(flags.prompts);
   for (const std::string& key : flags.keys) OXBOW_RETURN_IF_ERROR(SetRewardKey(key, set));
   if (flags.seed.has_value()) {
@@ -122,11 +132,25 @@ absl::Status Export(const EvalSetFlags& flags, const v1::EvaluationSet& set,
   return absl::OkStatus();
 }
 
+absl::StatusOr<RewardServers> ServersOf(const EvalSetFlags& flags) {
+  RewardServers servers(flags.endpoints);
+  if (flags.endpoints.empty()) {
+    if (flags.source.run.empty()) return servers;
+    const std::filesystem::path run = flags.source.run;
+    OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, ConfigOfRun(run));
+    servers = RewardServers(config.reward());
+  }
+  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  return servers;
+}
+
 absl::StatusOr<std::vector<std::unique_ptr<reward::Scorer>>> ScorersOf(
-    const v1::EvaluationSet& set) {
+    const v1::EvaluationSet& set, const RewardServers& servers) {
   std::vector<std::unique_ptr<reward::Scorer>> scorers;
   for (const v1::ScorerConfig& entry : set.rewards()) {
-    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<reward::Scorer> scorer, reward::MakeScorer(entry));
+    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<reward::Scorer> scorer, servers.Have(entry)
+                                                                       ? servers.Open(entry.name())
+                                                                       : reward::MakeScorer(entry));
     scorers.push_back(std::move(scorer));
   }
   return scorers;
@@ -148,7 +172,11 @@ absl::Status Print(const EvalSetFlags& flags, const SetReport& report) {
 absl::Status EvaluateSet(const EvalSetFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const v1::EvaluationSet set, SetOf(flags));
   const bool scored = flags.export_images.empty();
-  if (scored) OXBOW_RETURN_IF_ERROR(CheckRewards(set));
+  RewardServers servers;
+  if (scored) {
+    OXBOW_ASSIGN_OR_RETURN(servers, ServersOf(flags));
+    OXBOW_RETURN_IF_ERROR(CheckRewards(set, servers));
+  }
   OXBOW_ASSIGN_OR_RETURN(const std::vector<SetPrompt> prompts, ReadSetPrompts(set));
   const Source source{.model = flags.source, .images = flags.images};
   if (!scored) {
@@ -156,7 +184,7 @@ absl::Status EvaluateSet(const EvalSetFlags& flags) {
                            PicturesFrom(source, set, prompts, flags.drawing));
     return Export(flags, set, prompts, pictures);
   }
-  OXBOW_ASSIGN_OR_RETURN(const auto scorers, ScorersOf(set));
+  OXBOW_ASSIGN_OR_RETURN(const auto scorers, ScorersOf(set, servers));
   std::vector<Source> sources = {source};
   if (!flags.against.empty()) sources.push_back(SourceAt(flags.against));
   std::vector<Evaluation> evaluations;

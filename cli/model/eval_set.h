@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `oxbow eval --set`: a set's prompts, drawn by a model or read from a folder, scored or exported.
 #pragma once
 
@@ -8,18 +9,22 @@
 
 #include "absl/status/status.h"
 #include "cli/model/drawn_images.h"
+#include "rpc/tls.h"
 
 namespace oxbow::cli {
 
 struct EvalSetFlags {
-  std::string set;                // The definition.
+  std::string set;                // The definition; empty: the run's own prompts and rewards.
   std::string prompts;            // Path of its prompts; empty: what the definition says.
   std::vector<std::string> keys;  // REWARD.KEY=VALUE
-  ModelSource source;             // Neither: `images`.
-  std::string images;             // Folder of pictures in the set's layout.
-  std::string against;            // Another run, model or folder, by what it holds.
-  std::string export_images;      // Folder to write pictures into, in place of scoring them.
-  std::string layout;             // Empty: the set's.
+  // HOST:PORT of servers that have the rewards; empty: those of the run, if it has any.
+  std::vector<std::string> endpoints;
+  rpc::TlsOptions tls;        // For connections to them.
+  ModelSource source;         // Neither: `images`.
+  std::string images;         // Folder of pictures in the set's layout.
+  std::string against;        // Another run, model or folder, by what it holds.
+  std::string export_images;  // Folder to write pictures into, in place of scoring them.
+  std::string layout;         // Empty: the set's.
   ImageOptions drawing;
   std::optional<uint64_t> seed;  // In place of the set's seeds.
   uint64_t bootstrap_seed = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/model/export.h"
 
 #include <ATen/ATen.h>
@@ -9,12 +10,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/trained_part.h"
+#include "cli/model/whole_model.h"
 #include "core/model/lora.h"
 #include "io/diffusers_directory.h"
 #include "io/lora_file.h"
@@ -27,39 +28,19 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kWeight = ".weight";
 
-io::LoraExport AdapterOf(const TrainedPart& trained) {
-  const v1::LoraConfig& lora = trained.config.model().lora();
-  return {.tensors = trained.tensors,
-          .rank = lora.rank(),
-          .alpha = lora.alpha(),
-          .targets = {lora.targets().begin(), lora.targets().end()},
-          .base_model = trained.config.model().path(),
-          .provenance = trained.provenance};
-}
-
 // One after the other what the merged file holds, from the mapped base model and the trained part.
 class Merger {
  public:
   Merger(io::WeightFiles base, const TrainedPart& trained)
-      : base_(std::move(base)), trained_(trained), adapter_(AdapterOf(trained)) {}
+      : base_(std::move(base)), trained_(trained) {}
 
   // The tensors of the merged file. kFailedPrecondition names what the base model has not, or in
   // another shape.
   absl::StatusOr<std::map<std::string, io::TensorHeader>> Headers() const {
     std::map<std::string, io::TensorHeader> headers = base_.headers();
-    if (trained_.lora()) {
-      OXBOW_RETURN_IF_ERROR(io::CheckLora(adapter_));
-      for (const auto& [name, down] : trained_.tensors) {
-        if (!name.ends_with(kDown)) continue;
-        const std::string module = name.substr(0, name.size() - kDown.size());
-        const io::TensorBytes& up = trained_.tensors.at(absl::StrCat(module, std::string(kUp)));
-        OXBOW_RETURN_IF_ERROR(
-            CheckInBase(absl::StrCat(module, std::string(kWeight)), {up.shape[0], down.shape[1]}));
-      }
-      return headers;
-    }
+    OXBOW_RETURN_IF_ERROR(CheckFits(trained_, headers, trained_.config.model().path()));
+    if (trained_.lora()) return headers;
     for (const auto& [name, tensor] : trained_.tensors) {
-      OXBOW_RETURN_IF_ERROR(CheckInBase(name, tensor.shape));
       headers[name] = {.dtype = tensor.dtype, .shape = tensor.shape};
     }
     return headers;
@@ -80,9 +61,10 @@ class Merger {
     OXBOW_ASSIGN_OR_RETURN(
         const at::Tensor b,
         io::ToTorch(trained_.tensors.at(absl::StrCat(module, std::string(kUp)))));
+    const v1::LoraConfig& lora = trained_.config.model().lora();
     const at::Tensor merged =
         model::MergedWeight(io::CopyOf(header.dtype, header.shape, base_.BytesOf(name)), a, b,
-                            adapter_.alpha / static_cast<double>(adapter_.rank));
+                            lora.alpha() / static_cast<double>(lora.rank()));
     return io::FromTorch(merged).data;
   }
 
@@ -90,21 +72,8 @@ class Merger {
   static constexpr std::string_view kDown = ".lora_A.weight";
   static constexpr std::string_view kUp = ".lora_B.weight";
 
-  absl::Status CheckInBase(const std::string& name, const std::vector<int64_t>& shape) const {
-    const auto found = base_.headers().find(name);
-    if (found != base_.headers().end() && found->second.shape == shape) return absl::OkStatus();
-    const std::string there =
-        found == base_.headers().end()
-            ? "no such tensor"
-            : absl::StrCat("shape [", absl::StrJoin(found->second.shape, ","), "]");
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the run's weights do not fit the base model at ", trained_.config.model().path(),
-        ", which has ", there, ": ", name, " [", absl::StrJoin(shape, ","), "]"));
-  }
-
   const io::WeightFiles base_;
   const TrainedPart& trained_;
-  const io::LoraExport adapter_;
 };
 
 absl::Status WriteMerged(const fs::path& out, const TrainedPart& trained) {
@@ -127,6 +96,19 @@ absl::Status WriteMerged(const fs::path& out, const TrainedPart& trained) {
   return WriteFileAtomically(folder / "config.json", transformer.config_json);
 }
 
+absl::Status CheckWhole(const ExportRequest& request, const fs::path& out,
+                        const TrainedPart& trained) {
+  if (!request.whole_model) return absl::OkStatus();
+  if (request.format != "merged") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--whole-model needs --format merged, got ", request.format));
+  }
+  std::error_code ignored;
+  if (!fs::equivalent(out, trained.config.model().path(), ignored)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the base model is not written over; choose another --out: ", out.string()));
+}
+
 // ComfyUI's names depend on the class of the base model.
 absl::Status WriteComfy(const fs::path& out, const TrainedPart& trained) {
   OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
@@ -139,7 +121,7 @@ absl::Status WriteComfy(const fs::path& out, const TrainedPart& trained) {
 
 absl::StatusOr<fs::path> ExportRun(const ExportRequest& request) {
   OXBOW_ASSIGN_OR_RETURN(const TrainedPart trained,
-                         ReadTrainedPart(request.run, request.step, request.raw));
+                         ReadTrainedPart(request.run, request.checkpoint, request.raw));
   const fs::path out = request.out.empty() ? request.run / "export" / request.format : request.out;
   const bool whole =
       request.format == "merged" || (request.format == "diffusers" && !trained.lora());
@@ -147,9 +129,13 @@ absl::StatusOr<fs::path> ExportRun(const ExportRequest& request) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the run trained all weights and has no adapter; use --format merged: ", request.format));
   }
+  OXBOW_RETURN_IF_ERROR(CheckWhole(request, out, trained));
   absl::Status status;
   if (whole) {
     status = WriteMerged(out, trained);
+    if (status.ok() && request.whole_model) {
+      status = AddOtherParts(trained.config.model().path(), "transformer", out);
+    }
   } else if (request.format == "diffusers") {
     status = io::WriteDiffusersLora(out, AdapterOf(trained));
   } else if (request.format == "peft") {
@@ -164,11 +150,7 @@ absl::StatusOr<fs::path> ExportRun(const ExportRequest& request) {
 }
 
 void AddExport(CLI::App& app, int& exit_code) {
-  struct Flags {
-    ExportRequest request;
-    uint64_t step = 0;
-  };
-  const auto flags = std::make_shared<Flags>();
+  const auto request = std::make_shared<ExportRequest>();
   CLI::App* const command =
       app.add_subcommand("export", "Write a run's weights as files that other tools load");
   command->footer(
@@ -177,17 +159,18 @@ void AddExport(CLI::App& app, int& exit_code) {
       "         comfyui    RUN.safetensors for models/loras\n"
       "         merged     transformer/ with the adapter added to the base model's weights\n"
       "Example: oxbow export runs/sd35m --format diffusers --out adapters/sd35m");
-  command->add_option("RUN_DIR", flags->request.run, "the run's directory")->required();
-  command->add_option("--format", flags->request.format, "of the files")
+  command->add_option("RUN_DIR", request->run, "the run's directory")->required();
+  command->add_option("--format", request->format, "of the files")
       ->required()
       ->check(CLI::IsMember({"diffusers", "peft", "comfyui", "merged"}));
-  command->add_option("--out", flags->request.out, "directory (default: RUN_DIR/export/FORMAT)");
-  CLI::Option* const step =
-      command->add_option("--step", flags->step, "of a checkpoint (default: the newest)");
-  command->add_flag("--raw", flags->request.raw, "the last weights, not their running average");
-  command->callback([flags, step, &exit_code] {
-    if (step->count() > 0) flags->request.step = flags->step;
-    const absl::StatusOr<std::filesystem::path> written = ExportRun(flags->request);
+  command->add_option("--out", request->out, "directory (default: RUN_DIR/export/FORMAT)");
+  command->add_option("--checkpoint,--step", request->checkpoint, kCheckpointHelp);
+  command->add_flag("--raw", request->raw, "the last weights, not their running average");
+  command->add_flag("--whole-model", request->whole_model,
+                    "with merged: the model's other parts beside the transformer, so that the "
+                    "directory loads as a whole");
+  command->callback([request, &exit_code] {
+    const absl::StatusOr<std::filesystem::path> written = ExportRun(*request);
     exit_code = ExitCodeOf(written.status());
     if (written.ok()) {
       std::cout << written->string() << "\n";

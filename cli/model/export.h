@@ -1,9 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // A checkpoint of a run turned into the files of another tool; io/lora_file.h has their layout.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -11,11 +10,13 @@
 namespace oxbow::cli {
 
 struct ExportRequest {
-  std::filesystem::path run;     // A run's directory.
-  std::string format;            // diffusers, peft, comfyui or merged.
-  std::filesystem::path out;     // Empty: RUN/export/FORMAT.
-  std::optional<uint64_t> step;  // A checkpoint's; the newest if none.
-  bool raw = false;              // The last weights even where there is a running average.
+  std::filesystem::path run;          // A run's directory.
+  std::string format;                 // diffusers, peft, comfyui or merged.
+  std::filesystem::path out;          // Empty: RUN/export/FORMAT.
+  std::string checkpoint = "newest";  // As ReadTrainedPart's.
+  bool raw = false;                   // The last weights even where there is a running average.
+  // With `merged`: all parts of the model, not the transformer alone.
+  bool whole_model = false;
 };
 
 // Returns the directory written. The base model is read for `merged` alone, tensor by tensor, and

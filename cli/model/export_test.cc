@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every format of one run says the same: the base model plus alpha / r B A.
 #include "cli/model/export.h"
 
@@ -5,15 +6,18 @@
 #include <ATen/core/grad_mode.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/philox.h"
+#include "cli/model/start_from.h"
 #include "config/run_config.h"
 #include "core/model/lora.h"
 #include "core/model/sd3.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "io/diffusers_directory.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 #include "services/learner/checkpoint_store.h"
@@ -56,7 +60,9 @@ class ExportedRunTest : public ::testing::Test {
         };
       };
       ASSERT_TRUE(store
-                      .Write({.committed_steps = step, .policy_version = step},
+                      .Write({.committed_steps = step,
+                              .policy_version = step,
+                              .evaluated = {{"eval/reward_mean", 0.5 / static_cast<double>(step)}}},
                              {{"weights.safetensors", file(10 * step)},
                               {"ema.safetensors", file(10 * step + 1)}})
                       .ok());
@@ -108,6 +114,89 @@ class ExportedRunTest : public ::testing::Test {
   const model::NamedTensors base_ = Load(kModel / kTransformer);
 };
 
+std::set<std::string> FilesIn(const fs::path& directory) {
+  std::set<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    if (entry.is_regular_file()) files.insert(fs::relative(entry.path(), directory).string());
+  }
+  return files;
+}
+
+TEST_F(ExportedRunTest, AWholeModelHasTheFilesOfItsBaseAndTheMergedTransformer) {
+  MakeRun("lora", kModel);
+  const fs::path out = Exported({.format = "merged", .whole_model = true});
+  EXPECT_EQ(FilesIn(out), FilesIn(kModel));
+  for (const std::string& file : FilesIn(kModel)) {
+    const bool same = ReadFile(out / file).value() == ReadFile(kModel / file).value();
+    EXPECT_EQ(same, file != kTransformer) << file;
+  }
+  // Twice over: what is there is replaced.
+  EXPECT_EQ(FilesIn(Exported({.format = "merged", .whole_model = true})), FilesIn(kModel));
+  EXPECT_TRUE(io::OpenDiffusersDirectory(out).ok());
+}
+
+TEST_F(ExportedRunTest, AWholeModelIsRefusedOverItsBaseOrOfAnotherFormat) {
+  const fs::path model = scratch_.path() / "copy";
+  fs::copy(kModel, model, fs::copy_options::recursive);
+  MakeRun("lora", model);
+  const auto over = ExportRun({.run = run_, .format = "merged", .out = model, .whole_model = true});
+  EXPECT_THAT(over.status().message(), HasSubstr("the base model is not written over"));
+  EXPECT_EQ(ReadFile(model / kTransformer).value(), ReadFile(kModel / kTransformer).value());
+  EXPECT_THAT(ExportRun({.run = run_, .format = "peft", .whole_model = true}).status().message(),
+              HasSubstr("--whole-model needs --format merged"));
+}
+
+TEST_F(ExportedRunTest, TheBestCheckpointIsExportedByName) {
+  MakeRun("lora", kModel);  // Step 1 was evaluated higher than step 2.
+  const fs::path file = "adapter_model.safetensors";
+  EXPECT_EQ(ReadFile(Exported({.format = "peft", .checkpoint = "best"}) / file).value(),
+            ReadFile(Exported({.format = "peft", .checkpoint = "1"}) / file).value());
+  EXPECT_THAT(ExportRun({.run = run_, .format = "peft", .checkpoint = "fine"}).status().message(),
+              HasSubstr("newest, best or a number of steps, got fine"));
+}
+
+config::ResolvedConfig NewRun(const std::vector<std::string>& set) {
+  std::vector<std::string> all = {"model.path=" + kModel.string(), "model.trained=lora",
+                                  "model.lora.rank=3", "model.lora.alpha=6",
+                                  "model.lora.targets=[attn.to_q, ff.net.2]"};
+  all.insert(all.end(), set.begin(), set.end());
+  return config::LoadRunConfig(fs::path(OXBOW_SOURCE_DIR) / "configs/digits.yaml", all, {}).value();
+}
+
+TEST_F(ExportedRunTest, AnotherRunStartsFromTheAverageOfACheckpoint) {
+  MakeRun("lora", kModel);
+  const auto start = StartWeightsFrom(run_.string() + "@best", NewRun({}).config);
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_THAT(start->from, HasSubstr("step 1"));
+  const auto tensors = io::AllToTorch(start->tensors).value();
+  for (const auto& [name, tensor] : Weights("lora", 11)) {
+    EXPECT_TRUE(at::equal(tensors.at(name), tensor)) << name;
+  }
+  EXPECT_THAT(StartWeightsFrom(run_.string(), NewRun({}).config)->from, HasSubstr("step 2"));
+}
+
+TEST_F(ExportedRunTest, AStartThatDoesNotFitIsRefusedInOneLine) {
+  MakeRun("lora", kModel);
+  const auto refusal = [&](const std::vector<std::string>& set) {
+    const absl::Status status = StartWeightsFrom(run_.string(), NewRun(set).config).status();
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal({"model.trained=full"}), HasSubstr("has trained an adapter"));
+  EXPECT_THAT(refusal({"model.lora.rank=4"}), HasSubstr("set model.lora.rank to it, got 4"));
+  EXPECT_THAT(refusal({"model.lora.targets=[attn.to_q]"}), HasSubstr("model.lora.targets"));
+  const fs::path flux = fs::path(OXBOW_SOURCE_DIR) / "models/digits_flux";
+  EXPECT_THAT(refusal({"model.path=" + flux.string()}), HasSubstr("do not fit the base model"));
+}
+
+TEST(StartFromTest, APathMayHaveAnAtSign) {
+  EXPECT_EQ(ParseStartFrom("runs/a@40").run, "runs/a");
+  EXPECT_EQ(ParseStartFrom("runs/a@40").checkpoint, "40");
+  EXPECT_EQ(ParseStartFrom("runs/a@best").checkpoint, "best");
+  EXPECT_EQ(ParseStartFrom("runs/me@home/a").run, "runs/me@home/a");
+  EXPECT_EQ(ParseStartFrom("runs/me@home/a").checkpoint, "newest");
+}
+
 TEST_F(ExportedRunTest, EveryFormatOfAnAdapterGivesTheSameVelocities) {
   MakeRun("lora", kModel);
   const model::LoraAdapter trained{.tensors = Weights("lora", 21), .scale = 2};
@@ -146,7 +235,8 @@ TEST_F(ExportedRunTest, TheAverageOfTheNewestCheckpointUnlessAskedOtherwise) {
   const std::string name = std::string(kModule) + ".lora_A.weight";
   EXPECT_TRUE(at::equal(matrix({.format = "peft"}), Weights("lora", 21).at(name)));
   EXPECT_TRUE(at::equal(matrix({.format = "peft", .raw = true}), Weights("lora", 20).at(name)));
-  EXPECT_TRUE(at::equal(matrix({.format = "peft", .step = 1}), Weights("lora", 11).at(name)));
+  EXPECT_TRUE(
+      at::equal(matrix({.format = "peft", .checkpoint = "1"}), Weights("lora", 11).at(name)));
   const auto file = io::ReadSafetensors(scratch_.path() / "out/adapter_model.safetensors");
   EXPECT_EQ(file->metadata.at("oxbow.step"), "1");
   EXPECT_EQ(file->metadata.at("oxbow.weights"), "ema");
@@ -200,7 +290,7 @@ TEST_F(ExportedRunTest, WhatDoesNotFitIsOneLineAndWritesNothing) {
   const fs::path model = scratch_.path() / "other";
   fs::copy(kModel, model, fs::copy_options::recursive);
   MakeRun("lora", model);
-  EXPECT_THAT(refusal({.run = run_, .format = "peft", .step = 7}),
+  EXPECT_THAT(refusal({.run = run_, .format = "peft", .checkpoint = "7"}),
               AllOf(HasSubstr("7"), HasSubstr("step_000002")));
   model::NamedTensors smaller = base_;
   smaller[std::string(kModule) + ".weight"] = at::zeros({3, 3});
@@ -209,7 +299,8 @@ TEST_F(ExportedRunTest, WhatDoesNotFitIsOneLineAndWritesNothing) {
   EXPECT_THAT(refusal({.run = run_, .format = "merged"}),
               AllOf(HasSubstr(kModule), HasSubstr("[3,3]")));
   fs::resize_file(run_ / "checkpoints/step_000002/ema.safetensors", 100);
-  EXPECT_THAT(refusal({.run = run_, .format = "peft", .step = 2}), HasSubstr("ema.safetensors"));
+  EXPECT_THAT(refusal({.run = run_, .format = "peft", .checkpoint = "2"}),
+              HasSubstr("ema.safetensors"));
 }
 
 }  // namespace

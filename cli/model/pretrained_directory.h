@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pretrained model as a genuine diffusers directory.
 #pragma once
 

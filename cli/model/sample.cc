@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
+#include "cli/model/prompt_warnings.h"
 #include "io/film.h"
 #include "tasks/synthetic_task.h"
 
@@ -59,6 +61,10 @@ absl::Status WriteVideos(const SampleFlags& flags, const std::vector<DrawnImage>
 }
 
 absl::Status Sample(SampleFlags flags) {
+  if (std::filesystem::path(flags.out).extension() != ".png") {
+    return absl::InvalidArgumentError("--out is a PNG file, so its name ends in .png, got " +
+                                      flags.out);
+  }
   if (!flags.prompts.empty()) {
     OXBOW_ASSIGN_OR_RETURN(flags.texts, ReadPromptFile(flags.prompts));
   }
@@ -68,6 +74,9 @@ absl::Status Sample(SampleFlags flags) {
   }
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
                          DrawImages(flags.source, flags.texts, flags.images));
+  for (const std::string& warning : PromptWarnings(flags.source, flags.texts)) {
+    std::cerr << "oxbow sample: warning: " << warning << "\n";
+  }
   std::vector<io::FilmCell> cells;
   for (const DrawnImage& drawn : images) {
     cells.push_back({.frames = drawn.frames, .border = FrameOf(drawn), .label = drawn.prompt});

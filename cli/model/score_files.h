@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a reward says of image files.
 #pragma once
 

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/model/trained_part.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "cli/report/run_summary.h"
 #include "cli/version.h"
 #include "config/run_config.h"
 #include "io/safetensors.h"
@@ -14,16 +17,66 @@ namespace {
 
 constexpr char kWeights[] = "weights.safetensors";
 constexpr char kAverage[] = "ema.safetensors";
+constexpr std::string_view kDown = ".lora_A.weight";
+
+absl::Status CheckOne(const std::string& name, const std::vector<int64_t>& shape,
+                      const std::map<std::string, io::TensorHeader>& base,
+                      const std::string& base_path) {
+  const auto found = base.find(name);
+  if (found != base.end() && found->second.shape == shape) return absl::OkStatus();
+  const std::string there =
+      found == base.end() ? "no such tensor"
+                          : absl::StrCat("shape [", absl::StrJoin(found->second.shape, ","), "]");
+  return absl::FailedPreconditionError(
+      absl::StrCat("the run's weights do not fit the base model at ", base_path, ", which has ",
+                   there, ": ", name, " [", absl::StrJoin(shape, ","), "]"));
+}
 
 }  // namespace
 
+io::LoraExport AdapterOf(const TrainedPart& trained) {
+  const v1::LoraConfig& lora = trained.config.model().lora();
+  return {.tensors = trained.tensors,
+          .rank = lora.rank(),
+          .alpha = lora.alpha(),
+          .targets = {lora.targets().begin(), lora.targets().end()},
+          .base_model = trained.config.model().path(),
+          .provenance = trained.provenance};
+}
+
+absl::Status CheckFits(const TrainedPart& trained,
+                       const std::map<std::string, io::TensorHeader>& base,
+                       const std::string& base_path) {
+  if (!trained.lora()) {
+    for (const auto& [name, tensor] : trained.tensors) {
+      OXBOW_RETURN_IF_ERROR(CheckOne(name, tensor.shape, base, base_path));
+    }
+    return absl::OkStatus();
+  }
+  OXBOW_RETURN_IF_ERROR(io::CheckLora(AdapterOf(trained)));
+  for (const auto& [name, down] : trained.tensors) {
+    if (!name.ends_with(kDown)) continue;
+    const std::string module = name.substr(0, name.size() - kDown.size());
+    const io::TensorBytes& up = trained.tensors.at(module + ".lora_B.weight");
+    OXBOW_RETURN_IF_ERROR(
+        CheckOne(module + ".weight", {up.shape[0], down.shape[1]}, base, base_path));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::RunConfig> ConfigOfRun(const std::filesystem::path& run) {
+  auto config = config::LoadResolved(run / "config.resolved.yaml");
+  return absl::IsNotFound(config.status()) ? NoRun(run) : std::move(config);
+}
+
 absl::StatusOr<TrainedPart> ReadTrainedPart(const std::filesystem::path& run,
-                                            std::optional<uint64_t> step, bool raw) {
+                                            const std::string& checkpoint_name, bool raw) {
   TrainedPart trained;
-  OXBOW_ASSIGN_OR_RETURN(trained.config, config::LoadResolved(run / "config.resolved.yaml"));
+  OXBOW_ASSIGN_OR_RETURN(trained.config, ConfigOfRun(run));
   const learner::CheckpointStore store(run / "checkpoints", 1);
   OXBOW_ASSIGN_OR_RETURN(const learner::Checkpoint checkpoint,
-                         step.has_value() ? store.LoadAt(*step) : store.LoadNewest());
+                         store.LoadNamed(checkpoint_name, trained.config.checkpoint().best()));
+  trained.step = checkpoint.state.committed_steps;
   const bool average = !raw && checkpoint.files.contains(kAverage);
   const char* const file = average ? kAverage : kWeights;
   const std::filesystem::path path = checkpoint.directory / file;

@@ -1,13 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run has trained so far, out of one of its checkpoints.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "io/lora_file.h"
+#include "io/safetensors.h"
 #include "io/tensor_bytes.h"
 #include "oxbow/v1/config.pb.h"
 
@@ -17,14 +19,32 @@ struct TrainedPart {
   v1::RunConfig config;
   std::map<std::string, io::TensorBytes> tensors;  // The adapter's, or all that trains.
   std::map<std::string, std::string> provenance;   // To write beside them.
+  uint64_t step = 0;                               // The checkpoint's.
 
   bool lora() const { return config.model().trained() == v1::TRAINED_PART_LORA; }
 };
 
-// The running average where there is one, unless `raw`; of the newest checkpoint unless `step`
-// names another. kNotFound without a run or checkpoint, kDataLoss if it is damaged.
+// The config of a run. kNotFound, naming the runs beside it, if there is none.
+absl::StatusOr<v1::RunConfig> ConfigOfRun(const std::filesystem::path& run);
+
+// What --checkpoint takes.
+inline constexpr char kCheckpointHelp[] =
+    "newest, best (by the run's checkpoint.best) or a number of steps (default: newest)";
+
+// The running average where there is one, unless `raw`. `checkpoint`: "newest", "best" (by the
+// run's checkpoint.best) or a number of steps. kNotFound without a run or checkpoint, kDataLoss if
+// it is damaged, kInvalidArgument for another name.
 absl::StatusOr<TrainedPart> ReadTrainedPart(const std::filesystem::path& run,
-                                            std::optional<uint64_t> step = std::nullopt,
+                                            const std::string& checkpoint = "newest",
                                             bool raw = false);
+
+// Whether the weights, or the modules of the adapter, are in a model with these tensors.
+// kFailedPrecondition names what it has not, or in another shape.
+absl::Status CheckFits(const TrainedPart& trained,
+                       const std::map<std::string, io::TensorHeader>& base,
+                       const std::string& base_path);
+
+// The adapter as a file says it. Requires lora().
+io::LoraExport AdapterOf(const TrainedPart& trained);
 
 }  // namespace oxbow::cli

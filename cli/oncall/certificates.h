@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `oxbow certificates DIR`: an authority, and the certificates of a fleet.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result of `oxbow doctor`: one line per check, ok, warn or fail, with what to do about it.
 #pragma once
 

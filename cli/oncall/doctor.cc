@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +16,7 @@
 #include "cli/oncall/checkup.h"
 #include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/run_checks.h"
+#include "cli/report/run_summary.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
 
@@ -45,12 +49,24 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   checks = CheckConfig(*resolved, needs);
 }
 
-// If no fleet is named, asks nothing.
-absl::StatusOr<FleetFacts> AskFleetOf(const DoctorFlags& flags) {
+// If no fleet is named, asks nothing; nor if its run has done all its steps.
+absl::StatusOr<FleetFacts> AskFleetOf(const DoctorFlags& flags, bool done) {
   const absl::Duration timeout = absl::Seconds(flags.timeout_s);
   if (!flags.learner.empty()) return AskFleet(flags.learner, timeout);
-  if (!flags.run_dir.empty()) return AskFleetOfRun(flags.run_dir, timeout);
+  if (!flags.run_dir.empty() && !done) return AskFleetOfRun(flags.run_dir, timeout);
   return FleetFacts();
+}
+
+// The verdict on what the run has logged, one check a topic.
+Checks JudgeRun(const RunSummary& run) {
+  Checks checks = {{"run", "state", Verdict::kOk,
+                    absl::StrCat(run.state(), ", step ", run.step, "/", run.steps_total), ""}};
+  for (const io::VerdictLine& line : run.verdict) {
+    // Nothing is broken where a run learns badly, so that is no failure.
+    const Verdict verdict = line.level >= io::Level::kWatch ? Verdict::kWarn : Verdict::kOk;
+    checks.push_back({"run", line.topic, verdict, line.says, line.advice});
+  }
+  return checks;
 }
 
 absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
@@ -61,8 +77,13 @@ absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
   MachineNeeds needs;
   std::string directory = flags.run_dir.empty() ? "." : flags.run_dir;
   FleetFacts fleet;
+  std::optional<RunSummary> run;
+  if (!flags.run_dir.empty()) {
+    if (auto summary = SummaryOf(flags.run_dir); summary.ok()) run = *std::move(summary);
+  }
   if (certificate_ends.ok()) {
-    OXBOW_ASSIGN_OR_RETURN(fleet, AskFleetOf(flags));
+    const bool done = run && !run->live && std::string_view(run->state()) == "done";
+    OXBOW_ASSIGN_OR_RETURN(fleet, AskFleetOf(flags, done));
   }
   if (!flags.file.empty()) JudgeConfig(flags, checks, needs, directory);
   if (!certificate_ends.ok()) {
@@ -76,6 +97,9 @@ absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
       certificate_ends.ok() ? *certificate_ends - absl::Now() : absl::InfiniteDuration());
   all.insert(all.end(), checks.begin(), checks.end());
   for (Check& check : JudgeFleet(fleet)) all.push_back(std::move(check));
+  if (run) {
+    for (Check& check : JudgeRun(*run)) all.push_back(std::move(check));
+  }
   std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all));
   exit_code = CheckupExitCode(all, flags.strict);
   return absl::OkStatus();
@@ -92,13 +116,12 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       "something\ndid (with --strict: or warns), 4 --run-dir is no run.\n"
       "Examples: oxbow doctor configs/digits.yaml\n"
       "          oxbow doctor --run-dir runs/digits\n"
-      "          oxbow doctor --learner 10.0.0.7:7001 --format json");
+      "          oxbow doctor --learner 10.0.0.7:7070 --format json");
   command->add_option("file", flags->file, "run YAML that is to run here");
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);
   auto* learner = command->add_option("--learner", flags->learner, "host:port of a live learner");
-  command->add_option("--run-dir,--run", flags->run_dir, "directory of a live run")
-      ->excludes(learner);
+  command->add_option("--run-dir,--run", flags->run_dir, "directory of a run")->excludes(learner);
   command->add_option("--port", flags->ports, "host:port that must be free; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--timeout", flags->timeout_s, "timeout of one call to a process, in seconds")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Judges whether a running fleet is well, from what its processes report. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/oncall/fleet_checks.h"
 
 #include <gmock/gmock.h>
@@ -8,7 +9,7 @@
 
 #include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/metrics_page.h"
-#include "cli/run/endpoints_file.h"
+#include "run/endpoints_file.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -236,7 +237,7 @@ TEST(FleetChecksTest, ALearnerThatIsGoneIsTheOnlyThingToSay) {
 
 TEST(FleetFactsTest, WhoHasNoAddressYetIsNotAsked) {
   const oxbow::testing::ScopedDirectory run;
-  ASSERT_TRUE(WriteEndpoints(run.path(), {{"learner"}, {"reward_server-0"}}).ok());
+  ASSERT_TRUE(run::WriteEndpoints(run.path(), {{"learner"}, {"reward_server-0"}}).ok());
   const auto facts = AskFleetOfRun(run.path().string(), absl::Milliseconds(200));
   ASSERT_TRUE(facts.ok()) << facts.status();
   ASSERT_EQ(facts->services.size(), 2u);

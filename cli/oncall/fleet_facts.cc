@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/oncall/fleet_facts.h"
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include "base/status_macros.h"
 #include "cli/oncall/health.h"
 #include "cli/oncall/metrics_page.h"
-#include "cli/run/endpoints_file.h"
 #include "cli/run/status.h"
 #include "config/run_config.h"
 #include "metrics/exported_metrics.h"
@@ -19,6 +19,7 @@
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
+#include "run/endpoints_file.h"
 
 namespace oxbow::cli {
 namespace {
@@ -136,12 +137,13 @@ FleetFacts AskFleet(const std::string& learner, absl::Duration timeout) {
 }
 
 absl::StatusOr<FleetFacts> AskFleetOfRun(const std::string& run_dir, absl::Duration timeout) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<ServiceEndpoint> services, ReadEndpoints(run_dir));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<run::ServiceEndpoint> services,
+                         run::ReadEndpoints(run_dir));
   Asking asking(timeout);
-  for (const ServiceEndpoint& service : services) {
+  for (const run::ServiceEndpoint& service : services) {
     if (service.name == "learner") asking.Learner(service.grpc);
   }
-  for (const ServiceEndpoint& service : services) {
+  for (const run::ServiceEndpoint& service : services) {
     if (absl::StartsWith(service.name, "replay_buffer")) {
       asking.Buffer(service.name, service.grpc);
     } else if (absl::StartsWith(service.name, "reward_server")) {
@@ -153,8 +155,9 @@ absl::StatusOr<FleetFacts> AskFleetOfRun(const std::string& run_dir, absl::Durat
     const v1::StatusResponse known = *status;
     for (const std::string& endpoint : known.reward_endpoints()) {
       const bool child =
-          std::any_of(services.begin(), services.end(),
-                      [&](const ServiceEndpoint& service) { return service.grpc == endpoint; });
+          std::any_of(services.begin(), services.end(), [&](const run::ServiceEndpoint& service) {
+            return service.grpc == endpoint;
+          });
       if (!child) asking.Reward("reward", endpoint, "");
     }
   }

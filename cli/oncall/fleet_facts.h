@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks the processes of a run for the facts that `oxbow doctor` judges. Changes nothing.
 #pragma once
 

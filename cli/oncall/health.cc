@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/oncall/health.h"
 
 #include <google/protobuf/io/coded_stream.h>
@@ -54,7 +55,7 @@ void AskHealth(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
   command.footer(
       "Exit code: 0 serving, 1 not serving, 2 nobody listens, 3 the call failed.\n"
-      "Example: oxbow health --addr 127.0.0.1:7001 --timeout 2s");
+      "Example: oxbow health --addr 127.0.0.1:7070 --timeout 2s");
   command.add_option("--addr", flags->endpoint, "host:port of the service")
       ->required()
       ->envname("OXBOW_HEALTH_ADDR");

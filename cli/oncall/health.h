@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `oxbow health`: asks a service over grpc.health.v1, for probes and scripts.
 #pragma once
 

@@ -1,12 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // oxbow_health: only `oxbow health`, without LibTorch. A probe that runs every few seconds should
 // not load LibTorch, and the image of the replay buffer does not contain it.
 #include <CLI/CLI.hpp>
 
 #include "base/exit_code.h"
+#include "base/help_page.h"
 #include "cli/oncall/health.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Asks a service whether it serves.", "oxbow_health");
+  oxbow::UseHelpPage(app);
   int exit_code = oxbow::kExitOk;
   oxbow::cli::AskHealth(app, exit_code);
   try {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `health` and `status` against a server in this process.
 #include "cli/oncall/health.h"
 
@@ -71,10 +72,10 @@ TEST_F(ServedTest, StatusNamesProgressWorkersAndTheBottleneck) {
   const auto status = AskStatus(server_->endpoint(), absl::Seconds(5));
   ASSERT_TRUE(status.ok()) << status.status();
   const std::string text = StatusText(*status);
-  EXPECT_THAT(text, testing::HasSubstr("step 7/9"));
-  EXPECT_THAT(text, testing::HasSubstr("limit      rollouts: waiting for rollouts 62 %"));
-  EXPECT_THAT(text, testing::HasSubstr("rank 1     seen 0.0 s ago, metrics at h:9"));
-  EXPECT_THAT(text, testing::HasSubstr("rollout_worker-0                   14"));
+  EXPECT_THAT(text, ::testing::HasSubstr("step 7/9"));
+  EXPECT_THAT(text, ::testing::HasSubstr("limit      rollouts: waiting for rollouts 62 %"));
+  EXPECT_THAT(text, ::testing::HasSubstr("rank 1     seen 0.0 s ago, metrics at h:9"));
+  EXPECT_THAT(text, ::testing::HasSubstr("rollout_worker-0                   14"));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Judges whether this machine is fit for a run, from facts. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the facts about this machine that `oxbow doctor` judges.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The /metrics page of an oxbow process, and sums over its series.
 #pragma once
 

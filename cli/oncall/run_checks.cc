@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/oncall/run_checks.h"
 
 #include <ATen/Context.h>
@@ -6,13 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
-#include "cli/plan/run_plan.h"
+#include "cli/plan/resource_plan.h"
 #include "run/group_bytes.h"
 
 namespace oxbow::cli {
 namespace {
-
-constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
 
 // What the run of `config` needs on one machine, without activations.
 MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
@@ -21,16 +20,7 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) 
   const uint32_t rewards = config.reward().endpoints().empty() ? services.reward_servers() : 0;
   needs.busy_processes = config.learner().ranks() + services.rollout_workers();
   needs.processes = needs.busy_processes + rewards + 1;
-  std::vector<MemoryItem> learner = LearnerMemory(config, facts);
-  for (MemoryItem& item : learner) {
-    // The sink's bound is what experience may take; what it will take is known.
-    if (item.what == "experience, at most") {
-      item.bytes = run::SinkBytesNeeded(config, facts.latent_shape);
-    }
-  }
-  needs.memory = PeakOf(learner) * config.learner().ranks() +
-                 PeakOf(WorkerMemory(config, facts)) * services.rollout_workers() +
-                 kProcessBytes * needs.processes;
+  needs.memory = MemoryNeeded(config, facts);
   needs.disk = DiskBytesNeeded(config, facts);
   return needs;
 }

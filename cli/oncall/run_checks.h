@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a run can start on this machine: the checks of `oxbow doctor RUN.yaml`, which `oxbow
 // train` makes, too.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A number of bytes as people read it.
 #pragma once
 

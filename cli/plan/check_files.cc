@@ -1,20 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/plan/check_files.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
+#include "cli/model/trained_part.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
+#include "io/diffusers_directory.h"
+#include "io/lora_file.h"
 #include "run/embedded_guidance.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
+#include "run/start_weights.h"
 #include "services/buffer/replay_client.h"
 #include "services/reward/scorer_table.h"
 
@@ -30,7 +38,7 @@ void CheckOffers(const v1::RunConfig& config, const run::ModelFacts& facts,
                  std::vector<Problem>& problems) {
   const uint64_t entry =
       run::EntryBytes(config.sampling(), facts.latent_shape, facts.conditioning_bytes);
-  if (config.replay().fraction() == 0 || entry <= buffer::kEntryBytesMax) return;
+  if (!config::KeepsSuccesses(config) || entry <= buffer::kEntryBytesMax) return;
   problems.push_back(
       {Severity::kError, "sampling.sde_count",
        absl::StrCat("a trajectory does not fit into an entry of the replay buffer: lower "
@@ -57,6 +65,28 @@ void CheckLora(const v1::RunConfig& config, const run::ModelFacts& facts,
   problems.push_back({Severity::kWarning, "model.lora.rank",
                       absl::StrCat("is more than the narrowest adapted layer has, ",
                                    facts.lora_rank_useful, ", got ", rank)});
+}
+
+// The learner refuses the same files, when it has loaded the model.
+absl::Status AdapterProblem(const v1::ModelConfig& model) {
+  TrainedPart part;
+  *part.config.mutable_model() = model;
+  OXBOW_ASSIGN_OR_RETURN(io::LoraExport adapter, io::ReadLora(model.lora().path()));
+  OXBOW_ASSIGN_OR_RETURN(part.tensors, run::AdapterFor(model.lora(), std::move(adapter)));
+  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
+                         io::OpenDiffusersDirectory(model.path()));
+  OXBOW_ASSIGN_OR_RETURN(const auto headers,
+                         io::ReadComponentHeaders(components.at("transformer")));
+  return CheckFits(part, headers, model.path());
+}
+
+void CheckAdapter(const v1::RunConfig& config, std::vector<Problem>& problems) {
+  const v1::ModelConfig& model = config.model();
+  if (model.trained() != v1::TRAINED_PART_LORA || model.lora().path().empty()) return;
+  const absl::Status status = AdapterProblem(model);
+  if (status.ok()) return;
+  problems.push_back(
+      {Severity::kError, "model.lora.path", std::string(status.message()), status.code()});
 }
 
 void CheckGuidance(const v1::RunConfig& config, const run::ModelFacts& facts,
@@ -87,6 +117,7 @@ void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
     CheckOffers(config, *facts, problems);
     CheckSink(config, *facts, problems);
     CheckLora(config, *facts, problems);
+    CheckAdapter(config, problems);
     CheckGuidance(config, *facts, problems);
     CheckKept(config, *facts, problems);
     return;
@@ -106,6 +137,9 @@ void CheckDevice(const char* key, const std::string& device, std::vector<Problem
 void CheckBuild(const v1::RunConfig& config, std::vector<Problem>& problems) {
   CheckDevice("model.device", config.model().device(), problems);
   CheckDevice("model.encoder_device", config.model().encoder_device(), problems);
+  for (Problem& problem : CheckGpus(config, model::GpuCount())) {
+    problems.push_back(std::move(problem));
+  }
   if (!config.model().cuda_graphs() || model::HasCudaGraphs()) return;
   problems.push_back({Severity::kError, "model.cuda_graphs",
                       "this build has no CUDA graphs: build it with -DOXBOW_CUDA=ON, or set it to "
@@ -131,9 +165,13 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
     return;
   }
   if (train && prompts->size() < config.batch().groups()) {
-    problems.push_back({Severity::kError, key,
-                        absl::StrCat("has fewer prompts than batch.groups = ",
-                                     config.batch().groups(), ", got ", prompts->size())});
+    const auto all = run::ReadPrompts(path, split, {.keep_repeats = true});
+    const size_t repeats = all.ok() ? all->size() - prompts->size() : 0;
+    problems.push_back(
+        {Severity::kError, key,
+         absl::StrCat("has fewer prompts than batch.groups = ", config.batch().groups(), ", got ",
+                      prompts->size(),
+                      repeats == 0 ? "" : absl::StrCat(" and ", repeats, " repeats"))});
   }
   if (const size_t own = run::CountNegativePrompts(*prompts); own > 0) {
     problems.push_back({Severity::kWarning, key,
@@ -141,6 +179,22 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
                                      "of a line has no effect but on rewards, got ",
                                      own, " such lines")});
   }
+}
+
+// Prompts that are trained on and measured as held out, by their texts.
+void CheckHeldOut(const v1::PromptConfig& config, std::vector<Problem>& problems) {
+  const auto train = run::ReadPrompts(config.train(), PromptSplit::kTrain);
+  const auto held_out = run::ReadPrompts(config.eval(), PromptSplit::kHeldOut);
+  if (!train.ok() || !held_out.ok()) return;
+  std::set<std::string> trained;
+  for (const v1::Prompt& prompt : *train) trained.insert(prompt.text());
+  const auto both = std::count_if(
+      held_out->begin(), held_out->end(),
+      [&](const v1::Prompt& prompt) { return trained.contains(prompt.text()); });
+  if (both == 0) return;
+  problems.push_back({Severity::kWarning, "prompts.eval",
+                      absl::StrCat(both, " of ", held_out->size(),
+                                   " held-out prompts are trained on, too")});
 }
 
 // A reward that the run's own servers are to have.
@@ -167,12 +221,33 @@ void CheckReward(const char* key, const v1::ScorerConfig& scorer, std::vector<Pr
 
 }  // namespace
 
+std::vector<Problem> CheckGpus(const v1::RunConfig& config, int gpus) {
+  std::vector<Problem> problems;
+  if (gpus == 0 || !config.model().device().starts_with("cuda")) return problems;
+  const int ranks = std::max(1, static_cast<int>(config.learner().ranks()));
+  const int workers = static_cast<int>(config.services().rollout_workers());
+  if (ranks > gpus) {
+    problems.push_back({Severity::kError, "learner.ranks",
+                        absl::StrCat("needs a GPU for each rank: lower it, or use a launcher that "
+                                     "spreads ranks over machines: got ",
+                                     ranks, ", this machine has ", gpus)});
+  } else if (config.publish().transport() == v1::TRANSPORT_BROADCAST && ranks + workers > gpus) {
+    problems.push_back(
+        {Severity::kWarning, "publish.transport",
+         absl::StrCat("broadcast needs a GPU for each learner rank and worker, since NCCL refuses "
+                      "two members on one; weights will come by the relay: ",
+                      ranks, " + ", workers, " processes, this machine has ", gpus, " GPUs")});
+  }
+  return problems;
+}
+
 std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   std::vector<Problem> problems;
   CheckModel(config, problems);
   CheckBuild(config, problems);
   CheckPrompts(config, PromptSplit::kTrain, problems);
   CheckPrompts(config, PromptSplit::kHeldOut, problems);
+  CheckHeldOut(config.prompts(), problems);
   const v1::RewardConfig& reward = config.reward();
   for (const std::string& name : run::OwnRewards(reward)) {  // Other servers know their own names.
     CheckReward(run::IsTerm(reward, name) ? "reward.terms" : "reward.observed",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of `oxbow validate` that looks at the disk and at this build: model directory, prompt
 // files, names of rewards.
 #pragma once
@@ -11,6 +12,10 @@
 namespace oxbow::cli {
 
 std::vector<config::Problem> CheckFiles(const v1::RunConfig& config);
+
+// What `oxbow train` cannot do with so many GPUs on this machine: a rank each, and a member of the
+// broadcast group each. Pure.
+std::vector<config::Problem> CheckGpus(const v1::RunConfig& config, int gpus);
 
 // Rules and files together.
 std::vector<config::Problem> CheckRun(const v1::RunConfig& config);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `oxbow validate` says about prompt files and rewards that are not there.
 #include "cli/plan/check_files.h"
 
@@ -51,6 +52,14 @@ TEST_F(CheckFilesTest, PromptFilesAreReadWhole) {
               AllOf(HasSubstr("/nowhere/test.txt"), HasSubstr("working directory")));
 }
 
+TEST_F(CheckFilesTest, HeldOutPromptsThatAreTrainedOnAreCounted) {
+  Write("a.txt", "one\ntwo\nthree\n");
+  Write("b.txt", "two\nfour\nthree\n");
+  config_.mutable_prompts()->set_train((scratch_.path() / "a.txt").string());
+  config_.mutable_prompts()->set_eval((scratch_.path() / "b.txt").string());
+  EXPECT_THAT(Said("prompts.eval"), HasSubstr("2 of 3 held-out prompts are trained on, too"));
+}
+
 // 8 x 20 pixels, of which each sample brings one latent in float32.
 TEST_F(CheckFilesTest, ASinkThatHoldsLessThanAStepsGroupsIsRefusedBeforeTheLearnerDoes) {
   config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
@@ -88,6 +97,28 @@ TEST_F(CheckFilesTest, AGpuNeedsABuildThatHasIt) {
   EXPECT_THAT(Said("model.encoder_device"), HasSubstr(": cuda:3\n"));
 }
 
+TEST(CheckGpusTest, RanksAndMembersOfABroadcastNeedAGpuEach) {
+  v1::RunConfig config;
+  config.mutable_learner()->set_ranks(2);
+  config.mutable_services()->set_rollout_workers(2);
+  config.mutable_publish()->set_transport(v1::TRANSPORT_BROADCAST);
+  config.mutable_model()->set_device("cpu");
+  EXPECT_TRUE(CheckGpus(config, 1).empty());
+  config.mutable_model()->set_device("cuda");
+  EXPECT_TRUE(CheckGpus(config, 4).empty());
+  const auto few = CheckGpus(config, 3);
+  ASSERT_EQ(few.size(), 1u);
+  EXPECT_EQ(few[0].key, "publish.transport");
+  EXPECT_EQ(few[0].severity, config::Severity::kWarning);
+  EXPECT_THAT(few[0].message, HasSubstr("2 + 2 processes, this machine has 3 GPUs"));
+  const auto one = CheckGpus(config, 1);
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].key, "learner.ranks");
+  EXPECT_EQ(one[0].severity, config::Severity::kError);
+  config.mutable_publish()->set_transport(v1::TRANSPORT_RELAY);
+  EXPECT_TRUE(CheckGpus(config, 2).empty()) << "workers may share a GPU";
+}
+
 TEST_F(CheckFilesTest, ARankWiderThanTheAdaptedLayersIsSaid) {
   config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
   config_.mutable_model()->set_trained(v1::TRAINED_PART_LORA);
@@ -113,9 +144,9 @@ TEST_F(CheckFilesTest, ASizeThatTheModelCannotDrawIsRefusedBeforeTheLearnerDoes)
 }
 
 TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {
-  config_.mutable_reward()->add_terms()->set_name("geneval");
+  config_.mutable_reward()->add_terms()->set_name("deqa");
   EXPECT_THAT(Said("reward.terms"), AllOf(HasSubstr("give reward.endpoints"),
-                                          HasSubstr("reward.proto"), HasSubstr("(geneval)")));
+                                          HasSubstr("reward.proto"), HasSubstr("(deqa)")));
   config_.mutable_reward()->add_endpoints("scores:7070");
   EXPECT_EQ(Said("reward.terms"), "");
   config_.mutable_reward()->clear_endpoints();

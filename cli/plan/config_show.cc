@@ -1,10 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 
+#include "absl/strings/str_format.h"
 #include "base/exit_code.h"
 #include "cli/commands.h"
+#include "config/embedded_yaml.h"
+#include "config/key_names.h"
 #include "config/run_config.h"
 
 namespace oxbow::cli {
@@ -20,9 +24,7 @@ absl::Status Write(const config::ResolvedConfig& resolved, const std::filesystem
   return config::WriteResolved(resolved, out);
 }
 
-}  // namespace
-
-void AddConfig(CLI::App& app, int& exit_code) {
+void AddShow(CLI::App& config, int& exit_code) {
   struct Flags {
     std::string file;
     std::vector<std::string> set;
@@ -30,15 +32,12 @@ void AddConfig(CLI::App& app, int& exit_code) {
     std::filesystem::path out;
   };
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
-  CLI::App* config = app.add_subcommand("config", "Look at run configurations");
-  config->require_subcommand(1);
-  CLI::App* show = config->add_subcommand("show", "Print a run's configuration with its sources");
+  CLI::App* show = config.add_subcommand("show", "Print a run's configuration with its sources");
   show->footer("Example: oxbow config show configs/digits.yaml --resolved --set batch.groups=16");
   show->add_option("file", flags->file, "run YAML; without it the defaults alone");
   show->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);
-  show->add_flag("--resolved", flags->resolved,
-                 "every value, not only those that differ from the defaults");
+  show->add_flag("--resolved", flags->resolved, "every value, not only those that were chosen");
   show->add_option("--out", flags->out,
                    "write every value to this file instead, as the services read it; its directory "
                    "is made if it is not there");
@@ -60,9 +59,70 @@ void AddConfig(CLI::App& app, int& exit_code) {
       std::cout << config::ResolvedYaml(*resolved);
       return;
     }
-    for (const auto& [key, source] : resolved->provenance) {
-      if (source != "default") std::cout << key << "  # " << source << "\n";
+    std::cout << config::ChosenYaml(*resolved);
+  });
+}
+
+void AddExplain(CLI::App& config, int& exit_code) {
+  CLI::App* const explain =
+      config.add_subcommand("explain", "Say what a key of a run's configuration is for");
+  explain->footer(
+      "A name without its section will do where there is only one.\n"
+      "Example: oxbow config explain batch.group_size");
+  const auto key = std::make_shared<std::string>();
+  explain->add_option("KEY", *key, "a key such as batch.group_size, or a section")->required();
+  explain->callback([key, &exit_code] {
+    const auto explained = config::ExplainKey(*key);
+    exit_code = explained.ok() ? kExitOk : kExitUsage;
+    if (!explained.ok()) {
+      std::cerr << "oxbow config: " << explained.status().message() << "\n";
+      return;
     }
+    std::cout << explained->key << "\n";
+    if (!explained->meaning.empty()) std::cout << "  " << explained->meaning << "\n";
+    std::cout << "  takes    " << explained->takes << "\n";
+    if (!explained->value.empty()) std::cout << "  default  " << explained->value << "\n";
+    std::cout << "  resume   "
+              << (explained->may_change_on_resume ? "may change" : "must stay as it is") << "\n";
+  });
+}
+
+// The first sentence or so of a recipe: its first comment.
+std::string FirstComment(const std::string& text) {
+  if (!text.starts_with("# ")) return "";
+  const std::string line = text.substr(2, text.find('\n') - 2);
+  const size_t sentence = line.find(". ");
+  return sentence == std::string::npos ? line : line.substr(0, sentence + 1);
+}
+
+}  // namespace
+
+void AddConfig(CLI::App& app, int& exit_code) {
+  CLI::App* config = app.add_subcommand("config", "Look at run configurations");
+  config->footer("Example: oxbow config show configs/digits.yaml");
+  config->require_subcommand(1);
+  AddShow(*config, exit_code);
+  AddExplain(*config, exit_code);
+}
+
+void AddRecipes(CLI::App& app, int& exit_code) {
+  CLI::App* const recipes =
+      app.add_subcommand("recipes", "List the built-in recipes, or print one");
+  recipes->footer(
+      "A run file names one: `recipe: digits-op-grpo`; the path of a .yaml file does as well.\n"
+      "Example: oxbow recipes digits-op-grpo");
+  const auto name = std::make_shared<std::string>();
+  recipes->add_option("NAME", *name, "prints this one");
+  recipes->callback([name, &exit_code] {
+    exit_code = kExitOk;
+    for (const auto& [known, text] : config::Recipes()) {
+      if (*name == known) std::cout << text;
+      if (name->empty()) std::cout << absl::StrFormat("%-28s %s\n", known, FirstComment(text));
+      if (*name == known) return;
+    }
+    if (name->empty()) return;
+    std::cerr << "oxbow recipes: no recipe of that name: " << *name << "\n";
+    exit_code = kExitUsage;
   });
 }
 

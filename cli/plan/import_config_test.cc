@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command as a user calls it: exit codes, and what it writes or leaves alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the rewards of a run's own servers are and take, before the run starts.
 #pragma once
 

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/plan/run_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/plan/resource_plan.h"
 #include "config/embedded_yaml.h"
 #include "config/run_config.h"
 #include "core/model/sd3.h"
@@ -160,15 +162,41 @@ TEST(RunPlanTest, MoreMemoryThanTheMachineHasIsSaid) {
   const v1::RunConfig run = Config({});
   const uint64_t needed = MemoryNeeded(run, facts);
   EXPECT_GT(MemoryNeeded(Config({"services.rollout_workers=4"}), facts), needed);
-  EXPECT_FALSE(CheckMemory(run, facts, needed).has_value());
-  const auto problem = CheckMemory(run, facts, needed - 1);
+  EXPECT_FALSE(CheckMemory(run, facts, needed, /*gpu_bytes=*/1).has_value());
+  const auto problem = CheckMemory(run, facts, needed - 1, 0);
   ASSERT_TRUE(problem.has_value());
   EXPECT_EQ(problem->severity, config::Severity::kWarning);
-  EXPECT_FALSE(CheckMemory(run, facts, 0).has_value()) << "not known";
-  EXPECT_TRUE(CheckMemory(run, facts, needed, /*rewards=*/1).has_value());
+  EXPECT_FALSE(CheckMemory(run, facts, 0, 0).has_value()) << "not known";
+  EXPECT_TRUE(CheckMemory(run, facts, needed, 0, /*rewards=*/1).has_value());
   EXPECT_EQ(MemoryNeeded(run, facts, /*rewards=*/100), needed + 100);
-  EXPECT_EQ(DeviceText(run, facts, 0), "");
-  EXPECT_THAT(DeviceText(run, facts, kMillion), HasSubstr("976.6 KiB of its rewards"));
+  EXPECT_EQ(DeviceText(run, facts, kMillion, 0), "") << "all of it is the host's";
+}
+
+TEST(RunPlanTest, WhatIsOnAGpuIsApartFromWhatIsOnTheHost) {
+  const run::ModelFacts facts = Facts(10 * kMillion);
+  const v1::RunConfig run = Config({"model.device=cuda"});
+  const std::vector<MemoryItem> items = LearnerMemory(run, facts);
+  const uint64_t gpu = DevicePeakOf(items);
+  EXPECT_EQ(gpu, 40 * kMillion * 6) << "weights, reference, gradients, two moments, average";
+  EXPECT_LT(MemoryNeeded(run, facts), MemoryNeeded(Config(), facts));
+  EXPECT_THAT(DeviceText(run, facts, kMillion, gpu),
+              HasSubstr("on a rank's GPU        228.9 MiB of 228.9 MiB"));
+  EXPECT_THAT(DeviceText(run, facts, kMillion, gpu), HasSubstr("rewards, on a GPU      976.6 KiB"));
+  EXPECT_FALSE(CheckMemory(run, facts, 0, gpu).has_value());
+  const auto problem = CheckMemory(run, facts, 0, gpu - 1);
+  ASSERT_TRUE(problem.has_value());
+  EXPECT_THAT(problem->message, HasSubstr("a learner rank takes 228.9 MiB on its GPU"));
+}
+
+TEST(RunPlanTest, OfAFrozenBaseInSixteenBitsSomeStaysFloat32) {
+  run::ModelFacts facts = Facts(kMillion);
+  facts.architecture = Sd35();
+  facts.transformer_parameters = 3000 * kMillion;
+  facts.latent_shape = {16, 64, 64};
+  const v1::RunConfig run = Config({"model.trained=lora", "model.compute_dtype=bf16"});
+  const uint64_t positions = facts.architecture->shapes().at("pos_embed.pos_embed").at(1) * 1152;
+  EXPECT_GE(BytesOf("frozen weights", LearnerMemory(run, facts)),
+            2 * facts.transformer_parameters + 2 * positions);
 }
 
 TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {

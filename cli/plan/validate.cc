@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -5,15 +6,19 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
+#include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
+#include "core/model/device_memory.h"
 #include "run/prompt_files.h"
+#include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
 namespace {
@@ -40,13 +45,14 @@ absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(resolved.config, facts));
   const uint64_t available = LookAtMachine(resolved.config.run().directory(), {}).memory_available;
   const uint64_t bytes = RewardBytes(resolved.config, resolved.config.model().device());
-  if (const auto problem = CheckMemory(resolved.config, facts, available, bytes)) {
+  const uint64_t gpu_bytes = model::GpuBytes();
+  if (const auto problem = CheckMemory(resolved.config, facts, available, gpu_bytes, bytes)) {
     Print(*problem, resolved.provenance);
   }
   OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::RewardFacts> rewards,
                          LoadOwnRewards(resolved.config.reward()));
   OXBOW_RETURN_IF_ERROR(CheckPrompts(resolved.config.prompts(), rewards));
-  std::cout << text << DeviceText(resolved.config, facts, bytes)
+  std::cout << text << DeviceText(resolved.config, facts, bytes, gpu_bytes)
             << RewardsText(resolved.config, rewards);
   return absl::OkStatus();
 }
@@ -62,8 +68,16 @@ int Run(const std::string& file, const std::vector<std::string>& set) {
   absl::Status status = config::FirstError(problems, resolved->provenance);
   if (!status.ok()) return ExitCodeOf(status);
   status = PrintPlan(*resolved);
-  if (!status.ok()) std::cerr << "oxbow validate: " << status.message() << "\n";
-  return ExitCodeOf(status);
+  if (!status.ok()) {
+    std::cerr << "oxbow validate: " << status.message() << "\n";
+    return ExitCodeOf(status);
+  }
+  std::cout << "\nvalid: " << resolved->config.run().name() << ", "
+            << resolved->config.run().steps() << " steps\n";
+  for (const auto& [label, value] : learner::HeadOf(resolved->config)) {
+    std::cout << absl::StrFormat("  %-9s%s\n", label, value);
+  }
+  return kExitOk;
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decoder of a model directory, without reading transformer and text encoders.
 #pragma once
 

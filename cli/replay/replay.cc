@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
+#include "cli/model/drawn_images.h"
 #include "cli/plan/bytes_text.h"
 #include "cli/replay/latent_decoder.h"
 #include "cli/replay/replay_audit.h"
@@ -18,7 +20,10 @@
 #include "cli/replay/replay_source.h"
 #include "cli/replay/replay_strip.h"
 #include "io/image.h"
+#include "io/safetensors.h"
+#include "rpc/convert.h"
 #include "rpc/tls_flags.h"
+#include "services/buffer/reshard.h"
 
 namespace oxbow::cli {
 namespace {
@@ -157,6 +162,39 @@ absl::Status Verify(const ReplayFlags& flags) {
   return absl::DataLossError(absl::StrCat("damaged entries: ", audit.damaged));
 }
 
+// The stored arrays in their own types: `latents`, and `conditioning.PART` for each part. False if
+// there are none.
+absl::StatusOr<bool> WriteArrays(const v1::ReplayEntry& entry, const std::string& path) {
+  io::Safetensors file;
+  if (!entry.trajectory().latents().data().empty()) {
+    OXBOW_ASSIGN_OR_RETURN(file.tensors["latents"],
+                           rpc::TensorFromProto(entry.trajectory().latents()));
+  }
+  for (const rpc::PartHeld& part : rpc::PartsOf(entry.conditioning())) {
+    OXBOW_ASSIGN_OR_RETURN(file.tensors["conditioning." + part.name],
+                           rpc::TensorFromProto(*part.tensor));
+  }
+  if (file.tensors.empty()) return false;
+  OXBOW_RETURN_IF_ERROR(io::WriteSafetensors(path, file));
+  return true;
+}
+
+// The picture that a run's newest checkpoint paints from the last stored latent; empty where there
+// is no run, or it cannot: the strip is worth having without it.
+std::vector<Image8> EndOf(const ReplayFlags& flags, const v1::ReplayEntry& entry) {
+  if (flags.place.run_dir.empty()) return {};
+  const auto painted = [&]() -> absl::StatusOr<std::vector<Image8>> {
+    OXBOW_ASSIGN_OR_RETURN(const PathEnd end, PathEndOf(entry));
+    OXBOW_ASSIGN_OR_RETURN(
+        const auto drawer,
+        ImageDrawer::Open({.model = {}, .run = flags.place.run_dir}, entry.prompt().text(), {}));
+    return drawer->Finish(entry.prompt().text(), end.latent, end.sigmas, end.step);
+  }();
+  if (painted.ok()) return *painted;
+  std::cout << "(without the final image: " << painted.status().message() << ")\n";
+  return {};
+}
+
 absl::Status Export(const ReplayFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const ShownEntry shown, ReadEntry(flags));
   std::error_code error;
@@ -170,6 +208,8 @@ absl::Status Export(const ReplayFlags& flags) {
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(
       stem + ".json", EntryJson(shown.entry, shown.row, shown.latents).dump(2) + "\n"));
   std::cout << stem << ".json\n";
+  OXBOW_ASSIGN_OR_RETURN(const bool arrays, WriteArrays(shown.entry, stem + ".safetensors"));
+  if (arrays) std::cout << stem << ".safetensors\n";
   if (shown.latents.empty()) {
     std::cout << "(no latents that could be drawn)\n";
     return absl::OkStatus();
@@ -179,7 +219,8 @@ absl::Status Export(const ReplayFlags& flags) {
     const int64_t channels = shown.entry.trajectory().latents().shape(1);
     OXBOW_ASSIGN_OR_RETURN(decoder, LoadLatentDecoder(flags.model, channels));
   }
-  OXBOW_ASSIGN_OR_RETURN(const Image8 strip, StripOf(shown.entry, decoder.get()));
+  OXBOW_ASSIGN_OR_RETURN(const Image8 strip,
+                         StripOf(shown.entry, decoder.get(), EndOf(flags, shown.entry)));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(stem + ".png", io::EncodePng(strip)));
   std::cout << stem << ".png\n";
   return absl::OkStatus();
@@ -188,6 +229,8 @@ absl::Status Export(const ReplayFlags& flags) {
 void AddPlace(CLI::App& command, ReplayFlags& flags) {
   command.add_option("--run", flags.place.run_dir,
                      "directory of a run: its live buffer, or what it left in replay/");
+  command.add_option("--shard", flags.place.shard, "with --run: which of its replay buffers")
+      ->capture_default_str();
   command.add_option("--buffer", flags.place.buffer, "host:port of a replay_buffer");
   command.add_option("--data", flags.place.data,
                      "--data directory of a replay_buffer that is not running");
@@ -204,12 +247,51 @@ void AddFormat(CLI::App& command, ReplayFlags& flags) {
       ->capture_default_str();
 }
 
+struct ReshardFlags {
+  std::vector<std::string> from;
+  std::vector<std::string> to;
+};
+
+absl::Status ReshardNow(const ReshardFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(
+      const buffer::ReshardReport report,
+      buffer::Reshard({flags.from.begin(), flags.from.end()}, {flags.to.begin(), flags.to.end()}));
+  std::cout << report.entries << " entries, " << BytesText(report.bytes) << ", from "
+            << flags.from.size() << " to " << flags.to.size() << " shards";
+  if (report.left_out > 0) {
+    std::cout << "; left out, of prompts that were on two shards: " << report.left_out;
+  }
+  std::cout << "\n";
+  return absl::OkStatus();
+}
+
+void AddReshard(CLI::App& replay, int& exit_code) {
+  const auto flags = std::make_shared<ReshardFlags>();
+  CLI::App* command =
+      replay.add_subcommand("reshard", "Copy the entries of a run to another number of buffers");
+  command->footer(
+      "The run must not be running. What --from names stays as it is; --to must not be there.\n"
+      "Example: oxbow replay reshard --from runs/digits/replay --to "
+      "runs/digits/replay-00,runs/digits/replay-01\n"
+      "         oxbow train configs/digits.yaml --resume --set services.replay_shards=2");
+  command->add_option("--from", flags->from, "all --data directories of the run, in order")
+      ->delimiter(',')
+      ->required();
+  command->add_option("--to", flags->to, "the new ones, in order")->delimiter(',')->required();
+  command->callback([flags, &exit_code] {
+    const absl::Status status = ReshardNow(*flags);
+    if (!status.ok()) std::cerr << "oxbow replay: " << status.message() << "\n";
+    exit_code = ExitCodeOf(status);
+  });
+}
+
 }  // namespace
 
 void AddReplay(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<ReplayFlags>();  // Lives as long as the callbacks below.
   CLI::App* replay = app.add_subcommand("replay", "Look into a replay buffer; changes nothing");
   replay->require_subcommand(1);
+  AddReshard(*replay, exit_code);
   const auto add = [&](const char* name, const char* help, const char* footer,
                        absl::Status (*run)(const ReplayFlags&)) {
     CLI::App* command = replay->add_subcommand(name, help);
@@ -248,7 +330,8 @@ void AddReplay(CLI::App& app, int& exit_code) {
   AddFormat(*verify, *flags);
   CLI::App* exported =
       add("export", "Write one entry as JSON and its steps as a PNG strip",
-          "Writes DIR/entry_ID.json and DIR/entry_ID.png, x_i from left to right.\n"
+          "Writes DIR/entry_ID.json and DIR/entry_ID.png, x_i from left to right. With --run the "
+          "last image\nis the end of the path, painted by the run's newest checkpoint.\n"
           "Example: oxbow replay export 6172839 --run runs/digits --out /tmp",
           Export);
   exported->add_option("entry", flags->entry, "id of an entry of any table")->required();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `oxbow replay verify`: reads everything that a replay buffer holds, page by page, and names what
 // is not sound.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything of one replay entry in words and as JSON: what `oxbow replay show` prints and `export`
 // writes. Pure.
 #pragma once

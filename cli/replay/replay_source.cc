@@ -1,13 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/replay/replay_source.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "cli/run/endpoints_file.h"
 #include "config/run_config.h"
+#include "config/validate.h"
 #include "core/replay/table_policy.h"
+#include "run/endpoints_file.h"
+#include "run/replay_directories.h"
 #include "services/buffer/database.h"
 #include "services/buffer/entry_conversion.h"
 #include "services/buffer/replay_directory.h"
@@ -84,7 +88,7 @@ class Stored final : public ReplaySource {
 
   absl::StatusOr<v1::ReplayEntry> Read(EntryId id) override {
     OXBOW_RETURN_IF_ERROR(Open());
-    OXBOW_ASSIGN_OR_RETURN(const buffer::Entry stored, store_->Find(id));
+    OXBOW_ASSIGN_OR_RETURN(const buffer::Entry stored, store_->Find(id, /*conditioning=*/true));
     OXBOW_ASSIGN_OR_RETURN(v1::ReplayEntry entry, buffer::EntryToProto(stored));
     OXBOW_ASSIGN_OR_RETURN(std::string latents, store_->ReadLatents(id, 0, stored.latent_count));
     if (latents.empty()) return entry;
@@ -133,16 +137,30 @@ std::filesystem::path ConfigBeside(const std::filesystem::path& data) {
   return std::filesystem::exists(config) ? config : std::filesystem::path();
 }
 
-// The live buffer of a run, if its run directory names one and it answers.
-std::unique_ptr<ReplaySource> LiveOf(const std::filesystem::path& run_dir, absl::Duration timeout) {
-  const auto services = ReadEndpoints(run_dir);
+// The live buffer of a run, if its run directory names one of this shard and it answers.
+std::unique_ptr<ReplaySource> LiveOf(const std::filesystem::path& run_dir, uint32_t shard,
+                                     absl::Duration timeout) {
+  const auto services = run::ReadEndpoints(run_dir);
   if (!services.ok()) return nullptr;
-  for (const ServiceEndpoint& service : *services) {
-    if (service.name != "replay_buffer" || service.grpc.empty()) continue;
+  const std::string numbered = absl::StrFormat("replay_buffer-%02d", shard);
+  for (const run::ServiceEndpoint& service : *services) {
+    const bool named = service.name == numbered || (shard == 0 && service.name == "replay_buffer");
+    if (!named || service.grpc.empty()) continue;
     std::unique_ptr<ReplaySource> source = LiveReplay(service.grpc, timeout);
     if (source->Info().ok()) return source;
   }
   return nullptr;
+}
+
+// A run has one directory per shard; how many shards there are, the directories say.
+absl::StatusOr<std::filesystem::path> DirectoryOf(const ReplayPlace& place) {
+  if (place.run_dir.empty()) return std::filesystem::path(place.data);
+  const std::filesystem::path only = run::ReplayDirectories(place.run_dir, 1)[0];
+  const std::filesystem::path numbered =
+      run::ReplayDirectories(place.run_dir, place.shard + 2)[place.shard];
+  if (std::filesystem::is_directory(numbered)) return numbered;
+  if (place.shard == 0) return only;
+  return absl::NotFoundError(absl::StrCat("the run has no such shard: ", numbered.string()));
 }
 
 }  // namespace
@@ -161,8 +179,7 @@ absl::StatusOr<std::unique_ptr<ReplaySource>> StoredReplay(
 absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration timeout) {
   namespace fs = std::filesystem;
   OpenedReplay opened;
-  const fs::path data =
-      place.run_dir.empty() ? fs::path(place.data) : fs::path(place.run_dir) / "replay";
+  OXBOW_ASSIGN_OR_RETURN(const fs::path data, DirectoryOf(place));
   const fs::path config = place.config.empty() ? ConfigBeside(data) : fs::path(place.config);
   if (!config.empty()) {
     OXBOW_ASSIGN_OR_RETURN(opened.config, config::LoadResolved(config));
@@ -172,7 +189,11 @@ absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration
     return opened;
   }
   if (!place.run_dir.empty()) {
-    opened.source = LiveOf(place.run_dir, std::min(timeout, absl::Seconds(2)));
+    if (opened.config && !config::UsesReplayBuffer(*opened.config) && !fs::exists(data)) {
+      return absl::NotFoundError(absl::StrCat(
+          "this run keeps no replay, its replay.fraction is 0: ", place.run_dir));
+    }
+    opened.source = LiveOf(place.run_dir, place.shard, std::min(timeout, absl::Seconds(2)));
     if (opened.source != nullptr) return opened;
   }
   OXBOW_ASSIGN_OR_RETURN(

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where `oxbow replay` reads: a replay buffer that runs, or the directory of one that does not.
 //
 // Changes nothing there: calls to a live buffer are List, Read, Verify and Info; a directory is
@@ -56,6 +57,7 @@ struct ReplayPlace {
   std::string buffer;  // Exactly one of these three is set.
   std::string data;
   std::string run_dir;  // Its live buffer if one answers, else its directory.
+  uint32_t shard = 0;   // Which of the run's buffers.
   std::string config;   // Resolved; empty: that of the run that the directory is of, if any.
 };
 

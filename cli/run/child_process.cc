@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/child_process.h"
 
 #include <fcntl.h>
@@ -125,8 +126,9 @@ std::string LastWords(const std::filesystem::path& log, std::uintmax_t begin,
   return !own.empty() ? own : !error.empty() ? error : any;
 }
 
-std::string LogTail(const std::filesystem::path& log, int lines) {
+std::string LogTail(const std::filesystem::path& log, int lines, std::uintmax_t begin) {
   std::ifstream file(log);
+  file.seekg(static_cast<std::streamoff>(begin));
   std::vector<std::string> all;
   for (std::string line; std::getline(file, line);) all.push_back(line);
   const size_t first = all.size() > static_cast<size_t>(lines) ? all.size() - lines : 0;

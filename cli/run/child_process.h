@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A service as a child process: its stdout is read line by line, its stderr goes to a log file, and
 // it dies when this process does.
 #pragma once
@@ -68,7 +69,7 @@ std::optional<ReadyLine> ParseReady(const std::string& line);
 std::string LastWords(const std::filesystem::path& log, std::uintmax_t begin,
                       const std::string& name);
 
-// The last `lines` lines of a log, for a person.
-std::string LogTail(const std::filesystem::path& log, int lines);
+// The last `lines` lines of a log from `begin` (a byte) on, for a person.
+std::string LogTail(const std::filesystem::path& log, int lines, std::uintmax_t begin = 0);
 
 }  // namespace oxbow::cli

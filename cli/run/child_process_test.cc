@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Children are real processes here: a shell stands for a service.
 #include "cli/run/child_process.h"
 

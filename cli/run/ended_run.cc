@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/ended_run.h"
 
 #include <netdb.h>
@@ -14,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/process.h"
 #include "base/status_macros.h"
-#include "cli/run/endpoints_file.h"
 #include "cli/run/status.h"
+#include "run/endpoints_file.h"
 
 namespace oxbow::cli {
 namespace {
@@ -76,12 +77,12 @@ absl::Status CheckNobodyAt(const std::string& learner, absl::Duration timeout) {
 absl::Status CheckEnded(const std::filesystem::path& run_dir, const std::string& learner,
                         absl::Duration timeout) {
   if (!learner.empty()) return CheckNobodyAt(learner, timeout);
-  const auto services = ReadEndpoints(run_dir);
-  const auto starter = ReadStarter(run_dir);
+  const auto services = run::ReadEndpoints(run_dir);
+  const auto starter = run::ReadStarter(run_dir);
   if (!services.ok() || !starter.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "it cannot be known that the run has ended, nothing tells where its learner is: "
-        "--learner HOST:PORT does (only oxbow train writes endpoints.json)",
+        "--learner HOST:PORT does (endpoints.json is missing)",
         kConsent, ": ", run_dir.string()));
   }
   if (!starter->host.empty() && starter->host != HostName()) {
@@ -92,10 +93,10 @@ absl::Status CheckEnded(const std::filesystem::path& run_dir, const std::string&
   }
   if (IsAlive(starter->pid)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the run is live, stop it first: oxbow train is process ", starter->pid,
+        absl::StrCat("the run is live, stop it first: it was started by process ", starter->pid,
                      " (if that is something else, and the run has ended: --force)"));
   }
-  for (const ServiceEndpoint& service : *services) {
+  for (const run::ServiceEndpoint& service : *services) {
     if (service.name != "learner" || service.grpc.empty()) continue;
     OXBOW_RETURN_IF_ERROR(CheckNobodyAt(service.grpc, timeout));
   }

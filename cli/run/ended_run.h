@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks whether a run has ended. Commands that change a run's directory call this first, because a
 // live learner would continue from its memory and overwrite the change.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/ended_run.h"
 
 #include <arpa/inet.h>
@@ -10,7 +11,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "cli/run/endpoints_file.h"
+#include "run/endpoints_file.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -83,7 +84,7 @@ TEST_F(EndedRunTest, WhoListensAndDoesNotAnswerMayBeItsLearner) {
 
 TEST_F(EndedRunTest, LivesWhileItsSupervisorDoesThoughTheLearnerStartsAgain) {
   learner_.Close();
-  ASSERT_TRUE(WriteEndpoints(directory_.path(), {{"learner", learner_.endpoint()}}).ok());
+  ASSERT_TRUE(run::WriteEndpoints(directory_.path(), {{"learner", learner_.endpoint()}}).ok());
   EXPECT_EQ(Check().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Check().message()), HasSubstr("live"));
 }

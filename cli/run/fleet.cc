@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/fleet.h"
 
 #include <signal.h>
@@ -6,12 +7,15 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "config/validate.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
+#include "run/replay_directories.h"
 #include "run/rewards.h"
 
 namespace oxbow::cli {
@@ -63,7 +67,13 @@ bool Drain(const std::string& learner) {
 
 Fleet::Fleet(Options options, const run::RunLock& lock, const Clock& clock)
     : options_(std::move(options)), lock_(lock), supervisor_({}, clock) {
-  members_["replay_buffer"] = {.role = Role::kBuffer};
+  const uint32_t shards =
+      config::UsesReplayBuffer(options_.config) ? options_.config.services().replay_shards() : 0;
+  for (uint32_t i = 0; i < shards; ++i) {
+    // Two digits: names sort as shards do.
+    members_[shards == 1 ? "replay_buffer" : absl::StrFormat("replay_buffer-%02d", i)] = {
+        .role = Role::kBuffer};
+  }
   if (!run::OwnRewards(options_.config.reward()).empty()) {
     for (uint32_t i = 0; i < options_.config.services().reward_servers(); ++i) {
       members_[absl::StrCat("reward_server-", i)] = {.role = Role::kReward};
@@ -77,6 +87,10 @@ Fleet::Fleet(Options options, const run::RunLock& lock, const Clock& clock)
 
 std::filesystem::path Fleet::LogOf(const std::string& child) const {
   return options_.run_dir / "logs" / (child + ".log");
+}
+
+std::string Fleet::LogTailOf(const std::string& child, int lines) const {
+  return LogTail(LogOf(child), lines, members_.at(child).log_begin);
 }
 
 std::string Fleet::LastWordsOf(const std::string& child) const {
@@ -108,18 +122,25 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
                                           bool resume) const {
   const v1::RunConfig& config = options_.config;
   const std::string any = absl::StrCat(config.services().host(), ":0");
+  const std::string first =
+      absl::StrCat(config.services().host(), ":",
+                   PortOf(options_.join, member.role, static_cast<int>(NumberOf(name))));
   const std::string resolved = (options_.run_dir / "config.resolved.yaml").string();
   std::vector<std::string> argv = {(options_.binaries / BinaryOf(member.role)).string()};
   const auto add = [&argv](std::vector<std::string> more) {
     argv.insert(argv.end(), more.begin(), more.end());
   };
-  add({"--listen", member.grpc.empty() ? any : member.grpc});
+  add({"--listen", member.grpc.empty() ? first : member.grpc});
   add({"--metrics-listen", member.metrics.empty() ? any : member.metrics});
   add({"--log-level", config.services().log_level(), "--log-format",
        config.services().log_format()});
   switch (member.role) {
     case Role::kBuffer:
-      add({"--data", (options_.run_dir / "replay").string(), "--config", resolved});
+      add({"--data",
+           run::ReplayDirectories(options_.run_dir,
+                                  config.services().replay_shards())[NumberOf(name)]
+               .string(),
+           "--config", resolved});
       break;
     case Role::kReward:
       add({"--config", resolved, "--rewards",
@@ -129,9 +150,10 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
       std::vector<std::string> rewards(config.reward().endpoints().begin(),
                                        config.reward().endpoints().end());
       for (const std::string& own : EndpointsOf(Role::kReward)) rewards.push_back(own);
-      add({"--config", resolved, "--run-dir", options_.run_dir.string(), "--buffer",
-           absl::StrJoin(EndpointsOf(Role::kBuffer), ","), "--reward", absl::StrJoin(rewards, ","),
-           "--supervised"});
+      add({"--config", resolved, "--run-dir", options_.run_dir.string(), "--reward",
+           absl::StrJoin(rewards, ","), "--supervised"});
+      const std::string buffers = absl::StrJoin(EndpointsOf(Role::kBuffer), ",");
+      if (!buffers.empty()) add({"--buffer", buffers});
       if (resume) add({"--resume"});
       if (options_.accept_reward_change) add({"--accept-reward-change"});
       break;
@@ -268,13 +290,13 @@ void Fleet::Publish() {
     return;
   }
   published_ = true;
-  std::vector<ServiceEndpoint> endpoints;
+  std::vector<run::ServiceEndpoint> endpoints;
   for (const auto& [name, member] : members_) {
     if (member.process == nullptr) continue;
     endpoints.push_back({name, member.grpc, member.metrics, member.process->pid()});
     for (const auto& [other, endpoint] : member.others) endpoints.push_back(endpoint);
   }
-  const absl::Status status = WriteEndpoints(options_.run_dir, endpoints);
+  const absl::Status status = run::WriteEndpoints(options_.run_dir, endpoints);
   owes_publication_ = absl::IsResourceExhausted(status);
   if (owes_publication_) return CannotYet(status);
   if (!status.ok()) {

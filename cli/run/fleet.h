@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes of one run on this machine: starts them with their arguments and executes the
 // supervisor's actions.
 //
@@ -14,10 +15,11 @@
 
 #include "base/clock.h"
 #include "cli/run/child_process.h"
-#include "cli/run/endpoints_file.h"
+#include "cli/run/join_address.h"
 #include "cli/run/supervisor.h"
 #include "oxbow/v1/config.pb.h"
 #include "rpc/tls.h"
+#include "run/endpoints_file.h"
 #include "run/run_lock.h"
 
 namespace oxbow::cli {
@@ -28,6 +30,7 @@ class Fleet {
     std::filesystem::path binaries;
     std::filesystem::path run_dir;  // Holds config.resolved.yaml.
     v1::RunConfig config;
+    JoinAddress join;  // Its host is config.services.host.
     bool resume = false;
     bool accept_reward_change = false;
     rpc::TlsOptions tls;  // For the children; this process uses it already.
@@ -44,6 +47,8 @@ class Fleet {
   // host:port of the learner's Coordinator; empty until it is ready.
   std::string learner() const;
   std::filesystem::path LogOf(const std::string& child) const;
+  // The last lines of that log, of the child's present or last life.
+  std::string LogTailOf(const std::string& child, int lines) const;
   // What the child said last in its present or last life.
   std::string LastWordsOf(const std::string& child) const;
   void Committed(uint64_t steps) { supervisor_.Committed(steps); }
@@ -57,7 +62,7 @@ class Fleet {
     std::string grpc;              // From the first READY line.
     std::string metrics;
     // Processes that the child started and announced on its stdout: learner ranks.
-    std::map<std::string, ServiceEndpoint> others;
+    std::map<std::string, run::ServiceEndpoint> others;
   };
 
   void StartWaiting();

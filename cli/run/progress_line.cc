@@ -1,11 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/progress_line.h"
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "metrics/phase_words.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::cli {
@@ -13,13 +16,13 @@ namespace {
 
 constexpr size_t kTroubleShown = 160;  // Bytes of a reason on the progress line.
 
-// One line, cut between characters.
-std::string FirstPart(std::string text) {
+// One line of at most `bytes`, cut between characters.
+std::string FirstPart(std::string text, size_t bytes) {
   std::replace(text.begin(), text.end(), '\n', ' ');
-  if (text.size() <= kTroubleShown) return text;
-  size_t end = kTroubleShown;
+  if (text.size() <= bytes) return text;
+  size_t end = bytes > 3 ? bytes - 3 : 0;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + "...";
+  return text.substr(0, end) + std::string(std::min<size_t>(bytes, 3), '.');
 }
 
 }  // namespace
@@ -56,57 +59,96 @@ std::string TroubleOf(const v1::StatusResponse& status) {
                       ": ", failure.reason());
 }
 
+namespace {
+
+// Order in which parts of the line give way to a narrow terminal: the last first.
+enum Keep { kAlways, kTrouble, kEta, kHeldOut, kReward, kPhase, kImages, kBar, kClip, kAge };
+
+struct Part {
+  Keep keep = kAlways;
+  std::string text;
+};
+
+std::vector<Part> PartsOf(const v1::StatusResponse& status, std::optional<double> steps_per_second,
+                          uint64_t images_per_step) {
+  std::vector<Part> parts;
+  const auto put = [&parts](Keep keep, std::string text) {
+    Part& part = parts.emplace_back();
+    part.keep = keep;
+    part.text = std::move(text);
+  };
+  put(kAlways, absl::StrCat("step ", status.learner_step(), "/", status.steps_total()));
+  const auto add = [&](Keep keep, const std::string& name, auto text) {
+    if (const auto value = Metric(status, name)) put(keep, text(*value));
+  };
+  add(kReward, metric::kTrainRewardMean,
+      [](double x) { return absl::StrFormat("reward %.3f", x); });
+  add(kHeldOut, metric::kEvalRewardMean,
+      [](double x) { return absl::StrFormat("held-out %.3f", x); });
+  add(kClip, metric::kTrainClipFracTotal,
+      [](double x) { return absl::StrFormat("clip %.1f %%", 100 * x); });
+  add(kAge, metric::kBufferStalenessMean,
+      [](double x) { return absl::StrFormat("head age %.1f", x); });
+  if (Metric(status, metric::kTrainSamplesTrained) == 0.) {
+    put(kTrouble, "the last step trained no sample");
+  }
+  if (!steps_per_second || *steps_per_second <= 0) {
+    put(kPhase, status.phase());
+  } else {
+    put(kImages, absl::StrFormat("%.0f images/s", *steps_per_second * images_per_step));
+    const uint64_t left =
+        status.steps_total() - std::min(status.steps_total(), status.learner_step());
+    put(kEta, absl::StrCat("ETA ", ClockText(left / *steps_per_second)));
+  }
+  if (const std::string trouble = TroubleOf(status); !trouble.empty()) {
+    put(kTrouble, FirstPart(trouble, kTroubleShown));
+  }
+  return parts;
+}
+
+std::string Join(const std::vector<Part>& parts) {
+  return absl::StrJoin(parts, "  ",
+                       [](std::string* out, const Part& part) { absl::StrAppend(out, part.text); });
+}
+
+std::string Bar(uint64_t done, uint64_t total, size_t width) {
+  const size_t full = total == 0 ? 0 : static_cast<size_t>(std::min(done, total) * width / total);
+  return absl::StrCat("[", std::string(full, '='), std::string(width - full, ' '), "]");
+}
+
+}  // namespace
+
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step) {
-  std::string line = absl::StrCat("step ", status.learner_step(), "/", status.steps_total());
-  if (const auto reward = Metric(status, metric::kTrainRewardMean)) {
-    absl::StrAppend(&line, absl::StrFormat("  reward %.3f", *reward));
+  return Join(PartsOf(status, steps_per_second, images_per_step));
+}
+
+std::string ProgressBar(const v1::StatusResponse& status, std::optional<double> steps_per_second,
+                        uint64_t images_per_step, size_t width) {
+  std::vector<Part> parts = PartsOf(status, steps_per_second, images_per_step);
+  parts.insert(parts.begin(),
+               {kBar, Bar(status.learner_step(), status.steps_total(), width < 110 ? 10 : 24)});
+  while (Join(parts).size() > width) {
+    const auto least = std::max_element(
+        parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.keep < b.keep; });
+    if (least->keep <= kTrouble) break;
+    parts.erase(least);
   }
-  if (const auto reward = Metric(status, metric::kEvalRewardMean)) {
-    absl::StrAppend(&line, absl::StrFormat("  held-out %.3f", *reward));
-  }
-  if (const auto clip = Metric(status, metric::kTrainClipFracTotal)) {
-    absl::StrAppend(&line, absl::StrFormat("  clip %.1f %%", 100 * *clip));
-  }
-  if (const auto stale = Metric(status, metric::kBufferStalenessMean)) {
-    absl::StrAppend(&line, absl::StrFormat("  staleness %.1f", *stale));
-  }
-  if (Metric(status, metric::kTrainSamplesTrained) == 0.) {
-    absl::StrAppend(&line, "  the last step trained no sample");
-  }
-  std::string trouble = TroubleOf(status);
-  if (!trouble.empty()) trouble = absl::StrCat("  ", FirstPart(trouble));
-  if (!steps_per_second || *steps_per_second <= 0) {
-    return absl::StrCat(line, "  ", status.phase(), trouble);
-  }
-  absl::StrAppend(&line, absl::StrFormat("  %.0f images/s", *steps_per_second * images_per_step));
-  const uint64_t left =
-      status.steps_total() - std::min(status.steps_total(), status.learner_step());
-  absl::StrAppend(&line, "  ETA ", ClockText(left / *steps_per_second), trouble);
-  return line;
+  return FirstPart(Join(parts), width);
 }
 
 std::string Bottleneck(const v1::StatusResponse& status) {
-  struct Words {
-    std::string limit;  // The part that would have to be faster.
-    std::string phase;  // What the learner is doing meanwhile.
-  };
-  static const auto& words =
-      *new std::map<std::string, Words>{{"wait", {"rollouts", "waiting for rollouts"}},
-                                        {"update", {"learner update", "updating the policy"}},
-                                        {"eval", {"evaluation", "evaluating"}},
-                                        {"publish", {"publishing", "publishing weights"}},
-                                        {"offer", {"replay buffer", "writing to the buffer"}},
-                                        {"plan", {"planning", "planning, with the replay buffer"}},
-                                        {"checkpoint", {"checkpoints", "writing checkpoints"}}};
   const v1::NamedValue* most = nullptr;
   for (const v1::NamedValue& share : status.time_share()) {
     if (most == nullptr || share.value() > most->value()) most = &share;
   }
   if (most == nullptr) return "";
-  const auto found = words.find(most->name());
-  const Words word = found == words.end() ? Words{most->name(), most->name()} : found->second;
-  return absl::StrFormat("%s: %s %.0f %%", word.limit, word.phase, 100 * most->value());
+  if (status.workers().empty()) return "no worker is connected";
+  if (!TroubleOf(status).empty()) return "";
+  const metric::PhaseWords* const words = metric::WordsOf(most->name());
+  const std::string limit(words == nullptr ? most->name() : std::string(words->limit));
+  const std::string doing(words == nullptr ? most->name() : std::string(words->doing));
+  return absl::StrFormat("%s: %s %.0f %%", limit, doing, 100 * most->value());
 }
 
 std::string ClockText(double seconds) {

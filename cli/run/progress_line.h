@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One line about a live run, made from the learner's Status. Pure.
 #pragma once
 
@@ -34,14 +35,20 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
 //   3 failures since the last step, the last of a group: reward of sample 2: CUDA out of memory
 std::string TroubleOf(const v1::StatusResponse& status);
 
-// "step 37/100  reward 0.91  clip 0.4 %  stale 0.0  412 images/s  ETA 0:12"; unknown parts are left
-// out. Ends with the beginning of TroubleOf.
+// "step 37/100  reward 0.91  clip 0.4 %  head age 1.5  412 images/s  ETA 0:12"; unknown parts are
+// left out. Ends with the beginning of TroubleOf.
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step);
 
+// The same with a bar before it, on `width` columns at most: parts leave, the less important first,
+// until the line fits; step and trouble stay and are cut.
+std::string ProgressBar(const v1::StatusResponse& status, std::optional<double> steps_per_second,
+                        uint64_t images_per_step, size_t width);
+
 // The bottleneck of the run, which is the phase that took most of the wall-clock time over the last
-// steps: "rollouts: waiting for rollouts 62 %", "learner update: updating the policy 71 %". Empty
-// without time shares.
+// steps: "rollouts: waiting for rollouts 62 %", "learner update: updating the policy 71 %". A run
+// without a worker is limited by that. Empty without time shares, and while something fails, which
+// TroubleOf says.
 std::string Bottleneck(const v1::StatusResponse& status);
 
 // "0:12", "3:04:05".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/progress_line.h"
 
 #include <gtest/gtest.h>
@@ -22,9 +23,9 @@ v1::StatusResponse Status() {
 
 TEST(ProgressLineTest, SaysWhatARunDoes) {
   EXPECT_EQ(ProgressLine(Status(), 5.0, 64),
-            "step 37/100  reward 0.900  clip 0.4 %  staleness 1.5  320 images/s  ETA 0:13");
+            "step 37/100  reward 0.900  clip 0.4 %  head age 1.5  320 images/s  ETA 0:13");
   EXPECT_EQ(ProgressLine(Status(), std::nullopt, 64),
-            "step 37/100  reward 0.900  clip 0.4 %  staleness 1.5  waiting");
+            "step 37/100  reward 0.900  clip 0.4 %  head age 1.5  waiting");
 }
 
 TEST(ProgressLineTest, ARunWithoutNumbersIsStillALine) {
@@ -40,10 +41,36 @@ TEST(ProgressLineTest, AStepThatTrainedNothingIsOnTheLine) {
   trained.set_name("train/samples_trained");
   trained.set_value(0);
   EXPECT_EQ(ProgressLine(status, std::nullopt, 64),
-            "step 37/100  reward 0.900  clip 0.4 %  staleness 1.5  the last step trained no sample"
+            "step 37/100  reward 0.900  clip 0.4 %  head age 1.5  the last step trained no sample"
             "  waiting");
   trained.set_value(64);
   EXPECT_EQ(ProgressLine(status, std::nullopt, 64), ProgressLine(Status(), std::nullopt, 64));
+}
+
+TEST(ProgressBarTest, FitsEveryWidthAndKeepsStepEtaAndHeldOut) {
+  v1::StatusResponse status = Status();
+  auto& held_out = *status.add_metrics();
+  held_out.set_name("eval/reward_mean");
+  held_out.set_value(0.943);
+  EXPECT_EQ(ProgressBar(status, 5.0, 64, 120),
+            "[========                ]  step 37/100  reward 0.900  held-out 0.943  clip 0.4 %"
+            "  head age 1.5  320 images/s  ETA 0:13");
+  EXPECT_EQ(ProgressBar(status, 5.0, 64, 80),
+            "[===       ]  step 37/100  reward 0.900  held-out 0.943  320 images/s  ETA 0:13");
+  EXPECT_EQ(ProgressBar(status, 5.0, 64, 60),
+            "step 37/100  reward 0.900  held-out 0.943  ETA 0:13");
+  for (size_t width = 1; width < 150; ++width) {
+    EXPECT_LE(ProgressBar(status, 5.0, 64, width).size(), width);
+  }
+}
+
+TEST(ProgressBarTest, TroubleIsCutNotDropped) {
+  v1::StatusResponse status = Status();
+  status.mutable_last_failure()->set_count(3);
+  status.mutable_last_failure()->set_what("group");
+  status.mutable_last_failure()->set_reason("CUDA out of memory on device 0");
+  EXPECT_EQ(ProgressBar(status, 5.0, 64, 60),
+            "step 37/100  3 failures since the last step, the last of ...");
 }
 
 TEST(ProgressLineTest, TheLargestTimeShareLimits) {
@@ -53,6 +80,7 @@ TEST(ProgressLineTest, TheLargestTimeShareLimits) {
     share.set_name(name);
     share.set_value(value);
   }
+  status.add_workers();
   EXPECT_EQ(Bottleneck(status), "rollouts: waiting for rollouts 62 %");
   status.mutable_time_share(0)->set_value(0.7);
   EXPECT_EQ(Bottleneck(status), "learner update: updating the policy 70 %");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -9,6 +10,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/run/ended_run.h"
+#include "config/run_config.h"
 #include "rpc/tls_flags.h"
 #include "run/run_lock.h"
 #include "services/learner/checkpoint_store.h"
@@ -18,7 +20,7 @@ namespace {
 
 struct Flags {
   std::string run_dir;
-  uint64_t step = 0;
+  std::string to;
   std::string learner;
   bool force = false;
   double timeout_s = 5;
@@ -41,7 +43,13 @@ absl::Status RollBack(const Flags& flags) {
     OXBOW_RETURN_IF_ERROR(CheckEnded(run_dir, flags.learner, absl::Seconds(flags.timeout_s)));
   }
   const learner::CheckpointStore store(run_dir / "checkpoints", 1);
-  OXBOW_ASSIGN_OR_RETURN(const learner::RunState state, store.RollBack(flags.step));
+  std::string best;  // A run that no `oxbow train` started may have no such file.
+  if (const auto config = config::LoadResolved(run_dir / "config.resolved.yaml"); config.ok()) {
+    best = config->checkpoint().best();
+  }
+  OXBOW_ASSIGN_OR_RETURN(const learner::Checkpoint wanted, store.LoadNamed(flags.to, best));
+  OXBOW_ASSIGN_OR_RETURN(const learner::RunState state,
+                         store.RollBack(wanted.state.committed_steps));
   std::cout << "the run goes on from step " << state.committed_steps << ", policy version "
             << state.policy_version << ", when it is started again with --resume\n";
   if (state.buffer_checkpoint.empty()) {
@@ -62,7 +70,7 @@ void AddRollback(CLI::App& app, int& exit_code) {
       "Example: oxbow rollback runs/digits --to 50");
   const auto flags = std::make_shared<Flags>();
   command->add_option("RUN_DIR", flags->run_dir, "The run's directory")->required();
-  command->add_option("--to", flags->step, "Learner step of a checkpoint")->required();
+  command->add_option("--to", flags->to, "Learner step of a checkpoint, or best")->required();
   command->add_option("--addr,--learner", flags->learner,
                       "host:port of the learner, of a run that `oxbow train` did not start");
   command->add_flag("--force", flags->force,

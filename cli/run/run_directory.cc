@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/run_directory.h"
 
 #include <algorithm>
@@ -152,7 +153,8 @@ absl::Status CheckResume(const fs::path& run_dir, const config::ResolvedConfig& 
 }
 
 absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, EarlierRun earlier,
-                                                   const config::ResolvedConfig& resolved) {
+                                                   const config::ResolvedConfig& resolved,
+                                                   const std::function<absl::Status()>& prepare) {
   // Before the locks, because they would leave files in a directory that is none of ours.
   OXBOW_RETURN_IF_ERROR(CheckEarlier(run_dir, earlier));
   OXBOW_ASSIGN_OR_RETURN(Locks locks, TakeLocks(run_dir));
@@ -173,6 +175,7 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, Earl
   fs::create_directories(run_dir / "logs", error);
   if (error) return CannotPrepare(run_dir, error);
   OXBOW_RETURN_IF_ERROR(locks.run.CheckHeld());
+  if (prepare) OXBOW_RETURN_IF_ERROR(prepare());
   OXBOW_RETURN_IF_ERROR(config::WriteResolved(resolved, run_dir / kConfig));
   return EnteredDirectory{std::move(locks.run), std::move(said)};
 }

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Enters a run's directory for one start of `oxbow train`: takes its locks, checks what is there,
 // and makes room. A start that is refused has changed nothing.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -25,12 +27,13 @@ struct EnteredDirectory {
   std::string said;   // What became of the earlier run, in one line; empty: nothing.
 };
 
-// Returns with config.resolved.yaml written and logs/ made. kUnavailable (exit code 3) if the run
+// Returns with config.resolved.yaml written and logs/ made. `prepare` is called before that, with
+// the directory there and locked; its error is returned. kUnavailable (exit code 3) if the run
 // is live, naming the process; kInvalidArgument (2) if the run exists and `earlier` does not say
 // what to do with it, or CheckResume refuses; kNotFound (4) if there is no run to resume.
-absl::StatusOr<EnteredDirectory> EnterRunDirectory(const std::filesystem::path& run_dir,
-                                                   EarlierRun earlier,
-                                                   const config::ResolvedConfig& resolved);
+absl::StatusOr<EnteredDirectory> EnterRunDirectory(
+    const std::filesystem::path& run_dir, EarlierRun earlier,
+    const config::ResolvedConfig& resolved, const std::function<absl::Status()>& prepare = {});
 
 // Whether a run may go on with other settings. kInvalidArgument names each setting that must not
 // change and did, with both values and the source of the new one; or says that more steps are done

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a start of `oxbow train` does with a directory, and that a refused one leaves it as it was.
 #include "cli/run/run_directory.h"
 

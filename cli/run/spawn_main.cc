@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // oxbow_spawn PARENT BINARY ARGS...: executes BINARY so that it dies with PARENT.
 //
 // The tie survives execve, so no child outlives a supervisor that was killed with -9.

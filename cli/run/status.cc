@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/status.h"
 
 #include <google/protobuf/util/json_util.h>
@@ -8,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,23 +19,26 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "cli/run/endpoints_file.h"
+#include "cli/report/run_summary.h"
 #include "cli/run/progress_line.h"
 #include "metrics/step_metrics.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
 #include "rpc/tls_flags.h"
+#include "run/endpoints_file.h"
+#include "run/run_lock.h"
 
 namespace oxbow::cli {
 namespace {
 
 absl::StatusOr<std::string> LearnerOf(const std::string& run_dir) {
-  const auto services = ReadEndpoints(run_dir);
+  const auto services = run::ReadEndpoints(run_dir);
   const bool starting =
       absl::IsNotFound(services.status()) && std::filesystem::exists(run_dir + "/LOCK");
   if (!services.ok() && !starting) return services.status();
-  for (const ServiceEndpoint& service : starting ? std::vector<ServiceEndpoint>() : *services) {
+  for (const run::ServiceEndpoint& service :
+       starting ? std::vector<run::ServiceEndpoint>() : *services) {
     if (service.name == "learner" && !service.grpc.empty()) return service.grpc;
   }
   return absl::NotFoundError(absl::StrCat("the run has no learner yet: ", run_dir));
@@ -63,6 +68,41 @@ absl::StatusOr<v1::StatusResponse> Ask(const StatusFlags& flags) {
                   absl::StrCat("no learner answers at ", learner, " (has the run ended?)"));
 }
 
+absl::Status ShowEnded(const StatusFlags& flags) {
+  OXBOW_ASSIGN_OR_RETURN(const RunSummary run, SummaryOf(flags.run_dir));
+  if (flags.format == "json") {
+    nlohmann::ordered_json json = {{"run_name", run.name},
+                                   {"state", run.state()},
+                                   {"learner_step", run.step},
+                                   {"steps_total", run.steps_total}};
+    if (run.last) json["held_out"] = run.last->y;
+    if (run.best_checkpoint) {
+      json["best_checkpoint"] = {{"step", run.best_checkpoint->step},
+                                 {"metric", run.best_checkpoint->metric},
+                                 {"value", run.best_checkpoint->value}};
+    }
+    if (!run.stop_reason.empty()) json["stop_reason"] = run.stop_reason;
+    std::cout << json.dump() << "\n";
+  } else {
+    std::cout << EndedText(run, flags.run_dir);
+  }
+  return absl::OkStatus();
+}
+
+// The five lines on what the run has logged so far; empty without its directory.
+std::string VerdictOfRun(const std::string& run_dir) {
+  if (run_dir.empty()) return "";
+  const auto run = SummaryOf(run_dir);
+  if (!run.ok()) return "";
+  std::string text;
+  if (run->best_checkpoint) {
+    absl::StrAppendFormat(&text, "best       checkpoint of step %d, %s %.4g\n",
+                          run->best_checkpoint->step, run->best_checkpoint->metric,
+                          run->best_checkpoint->value);
+  }
+  return absl::StrCat(text, "\n", io::VerdictText(run->verdict));
+}
+
 // Repeats until the learner is gone, which is an error only before its first answer. A restarted
 // learner has the same address, so a single failed call is not its end.
 absl::Status Show(const StatusFlags& flags) {
@@ -71,6 +111,10 @@ absl::Status Show(const StatusFlags& flags) {
   StepRate rate;
   bool answered = false;
   const bool clears = flags.watch_s > 0 && flags.format == "text" && isatty(STDOUT_FILENO) == 1;
+  if (!flags.run_dir.empty() && !run::IsLive(flags.run_dir)) {
+    // The learner of a file system without locks may be alive nonetheless.
+    if (!Ask(flags).ok()) return ShowEnded(flags);
+  }
   for (int silences = 0;;) {
     const auto status = Ask(flags);
     if (status.ok()) {
@@ -78,7 +122,9 @@ absl::Status Show(const StatusFlags& flags) {
       answered = true;
       rate.Observe(Clock::Steady().Now(), status->learner_step());
       const std::string text =
-          flags.format == "json" ? StatusJson(*status) : StatusText(*status, rate.per_second());
+          flags.format == "json"
+              ? StatusJson(*status)
+              : absl::StrCat(StatusText(*status, rate.per_second()), VerdictOfRun(flags.run_dir));
       // Moves the cursor home, clears the rest of each line as it is written, then clears all
       // below: no flicker.
       std::cout << (clears ? absl::StrCat("\x1b[H", absl::StrReplaceAll(text, {{"\n", "\x1b[K\n"}}),
@@ -96,13 +142,20 @@ absl::Status Show(const StatusFlags& flags) {
   }
 }
 
-// Each reward by its own name, if there is more than one; staleness beside it.
+// "digits_row" -> "digits_row (observed)", where the run does not train on it.
+std::string RewardLabel(const v1::StatusResponse& status, std::string_view name) {
+  const auto& observed = status.rewards_observed();
+  const bool marked = std::find(observed.begin(), observed.end(), name) != observed.end();
+  return absl::StrCat(std::string(name), marked ? " (observed)" : "");
+}
+
+// Each reward by its own name, and the share of groups without a signal.
 std::string RewardLine(const v1::StatusResponse& status) {
   std::string line;
   for (const v1::NamedValue& number : status.metrics()) {
     const auto reward = metric::kTrainRewardNameMean.ValueIn(number.name());
     if (!reward.has_value() || number.name() == metric::kTrainRewardGroupStdMean.name) continue;
-    absl::StrAppend(&line, line.empty() ? "" : ", ", std::string(*reward),
+    absl::StrAppend(&line, line.empty() ? "" : ", ", RewardLabel(status, *reward),
                     absl::StrFormat(" %.3f", number.value()));
   }
   if (const auto equal = Metric(status, metric::kTrainRewardZeroStdRatio)) {
@@ -141,6 +194,9 @@ std::string TroubleText(const v1::StatusResponse& status) {
   std::string text;
   if (const std::string trouble = TroubleOf(status); !trouble.empty()) {
     absl::StrAppend(&text, "trouble    ", trouble, "\n");
+  }
+  for (const std::string& notice : status.notices()) {
+    absl::StrAppend(&text, "notice     ", notice, "\n");
   }
   if (status.samples_unscored() > 0) {
     absl::StrAppend(&text, "unscored   ", status.samples_unscored(),
@@ -241,7 +297,7 @@ std::string StatusJson(const v1::StatusResponse& status) {
 
 void AddStatus(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<StatusFlags>();  // Lives as long as the callback below.
-  CLI::App* command = app.add_subcommand("status", "Show what a live run is doing");
+  CLI::App* command = app.add_subcommand("status", "Show what a run is doing, or what it reached");
   command->footer(
       "Example: oxbow status --run runs/digits --watch 2\n"
       "With --watch, --format json prints one object a line.");

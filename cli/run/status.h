@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `oxbow status`: shows what a live run is doing, as its learner reports it.
 #pragma once
 

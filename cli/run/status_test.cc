@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/status.h"
 
 #include <gmock/gmock.h>
@@ -48,6 +49,27 @@ TEST(StatusTest, TextSaysWhatAPersonAsksFirst) {
                   HasSubstr("no worker is connected"), Not(HasSubstr("group_std"))));
 }
 
+TEST(StatusTest, ARewardThatIsNotTrainedOnIsMarked) {
+  v1::StatusResponse status = SomeStatus();
+  status.add_metrics()->set_name("train/reward_digits_row_mean");
+  status.add_rewards_observed("digits_row");
+  EXPECT_THAT(StatusText(status),
+              AllOf(HasSubstr("digits_ocr 0.750,"), HasSubstr("digits_row (observed) 0.000;")));
+}
+
+TEST(StatusTest, ARunWithoutWorkersIsLimitedByThatAndOneThatFailsByWhatFails) {
+  v1::StatusResponse status = SomeStatus();
+  v1::NamedValue& share = *status.add_time_share();
+  share.set_name("update");
+  share.set_value(1);
+  EXPECT_THAT(StatusText(status), AllOf(HasSubstr("limit      no worker is connected\n"),
+                                        Not(HasSubstr("learner update"))));
+  v1::WorkerStatus& worker = *status.add_workers();
+  EXPECT_THAT(StatusText(status), HasSubstr("limit      learner update"));
+  worker.set_waiting_for("reward server x: connection refused");
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("limit ")));
+}
+
 TEST(StatusTest, TextSaysThatCopiesOfCheckpointsFailed) {
   v1::StatusResponse status = SomeStatus();
   v1::NamedValue& failed = *status.add_metrics();
@@ -90,7 +112,7 @@ TEST(StatusTest, ALongReasonIsCutBetweenCharacters) {
   status.add_workers()->set_waiting_for(reason);
   const std::string line = ProgressLine(status, std::nullopt, 64);
   EXPECT_LT(line.size(), 260);
-  EXPECT_THAT(line, AllOf(Not(HasSubstr("\n")), testing::EndsWith("...")));
+  EXPECT_THAT(line, AllOf(Not(HasSubstr("\n")), ::testing::EndsWith("...")));
   EXPECT_NE(static_cast<unsigned char>(line[line.size() - 4]), 0xc3) << "half of a character";
 }
 

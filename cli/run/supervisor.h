@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides what happens when a child of `oxbow train` dies or the run is asked to stop. Pure: it
 // takes events and returns actions; time comes from the clock.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The supervisor's decisions, on a fake clock.
 #include "cli/run/supervisor.h"
 
@@ -9,8 +10,8 @@
 namespace oxbow::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using Action = Supervisor::Action;
 using Do = Supervisor::Do;
 using Phase = Supervisor::Phase;
@@ -117,7 +118,7 @@ TEST_F(SupervisorTest, ALongLifeWithoutACommittedStepForgivesNothing) {
 }
 
 TEST_F(SupervisorTest, WhatTheSameStartWouldMeetAgainIsNotTriedAgain) {
-  for (const int code : {kExitUsage, kExitData}) {
+  for (const int code : {kExitUsage, kExitData, kExitOutOfMemory}) {
     Supervisor supervisor({}, clock_);
     supervisor.Started("learner", Role::kLearner);
     supervisor.Exited("learner", code);

@@ -1,32 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
+#include "cli/model/start_from.h"
 #include "cli/oncall/run_checks.h"
 #include "cli/plan/check_files.h"
 #include "cli/run/fleet.h"
-#include "cli/run/progress_line.h"
+#include "cli/run/join_address.h"
 #include "cli/run/run_directory.h"
+#include "cli/run/run_display.h"
 #include "cli/run/status.h"
+#include "cli/version.h"
 #include "config/run_config.h"
 #include "io/metrics_file.h"
 #include "io/report/report.h"
+#include "io/report/verdict.h"
 #include "metrics/step_metrics.h"
 #include "rpc/certificate_files.h"
 #include "rpc/grpc_hold.h"
 #include "rpc/tls.h"
 #include "rpc/tls_flags.h"
+#include "run/start_record.h"
+#include "run/start_weights.h"
+#include "run/stop_record.h"
+#include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
 namespace {
@@ -34,13 +46,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::Duration kPollEvery = absl::Milliseconds(50);
-constexpr absl::Duration kShowEvery = absl::Milliseconds(500);  // On a terminal.
-constexpr absl::Duration kLogEvery = absl::Seconds(10);         // Elsewhere.
+constexpr absl::Duration kShowEvery = absl::Milliseconds(500);
 
 struct Flags {
   std::string file;
   std::vector<std::string> set;
   std::string name;
+  std::string listen;
+  std::string from;
   bool resume = false;
   bool accept_reward_change = false;
   bool overwrite = false;
@@ -63,6 +76,10 @@ absl::StatusOr<EarlierRun> EarlierRunOf(const Flags& flags) {
 absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
   std::vector<std::string> set = flags.set;
   if (!flags.name.empty()) set.push_back("run.name=" + flags.name);
+  if (!flags.listen.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(const JoinAddress join, ParseJoinAddress(flags.listen));
+    set.push_back("services.host=" + join.host);
+  }
   OXBOW_ASSIGN_OR_RETURN(config::ResolvedConfig resolved,
                          config::LoadRunConfig(flags.file, set, config::ProcessEnvironment()));
   const std::vector<config::Problem> problems = CheckRun(resolved.config);
@@ -72,6 +89,21 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
               << "\n";
   }
   return resolved;
+}
+
+// The weights that --from names, if any.
+absl::StatusOr<std::optional<run::StartWeights>> StartOf(const Flags& flags,
+                                                         const v1::RunConfig& config) {
+  if (flags.from.empty()) return std::optional<run::StartWeights>();
+  if (flags.resume) {
+    return absl::InvalidArgumentError(
+        "--from begins a new run and --resume goes on with one; choose one");
+  }
+  if (!config.model().lora().path().empty()) {
+    return absl::InvalidArgumentError("--from and model.lora.path exclude each other; choose one");
+  }
+  OXBOW_ASSIGN_OR_RETURN(run::StartWeights start, StartWeightsFrom(flags.from, config));
+  return std::optional(std::move(start));
 }
 
 // Prints what `oxbow doctor` finds wrong with this machine for this run.
@@ -92,43 +124,6 @@ void SayWhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_
   }
 }
 
-// Shows the progress line: rewritten in place on a terminal, a new line each time elsewhere.
-class Display {
- public:
-  Display(const v1::RunConfig& config, bool quiet)
-      : images_(uint64_t{config.batch().groups()} * config.batch().group_size()),
-        terminal_(!quiet && isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr) {}
-
-  void Update(absl::Duration now, const std::string& learner) {
-    if (learner.empty() || now < next_) return;
-    next_ = now + kShowEvery;
-    const auto status = AskStatus(learner, absl::Milliseconds(400));
-    if (!status.ok()) return;  // The learner may be busy; the next poll will show.
-    committed_ = status->learner_step();
-    rate_.Observe(now, committed_);
-    const std::string line = ProgressLine(*status, rate_.per_second(), images_);
-    if (terminal_) {
-      std::cout << "\r\033[K" << line << std::flush;
-    } else if (now >= next_log_) {
-      next_log_ = now + kLogEvery;
-      std::cout << line << std::endl;
-    }
-  }
-  // Committed steps that the learner last reported; 0 before its first answer.
-  uint64_t committed() const { return committed_; }
-  void End() {
-    if (terminal_) std::cout << "\r\033[K" << std::flush;
-  }
-
- private:
-  const uint64_t images_;
-  const bool terminal_;
-  absl::Duration next_;
-  absl::Duration next_log_;
-  uint64_t committed_ = 0;
-  StepRate rate_;
-};
-
 // A stop signal that arrives within `wait`; 0 if none does.
 int TakeStopSignal(absl::Duration wait) {
   sigset_t blocked;  // By main: SIGHUP is not if it is ignored.
@@ -142,68 +137,117 @@ int TakeStopSignal(absl::Duration wait) {
   return std::max(0, sigtimedwait(&signals, nullptr, &timeout));
 }
 
-void Supervise(Fleet& fleet, Display& display) {
+// Whether a stop signal ended the run. `joinable`: workers of other machines may come, and are told
+// where.
+bool Supervise(Fleet& fleet, RunDisplay& display, bool joinable) {
   const Clock& clock = Clock::Steady();
+  absl::Duration next;
+  bool stopped = false;
   while (true) {
     fleet.Poll();
     if (fleet.supervisor().phase() == Supervisor::Phase::kDone) break;
-    display.Update(clock.Now(), fleet.learner());
+    if (joinable && !fleet.learner().empty()) {
+      std::cout << JoinLine(fleet.learner(), rpc::UsesTls()) << std::endl;
+      joinable = false;
+    }
+    if (const absl::Duration now = clock.Now(); now >= next && !fleet.learner().empty()) {
+      next = now + kShowEvery;
+      // The learner may be busy; the next call will show.
+      const auto status = AskStatus(fleet.learner(), absl::Milliseconds(400));
+      if (status.ok()) display.Show(now, *status);
+    }
     fleet.Committed(display.committed());
     const int signal = TakeStopSignal(kPollEvery);
     const bool running = fleet.supervisor().phase() == Supervisor::Phase::kRunning;
     // A terminal that closes tells its processes, and so does its shell: that is one request.
     if (signal == 0 || (signal == SIGHUP && !running)) continue;
     display.End();
+    stopped = true;
     std::cerr << (running ? "stopping after this step; once more to stop at once\n"
                           : "stopping at once\n");
     fleet.Stop(signal);
   }
   display.End();
+  return stopped;
 }
 
-std::optional<double> Find(const std::map<std::string, double>& line, const std::string& name) {
-  const auto found = line.find(name);
-  return found == line.end() ? std::nullopt : std::optional(found->second);
+void Row(const char* label, const std::string& value) {
+  std::cout << absl::StrFormat("%-11s %s\n", label, value);
 }
 
-// Prints the reward before and after, and where the results are.
+// Prints the verdict, the rewards before and after, and where the results are: what exists.
 void Summarise(const fs::path& run_dir) {
-  const auto lines = io::ReadMetrics(run_dir / "metrics.jsonl");
+  const auto lines = io::ReadMetrics(run_dir / io::kMetricsFile);
   if (!lines.ok() || lines->empty()) return;
+  const io::RunFacts facts = learner::FactsOfRun(run_dir, /*live=*/false);
+  const io::History history(*lines);
+  std::cout << "\n" << io::VerdictText(io::VerdictOf(history, facts)) << "\n";
   for (const std::string& name :
        {std::string(metric::kEvalRewardMean), metric::kEvalShortMean.Of("strict"),
         std::string(metric::kTrainRewardMean)}) {
-    std::optional<double> first;
-    std::optional<double> last;
-    for (const auto& line : *lines) {
-      const auto value = Find(line, name);
-      if (!value) continue;
-      if (!first) first = value;
-      last = value;
-    }
-    if (first) std::cout << absl::StrFormat("%-18s %.3f -> %.3f\n", name, *first, *last);
+    const auto first = history.First(name), last = history.Last(name);
+    if (first) Row(name.c_str(), absl::StrFormat("%.3f -> %.3f", first->y, last->y));
   }
-  const absl::Status report = io::WriteReport(run_dir);
+  const absl::Status report = io::WriteReport(run_dir, facts);
   if (report.ok()) {
-    std::cout << absl::StrFormat("%-18s %s\n", "report", (run_dir / "report.html").string());
+    Row("report", (run_dir / "report.html").string());
   } else {
     std::cerr << "oxbow train: no report: " << report.message() << "\n";
   }
-  std::cout << absl::StrFormat("%-18s %s\n", "weights", (run_dir / "weights").string())
-            << absl::StrFormat("%-18s tensorboard --logdir %s\n", "curves", run_dir.string());
+  std::error_code ignored;
+  if (fs::exists(run_dir / "weights", ignored)) Row("weights", (run_dir / "weights").string());
+  Row("curves", absl::StrCat("tensorboard --logdir ", run::Quoted(run_dir.string())));
+}
+
+// How an interrupted run goes on.
+std::string CommandToGoOn() {
+  std::vector<std::string> words = absl::StrSplit(run::ThisCommand(), ' ');
+  std::erase_if(words, [](const std::string& word) {
+    return word == "--resume" || word == "--set-aside" || word == "--overwrite";
+  });
+  return absl::StrCat(absl::StrJoin(words, " "), " --resume");
 }
 
 // The reason comes last, where a person looks first.
 void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
   const Supervisor& supervisor = fleet.supervisor();
-  io::WriteReport(run_dir).IgnoreError();  // About the steps that were done, if any.
+  // About the steps that were done, if any.
+  io::WriteReport(run_dir, learner::FactsOfRun(run_dir, /*live=*/false)).IgnoreError();
   std::string why = supervisor.failure();
   if (const std::string& child = supervisor.failed_child(); !child.empty()) {
-    const fs::path log = fleet.LogOf(child);
-    std::cerr << LogTail(log, 10) << "\n(all of it: " << log.string() << ")\n";
+    std::cerr << fleet.LogTailOf(child, 10) << "\n(all of it: " << fleet.LogOf(child).string()
+              << ")\n";
     absl::StrAppend(&why, ": ", fleet.LastWordsOf(child));
   }
   std::cerr << "oxbow train: " << why << "\n";
+}
+
+// The recipes of a config, those that name another one last.
+std::string RecipesOf(const config::Provenance& provenance) {
+  std::set<std::string> recipes;
+  for (const auto& [key, source] : provenance) {
+    if (absl::StartsWith(source, "recipe ")) recipes.insert(source.substr(7));
+  }
+  return absl::StrJoin(recipes, ", ");
+}
+
+// Says what begins, and writes it down for the report.
+void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, bool resumed) {
+  const BuildFacts build = ThisBuild();
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const absl::Status written =
+      run::AppendStart(run_dir, {.time = absl::Now(),
+                            .command = run::ThisCommand(),
+                            .recipe = RecipesOf(resolved.provenance),
+                            .version = absl::StrCat(build.version, " (", build.git, ")"),
+                            .host = host,
+                            .resumed = resumed});
+  if (!written.ok()) std::cerr << "oxbow train: warning: " << written.message() << "\n";
+  Row("run", absl::StrCat(run_dir.string(), ", ", resolved.config.run().steps(), " steps"));
+  if (const std::string from = run::StartSource(run_dir); !from.empty()) Row("starts from", from);
+  Row("watch", absl::StrCat("oxbow watch ", run::Quoted(run_dir.string())));
+  std::cout << std::flush;
 }
 
 absl::StatusOr<int> Run(const Flags& flags) {
@@ -217,26 +261,60 @@ absl::StatusOr<int> Run(const Flags& flags) {
   }
   const fs::path run_dir =
       fs::path(resolved.config.run().directory()) / resolved.config.run().name();
+  OXBOW_ASSIGN_OR_RETURN(const std::optional<run::StartWeights> start,
+                         StartOf(flags, resolved.config));
   OXBOW_ASSIGN_OR_RETURN(const EnteredDirectory entered,
-                         EnterRunDirectory(run_dir, earlier, resolved));
+                         EnterRunDirectory(run_dir, earlier, resolved, [&] {
+                           return start ? run::WriteStart(run_dir, *start) : absl::OkStatus();
+                         }));
   if (!entered.said.empty()) std::cout << entered.said << std::endl;
+
+  Announce(run_dir, resolved, flags.resume);
 
   const rpc::GrpcHold hold;
   SayWhatIsNotOk(resolved, run_dir);
+  JoinAddress join;
+  if (!flags.listen.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(join, ParseJoinAddress(flags.listen));
+  }
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,
                .config = resolved.config,
+               .join = join,
                .resume = flags.resume,
                .accept_reward_change = flags.accept_reward_change,
                .tls = flags.tls},
               entered.lock, Clock::Steady());
-  Display display(resolved.config, flags.no_progress);
-  Supervise(fleet, display);
+  RunDisplay display(
+      {.run_dir = run_dir,
+       .images_per_step =
+           uint64_t{resolved.config.batch().groups()} * resolved.config.batch().group_size(),
+       .resumed = flags.resume,
+       .columns = [quiet = flags.no_progress]() -> std::optional<size_t> {
+         return quiet ? std::nullopt : TerminalColumns(STDOUT_FILENO);
+       },
+       .evaluated =
+           [run_dir] {
+             io::WriteReport(run_dir, learner::FactsOfRun(run_dir, /*live=*/true)).IgnoreError();
+           }},
+      std::cout);
+  const bool joinable = !flags.listen.empty() ||
+                        !rpc::IsLoopback(absl::StrCat(resolved.config.services().host(), ":0"));
+  const bool stopped = Supervise(fleet, display, joinable);
 
   if (!fleet.supervisor().failure().empty()) {
     ExplainFailure(run_dir, fleet);
-  } else {
-    Summarise(run_dir);
+    return fleet.supervisor().exit_code();
+  }
+  Summarise(run_dir);
+  if (const auto rule = run::ReadStop(run_dir); rule.has_value()) {
+    std::cout << "stopped at step " << rule->step << " of " << resolved.config.run().steps() << ": "
+              << rule->reason << "\n";
+    return kExitStopped;
+  }
+  if (stopped && display.committed() < resolved.config.run().steps()) {
+    std::cout << "interrupted at step " << display.committed() << " of "
+              << resolved.config.run().steps() << "; go on with: " << CommandToGoOn() << "\n";
   }
   return fleet.supervisor().exit_code();
 }
@@ -249,12 +327,20 @@ void AddTrain(CLI::App& app, int& exit_code) {
   command->footer(
       "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once. A terminal "
       "that\ncloses does as Ctrl-C; under nohup or tmux the run goes on. Exit code 3 if the run is "
-      "live.\n"
+      "live,\n8 if a rule of run.stop_if has ended it.\n"
       "Example: oxbow train configs/digits.yaml --set run.steps=50 --name short");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--name", flags->name, "name of the run; the same as --set run.name=NAME");
+  command->add_option("--name", flags->name, "name of the run; the same as --set run.name=NAME")
+      ->check([](const std::string& name) {
+        return name.empty() ? std::string("a run needs a name") : std::string();
+      });
+  command->add_option("--listen", flags->listen,
+                      "HOST:PORT at which workers of other machines find the learner; the buffer "
+                      "and the reward servers take the ports behind it");
+  command->add_option("--from", flags->from,
+                      "RUN_DIR[@STEP|@best]: a new run that starts from another run's weights");
   command->add_flag("--resume", flags->resume, "continue the run from its last checkpoint");
   command->add_flag("--accept-reward-change", flags->accept_reward_change,
                     "resume although a reward has another identity than before");
@@ -263,6 +349,7 @@ void AddTrain(CLI::App& app, int& exit_code) {
   command->add_flag("--overwrite", flags->overwrite, "delete an earlier run of this name");
   command->add_flag("--no-progress", flags->no_progress, "one line per 10 s even on a terminal");
   rpc::AddTlsFlags(*command, flags->tls);
+  rpc::AddPlaintextFlag(*command, flags->tls);
   command->callback([flags, &exit_code] {
     const auto code = Run(*flags);
     if (!code.ok()) std::cerr << "oxbow train: " << code.status().message() << "\n";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -193,9 +194,17 @@ void AddModelOptions(CLI::App& command, Flags& f) {
 
 void AddGridOptions(CLI::App& command, Flags& f) {
   command.add_option("--workers", f.workers, "list: 8,64,1000")->delimiter(',');
-  command.add_option("--staleness", f.staleness, "list of S, learner steps")->delimiter(',');
-  command.add_option("--publish-every", f.publish_every, "list of v")->delimiter(',');
-  auto* groups = command.add_option("--groups", f.groups, "list of U")->delimiter(',');
+  command
+      .add_option("--staleness", f.staleness,
+                  "staleness budgets S to compare, in learner steps: 0,1,2")
+      ->delimiter(',');
+  command
+      .add_option("--publish-every", f.publish_every,
+                  "learner steps between publications to compare: 1,2")
+      ->delimiter(',');
+  auto* groups =
+      command.add_option("--groups", f.groups, "groups per learner step to compare: 8,16")
+          ->delimiter(',');
   command.add_option("--groups-per-worker", f.groups_per_worker, "U grows with the workers")
       ->excludes(groups);
   command.add_option("--failures-per-hour", f.failures_per_hour, "list: deaths of one worker")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the costs of a simulated run come from: a preset, a file, or the metrics of a real run.
 //
 // A cost file is {"costs": {"group_s": 0.02, ...}} with the names of simulate::CostFields(); what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `oxbow simulate` prints: one row per simulated run, for people, for programs, as a drawing.
 #pragma once
 

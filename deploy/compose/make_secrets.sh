@@ -2,6 +2,7 @@
 # Creates the secrets that docker-compose.yml mounts, each a file in secrets/, unless they exist.
 # Only the owner can open the folder. The files are readable by any user, because a container's user
 # has another number; a container sees only the one file that is mounted into it.
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 cd "$(dirname "$0")"
 chmod 0700 secrets

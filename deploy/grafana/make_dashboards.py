@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes dashboards/*.json from the tables in panels.py. --check: exits 1 if a file is not what the tables say.
 
 Grafana's classic dashboard model, which versions 9 to 13 read. Panels flow left to right in a grid of 24 columns.
@@ -93,16 +94,25 @@ def made_row(number, title, y):
 
 
 def laid_out(rows):
-    panels, y = [], 0
-    for title, row in rows:
-        panels.append(made_row(len(panels) + 1, title, y))
+    """Panels after their row, or within it if the row is collapsed: it then takes one line."""
+    panels, number, y = [], 0, 0
+    for title, row, *collapsed in rows:
+        number += 1
+        head = made_row(number, title, y)
+        panels.append(head)
+        into = panels
+        if collapsed:
+            head["collapsed"] = True
+            into = head["panels"]
         x, y, tallest = 0, y + 1, 0
+        below = y
         for panel in row:
             if x + panel.width > 24:
                 x, y, tallest = 0, y + tallest, 0
-            panels.append(made_panel(len(panels) + 1, panel, x, y))
+            number += 1
+            into.append(made_panel(number, panel, x, y))
             x, tallest = x + panel.width, max(tallest, HEIGHTS[panel.kind])
-        y += tallest
+        y = below if collapsed else y + tallest
     return panels
 
 

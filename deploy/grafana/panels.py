@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The panels of the four dashboards: title, what it draws, its unit, and a sentence on how to read it.
 
 Every query selects by the dashboard's variables: q('oxbow_x', 'side="any"') is oxbow_x{run=~"$run",...,side="any"}.
@@ -63,12 +64,15 @@ def share(title, queries, description, **more):
     return Panel(title, "percentunit", queries, description, low=0, high=1, **more)
 
 
+COLLAPSED = "collapsed"  # A row that only some runs have data for: it is shut until somebody opens it.
+
+
 @dataclass(frozen=True)
 class Dashboard:
     uid: str
     title: str
     description: str
-    rows: list = field(default_factory=list)
+    rows: list = field(default_factory=list)  # (title, panels) or (title, panels, COLLAPSED)
 
 
 TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the policy learn, and is the learning sound?", [
@@ -83,8 +87,8 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
              "Connected rollout workers. 0 means that the learner waits."),
         stat("Groups without signal", "percentunit", q("oxbow_learner_zero_std_group_ratio"),
              "Share of groups of the last step whose rewards are all equal. Near 1 there is nothing to learn from."),
-        stat("On-policy ratio error", "none", q("oxbow_learner_onpolicy_ratio_error"),
-             "Largest distance of an on-policy ratio from 1 before the first update. On CPUs anything but 0 is a fault; GPUs and merged adapters round, far below 1e-4."),
+        stat("Speckle", "none", q("oxbow_learner_eval_speckle"),
+             "Grey dust of held-out pictures, 0 to 1. A reward that rises with it is paid for dust: look at the pictures."),
     ]),
     ("Reward", [
         Panel("Held-out reward", "none", [
@@ -102,7 +106,15 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
         Panel("Advantage", "none", [(q("oxbow_learner_advantage_abs_mean"), "{{run}}")],
               "Mean absolute advantage of trained samples. Around 0.8 when rewards spread within groups; it falls with the groups that have no signal.", low=0),
     ]),
-    ("Clip and ratio", [
+    ("Pictures", [
+        Panel("Speckle", "none", [(q("oxbow_learner_eval_speckle"), "{{run}}")],
+              "Grey dust of held-out pictures, mean of 1 - abs(x). It should not rise while the reward does; an anchor (method.anchor.weight) holds it down.", low=0),
+        Panel("Distance within groups", "none", [(q("oxbow_learner_group_distance"), "{{run}}")],
+              "Mean RMS distance of a picture to the others of its prompt; black to white is 1. A fall to a fraction of the first value is mode collapse.", low=0),
+        share("Alike within groups", [(q("oxbow_learner_duplicate_share"), "{{run}}")],
+              "Mean part of a group that lies within method.diversity.radius of a picture. 1: all pictures of a prompt are alike."),
+    ]),
+    ("Clip and ratio (policy gradients)", [
         share("Clipped rows by origin", [(q("oxbow_learner_clip_ratio", 'side="any"'), "{{origin}} {{run}}")],
               "Share of trained denoising steps outside the clip range, of fresh, stale and replayed samples. Fresh ones high: steps are too long. Stale or replayed ones: too far from the policy."),
         share("Clipped rows by side", [(q("oxbow_learner_clip_ratio", 'origin="all"'), "{{side}} {{run}}")],
@@ -112,16 +124,19 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
               "The same share for each denoising step, 0 is the noisiest. Late steps have the sharpest densities and clip first."),
         Panel("On-policy ratio error", "none", [(q("oxbow_learner_onpolicy_ratio_error"), "{{run}}")],
               "0 to the last bit on CPUs. GPUs and merged adapters round, 1e-7 to 1e-5; over 1e-4 is another model, adapter or schedule.", low=0),
-        Panel("Divergence", "none", [
-            (q("oxbow_learner_approx_kl"), "moved within the step {{run}}"),
-            (q("oxbow_learner_kl_divergence"), "from the reference {{run}}"),
-            (q("oxbow_learner_kl_loss"), "its part of the loss {{run}}")],
-            "How far updates moved the policy within a step, and how far it is from the reference (0 while kl_weight is 0). A sudden rise comes before a collapse."),
+        Panel("Moved within a step", "none", [(q("oxbow_learner_approx_kl"), "{{run}}")],
+              "Mean of (log ratio)^2 / 2 after the updates of a step. A sudden rise comes before a collapse.", low=0),
         Panel("Weights of off-policy samples", "none", [
             (q("oxbow_learner_sequence_weight_mean"), "mean {{run}}"),
             (q("oxbow_learner_sequence_weight_min"), "smallest {{run}}")],
             "The correction W of replayed and stale samples. Near 1 they are as good as fresh ones; near 0 they no longer count.", low=0),
     ]),
+    ("Divergence from the reference", [
+        Panel("Divergence", "none", [
+            (q("oxbow_learner_kl_divergence"), "from the reference {{run}}"),
+            (q("oxbow_learner_kl_loss"), "its part of the loss {{run}}")],
+            "How far the policy is from the reference; measured while method.kl_weight is above 0. A sudden rise comes before a collapse.", low=0),
+    ], COLLAPSED),
     ("Optimiser", [
         Panel("Gradient norm", "none", [(q("oxbow_learner_grad_norm"), "{{run}}")],
               "Before clipping. Ten times the usual is an alert; a number that is not finite ends the run.", low=0),
@@ -129,6 +144,8 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
               "How far the trained parameters moved in a step. It falls with the learning rate; a jump without a jump of the gradient is the optimiser's.", low=0),
         Panel("Loss", "none", [(q("oxbow_learner_loss"), "{{run}}")],
               "The clipped surrogate and its pulls. It hovers around 0 by construction and does not fall as training goes well; only jumps tell something."),
+        Panel("Anchor", "none", [(q("oxbow_learner_anchor_divergence"), "{{run}}")],
+              "Squared difference of velocities to the reference at the anchor's noise levels; measured while method.anchor.weight is above 0. Fine strokes leave the base model as it rises.", low=0),
         Panel("Learning rate", "none", [(q("oxbow_learner_learning_rate"), "{{run}}")],
               "At the start of the step: warm-up and decay are seen here.", low=0),
     ]),
@@ -139,10 +156,6 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
             "Seconds of a mean step by phase. Much waiting: workers are the slower side. Much updating: the learner is.", stacked=True, low=0),
         Panel("Step duration", "s", p50_p95("oxbow_learner_step_duration_seconds"),
               "Wall time of a learner step. A p95 far above the median is evaluations, checkpoints or stragglers.", low=0),
-        Panel("Communication between ranks", "s", [
-            (q("oxbow_learner_communication_seconds"), "in all {{instance}}"),
-            (q("oxbow_learner_communication_exposed_seconds"), "stood still {{instance}}")],
-            "Of the last step; empty with one rank. What is in all but did not stand still was hidden behind the backward pass.", low=0),
         Panel("Checkpoints", "bytes", [(q("oxbow_learner_checkpoint_bytes"), "{{run}}")],
               "Size of the newest checkpoint. It is written checkpoint.keep + 1 times at most.", low=0),
         Panel("Memory", "bytes", [(q("process_resident_memory_bytes", 'job="learner"'), "{{instance}}")],
@@ -150,6 +163,12 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
         Panel("Processor", "none", [(rate("process_cpu_seconds_total", 'job="learner"'), "{{instance}}")],
               "Cores in use by the learner. Torch has one thread; more than 1 is RPC beside it.", low=0),
     ]),
+    ("Several learner ranks", [
+        Panel("Communication between ranks", "s", [
+            (q("oxbow_learner_communication_seconds"), "in all {{instance}}"),
+            (q("oxbow_learner_communication_exposed_seconds"), "stood still {{instance}}")],
+            "Of the last step. What is in all but did not stand still was hidden behind the backward pass.", low=0),
+    ], COLLAPSED),
 ])
 
 REPLAY = Dashboard("oxbow-replay", "oxbow: Replay buffer", "What is kept, how old it is, and whether the disk keeps up.", [

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes rules/prometheus-rule.yaml, the PrometheusRule for Kubernetes, from rules/oxbow.rules.yml.
 
 --check: exits 1 if the file is not up to date.

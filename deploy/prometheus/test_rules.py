@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `promtool test rules` on the cases of alert_cases.yml.
 
 promtool needs every label and annotation of an expected alert; the constant ones are taken from the rules, so that a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mean brightness of a picture, and a groupwise reward: a picture's rank in its group.
 
     oxbow-reward check brightness.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeQA-Score, a model of picture quality, in this process.
 
 Not run by oxbow's tests: it needs a GPU with 16 GB, `pip install torch transformers accelerate`, and downloads

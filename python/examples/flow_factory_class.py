@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A reward class as Flow-Factory defines them, served unchanged.
 
 A class of Flow-Factory itself is served the same way, where its packages are installed:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A reward function as flow_grpo defines them, fn(images, prompts, metadata), served unchanged.
 
 Functions of flow_grpo itself are served the same way, where its packages are installed:

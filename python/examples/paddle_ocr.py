@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text in a picture, read by PaddleOCR 3: 1 - (edit distance to the quoted text) / (its length).
 
 Not run by oxbow's tests: it needs `pip install paddleocr paddlepaddle` and downloads its models.

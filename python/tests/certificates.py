@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An authority and certificates as `oxbow certificates` makes them, with the openssl command."""
 import shutil
 import subprocess

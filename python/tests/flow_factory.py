@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client and server of Flow-Factory's remote reward protocol: stand-ins written from the protocol, or the
 project's own code, unmodified, from a checkout that FLOW_FACTORY names.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the tests of the Python package that is installed. The last line is `python: N passed, M failed`.
 
     python python/tests/run.py [-v] [NAME...]      NAME: test_service, test_service.BatchingTest, ...

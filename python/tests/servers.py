@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers and callers for tests. Every wait has a deadline."""
 import os
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rewards of other trainers run unchanged; their servers' pickles make nothing but plain data."""
 import io
 import os

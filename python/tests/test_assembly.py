@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests in pieces come together whole, within a budget, or not at all."""
 import random
 import unittest

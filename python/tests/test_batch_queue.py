@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches join callers up to a limit or a wait; what stays together stays together."""
 import random
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """oxbow-reward: bad input is one line and a documented exit code; SIGTERM drains."""
 import os
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract's checks pass on a server that keeps it, and each breach is caught by its check."""
 import subprocess
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What @reward takes and what it says of a reward."""
 import tempfile
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flow-Factory's remote rewards and oxbow's reward server agree, both ways.
 
 The other side is a stand-in written from the protocol. With FLOW_FACTORY=CHECKOUT it is Flow-Factory's own

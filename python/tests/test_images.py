@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pixels come out as they went in, or not at all."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log lines have the shape of all services, and no value forges one."""
 import io
 import json

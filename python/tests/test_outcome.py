@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a reward returns becomes a finite number or a status, and nothing else."""
 import unittest
 

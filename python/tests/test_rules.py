@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which items a reward gets."""
 import unittest
 
@@ -23,9 +24,19 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(codes([PICTURE, BROKEN, PICTURE]), [None, INVALID_ARGUMENT, None])
 
     def test_media_are_what_the_reward_takes(self):
-        self.assertEqual(codes([PICTURE, CLIP]), [None, INVALID_ARGUMENT])
+        self.assertEqual(codes([PICTURE, CLIP]), [None, None])
+        self.assertEqual(codes([PICTURE, CLIP], complete=True, groupwise=True), [FAILED_PRECONDITION, INVALID_ARGUMENT])
         self.assertEqual(codes([PICTURE, CLIP], media=["video"]), [INVALID_ARGUMENT, None])
         self.assertEqual(codes([PICTURE, CLIP], media=["video", "image"]), [None, None])
+
+    def test_a_clip_must_have_the_frames_that_are_read(self):
+        every_second = Item(np.zeros((3, 2, 2, 3), np.uint8), frames_every=2)
+        one_of_many = Item(np.zeros((1, 2, 2, 3), np.uint8), frames_every=4)
+        clips = [CLIP, every_second, one_of_many]
+        for media in (["image"], ["video"]):
+            self.assertEqual(codes(clips, media=media), [None, INVALID_ARGUMENT, INVALID_ARGUMENT])
+            self.assertEqual(codes(clips, media=media, frames_every=4), [None, None, None])
+            self.assertEqual(codes(clips, media=media, frames_every=2), [None, None, INVALID_ARGUMENT])
 
     def test_metadata_that_is_needed_must_be_there(self):
         self.assertEqual(codes([PICTURE], metadata_keys=["tag"]), [None])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server over loopback: batches, refusals, cancellation, health, metrics."""
 import asyncio
 import threading
@@ -62,6 +63,24 @@ class ScoringTest(unittest.TestCase):
         with serving(mean) as (_, client):
             got = values(ask(client, raw(array), encoded(array, "png"), raw(array, frames=3)))
         self.assertEqual(got, [array.mean()] * 3)
+
+    def test_a_clip_is_its_frames_to_a_reward_of_pictures(self):
+        def picky(items):
+            return [Failed("too dark") if level == 0 else level for level in levels(items)]
+
+        def clip(*shades):
+            frames = np.array(shades, np.uint8).reshape(-1, 1, 1, 1).repeat(2, 1).repeat(2, 2)
+            return wire.Image(width=2, height=2, channels=1, frames=len(shades), pixels=frames.tobytes())
+
+        thirds = named("thirds", frames_every=3)
+        with serving(named(), named("picky", picky, batch_max=2), thirds) as (_, client):
+            described = {one.name: (list(one.media), one.frames_every) for one in client.describe().rewards}
+            good, dark = ask(client, clip(1, 2, 6, 7), clip(4, 0))
+        self.assertEqual(described["level"], (["image", "video"], 1))
+        self.assertEqual(described["thirds"][1], 3)
+        self.assertEqual([(one.name, one.value) for one in good.outcomes], [("level", 4), ("picky", 4), ("thirds", 4)])
+        self.assertEqual([(one.name, one.value, one.status_code) for one in dark.outcomes],
+                         [("level", 2, 0), ("picky", 0, 3), ("thirds", 4, 0)])
 
     def test_a_group_comes_whole_and_alone(self):
         sizes = []

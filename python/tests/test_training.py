@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """oxbow's own workers and learner train with a reward of Python."""
 import json
 import subprocess

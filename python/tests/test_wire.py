@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes of messages, written by hand: field numbers and types are the protocol's."""
 import unittest
 

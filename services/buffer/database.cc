@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/database.h"
 
 #include <rocksdb/cache.h>
@@ -12,11 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "services/buffer/log_tail.h"
+#include "services/buffer/replay_records.h"
 
 namespace oxbow::buffer {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+}  // namespace
 
 absl::Status FromRocks(const rocksdb::Status& status, const std::filesystem::path& path) {
   if (status.ok()) return absl::OkStatus();
@@ -32,6 +36,8 @@ absl::Status FromRocks(const rocksdb::Status& status, const std::filesystem::pat
   if (status.IsIOError()) return absl::UnavailableError(absl::StrCat("disk error: ", what));
   return absl::InternalError(what);
 }
+
+namespace {
 
 rocksdb::DBOptions Options(bool create, rocksdb::Env* environment) {
   rocksdb::DBOptions options;
@@ -87,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::filesystem::
       rocksdb::DB::Open(options, path.string(), Families(compacts), &families, &db);
   if (!status.ok()) return FromRocks(status, path);
   return std::unique_ptr<Database>(
-      new Database(path, options.statistics, db, families[0], families[1]));
+      new Database(path, environment, options.statistics, db, families[0], families[1]));
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(
@@ -101,13 +107,15 @@ absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(
       options, path.string(), Families(/*compacts=*/false), &families, &db);
   if (!status.ok()) return FromRocks(status, path);
   return std::unique_ptr<Database>(
-      new Database(path, options.statistics, db, families[0], families[1]));
+      new Database(path, nullptr, options.statistics, db, families[0], families[1]));
 }
 
-Database::Database(std::filesystem::path path, std::shared_ptr<rocksdb::Statistics> statistics,
-                   rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
-                   rocksdb::ColumnFamilyHandle* payload)
+Database::Database(std::filesystem::path path, rocksdb::Env* environment,
+                   std::shared_ptr<rocksdb::Statistics> statistics, rocksdb::DB* db,
+                   rocksdb::ColumnFamilyHandle* index, rocksdb::ColumnFamilyHandle* payload)
     : path_(std::move(path)),
+      environment_(environment),
+      segments_(std::make_unique<SegmentReader>(path_, environment)),
       statistics_(std::move(statistics)),
       db_(db),
       index_(index),
@@ -153,6 +161,36 @@ absl::StatusOr<std::string> Database::Get(rocksdb::ColumnFamilyHandle* family,
   return value;
 }
 
+absl::StatusOr<std::string> Database::Part(EntryId entry, rocksdb::ColumnFamilyHandle* family,
+                                           const std::string& key) const {
+  absl::StatusOr<std::string> part = Get(family, key);
+  if (!absl::IsNotFound(part.status())) return part;
+  return absl::DataLossError(
+      absl::StrCat("replay store is damaged: a part of entry ", entry.value, " is missing"));
+}
+
+absl::StatusOr<std::string> Database::Header(EntryId entry) const {
+  return Part(entry, index_, HeaderKey(entry));
+}
+
+absl::StatusOr<std::string> Database::Conditioning(const Entry& record) const {
+  if (record.location.segment != 0) return segments_->Conditioning(record);
+  return Part(record.id, payload_, PartKey(record.id, kConditioningPart));
+}
+
+absl::StatusOr<std::string> Database::Latents(const Entry& record, uint32_t first,
+                                              uint32_t count) const {
+  if (record.location.segment != 0) return segments_->Latents(record, first, count);
+  std::string latents;
+  latents.reserve(count * record.latent_bytes);
+  for (uint32_t i = first; i < first + count; ++i) {
+    OXBOW_ASSIGN_OR_RETURN(const std::string latent,
+                           Part(record.id, payload_, PartKey(record.id, i)));
+    latents += latent;
+  }
+  return latents;
+}
+
 absl::Status Database::ForEach(
     char letter,
     const std::function<absl::Status(const std::string&, const std::string&)>& visit) const {
@@ -183,7 +221,19 @@ absl::Status Database::CopyTo(const std::filesystem::path& path) {
     return FromRocks(s, path_);
   }
   const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
-  return FromRocks(checkpoint->CreateCheckpoint(path.string()), path);
+  namespace fs = std::filesystem;
+  const fs::path staged = path.string() + ".tmp";
+  const auto copy = [&]() -> absl::Status {
+    OXBOW_RETURN_IF_ERROR(FromRocks(checkpoint->CreateCheckpoint(staged.string()), path));
+    OXBOW_RETURN_IF_ERROR(segments_->LinkAll(staged));
+    rocksdb::Env* const environment = db_->GetEnv();
+    OXBOW_RETURN_IF_ERROR(FromRocks(environment->RenameFile(staged.string(), path.string()), path));
+    return SyncNames(path.parent_path(), environment);
+  };
+  const absl::Status status = copy();
+  std::error_code ignored;
+  if (!status.ok()) fs::remove_all(staged, ignored);
+  return status;
 }
 
 uint64_t Database::disk_bytes() const {

@@ -1,5 +1,6 @@
-// One RocksDB of the replay store: an index family and a payload family whose values live in blob
-// files.
+// SPDX-License-Identifier: Apache-2.0
+// One RocksDB of the replay store: an index family, a payload family for small entries, and the
+// segments of large ones in the same directory (segments.h).
 //
 // Sized to stay small: 16 MiB of cache, 16 MiB of write buffers, 64 MiB of log. A value is checked
 // against its checksum when read.
@@ -15,16 +16,22 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/buffer/entry.h"
+#include "services/buffer/segments.h"
 
 namespace rocksdb {
 class ColumnFamilyHandle;
 class DB;
 class Env;
 class Statistics;
+class Status;
 class WriteBatch;
 }  // namespace rocksdb
 
 namespace oxbow::buffer {
+
+// What failed and where, as one of this store's errors.
+absl::Status FromRocks(const rocksdb::Status& status, const std::filesystem::path& path);
 
 class Database {
  public:
@@ -57,6 +64,18 @@ class Database {
   absl::StatusOr<std::string> Get(rocksdb::ColumnFamilyHandle* family,
                                   const std::string& key) const;
 
+  // Parts of an entry, wherever they lie. One that is missing is damage too: its record says that
+  // it is there.
+  absl::StatusOr<std::string> Header(EntryId entry) const;
+  absl::StatusOr<std::string> Conditioning(const Entry& record) const;
+  // Latents [first, first + count), back to back.
+  absl::StatusOr<std::string> Latents(const Entry& record, uint32_t first, uint32_t count) const;
+
+  SegmentReader& segments() const { return *segments_; }
+  std::unique_ptr<SegmentWriter> NewSegmentWriter() const {
+    return std::make_unique<SegmentWriter>(path_, environment_);
+  }
+
   // Visits index keys that start with `letter`, in order, until `visit` fails.
   absl::Status ForEach(char letter,
                        const std::function<absl::Status(const std::string& key,
@@ -68,10 +87,10 @@ class Database {
       char letter, const std::string& key) const;
 
   // Writes a copy made of hard links to `path`, which must not exist; it appears whole or not at
-  // all.
+  // all. Nothing is appended to the present segments any more.
   absl::Status CopyTo(const std::filesystem::path& path);
 
-  uint64_t disk_bytes() const;
+  uint64_t disk_bytes() const;  // Without the segments.
 
   // How far compaction is behind what is written.
   struct Pressure {
@@ -85,11 +104,15 @@ class Database {
   rocksdb::ColumnFamilyHandle* payload() const { return payload_; }
 
  private:
-  Database(std::filesystem::path path, std::shared_ptr<rocksdb::Statistics> statistics,
-           rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
-           rocksdb::ColumnFamilyHandle* payload);
+  Database(std::filesystem::path path, rocksdb::Env* environment,
+           std::shared_ptr<rocksdb::Statistics> statistics, rocksdb::DB* db,
+           rocksdb::ColumnFamilyHandle* index, rocksdb::ColumnFamilyHandle* payload);
+  absl::StatusOr<std::string> Part(EntryId entry, rocksdb::ColumnFamilyHandle* family,
+                                   const std::string& key) const;
 
   const std::filesystem::path path_;
+  rocksdb::Env* const environment_;
+  const std::unique_ptr<SegmentReader> segments_;
   const std::shared_ptr<rocksdb::Statistics> statistics_;  // Shared with the database.
   const std::unique_ptr<rocksdb::DB> db_;
   rocksdb::ColumnFamilyHandle* const index_;  // Freed before the database.

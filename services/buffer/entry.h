@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An entry of the replay buffer: a stored trajectory; in the queues a prompt or a whole group.
 //
 // The same type is offered, held and read. What is held in memory is the record; the bytes of the
@@ -12,6 +13,13 @@
 #include "core/replay/table_policy.h"
 
 namespace oxbow::buffer {
+
+// Where the parts of a large entry lie.
+struct Location {
+  uint64_t segment = 0;  // Number of its file; 0: the parts are in the database.
+  uint64_t offset = 0;   // In bytes.
+  bool operator==(const Location&) const = default;
+};
 
 struct Entry {
   // The record.
@@ -30,6 +38,7 @@ struct Entry {
   uint64_t latent_bytes = 0;  // Size of one latent; the store sets this and the sizes below.
   uint64_t header_bytes = 0;
   uint64_t conditioning_bytes = 0;
+  Location location;  // Set by the store.
 
   // The parts: bytes that the store does not look into.
   std::string header;
@@ -44,6 +53,25 @@ struct Entry {
     return rescored.value_or(reward);
   }  // What it counts; age does not matter.
   uint64_t bytes() const { return latent_count * latent_bytes + header_bytes + conditioning_bytes; }
+  // Without the parts.
+  Entry Record() const {
+    return {.id = id,
+            .table = table,
+            .place = place,
+            .prompt = prompt,
+            .birth = birth,
+            .reward = reward,
+            .rescored = rescored,
+            .failures = failures,
+            .uses = uses,
+            .last_used = last_used,
+            .retired = retired,
+            .latent_count = latent_count,
+            .latent_bytes = latent_bytes,
+            .header_bytes = header_bytes,
+            .conditioning_bytes = conditioning_bytes,
+            .location = location};
+  }
   bool operator==(const Entry&) const = default;
 };
 

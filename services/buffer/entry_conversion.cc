@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/entry_conversion.h"
 
 #include <cmath>
@@ -15,7 +16,7 @@ constexpr int64_t kLatentsMax = 100'000;
 
 std::string TableOf(const std::string& name) { return name.empty() ? replay::kBestTable : name; }
 
-absl::StatusOr<Entry> EntryFromProto(const v1::ReplayEntry& header) {
+absl::StatusOr<Entry> EntryFromProto(v1::ReplayEntry header) {
   const v1::Tensor& latents = header.trajectory().latents();
   if (header.entry_id() == 0) return absl::InvalidArgumentError("entry_id is not set");
   if (!std::isfinite(header.raw_reward())) {
@@ -39,9 +40,8 @@ absl::StatusOr<Entry> EntryFromProto(const v1::ReplayEntry& header) {
   entry.unproven = header.unproven();
   entry.latent_count = none ? 0 : static_cast<uint32_t>(latents.shape(0));
   entry.conditioning = header.conditioning().SerializeAsString();
-  v1::ReplayEntry rest = header;
-  rest.clear_conditioning();
-  entry.header = rest.SerializeAsString();
+  header.clear_conditioning();
+  entry.header = header.SerializeAsString();
   return entry;
 }
 

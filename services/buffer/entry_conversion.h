@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReplayEntry messages <-> entries of the store. What the rules do not need is opaque to the store.
 #pragma once
 
@@ -23,7 +24,7 @@ std::string TableOf(const std::string& name);
 // Queues take entries without latents. kInvalidArgument with the reason if the header cannot be
 // stored: no id, a reward that is no number, latents inside the header, or a dtype or shape that is
 // none.
-absl::StatusOr<Entry> EntryFromProto(const v1::ReplayEntry& header);
+absl::StatusOr<Entry> EntryFromProto(v1::ReplayEntry header);
 
 // An entry that was read, without its latent bytes. kDataLoss if the stored bytes are no header.
 absl::StatusOr<v1::ReplayEntry> EntryToProto(const Entry& entry);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/log_tail.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of a RocksDB log (WAL).
 //
 // A power loss may cut the record that was being written. RocksDB drops such a record, which nobody

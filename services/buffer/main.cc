@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // replay_buffer: keeps the best trajectory of each prompt on disk and serves it over gRPC until
 // SIGTERM.
 #include <CLI/CLI.hpp>
@@ -5,7 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/clock.h"
+#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
@@ -63,6 +66,8 @@ absl::Status Serve(const Flags& flags) {
   OXBOW_LOG(Info) << "replay store opened" << Field("entries", info.entries)
                   << Field("capacity", info.capacity) << Field("step", info.step);
   ReplayMetrics verbs(metrics->registry());
+  metrics->BeforeScrape([&] { verbs.Holds(store->Info()); });
+  const absl::Cleanup unwatched = [&] { metrics->BeforeScrape(nullptr); };
   ReplayService service(flags.limits, *store, verbs, Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                          rpc::Server::Start({.listen = flags.service.listen}, {&service}));
@@ -77,6 +82,7 @@ absl::Status Serve(const Flags& flags) {
 }  // namespace oxbow::buffer
 
 int main(int argc, char** argv) {
+  oxbow::KeepFreedMemory(oxbow::kMebibyte * 64);
   oxbow::buffer::Flags flags;
   return oxbow::rpc::RunService(
       "replay_buffer", "Keeps the best trajectory of each prompt on disk.", argc, argv,

@@ -1,5 +1,6 @@
-// Puts the entries of one Offer call together from its messages: [header][chunk]* [header][chunk]*
-// ...
+// SPDX-License-Identifier: Apache-2.0
+// Puts the entries of one batch of an Offer together from its messages: [header][chunk]* or whole
+// entries, any number of either.
 //
 // Keeps an entry that cannot be stored together with the reason, so that every header gets its
 // outcome; a stream that breaks the protocol fails as a whole. Takes memory from a budget that all
@@ -8,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,18 +45,21 @@ class OfferAssembly {
   // kInvalidArgument for a chunk without header or out of order, a second caller, or a call that no
   // budget would be enough for; kResourceExhausted when others spent it. After an error the call is
   // lost.
-  absl::Status Add(const v1::OfferRequest& request);
+  absl::Status Add(v1::OfferRequest request);
 
   // The entries, in order. Entry::invalid says why one cannot be stored.
   std::vector<Entry> Finish();
 
   const Caller& caller() const { return caller_; }
   uint64_t bytes() const { return taken_; }
+  bool started() const { return started_; }  // Whether anything was added.
 
  private:
-  absl::Status AddHeader(const v1::ReplayEntry& header);
+  absl::Status AddHeader(v1::ReplayEntry header);
+  absl::Status AddWhole(v1::ReplayEntry entry);
   absl::Status AddChunk(const v1::OfferRequest::Chunk& chunk);
   void EndEntry();
+  std::string MoreThanDeclared() const;
   absl::Status Take(uint64_t bytes);
 
   const uint64_t entry_bytes_max_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whose a replay store is, and which calls may change it. Pure rules.
 //
 // A store belongs to one run, named by its uid (run/run_uid.h), and is one shard of it. A run's

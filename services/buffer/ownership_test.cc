@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store serves one run, and of that run the newest start.
 #include "services/buffer/ownership.h"
 

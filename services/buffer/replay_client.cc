@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/replay_client.h"
 
 #include <functional>
@@ -50,51 +51,103 @@ std::string TakeLatents(v1::ReplayEntry& entry) {
   return std::exchange(*entry.mutable_trajectory()->mutable_latents()->mutable_data(), "");
 }
 
-// `entry` is without its latents.
-bool WriteEntry(grpc::ClientWriter<v1::OfferRequest>& writer, Epoch epoch, const std::string& run,
-                const v1::ReplayEntry& entry, const std::string& latents) {
-  v1::OfferRequest header;
-  header.set_epoch(epoch.value);
-  header.set_run_uid(run);
-  *header.mutable_header() = entry;
-  if (!writer.Write(header)) return false;
-  return rpc::ForEachChunk(latents, rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
-    v1::OfferRequest chunk;
-    chunk.set_epoch(epoch.value);
-    chunk.set_run_uid(run);
-    chunk.mutable_chunk()->set_offset(offset);
-    chunk.mutable_chunk()->set_data(piece.data(), piece.size());
-    return writer.Write(chunk);
-  });
-}
+// Writes the entries of one Offer: those of up to kWholeBytesMax together in messages, others in
+// chunks.
+class OfferWriter {
+ public:
+  using Stream = grpc::ClientReaderWriter<v1::OfferRequest, v1::OfferResponse>;
+  OfferWriter(Stream& stream, Epoch epoch, const std::string& run) : stream_(stream) {
+    message_.set_epoch(epoch.value);
+    message_.set_run_uid(run);
+  }
 
-// Header, then chunks in order. What does not fit together is kDataLoss, not kUnavailable: asking
-// again would not help.
-grpc::Status ReadEntry(grpc::ClientReader<v1::ReadResponse>& reader, v1::ReplayEntry& entry) {
-  bool in_order = true;
-  bool has_header = false;
-  std::string latents;
-  for (v1::ReadResponse message; reader.Read(&message);) {
+  // False if the stream is broken; `entry` is without its latents.
+  bool Write(const v1::ReplayEntry& entry, const std::string& latents) {
+    const uint64_t size = entry.ByteSizeLong() + latents.size();
+    if (whole_bytes_ > 0 && whole_bytes_ + size > kWholeBytesMax && !Flush()) return false;
+    if (size > kWholeBytesMax) return WriteChunks(entry, latents);
+    v1::ReplayEntry& whole = *message_.mutable_whole()->add_entries();
+    whole = entry;
+    if (!latents.empty()) whole.mutable_trajectory()->mutable_latents()->set_data(latents);
+    whole_bytes_ += size;
+    return true;
+  }
+  bool Flush() {
+    const bool written = whole_bytes_ == 0 || stream_.Write(message_);
+    message_.clear_message();
+    whole_bytes_ = 0;
+    return written;
+  }
+
+ private:
+  static constexpr uint64_t kWholeBytesMax = uint64_t{4} << 20;
+
+  bool WriteChunks(const v1::ReplayEntry& entry, const std::string& latents) {
+    *message_.mutable_header() = entry;
+    if (!stream_.Write(message_)) return false;
+    const bool written =
+        rpc::ForEachChunk(latents, rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
+          message_.mutable_chunk()->set_offset(offset);
+          message_.mutable_chunk()->set_data(piece.data(), piece.size());
+          return stream_.Write(message_);
+        });
+    message_.clear_message();
+    return written;
+  }
+
+  Stream& stream_;
+  v1::OfferRequest message_;
+  uint64_t whole_bytes_ = 0;
+};
+
+// Puts the entries of a Read together: each is a header with its chunks in order, or whole. What
+// does not fit together is kDataLoss, not kUnavailable: asking again would not help.
+class EntriesRead {
+ public:
+  grpc::Status TakeAll(grpc::ClientReader<v1::ReadResponse>& reader) {
+    for (v1::ReadResponse message; reader.Read(&message);) Take(message);
+    grpc::Status status = reader.Finish();
+    EndEntry();
+    if (status.ok() && !fits_) {
+      return grpc::Status(grpc::StatusCode::DATA_LOSS, "answer does not fit its header");
+    }
+    return status;
+  }
+  std::vector<v1::ReplayEntry>& entries() { return entries_; }
+
+ private:
+  void Take(v1::ReadResponse& message) {
+    if (message.has_chunk()) {
+      fits_ &= open_ && message.chunk().offset() == latents_.size();
+      latents_ += message.chunk().data();
+      return;
+    }
+    EndEntry();
     if (message.has_header()) {
-      in_order &= !has_header;
-      has_header = true;
-      entry = std::move(*message.mutable_header());
-    } else {
-      in_order &= has_header && message.chunk().offset() == latents.size();
-      latents += message.chunk().data();
+      entries_.push_back(std::move(*message.mutable_header()));
+      open_ = true;
+    }
+    for (v1::ReplayEntry& entry : *message.mutable_whole()->mutable_entries()) {
+      Check(entry, entry.trajectory().latents().data().size());
+      entries_.push_back(std::move(entry));
     }
   }
-  const grpc::Status status = reader.Finish();
-  if (!status.ok()) return status;
-  const auto declared = rpc::DeclaredBytes(entry.trajectory().latents(), uint64_t{1} << 40);
-  if (!in_order || !declared.ok() || *declared != latents.size()) {
-    return grpc::Status(grpc::StatusCode::DATA_LOSS, "answer does not fit its header");
+  void EndEntry() {
+    if (!std::exchange(open_, false)) return;
+    Check(entries_.back(), latents_.size());
+    if (latents_.empty()) return;
+    entries_.back().mutable_trajectory()->mutable_latents()->set_data(std::exchange(latents_, ""));
   }
-  if (!latents.empty()) {
-    entry.mutable_trajectory()->mutable_latents()->set_data(std::move(latents));
+  void Check(const v1::ReplayEntry& entry, uint64_t bytes) {
+    const auto declared = rpc::DeclaredBytes(entry.trajectory().latents(), uint64_t{1} << 40);
+    fits_ &= declared.ok() && *declared == bytes;
   }
-  return status;
-}
+
+  std::vector<v1::ReplayEntry> entries_;
+  bool open_ = false;  // The last one still gets chunks.
+  bool fits_ = true;
+  std::string latents_;
+};
 
 }  // namespace
 
@@ -111,13 +164,15 @@ absl::StatusOr<v1::OfferResponse> ReplayClient::Offer(Epoch epoch,
   v1::OfferResponse response;
   OXBOW_RETURN_IF_ERROR(impl_->Call("Offer", [&](grpc::ClientContext& context) {
     response.Clear();
-    const auto writer = impl_->stub->Offer(&context, &response);
-    for (size_t i = 0; i < entries.size(); ++i) {
-      if (!WriteEntry(*writer, epoch, impl_->run, entries[i], latents[i]))
-        break;  // Finish says why.
+    const auto stream = impl_->stub->Offer(&context);
+    OfferWriter writer(*stream, epoch, impl_->run);
+    bool written = true;  // If not, Finish says why.
+    for (size_t i = 0; written && i < entries.size(); ++i) {
+      written = writer.Write(entries[i], latents[i]);
     }
-    writer->WritesDone();
-    return writer->Finish();
+    if (written && writer.Flush()) stream->WritesDone();
+    for (v1::OfferResponse part; stream->Read(&part);) response = std::move(part);
+    return stream->Finish();
   }));
   if (response.results_size() != static_cast<int>(entries.size())) {
     return absl::InternalError(absl::StrCat("replay buffer answered ", response.results_size(),
@@ -190,14 +245,34 @@ absl::StatusOr<v1::ReplayEntry> ReplayClient::ReadWhole(EntryId entry) {
   v1::ReadRequest request;
   request.set_entry_id(entry.value);
   request.set_whole(true);
+  request.set_conditioning(true);
   return Read(request);
 }
 
+absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ReadMany(
+    const std::vector<EntryId>& entries) {
+  if (entries.empty()) return std::vector<v1::ReplayEntry>();
+  v1::ReadRequest request;
+  for (const EntryId entry : entries) request.add_entry_ids(entry.value);
+  return ReadAll(request);
+}
+
 absl::StatusOr<v1::ReplayEntry> ReplayClient::Read(const v1::ReadRequest& request) {
-  v1::ReplayEntry answer;
+  OXBOW_ASSIGN_OR_RETURN(std::vector<v1::ReplayEntry> entries, ReadAll(request));
+  if (entries.size() != 1) {
+    return absl::DataLossError(
+        absl::StrCat("replay buffer answered ", entries.size(), " entries for one"));
+  }
+  return std::move(entries[0]);
+}
+
+absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ReadAll(const v1::ReadRequest& request) {
+  std::vector<v1::ReplayEntry> answer;
   OXBOW_RETURN_IF_ERROR(impl_->Call("Read", [&](grpc::ClientContext& context) {
-    answer.Clear();
-    return ReadEntry(*impl_->stub->Read(&context, request), answer);
+    EntriesRead read;
+    const grpc::Status status = read.TakeAll(*impl_->stub->Read(&context, request));
+    answer = std::move(read.entries());
+    return status;
   }));
   return answer;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Client of one replay buffer shard: entries in, entries out; streams and deadlines are inside.
 //
 // An entry that is offered or read is one message with its latents in trajectory.latents.data. On
@@ -43,10 +44,12 @@ class ReplayClient {
                                                         uint32_t limit);
   // The next page of checked entries; the last one has no cursor.
   absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor, uint32_t limit);
-  // An entry with all its stored latents.
+  // An entry with all its stored latents and its conditioning.
   absl::StatusOr<v1::ReplayEntry> ReadWhole(EntryId entry);
-  // An entry with latents [first, first + count).
+  // An entry with latents [first, first + count), without conditioning.
   absl::StatusOr<v1::ReplayEntry> Read(EntryId entry, uint32_t first, uint32_t count);
+  // Entries with all their stored latents, in this order; those that are not there are left out.
+  absl::StatusOr<std::vector<v1::ReplayEntry>> ReadMany(const std::vector<EntryId>& entries);
   absl::Status Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,
                        const std::vector<EntryId>& evict,
                        const std::vector<Rescored>& rescored = {}, uint32_t failures_max = 0);
@@ -56,6 +59,7 @@ class ReplayClient {
 
  private:
   absl::StatusOr<v1::ReplayEntry> Read(const v1::ReadRequest& request);
+  absl::StatusOr<std::vector<v1::ReplayEntry>> ReadAll(const v1::ReadRequest& request);
   struct Impl;
   const std::unique_ptr<Impl> impl_;
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/replay_directory.h"
 
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "services/buffer/segments.h"
 
 namespace oxbow::buffer {
 namespace {
@@ -58,7 +60,8 @@ void RemoveAll(const fs::path& path) {
 }
 
 bool Immutable(const fs::path& file) {
-  return file.extension() == ".sst" || file.extension() == ".blob";
+  return file.extension() == ".sst" || file.extension() == ".blob" ||
+         file.extension() == kSegmentExtension;
 }
 
 absl::Status SyncFile(const fs::path& path) {
@@ -162,7 +165,8 @@ absl::Status ReplayDirectory::Settle(const fs::path& live) {
 void ReplayDirectory::Sweep(const fs::path& live) const {
   uint64_t number = 0;
   for (const fs::path& child : Children(path_)) {
-    if (NumberAfter(child.filename(), "live-", number) && child != live) RemoveAll(child);
+    const bool old = NumberAfter(child.filename(), "live-", number) && child != live;
+    if (old || (fs::is_directory(child) && child.extension() == ".tmp")) RemoveAll(child);
   }
   for (const fs::path& child : Children(path_ / "checkpoints")) {
     if (child.extension() == ".tmp") RemoveAll(child);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directory of a replay store: which database is live, and the checkpoints by name.
 //
 //   LOCK                      held while a process uses the directory

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A full disk loses nothing and leaves nothing half-written; a power loss keeps what was
 // acknowledged.
 #include <gtest/gtest.h>
@@ -16,13 +17,15 @@ namespace {
 constexpr Epoch kEpoch(1);
 constexpr size_t kLatentBytes = 20'000;
 
-class ReplayFaultTest : public ::testing::Test {
+// With the entries in segments, or not.
+class ReplayFaultTest : public ::testing::TestWithParam<bool> {
  protected:
   ReplayStore::Options Options(const std::filesystem::path& directory) {
     ReplayStore::Options options;
     options.directory = directory;
     options.tables = {replay::BestTable(6)};
     options.environment = environment_.get();
+    if (GetParam()) options.segments = {.entry_min = 10'000, .file = 100'000};
     return options;
   }
 
@@ -48,9 +51,11 @@ class ReplayFaultTest : public ::testing::Test {
   const std::unique_ptr<rocksdb::Env> environment_ = rocksdb::NewCompositeEnv(disk_);
 };
 
+INSTANTIATE_TEST_SUITE_P(InSegments, ReplayFaultTest, ::testing::Bool());
+
 // Fills the disk after the n-th write for n = 0, 1, ... until `call` gets by; each time the old
 // content must be whole, and the same call must work once there is room.
-TEST_F(ReplayFaultTest, OfferOnAFullDiskIsAllOrNothing) {
+TEST_P(ReplayFaultTest, OfferOnAFullDiskIsAllOrNothing) {
   int failures = 0;
   for (uint64_t appends = 0;; ++appends) {
     const auto path = directory_.path() / std::to_string(appends);
@@ -81,7 +86,7 @@ TEST_F(ReplayFaultTest, OfferOnAFullDiskIsAllOrNothing) {
   EXPECT_GT(failures, 0);
 }
 
-TEST_F(ReplayFaultTest, CheckpointAndRestoreOnAFullDiskLeaveTheContent) {
+TEST_P(ReplayFaultTest, CheckpointAndRestoreOnAFullDiskLeaveTheContent) {
   for (uint64_t appends = 0;; appends += 2) {
     const auto path = directory_.path() / std::to_string(appends);
     auto store = ReplayStore::Open(Options(path)).value();
@@ -107,7 +112,7 @@ TEST_F(ReplayFaultTest, CheckpointAndRestoreOnAFullDiskLeaveTheContent) {
 
 // The power goes right after each call: what a later call syncs must not hide what this one did
 // not.
-TEST_F(ReplayFaultTest, PowerLossKeepsEveryAcknowledgedCall) {
+TEST_P(ReplayFaultTest, PowerLossKeepsEveryAcknowledgedCall) {
   const auto path = directory_.path() / "store";
   const auto store = ReplayStore::Open(Options(path)).value();
   auto after_power_loss = [&, image = 0]() mutable {
@@ -137,7 +142,7 @@ TEST_F(ReplayFaultTest, PowerLossKeepsEveryAcknowledgedCall) {
   }
 }
 
-TEST_F(ReplayFaultTest, LeftoversOfACrashInRestoreAreSweptAway) {
+TEST_P(ReplayFaultTest, LeftoversOfACrashInRestoreAreSweptAway) {
   const auto path = directory_.path() / "store";
   ReplayStore::Open(Options(path)).value()->Offer(kEpoch, Batch(10, 5)).IgnoreError();
   std::filesystem::create_directories(path / "live-000002");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the replay buffer counts, as verbs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store against plain lists that follow the written rules, under random operations with
 // restarts: the same law for best and for the queues.
 #include <gtest/gtest.h>
@@ -225,6 +226,7 @@ class ModelRun {
   ModelRun(uint64_t seed, replay::Decay decay)
       : random_({.seed = seed}), directory_(testing::ScopedDirectory::Memory()) {
     reference_.decay = decay;
+    large_in_segments_ = seed % 3 != 0;
     reference_.policies = Policies(seed % 2 == 1 ? DrawPolicy::kPriority : DrawPolicy::kUniform);
     Open();
   }
@@ -259,6 +261,7 @@ class ModelRun {
       }
       ASSERT_EQ(info.entries, entries->size());
       if (!entries->empty()) ComparePercentiles(info, *entries);
+      CompareMeans(info, *entries);
     }
     ASSERT_EQ(info.retired, reference_.held.size());
     ASSERT_EQ(info.step.value, reference_.step);
@@ -294,6 +297,28 @@ class ModelRun {
     }
   }
 
+  // What the store keeps as sums is what a walk over all entries finds.
+  static void CompareMeans(const StoreInfo& info, const std::vector<Entry>& entries) {
+    double reward = 0, priority = 0, age = 0, age_max = 0, uses = 0;
+    double priority_min = entries.empty() ? 0 : entries[0].priority;
+    for (const Entry& entry : entries) {
+      const double years = static_cast<double>(replay::AgeAt(info.step, entry.birth));
+      reward += entry.value();
+      priority += entry.priority;
+      priority_min = std::min(priority_min, entry.priority);
+      age += years;
+      age_max = std::max(age_max, years);
+      uses += static_cast<double>(entry.uses);
+    }
+    const double count = std::max<double>(1, static_cast<double>(entries.size()));
+    ASSERT_NEAR(info.reward_mean, reward / count, 1e-9);
+    ASSERT_NEAR(info.priority_mean, priority / count, 1e-9);
+    ASSERT_NEAR(info.priority_min, priority_min, 1e-9);
+    ASSERT_NEAR(info.age_mean_steps, age / count, 1e-9);
+    ASSERT_EQ(info.age_max_steps, age_max);
+    ASSERT_NEAR(info.uses_mean, uses / count, 1e-9);
+  }
+
   std::string last() const { return last_; }
 
  private:
@@ -303,6 +328,8 @@ class ModelRun {
     options.decay = reference_.decay;
     options.tables = reference_.policies;
     options.remembered_steps = kRemembered;
+    // Three latents of 1500 bytes are large, and a segment is soon full.
+    if (large_in_segments_) options.segments = {.entry_min = 1000, .file = 10'000};
     auto store = ReplayStore::Open(options);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
@@ -451,7 +478,7 @@ class ModelRun {
   }
 
   void ReadOne(EntryId id, uint32_t latent_count) {
-    const auto entry = store_->Find(id);
+    const auto entry = store_->Find(id, /*conditioning=*/true);
     ASSERT_TRUE(entry.ok()) << entry.status();
     ASSERT_EQ(entry->conditioning, TestBytes(id, 101, 10));
     ASSERT_EQ(entry->latent_count, latent_count);
@@ -522,6 +549,7 @@ class ModelRun {
     return reference_.policies[random_.NextBelow(2) == 0 ? 0 : 1 + random_.NextBelow(2)];
   }
 
+  bool large_in_segments_ = false;
   RandomStream random_;
   const testing::ScopedDirectory directory_;
   std::unique_ptr<ReplayStore> store_;

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The power goes after every single fsync of a history of calls, and a bit turns in every byte of
 // the log's last record: a store opens with what was acknowledged, or says that it is damaged.
 #include <gtest/gtest.h>
 #include <rocksdb/env.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "services/buffer/replay_store.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/replay_entries.h"
@@ -32,6 +35,18 @@ std::string Seen(ReplayStore& store) {
     seen += " " + std::to_string(entry.id.value) + "x" + std::to_string(entry.uses);
   }
   return seen;
+}
+
+void ExpectWhole(ReplayStore& store) {
+  std::string cursor;
+  do {
+    const VerifiedPage page = store.Verify(cursor, 100).value();
+    for (const VerifiedRecord& record : page.entries) {
+      const std::string parts = store.ReadLatents(record.entry, 0, 3).value();
+      EXPECT_EQ(parts, TestEntry(record.entry.value, 0, 0, 0, parts.size() / 3).latents);
+    }
+    cursor = page.next;
+  } while (!cursor.empty());
 }
 
 std::vector<Entry> Batch(uint64_t step) {
@@ -66,12 +81,24 @@ std::vector<std::function<absl::Status(ReplayStore&)>> History() {
   return calls;
 }
 
-TEST(ReplayPowerLossTest, AfterEveryFsyncTheStoreHoldsAllAcknowledgedCalls) {
+// With large entries in segments that are soon full, or in the database.
+class PowerLossAfterFsyncTest : public ::testing::TestWithParam<SegmentSizes> {};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PowerLossAfterFsyncTest,
+                         ::testing::Values(SegmentSizes{},
+                                           SegmentSizes{.entry_min = 1000, .file = 20'000}),
+                         [](const auto& info) {
+                           return info.param.entry_min < 5000 ? "Segments" : "Database";
+                         });
+
+TEST_P(PowerLossAfterFsyncTest, TheStoreHoldsAllAcknowledgedCalls) {
   const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};
   const auto disk = std::make_shared<FaultyFileSystem>();
   const std::unique_ptr<rocksdb::Env> environment = rocksdb::NewCompositeEnv(disk);
   const fs::path path = directory.path() / "store";
-  auto store = ReplayStore::Open({.directory = path, .environment = environment.get()}).value();
+  auto store = ReplayStore::Open(
+                   {.directory = path, .environment = environment.get(), .segments = GetParam()})
+                   .value();
 
   struct Image {
     fs::path path;
@@ -103,9 +130,80 @@ TEST(ReplayPowerLossTest, AfterEveryFsyncTheStoreHoldsAllAcknowledgedCalls) {
     auto opened = ReplayStore::Open({.directory = image.path});
     ASSERT_TRUE(opened.ok()) << image.path << opened.status();
     const std::string found = Seen(**opened);
+    ExpectWhole(**opened);
     EXPECT_TRUE(found == seen[image.acknowledged] || found == seen[image.begun])
         << image.path << " after call " << image.acknowledged << ": " << found << "\nnot "
         << seen[image.acknowledged] << "\nnor " << seen[image.begun];
+  }
+}
+
+// Many callers, who do not wait: each image is the content after some of the offers, in order, and
+// after all that were acknowledged.
+TEST_P(PowerLossAfterFsyncTest, OffersThatShareAnFsyncAreThereInOrder) {
+  constexpr uint64_t kOffers = 150;
+  const auto offer_of = [](uint64_t i) {
+    std::vector<Entry> entries;
+    for (uint64_t j = 0; j <= i % 3; ++j) {
+      const uint64_t id = 10 * i + j + 1;
+      entries.push_back(TestEntry(id, Mix64(id) % 12, 0, static_cast<double>(Mix64(id) % 1000),
+                                  j == 1 ? 3000 : 40));
+    }
+    return entries;
+  };
+  const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};
+  std::vector<std::string> seen;  // After so many offers, one by one.
+  {
+    const auto plain = ReplayStore::Open({.directory = directory.path() / "plain"}).value();
+    seen.push_back(Seen(*plain));
+    for (uint64_t i = 0; i < kOffers; ++i) {
+      ASSERT_TRUE(plain->Offer(kEpoch, offer_of(i)).ok());
+      seen.push_back(Seen(*plain));
+    }
+  }
+  const auto disk = std::make_shared<FaultyFileSystem>();
+  const std::unique_ptr<rocksdb::Env> environment = rocksdb::NewCompositeEnv(disk);
+  const fs::path path = directory.path() / "store";
+  auto store = ReplayStore::Open(
+                   {.directory = path, .environment = environment.get(), .segments = GetParam()})
+                   .value();
+  struct Image {
+    fs::path path;
+    size_t acknowledged = 0;
+    size_t begun = 0;
+  };
+  std::atomic<size_t> acknowledged = 0;
+  std::atomic<size_t> begun = 0;
+  std::atomic<uint64_t> most_together = 0;
+  absl::Mutex mutex;
+  std::vector<Image> images;
+  disk->OnSync([&] {
+    absl::MutexLock lock(&mutex);
+    Image image{.path = directory.path() / ("image" + std::to_string(images.size())),
+                .acknowledged = acknowledged};
+    disk->CopySynced(path, image.path);
+    image.begun = begun;
+    images.push_back(image);
+  });
+  for (uint64_t i = 0; i < kOffers; ++i) {
+    ++begun;
+    store->OfferAsync(kEpoch, offer_of(i), [&, i](const absl::StatusOr<OfferReport>& report) {
+      EXPECT_TRUE(report.ok()) << report.status();
+      EXPECT_EQ(acknowledged.fetch_add(1), i) << "in order";
+      if (report.ok()) most_together = std::max<uint64_t>(most_together, report->together);
+    });
+  }
+  store.reset();
+  EXPECT_EQ(acknowledged, kOffers);
+  EXPECT_GT(most_together, 1u) << "no two offers shared an fsync";
+  for (const Image& image : images) {
+    auto opened = ReplayStore::Open({.directory = image.path});
+    ASSERT_TRUE(opened.ok()) << image.path << opened.status();
+    ExpectWhole(**opened);
+    const std::string found = Seen(**opened);
+    bool fits = false;
+    for (size_t k = image.acknowledged; k <= image.begun; ++k) fits |= found == seen[k];
+    EXPECT_TRUE(fits) << image.path << " is none of the contents after " << image.acknowledged
+                      << " to " << image.begun << " offers: " << found;
   }
 }
 

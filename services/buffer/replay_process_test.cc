@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real binary: what it links, how it refuses bad starts, and what a kill -9 leaves.
 #include <gtest/gtest.h>
 #include <signal.h>

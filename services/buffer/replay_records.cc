@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/replay_records.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@ namespace oxbow::buffer {
 namespace {
 
 constexpr uint8_t kVersion = 1;
+constexpr uint8_t kInSegment = 2;  // The version of the record of an entry that is in a segment.
 constexpr char kBestLetter = 'e';
 constexpr char kQueueLetter = 'q';
 constexpr double kNoReward = std::numeric_limits<double>::quiet_NaN();
@@ -108,7 +110,7 @@ std::string Encode(const Entry& entry) {
     Put(out, static_cast<uint8_t>(entry.table.size()));
     out += entry.table;
   }
-  Put(out, kVersion);
+  Put(out, entry.location.segment == 0 ? kVersion : kInSegment);
   Put(out, static_cast<uint8_t>(entry.retired));
   Put(out, entry.latent_count);
   Put(out, entry.latent_bytes);
@@ -119,6 +121,10 @@ std::string Encode(const Entry& entry) {
   Put(out, std::bit_cast<uint64_t>(entry.reward));
   Put(out, entry.uses);
   Put(out, entry.last_used.value);
+  if (entry.location.segment != 0) {
+    Put(out, entry.location.segment);
+    Put(out, entry.location.offset);
+  }
   if (entry.failures == 0 && !entry.rescored.has_value()) return out;
   Put(out, entry.failures);
   Put(out, std::bit_cast<uint64_t>(entry.rescored.value_or(kNoReward)));
@@ -194,7 +200,8 @@ std::optional<Entry> DecodeEntry(std::string_view key, std::string_view value) {
     value.remove_prefix(1 + name);
   }
   Reader reader(value);
-  if (reader.Take<uint8_t>() != kVersion) return std::nullopt;
+  const auto version = reader.Take<uint8_t>();
+  if (version != kVersion && version != kInSegment) return std::nullopt;
   entry.retired = reader.Take<uint8_t>() != 0;
   entry.latent_count = reader.Take<uint32_t>();
   entry.latent_bytes = reader.Take<uint64_t>();
@@ -205,6 +212,11 @@ std::optional<Entry> DecodeEntry(std::string_view key, std::string_view value) {
   entry.reward = std::bit_cast<double>(reader.Take<uint64_t>());
   entry.uses = reader.Take<uint64_t>();
   entry.last_used = LearnerStep(reader.Take<uint64_t>());
+  if (version == kInSegment) {
+    entry.location.segment = reader.Take<uint64_t>();
+    entry.location.offset = reader.Take<uint64_t>();
+    if (entry.location.segment == 0) return std::nullopt;
+  }
   if (reader.left() > 0) {
     entry.failures = reader.Take<uint64_t>();
     const auto reward = std::bit_cast<double>(reader.Take<uint64_t>());

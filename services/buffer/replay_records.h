@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The byte layouts of the replay store. Integers are big-endian, so that byte order is number
 // order.
 //
@@ -8,7 +9,8 @@
 //   index    'f'                      1:u8 step:u64: ids of steps before it are forgotten
 //   index    'e' entry:u64            1:u8 retired:u8 latents:u32 latent_bytes:u64 header_bytes:u64
 //                                     conditioning_bytes:u64 prompt:u64 birth:u64 reward:f64
-//                                     uses:u64 last_used:u64 [failures:u64 rescored:f64]
+//                                     uses:u64 last_used:u64 [segment:u64 offset:u64]
+//                                     [failures:u64 rescored:f64]
 //   index    'h' entry:u64            the entry's header, opaque: ReplayEntry without tensor bytes
 //   index    'd' step:u64             eligible:u64 (entry:u64)*: what Draw gave this step, in order
 //   index    'o' step:u64 entry:u64   nothing: an id that was offered once
@@ -18,8 +20,9 @@
 //   payload  entry:u64 0xffffffff     the conditioning, opaque
 // clang-format on
 //
-// What is in brackets is there once the entry's picture was generated again; `rescored` is NaN if
-// its reward was not taken.
+// A large entry is not under `payload` but in a segment (segments.h): then its record has the
+// version 2 and says where. `failures` and `rescored` are there once the entry's picture was
+// generated again; `rescored` is NaN if its reward was not taken.
 //
 // The leading 1 is the layout's version. docs/formats/replay_store.md is the same table in prose.
 #pragma once

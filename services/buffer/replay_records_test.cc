@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stored bytes, spelled out: changing one of these breaks stores on disk.
 #include "services/buffer/replay_records.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Restore without a checkpoint keeps, what leaves a copy, and for how long.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/replay_service.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -18,6 +20,8 @@ namespace oxbow::buffer {
 namespace {
 
 constexpr uint64_t kResponseBytesMax = rpc::kMessageBytesMax * 3 / 4;  // Leaves room for the rest.
+constexpr uint64_t kWholeBytesMax = uint64_t{4} << 20;  // A larger entry is read in chunks.
+constexpr uint64_t kGatheredBytes = uint64_t{1} << 20;  // Small entries of one message.
 constexpr uint64_t kListMax = 1000;
 constexpr int kOfferMethod = 0;  // Their indices in service ReplayBuffer.
 constexpr int kReadMethod = 2;
@@ -60,7 +64,6 @@ ReplayService::ReplayService(Options options, ReplayStore& store, ReplayMetrics&
   MarkMethodCallback(kReadMethod,
                      rpc::StreamHandler<v1::ReadRequest, v1::ReadResponse>(
                          runner_, [this](ReadStream& stream) { return Read(stream); }));
-  metrics_.Holds(store_.Info());
 }
 
 absl::Status ReplayService::Ended(const absl::Status& status) {
@@ -68,42 +71,122 @@ absl::Status ReplayService::Ended(const absl::Status& status) {
     metrics_.CallFailed();
     OXBOW_LOG(Debug) << "call refused" << Field("reason", status.ToString());
   }
-  metrics_.Holds(store_.Info());
   return status;
 }
 
+// The batches of one Offer that were handed to the store and not answered yet. Thread-safe.
+class ReplayService::Batches {
+ public:
+  explicit Batches(OfferStream& stream)
+      : stream_(std::static_pointer_cast<OfferStream>(stream.shared_from_this())) {}
+
+  void Begin(uint64_t bytes) {
+    absl::MutexLock lock(&mutex_);
+    ++waiting_;
+    bytes_ += bytes;
+  }
+  void End(uint64_t bytes, absl::StatusOr<v1::OfferResponse> response) {
+    const absl::Status status = response.status();
+    if (status.ok()) {
+      stream_->Send(*std::move(response));
+    } else {
+      stream_->End(status);
+    }
+    {
+      absl::MutexLock lock(&mutex_);  // Only now: the stream may end when nothing waits.
+      --waiting_;
+      bytes_ -= bytes;
+      status_.Update(status);
+    }
+    stream_->Wake();
+  }
+  const std::optional<Trace>& trace() const { return stream_->trace(); }
+  bool done() const {
+    absl::MutexLock lock(&mutex_);
+    return waiting_ == 0;
+  }
+  bool full() const {
+    absl::MutexLock lock(&mutex_);
+    return bytes_ >= kUnderWayMax || waiting_ >= kBatchesMax;
+  }
+  absl::Status status() const {
+    absl::MutexLock lock(&mutex_);
+    return status_;
+  }
+
+ private:
+  static constexpr uint64_t kUnderWayMax = uint64_t{16} << 20;
+  static constexpr int kBatchesMax = 1024;
+  const std::shared_ptr<OfferStream> stream_;
+  mutable absl::Mutex mutex_;
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // The first error.
+};
+
 rpc::Handler ReplayService::Offer(OfferStream& stream) {
-  const absl::Duration start = clock_.Now();
-  OfferAssembly assembly(options_.entry_bytes_max, budget_);
-  v1::OfferRequest request;
-  while (co_await stream.Read(request)) {
-    if (const absl::Status status = assembly.Add(request); !status.ok()) co_return Ended(status);
+  const auto batches = std::make_shared<Batches>(stream);
+  const auto make = [this] {
+    return std::make_shared<OfferAssembly>(options_.entry_bytes_max, budget_);
+  };
+  std::shared_ptr<OfferAssembly> batch = make();
+  absl::Duration start = clock_.Now();
+  bool any = false;
+  absl::Status status;
+  while (status.ok()) {
+    v1::OfferRequest request;
+    if (!co_await stream.Read(request)) break;
+    const bool ends = request.ends_batch();
+    status = batch->Add(std::move(request));
+    if (!status.ok() || !ends) continue;
+    any = true;
+    StoreNext(std::exchange(batch, make()), std::exchange(start, clock_.Now()), batches);
+    while (batches->full()) co_await stream.Wait();
+    status = batches->status();
   }
   // A stream that broke off ends like one that was closed; only this tells them apart.
-  if (stream.cancelled())
-    co_return Ended(absl::CancelledError("Offer was cancelled by the caller"));
-  const TraceScope scope(stream.trace());
-  v1::OfferResponse response;
-  const absl::Status status = Store(assembly, start, response);
-  if (status.ok()) stream.Send(std::move(response));
-  co_return Ended(status);
+  if (status.ok() && stream.cancelled()) {
+    status = absl::CancelledError("Offer was cancelled by the caller");
+  }
+  if (status.ok() && (batch->started() || !any)) StoreNext(batch, start, batches);
+  while (!batches->done()) co_await stream.Wait();
+  co_return Ended(status.ok() ? batches->status() : status);
 }
 
-absl::Status ReplayService::Store(OfferAssembly& assembly, absl::Duration start,
-                                  v1::OfferResponse& response) {
-  OXBOW_ASSIGN_OR_RETURN(const OfferReport report,
-                         store_.Offer(assembly.caller(), assembly.Finish()));
-  for (const OfferResult& offered : report.results) {
-    v1::OfferResponse::Result& result = *response.add_results();
-    result.set_entry_id(offered.entry.value);
-    result.set_outcome(ToProto(offered.outcome));
-    result.set_replaced_entry_id(offered.replaced.value);
-    result.set_error(offered.error);
-  }
-  metrics_.Offered(report, assembly.bytes(), clock_.Now() - start);
-  OXBOW_LOG(Debug) << "entries offered" << Field("epoch", assembly.caller().epoch)
-                   << Field("entries", report.results.size()) << Field("bytes", assembly.bytes());
-  return absl::OkStatus();
+void ReplayService::StoreNext(const std::shared_ptr<OfferAssembly>& batch, absl::Duration start,
+                              const std::shared_ptr<Batches>& batches) {
+  const uint64_t bytes = batch->bytes();
+  batches->Begin(bytes);
+  const Epoch epoch = batch->caller().epoch;
+  Store(batch, start, [batches, bytes, epoch](absl::StatusOr<v1::OfferResponse> response) {
+    const TraceScope scope(batches->trace());
+    if (response.ok()) {
+      OXBOW_LOG(Debug) << "entries offered" << Field("epoch", epoch)
+                       << Field("entries", response->results_size()) << Field("bytes", bytes);
+    }
+    batches->End(bytes, std::move(response));
+  });
+}
+
+void ReplayService::Store(const std::shared_ptr<OfferAssembly>& batch, absl::Duration start,
+                          Answer answer) {
+  std::vector<Entry> entries = batch->Finish();
+  const Caller caller = batch->caller();
+  auto answered = [this, batch, start,
+                   answer = std::move(answer)](const absl::StatusOr<OfferReport>& report) {
+    if (!report.ok()) return answer(report.status());
+    v1::OfferResponse response;
+    for (const OfferResult& offered : report->results) {
+      v1::OfferResponse::Result& result = *response.add_results();
+      result.set_entry_id(offered.entry.value);
+      result.set_outcome(ToProto(offered.outcome));
+      result.set_replaced_entry_id(offered.replaced.value);
+      result.set_error(offered.error);
+    }
+    metrics_.Offered(*report, batch->bytes(), clock_.Now() - start);
+    answer(std::move(response));
+  };
+  store_.OfferAsync(caller, std::move(entries), std::move(answered));
 }
 
 grpc::Status ReplayService::Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
@@ -114,15 +197,11 @@ grpc::Status ReplayService::Draw(grpc::ServerContext* context, const v1::DrawReq
 
 absl::Status ReplayService::DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response) {
   const LearnerStep step(request.step());
-  OXBOW_ASSIGN_OR_RETURN(DrawReport report, store_.Draw(CallerOf(request), step, request.count(),
-                                                        request.seed(), TableOf(request.table())));
-  uint64_t bytes = 0;
-  for (const Entry& entry : report.entries) {
-    bytes += entry.header.size() + entry.conditioning.size();
-  }
+  OXBOW_ASSIGN_OR_RETURN(const DrawReport report,
+                         store_.Draw(CallerOf(request), step, request.count(), request.seed(),
+                                     TableOf(request.table())));
   response.set_eligible(report.eligible);
-  for (Entry& entry : report.entries) {
-    if (bytes > kResponseBytesMax) entry.conditioning.clear();
+  for (const Entry& entry : report.entries) {
     OXBOW_ASSIGN_OR_RETURN(*response.add_entries(), EntryToProto(entry));
   }
   metrics_.Drawn(report.entries.size());
@@ -134,32 +213,97 @@ absl::Status ReplayService::DoDraw(const v1::DrawRequest& request, v1::DrawRespo
 rpc::Handler ReplayService::Read(ReadStream& stream) {
   v1::ReadRequest request;
   if (!co_await stream.Read(request)) co_return absl::CancelledError("the reader asked nothing");
-  Range range;
-  absl::StatusOr<v1::ReadResponse> header = HeaderOf(request, range);
-  if (!header.ok()) co_return Ended(header.status());
-  bool there = co_await stream.Write(*std::move(header));
-  while (there && range.next < range.end) {
+  rpc::Part part =
+      request.entry_ids().empty() ? ReadOne(stream, request) : ReadMany(stream, request);
+  const absl::Status status = co_await part;
+  co_return Ended(status);
+}
+
+// Sends what the range has left.
+rpc::Part ReplayService::SendLatents(ReadStream& stream, Range& range) {
+  while (range.next < range.end) {
     const absl::StatusOr<std::string> latents = NextLatents(range);
-    if (!latents.ok()) co_return Ended(latents.status());
-    for (uint64_t offset = 0; there && offset < latents->size(); offset += rpc::kChunkBytes) {
+    if (!latents.ok()) co_return latents.status();
+    for (uint64_t offset = 0; offset < latents->size(); offset += rpc::kChunkBytes) {
       v1::ReadResponse part;
       part.mutable_chunk()->set_offset(range.sent + offset);
       part.mutable_chunk()->set_data(latents->substr(offset, rpc::kChunkBytes));
-      there = co_await stream.Write(std::move(part));
+      if (!co_await stream.Write(std::move(part))) {
+        co_return absl::CancelledError("reader is gone");
+      }
     }
     range.sent += latents->size();
   }
-  if (!there) co_return Ended(absl::CancelledError("reader is gone"));
   metrics_.BytesRead(range.sent);
   const TraceScope scope(stream.trace());
   OXBOW_LOG(Debug) << "entry read" << Field("entry", range.entry) << Field("bytes", range.sent);
-  co_return Ended(absl::OkStatus());
+  co_return absl::OkStatus();
+}
+
+rpc::Part ReplayService::ReadOne(ReadStream& stream, const v1::ReadRequest& request) {
+  Range range;
+  absl::StatusOr<v1::ReadResponse> header = HeaderOf(request, range);
+  if (!header.ok()) co_return header.status();
+  if (!co_await stream.Write(*std::move(header))) co_return absl::CancelledError("reader is gone");
+  rpc::Part latents = SendLatents(stream, range);
+  co_return co_await latents;
+}
+
+// Small entries are gathered until they fill a message.
+rpc::Part ReplayService::ReadMany(ReadStream& stream, const v1::ReadRequest& request) {
+  v1::ReadRequest one;
+  one.set_whole(true);
+  one.set_conditioning(request.conditioning());
+  v1::ReadResponse gathered;
+  uint64_t bytes = 0;
+  for (int i = 0; i <= request.entry_ids_size(); ++i) {
+    const bool last = i == request.entry_ids_size();
+    if (bytes > 0 && (last || bytes >= kGatheredBytes)) {
+      v1::ReadResponse full = std::exchange(gathered, v1::ReadResponse());
+      bytes = 0;
+      if (!co_await stream.Write(std::move(full))) co_return absl::CancelledError("reader is gone");
+    }
+    if (last) break;
+    one.set_entry_id(request.entry_ids(i));
+    Range range;
+    absl::StatusOr<v1::ReadResponse> header = HeaderOf(one, range);
+    if (absl::IsNotFound(header.status()) || absl::IsDataLoss(header.status())) continue;
+    if (!header.ok()) co_return header.status();
+    v1::ReplayEntry& entry = *header->mutable_header();
+    const uint64_t size = entry.ByteSizeLong() + entry.stored_bytes();
+    if (size > kWholeBytesMax) {
+      if (bytes > 0) {
+        v1::ReadResponse full = std::exchange(gathered, v1::ReadResponse());
+        bytes = 0;
+        if (!co_await stream.Write(std::move(full))) {
+          co_return absl::CancelledError("reader is gone");
+        }
+      }
+      if (!co_await stream.Write(*std::move(header))) {
+        co_return absl::CancelledError("reader is gone");
+      }
+      rpc::Part latents = SendLatents(stream, range);
+      const absl::Status sent = co_await latents;
+      if (!sent.ok()) co_return sent;
+      continue;
+    }
+    if (range.end > range.next) {
+      absl::StatusOr<std::string> latents = store_.ReadLatents(
+          range.entry, static_cast<uint32_t>(range.next), static_cast<uint32_t>(range.end));
+      if (!latents.ok()) continue;  // It has left meanwhile.
+      metrics_.BytesRead(latents->size());
+      entry.mutable_trajectory()->mutable_latents()->set_data(*std::move(latents));
+    }
+    bytes += size;
+    *gathered.mutable_whole()->add_entries() = std::move(entry);
+  }
+  co_return absl::OkStatus();
 }
 
 absl::StatusOr<v1::ReadResponse> ReplayService::HeaderOf(const v1::ReadRequest& request,
                                                          Range& range) {
   const EntryId id(request.entry_id());
-  OXBOW_ASSIGN_OR_RETURN(const Entry entry, store_.Find(id));
+  OXBOW_ASSIGN_OR_RETURN(const Entry entry, store_.Find(id, request.conditioning()));
   v1::ReadResponse message;
   OXBOW_ASSIGN_OR_RETURN(*message.mutable_header(), EntryToProto(entry));
   v1::Trajectory& trajectory = *message.mutable_header()->mutable_trajectory();
@@ -245,6 +389,8 @@ grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
   response->set_bytes(info.bytes);
   response->set_step(info.step.value);
   response->set_run_uid(info.owner.run);
+  response->set_shards(info.owner.shards);
+  response->set_shard(info.owner.shard);
   response->set_raw_reward_mean(info.reward_mean);
   response->set_priority_min(info.priority_min);
   response->set_priority_mean(info.priority_mean);

@@ -1,5 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReplayBuffer over gRPC: converts, calls the store, converts back, counts. Decides nothing.
+// ReplayMetrics::Holds is for whoever shows the metrics to call.
 #pragma once
+
+#include <functional>
+#include <memory>
 
 #include "base/clock.h"
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
@@ -16,6 +21,7 @@ class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
  public:
   using OfferStream = rpc::Stream<v1::OfferRequest, v1::OfferResponse>;
   using ReadStream = rpc::Stream<v1::ReadRequest, v1::ReadResponse>;
+  using Answer = std::function<void(absl::StatusOr<v1::OfferResponse>)>;
 
   struct Options {
     uint64_t entry_bytes_max = kEntryBytesMax;
@@ -56,13 +62,20 @@ class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
     uint64_t per_read = 1;
     uint64_t sent = 0;  // Bytes.
   };
-  // What an Offer and a Read do once their request is here. Virtual so that a test can lose them.
-  virtual absl::Status Store(OfferAssembly& assembly, absl::Duration start,
-                             v1::OfferResponse& response);
+  // What a batch of an Offer and a Read do once their request is here. `answer` is called once,
+  // from any thread. Virtual so that a test can lose them.
+  virtual void Store(const std::shared_ptr<OfferAssembly>& batch, absl::Duration start,
+                     Answer answer);
   virtual absl::StatusOr<v1::ReadResponse> HeaderOf(const v1::ReadRequest& request, Range& range);
 
  private:
   absl::StatusOr<std::string> NextLatents(Range& range);
+  class Batches;
+  void StoreNext(const std::shared_ptr<OfferAssembly>& batch, absl::Duration start,
+                 const std::shared_ptr<Batches>& batches);
+  rpc::Part ReadOne(ReadStream& stream, const v1::ReadRequest& request);
+  rpc::Part ReadMany(ReadStream& stream, const v1::ReadRequest& request);
+  rpc::Part SendLatents(ReadStream& stream, Range& range);
   absl::Status Ended(const absl::Status& status);  // Counts it.
   absl::Status DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response);
   absl::Status DoAdvance(const v1::AdvanceRequest& request);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Client and service over a real connection: conversions, limits, lost requests and responses,
 // metrics.
 #include "services/buffer/replay_service.h"
@@ -36,10 +37,17 @@ class LossyService final : public ReplayService {
   void LoseNext(Loss loss) { loss_ = loss; }
   int lost() const { return lost_; }
 
-  absl::Status Store(OfferAssembly& assembly, absl::Duration start,
-                     v1::OfferResponse& response) override {
-    return rpc::FromGrpc(
-        Pass([&] { return rpc::ToGrpc(ReplayService::Store(assembly, start, response)); }));
+  void Store(const std::shared_ptr<OfferAssembly>& batch, absl::Duration start,
+             Answer answer) override {
+    const Loss loss = loss_.exchange(Loss::kNone);
+    if (loss == Loss::kNone) return ReplayService::Store(batch, start, answer);
+    ++lost_;
+    const absl::Status lost = absl::UnavailableError("lost");
+    if (loss == Loss::kRequest) return answer(lost);
+    ReplayService::Store(batch, start, [=](const auto& response) {
+      EXPECT_TRUE(response.ok()) << response.status();
+      answer(lost);
+    });
   }
   grpc::Status Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
                     v1::DrawResponse* response) override {
@@ -97,11 +105,11 @@ class ReplayServiceTest : public ::testing::Test {
   absl::Status OfferRaw(const std::vector<v1::OfferRequest>& messages) {
     const auto stub = v1::ReplayBuffer::NewStub(rpc::Connect(server_->endpoint()));
     const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
-    v1::OfferResponse response;
-    const auto writer = stub->Offer(context.get(), &response);
-    for (const v1::OfferRequest& message : messages) writer->Write(message);
-    writer->WritesDone();
-    return rpc::FromGrpc(writer->Finish());
+    const auto stream = stub->Offer(context.get());
+    for (const v1::OfferRequest& message : messages) stream->Write(message);
+    stream->WritesDone();
+    for (v1::OfferResponse response; stream->Read(&response);) continue;
+    return rpc::FromGrpc(stream->Finish());
   }
 
   const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};
@@ -126,6 +134,7 @@ TEST_F(ReplayServiceTest, EntryComesBackAsItWent) {
   EXPECT_EQ(drawn->eligible(), 1u);
   v1::ReplayEntry expected = entry;
   expected.mutable_trajectory()->mutable_latents()->clear_data();
+  expected.clear_conditioning();
   expected.set_priority(0.5);
   EXPECT_GT(drawn->entries(0).stored_bytes(), LatentsOf(entry).size());
   expected.set_stored_bytes(drawn->entries(0).stored_bytes());
@@ -136,7 +145,11 @@ TEST_F(ReplayServiceTest, EntryComesBackAsItWent) {
   EXPECT_EQ(LatentsOf(*part), LatentsOf(entry).substr(3 << 20));
   EXPECT_EQ(part->trajectory().first_latent(), 1u);
   EXPECT_EQ(part->trajectory().latents().shape(0), 2);
-  EXPECT_EQ(LatentsOf(client_->ReadWhole(EntryId(7)).value()) == LatentsOf(entry), true);
+  EXPECT_FALSE(part->has_conditioning());
+  const auto whole = client_->ReadWhole(EntryId(7));
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(LatentsOf(*whole) == LatentsOf(entry), true);
+  EXPECT_EQ(whole->conditioning().SerializeAsString(), entry.conditioning().SerializeAsString());
   EXPECT_EQ(client_->Read(EntryId(7), 2, 2).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(client_->Read(EntryId(8), 0, 1).status().code(), absl::StatusCode::kNotFound);
 }
@@ -190,6 +203,54 @@ TEST_F(ReplayServiceTest, InvalidEntriesAreRejectedAloneWithTheReason) {
   EXPECT_EQ(OfferOne(TestMessage(2, 2, 0, 1)).outcome(), v1::OFFER_OUTCOME_INSERTED);
 }
 
+// Many batches are under way; each has its answer, in order, and one that fails ends the stream.
+TEST_F(ReplayServiceTest, EachBatchOfAStreamIsAnsweredInOrder) {
+  const auto stub = v1::ReplayBuffer::NewStub(rpc::Connect(server_->endpoint()));
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+  const auto stream = stub->Offer(context.get());
+  constexpr uint64_t kBatches = 300;
+  for (uint64_t batch = 0; batch < kBatches; ++batch) {
+    v1::OfferRequest request;
+    request.set_epoch(kEpoch.value);
+    request.set_ends_batch(true);
+    for (uint64_t i = 0; i <= batch % 2; ++i) {
+      *request.mutable_whole()->add_entries() = TestMessage(2 * batch + i + 1, i, 0, 1.0);
+    }
+    ASSERT_TRUE(stream->Write(request));
+  }
+  v1::OfferResponse response;
+  for (uint64_t batch = 0; batch < kBatches; ++batch) {
+    ASSERT_TRUE(stream->Read(&response));
+    ASSERT_EQ(response.results_size(), static_cast<int>(batch % 2 + 1));
+    EXPECT_EQ(response.results(0).entry_id(), 2 * batch + 1);
+  }
+  EXPECT_EQ(store_->Info().entries, 2u);
+  v1::OfferRequest older;
+  older.set_epoch(kEpoch.value - 1);
+  older.set_ends_batch(true);
+  *older.mutable_whole()->add_entries() = TestMessage(1000, 7, 0, 1.0);
+  ASSERT_TRUE(stream->Write(older));
+  EXPECT_FALSE(stream->Read(&response)) << "it ends, though the caller has not closed it";
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+}
+
+TEST_F(ReplayServiceTest, SeveralEntriesAreReadInTheOrderAskedForWithoutThoseThatAreNotThere) {
+  const std::vector<v1::ReplayEntry> entries = {
+      TestMessage(1, 1, 0, 1), TestMessage(2, 2, 0, 1, /*latent_bytes=*/2 << 20),
+      TestMessage(3, 3, 0, 1, /*latent_bytes=*/400'000), TestMessage(4, 4, 0, 1)};
+  for (const v1::ReplayEntry& entry : entries) OfferOne(entry);
+  const auto read = client_->ReadMany(
+      {EntryId(4), EntryId(2), EntryId(99), EntryId(1), EntryId(3), EntryId(4), EntryId(98)});
+  ASSERT_TRUE(read.ok()) << read.status();
+  std::vector<uint64_t> ids;
+  for (const v1::ReplayEntry& entry : *read) {
+    ids.push_back(entry.entry_id());
+    EXPECT_EQ(LatentsOf(entry) == LatentsOf(entries[entry.entry_id() - 1]), true);
+    EXPECT_FALSE(entry.has_conditioning());
+  }
+  EXPECT_THAT(ids, ::testing::ElementsAre(4, 2, 1, 3, 4));
+}
+
 TEST_F(ReplayServiceTest, BrokenStreamStoresNothing) {
   v1::OfferRequest header;
   header.set_epoch(kEpoch.value);
@@ -227,11 +288,11 @@ TEST_F(ReplayServiceTest, SizesPastTheLimitsAreRefusedAndTheBudgetComesBack) {
 TEST_F(ReplayServiceTest, HundredsOfOpenOffersAndReadsHoldUpNobody) {
   const auto stub = v1::ReplayBuffer::NewStub(rpc::Connect(server_->endpoint()));
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-  std::vector<std::unique_ptr<grpc::ClientWriter<v1::OfferRequest>>> offers;
-  v1::OfferResponse unused;
+  std::vector<std::unique_ptr<grpc::ClientReaderWriter<v1::OfferRequest, v1::OfferResponse>>>
+      offers;
   for (int i = 0; i < 200; ++i) {
     contexts.push_back(rpc::ContextWithDeadline(absl::Seconds(20)));
-    offers.push_back(stub->Offer(contexts.back().get(), &unused));
+    offers.push_back(stub->Offer(contexts.back().get()));
   }
   ASSERT_TRUE(client_->Offer(kEpoch, {TestMessage(1, 1, 0, 1)}).ok());
   EXPECT_TRUE(client_->ReadWhole(EntryId(1)).ok());
@@ -297,6 +358,7 @@ TEST_F(ReplayServiceTest, TablesAreAskedForByNameAndKeepApart) {
   EXPECT_EQ(info->tables(1).name(), replay::kHardPrompts);
   EXPECT_EQ(info->tables(1).insert(), "append_per_prompt");
   EXPECT_EQ(info->tables(2).evict(), "oldest");
+  metrics_.Holds(store_->Info());
   const std::string text = telemetry::ScrapeText(registry_);
   for (const char* line : {
            "oxbow_replay_offers_total{outcome=\"inserted\"} 1\n",
@@ -318,6 +380,7 @@ TEST_F(ReplayServiceTest, MetricsSayWhatHappened) {
   ASSERT_TRUE(client_->Read(EntryId(2), 0, 1).ok());
   ASSERT_TRUE(client_->Advance(kEpoch, LearnerStep(2), {EntryId(2)}, {}).ok());
   ASSERT_FALSE(client_->Read(EntryId(99), 0, 1).ok());
+  metrics_.Holds(store_->Info());
   const std::string text = telemetry::ScrapeText(registry_);
   for (const char* line : {
            "oxbow_replay_offers_total{outcome=\"inserted\"} 1\n",

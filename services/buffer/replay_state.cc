@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/replay_state.h"
 
 #include <rocksdb/write_batch.h>
@@ -23,10 +24,21 @@ absl::Status Damaged(const char* what, uint64_t id) {
 
 }  // namespace
 
+ReplayState::ReplayState(const Database& database, SegmentSizes sizes)
+    : database_(database),
+      sizes_(sizes),
+      segments_(1 + (database.segments().List().empty() ? 0 : *database.segments().List().rbegin()),
+                sizes.file) {}
+
+void ReplayState::NoteSegment(const Entry& entry) {
+  if (entry.location.segment == 0) return;
+  segments_.Take(entry.id, entry.location, SegmentBytes(entry));
+}
+
 absl::StatusOr<std::unique_ptr<ReplayState>> ReplayState::Load(
     const Database& database, const replay::Decay& decay,
-    const std::vector<replay::TablePolicy>& tables) {
-  std::unique_ptr<ReplayState> state(new ReplayState(database));
+    const std::vector<replay::TablePolicy>& tables, SegmentSizes sizes) {
+  std::unique_ptr<ReplayState> state(new ReplayState(database, sizes));
   for (const replay::TablePolicy& table : tables) {
     state->tables_.try_emplace(table.name, table, decay);
   }
@@ -62,6 +74,7 @@ absl::Status ReplayState::LoadBest() {
     if (!entry.has_value() || !std::isfinite(entry->value())) {
       return Damaged("entry", id);
     }
+    NoteSegment(*entry);
     if (entry->retired) {
       retired_[entry->id] = *entry;
       return absl::OkStatus();
@@ -103,6 +116,7 @@ absl::Status ReplayState::LoadQueues(const replay::Decay& decay) {
     if (!entry.has_value() || entry->table == replay::kBestTable || Find(id) != nullptr) {
       return Damaged("queued entry", id.value);
     }
+    NoteSegment(*entry);
     const replay::TablePolicy undeclared{.name = entry->table, .capacity = 0};
     tables_.try_emplace(entry->table, undeclared, decay).first->second.Add(*entry);
     next_place_ = entry->place + 1;
@@ -136,12 +150,21 @@ void ReplayState::WriteParts(Entry& entry, rocksdb::WriteBatch& batch) {
   entry.latent_bytes = count == 0 ? 0 : entry.latents.size() / count;
   entry.header_bytes = entry.header.size();
   entry.conditioning_bytes = entry.conditioning.size();
-  for (uint32_t i = 0; i < count; ++i) {
-    const rocksdb::Slice latent(entry.latents.data() + i * entry.latent_bytes, entry.latent_bytes);
-    batch.Put(database_.payload(), PartKey(entry.id, i), latent);
-  }
-  batch.Put(database_.payload(), PartKey(entry.id, kConditioningPart), entry.conditioning);
   batch.Put(database_.index(), HeaderKey(entry.id), entry.header);
+  const uint64_t bytes = SegmentBytes(entry);
+  if (bytes >= sizes_.entry_min) {
+    entry.location = segments_.Append(entry.id, bytes);
+    Entry& large = large_.emplace_back(entry.Record());
+    large.conditioning = std::move(entry.conditioning);
+    large.latents = std::move(entry.latents);
+  } else {
+    for (uint32_t i = 0; i < count; ++i) {
+      const rocksdb::Slice latent(entry.latents.data() + i * entry.latent_bytes,
+                                  entry.latent_bytes);
+      batch.Put(database_.payload(), PartKey(entry.id, i), latent);
+    }
+    batch.Put(database_.payload(), PartKey(entry.id, kConditioningPart), entry.conditioning);
+  }
   for (std::string* part : {&entry.header, &entry.conditioning, &entry.latents}) {
     std::string().swap(*part);
   }
@@ -168,10 +191,26 @@ void ReplayState::Drop(EntryId id, rocksdb::WriteBatch& batch) {
 void ReplayState::Erase(const Entry& entry, rocksdb::WriteBatch& batch) {
   batch.Delete(database_.index(), RecordKey(entry));
   batch.Delete(database_.index(), HeaderKey(entry.id));
+  if (entry.location.segment != 0) {
+    return segments_.Release(entry.id, entry.location, SegmentBytes(entry));
+  }
   for (uint32_t i = 0; i < entry.latent_count; ++i) {
     batch.Delete(database_.payload(), PartKey(entry.id, i));
   }
   batch.Delete(database_.payload(), PartKey(entry.id, kConditioningPart));
+}
+
+void ReplayState::Moved(EntryId id, Location from, Location to, rocksdb::WriteBatch& batch) {
+  const Entry* entry = Find(id);
+  if (entry == nullptr || entry->location != from) return;
+  segments_.Release(id, from, SegmentBytes(*entry));
+  segments_.Take(id, to, SegmentBytes(*entry));
+  if (Table* table = Holder(id); table != nullptr) {
+    WriteRecord(table->Move(id, to), batch);
+  } else {
+    retired_.at(id).location = to;
+    WriteRecord(retired_.at(id), batch);
+  }
 }
 
 void ReplayState::Remember(EntryId id, LearnerStep until, rocksdb::WriteBatch& batch) {

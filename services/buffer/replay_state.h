@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a replay store holds, in memory: its tables, the draws of uncommitted steps, the ids that
 // were offered, the clock. Every change goes into a write batch at the same time.
 //
@@ -10,12 +11,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "services/buffer/replay_records.h"
+#include "services/buffer/segment_use.h"
 #include "services/buffer/table.h"
 
 namespace rocksdb {
@@ -26,17 +29,31 @@ namespace oxbow::buffer {
 
 class Database;
 
+struct SegmentSizes {
+  uint64_t entry_min = uint64_t{64} << 10;  // Entries of at least so many bytes go into segments.
+  uint64_t file = uint64_t{64} << 20;       // A segment is full at so many.
+};
+
 class ReplayState {
  public:
   // Reads everything but headers and payload. kDataLoss on a record that is not one.
   // A table that has entries and is not among `tables` is there with a capacity of 0.
   static absl::StatusOr<std::unique_ptr<ReplayState>> Load(
       const Database& database, const replay::Decay& decay,
-      const std::vector<replay::TablePolicy>& tables);
+      const std::vector<replay::TablePolicy>& tables, SegmentSizes sizes = {});
 
-  // Puts an entry into its table and takes its bytes out of it. Requires that the table is there,
-  // an id never offered, and what Table::Add requires.
+  // Puts an entry into its table and takes its bytes out of it. Those of a large one are then in
+  // TakeLarge. Requires that the table is there, an id never offered, and what Table::Add requires.
   void Insert(Entry& entry, rocksdb::WriteBatch& batch);
+
+  // Large entries inserted since the last call, with their bytes: to be put into segments before
+  // the batch is written.
+  std::vector<Entry> TakeLarge() { return std::exchange(large_, {}); }
+  SegmentUse& segments() { return segments_; }
+  const SegmentUse& segments() const { return segments_; }
+
+  // Notes that the bytes of an entry were copied, unless it is gone or elsewhere by now.
+  void Moved(EntryId id, Location from, Location to, rocksdb::WriteBatch& batch);
 
   // Deletes an entry of a table, or retires it. Requires that it is there.
   void Drop(EntryId id, rocksdb::WriteBatch& batch);
@@ -78,6 +95,7 @@ class ReplayState {
   LearnerStep forgotten() const { return forgotten_; }  // Ids of steps before it are not known.
   const std::map<std::string, Table>& tables() const { return tables_; }  // By name.
   const std::map<LearnerStep, replay::Drawn>& draws() const { return draws_; }
+  const std::map<LearnerStep, std::vector<EntryId>>& offered() const { return offered_until_; }
   uint64_t retired() const { return retired_.size(); }
   uint64_t remembered() const { return offered_.size(); }
 
@@ -86,7 +104,7 @@ class ReplayState {
   const Entry* Find(EntryId id) const;
 
  private:
-  explicit ReplayState(const Database& database) : database_(database) {}
+  ReplayState(const Database& database, SegmentSizes sizes);
   absl::Status LoadRecords();
   absl::Status LoadBest();
   absl::Status LoadDraws();
@@ -100,7 +118,12 @@ class ReplayState {
   void SetForgotten(LearnerStep step, rocksdb::WriteBatch& batch);
   OfferedSteps::iterator Forget(OfferedSteps::iterator step, rocksdb::WriteBatch& batch);
 
+  void NoteSegment(const Entry& entry);
+
   const Database& database_;  // Names the column families; outlives this.
+  const SegmentSizes sizes_;
+  SegmentUse segments_;
+  std::vector<Entry> large_;
   ClockRecord clock_;
   Owner owner_;
   LearnerStep forgotten_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/replay_store.h"
 
 #include <rocksdb/write_batch.h>
@@ -44,7 +45,7 @@ absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::OpenForReading(
   }
   OXBOW_ASSIGN_OR_RETURN(auto database, Database::OpenReadOnly(live.path));
   Options options{.directory = path, .decay = decay, .read_only = true};
-  OXBOW_ASSIGN_OR_RETURN(auto state, ReplayState::Load(*database, decay, options.tables));
+  OXBOW_ASSIGN_OR_RETURN(const auto state, ReplayState::Load(*database, decay, options.tables));
   const auto declare = [](const Table& table, replay::TablePolicy policy) {
     policy.capacity = std::max<uint64_t>(1, table.size());
     return policy;
@@ -54,19 +55,13 @@ absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::OpenForReading(
   for (const auto& [name, table] : state->tables()) {
     if (name != best) options.tables.push_back(declare(table, table.policy()));
   }
-  OXBOW_ASSIGN_OR_RETURN(state, ReplayState::Load(*database, decay, options.tables));
   std::unique_ptr<ReplayStore> store(new ReplayStore(std::move(options), std::move(directory)));
   absl::MutexLock lock(&store->mutex_);
   store->live_ = live.path;
   store->database_ = std::move(database);
-  store->state_ = std::move(state);
+  OXBOW_RETURN_IF_ERROR(store->Load());
   return store;
 }
-
-ReplayStore::ReplayStore(Options options, std::unique_ptr<ReplayDirectory> directory)
-    : options_(std::move(options)), directory_(std::move(directory)) {}
-
-ReplayStore::~ReplayStore() = default;
 
 absl::Status ReplayStore::CanWrite() {
   if (options_.read_only) {
@@ -75,29 +70,60 @@ absl::Status ReplayStore::CanWrite() {
   return write_failed_ || state_ == nullptr ? Recover() : absl::OkStatus();
 }
 
-absl::Status ReplayStore::Begin(const Caller& caller) {
+absl::Status ReplayStore::CheckIn(const Caller& caller, rocksdb::WriteBatch& batch) {
   OXBOW_RETURN_IF_ERROR(CanWrite());
   const ClockRecord clock = state_->clock();
   OXBOW_RETURN_IF_ERROR(CheckCaller(state_->owner(), clock.epoch, caller));
-  rocksdb::WriteBatch batch;
   if (caller.epoch != clock.epoch) state_->SetClock({clock.step, caller.epoch}, batch);
   if (!caller.run.empty()) {
     Owner owner = state_->owner();
     owner.run = caller.run;
     state_->SetOwner(std::move(owner), batch);
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReplayStore::Begin(const Caller& caller) {
+  Settle();
+  rocksdb::WriteBatch batch;
+  OXBOW_RETURN_IF_ERROR(CheckIn(caller, batch));
   return Commit(batch, /*sync=*/true);
 }
 
+// Requires that no group is being written or waits for it.
 absl::Status ReplayStore::Commit(rocksdb::WriteBatch& batch, bool sync) {
   if (batch.Count() == 0) return absl::OkStatus();
   const absl::Status status = database_->Write(batch, sync);
-  if (status.ok()) return status;
-  // Memory is ahead of the disk now: go back to what the disk says.
-  write_failed_ = true;
-  auto state = ReplayState::Load(*database_, options_.decay, options_.tables);
-  state_ = state.ok() ? *std::move(state) : nullptr;
+  if (!status.ok()) {
+    // Memory is ahead of the disk now: go back to what the disk says.
+    write_failed_ = true;
+    Load().IgnoreError();
+    return status;
+  }
+  for (const uint64_t segment : state_->segments().TakeDead()) {
+    database_->segments().Delete(segment);
+  }
   return status;
+}
+
+// The state as the database has it; none, if it cannot be read.
+absl::Status ReplayStore::Load() {
+  auto state = ReplayState::Load(*database_, options_.decay, options_.tables, options_.segments);
+  absl::Status status = state.status();
+  Take(state.ok() ? *std::move(state) : nullptr);
+  return status;
+}
+
+void ReplayStore::Take(std::unique_ptr<ReplayState> state) {
+  state_ = std::move(state);
+  writer_.reset();
+  unsettled_.clear();
+  copies_from_ = 0;
+  if (state_ == nullptr || options_.read_only) return;
+  // Left by a crash or by a write that failed.
+  for (const uint64_t segment : database_->segments().List()) {
+    if (!state_->segments().Holds(segment)) database_->segments().Delete(segment);
+  }
 }
 
 absl::Status ReplayStore::TrimToCapacity() {
@@ -172,32 +198,6 @@ absl::Status ReplayStore::MakeRoomForIds(uint64_t count, rocksdb::WriteBatch& ba
       absl::StrCat("more entries were offered in one step than ids can be "
                    "remembered: ",
                    state_->remembered() + count, ", limit ", most));
-}
-
-absl::StatusOr<OfferReport> ReplayStore::Offer(const Caller& caller, std::vector<Entry> entries) {
-  absl::MutexLock lock(&mutex_);
-  OXBOW_RETURN_IF_ERROR(Begin(caller));
-  rocksdb::WriteBatch batch;
-  if (const absl::Status room = MakeRoomForIds(entries.size(), batch); !room.ok()) {
-    OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/false));
-    return room;
-  }
-  OfferReport report;
-  bool changed = false;
-  for (Entry& entry : entries) {
-    report.results.push_back(DecideOne(entry, batch));
-    const Outcome outcome = report.results.back().outcome;
-    changed |= outcome == Outcome::kInserted || outcome == Outcome::kReplaced;
-  }
-  const absl::Duration start = options_.clock->Now();
-  // Rejections need no fsync: should a crash forget one, it is decided again.
-  OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/changed));
-  if (changed) report.sync_time = options_.clock->Now() - start;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (!Declared(entries[i].table).ok()) continue;
-    ++counts_[entries[i].table].offers[static_cast<size_t>(report.results[i].outcome)];
-  }
-  return report;
 }
 
 absl::StatusOr<DrawReport> ReplayStore::Draw(const Caller& caller, LearnerStep step, uint64_t count,

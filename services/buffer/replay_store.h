@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The replay store: tables of entries on disk, under the rules of core/replay.
 //
 //   Offer     entries of one call are decided one after another and become durable together
@@ -12,9 +13,11 @@
 // emptied at the start.
 //
 // Every change is one atomic write that is fsynced before the call returns, so it survives kill -9
-// and power loss. Where a call fails nothing of it is there, and the store goes on (a full disk:
-// when there is room again). Who may change the store, and the errors of those who may not:
-// ownership.h.
+// and power loss. Offers that come while others are being written are decided at once and written
+// together, with one fsync (replay_store_groups.cc); every other change waits for those before it.
+// An entry can be read once its Offer is durable. Where a call fails nothing of it is there, and
+// the store goes on (a full disk: when there is room again). Who may change the store, and the
+// errors of those who may not: ownership.h.
 //
 // Ids are remembered for `remembered_steps` after their offer or birth, whichever is later, and for
 // fewer steps where they are more than `remembered_max`; an entry born before the steps whose ids
@@ -35,19 +38,21 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "services/buffer/replay_state.h"
+#include "services/buffer/segments.h"
 #include "services/buffer/verification.h"
 
 namespace rocksdb {
-class ColumnFamilyHandle;
 class Env;
 }  // namespace rocksdb
 
@@ -67,11 +72,12 @@ struct OfferResult {
 
 struct OfferReport {
   std::vector<OfferResult> results;  // One per entry, in order.
-  absl::Duration sync_time;          // Write and fsync; zero if there was nothing to write.
+  absl::Duration sync_time;  // Write and fsync of all that was written with it; zero: nothing was.
+  uint64_t together = 1;     // Offers that were written with it, and it.
 };
 
 struct DrawReport {
-  std::vector<Entry> entries;  // With conditioning.
+  std::vector<Entry> entries;  // Without conditioning.
   uint64_t eligible = 0;
 };
 
@@ -130,6 +136,7 @@ class ReplayStore {
     uint64_t remembered_max = 1'000'000;    // Ids.
     rocksdb::Env* environment = nullptr;    // Tests inject faults here. Not owned.
     const Clock* clock = &Clock::Steady();  // Not owned.
+    SegmentSizes segments;                  // What is large, and the size of their files.
     bool read_only = false;                 // Set by OpenForReading.
   };
 
@@ -149,6 +156,13 @@ class ReplayStore {
   absl::StatusOr<OfferReport> Offer(const Caller& caller, std::vector<Entry> entries)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The same without waiting: decides now, and calls `done` once, from any thread, when the offer
+  // is durable or has failed. Offers are durable in the order of the calls. `done` may not call the
+  // store.
+  using Offered = std::function<void(absl::StatusOr<OfferReport>)>;
+  void OfferAsync(const Caller& caller, std::vector<Entry> entries, Offered done)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Up to `count` entries of a table that were born before `step`, as its policy says. kNotFound if
   // the table is not declared, kOutOfRange if the step was committed before, kResourceExhausted if
   // too many steps hold entries.
@@ -166,9 +180,9 @@ class ReplayStore {
                                         std::span<const Rescored> rescored = {},
                                         uint64_t failures_max = 0) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // An entry with its conditioning. kNotFound unless a table has it or a step holds it, kDataLoss
-  // if it is damaged: then it leaves its table.
-  absl::StatusOr<Entry> Find(EntryId entry) ABSL_LOCKS_EXCLUDED(mutex_);
+  // An entry, with its conditioning if wanted. kNotFound unless a table has it or a step holds it,
+  // kDataLoss if it is damaged: then it leaves its table.
+  absl::StatusOr<Entry> Find(EntryId entry, bool conditioning = false) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Latents [first, first + count) of an entry, back to back. kOutOfRange past its end; else as
   // Find.
@@ -196,7 +210,7 @@ class ReplayStore {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What is stored of the next entries of all tables (verification.h).
-  absl::StatusOr<VerifiedPage> Verify(const std::string& cursor, uint64_t limit) const
+  absl::StatusOr<VerifiedPage> Verify(const std::string& cursor, uint64_t limit)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -209,8 +223,27 @@ class ReplayStore {
   absl::Status Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status DropDamaged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CanWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckIn(const Caller& caller, rocksdb::WriteBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Begin(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Commit(rocksdb::WriteBatch& batch, bool sync) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Take(std::unique_ptr<ReplayState> state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CopyTo(const std::filesystem::path& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Offers that were decided and are not durable yet.
+  struct Group;
+  absl::Status Enter(const Caller& caller, std::vector<Entry>& entries, Offered& done, bool waits)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WriteToDisk(Group& group) ABSL_LOCKS_EXCLUDED(mutex_);
+  void WriteGroup() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteGroups() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CompactSegments() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Copied;
+  absl::StatusOr<Copied> CopyEntries(const std::vector<Entry>& records, uint64_t segment)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
   absl::Status TrimToCapacity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SetAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Rewind(LearnerStep step, const ClockRecord& clock, const Owner& owner)
@@ -232,11 +265,7 @@ class ReplayStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckUsable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<const Entry*> Record(EntryId id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::string> Part(EntryId id, rocksdb::ColumnFamilyHandle* family,
-                                   const std::string& key) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Entry> Read(Entry record, bool conditioning) const
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::string> Latents(const Entry& entry, uint32_t first, uint32_t count) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<DrawReport> Read(const replay::Drawn& drawn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EvictDamaged(const std::vector<EntryId>& damaged) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -252,6 +281,17 @@ class ReplayStore {
   bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;           // Recover before the next change.
   uint64_t damaged_ ABSL_GUARDED_BY(mutex_) = 0;                // Since the start.
   std::map<std::string, TableState> counts_ ABSL_GUARDED_BY(mutex_);  // By table; counts only.
+
+  std::unique_ptr<Group> open_ ABSL_GUARDED_BY(mutex_);  // Null: nothing waits to be written.
+  // A thread writes a group or copies segments, without the lock; nobody else touches the disk but
+  // to read.
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  int settling_ ABSL_GUARDED_BY(mutex_) = 0;  // Changes that wait for the groups; offers wait.
+  absl::flat_hash_set<EntryId> unsettled_ ABSL_GUARDED_BY(mutex_);  // Entries of such groups.
+  std::unique_ptr<SegmentWriter> writer_;             // For whoever writes; null: no segment yet.
+  uint64_t copies_from_ ABSL_GUARDED_BY(mutex_) = 0;  // Dead bytes; after a copy that failed.
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread groups_ ABSL_GUARDED_BY(mutex_);  // Writes offers for which nobody waits.
 };
 
 }  // namespace oxbow::buffer

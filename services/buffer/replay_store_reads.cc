@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the store answers without a caller, and what it does with damaged entries.
 #include <rocksdb/write_batch.h>
 
@@ -16,28 +17,17 @@ namespace {
 
 // Rewards, priorities, ages and uses of a table at `info.step`.
 void Describe(const Table& table, StoreInfo& info) {
-  if (table.size() == 0) return;
-  const double share = 1.0 / static_cast<double>(table.size());
-  std::vector<double> priorities;
-  for (const auto& [_, entry] : table.entries()) {
-    const auto age = static_cast<double>(replay::AgeAt(info.step, entry.birth));
-    priorities.push_back(table.PriorityOf(entry, info.step));
-    info.reward_mean += share * entry.value();
-    info.priority_mean += share * priorities.back();
-    info.age_mean_steps += share * age;
-    info.age_max_steps = std::max(info.age_max_steps, age);
-    info.uses_mean += share * static_cast<double>(entry.uses);
-  }
-  info.priority_min = *std::min_element(priorities.begin(), priorities.end());
-  // The smallest priority that at least `percent` of the entries are at or below.
-  const auto percentile = [&](size_t percent) {
-    const auto rank = static_cast<ptrdiff_t>((priorities.size() * percent + 99) / 100 - 1);
-    std::nth_element(priorities.begin(), priorities.begin() + rank, priorities.end());
-    return priorities[static_cast<size_t>(rank)];
-  };
-  info.priority_p10 = percentile(10);
-  info.priority_p50 = percentile(50);
-  info.priority_p90 = percentile(90);
+  const replay::ValueSums& sums = table.sums();
+  if (sums.size() == 0) return;
+  info.reward_mean = sums.RewardMean();
+  info.priority_mean = sums.PriorityMean(info.step);
+  info.priority_min = table.PriorityMin(info.step);
+  info.priority_p10 = table.PriorityPercentile(10, info.step);
+  info.priority_p50 = table.PriorityPercentile(50, info.step);
+  info.priority_p90 = table.PriorityPercentile(90, info.step);
+  info.age_mean_steps = sums.AgeMean(info.step);
+  info.age_max_steps = static_cast<double>(sums.AgeMax(info.step));
+  info.uses_mean = static_cast<double>(table.uses()) / static_cast<double>(table.size());
 }
 
 }  // namespace
@@ -49,35 +39,13 @@ absl::Status ReplayStore::CheckUsable() const {
   return absl::OkStatus();
 }
 
-// A part of an entry. One that is missing is damage too: its record says that it is there.
-absl::StatusOr<std::string> ReplayStore::Part(EntryId id, rocksdb::ColumnFamilyHandle* family,
-                                              const std::string& key) const {
-  absl::StatusOr<std::string> part = database_->Get(family, key);
-  if (!absl::IsNotFound(part.status())) return part;
-  return absl::DataLossError(
-      absl::StrCat("replay store is damaged: a part of entry ", id.value, " is missing"));
-}
-
 absl::StatusOr<Entry> ReplayStore::Read(Entry record, bool conditioning) const {
   const uint64_t age = replay::AgeAt(state_->clock().step, record.birth);
   record.priority = replay::PriorityAt(options_.decay, record.value(), age);
-  OXBOW_ASSIGN_OR_RETURN(record.header, Part(record.id, database_->index(), HeaderKey(record.id)));
+  OXBOW_ASSIGN_OR_RETURN(record.header, database_->Header(record.id));
   if (!conditioning) return record;
-  OXBOW_ASSIGN_OR_RETURN(record.conditioning, Part(record.id, database_->payload(),
-                                                   PartKey(record.id, kConditioningPart)));
+  OXBOW_ASSIGN_OR_RETURN(record.conditioning, database_->Conditioning(record));
   return record;
-}
-
-absl::StatusOr<std::string> ReplayStore::Latents(const Entry& entry, uint32_t first,
-                                                 uint32_t count) const {
-  std::string latents;
-  latents.reserve(count * entry.latent_bytes);
-  for (uint32_t i = first; i < first + count; ++i) {
-    OXBOW_ASSIGN_OR_RETURN(const std::string latent,
-                           Part(entry.id, database_->payload(), PartKey(entry.id, i)));
-    latents += latent;
-  }
-  return latents;
 }
 
 // The damaged ones stay in the draw: repeated, it gives the same entries, without them.
@@ -85,7 +53,7 @@ absl::StatusOr<DrawReport> ReplayStore::Read(const replay::Drawn& drawn) {
   DrawReport report{.entries = {}, .eligible = drawn.eligible};
   std::vector<EntryId> damaged;
   for (const EntryId id : drawn.entries) {
-    absl::StatusOr<Entry> entry = Read(*state_->Find(id), /*conditioning=*/true);
+    absl::StatusOr<Entry> entry = Read(*state_->Find(id), /*conditioning=*/false);
     if (absl::IsDataLoss(entry.status())) {
       damaged.push_back(id);
       continue;
@@ -99,7 +67,9 @@ absl::StatusOr<DrawReport> ReplayStore::Read(const replay::Drawn& drawn) {
 
 // The reader has its answer already: if the disk is full too, they leave another time.
 void ReplayStore::EvictDamaged(const std::vector<EntryId>& damaged) {
-  if (options_.read_only || state_ == nullptr) return;
+  if (damaged.empty() || options_.read_only) return;
+  Settle();
+  if (state_ == nullptr) return;
   rocksdb::WriteBatch batch;
   for (const EntryId id : damaged) {
     const Entry* entry = state_->Find(id);
@@ -122,7 +92,7 @@ absl::Status ReplayStore::DropDamaged() {
   for (const auto& [_, table] : state_->tables()) {
     for (const auto& [place, entry] : table.entries()) {
       absl::Status status = Read(entry, /*conditioning=*/true).status();
-      if (status.ok()) status = Latents(entry, 0, entry.latent_count).status();
+      if (status.ok()) status = database_->Latents(entry, 0, entry.latent_count).status();
       if (absl::IsDataLoss(status)) damaged.push_back(entry.id);
     }
   }
@@ -137,15 +107,15 @@ absl::Status ReplayStore::DropDamaged() {
 absl::StatusOr<const Entry*> ReplayStore::Record(EntryId id) const {
   OXBOW_RETURN_IF_ERROR(CheckUsable());
   const Entry* entry = state_->Find(id);
-  if (entry != nullptr) return entry;
+  if (entry != nullptr && !unsettled_.contains(id)) return entry;
   return absl::NotFoundError(absl::StrCat("replay entry is not in the buffer: ", id.value));
 }
 
-absl::StatusOr<Entry> ReplayStore::Find(EntryId id) {
+absl::StatusOr<Entry> ReplayStore::Find(EntryId id, bool conditioning) {
   const auto find = [&]() -> absl::StatusOr<Entry> {
     absl::ReaderMutexLock lock(&mutex_);
     OXBOW_ASSIGN_OR_RETURN(const Entry* entry, Record(id));
-    return Read(*entry, /*conditioning=*/true);
+    return Read(*entry, conditioning);
   };
   absl::StatusOr<Entry> found = find();
   if (absl::IsDataLoss(found.status())) {
@@ -163,7 +133,7 @@ absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId id, uint32_t first,
       return absl::OutOfRangeError(absl::StrCat("entry has ", entry->latent_count,
                                                 " latents, asked for ", first, " + ", count));
     }
-    return Latents(*entry, first, count);
+    return database_->Latents(*entry, first, count);
   };
   absl::StatusOr<std::string> latents = read();
   if (absl::IsDataLoss(latents.status())) {
@@ -193,7 +163,7 @@ StoreInfo ReplayStore::Info() const {
   info.damaged = damaged_;
   if (state_ == nullptr) return info;
   info.retired = state_->retired();
-  info.disk_bytes = database_->disk_bytes();
+  info.disk_bytes = database_->disk_bytes() + state_->segments().bytes();
   const Database::Pressure pressure = database_->pressure();
   info.writes_stopped = pressure.writes_stopped;
   info.compaction_pending_bytes = pressure.compaction_pending_bytes;
@@ -217,6 +187,7 @@ absl::StatusOr<std::vector<Entry>> ReplayStore::List(uint64_t limit, EntryId aft
     OXBOW_RETURN_IF_ERROR(CheckUsable());
     OXBOW_ASSIGN_OR_RETURN(const Table* listed, Declared(table));
     for (const Entry* record : listed->After(after, limit)) {
+      if (unsettled_.contains(record->id)) continue;
       absl::StatusOr<Entry> entry = Read(*record, /*conditioning=*/false);
       if (absl::IsDataLoss(entry.status())) {
         damaged.push_back(record->id);
@@ -234,8 +205,10 @@ absl::StatusOr<std::vector<Entry>> ReplayStore::List(uint64_t limit, EntryId aft
   return entries;
 }
 
-absl::StatusOr<VerifiedPage> ReplayStore::Verify(const std::string& cursor, uint64_t limit) const {
-  absl::ReaderMutexLock lock(&mutex_);
+// Alone: records and parts are read one after another, and no write may come between.
+absl::StatusOr<VerifiedPage> ReplayStore::Verify(const std::string& cursor, uint64_t limit) {
+  absl::MutexLock lock(&mutex_);
+  Settle();
   OXBOW_RETURN_IF_ERROR(CheckUsable());
   return VerifyEntries(*database_, cursor, limit);
 }

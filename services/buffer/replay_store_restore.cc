@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the store comes back: after a failed write, and to the content of an earlier moment.
 #include <rocksdb/write_batch.h>
 
@@ -19,9 +20,10 @@ absl::Status ReplayStore::OpenLive(bool compacts) {
   database_.reset();  // RocksDB's own lock: closed before it is opened again.
   OXBOW_ASSIGN_OR_RETURN(auto database,
                          Database::Open(live_, /*create=*/false, options_.environment, compacts));
-  OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database, options_.decay, options_.tables));
   database_ = std::move(database);
-  return absl::OkStatus();
+  const absl::Status status = Load();
+  if (!status.ok()) database_.reset();
+  return status;
 }
 
 // Asks RocksDB to go on after a failed write; where it will not, opens the database again, which
@@ -31,7 +33,7 @@ absl::Status ReplayStore::Recover() {
   const absl::Status resumed =
       database_ == nullptr ? absl::UnavailableError("closed") : database_->Resume();
   if (resumed.ok()) {
-    OXBOW_ASSIGN_OR_RETURN(state_, ReplayState::Load(*database_, options_.decay, options_.tables));
+    OXBOW_RETURN_IF_ERROR(Load());
   } else {
     OXBOW_RETURN_IF_ERROR(Database::ProbeRoom(live_, options_.environment));
     OXBOW_RETURN_IF_ERROR(OpenLive(/*compacts=*/!absl::IsDataLoss(resumed)));
@@ -53,19 +55,22 @@ absl::Status ReplayStore::Checkpoint(const Caller& caller, const std::string& na
   absl::MutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(Begin(caller));
   OXBOW_ASSIGN_OR_RETURN(const fs::path path, directory_->NextCheckpoint(name));
-  if (absl::Status status = database_->CopyTo(path); !status.ok()) {
-    write_failed_ = true;  // It flushes first, so a full disk stops RocksDB here too.
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-    fs::remove_all(path.string() + ".tmp", ignored);
-    return status;
-  }
+  OXBOW_RETURN_IF_ERROR(CopyTo(path));
   return directory_->Publish(path, keep);
+}
+
+// The files of a copy are links to those of the store: nothing is appended to them any more.
+absl::Status ReplayStore::CopyTo(const fs::path& path) {
+  state_->segments().Seal();
+  const absl::Status status = database_->CopyTo(path);
+  if (!status.ok()) write_failed_ = true;  // It flushes first, so a full disk stops RocksDB here.
+  return status;
 }
 
 absl::Status ReplayStore::Restore(const Caller& caller, const std::string& name,
                                   const RestoreFor& wanted) {
   absl::MutexLock lock(&mutex_);
+  Settle();
   OXBOW_RETURN_IF_ERROR(CanWrite());
   const Owner before = state_->owner();
   const LearnerStep now = state_->clock().step;
@@ -108,9 +113,7 @@ absl::Status ReplayStore::SetAside() {
   const std::optional<fs::path> aside = directory_->NextAside();
   if (!aside.has_value()) return absl::OkStatus();
   OXBOW_LOG(Info) << "replay store is copied aside" << Field("to", aside->string());
-  const absl::Status status = database_->CopyTo(*aside);
-  if (!status.ok()) write_failed_ = true;
-  return status;
+  return CopyTo(*aside);
 }
 
 absl::Status ReplayStore::Rewind(LearnerStep step, const ClockRecord& clock, const Owner& owner) {
@@ -127,8 +130,8 @@ absl::Status ReplayStore::Rewind(LearnerStep step, const ClockRecord& clock, con
 absl::Status ReplayStore::SwitchTo(const fs::path& live, bool create, const Change& change) {
   const auto prepare = [&]() -> absl::StatusOr<std::unique_ptr<Database>> {
     OXBOW_ASSIGN_OR_RETURN(auto database, Database::Open(live, create, options_.environment));
-    OXBOW_ASSIGN_OR_RETURN(const auto state,
-                           ReplayState::Load(*database, options_.decay, options_.tables));
+    OXBOW_ASSIGN_OR_RETURN(const auto state, ReplayState::Load(*database, options_.decay,
+                                                               options_.tables, options_.segments));
     rocksdb::WriteBatch batch;
     OXBOW_RETURN_IF_ERROR(change(*state, batch));
     state->SetClock(state->clock(), batch);  // A new database is one only with a record.
@@ -141,15 +144,16 @@ absl::Status ReplayStore::SwitchTo(const fs::path& live, bool create, const Chan
     if (live != live_) fs::remove_all(live, ignored);
     return prepared.status();
   }
-  OXBOW_ASSIGN_OR_RETURN(auto state,
-                         ReplayState::Load(**prepared, options_.decay, options_.tables));
+  OXBOW_ASSIGN_OR_RETURN(auto state, ReplayState::Load(**prepared, options_.decay, options_.tables,
+                                                       options_.segments));
   if (const absl::Status status = directory_->Settle(live); !status.ok()) {
     // The pointer may have moved all the same; the next start must find what is in use.
     if (live != live_) directory_->Settle(live_).IgnoreError();
     return status;
   }
-  state_ = std::move(state);
+  state_.reset();  // Before its database.
   database_ = *std::move(prepared);
+  Take(std::move(state));
   live_ = live;
   write_failed_ = false;
   directory_->Sweep(live);

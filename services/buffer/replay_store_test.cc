@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables are those that the options declare.
 #include "services/buffer/replay_store.h"
 

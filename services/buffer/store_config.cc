@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/store_config.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace oxbow::buffer {
@@ -13,18 +15,21 @@ replay::Decay DecayOf(const v1::ReplayConfig& replay) {
 
 std::vector<replay::TablePolicy> TablesOf(const v1::RunConfig& config) {
   const v1::ReplayConfig& replay = config.replay();
+  const uint64_t shards = std::max(1u, config.services().replay_shards());
+  const auto share = [shards](uint64_t capacity) { return (capacity + shards - 1) / shards; };
   std::vector<replay::TablePolicy> tables = {
-      replay::BestTable(replay.capacity(),
+      replay::BestTable(share(replay.capacity()),
                         replay.draw() == v1::REPLAY_DRAW_PRIORITY ? replay::DrawPolicy::kPriority
                                                                   : replay::DrawPolicy::kUniform,
                         {.uses_max = replay.max_uses(), .age_max = replay.max_age()})};
   const v1::AdaptationConfig& adaptation = config.adaptation();
   if (!adaptation.enabled()) return tables;
   const uint64_t groups = config.batch().groups();
-  const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;
-  for (replay::TablePolicy& table :
-       replay::AdaptationTables(adaptation.again_every() > 0 ? prompts : 0,
-                                groups * adaptation.recent_steps(), adaptation.recent_steps())) {
+  const uint64_t prompts =
+      share(adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups);
+  for (replay::TablePolicy& table : replay::AdaptationTables(
+           adaptation.again_every() > 0 ? prompts : 0, share(groups * adaptation.recent_steps()),
+           adaptation.recent_steps())) {
     tables.push_back(std::move(table));
   }
   return tables;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run's config says of its replay store. One home for the buffer and for those who look into
 // its directory.
 #pragma once
@@ -12,7 +13,7 @@ namespace oxbow::buffer {
 
 replay::Decay DecayOf(const v1::ReplayConfig& replay);
 
-// Best first, then the queues of an adapted run.
+// Best first, then the queues of an adapted run; capacities are of one of services.replay_shards.
 std::vector<replay::TablePolicy> TablesOf(const v1::RunConfig& config);
 
 }  // namespace oxbow::buffer

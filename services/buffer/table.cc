@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/table.h"
 
 #include <algorithm>
@@ -43,6 +44,8 @@ void Table::Add(Entry entry) {
   OXBOW_CHECK(places_.emplace(entry.id, entry.place).second) << "entry twice: " << entry.id;
   prompts_.emplace(entry.prompt, entry.place);
   if (evicts_lowest()) priorities_.insert(KeyOf(entry));
+  sums_.Add(entry.value(), entry.birth);
+  uses_ += entry.uses;
   bytes_ += entry.bytes();
   const EntryId id = entry.id;
   OXBOW_CHECK(entries_.emplace(entry.place, std::move(entry)).second) << "place twice: " << id;
@@ -55,13 +58,22 @@ Entry Table::Remove(EntryId id) {
   places_.erase(place);
   prompts_.erase({entry.prompt, entry.place});
   if (evicts_lowest()) priorities_.erase(KeyOf(entry));
+  sums_.Remove(entry.value(), entry.birth);
+  uses_ -= entry.uses;
   bytes_ -= entry.bytes();
+  return entry;
+}
+
+const Entry& Table::Move(EntryId id, Location to) {
+  Entry& entry = entries_.at(places_.at(id));
+  entry.location = to;
   return entry;
 }
 
 const Entry& Table::CountUse(EntryId id, LearnerStep step) {
   Entry& entry = entries_.at(places_.at(id));
   ++entry.uses;
+  ++uses_;
   entry.last_used = step;
   return entry;
 }
@@ -69,8 +81,10 @@ const Entry& Table::CountUse(EntryId id, LearnerStep step) {
 const Entry& Table::Rescore(const Rescored& rescored) {
   Entry& entry = entries_.at(places_.at(rescored.entry));
   if (evicts_lowest()) priorities_.erase(KeyOf(entry));
+  sums_.Remove(entry.value(), entry.birth);
   if (rescored.reward.has_value()) entry.rescored = rescored.reward;
   entry.failures = rescored.failed ? entry.failures + 1 : 0;
+  sums_.Add(entry.value(), entry.birth);
   if (evicts_lowest()) priorities_.insert(KeyOf(entry));
   return entry;
 }
@@ -130,6 +144,17 @@ replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const
   }
   ids.resize(std::min(eligible, count));
   return {eligible, std::move(ids)};
+}
+
+double Table::PriorityPercentile(uint64_t percent, LearnerStep now) const {
+  if (entries_.empty()) return 0;
+  const uint64_t rank = std::max<uint64_t>(1, (size() * percent + 99) / 100) - 1;
+  if (sums_.AllBorn(now)) return PriorityOf(*Find(priorities_.find_by_order(rank)->id), now);
+  std::vector<double> priorities;
+  for (const auto& [_, entry] : entries_) priorities.push_back(PriorityOf(entry, now));
+  const auto at = priorities.begin() + static_cast<ptrdiff_t>(rank);
+  std::nth_element(priorities.begin(), at, priorities.end());
+  return *at;
 }
 
 double Table::PriorityOf(const Entry& entry, LearnerStep now) const {

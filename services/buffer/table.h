@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A table of the replay store in memory: the records of its entries, under the rules of its policy
 // (core/replay). `best` and the queues differ only by policy.
 //
@@ -5,6 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <ext/pb_ds/assoc_container.hpp>
+#include <ext/pb_ds/tree_policy.hpp>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -16,6 +20,7 @@
 #include "core/replay/priority.h"
 #include "core/replay/replacement.h"
 #include "core/replay/table_policy.h"
+#include "core/replay/value_sums.h"
 #include "services/buffer/entry.h"
 
 namespace oxbow::buffer {
@@ -23,7 +28,7 @@ namespace oxbow::buffer {
 class Table {
  public:
   Table(replay::TablePolicy policy, const replay::Decay& decay)
-      : policy_(std::move(policy)), decay_(decay) {}
+      : policy_(std::move(policy)), decay_(decay), sums_(decay) {}
 
   // Whether the candidate enters at step `now`, and which entry it replaces. It may still be one
   // too many afterwards: see NextToLeave.
@@ -42,6 +47,9 @@ class Table {
   // Notes a regeneration of an entry. Requires that the id is there and a finite reward.
   const Entry& Rescore(const Rescored& rescored);
 
+  // Notes where an entry lies now. Requires that the id is there.
+  const Entry& Move(EntryId id, Location to);
+
   // Null if there is none; valid until the next change.
   const Entry* Find(EntryId id) const;
   const Entry* NewestOfPrompt(PromptId prompt) const;
@@ -56,6 +64,14 @@ class Table {
   replay::Drawn Draw(LearnerStep step, uint64_t count, uint64_t seed) const;
 
   double PriorityOf(const Entry& entry, LearnerStep now) const;
+
+  // The smallest priority at `now` that at least `percent` of the entries are at or below, of a
+  // table that its lowest entry leaves. Logarithmic in its size; only while an entry is there that
+  // was born after `now`, which no learner offers, it walks over all. 0 of an empty table.
+  double PriorityPercentile(uint64_t percent, LearnerStep now) const;
+  double PriorityMin(LearnerStep now) const { return PriorityPercentile(0, now); }
+  const replay::ValueSums& sums() const { return sums_; }
+  uint64_t uses() const { return uses_; }  // Sum over all entries.
 
   // Whether an entry's place is its id.
   bool ordered_by_id() const { return policy_.insert == replay::InsertPolicy::kBetter; }
@@ -74,7 +90,12 @@ class Table {
   std::map<uint64_t, Entry> entries_;
   absl::flat_hash_map<EntryId, uint64_t> places_;
   std::set<std::pair<PromptId, uint64_t>> prompts_;  // With places.
-  std::set<replay::PriorityKey> priorities_;         // Empty where the oldest leaves.
+  // With the rank of each. Empty where the oldest leaves.
+  __gnu_pbds::tree<replay::PriorityKey, __gnu_pbds::null_type, std::less<>, __gnu_pbds::rb_tree_tag,
+                   __gnu_pbds::tree_order_statistics_node_update>
+      priorities_;
+  replay::ValueSums sums_;
+  uint64_t uses_ = 0;
   uint64_t bytes_ = 0;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A table against what a plain search over its entries says.
 #include "services/buffer/table.h"
 
@@ -21,7 +22,7 @@ Entry RecordOf(uint64_t id, uint64_t prompt, uint64_t birth = 0, double reward =
 
 TEST(TableTest, FindsWhatAPlainSearchFinds) {
   const uint64_t seed = 5;
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   RandomStream random({.seed = seed});
   Table table(replay::BestTable(1000), kDecay);
   std::map<PromptId, Entry> plain;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/verification.h"
 
 #include <cmath>
@@ -50,12 +51,8 @@ class EntryCheck {
   void Found(std::string problem) { found_.push_back(std::move(problem)); }
 
   // The part, if it is there and as long as the record says.
-  bool Get(const char* what, rocksdb::ColumnFamilyHandle* family, const std::string& key,
-           uint64_t size, std::string& part) {
-    absl::StatusOr<std::string> got = database_.Get(family, key);
-    if (absl::IsNotFound(got.status())) {
-      Found(absl::StrCat(what, " is missing"));
-    } else if (!got.ok()) {
+  bool Get(const char* what, absl::StatusOr<std::string> got, uint64_t size, std::string& part) {
+    if (!got.ok()) {
       Found(Because(what, got.status()));
     } else if (got->size() != size) {
       Found(absl::StrCat(what, " has ", got->size(), " bytes, not ", size));
@@ -68,7 +65,7 @@ class EntryCheck {
 
   void CheckHeader() {
     std::string bytes;
-    if (!Get("header", database_.index(), HeaderKey(record_.id), record_.header_bytes, bytes)) {
+    if (!Get("header", database_.Header(record_.id), record_.header_bytes, bytes)) {
       return;
     }
     v1::ReplayEntry header;
@@ -120,8 +117,7 @@ class EntryCheck {
 
   void CheckConditioning() {
     std::string bytes;
-    if (!Get("conditioning", database_.payload(), PartKey(record_.id, kConditioningPart),
-             record_.conditioning_bytes, bytes)) {
+    if (!Get("conditioning", database_.Conditioning(record_), record_.conditioning_bytes, bytes)) {
       return;
     }
     v1::Conditioning conditioning;
@@ -140,8 +136,7 @@ class EntryCheck {
     for (uint32_t i = 0; i < record_.latent_count; ++i) {
       std::string latent;
       const std::string what = absl::StrCat("latent ", i);
-      if (!Get(what.c_str(), database_.payload(), PartKey(record_.id, i), record_.latent_bytes,
-               latent)) {
+      if (!Get(what.c_str(), database_.Latents(record_, i, 1), record_.latent_bytes, latent)) {
         continue;
       }
       if (dtype_.ok() && !AllFinite(*dtype_, latent)) Found(absl::StrCat(what, " is not finite"));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that what a replay store holds is whole: reads every part of an entry, which checks its
 // checksum, and compares it with the entry's record and header.
 //

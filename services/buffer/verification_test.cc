@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every kind of damage is found and named, and a whole store has no findings.
 #include "services/buffer/verification.h"
 
@@ -141,8 +142,11 @@ TEST_F(VerificationTest, MissingAndShortPartsAreNamed) {
     batch.Delete(database.index(), HeaderKey(EntryId(4)));
     batch.Put(database.index(), RecordKey({.id = EntryId(5)}), "no record");
   });
-  EXPECT_THAT(Found(), ElementsAre("1: latent 1 is missing", "2: latent 2 has 5 bytes, not 2048",
-                                   "3: conditioning is missing", "4: header is missing",
+  const std::string missing = "replay store is damaged: a part of entry ";
+  EXPECT_THAT(Found(), ElementsAre("1: latent 1: " + missing + "1 is missing",
+                                   "2: latent 2 has 5 bytes, not 2048",
+                                   "3: conditioning: " + missing + "3 is missing",
+                                   "4: header: " + missing + "4 is missing",
                                    "5: record is damaged or of another version"));
 }
 

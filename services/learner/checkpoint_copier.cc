@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/checkpoint_copier.h"
 
 #include <signal.h>
@@ -112,7 +113,7 @@ absl::Status CheckpointCopier::CopyToDirectory(uint64_t committed_steps) const {
       return ReadInPieces(path, write);
     };
   }
-  return CheckpointStore(options_.target.directory, options_.keep)
+  return CheckpointStore(options_.target.directory, options_.keep, options_.best)
       .Write(checkpoint.state, files)
       .status();
 }

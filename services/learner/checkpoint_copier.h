@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies checkpoints to a second place, on a thread of its own: `checkpoint.copy_to`.
 //
 //   DIRECTORY         DIRECTORY/step_000025, verified as a checkpoint is, `keep` of them
@@ -33,6 +34,7 @@ class CheckpointCopier {
     std::filesystem::path checkpoints;  // Where they are written.
     config::CopyTarget target;
     uint32_t keep = 2;
+    std::string best;                             // As CheckpointStore's.
     absl::Duration command_max = absl::Hours(2);  // Then it is killed.
   };
 

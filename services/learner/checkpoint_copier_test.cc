@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies of checkpoints: whole, in order of age, and never in anybody's way.
 #include "services/learner/checkpoint_copier.h"
 

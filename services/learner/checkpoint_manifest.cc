@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/checkpoint_manifest.h"
 
 #include <cmath>
@@ -18,6 +19,15 @@ absl::Status Corrupt(const std::string& what) {
   return absl::DataLossError(absl::StrCat("manifest is corrupt: ", what));
 }
 
+// JSON has no other numbers.
+json Finite(const std::map<std::string, double>& numbers) {
+  json object = json::object();
+  for (const auto& [name, number] : numbers) {
+    if (std::isfinite(number)) object[name] = number;
+  }
+  return object;
+}
+
 json StateToJson(const RunState& state) {
   json object = {{"committed_steps", state.committed_steps},
                  {"policy_version", state.policy_version},
@@ -26,8 +36,11 @@ json StateToJson(const RunState& state) {
                  {"prompts_taken", state.prompts.taken},
                  {"config_sha256", state.config_sha256},
                  {"buffer_checkpoint", state.buffer_checkpoint},
+                 {"replay_need", state.reuse.need},
+                 {"replay_success_rate", state.reuse.success_rate},
                  {"prompts_sha256", state.prompts_sha256},
-                 {"reward_identities", state.reward_identities}};
+                 {"reward_identities", state.reward_identities},
+                 {"evaluated", Finite(state.evaluated)}};
   if (std::isfinite(state.wall_seconds)) object["wall_seconds"] = state.wall_seconds;
   if (std::isfinite(state.best_reward)) object["best_reward"] = state.best_reward;
   return object;
@@ -61,14 +74,14 @@ class Reader {
   absl::Status status_;
 };
 
-// A text for each name; a key that is not there leaves none.
-absl::Status ReadTexts(const json& object, const char* key,
-                       std::map<std::string, std::string>& texts) {
+// A text or a number for each name; a key that is not there leaves none.
+template <typename T>
+absl::Status ReadNamed(const json& object, const char* key, std::map<std::string, T>& values) {
   const json given = object.value(key, json::object());
   if (!given.is_object()) return Corrupt(key);
-  for (const auto& [name, text] : given.items()) {
-    if (!text.is_string()) return Corrupt(absl::StrCat(key, ": ", name));
-    texts[name] = text.get<std::string>();
+  for (const auto& [name, value] : given.items()) {
+    if (!Fits(value, T())) return Corrupt(absl::StrCat(key, ": ", name));
+    values[name] = value.template get<T>();
   }
   return absl::OkStatus();
 }
@@ -83,11 +96,14 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
       .Read("prompts_taken", state.prompts.taken)
       .Read("config_sha256", state.config_sha256)
       .Read("buffer_checkpoint", state.buffer_checkpoint)
+      .Read("replay_need", state.reuse.need)
+      .Read("replay_success_rate", state.reuse.success_rate)
       .Read("wall_seconds", state.wall_seconds)
       .Read("best_reward", state.best_reward);
   OXBOW_RETURN_IF_ERROR(reader.status());
-  OXBOW_RETURN_IF_ERROR(ReadTexts(object, "prompts_sha256", state.prompts_sha256));
-  OXBOW_RETURN_IF_ERROR(ReadTexts(object, "reward_identities", state.reward_identities));
+  OXBOW_RETURN_IF_ERROR(ReadNamed(object, "prompts_sha256", state.prompts_sha256));
+  OXBOW_RETURN_IF_ERROR(ReadNamed(object, "reward_identities", state.reward_identities));
+  OXBOW_RETURN_IF_ERROR(ReadNamed(object, "evaluated", state.evaluated));
   return state;
 }
 

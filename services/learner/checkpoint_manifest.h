@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The manifest of a checkpoint: the state of the run and the digests of the files, as JSON that is
 // covered by a hash of its own.
 //
@@ -13,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
+#include "core/replay/reuse_rules.h"
 #include "services/learner/coordinator/prompt_order.h"
 
 namespace oxbow::learner {
@@ -26,13 +28,17 @@ struct RunState {
   std::string config_sha256;      // Hash of the config values that must not change over a resume.
   std::string buffer_checkpoint;  // Name in the replay buffer; empty: none.
   double wall_seconds = 0;
-  double best_reward = 0;  // Best held-out reward, for the publication gate.
+  replay::ReuseState reuse;  // What the fresh groups said so far.
+  double best_reward = 0;    // Best held-out reward, for the publication gate.
   // Content of the prompts that were read, by config key ("prompts.train"); empty in checkpoints of
   // older versions.
   std::map<std::string, std::string> prompts_sha256;
   // By reward name: what the run was trained and measured with. Empty in checkpoints of older
   // versions.
   std::map<std::string, std::string> reward_identities;
+  // The numbers of the evaluation of just these weights, by metric; empty if they were not
+  // evaluated.
+  std::map<std::string, double> evaluated;
 };
 
 struct CheckpointManifest {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A manifest comes back as it was written, or is refused: never believed in part, and never the
 // end of the process.
 #include "services/learner/checkpoint_manifest.h"
@@ -19,9 +20,11 @@ CheckpointManifest Example() {
                 .config_sha256 = "c0ffee",
                 .buffer_checkpoint = "step_000025",
                 .wall_seconds = 1.5,
+                .reuse = {.need = 0.375, .success_rate = 0.125},
                 .best_reward = 0.25,
                 .prompts_sha256 = {{"prompts.train", "ab"}, {"prompts.eval", "cd"}},
-                .reward_identities = {{"digits_ocr", "digits_ocr/1"}}},
+                .reward_identities = {{"digits_ocr", "digits_ocr/1"}},
+                .evaluated = {{"eval/reward_mean", 0.9375}}},
       .files = {{"weights.safetensors", {.sha256 = std::string(64, 'a'), .bytes = 5'000'000'000}},
                 {"optimizer.safetensors", {.sha256 = std::string(64, 'b'), .bytes = 8}}}};
 }
@@ -38,8 +41,10 @@ TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(ManifestText(*read), ManifestText(Example()));
   EXPECT_EQ(read->state.prompts, (PromptPosition{1, 7}));
   EXPECT_EQ(read->state.best_reward, 0.25);
+  EXPECT_EQ(read->state.reuse, Example().state.reuse);
   EXPECT_EQ(read->state.prompts_sha256, Example().state.prompts_sha256);
   EXPECT_EQ(read->state.reward_identities, Example().state.reward_identities);
+  EXPECT_EQ(read->state.evaluated, Example().state.evaluated);
   EXPECT_EQ(read->files, Example().files);
 }
 
@@ -65,10 +70,13 @@ TEST(CheckpointManifestTest, OneOfAnOlderVersionIsReadAsItIs) {
   nlohmann::json older = WithoutHash();
   older["state"].erase("prompts_sha256");
   older["state"].erase("best_reward");
+  older["state"].erase("replay_need");
+  older["state"].erase("replay_success_rate");
   older["state"].erase("reward_identities");
   const auto read = ParseManifest(older.dump(2));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->state.committed_steps, 25u);
+  EXPECT_EQ(read->state.reuse, replay::ReuseState()) << "a run that knows nothing yet";
   EXPECT_TRUE(read->state.prompts_sha256.empty());
   EXPECT_TRUE(read->state.reward_identities.empty());
   EXPECT_EQ(read->files, Example().files);

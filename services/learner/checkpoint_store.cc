@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/checkpoint_store.h"
 
 #include <fcntl.h>
@@ -87,8 +88,8 @@ absl::StatusOr<FileDigest> WriteContent(const fs::path& path, const FileContent&
   return FileDigest{.sha256 = hash.Hex(), .bytes = bytes};
 }
 
-CheckpointStore::CheckpointStore(fs::path directory, uint32_t keep)
-    : directory_(std::move(directory)), keep_(std::max(keep, 1u)) {}
+CheckpointStore::CheckpointStore(fs::path directory, uint32_t keep, std::string best)
+    : directory_(std::move(directory)), keep_(std::max(keep, 1u)), best_(std::move(best)) {}
 
 absl::Status CheckpointStore::WriteFiles(const fs::path& directory, const RunState& state,
                                          const std::map<std::string, FileContent>& files,
@@ -134,24 +135,34 @@ absl::StatusOr<uint64_t> CheckpointStore::Write(const RunState& state,
   }
   OXBOW_RETURN_IF_ERROR(RenameOver(temporary, directory_ / name));
   // Names the newest checkpoint for people; writing this file also makes the rename durable.
-  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory_ / "newest", name + "\n"));
+  OXBOW_RETURN_IF_ERROR(NameForPeople("newest", state.committed_steps));
   OXBOW_RETURN_IF_ERROR(
       Annotate(Load(state.committed_steps).status(), "checkpoint does not read back"));
   Prune(state.committed_steps);
   return bytes;
 }
 
-absl::StatusOr<Checkpoint> CheckpointStore::Load(uint64_t committed_steps) const {
+absl::Status CheckpointStore::NameForPeople(const char* file, uint64_t committed_steps) const {
+  return WriteFileAtomically(directory_ / file, CheckpointName(committed_steps) + "\n");
+}
+
+absl::StatusOr<CheckpointManifest> CheckpointStore::ManifestOf(uint64_t committed_steps) const {
   const fs::path path = directory_ / CheckpointName(committed_steps);
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path / kManifest, kManifestBytesMax));
-  const absl::StatusOr<CheckpointManifest> manifest = ParseManifest(text);
+  absl::StatusOr<CheckpointManifest> manifest = ParseManifest(text);
   if (!manifest.ok()) return Annotate(manifest.status(), path.string());
   if (manifest->state.committed_steps != committed_steps) {
     return absl::DataLossError(absl::StrCat("checkpoint is of another step, ",
                                             manifest->state.committed_steps, ": ", path.string()));
   }
-  Checkpoint checkpoint{.state = manifest->state, .directory = path, .files = {}};
-  for (const auto& [name, expected] : manifest->files) {
+  return manifest;
+}
+
+absl::StatusOr<Checkpoint> CheckpointStore::Load(uint64_t committed_steps) const {
+  const fs::path path = directory_ / CheckpointName(committed_steps);
+  OXBOW_ASSIGN_OR_RETURN(const CheckpointManifest manifest, ManifestOf(committed_steps));
+  Checkpoint checkpoint{.state = manifest.state, .directory = path, .files = {}};
+  for (const auto& [name, expected] : manifest.files) {
     OXBOW_RETURN_IF_ERROR(CheckFile(path / name, expected));
     checkpoint.files.insert(name);
   }
@@ -200,6 +211,36 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadAt(uint64_t committed_steps) con
   return Load(committed_steps);
 }
 
+std::optional<ScoredCheckpoint> CheckpointStore::Best(const std::string& metric) const {
+  std::optional<ScoredCheckpoint> best;
+  for (const uint64_t steps : Listed()) {  // Newest first.
+    const absl::StatusOr<CheckpointManifest> manifest = ManifestOf(steps);
+    if (!manifest.ok()) continue;
+    const auto found = manifest->state.evaluated.find(metric);
+    if (found == manifest->state.evaluated.end()) continue;
+    if (!best.has_value() || found->second >= best->value) best = {steps, found->second};
+  }
+  return best;
+}
+
+absl::StatusOr<Checkpoint> CheckpointStore::LoadNamed(const std::string& name,
+                                                      const std::string& best) const {
+  if (name == "newest") return LoadNewest();
+  if (name == "best") {
+    if (best.empty()) {
+      return absl::NotFoundError("the run keeps no best checkpoint: its checkpoint.best is empty");
+    }
+    const std::optional<ScoredCheckpoint> found = Best(best);
+    if (found.has_value()) return LoadAt(found->committed_steps);
+    return absl::NotFoundError(absl::StrCat("no checkpoint was evaluated by ", best,
+                                            ": name its step, or newest: ", directory_.string()));
+  }
+  uint64_t steps = 0;
+  if (absl::SimpleAtoi(name, &steps)) return LoadAt(steps);
+  return absl::InvalidArgumentError(
+      absl::StrCat("a checkpoint is newest, best or a number of steps, got ", name));
+}
+
 absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) const {
   OXBOW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, LoadAt(committed_steps));
   for (const uint64_t steps : Listed()) {  // Newest first: a crash leaves a gapless history.
@@ -215,17 +256,26 @@ absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) con
           absl::StrCat("cannot rename: ", error.message(), ": ", path.string()));
     }
   }
-  OXBOW_RETURN_IF_ERROR(
-      WriteFileAtomically(directory_ / "newest", CheckpointName(committed_steps) + "\n"));
+  OXBOW_RETURN_IF_ERROR(NameForPeople("newest", committed_steps));
   return checkpoint.state;
 }
 
 // If the run resumed from an older checkpoint because a newer one was damaged, the newer one
 // belongs to a discarded history. What writes left that did not come to an end goes, too.
 void CheckpointStore::Prune(uint64_t written) const {
+  // Newer ones are not history any more.
+  const std::vector<uint64_t> listed = Listed();
+  std::error_code ignored;
+  for (const uint64_t steps : listed) {
+    if (steps > written) fs::remove_all(directory_ / CheckpointName(steps), ignored);
+  }
+  std::optional<ScoredCheckpoint> best;
+  if (!best_.empty()) best = Best(best_);
+  if (best.has_value()) NameForPeople("best", best->committed_steps).IgnoreError();
   uint32_t kept = 0;
-  for (const uint64_t steps : Listed()) {
-    if (steps <= written && ++kept <= keep_) continue;
+  for (const uint64_t steps : listed) {
+    if (steps > written || ++kept <= keep_) continue;
+    if (best.has_value() && steps == best->committed_steps) continue;
     std::error_code error;
     fs::remove_all(directory_ / CheckpointName(steps), error);
   }

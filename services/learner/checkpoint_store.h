@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step-atomic checkpoints on disk: a directory appears complete or not at all, and is loaded only
 // if every hash matches. Files of any size: none is held in memory.
 //
@@ -7,12 +8,16 @@
 // Files are written to step_000025.tmp and fsynced, the directory is renamed (if a checkpoint of
 // that step exists, the two exchange their names), and the new checkpoint is read back. Only then
 // are older checkpoints deleted, newer ones that could not be loaded, and what else ends in .tmp.
+//
+// A checkpoint says in its manifest what the evaluation of its weights measured, so which one is
+// the best follows from the checkpoints themselves: no mark can be missing or name another one.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -36,6 +41,12 @@ struct Checkpoint {
   std::set<std::string> files;  // Names in `directory`.
 };
 
+// A checkpoint whose weights were evaluated.
+struct ScoredCheckpoint {
+  uint64_t committed_steps = 0;
+  double value = 0;  // The metric's that was asked for.
+};
+
 std::string CheckpointName(uint64_t committed_steps);  // "step_000025"
 
 // Where the files of that checkpoint are until it is complete; `directory` is the store's.
@@ -48,8 +59,9 @@ absl::StatusOr<FileDigest> WriteContent(const std::filesystem::path& path,
 
 class CheckpointStore {
  public:
-  // Keeps the `keep` newest checkpoints, including the one just written; at least 1.
-  CheckpointStore(std::filesystem::path directory, uint32_t keep);
+  // Keeps the `keep` newest checkpoints, including the one just written; at least 1. Besides it
+  // keeps Best(best), unless `best` is empty.
+  CheckpointStore(std::filesystem::path directory, uint32_t keep, std::string best = "");
 
   // Waits for the files that other processes write to UnfinishedCheckpoint, and returns their
   // digests by name.
@@ -78,6 +90,14 @@ class CheckpointStore {
   // damaged.
   absl::StatusOr<Checkpoint> LoadAt(uint64_t committed_steps) const;
 
+  // The checkpoint with the highest value of `metric`, the earliest of equals. Only manifests are
+  // read; nothing if none that can be read has the metric.
+  std::optional<ScoredCheckpoint> Best(const std::string& metric) const;
+
+  // The checkpoint that `name` names: "newest", "best" (by the metric `best`), or a number of
+  // steps. kInvalidArgument for other names; else as LoadNewest and LoadAt.
+  absl::StatusOr<Checkpoint> LoadNamed(const std::string& name, const std::string& best) const;
+
   // Makes the checkpoint of `committed_steps` the newest: later ones are renamed to
   // "rolled_back_000050" and ignored from then on. kNotFound lists the existing ones; kDataLoss if
   // the wanted one is damaged. After an error nothing has changed.
@@ -88,12 +108,15 @@ class CheckpointStore {
                           const std::map<std::string, FileContent>& files, const Others& others,
                           uint64_t& bytes) const;
   absl::StatusOr<Checkpoint> Load(uint64_t committed_steps) const;
+  absl::StatusOr<CheckpointManifest> ManifestOf(uint64_t committed_steps) const;
   // Numbers of committed steps, newest first.
   std::vector<uint64_t> Listed() const;
   void Prune(uint64_t written) const;
+  absl::Status NameForPeople(const char* file, uint64_t committed_steps) const;
 
   const std::filesystem::path directory_;
   const uint32_t keep_;
+  const std::string best_;
 };
 
 }  // namespace oxbow::learner

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/checkpoint_store.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -13,11 +15,13 @@
 namespace oxbow::learner {
 namespace {
 
-class CheckpointStoreTest : public testing::Test {
+constexpr char kReward[] = "eval/reward_mean";
+
+class CheckpointStoreTest : public ::testing::Test {
  protected:
   CheckpointStoreTest()
-      : directory_(std::filesystem::path(testing::TempDir()) /
-                   testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : directory_(std::filesystem::path(::testing::TempDir()) /
+                   ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(directory_);
   }
   ~CheckpointStoreTest() override { std::filesystem::remove_all(directory_); }
@@ -107,6 +111,75 @@ TEST_F(CheckpointStoreTest, KeepsTheNewestAndDeletesTheRest) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "step_000001"));
   EXPECT_TRUE(std::filesystem::exists(directory_ / "step_000002"));
   EXPECT_TRUE(std::filesystem::exists(directory_ / "step_000003"));
+}
+
+// Writes a checkpoint whose weights were evaluated.
+absl::Status WriteScored(const CheckpointStore& store, uint64_t step, double reward) {
+  return store
+      .Write({.committed_steps = step, .evaluated = {{kReward, reward}, {"other", -reward}}}, {})
+      .status();
+}
+
+std::vector<std::string> StepsIn(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST_F(CheckpointStoreTest, TheBestIsKeptBesidesTheNewestAndIsNamed) {
+  const CheckpointStore store(directory_, 1, kReward);
+  ASSERT_TRUE(WriteScored(store, 10, 0.5).ok());
+  ASSERT_TRUE(WriteScored(store, 20, 0.9).ok());
+  EXPECT_EQ(StepsIn(directory_), std::vector<std::string>{"step_000020"})
+      << "it is the newest, too";
+  ASSERT_TRUE(WriteScored(store, 30, 0.7).ok());
+  ASSERT_TRUE(Write(store, 35).ok());  // Not evaluated.
+  EXPECT_EQ(StepsIn(directory_), (std::vector<std::string>{"step_000020", "step_000035"}));
+  EXPECT_EQ(store.Best(kReward)->committed_steps, 20u);
+  EXPECT_EQ(store.Best(kReward)->value, 0.9);
+  EXPECT_EQ(store.LoadNamed("best", kReward)->state.committed_steps, 20u);
+  EXPECT_EQ(store.LoadNamed("newest", kReward)->state.committed_steps, 35u);
+  EXPECT_EQ(store.LoadNamed("20", "")->state.committed_steps, 20u);
+  EXPECT_EQ(ReadFile(directory_ / "best").value(), "step_000020\n");
+  // A better one takes its place.
+  ASSERT_TRUE(WriteScored(store, 40, 0.95).ok());
+  EXPECT_EQ(StepsIn(directory_), std::vector<std::string>{"step_000040"});
+}
+
+TEST_F(CheckpointStoreTest, OfEqualsTheEarliestIsTheBestAndAnyMetricCanBeAskedFor) {
+  const CheckpointStore store(directory_, 5);
+  for (const uint64_t step : {10, 20, 30}) ASSERT_TRUE(WriteScored(store, step, 0.5).ok());
+  EXPECT_EQ(store.Best(kReward)->committed_steps, 10u);
+  ASSERT_TRUE(WriteScored(store, 40, 0.1).ok());
+  EXPECT_EQ(store.Best("other")->committed_steps, 40u);
+  EXPECT_FALSE(store.Best("nothing").has_value());
+  EXPECT_EQ(store.LoadNamed("best", "").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store.LoadNamed("best", "nothing").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store.LoadNamed("last", "").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Whatever a crash leaves, the best follows from the checkpoints that are there.
+TEST_F(CheckpointStoreTest, AStartAfterACrashFindsTheBestWithoutItsMark) {
+  ASSERT_TRUE(WriteScored(CheckpointStore(directory_, 1, kReward), 10, 0.5).ok());
+  // As a crash between the rename and the mark leaves it.
+  ASSERT_TRUE(WriteScored(CheckpointStore(directory_, 9), 20, 0.9).ok());
+  ASSERT_EQ(ReadFile(directory_ / "best").value(), "step_000010\n");
+  const CheckpointStore again(directory_, 1, kReward);
+  EXPECT_EQ(again.LoadNamed("best", kReward)->state.committed_steps, 20u);
+  ASSERT_TRUE(WriteScored(again, 30, 0.6).ok());
+  EXPECT_EQ(StepsIn(directory_), (std::vector<std::string>{"step_000020", "step_000030"}));
+}
+
+TEST_F(CheckpointStoreTest, AfterARollBackTheBestIsOneThatIsLeft) {
+  const CheckpointStore store(directory_, 9, kReward);
+  ASSERT_TRUE(WriteScored(store, 10, 0.5).ok());
+  ASSERT_TRUE(WriteScored(store, 20, 0.4).ok());
+  ASSERT_TRUE(WriteScored(store, 30, 0.9).ok());
+  ASSERT_TRUE(store.RollBack(20).ok());
+  EXPECT_EQ(store.LoadNamed("best", kReward)->state.committed_steps, 10u);
 }
 
 TEST_F(CheckpointStoreTest, FallsBackWhenTheNewestIsDamagedInAnyFile) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of a checkpoint: copied to the host, written to files and read back.
 #pragma once
 

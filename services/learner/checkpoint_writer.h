@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes checkpoints on a thread of its own, one at a time: training goes on meanwhile.
 //
 // Owned by one thread; only that one calls it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/checkpointing.h"
 
 #include <utility>
@@ -21,7 +22,7 @@ constexpr char kOptimizer[] = "optimizer.safetensors";
 Checkpointing::Checkpointing(const std::filesystem::path& run_directory,
                              const v1::RunConfig& config,
                              std::map<std::string, std::string> prompts_sha256)
-    : store_(run_directory / "checkpoints", config.checkpoint().keep()),
+    : store_(run_directory / "checkpoints", config.checkpoint().keep(), config.checkpoint().best()),
       fingerprint_(config::FingerprintOf(config)),
       prompts_sha256_(std::move(prompts_sha256)),
       prompt_files_(

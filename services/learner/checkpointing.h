@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors of a run in a checkpoint, and how a run goes on from one.
 //
 //   weights.safetensors     the trained part
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -32,6 +34,11 @@ class Checkpointing {
   // `prompts_sha256`: as in RunState, of the prompts that this start has read.
   Checkpointing(const std::filesystem::path& run_directory, const v1::RunConfig& config,
                 std::map<std::string, std::string> prompts_sha256 = {});
+
+  // As CheckpointStore::Best.
+  std::optional<ScoredCheckpoint> Best(const std::string& metric) const {
+    return store_.Best(metric);
+  }
 
   // Whether there is no checkpoint, whole or damaged.
   bool empty() const { return store_.empty(); }

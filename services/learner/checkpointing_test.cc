@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors of a run come back from a checkpoint as they were, or not at all.
 #include "services/learner/checkpointing.h"
 

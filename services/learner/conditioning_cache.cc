@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/conditioning_cache.h"
 
 #include <ATen/ATen.h>
@@ -8,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "rpc/convert_torch.h"
 
@@ -108,8 +110,11 @@ absl::StatusOr<const ConditioningCache::Entry*> ConditioningCache::Get(const v1:
 
 const ConditioningCache::Entry& ConditioningCache::Keep(uint64_t id, model::Conditioning row) {
   Held held{.entry = {.tensors = std::move(row)}};
-  held.entry.wire = rpc::ToProto(held.entry.tensors);
-  held.bytes = 2 * model::BytesOf(held.entry.tensors);
+  auto bytes =
+      std::make_shared<const std::string>(rpc::ToProto(held.entry.tensors).SerializeAsString());
+  held.entry.sent = {.sha256 = Sha256(*bytes), .bytes = bytes};
+  held.bytes = model::BytesOf(held.entry.tensors) + bytes->size();
+  sent_.Put(held.entry.sent.sha256, std::move(bytes));
   held.used = ++uses_;
   if (const auto old = held_.find(id); old != held_.end()) {
     bytes_ -= old->second.bytes;

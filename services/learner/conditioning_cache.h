@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The prompts of a run as tensors and as they travel, so that a prompt is read or encoded once and
 // not once per learner step.
 //
-// Holds as much as fits `bytes_max`: the conditioning of an SD3 prompt is 7 MB in both forms, and
+// Holds as much as fits `bytes_max`: the conditioning of an SD3 prompt is 5 MB in both forms, and
 // prompt files have tens of thousands of lines. What was used longest ago goes first. Owned by the
-// thread that owns torch.
+// thread that owns torch, but for what workers are sent: those bytes are made once, and shared.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,8 @@
 #include "core/model/velocity_model.h"
 #include "io/prompts/encoded_prompts.h"
 #include "oxbow/v1/common.pb.h"
+#include "services/learner/coordinator/step_plan.h"
+#include "services/weights/content_store.h"
 
 namespace oxbow::learner {
 
@@ -24,7 +27,7 @@ class ConditioningCache {
  public:
   struct Entry {
     model::Conditioning tensors;  // Rows of one.
-    v1::Conditioning wire;
+    SentConditioning sent;
   };
 
   explicit ConditioningCache(std::unique_ptr<io::EncodedPrompts> prompts,
@@ -44,6 +47,9 @@ class ConditioningCache {
 
   uint64_t bytes() const { return bytes_; }  // Bytes of all that is held.
 
+  // What Get gave out and somebody still holds, by hash; for the servers of workers.
+  weights::ContentStore& sent() { return sent_; }
+
  private:
   struct Held {
     Entry entry;
@@ -58,6 +64,7 @@ class ConditioningCache {
   const std::unique_ptr<io::EncodedPrompts> prompts_;
   const uint64_t bytes_max_;
   const Clock& clock_;
+  weights::ContentStore sent_{/*bytes_max=*/0};
   std::map<uint64_t, Held> held_;  // By prompt id.
   uint64_t bytes_ = 0;
   uint64_t uses_ = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/conditioning_cache.h"
 
 #include <ATen/ATen.h>

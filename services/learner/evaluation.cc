@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/evaluation.h"
 
 #include <ATen/ATen.h>
@@ -5,10 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
@@ -22,6 +26,7 @@ namespace oxbow::learner {
 namespace {
 
 constexpr uint32_t kCallsAtOnce = 4;    // Calls to the reward servers.
+constexpr size_t kValuesMax = 64;       // Values of metadata with means of their own.
 constexpr uint32_t kImagesAtOnce = 64;  // Whose conditioning is in memory.
 
 // Mean of 1 - |x| over pixels x = p / 127.5 - 1: measures grey dust, which scorers tolerate and
@@ -45,6 +50,27 @@ double Speckle(const std::vector<std::vector<Image8>>& samples) {
 std::string ShortName(const std::string& reward) {
   const size_t underscore = reward.find('_');
   return underscore == std::string::npos ? reward : reward.substr(underscore + 1);
+}
+
+// The value that the metadata of each prompt has for `key`, as part of a metric's name. Empty for a
+// prompt without, and for values beyond the first kValuesMax.
+std::vector<std::string> ValuesOf(const std::vector<v1::Prompt>& prompts, const std::string& key) {
+  std::vector<std::string> values(prompts.size());
+  std::set<std::string> known;
+  for (size_t i = 0; i < prompts.size() && !key.empty(); ++i) {
+    const auto metadata = nlohmann::json::parse(prompts[i].metadata_json(), nullptr,
+                                                /*allow_exceptions=*/false);
+    if (!metadata.is_object() || !metadata.contains(key)) continue;
+    const nlohmann::json& value = metadata.at(key);
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    for (char& c : text) {
+      if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
+    }
+    if (known.size() == kValuesMax && !known.contains(text)) continue;
+    known.insert(text);
+    values[i] = text;
+  }
+  return values;
 }
 
 // The model until `ended`; from then on it computes nothing, and what is drawn is thrown away.
@@ -85,6 +111,7 @@ Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts,
                        reward::RewardClient& rewards)
     : options_(std::move(options)),
       prompts_(std::move(prompts)),
+      values_(ValuesOf(prompts_, options_.by)),
       conditioning_(conditioning),
       decoder_(decoder),
       rewards_(rewards) {}
@@ -95,7 +122,11 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
   EvaluationResult result;
   result.metrics = MetricsOf(verdicts);
   result.metrics[metric::kEvalSpeckleMean] = Speckle(images);
+  any_right_ = any_right_ || (HasFullReward() &&
+                              std::any_of(verdicts.begin(), verdicts.end(),
+                                          [](const Verdict& verdict) { return verdict.right; }));
   result.sheet = SheetOf(images, verdicts);
+  result.pictures = PicturesOf(images, verdicts);
   result.caption =
       absl::StrFormat("held-out prompts, reward %.3f", result.metrics[metric::kEvalRewardMean]);
   return result;
@@ -116,7 +147,7 @@ absl::StatusOr<Evaluation::Samples> Evaluation::Draw(const model::VelocityModel&
       if (cancelled_) return Cancelled();
       OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                              conditioning_.Get(prompts_[i % count]));
-      requests.push_back({.conditioning = entry->tensors,
+      requests.push_back({.conditioning = model::MovedTo(entry->tensors, options_.device),
                           .key = {.run_seed = options_.seed,
                                   .group = kEvaluationGroups + i % count,
                                   .sample = i / count}});
@@ -206,21 +237,63 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
     const double failed = count - sums[name].count;
     if (failed > 0) metrics[metric::kEvalRewardNameFailed.Of(name)] = failed;
   }
-  // `digits_row` says which of two equally right layouts was drawn, so its mean shows diversity.
-  if (const auto row = sums.find("digits_row"); row != sums.end() && row->second.count > 0) {
+  // It says which of two equally right layouts was drawn, so its mean shows diversity.
+  if (const auto row = sums.find(metric::kLayoutReward);
+      row != sums.end() && row->second.count > 0) {
     metrics[metric::kEvalMinorityShare] = std::min(row->second.mean(), 1 - row->second.mean());
   }
+  AddMeansByValue(verdicts, metrics);
   return metrics;
+}
+
+void Evaluation::AddMeansByValue(const std::vector<Verdict>& verdicts,
+                                 std::map<std::string, double>& metrics) const {
+  std::map<std::string, std::pair<double, double>> sums;  // Rewards, and their number.
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    const std::string& value = values_[i % values_.size()];
+    if (value.empty()) continue;
+    sums[value].first += verdicts[i].reward;
+    sums[value].second += 1;
+  }
+  for (const auto& [value, sum] : sums) {
+    metrics[metric::kEvalByValueMean.Of(value)] = sum.first / sum.second;
+  }
 }
 
 io::Film Evaluation::SheetOf(const Samples& images, const std::vector<Verdict>& verdicts) const {
   std::vector<io::FilmCell> cells(std::min<size_t>(images.size(), options_.sheet_images));
   for (size_t i = 0; i < cells.size(); ++i) {
     cells[i].frames = images[i];
-    cells[i].border = verdicts[i].right ? io::kRightColour : io::kWrongColour;
+    if (any_right_) cells[i].border = verdicts[i].right ? io::kRightColour : io::kWrongColour;
     cells[i].label = ShortName(prompts_[i % prompts_.size()].text());
   }
   return io::FilmGrid(cells);
+}
+
+std::vector<io::EvaluatedPicture> Evaluation::PicturesOf(
+    const Samples& images, const std::vector<Verdict>& verdicts) const {
+  const bool full = HasFullReward();
+  std::vector<io::EvaluatedPicture> pictures;
+  for (size_t i = 0; i < images.size(); ++i) {
+    pictures.push_back({.prompt = prompts_[i % prompts_.size()].text(),
+                        .reward = verdicts[i].reward,
+                        .right = full ? std::optional(verdicts[i].right) : std::nullopt,
+                        .width = images[i].front().width,
+                        .height = images[i].front().height,
+                        .on_sheet = i < options_.sheet_images,
+                        .rewards = verdicts[i].scores});
+  }
+  return pictures;
+}
+
+bool Evaluation::HasFullReward() const {
+  const std::map<std::string, reward::RewardFacts> facts = rewards_.Facts();
+  return std::all_of(options_.reward.terms().begin(), options_.reward.terms().end(),
+                     [&](const v1::RewardTerm& term) {
+                       const auto found = facts.find(term.name());
+                       return found != facts.end() && found->second.value_min == 0 &&
+                              found->second.value_max == 1 && term.weight() > 0;
+                     });
 }
 
 }  // namespace oxbow::learner

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws held-out prompts by the plain ODE and has the reward servers score them: the number a run
 // is judged by. An image may be a video. Every evaluation starts from the same noise.
 #pragma once
@@ -12,6 +13,7 @@
 #include "core/flow/dynamics.h"
 #include "core/model/image_decoder.h"
 #include "core/model/velocity_model.h"
+#include "io/evaluation_file.h"
 #include "io/film.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/conditioning_cache.h"
@@ -25,8 +27,9 @@ inline constexpr uint64_t kEvaluationGroups = uint64_t{1} << 63;
 
 struct EvaluationResult {
   std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/strict_mean", ...
-  io::Film sheet;                         // The first samples, framed by right and wrong.
+  io::Film sheet;                         // The first samples; see Evaluation::Run.
   std::string caption;
+  std::vector<io::EvaluatedPicture> pictures;  // All samples; those on the sheet first.
 };
 
 // Owned by the thread that owns torch.
@@ -35,11 +38,13 @@ class Evaluation {
   struct Options {
     uint32_t images = 128;
     uint32_t sheet_images = 64;
+    std::string by;  // Metadata key of prompts whose values get means of their own; empty: none.
     std::vector<double> sigmas;  // The ODE's noise levels.
     flow::SolverKind solver = flow::SolverKind::kEuler;
     std::vector<int64_t> latent_shape;
     uint64_t seed = 0;
-    v1::RewardConfig reward;  // Its terms are trained on.
+    v1::RewardConfig reward;       // Its terms are trained on.
+    at::Device device = at::kCPU;  // Where the network is.
   };
 
   // `prompts`: held out, not empty; taken in turn until `images` are drawn.
@@ -50,6 +55,9 @@ class Evaluation {
   // observed reward that failed is missing from its own mean, and counted. Ends at
   // the first image without a score; kUnavailable if no reward server answers or scoring takes
   // longer than kScoringMax; kCancelled once `rewards` is cancelled or Cancel was called.
+  //
+  // The pictures on the sheet are framed by right and wrong, once one was right in full. Rewards
+  // without a full value (HasFullReward) know no right and wrong.
   absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model);
 
   // Ends the drawing of a running evaluation after the forward pass under way; all later ones, too.
@@ -73,15 +81,23 @@ class Evaluation {
   absl::Status ScorePrompt(uint32_t prompt, const Samples& images, absl::Duration limit,
                            std::vector<Verdict>& verdicts);
   std::map<std::string, double> MetricsOf(const std::vector<Verdict>& verdicts) const;
+  void AddMeansByValue(const std::vector<Verdict>& verdicts,
+                       std::map<std::string, double>& metrics) const;
   io::Film SheetOf(const Samples& images, const std::vector<Verdict>& verdicts) const;
+  std::vector<io::EvaluatedPicture> PicturesOf(const Samples& images,
+                                               const std::vector<Verdict>& verdicts) const;
+  // Whether every term says of itself that it goes from 0 to 1.
+  bool HasFullReward() const;
   Verdict VerdictOf(reward::Scores scores) const;
 
   const Options options_;
   const std::vector<v1::Prompt> prompts_;
+  const std::vector<std::string> values_;  // Each prompt's value of `by`; empty: none.
   ConditioningCache& conditioning_;
   const model::ImageDecoder& decoder_;
   reward::RewardClient& rewards_;
   std::atomic<bool> cancelled_ = false;
+  bool any_right_ = false;  // Whether a sample was right so far.
 };
 
 }  // namespace oxbow::learner

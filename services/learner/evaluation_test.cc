@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluation draws in batches what one batch of all would show, and holds no more than a batch of
 // conditioning while it does.
 #include "services/learner/evaluation.h"
@@ -41,10 +42,15 @@ class Gallery final : public v1::Reward::Service {
   grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                         v1::DescribeResponse* response) override {
     response->add_rewards()->set_name("first_byte");
+    response->mutable_rewards(0)->set_value_max(value_max_);
     response->set_batch_max(4);
     return grpc::Status::OK;
   }
 
+  // From now on every score is `value`.
+  void GiveAll(double value) { given_ = value; }
+  // What the reward says of itself: it goes from 0 to this.
+  void DescribeMax(double value_max) { value_max_ = value_max; }
   // Answers every later call with an error.
   void Break() { broken_ = true; }
   int calls() const { return calls_; }
@@ -62,7 +68,8 @@ class Gallery final : public v1::Reward::Service {
         v1::ScoreResponse response;
         response.set_item(item.item());
         response.add_rewards()->set_name("first_byte");
-        response.mutable_rewards(0)->set_value(static_cast<uint8_t>(pixels[0]));
+        response.mutable_rewards(0)->set_value(
+            given_ >= 0 ? given_.load() : static_cast<double>(static_cast<uint8_t>(pixels[0])));
         stream->Write(response);
       }
     }
@@ -71,6 +78,8 @@ class Gallery final : public v1::Reward::Service {
 
  private:
   std::atomic<bool> broken_ = false;
+  std::atomic<double> given_ = -1;  // Below 0: none.
+  std::atomic<double> value_max_ = 0;
   std::atomic<int> calls_ = 0;
   mutable absl::Mutex mutex_;
   std::map<std::string, std::vector<std::string>> images_ ABSL_GUARDED_BY(mutex_);
@@ -152,6 +161,40 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   EXPECT_DOUBLE_EQ(result->metrics.at("eval/reward_mean"), sum / kImages);
   const at::Tensor x = drawn.to(at::kDouble) / 127.5 - 1;
   EXPECT_NEAR(result->metrics.at("eval/speckle_mean"), 1 - x.abs().mean().item<double>(), 1e-14);
+}
+
+// Frames of right and wrong need a reward that can be full, and a picture that was.
+TEST(EvaluationTest, ThereIsRightAndWrongWhereARewardCanBeFullOnly) {
+  for (const double value_max : {1.0, 2.0}) {
+    Gallery gallery;
+    gallery.DescribeMax(value_max);
+    gallery.GiveAll(0.5);
+    const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
+    const auto decoder = model::MakePixelDecoder();
+    ConditioningCache cache(Encoded());
+    v1::RewardConfig reward;
+    reward.add_terms()->set_name("first_byte");
+    reward.mutable_terms(0)->set_weight(1);
+    Evaluation evaluation({.images = kImages,
+                           .sheet_images = 2,
+                           .sigmas = {1, 0},
+                           .latent_shape = {1, 4, 6},
+                           .reward = reward},
+                          NumberedPrompts(), cache, *decoder, *rewards);
+    const WatchingModel model(nullptr);
+    const auto wrong = evaluation.Run(model);
+    ASSERT_TRUE(wrong.ok()) << wrong.status();
+    ASSERT_EQ(wrong->pictures.size(), kImages);
+    EXPECT_EQ(wrong->pictures[kPrompts].prompt, "text 0");
+    EXPECT_EQ(wrong->pictures[0].width, 6);
+    EXPECT_TRUE(wrong->pictures[1].on_sheet && !wrong->pictures[2].on_sheet);
+    EXPECT_EQ(wrong->pictures[3].right, value_max == 1 ? std::optional(false) : std::nullopt);
+    gallery.GiveAll(1);
+    const auto right = evaluation.Run(model);
+    ASSERT_TRUE(right.ok()) << right.status();
+    // A frame makes the sheet larger.
+    EXPECT_EQ(right->sheet.frames[0].width > wrong->sheet.frames[0].width, value_max == 1);
+  }
 }
 
 // A pass that is asked for after Cancel computes nothing, and nothing is decoded or scored.
@@ -245,7 +288,9 @@ TEST(EvaluationTest, AnObservedRewardThatFailsIsMissingFromItsOwnMeanAlone) {
 
 TEST(EvaluationTest, EndsAtTheFirstSilenceAndWhenItIsCancelled) {
   Gallery gallery;
-  const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
+  const auto rewards =
+      reward::RewardClient::Create({.endpoints = {gallery.endpoint()}, .timeout = absl::Seconds(1)})
+          .value();  // No rest between tries is longer.
   const auto decoder = model::MakePixelDecoder();
   const std::vector<v1::Prompt> prompts = NumberedPrompts();
   ConditioningCache cache(Encoded());

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/experience_builder.h"
 
 #include <ATen/ATen.h>
@@ -89,6 +90,12 @@ absl::Status CompleteHeads(const PlannedGroup& planned, const ReadTrajectory& re
   return absl::OkStatus();
 }
 
+void Describe(const PlannedGroup& planned, rl::Group& group) {
+  group.from_data_set = (!planned.head.has_value() || planned.late) &&
+                        !planned.waited.has_value() && !planned.success_rate.has_value();
+  group.success_rate = planned.success_rate;
+}
+
 at::Tensor Outline(const v1::Tensor& tensor) {
   if (tensor.shape_size() == 0) return {};
   return at::empty(std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end()),
@@ -109,7 +116,7 @@ absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGro
                                      const model::Conditioning& conditioning) {
   OXBOW_ASSIGN_OR_RETURN(rl::Group group, rpc::GroupFromProto(received));
   group.conditioning = conditioning;
-  group.from_data_set = !planned.head.has_value() && !planned.waited.has_value();
+  Describe(planned, group);
   OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, rpc::TrajectoryFromProto, group));
   return group;
 }
@@ -121,7 +128,7 @@ absl::StatusOr<rl::Group> BuildOutline(const v1::Group& received, const PlannedG
   for (size_t i = 0; i < group.trajectories.size(); ++i) {
     group.trajectories[i].latents = Outline(received.trajectories(static_cast<int>(i)).latents());
   }
-  group.from_data_set = !planned.head.has_value() && !planned.waited.has_value();
+  Describe(planned, group);
   OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, SampleOutline, group));
   return group;
 }

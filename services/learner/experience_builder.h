@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds the trainer's groups from received groups and stored heads.
 #pragma once
 

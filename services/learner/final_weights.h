@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes the result of a finished run for other tools: a transformer or an adapter that diffusers
 // loads.
 #pragma once

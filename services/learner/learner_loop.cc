@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/learner_loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -37,7 +39,10 @@ void MeasureProduction(const std::vector<ReceivedGroup>& received,
   std::set<std::pair<std::string, double>> batches;
   std::set<std::string> workers;
   double reward_seconds = 0;
+  double sampled = 0;
   for (const ReceivedGroup& item : received) {
+    if (item.group.trajectories().empty()) continue;
+    ++sampled;
     batches.emplace(item.group.worker_id(), item.group.sample_seconds());
     workers.insert(item.group.worker_id());
     reward_seconds += item.group.reward_seconds();
@@ -47,7 +52,7 @@ void MeasureProduction(const std::vector<ReceivedGroup>& received,
   numbers[metric::kRolloutWorkers] = static_cast<double>(workers.size());
   numbers[metric::kRolloutBatches] = static_cast<double>(batches.size());
   numbers[metric::kRolloutSampleS] = sample_seconds;
-  numbers[metric::kRolloutRewardSMean] = reward_seconds / static_cast<double>(received.size());
+  numbers[metric::kRolloutRewardSMean] = reward_seconds / sampled;
 }
 
 void CountObservedFailures(const v1::RewardConfig& config,
@@ -67,9 +72,13 @@ void CountObservedFailures(const v1::RewardConfig& config,
 LearnerLoop::LearnerLoop(Options options, Parts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
+      reuse_(options_.reuse, parts_.buffer, options_.reused),
       committed_(options_.first_step.value),
       planned_(committed_),
-      checkpointed_(committed_) {
+      checkpointed_(committed_),
+      best_(options_.best_before),
+      stop_values_(options_.stop_values),
+      stop_reason_(config::StopReason(options_.stop_if, stop_values_)) {
   if (!options_.adaptation.has_value()) return;
   adaptation_.emplace(StepAdaptation::Options{.rules = *options_.adaptation,
                                               .group_size = static_cast<int>(options_.group_size),
@@ -138,7 +147,7 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
       flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
   std::vector<ReplayedHead> heads;
   if (parts_.buffer != nullptr) {
-    heads = parts_.buffer->Draw(step, options_.replayed, sde);
+    heads = parts_.buffer->Draw(step, reuse_.heads_wanted(), sde);
     OXBOW_RETURN_IF_ERROR(parts_.buffer->ended());
   }
   std::vector<WaitingPrompt> waiting;
@@ -158,7 +167,7 @@ absl::Status LearnerLoop::Encode(std::vector<PlannedGroup>& groups) {
     if (drain_) return absl::CancelledError("drained");
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                            parts_.conditioning.Get(group.prompt));
-    group.conditioning = entry->wire;
+    group.conditioning = entry->sent;
   }
   return absl::OkStatus();
 }
@@ -169,9 +178,9 @@ absl::Status LearnerLoop::FinishStep() {
   const TraceScope scope(TraceOfStep(options_.run_id, finished));
   const bool end = last();
   if (EvaluationDue()) Evaluate();
-  const bool checkpoints = options_.checkpoint_every > 0 && committed_ > 0 &&
-                           committed_ % options_.checkpoint_every == 0;
-  if (checkpoints || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
+  const bool due = options_.checkpoint_every > 0 && committed_ % options_.checkpoint_every == 0;
+  const bool best = EvaluatedBest();
+  if ((committed_ > 0 && (due || best)) || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
   parts_.progress.Enter("log");
   const std::map<std::string, double> seconds = parts_.progress.TakeSeconds();
   double total = 0;
@@ -189,6 +198,9 @@ absl::Status LearnerLoop::FinishStep() {
   }
   const double wall = options_.wall_seconds_before + parts_.progress.wall_seconds();
   OXBOW_RETURN_IF_ERROR(parts_.log.Step(static_cast<int64_t>(committed_), wall, numbers_));
+  numbers_[metric::kTimeWallS] = wall;
+  ApplyStopRules();
+  numbers_.erase(metric::kTimeWallS);
   parts_.progress.StepCommitted(committed_, parts_.trainer.version().value, numbers_);
   if (committed_ > 0) {
     parts_.metrics.StepCommitted(total, numbers_);
@@ -199,6 +211,25 @@ absl::Status LearnerLoop::FinishStep() {
   }
   numbers_.clear();
   return absl::OkStatus();
+}
+
+// Whether the weights were evaluated, and no checkpoint is as good. The untrained model has none.
+bool LearnerLoop::EvaluatedBest() {
+  if (committed_ == 0 || evaluated_ != committed_) return false;
+  const auto found = evaluation_.find(options_.best_metric);
+  if (found == evaluation_.end() || !(found->second > best_.value_or(-HUGE_VAL))) return false;
+  best_ = found->second;
+  return true;
+}
+
+void LearnerLoop::ApplyStopRules() {
+  config::AddValues(options_.stop_if, committed_, numbers_, stop_values_);
+  if (committed_ >= options_.steps) return;
+  stop_reason_ = config::StopReason(options_.stop_if, stop_values_);
+  if (!stop_reason_.has_value()) return;
+  parts_.metrics.RunComplete();
+  OXBOW_LOG(Info) << "run is stopped by its rule" << Field("step", committed_)
+                  << Field("reason", *stop_reason_);
 }
 
 // A run that drains has no time for it: its checkpoint is due.
@@ -224,6 +255,7 @@ absl::Status LearnerLoop::PublishIfDue() {
 void LearnerLoop::Evaluate() {
   parts_.progress.Enter("eval");
   evaluated_ = committed_;
+  evaluation_.clear();
   const absl::StatusOr<EvaluationResult> result = parts_.evaluate();
   if (!result.ok()) {
     // Only a metric is missing; training is not affected.
@@ -234,9 +266,10 @@ void LearnerLoop::Evaluate() {
                        << Field("error", std::string(result.status().message()));
     return;
   }
+  evaluation_ = result->metrics;
   numbers_.insert(result->metrics.begin(), result->metrics.end());
-  const absl::Status status =
-      parts_.log.Images(static_cast<int64_t>(committed_), "eval", result->caption, result->sheet);
+  const absl::Status status = parts_.log.Evaluation(
+      static_cast<int64_t>(committed_), result->caption, result->sheet, result->pictures);
   if (!status.ok()) {
     OXBOW_LOG(Warning) << "images were not written"
                        << Field("error", std::string(status.message()));
@@ -264,17 +297,22 @@ absl::StatusOr<LearnerLoop::StepGroups> LearnerLoop::Collect(LearnerStep step) {
   return groups;
 }
 
-// A round waits for all groups that it asked for, so that the replacements do not depend on timing.
-// False: every group has a signal, or no more groups are allowed.
-absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& groups,
-                                             std::set<uint64_t>& taken) {
+// Which groups would train anything as they are.
+absl::StatusOr<std::vector<bool>> LearnerLoop::SignalOf(const StepGroups& groups) {
   std::vector<rl::Group> outlines;
   for (size_t i = 0; i < groups.received.size(); ++i) {
     OXBOW_ASSIGN_OR_RETURN(rl::Group outline,
                            BuildOutline(groups.received[i].group, groups.planned[i]));
     outlines.push_back(std::move(outline));
   }
-  const std::vector<bool> signal = parts_.trainer.HaveSignal(outlines);
+  return parts_.trainer.HaveSignal(outlines);
+}
+
+// A round waits for all groups that it asked for, so that the replacements do not depend on timing.
+// False: every group has a signal, or no more groups are allowed.
+absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& groups,
+                                             std::set<uint64_t>& taken) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<bool> signal, SignalOf(groups));
   std::vector<size_t> wanted;
   for (size_t i = 0; i < signal.size(); ++i) {
     if (!signal[i]) wanted.push_back(i);
@@ -321,9 +359,14 @@ absl::StatusOr<std::vector<rl::Group>> LearnerLoop::Build(
 
 absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   const TraceScope scope(TraceOfStep(options_.run_id, step));
-  OXBOW_ASSIGN_OR_RETURN(const StepGroups collected, Collect(step));
+  OXBOW_ASSIGN_OR_RETURN(StepGroups collected, Collect(step));
   OXBOW_RETURN_IF_ERROR(
       unscored_.Check(step, collected.received, parts_.coordinator.unscored_reason()));
+  std::vector<bool> signal;
+  if (reuse_.binds_late()) {
+    OXBOW_ASSIGN_OR_RETURN(signal, SignalOf(collected));
+  }
+  reuse_.Join(step, signal, collected.received, collected.planned);
   const std::vector<ReceivedGroup>& received = collected.received;
   const std::vector<PlannedGroup>& planned = collected.planned;
   parts_.progress.Enter("update");
@@ -333,7 +376,12 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   }
   StepChoice choice = adaptation_.has_value() ? adaptation_->choice() : StepChoice();
   for (const PlannedGroup& group : planned) {
-    if (group.head.has_value() && group.head->whole) choice.whole[group.id] = group.head->entry;
+    if (!group.head.has_value() || !group.head->whole) continue;
+    if (group.success_rate.has_value()) {
+      choice.added.push_back(group.head->entry);
+    } else {
+      (group.late ? choice.late : choice.whole)[group.id] = group.head->entry;
+    }
   }
   OXBOW_RETURN_IF_ERROR(
       parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received, choice));
@@ -345,11 +393,13 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   if (adaptation_.has_value()) {
     numbers_.insert(adaptation_->numbers().begin(), adaptation_->numbers().end());
   }
+  reuse_.Follow(received, planned);
   Measure(step, received, planned);
   WarnOfLostSteps(step);
   numbers_[metric::kTrainRefilledGroups] = collected.refills;
   parts_.coordinator.AddCounts(numbers_);
   committed_ = step.value + 1;
+  if (committed_ == options_.steps) parts_.metrics.RunComplete();
   parts_.coordinator.Commit(step);
   positions_.erase(positions_.begin(), positions_.lower_bound(committed_));
   OXBOW_RETURN_IF_ERROR(PublishIfDue());
@@ -384,10 +434,13 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const StepGroups& groups,
   ReplayLink::StepCommit commit{.step = step,
                                 .offers = {},
                                 .groups = {},
-                                .used = result.used,
+                                .used = {},
                                 .evict = result.evict,
                                 .rescored = groups.rescored,
                                 .failures_max = options_.failures_max};
+  // Branches of one head are one use.
+  const std::set<EntryId> used(result.used.begin(), result.used.end());
+  commit.used.assign(used.begin(), used.end());
   for (const ReceivedGroup& item : received) {
     const auto again = RegenerationOf(item.group, options_.refresh);
     if (again.has_value()) commit.rescored.push_back(*again);
@@ -426,6 +479,8 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   std::vector<double> ages;
   std::vector<double> uses;
   double other_windows = 0;
+  double added = 0;
+  double late = 0;
   double bytes = 0;
   double samples = 0;
   double unscored = 0;
@@ -448,14 +503,20 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
       ages.push_back(static_cast<double>(planned[i].head->age));
       uses.push_back(static_cast<double>(planned[i].head->uses + 1));
       other_windows += planned[i].head->other_window ? 1 : 0;
+      const bool beside = planned[i].success_rate.has_value();
+      added += beside ? 1 : 0;
+      late += planned[i].late ? 1 : 0;
       if (planned[i].head->whole) {  // It is in no received group.
-        ++samples;
+        samples += beside || planned[i].late ? 0 : 1;
         parts_.metrics.SampleConsumed(0, /*replayed=*/true);
       }
     }
   }
   MeasureProduction(received, numbers_);
   CountObservedFailures(options_.reward, received, numbers_);
+  for (const ReceivedGroup& item : received) {
+    for (const std::string& line : parts_.ranges.Look(item.group)) parts_.progress.Notice(line);
+  }
   numbers_[metric::kRolloutLatentBytes] = bytes;
   numbers_[metric::kRolloutRowsForward] = rows * options_.rows_per_step;
   const std::vector<int> window = WindowOf(step);
@@ -463,11 +524,13 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   numbers_[metric::kTrainWindowSteps] = static_cast<double>(window.size());
   numbers_[metric::kTrainSamples] = samples;
   numbers_[metric::kTrainSamplesUnscored] = unscored;
-  numbers_[metric::kTrainGroupsReplayed] = static_cast<double>(ages.size());
+  numbers_[metric::kTrainGroupsReplayed] = static_cast<double>(ages.size()) - added;
+  if (options_.reuse.late_binding) numbers_[metric::kTrainGroupsBoundLate] = late;
   numbers_[metric::kRolloutStalenessMean] = Mean(staleness);
   numbers_[metric::kRolloutStalenessMax] =
       staleness.empty() ? 0 : *std::max_element(staleness.begin(), staleness.end());
   if (parts_.buffer != nullptr) {
+    numbers_[metric::kBufferNeed] = reuse_.state().need;
     numbers_[metric::kBufferHeadsRefused] = static_cast<double>(parts_.buffer->heads_refused());
   }
   if (ages.empty()) return;
@@ -487,8 +550,10 @@ absl::Status LearnerLoop::WriteCheckpoint() {
                  .epoch = options_.epoch.value};
   // A resumed run plans the steps that were planned ahead again, from the position before the first
   // of them.
+  if (evaluated_ == committed_) state.evaluated = evaluation_;
   const auto planned = positions_.find(committed_);
   state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
+  state.reuse = reuse_.state();
   state.wall_seconds = options_.wall_seconds_before + parts_.progress.wall_seconds();
   if (parts_.buffer != nullptr) {
     // Until this checkpoint is durable the learner may go back to any it has: the buffer keeps one

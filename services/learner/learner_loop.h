@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The learner's loop over steps. Its thread is the only one that uses torch.
 //
 //   plan k .. k+S -> [log, evaluate and checkpoint step k-1 while workers sample] -> wait for step
@@ -23,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "config/stop_rules.h"
 #include "core/flow/window.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
@@ -34,8 +36,10 @@
 #include "services/learner/coordinator/prompt_order.h"
 #include "services/learner/evaluation.h"
 #include "services/learner/learner_metrics.h"
+#include "services/learner/range_watch.h"
 #include "services/learner/replay/replay_link.h"
 #include "services/learner/replay/replay_offer.h"
+#include "services/learner/replay/stored_successes.h"
 #include "services/learner/run_progress.h"
 #include "services/learner/step_adaptation.h"
 #include "services/learner/step_log.h"
@@ -53,10 +57,11 @@ class LearnerLoop {
     uint64_t steps = 0;      // Number of steps of the whole run.
     uint32_t groups = 0;     // U
     uint32_t dynamic_sampling_max =
-        0;                  // Dynamic sampling: extra groups for those with equal rewards.
-    uint32_t ranks = 1;     // Ranks of the learner; this one is rank 0.
-    bool replays = false;   // The best trajectories are offered to the replay buffer.
-    uint32_t replayed = 0;  // Groups of a step with a replayed head, at most.
+        0;                           // Dynamic sampling: extra groups for those with equal rewards.
+    uint32_t ranks = 1;              // Ranks of the learner; this one is rank 0.
+    bool replays = false;            // The best trajectories are offered to the replay buffer.
+    StoredSuccesses::Options reuse;  // What of the buffer joins a step.
+    replay::ReuseState reused;       // What the run remembers of fresh groups.
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;
     uint32_t eval_every = 0;
@@ -65,7 +70,11 @@ class LearnerLoop {
     bool eval_before_publish = false;
     uint32_t checkpoint_every = 0;
     uint32_t checkpoints_kept = 2;
-    double wall_seconds_before = 0;  // Time of the run before it was resumed.
+    std::string best_metric;            // Each evaluation that is the best by it has a checkpoint.
+    std::optional<double> best_before;  // The best of checkpoints made before.
+    config::StopRuleList stop_if;
+    config::MetricSeries stop_values;  // What their metrics were before the run was resumed.
+    double wall_seconds_before = 0;    // Time of the run before it was resumed.
     OfferRules offers;
     uint64_t run_seed = 0;
     std::optional<flow::WindowPlan> window;  // None: no step is stochastic.
@@ -90,6 +99,7 @@ class LearnerLoop {
     StepLog& step_log;
     RunProgress& progress;
     LearnerMetrics& metrics;
+    RangeWatch& ranges;
     telemetry::RunLog& log;
     // Tells the other ranks which groups the step trains on.
     std::function<void(LearnerStep, const std::vector<ReceivedGroup>&,
@@ -108,9 +118,9 @@ class LearnerLoop {
 
   LearnerLoop(Options options, Parts parts);
 
-  // Runs to the last step, or until a drain request. Returns OK when the run is complete or was
-  // drained; then a checkpoint of the last step is whole on disk. kFailedPrecondition, with a
-  // checkpoint, if nearly no image can be scored.
+  // Runs to the last step, until a rule of `stop_if` is met, or until a drain request. Returns OK
+  // when the run is complete, stopped or drained; then a checkpoint of the last step is whole on
+  // disk. kFailedPrecondition, with a checkpoint, if nearly no image can be scored.
   absl::Status Run();
 
   // Ends the run, after the step in progress if all its groups have arrived and its update ends
@@ -120,6 +130,9 @@ class LearnerLoop {
   void RequestDrain();
 
   uint64_t committed() const { return committed_; }
+  // Why a rule ended the run; nothing if none did. A run that is resumed with a rule that is met
+  // ends at once.
+  const std::optional<std::string>& stop_reason() const { return stop_reason_; }
 
  private:
   absl::Status PlanAhead();
@@ -135,6 +148,7 @@ class LearnerLoop {
     std::vector<buffer::Rescored> rescored;  // What the replaced ones said of their heads.
   };
   absl::StatusOr<StepGroups> Collect(LearnerStep step);
+  absl::StatusOr<std::vector<bool>> SignalOf(const StepGroups& groups);
   absl::StatusOr<bool> RefillOnce(LearnerStep step, StepGroups& groups, std::set<uint64_t>& taken);
   absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step, size_t count);
   absl::Status Encode(std::vector<PlannedGroup>& groups);
@@ -143,26 +157,33 @@ class LearnerLoop {
   absl::StatusOr<std::vector<rl::Group>> Build(const std::vector<ReceivedGroup>& received,
                                                const std::vector<PlannedGroup>& planned);
   void Evaluate();
+  bool EvaluatedBest();
+  void ApplyStopRules();
   void CommitToBuffer(LearnerStep step, const StepGroups& groups, const rl::StepResult& result);
   void Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
                const std::vector<PlannedGroup>& planned);
   void WarnOfLostSteps(LearnerStep step);
   absl::Status WriteCheckpoint();
-  bool last() const { return committed_ >= options_.steps || drain_; }
+  bool last() const { return committed_ >= options_.steps || drain_ || stop_reason_.has_value(); }
   bool DrainOverdue() const;
 
   const Options options_;
   const Parts parts_;
   std::atomic<bool> drain_ = false;
   std::atomic<int64_t> drain_end_ns_ = std::numeric_limits<int64_t>::max();  // Steady clock.
+  StoredSuccesses reuse_;
   std::optional<StepAdaptation> adaptation_;
   UnscoredGuard unscored_;
   uint64_t committed_;
   uint64_t planned_;
   uint64_t checkpointed_;
   bool epsilon_warned_ = false;
-  bool publication_owed_ = false;                 // Weights were withheld.
-  std::optional<uint64_t> evaluated_;             // Committed steps at the last evaluation.
+  bool publication_owed_ = false;             // Weights were withheld.
+  std::optional<uint64_t> evaluated_;         // Committed steps at the last evaluation.
+  std::map<std::string, double> evaluation_;  // Its numbers; empty if it failed.
+  std::optional<double> best_;                // The best of the checkpoints' evaluations.
+  config::MetricSeries stop_values_;
+  std::optional<std::string> stop_reason_;
   std::map<uint64_t, PromptPosition> positions_;  // Prompt positions before each planned step.
   std::map<std::string, double> numbers_;         // Metrics of the last committed step.
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/learner_metrics.h"
 
 #include <map>
@@ -38,6 +39,10 @@ std::vector<GaugeOfStep> GaugesOfStep(const std::vector<std::string>& rewards) {
       {metric::kTrainLoss, exported::kLearnerLoss},
       {metric::kTrainKlLoss, exported::kLearnerKlLoss},
       {metric::kTrainKlDiv, exported::kLearnerKlDivergence},
+      {metric::kTrainAnchorDiv, exported::kLearnerAnchorDivergence},
+      {metric::kTrainGroupDistanceMean, exported::kLearnerGroupDistance},
+      {metric::kTrainDuplicateShareMean, exported::kLearnerDuplicateShare},
+      {metric::kEvalSpeckleMean, exported::kLearnerEvalSpeckle},
       {metric::kTrainApproxKl, exported::kLearnerApproxKl},
       {metric::kTrainUpdateNorm, exported::kLearnerUpdateNorm},
       {metric::kTrainAdvAbsMean, exported::kLearnerAdvantageAbsMean},
@@ -145,6 +150,7 @@ struct LearnerMetrics::Impl {
         samples_unscored(Metric(r, exported::kLearnerUnscoredSamplesTotal)),
         quarantined(Metric(r, exported::kLearnerPromptsQuarantined)),
         weights_lag(Metric(r, exported::kLearnerWeightsLagVersions)),
+        complete(Metric(r, exported::kLearnerComplete)),
         version(Metric(r, exported::kLearnerPolicyVersion)),
         published(Metric(r, exported::kLearnerPublishedVersion)),
         step_seconds(Metric(r, exported::kLearnerStepDurationSeconds, kStepSeconds)),
@@ -189,6 +195,7 @@ struct LearnerMetrics::Impl {
   Counter& samples_unscored;
   Gauge& quarantined;
   Gauge& weights_lag;
+  Gauge& complete;
   Gauge& version;
   Gauge& published;
   Histogram& step_seconds;
@@ -292,6 +299,8 @@ void LearnerMetrics::StalenessBudgetIs(uint64_t steps) {
 void LearnerMetrics::PolicyVersionIs(uint64_t version) {
   impl_->version.Set(static_cast<double>(version));
 }
+
+void LearnerMetrics::RunComplete() { impl_->complete.Set(1); }
 
 void LearnerMetrics::PublishedVersionIs(uint64_t version) {
   impl_->published.Set(static_cast<double>(version));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the learner counts, as verbs. Names and help are in metrics/exported_metrics.h.
 #pragma once
 
@@ -43,6 +44,7 @@ class LearnerMetrics {
   void SampleConsumed(uint64_t staleness_steps, bool replayed);
   void StalenessBudgetIs(uint64_t steps);
   void PolicyVersionIs(uint64_t version);     // After each step's updates.
+  void RunComplete();                         // No step follows.
   void PublishedVersionIs(uint64_t version);  // The newest that workers can get.
 
   // Replay buffer.

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/learner_process.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,17 +14,26 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/copy_target.h"
+#include "config/validate.h"
 #include "core/model/image_decoder.h"
 #include "core/parallel/c10d_ranks.h"
+#include "io/lora_file.h"
+#include "io/report/report.h"
+#include "io/tensor_torch.h"
 #include "metrics/step_metrics.h"
+#include "run/endpoints_file.h"
 #include "run/rewards.h"
 #include "run/run_uid.h"
+#include "run/start_weights.h"
+#include "run/stop_record.h"
 #include "run/trainer_options.h"
+#include "services/learner/facts_of_run.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/optimizer_pieces.h"
 #include "services/learner/registration.h"
@@ -107,6 +118,7 @@ absl::Status LearnerProcess::MakeStart() {
     }
   }
   OXBOW_RETURN_IF_ERROR(CheckSteps());
+  run::RemoveStop(options_.directory);  // It was about an earlier start.
   OXBOW_ASSIGN_OR_RETURN(epoch_, NextEpoch(options_.directory / "epoch"));
   // Two starts without locks may have taken the same epoch: one of them ends here.
   return options_.check_directory();
@@ -133,6 +145,7 @@ absl::Status LearnerProcess::MakeTrainer() {
   } else {
     ranks_ = parallel::MakeSingleRank();
   }
+  if (!resumed_.has_value()) OXBOW_RETURN_IF_ERROR(TakeStartWeights());
   trainer_ = std::make_unique<rl::Trainer>(
       run::MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
   if (trainer_->has_pieces()) {
@@ -141,6 +154,28 @@ absl::Status LearnerProcess::MakeTrainer() {
   OXBOW_RETURN_IF_ERROR(RestoreTrainer());
   prompts_ = std::make_unique<PromptOrder>(setup_.train, setup_.config.run().seed(), from_.prompts);
   return absl::OkStatus();
+}
+
+// The other ranks get them from this one.
+absl::Status LearnerProcess::TakeStartWeights() {
+  const v1::LoraConfig& lora = setup_.config.model().lora();
+  OXBOW_ASSIGN_OR_RETURN(std::optional<run::StartWeights> start,
+                         run::ReadStart(options_.directory));
+  if (!start.has_value() && !lora.path().empty()) {
+    OXBOW_ASSIGN_OR_RETURN(io::LoraExport adapter, io::ReadLora(lora.path()));
+    auto tensors = run::AdapterFor(lora, std::move(adapter));
+    if (!tensors.ok())
+      return Annotate(tensors.status(), absl::StrCat("model.lora.path: ", lora.path()));
+    start = run::StartWeights{.from = lora.path(), .tensors = *std::move(tensors)};
+    OXBOW_RETURN_IF_ERROR(run::WriteStart(options_.directory, *start));
+  }
+  if (!start.has_value()) return absl::OkStatus();
+  OXBOW_LOG(Info) << "run starts from other weights"
+                  << Field("from", run::StartSource(options_.directory));
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors weights,
+                         io::AllToTorch(std::move(start->tensors)));
+  return Annotate(policy_->StartFrom(weights),
+                  absl::StrCat("the weights of ", start->from, " are not this model's"));
 }
 
 absl::Status LearnerProcess::RestoreTrainer() {
@@ -185,8 +220,9 @@ absl::Status LearnerProcess::MakeDesk() {
   budget_ = std::make_unique<ByteBudget>(setup_.config.services().sink_bytes_max());
   coordinator_ = std::make_unique<Coordinator>(CoordinatorOptionsOf(setup_, epoch_, first_step),
                                                Clock::Steady(), assembler_, *metrics_);
-  const bool keeps = setup_.config.replay().fraction() > 0 || setup_.config.adaptation().enabled();
-  if (!keeps || options_.buffer_endpoints.empty()) return absl::OkStatus();
+  if (!config::UsesReplayBuffer(setup_.config) || options_.buffer_endpoints.empty()) {
+    return absl::OkStatus();
+  }
   ReplayLink::Options link = ReplayOptionsOf(setup_, epoch_, options_.buffer_endpoints);
   OXBOW_ASSIGN_OR_RETURN(link.run, run::RunUidOf(options_.directory, setup_.config.run().name()));
   link.take_from = options_.take_buffer;
@@ -203,6 +239,7 @@ absl::Status LearnerProcess::MakeCheckpointWriter() {
         CheckpointCopier::Options{.checkpoints = options_.directory / "checkpoints",
                                   .target = std::move(target),
                                   .keep = config.keep(),
+                                  .best = config.best(),
                                   .command_max = kCopyMax},
         [this](bool copied) { metrics_->CheckpointCopied(copied); });
   }
@@ -257,6 +294,7 @@ absl::Status LearnerProcess::MakeLoop() {
           .epoch = epoch_,
           .snapshots_kept = config.services().snapshots_kept(),
           .fanout = config.services().weight_fanout(),
+          .content = &conditioning_->sent(),
           .join_broadcast_group = std::move(join_broadcast_group),
           .broadcast_device = config.model().device()},
       *publish_metrics_, Clock::Steady(), LogRefusal);
@@ -272,12 +310,28 @@ absl::Status LearnerProcess::MakeLoop() {
       *policy_, *coordinator_, *channel_, Publisher::Metrics{*metrics_, *publish_metrics_},
       [this](const absl::Status& why) { assembler_.Stop(why); });
   OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));
+  evaluation.device = policy_->parameters().flat().device();
   evaluation_ = std::make_unique<Evaluation>(std::move(evaluation), setup_.held_out, *conditioning_,
                                              *setup_.model.decoder, *rewards_);
-  loop_ = std::make_unique<LearnerLoop>(
-      LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
-                    log_->resumed_wall_seconds()),
-      PartsOfLoop());
+  LearnerLoop::Options options = LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
+                                               log_->resumed_wall_seconds(), from_.reuse);
+  if (const auto best = checkpointing_.Best(options.best_metric)) options.best_before = best->value;
+  OXBOW_RETURN_IF_ERROR(ReadStopValues(options));
+  loop_ = std::make_unique<LearnerLoop>(std::move(options), PartsOfLoop());
+  return absl::OkStatus();
+}
+
+// What the rules' metrics were before this start, from the lines that the log has kept.
+absl::Status LearnerProcess::ReadStopValues(LearnerLoop::Options& options) const {
+  if (!resumed_.has_value() || options.stop_if.empty()) return absl::OkStatus();
+  OXBOW_ASSIGN_OR_RETURN(const auto lines,
+                         telemetry::ReadMetrics(options_.directory / io::kMetricsFile));
+  for (const std::map<std::string, double>& line : lines) {
+    const auto step = line.find(metric::kStep);
+    if (step == line.end()) continue;
+    config::AddValues(options.stop_if, static_cast<uint64_t>(step->second), line,
+                      options.stop_values);
+  }
   return absl::OkStatus();
 }
 
@@ -311,6 +365,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .step_log = *step_log_,
           .progress = *progress_,
           .metrics = *metrics_,
+          .ranges = ranges_,
           .log = *log_,
           .announce = announce,
           .publish = publish,
@@ -329,7 +384,8 @@ absl::Status LearnerProcess::Serve() {
         leader_->FillStatus(status);
         if (awaits_rewards_) status.set_phase(kAwaitsRewards);
       },
-      v1::RegisterResponse(), [this](const std::string&) { loop_->RequestDrain(); });
+      v1::RegisterResponse(), [this](const std::string&) { loop_->RequestDrain(); },
+      [this](const std::string& worker) { return channel_->RelayOf(worker); });
   sink_service_ = std::make_unique<ExperienceSinkService>(*coordinator_, *budget_,
                                                           GroupRulesOf(setup_), *metrics_);
   leader_ = std::make_unique<RankLeader>(
@@ -356,14 +412,44 @@ absl::Status LearnerProcess::Serve() {
                                   .buffers = options_.buffer_endpoints});
   registration_.set_manifest_key(channel_->manifest_key());
   coordinator_service_->SetRegistration(registration_);
+  if (!options_.supervised) OXBOW_RETURN_IF_ERROR(WriteOwnEndpoints());
   rpc::AnnounceReady("learner", server_->endpoint(), exposer_->endpoint());
   return absl::OkStatus();
+}
+
+// As `oxbow train` does for its runs, so that status, doctor and rollback find this one.
+absl::Status LearnerProcess::WriteOwnEndpoints() {
+  std::vector<run::ServiceEndpoint> services = {
+      {"learner", server_->endpoint(), exposer_->endpoint(), getpid()}};
+  const std::vector<std::string>& buffers = options_.buffer_endpoints;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    services.push_back(
+        {buffers.size() == 1 ? "replay_buffer" : absl::StrFormat("replay_buffer-%02d", i),
+         buffers[i], ""});
+  }
+  for (size_t i = 0; i < options_.reward_endpoints.size(); ++i) {
+    services.push_back({absl::StrCat("reward_server-", i), options_.reward_endpoints[i], ""});
+  }
+  OXBOW_RETURN_IF_ERROR(options_.check_directory());
+  return run::WriteEndpoints(options_.directory, services);
+}
+
+// `oxbow train` writes the report of its runs itself.
+void LearnerProcess::WriteOwnReport() const {
+  if (options_.supervised || loop_->committed() == 0) return;
+  const absl::Status status =
+      io::WriteReport(options_.directory, FactsOfRun(options_.directory, /*live=*/false));
+  if (!status.ok()) {
+    OXBOW_LOG(Warning) << "report was not written"
+                       << Field("error", std::string(status.message()));
+  }
 }
 
 // The last checkpoint is worth a copy more than any other, but not for ever.
 void LearnerProcess::AwaitCopies() {
   if (copier_ == nullptr) return;
-  const bool complete = loop_->committed() == setup_.config.run().steps();
+  const bool complete =
+      loop_->committed() == setup_.config.run().steps() || loop_->stop_reason().has_value();
   if (copier_->Finish(complete ? kCopyMax : kCopyMaxOnDrain)) return;
   OXBOW_LOG(Warning) << "the run ends before the last checkpoint was copied"
                      << Field("step", loop_->committed());
@@ -387,6 +473,11 @@ absl::Status LearnerProcess::TryRewards() {
   if (!options_.accept_reward_change) {
     OXBOW_RETURN_IF_ERROR(CheckIdentities(facts, from_.reward_identities));
   }
+  std::map<std::string, reward::RewardFacts> ranged = facts;
+  std::erase_if(ranged, [&](const auto& reward) {  // That protocol has no range.
+    return run::ScorerOf(setup_.config.reward(), reward.first).kind() == "json";
+  });
+  ranges_ = RangeWatch(std::move(ranged));
   reward_identities_ = IdentitiesOf(facts, from_.reward_identities);
   PinRewards();
   for (const auto& [name, identity] : reward_identities_) {
@@ -407,11 +498,16 @@ absl::Status LearnerProcess::Run() {
   const StopSignal stop([this] { loop_->RequestDrain(); });
   absl::Status status = TryRewards();
   if (status.ok()) status = loop_->Run();
-  const bool complete = status.ok() && loop_->committed() == setup_.config.run().steps();
+  const bool complete = status.ok() && (loop_->committed() == setup_.config.run().steps() ||
+                                        loop_->stop_reason().has_value());
   if (status.ok()) status = options_.check_directory();
+  if (status.ok() && loop_->stop_reason().has_value()) {
+    status = run::WriteStop(options_.directory, {loop_->committed(), *loop_->stop_reason()});
+  }
   if (status.ok()) {
     status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());
+    WriteOwnReport();
     AwaitCopies();
   }
   coordinator_->Drain(complete && status.ok() ? DrainReason::kRunComplete

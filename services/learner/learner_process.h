@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a running learner. They are made in the order of their dependencies and destroyed in
 // the reverse order.
 //
@@ -19,6 +20,7 @@
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"
 #include "services/learner/publisher.h"
+#include "services/learner/range_watch.h"
 #include "services/learner/ranks/rank_leader.h"
 #include "services/learner/run_options.h"
 #include "services/learner/run_setup.h"
@@ -52,10 +54,14 @@ class LearnerProcess {
 
  private:
   absl::Status CheckSteps() const;
+  absl::Status TakeStartWeights();
   absl::Status RestoreTrainer();
   absl::Status MakeCheckpointWriter();
+  absl::Status ReadStopValues(LearnerLoop::Options& options) const;
   LearnerLoop::Parts PartsOfLoop();
   absl::Status BeginCheckpoint(RunState state);
+  absl::Status WriteOwnEndpoints();
+  void WriteOwnReport() const;
   void AwaitCopies();
   absl::Status TryRewards();
   void PinRewards();
@@ -82,6 +88,7 @@ class LearnerProcess {
   std::unique_ptr<telemetry::RunLog> log_;
   std::optional<StepLog> step_log_;
   std::unique_ptr<RunProgress> progress_;
+  RangeWatch ranges_;  // Empty until the rewards have said what they are.
 
   std::unique_ptr<ByteBudget> budget_;  // Before the assembler, whose groups hold parts of it.
   GroupAssembler assembler_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One run of the learner, from its resolved config to its final weights: makes the parts, connects
 // them, runs the loop, and destroys them in order.
 #pragma once

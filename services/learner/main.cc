@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // learner: coordinates a run and trains its policy, until the last step or SIGTERM.
 #include <ATen/Parallel.h>
 
@@ -8,9 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/freed_memory.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
+#include "core/model/device.h"
+#include "core/model/device_memory.h"
 #include "core/parallel/rank_environment.h"
 #include "rpc/service_main.h"
 #include "services/learner/learner_run.h"
@@ -63,6 +67,11 @@ absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
   OXBOW_ASSIGN_OR_RETURN(place, oxbow::parallel::ReadRankEnvironment(FromEnvironment));
   const uint32_t ranks = flags.ranks > 0 ? flags.ranks : config.ranks();
   if (place.size == 1 && ranks > 1) {
+    // Said before a rank is started and prompts are encoded.
+    OXBOW_RETURN_IF_ERROR(oxbow::Annotate(
+        oxbow::model::DeviceNamed(flags.run.config.model().device(), static_cast<int>(ranks) - 1)
+            .status(),
+        absl::StrCat("learner.ranks ", ranks, " needs a device for each")));
     OXBOW_ASSIGN_OR_RETURN(local, LocalRanks::Start(place, static_cast<int>(ranks), flags.argv));
     place = local->place();
   }
@@ -70,6 +79,16 @@ absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
   place.operation_timeout = absl::Seconds(config.rank_timeout_seconds());
   if (place.restart > 0) flags.run.resume = true;
   return absl::OkStatus();
+}
+
+// What makes a learner need less memory.
+std::string RemedyFor(const oxbow::v1::RunConfig& config) {
+  std::string remedy = absl::StrCat("lower batch.rows_per_pass (it is ",
+                                    config.batch().rows_per_pass(), "; 0: all rows of an update)");
+  if (!config.model().checkpoint_activations()) {
+    absl::StrAppend(&remedy, ", or set model.checkpoint_activations: true");
+  }
+  return remedy;
 }
 
 absl::Status Run(Flags& flags) {
@@ -83,7 +102,8 @@ absl::Status Run(Flags& flags) {
   at::set_num_threads(1);
   at::set_num_interop_threads(1);
   if (local != nullptr) flags.run.ending = [&local] { local->Ending(); };
-  return oxbow::learner::RunLearner(flags.run);
+  return oxbow::model::WithMemoryFor([&] { return oxbow::learner::RunLearner(flags.run); },
+                                     RemedyFor(flags.run.config));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The moments of an optimiser that is spread over ranks: each rank writes what it holds.
 //
 //   optimizer.rank0-of-2.safetensors   adamw.first_moment [n0], adamw.second_moment [n0]

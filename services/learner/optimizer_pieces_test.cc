@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moments that ranks have written in pieces are the whole again, for any number of ranks, and ranks
 // that do not share a directory are found out before they train.
 #include "services/learner/optimizer_pieces.h"

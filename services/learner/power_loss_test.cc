@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The power goes at every change that a history of starts, steps, checkpoints and a rollback makes
 // to a run's directory, and the file system keeps what it likes of what was not fsynced. The next
 // start finds every acknowledged step in the step log, the newest acknowledged checkpoint or one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides from the last held-out evaluation whether new weights may be published.
 //
 // A policy whose held-out reward falls below a fraction of the best one of its run has collapsed,

@@ -1,8 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/publisher.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -22,7 +26,21 @@ weights::TensorBytesByName FrozenBytes(const model::NamedTensors& policy,
   return bytes;
 }
 
-bool IsFinite(const at::Tensor& tensor) { return at::isfinite(tensor.detach()).all().item<bool>(); }
+at::Tensor IsFinite(const at::Tensor& tensor) { return at::isfinite(tensor.detach()).all(); }
+
+// One tensor after another, so that no memory of the size of the model is taken; one answer, so
+// that a GPU is waited for once.
+bool AreFinite(const model::NamedTensors& tensors) {
+  std::vector<at::Tensor> answers;
+  for (const auto& [name, tensor] : tensors) answers.push_back(IsFinite(tensor));
+  return answers.empty() || at::stack(answers).all().item<bool>();
+}
+
+std::map<std::string, std::vector<int64_t>> ShapesOf(const model::NamedTensors& tensors) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [name, tensor] : tensors) shapes[name] = tensor.sizes().vec();
+  return shapes;
+}
 
 }  // namespace
 
@@ -35,6 +53,7 @@ Publisher::Publisher(Options options, model::Policy& policy, Coordinator& coordi
       channel_(channel),
       metrics_(metrics),
       on_failure_(std::move(on_failure)),
+      shapes_(ShapesOf(policy.sampler_parameters().tensors())),
       gate_(options_.gate),
       frozen_(FrozenBytes(policy.frozen(), options_.decoder)) {
   thread_ = std::thread([this] { Run(); });
@@ -49,9 +68,9 @@ Publisher::~Publisher() {
 }
 
 absl::Status Publisher::CheckFinite() const {
-  if (IsFinite(policy_.parameters().flat())) return absl::OkStatus();
+  if (AreFinite(policy_.parameters().tensors())) return absl::OkStatus();
   for (const auto& [name, tensor] : policy_.parameters().tensors()) {
-    if (IsFinite(tensor)) continue;
+    if (IsFinite(tensor).item<bool>()) continue;
     return absl::DataLossError(absl::StrCat(
         "weights are not published: a value is not finite; resume from a checkpoint: ", name));
   }
@@ -72,7 +91,7 @@ absl::StatusOr<bool> Publisher::Publish(PolicyVersion version, LearnerStep commi
     return admitted;
   }
   Taken taken{.identity = {.epoch = options_.epoch, .version = version, .step = committed},
-              .trained = io::AllFromTorch(policy_.sampler_parameters().tensors()),
+              .trained = parallel::HostCopy(policy_.sampler_parameters().flat()),
               .probe = weights::RunProbe(policy_.sampler(), options_.probe_shape,
                                          options_.probe_seed, options_.probe_tolerance)};
   absl::MutexLock lock(&mutex_);
@@ -99,8 +118,23 @@ void Publisher::Run() {
   }
 }
 
+weights::TensorBytesByName Publisher::BytesOf(const parallel::HostCopy& trained) const {
+  weights::TensorBytesByName tensors;
+  int64_t begin = 0;
+  for (const auto& [name, shape] : shapes_) {
+    const int64_t length = c10::multiply_integers(shape);
+    io::TensorBytes bytes{.dtype = io::DType::kF32, .shape = shape, .data = {}};
+    bytes.data.resize(static_cast<size_t>(length) * sizeof(float));
+    trained.Read(begin, std::span<float>(reinterpret_cast<float*>(bytes.data.data()),
+                                         static_cast<size_t>(length)));
+    tensors.emplace_hint(tensors.end(), name, std::move(bytes));
+    begin += length;
+  }
+  return tensors;
+}
+
 absl::Status Publisher::Announce(weights::SnapshotMaker& maker, const Taken& taken) {
-  weights::Snapshot snapshot = maker.Make(taken.identity, taken.trained);
+  weights::Snapshot snapshot = maker.Make(taken.identity, BytesOf(taken.trained));
   *snapshot.manifest.mutable_probe() = taken.probe;
   // The coordinator first, or a quick worker would name a version that it does not know.
   coordinator_.Published(taken.identity.version, taken.identity.step);

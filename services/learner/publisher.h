@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends the policy to workers: a snapshot with its probe. The coordinator knows of it before it is
 // announced.
 //
-//   torch thread   gate -> copy of the weights, probe                          -> trains on
-//   own thread     cut, hash what changed -> tell the coordinator -> announce
+//   torch thread   gate -> begins a copy of the weights into host memory, probe -> trains on
+//   own thread     waits for the copy, cuts it, hashes what changed -> tells the coordinator ->
+//                  announces
 //
 // Bad weights are not published: a value that is not finite ends the run; after a collapse of the
 // held-out reward the weights are withheld (publication_gate.h).
@@ -10,8 +12,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -19,6 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/ids.h"
 #include "core/model/policy.h"
+#include "core/parallel/host_copy.h"
 #include "services/learner/coordinator/coordinator.h"
 #include "services/learner/learner_metrics.h"
 #include "services/learner/publication_gate.h"
@@ -66,13 +72,14 @@ class Publisher {
  private:
   struct Taken {
     weights::SnapshotIdentity identity;
-    weights::TensorBytesByName trained;
+    parallel::HostCopy trained;  // Flat, in the order of the names.
     v1::SnapshotManifest::Probe probe;
   };
   absl::Status CheckFinite() const;
   void Run();
   std::optional<Taken> Next();  // Nothing: all that was taken is published, and no more comes.
   absl::Status Announce(weights::SnapshotMaker& maker, const Taken& taken);
+  weights::TensorBytesByName BytesOf(const parallel::HostCopy& trained) const;
 
   const Options options_;
   model::Policy& policy_;
@@ -80,6 +87,7 @@ class Publisher {
   weights::WeightChannelService& channel_;
   const Metrics metrics_;
   const std::function<void(const absl::Status&)> on_failure_;
+  const std::map<std::string, std::vector<int64_t>> shapes_;  // What trains, by name.
   PublicationGate gate_;
   weights::TensorBytesByName frozen_;  // For the own thread, which empties it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights that were trained are published; bad ones are not.
 #include "services/learner/publisher.h"
 
@@ -26,7 +27,7 @@ using ::testing::Not;
 constexpr absl::Duration kDeadline = absl::Seconds(20);
 constexpr Epoch kEpoch{3};
 
-class PublisherTest : public testing::Test {
+class PublisherTest : public ::testing::Test {
  protected:
   explicit PublisherTest(uint64_t channel_bytes = 1 << 20)
       : channel_({.epoch = kEpoch, .bytes_max = channel_bytes}, weight_metrics_, Clock::Steady(),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Before the first step: waits for a reward server, and has it score one sample, so that a reward
 // that cannot score at all ends the run while nothing has been made. And: whether the rewards are
 // those that the run was trained on.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a learner process is started with.
 #pragma once
 

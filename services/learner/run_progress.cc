@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/run_progress.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::learner {
@@ -70,6 +72,12 @@ void RunProgress::StepCommitted(uint64_t committed, uint64_t policy_version,
   numbers_.insert(metrics.begin(), metrics.end());
 }
 
+void RunProgress::Notice(const std::string& text) {
+  OXBOW_LOG(Warning) << "notice" << Field("text", text);
+  absl::MutexLock lock(&mutex_);
+  if (notices_.size() < kNoticesMax) notices_.push_back(text);
+}
+
 double RunProgress::wall_seconds() const { return absl::ToDoubleSeconds(clock_.Now() - start_); }
 
 void RunProgress::FillStatus(v1::StatusResponse& response) const {
@@ -87,6 +95,7 @@ void RunProgress::FillStatus(v1::StatusResponse& response) const {
     number.set_name(name);
     number.set_value(value);
   }
+  for (const std::string& notice : notices_) response.add_notices(notice);
   double total = 0;
   for (const auto& [phase, seconds] : share_) total += seconds;
   for (const auto& [phase, seconds] : share_) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The progress of the run, for status calls: phase, time by phase, numbers of the last step and of
 // the last evaluation. Thread-safe.
 #pragma once
@@ -5,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -19,6 +21,8 @@ namespace oxbow::learner {
 inline constexpr char kAwaitsRollouts[] = "waiting for rollouts";
 inline constexpr char kAwaitsRewards[] = "waiting for rewards";
 
+inline constexpr size_t kNoticesMax = 20;
+
 class RunProgress {
  public:
   RunProgress(const Clock& clock, LearnerMetrics& metrics, uint64_t steps_total);
@@ -32,6 +36,9 @@ class RunProgress {
   // `metrics` replace those of the previous step; "eval/..." stay until there are new ones.
   void StepCommitted(uint64_t committed, uint64_t policy_version,
                      const std::map<std::string, double>& metrics);
+
+  // Tells a person, in every status from here on. What is over kNoticesMax is only in the log.
+  void Notice(const std::string& text);
 
   double wall_seconds() const;
   // If a worker in `response` waits for rewards, so does a learner that waits for rollouts.
@@ -54,6 +61,7 @@ class RunProgress {
   uint64_t committed_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, double> numbers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> notices_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace oxbow::learner

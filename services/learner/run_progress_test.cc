@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/run_progress.h"
 
 #include <gmock/gmock.h>
@@ -37,6 +38,18 @@ TEST(RunProgressTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
   progress.StepCommitted(3, 3, {{"train/loss", 1}, {"eval/reward_mean", 0.5}});
   EXPECT_THAT(NumbersOf(progress),
               UnorderedElementsAre(Pair("train/loss", 1), Pair("eval/reward_mean", 0.5)));
+}
+
+TEST(RunProgressTest, ANoticeIsInEveryStatusAndTheirNumberHasALimit) {
+  FakeClock clock;
+  prometheus::Registry registry;
+  LearnerMetrics metrics(registry, {});
+  RunProgress progress(clock, metrics, /*steps_total=*/9);
+  for (size_t i = 0; i < kNoticesMax + 3; ++i) progress.Notice("reward " + std::to_string(i));
+  v1::StatusResponse status;
+  progress.FillStatus(status);
+  EXPECT_EQ(status.notices_size(), kNoticesMax);
+  EXPECT_EQ(status.notices(0), "reward 0");
 }
 
 }  // namespace

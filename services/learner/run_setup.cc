@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/run_setup.h"
 
 #include <ATen/ATen.h>
@@ -199,7 +200,7 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
 }
 
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
-                                   double wall_seconds_before) {
+                                   double wall_seconds_before, const replay::ReuseState& reused) {
   const v1::RunConfig& config = setup.config;
   return {.epoch = epoch,
           .run_id = RunIdOf(setup, epoch),
@@ -208,14 +209,22 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .groups = config.batch().groups(),
           .dynamic_sampling_max = config.batch().dynamic_sampling_max(),
           .ranks = config.learner().ranks(),
-          .replays = config.replay().fraction() > 0,
-          .replayed = config::ReplayedGroups(config),
+          .replays = config::KeepsSuccesses(config),
+          .reuse = {.heads_max = config::ReplayedGroups(config),
+                    .by_need = config.replay().by_need(),
+                    .late_binding = config.replay().late_binding(),
+                    .added = config.replay().added(),
+                    .limits = {.uses_max = config.replay().max_uses(),
+                               .age_max = config.replay().max_age()}},
+          .reused = reused,
           .staleness_max = config.off_policy().staleness_max(),
           .publish_every = config.off_policy().publish_every(),
           .eval_every = config.eval().every(),
           .eval_before_publish = config.publish().reward_floor() > 0,
           .checkpoint_every = config.checkpoint().every(),
           .checkpoints_kept = config.checkpoint().keep(),
+          .best_metric = config.checkpoint().best(),
+          .stop_if = config.run().stop_if(),
           .wall_seconds_before = wall_seconds_before,
           .offers = {.run_seed = config.run().seed(),
                      .requires_std = config.replay().insert_requires_std(),
@@ -241,6 +250,7 @@ absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
                          run::EvaluationSpecFromConfig(setup.config));
   return Evaluation::Options{.images = eval.images(),
                              .sheet_images = eval.grid_images(),
+                             .by = eval.by(),
                              .sigmas = spec.sigmas,
                              .solver = spec.solver,
                              .latent_shape = setup.model.latent_shape,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run is made from, read and checked before anything starts: config, model, prompts.
 #pragma once
 
@@ -63,7 +64,7 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
 ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
                                     std::vector<std::string> endpoints);
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
-                                   double wall_seconds_before);
+                                   double wall_seconds_before, const replay::ReuseState& reused);
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup);
 
 }  // namespace oxbow::learner

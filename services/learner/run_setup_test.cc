@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the learner makes of a config against what `oxbow validate` and its plan say of it.
 #include "services/learner/run_setup.h"
 
@@ -41,7 +42,7 @@ RunSetup RandomSetup(std::mt19937_64& random) {
 // The sink refuses a larger group by its rules, and is made large enough by the plan.
 TEST(RunSetupTest, TheSinksRulesAllowAsManyBytesAsThePlanCounts) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (int i = 0; i < 50; ++i) {
     const RunSetup setup = RandomSetup(random);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which groups a learner step trains on where it may choose (docs/methods/bapo.md), and what the
 // replay buffer keeps of them for later steps.
 //

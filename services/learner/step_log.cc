@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/step_log.h"
 
 #include <limits>
@@ -43,6 +44,8 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
   OXBOW_RETURN_IF_ERROR(may_write_());
   nlohmann::json list = nlohmann::json::array();
   for (const ReceivedGroup& received : groups) {
+    if (received.group.trajectories().empty()) continue;  // A place beside the step's groups.
+    const GroupId id(received.group.group_id());
     nlohmann::json item = {{"group", received.group.group_id()},
                            {"attempt", received.attempt},
                            {"lease", received.group.lease_id()},
@@ -52,9 +55,11 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
     for (const v1::Trajectory& trajectory : received.group.trajectories()) {
       if (trajectory.replayed()) item["entry"] = trajectory.entry_id();
     }
-    if (const auto whole = choice.whole.find(GroupId(received.group.group_id()));
-        whole != choice.whole.end()) {
+    if (const auto whole = choice.whole.find(id); whole != choice.whole.end()) {
       item["entry"] = whole->second.value;
+    }
+    if (const auto late = choice.late.find(id); late != choice.late.end()) {
+      item["late_entry"] = late->second.value;
     }
     list.push_back(std::move(item));
   }
@@ -66,6 +71,7 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
        {std::pair("left_out", &choice.left_out), std::pair("reused", &choice.reused)}) {
     for (const GroupId id : *ids) line[key].push_back(id.value);
   }
+  for (const EntryId entry : choice.added) line["added"].push_back(entry.value);
   return file_.Append(line.dump() + "\n", /*sync=*/true);
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The groups that each learner step trains on, written and fsynced before the step has any effect.
 //
 // runs/NAME/steps.jsonl has one line per attempt at a step. If a resumed run repeats a step, the
@@ -5,7 +6,8 @@
 //
 //   {"epoch": 1, "step": 7, "version": 14, "groups": [{"group": 56, "attempt": 1, "lease": ..,
 //    "prompt": .., "worker": "..", "version": 14, "entry": ..}],
-//    "left_out": [57], "reused": [41]}     group ids, if the step chose its groups
+//    "left_out": [57], "reused": [41],     group ids, if the step chose its groups
+//    "added": [..]}                        entries, if stored successes stand beside the groups
 #pragma once
 
 #include <cstdint>
@@ -30,6 +32,8 @@ struct StepChoice {
   std::vector<GroupId> reused;    // Groups of earlier steps.
   // Entries of the replayed samples that no worker made, by group: they came whole from the buffer.
   std::map<GroupId, EntryId> whole;
+  std::map<GroupId, EntryId> late;  // Entries that fresh groups got after they had failed.
+  std::vector<EntryId> added;       // Entries that stand beside the groups, in their order.
 };
 
 class StepLog {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The manifest of a step is on disk, complete, before the step has any effect; every start is
 // counted.
 #include "services/learner/step_log.h"
@@ -58,6 +59,26 @@ TEST(StepLogTest, ManifestNamesWhatTheStepChose) {
   EXPECT_EQ(line["left_out"], nlohmann::json({56}));
   EXPECT_EQ(line["reused"], nlohmann::json({41, 40}));
   EXPECT_EQ(line["groups"][0]["entry"], 99) << "a replayed sample that no worker made";
+}
+
+TEST(StepLogTest, WhatJoinedAfterSamplingIsNamedApartFromTheGroups) {
+  const ScopedDirectory directory;
+  absl::StatusOr<StepLog> log = StepLog::Open(directory.path() / "steps.jsonl");
+  ASSERT_TRUE(log.ok()) << log.status();
+  StepChoice choice;
+  choice.late[GroupId(57)] = EntryId(99);
+  choice.added = {EntryId(7), EntryId(5)};
+  std::vector<ReceivedGroup> groups;
+  groups.push_back(Received(57, 14));
+  ReceivedGroup beside;
+  beside.group.set_group_id(uint64_t{1} << 62);
+  groups.push_back(std::move(beside));
+  ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), groups, choice).ok());
+  const auto line = nlohmann::json::parse(ReadFile(directory.path() / "steps.jsonl").value());
+  ASSERT_EQ(line["groups"].size(), 1u);
+  EXPECT_EQ(line["groups"][0]["late_entry"], 99);
+  EXPECT_FALSE(line["groups"][0].contains("entry"));
+  EXPECT_EQ(line["added"], nlohmann::json({7, 5}));
 }
 
 TEST(StepLogTest, ReopeningAddsAndLosesNothing) {

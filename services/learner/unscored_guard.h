@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ends a run whose images cannot be scored: a reward server answers, and nearly never with a score.
 #pragma once
 

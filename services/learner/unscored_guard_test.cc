@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/unscored_guard.h"
 
 #include <gmock/gmock.h>
@@ -6,7 +7,7 @@
 namespace oxbow::learner {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Groups of ten samples; `unscored` of all samples have no score.
 std::vector<ReceivedGroup> Groups(uint64_t groups, uint64_t unscored) {

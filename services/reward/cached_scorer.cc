@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/reward/cached_scorer.h"
 
 #include <algorithm>
@@ -31,6 +32,7 @@ CachedScorer::Key CachedScorer::KeyOf(const Item& item) const {
   AppendPart(text, facts().identity);
   AppendPart(text, item.prompt);
   AppendPart(text, item.metadata_json);
+  AppendPart(text, item.is_video() ? "video" : "picture");
   for (const Image8& frame : item.frames) {
     absl::StrAppend(&text, frame.width, "x", frame.height, "x", frame.channels, ":");
     text.append(ChecksumOf(frame));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A scorer that keeps its last results and gives them again for the same media, prompt and
 // metadata: for scorers that are slow or cost money. Errors are not kept.
 //
@@ -33,6 +34,7 @@ class CachedScorer final : public Scorer {
   // A score that was kept is marked so. Items that are equal are scored once.
   std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) override;
   int concurrency_max() const override { return scorer_->concurrency_max(); }
+  void Stop() override { scorer_->Stop(); }
 
  private:
   using Key = std::string;

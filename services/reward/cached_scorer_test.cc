@@ -1,16 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/reward/cached_scorer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "services/reward/scorer_panel.h"
+#include "tests/testing/scripted_http_server.h"
 
 namespace oxbow::reward {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
+using testing::HttpText;
+using testing::ScriptedHttpServer;
 
 // A pure function of the item, which counts what it is asked. Prompts "no" are errors.
 class CountingScorer final : public Scorer {
@@ -39,7 +46,7 @@ class CountingScorer final : public Scorer {
   const RewardFacts facts_{.name = "counts", .identity = "counts/1", .videos = true};
 };
 
-class CachedScorerTest : public testing::Test {
+class CachedScorerTest : public ::testing::Test {
  protected:
   std::unique_ptr<CachedScorer> Cached(size_t items_max) {
     return std::make_unique<CachedScorer>(std::make_unique<CountingScorer>(batches_), items_max);
@@ -120,6 +127,63 @@ TEST(ScorerPanelTest, AnEntryMayHaveItsResultsKept) {
   EXPECT_EQ(panel->scorers()[0]->facts().identity, "digits_ocr/1");
   entry.clear_cache_items();
   EXPECT_EQ(dynamic_cast<CachedScorer*>(ScorerPanel::Create({entry})->scorers()[0].get()), nullptr);
+}
+
+// Answers with the number of the request, or with an error to the prompt "no".
+v1::ScorerConfig EntryAt(const ScriptedHttpServer& server, const std::string& kind) {
+  v1::ScorerConfig entry;
+  entry.set_name("far");
+  entry.set_kind(kind);
+  entry.set_url(server.url());
+  if (kind == "vlm") {
+    entry.set_variant("unifiedreward");
+    entry.set_llm("judge");
+  }
+  return entry;
+}
+
+std::string AnswerOf(const std::string& kind, int number) {
+  if (kind == "json") return absl::StrCat(R"({"rewards": [)", number, "]}");
+  return absl::StrCat(R"({"choices": [{"message": {"content": "Final Score: )", number, R"("}}]})");
+}
+
+TEST(ScorerPanelTest, WhatServersOfOthersSaidIsKeptAndWhatTheyDidNotSayIsAskedAgain) {
+  for (const std::string kind : {"json", "vlm"}) {
+    std::atomic<int> requests = 0;
+    ScriptedHttpServer server([&](const ScriptedHttpServer::Request& request) {
+      const int number = ++requests;
+      if (absl::StrContains(request.body, "nothing")) return HttpText(500, "{}");
+      return HttpText(200, AnswerOf(kind, number));
+    });
+    const auto panel = ScorerPanel::Create({EntryAt(server, kind)});
+    ASSERT_TRUE(panel.ok()) << panel.status();
+    const Image8 image = Pixel(3);
+    const auto ask = [&](std::string_view prompt) {
+      return ScoreItems(*panel->scorers()[0],
+                        std::vector<Item>{{.prompt = prompt, .frames = {&image, 1}}})[0];
+    };
+    const auto first = ask("a cat"), again = ask("a cat");
+    ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
+    EXPECT_EQ(again->value, first->value) << kind;
+    EXPECT_EQ(again->note, first->note) << kind;
+    EXPECT_TRUE(again->cached) << kind;
+    EXPECT_EQ(requests, 1) << kind;
+    EXPECT_FALSE(ask("nothing").ok());
+    EXPECT_FALSE(ask("nothing").ok());
+    EXPECT_EQ(requests, 3) << kind;
+  }
+}
+
+TEST(ScorerPanelTest, AServerThatComparesAGroupIsAskedEachTime) {
+  ScriptedHttpServer server([](const auto&) { return HttpText(200, R"({"rewards": [1]})"); });
+  v1::ScorerConfig entry = EntryAt(server, "json");
+  entry.set_variant("groupwise");
+  const auto panel = ScorerPanel::Create({entry});
+  ASSERT_TRUE(panel.ok()) << panel.status();
+  const Image8 image = Pixel(3);
+  const std::vector<Item> items = {{.prompt = "a", .frames = {&image, 1}, .group = 1}};
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(ScoreItems(*panel->scorers()[0], items)[0].ok());
+  EXPECT_EQ(server.requests().size(), 2u);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides when a server that did not answer is asked again: after a rest that doubles with each
 // failure in a row. When a rest is over, one caller tries while the others wait for its outcome.
 // Pure: time and jitter are parameters. Not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an HTTP request of Flow-Factory's protocol does: its items go through the queue of their
 // scorer, and the caller waits for all of them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests and answers of Flow-Factory's remote reward protocol, as a server reads and writes them.
 //
 //   POST /NAME/compute {"prompt": [text], "image": [base64 of PNG or JPEG] or null,

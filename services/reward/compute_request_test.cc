@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests of Flow-Factory's clients: right ones, and bytes that nobody sent with good intentions.
 #include "services/reward/compute_request.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rewards of a server once more, over HTTP, for trainers of Flow-Factory: each reward at
 // http://HOST:PORT/NAME, which is the `server_url` of its remote rewards.
 //

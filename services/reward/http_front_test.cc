@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rewards over HTTP: our own client of Flow-Factory's protocol on the one side, raw bytes on
 // the other.
 #include "services/reward/http_front.h"

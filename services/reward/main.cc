@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // reward_server: scores images over gRPC until SIGTERM.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -141,6 +142,7 @@ absl::Status Serve(const Flags& flags) {
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());
   const int signal = rpc::WaitForStopSignal();
   OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
+  for (const auto& scorer : panel->scorers()) scorer->Stop();
   http.reset();
   server->Shutdown(absl::Seconds(10));
   return absl::OkStatus();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One medium on its way in: raw pixels, or a PNG or JPEG file; whole, or in pieces.
 //
 // What it will need is known from its first message, before memory is taken. A file whose own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scorers of which a server elsewhere is the substance, from their entries in reward.scorers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks reward servers for scores, with a deadline for each call. Never invents a value.
 //
 // Each server is asked for the rewards that it has; servers that have the same ones take turns.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/reward/reward_client.h"
 
 #include <gmock/gmock.h>
@@ -14,10 +15,10 @@
 namespace oxbow::reward {
 namespace {
 
-using testing::AnyOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::UnorderedElementsAre;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 using Stream = FakeRewardServer::Stream;
 using Handler = FakeRewardServer::Handler;
 

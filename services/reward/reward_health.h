@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether each reward of a server serves, as grpc.health.v1 names it: "oxbow.v1.Reward/NAME".
 //
 // None serves while the server loads. A reward whose last kFailuresMax batches gave no score at

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/reward/reward_health.h"
 
 #include <gtest/gtest.h>

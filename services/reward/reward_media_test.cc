@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Media on their way from the client to a scorer: whatever the transport and however large, the
 // scorer sees what was sent.
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@
 namespace oxbow::reward {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Image8 Noise(int width, int height, int channels, uint32_t seed) {
   std::mt19937 generator(seed);

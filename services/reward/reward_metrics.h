@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a reward server counts, as verbs. Names and help: metrics/exported_metrics.h.
 #pragma once
 

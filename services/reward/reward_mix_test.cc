@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several rewards on several servers: who is asked for what, and what a failure costs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,13 +12,13 @@
 namespace oxbow::reward {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Pair;
-using testing::UnorderedElementsAre;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 using Stream = FakeRewardServer::Stream;
 
 std::vector<Image8> Images(int count) {
@@ -78,7 +79,7 @@ TEST(RewardMixTest, AnObservedRewardThatFailsTakesNothingAlong) {
   const auto client = ClientOf({server.endpoint()}, {"ocr", "taste"}, {"taste"});
   for (const auto& scores : client->Score("p", "", Images(3), {.waits = true})) {
     ASSERT_TRUE(scores.ok()) << scores.status();
-    EXPECT_THAT(*scores, ElementsAre(Pair("ocr", testing::Gt(0))));
+    EXPECT_THAT(*scores, ElementsAre(Pair("ocr", ::testing::Gt(0))));
   }
   // Only what failed is asked for again.
   EXPECT_EQ(std::ranges::count(AskedFor(server), "ocr"), 1);
@@ -101,7 +102,7 @@ TEST(RewardMixTest, NobodyWaitsForTheServerOfAnObservedReward) {
                                {.rest_first = absl::Hours(1), .rest_max = absl::Hours(1)});
   taste.reset();
   const auto results = client->Score("p", "", Images(2), {.waits = true});
-  for (const auto& scores : results) EXPECT_THAT(*scores, ElementsAre(Pair("ocr", testing::_)));
+  for (const auto& scores : results) EXPECT_THAT(*scores, ElementsAre(Pair("ocr", ::testing::_)));
 }
 
 TEST(RewardMixTest, EachServerIsAskedForWhatItHas) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Reward RPCs over a panel of scorers: converts messages, hands items to the scorers' queues,
 // counts.
 //

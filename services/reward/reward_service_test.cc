@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/reward/reward_service.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +20,7 @@
 namespace oxbow::reward {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Returns the number it was built with.
 class ConstantScorer final : public PictureScorer {
@@ -44,7 +45,7 @@ ScorerPanel DigitsAndBroken() {
   return ScorerPanel(std::move(scorers));
 }
 
-class RewardServiceTest : public testing::Test {
+class RewardServiceTest : public ::testing::Test {
  protected:
   RewardServiceTest()
       : panel_(DigitsAndBroken()),
@@ -98,7 +99,7 @@ TEST_F(RewardServiceTest, DescribesItsRewardsAndBatchLimit) {
   EXPECT_EQ(response.rewards(0).name(), "digits_ocr");
   EXPECT_EQ(response.rewards(0).value_max(), 1);
   EXPECT_EQ(response.rewards(0).identity(), "digits_ocr/1");
-  EXPECT_THAT(response.rewards(0).media(), testing::ElementsAre("image", "video"));
+  EXPECT_THAT(response.rewards(0).media(), ::testing::ElementsAre("image", "video"));
   EXPECT_EQ(response.batch_max(), 4);
 }
 
@@ -505,7 +506,7 @@ TEST(ScorerPanelTest, BatchesKeepTheScorersLimitAndTheItemsOrder) {
   items[4].prompt = "no";
   items[5].frames = absl::MakeConstSpan(images).subspan(0, 2);
   const auto scores = ScoreItems(scorer, items);
-  EXPECT_THAT(scorer.batches, testing::ElementsAre(3, 3, 3)) << "the video is two pictures";
+  EXPECT_THAT(scorer.batches, ::testing::ElementsAre(3, 3, 3)) << "the video is two pictures";
   ASSERT_EQ(scores.size(), 8);
   for (int i = 0; i < 8; ++i) {
     if (i == 5) {

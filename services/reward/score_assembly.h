@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One batch of items on its way in, whose media may come in pieces (ScoreItem in
 // proto/oxbow/v1/reward.proto).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/reward/score_assembly.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +13,7 @@
 namespace oxbow::reward {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Code = absl::StatusCode;
 
 constexpr uint64_t kMediumMax = 1 << 20;
@@ -66,7 +67,7 @@ v1::ScoreRequest Piece(uint64_t item, const std::string& pixels) {
   return request;
 }
 
-class ScoreAssemblyTest : public testing::Test {
+class ScoreAssemblyTest : public ::testing::Test {
  protected:
   absl::StatusOr<ScoreAssembly> Begin(const std::vector<v1::Image>& images) {
     v1::ScoreRequest request = RequestOf(images);

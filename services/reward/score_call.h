@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One call of RewardClient::Score: what is asked, and what is answered so far.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages of Reward.Score and Reward.Describe, read and written.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts the images of a call into batches for reward servers.
 //
 // Rewards that the same servers have travel together, so that an image is sent to a server once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a batch to a reward server, in messages of which none is larger than gRPC takes: a medium
 // that does not fit comes in pieces (ScoreItem in proto/oxbow/v1/reward.proto).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scorers of one server, and the rules of scoring: an image of inconsistent size, a scorer that
 // fails and a score that is not finite are errors, never numbers.
 #pragma once

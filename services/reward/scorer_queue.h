@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The queue of one scorer: joins the items of all callers into batches.
 //
 // A batch is cut when `batch_max` items wait (the scorer's), or the oldest has waited for

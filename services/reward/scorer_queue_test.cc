@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/reward/scorer_queue.h"
 
 #include <gmock/gmock.h>
@@ -14,8 +15,8 @@
 namespace oxbow::reward {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Scores an item by its prompt; holds each batch at its gate. It keeps what it was given.
 class GatedScorer final : public Scorer {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/reward/scorer_table.h"
 
 #include <algorithm>
@@ -12,10 +13,12 @@
 #include "base/status_macros.h"
 #ifdef OXBOW_HAS_MODEL_REWARDS
 #include "rewards/model_rewards.h"
+#include "rewards/ppocr_reader.h"
 #endif
 #include "rewards/jpeg_size.h"
 #include "rewards/ocr_scorer.h"
 #include "rewards/picture_guards.h"
+#include "rewards/tesseract_reader.h"
 #include "services/reward/remote_scorers.h"
 #include "tasks/clip_scorer.h"
 #include "tasks/compose_scorer.h"
@@ -42,16 +45,67 @@ absl::StatusOr<std::unique_ptr<Scorer>> Plain(const v1::ScorerConfig& /*config*/
   return Make();
 }
 
+// The keys that the entry sets, besides its name, its scorer and what its server does for it.
+Keys KeysOf(const v1::ScorerConfig& config) {
+  std::vector<const google::protobuf::FieldDescriptor*> set;
+  config.GetReflection()->ListFields(config, &set);
+  Keys keys;
+  for (const google::protobuf::FieldDescriptor* field : set) {
+    if (field->name() == "cache_items") continue;
+    if (field->name() != "name" && field->name() != "scorer") keys.emplace_back(field->name());
+  }
+  return keys;
+}
+
+#ifdef OXBOW_HAS_MODEL_REWARDS
+bool IsPpocr(const v1::ScorerConfig& config) { return config.engine() == "ppocr"; }
+
+rewards::PpocrSettings PpocrOf(const v1::ScorerConfig& config) {
+  return {.directory = config.model(),
+          .device = config.device(),
+          .dtype = config.dtype(),
+          .confidence_min = config.confidence_min()};
+}
+#endif
+
+absl::StatusOr<std::unique_ptr<rewards::TextReader>> Reader(
+    [[maybe_unused]] const v1::ScorerConfig& config) {
+#ifdef OXBOW_HAS_MODEL_REWARDS
+  if (IsPpocr(config)) return rewards::OpenPpocr(PpocrOf(config));
+#endif
+  return rewards::TesseractReader::Create({});
+}
+
 absl::StatusOr<std::unique_ptr<Scorer>> Ocr(const v1::ScorerConfig& config) {
-  rewards::OcrSettings settings{.name = config.name(), .tesseract = {}};
+  rewards::OcrSettings settings{.name = config.name()};
   if (!config.variant().empty()) settings.variant = config.variant();
-  return rewards::MakeOcr(settings);
+  absl::StatusOr<std::unique_ptr<rewards::TextReader>> reader = Reader(config);
+  if (!reader.ok()) return Annotate(reader.status(), "reward " + config.name());
+  return rewards::MakeOcr(settings, *std::move(reader));
 }
 
 absl::Status CheckOcr(const v1::ScorerConfig& config) {
-  if (config.engine().empty() || config.engine() == "tesseract") return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("reward ", config.name(), ": engine is tesseract, got ", config.engine()));
+  const auto refused = [&](const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat("reward ", config.name(), why));
+  };
+#ifdef OXBOW_HAS_MODEL_REWARDS
+  if (IsPpocr(config)) {
+    if (config.model().empty()) return refused(": engine ppocr needs the key `model`");
+    return Annotate(rewards::CheckPpocr(PpocrOf(config)), "reward " + config.name());
+  }
+  const std::string engines = "tesseract or ppocr";
+#else
+  const std::string engines = "tesseract in a build without LibTorch";
+#endif
+  if (!config.engine().empty() && config.engine() != "tesseract") {
+    return refused(absl::StrCat(": engine is ", engines, ", got ", config.engine()));
+  }
+  for (const std::string& key : KeysOf(config)) {
+    if (key != "engine" && key != "variant") {
+      return refused(absl::StrCat(": engine tesseract takes no key `", key, "`"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Scorer>> JpegSize(const v1::ScorerConfig& config) {
@@ -75,6 +129,10 @@ absl::Status CheckModel(const v1::ScorerConfig& config) {
   return Annotate(rewards::CheckModelReward(SettingsOf(config)), "reward " + config.name());
 }
 
+absl::Status CheckGeneval(const v1::ScorerConfig& config) {
+  return Annotate(rewards::CheckGenevalReward(SettingsOf(config)), "reward " + config.name());
+}
+
 // A reward that is a model. Its errors name the reward.
 template <rewards::OpenedReward (*Open)(const rewards::ModelRewardSettings&)>
 absl::StatusOr<std::unique_ptr<Scorer>> Model(const v1::ScorerConfig& config) {
@@ -96,6 +154,7 @@ class NamedScorer final : public Scorer {
     return scorer_->ScoreBatch(items);
   }
   int concurrency_max() const override { return scorer_->concurrency_max(); }
+  void Stop() override { scorer_->Stop(); }
 
  private:
   const std::unique_ptr<Scorer> scorer_;
@@ -107,13 +166,18 @@ const std::vector<Row>& Table() {
       {"digits_ocr", Plain<MakeDigitsOcr>},
       {"digits_strict", Plain<MakeDigitsStrict>},
       {"digits_row", Plain<MakeDigitsRow>},
+      {"digits_graded", Plain<MakeDigitsGraded>},
       {"compose", Plain<MakeCompose>},
       {"compose_strict", Plain<MakeComposeStrict>},
       {"plates_reader", Plain<MakePlatesReader>},
       {"plates_strict", Plain<MakePlatesStrict>},
       {"clip_ocr", Plain<MakeClipOcr>},
       {"clip_steady", Plain<MakeClipSteady>},
-      {"ocr", Ocr, {}, {"engine", "variant"}, CheckOcr},
+      {"ocr",
+       Ocr,
+       {},
+       {"engine", "variant", "model", "device", "dtype", "confidence_min"},
+       CheckOcr},
       {"jpeg_size", JpegSize, {}, {"variant"}, CheckJpegSize},
       {"brightness", Plain<rewards::MakeBrightness>},
       {"edge_density", Plain<rewards::MakeEdgeDensity>},
@@ -145,6 +209,11 @@ const std::vector<Row>& Table() {
        {"model"},
        {"device", "dtype", "variant"},
        CheckModel},
+      {"geneval",
+       Model<rewards::OpenGenevalReward>,
+       {"model", "head"},
+       {"device", "dtype", "variant"},
+       CheckGeneval},
       {"imagereward",
        Model<rewards::OpenImageRewardReward>,
        {"model"},
@@ -173,18 +242,6 @@ absl::StatusOr<const Row*> RowOf(const v1::ScorerConfig& config) {
   return absl::InvalidArgumentError(absl::StrCat(
       "unknown reward (", nearest.empty() ? "" : absl::StrCat("did you mean `", nearest, "`? "),
       "there are ", absl::StrJoin(ScorerNames(), ", "), "): ", name));
-}
-
-// The keys that the entry sets, besides its name, its scorer and what its server does for it.
-Keys KeysOf(const v1::ScorerConfig& config) {
-  std::vector<const google::protobuf::FieldDescriptor*> set;
-  config.GetReflection()->ListFields(config, &set);
-  Keys keys;
-  for (const google::protobuf::FieldDescriptor* field : set) {
-    if (field->name() == "cache_items") continue;
-    if (field->name() != "name" && field->name() != "scorer") keys.emplace_back(field->name());
-  }
-  return keys;
 }
 
 absl::Status CheckKeys(const Row& row, const v1::ScorerConfig& config) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All scorers of this build. A new scorer is a line in scorer_table.cc.
 #pragma once
 

@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/reward/scorer_table.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -128,10 +130,35 @@ TEST(ScorerTableTest, OcrNamesItsEngine) {
   config.set_engine("tesseract");
   EXPECT_TRUE(CheckScorer(config).ok()) << CheckScorer(config);
   config.set_engine("paddle");
-  EXPECT_EQ(CheckScorer(config).message(), "reward ocr: engine is tesseract, got paddle");
+  EXPECT_THAT(std::string(CheckScorer(config).message()),
+              ::testing::HasSubstr("reward ocr: engine is "));
+  config.set_engine("tesseract");
+  config.set_confidence_min(0.5);
+  EXPECT_EQ(CheckScorer(config).message(),
+            "reward ocr: engine tesseract takes no key `confidence_min`");
 }
 
 #ifdef OXBOW_HAS_MODEL_REWARDS
+TEST(ScorerTableTest, PpocrIsAnEngineWithADirectory) {
+  v1::ScorerConfig config;
+  config.set_name("ocr");
+  config.set_engine("ppocr");
+  EXPECT_EQ(CheckScorer(config).message(), "reward ocr: engine ppocr needs the key `model`");
+  config.set_model(OXBOW_SOURCE_DIR "/tests/golden/scorers/ppocr/mobile/0");
+  config.set_confidence_min(2);
+  EXPECT_EQ(CheckScorer(config).message(), "reward ocr: confidence_min is 0 to 1, got 2");
+  config.set_confidence_min(0.25);
+  const auto scorer = MakeScorer(config);
+  ASSERT_TRUE(scorer.ok()) << scorer.status();
+  EXPECT_THAT((*scorer)->facts().identity, ::testing::HasSubstr("ocr/1 flow_grpo ppocr/1 det "));
+  EXPECT_THAT((*scorer)->facts().help, ::testing::HasSubstr("PP-OCRv5"));
+  config.set_model(OXBOW_SOURCE_DIR "/tests/golden/scorers/clip");
+  const absl::Status other = MakeScorer(config).status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(other.message()), ::testing::HasSubstr("reward ocr: "));
+  EXPECT_THAT(std::string(other.message()), ::testing::HasSubstr("clip/det/config.json"));
+}
+
 TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
   const std::string goldens = OXBOW_SOURCE_DIR "/tests/golden/scorers";
   v1::ScorerConfig config;
@@ -166,6 +193,25 @@ TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
   EXPECT_TRUE(MakeScorer(config).ok()) << MakeScorer(config).status();
   config.set_model(goldens);  // No model is in this directory.
   EXPECT_FALSE(MakeScorer(config).ok());
+}
+
+TEST(ScorerTableTest, GenevalNeedsADetectorAndAClip) {
+  v1::ScorerConfig config;
+  config.set_name("geneval");
+  EXPECT_EQ(CheckScorer(config).message(), "reward geneval needs the key `model`");
+  config.set_model(OXBOW_SOURCE_DIR "/tests/golden/scorers/geneval/0");
+  EXPECT_EQ(CheckScorer(config).message(), "reward geneval needs the key `head`");
+  config.set_head(OXBOW_SOURCE_DIR "/tests/golden/scorers/none");
+  EXPECT_TRUE(absl::IsNotFound(CheckScorer(config))) << CheckScorer(config);
+  config.set_head(OXBOW_SOURCE_DIR "/tests/golden/scorers/clip");
+  config.set_variant("hessel");
+  EXPECT_EQ(CheckScorer(config).message(),
+            "reward geneval: variant is official or flow_grpo, got hessel");
+  config.clear_variant();
+  EXPECT_TRUE(CheckScorer(config).ok()) << CheckScorer(config);
+  const std::string message(MakeScorer(config).status().message());  // Nothing was converted.
+  EXPECT_EQ(message.find("reward geneval: "), 0u) << message;
+  EXPECT_NE(message.find("geneval/0"), std::string::npos) << message;
 }
 
 TEST(ScorerTableTest, ANetworkIsARewardFromAnEntry) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that do tasks, with a queue that has an end: who adds a task waits while it is full.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pictures and videos of one call, as they travel to reward servers.
 //
 // Raw pixels change nothing. A PNG has the same pixels and takes fewer bytes and more time. A JPEG

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/experience_sender.h"
 
 #include <optional>

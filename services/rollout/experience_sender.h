@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends finished groups to a learner rank: header, chunks within the sink's byte credit, one
 // answer.
 #pragma once

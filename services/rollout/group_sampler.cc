@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/group_sampler.h"
 
 #include <ATen/ATen.h>
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
 #include "core/flow/sampler.h"
 #include "core/flow/window.h"
 #include "core/reward/likeness.h"
@@ -18,6 +20,11 @@ struct Row {
   size_t task;
   uint32_t sample;
 };
+
+// Members without a head, which come first; the others go on from it.
+uint32_t FreshOf(const RunSpec& spec, const GroupTask& task) {
+  return task.group_size - (task.head.has_value() ? std::min(spec.branches, task.group_size) : 0);
+}
 
 std::vector<flow::NoiseKey> KeysOf(const RunSpec& spec, const std::vector<GroupTask>& tasks,
                                    const std::vector<Row>& rows) {
@@ -44,6 +51,13 @@ model::Conditioning ConditioningOf(const std::vector<GroupTask>& tasks,
   std::vector<model::Conditioning> conditionings;
   for (const Row& row : rows) conditionings.push_back(tasks[row.task].conditioning);
   return model::ConcatRows(conditionings);
+}
+
+// Paths are drawn where the prompts are, which a worker has put where the weights are: then nothing
+// but noise travels there between two steps.
+at::Device DeviceOf(const GroupTask& task) {
+  OXBOW_CHECK(!task.conditioning.empty()) << "a group without conditioning";
+  return task.conditioning.begin()->second.device();
 }
 
 flow::VelocityFunction VelocityOf(const model::VelocityModel& model,
@@ -85,13 +99,14 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
                  const std::vector<size_t>& chosen, std::vector<SampledGroup>& groups) {
   std::vector<Row> rows;
   for (const size_t task : chosen) {
-    const uint32_t fresh = tasks[task].group_size - (tasks[task].head.has_value() ? 1 : 0);
+    const uint32_t fresh = FreshOf(spec, tasks[task]);
     for (uint32_t sample = 0; sample < fresh; ++sample) rows.push_back({task, sample});
   }
   if (rows.empty()) return;
   const std::vector<flow::NoiseKey> keys = KeysOf(spec, tasks, rows);
+  const at::Tensor starts = StartsOf(spec, keys).to(DeviceOf(tasks[chosen[0]]));
   const flow::Paths paths =
-      flow::ContinuePaths(sampling, keys, StartsOf(spec, keys), /*first_step=*/0, spec.storage,
+      flow::ContinuePaths(sampling, keys, starts, /*first_step=*/0, spec.storage,
                           VelocityOf(model, ConditioningOf(tasks, rows)));
   std::vector<std::vector<Image8>> media =
       model::DecodeFrames(decoder, paths.latents[sampling.steps()]);
@@ -123,9 +138,9 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::Velo
   if (!spec.sde_tail) tail.sde.assign(tail.sde.size(), false);
   std::vector<at::Tensor> starts;
   for (const Row& row : rows) starts.push_back(tasks[row.task].head->latents[0]);
-  const flow::Paths paths =
-      flow::ContinuePaths(tail, KeysOf(spec, tasks, rows), at::stack(starts), kept_steps,
-                          spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
+  const flow::Paths paths = flow::ContinuePaths(
+      tail, KeysOf(spec, tasks, rows), at::stack(starts).to(DeviceOf(tasks[rows[0].task])),
+      kept_steps, spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
   std::vector<std::vector<Image8>> media =
       model::DecodeFrames(decoder, paths.latents[paths.latents.size(0) - 1]);
   const flow::LatentSpan span = TailSpan(spec.sent, tail, kept_steps);
@@ -168,7 +183,10 @@ std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::Velocit
     std::map<int, std::vector<Row>> tails;  // By kept steps.
     for (const size_t task : chosen) {
       if (!tasks[task].head.has_value()) continue;
-      tails[tasks[task].head->kept_steps].push_back({task, tasks[task].group_size - 1});
+      for (uint32_t sample = FreshOf(spec, tasks[task]); sample < tasks[task].group_size;
+           ++sample) {
+        tails[tasks[task].head->kept_steps].push_back({task, sample});
+      }
     }
     for (const auto& [kept_steps, rows] : tails) {
       SampleTails(spec, sampling, model, version, decoder, tasks, kept_steps, rows, groups);

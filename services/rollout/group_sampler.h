@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Samples leased groups: all waiting leases with the same window in one denoising batch. No RPC, no
 // clock. Only the latents that training needs are returned: those of the stochastic steps.
 //
 // A group's result depends only on the run seed, the group id and the weights: not on the batch,
 // the attempt or the worker. The replayed member of a mixed group is the last one; its head stays
-// in the buffer, and its tail is generated again from x_{kept_steps}. With a shared start the fresh
+// in the buffer, and its tail is generated again from x_{kept_steps}. With several branches so many
+// last members go on from the same head, each with noise of its own. With a shared start the fresh
 // members have the same x_0; the head keeps its own x_0.
 #pragma once
 
@@ -25,9 +27,9 @@ namespace oxbow::rollout {
 struct GroupTask {
   GroupId group;
   uint32_t group_size = 0;
-  model::Conditioning conditioning;  // Rows of one.
-  // The replayed member that a mixed group continues: entry_id, kept_steps (i_off), stored_reward,
-  // and x_{kept_steps} as its only latent.
+  model::Conditioning conditioning;  // Rows of one, on the device that paths are drawn on.
+  // The replayed trajectory that members of a mixed group continue: entry_id, kept_steps (i_off),
+  // stored_reward, and x_{kept_steps} as its only latent.
   std::optional<rl::Trajectory> head;
   std::vector<bool> sde;  // T flags: its stochastic steps; empty: all of the run's.
 };

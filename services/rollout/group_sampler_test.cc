@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bits of a group depend on its own identity and the weights, never on the other groups of its
 // batch.
 #include "services/rollout/group_sampler.h"
@@ -46,7 +47,7 @@ GroupTask MixedTask(uint64_t group, uint32_t size, int kept_steps) {
   return task;
 }
 
-class GroupSamplerTest : public testing::Test {
+class GroupSamplerTest : public ::testing::Test {
  protected:
   std::vector<SampledGroup> Sample(const RunSpec& spec, const std::vector<GroupTask>& tasks) {
     return SampleGroups(spec, policy_->current(), kVersion, *decoder_, tasks);
@@ -234,6 +235,30 @@ std::vector<at::Tensor> StartsOf(const SampledGroup& group) {
     if (!sample.replayed) starts.push_back(sample.latents[0]);
   }
   return starts;
+}
+
+TEST_F(GroupSamplerTest, BranchesGoOnFromOneHeadEachInItsOwnWay) {
+  RunSpec spec = Spec(at::kFloat, /*sde_tail=*/true);
+  const SampledGroup single = Sample(spec, {MixedTask(2, 5, 2)})[0];
+  spec.branches = 3;
+  const SampledGroup group = Sample(spec, {MixedTask(2, 5, 2)})[0];
+  ASSERT_EQ(group.trajectories.size(), 5u);
+  for (uint32_t i = 0; i < 5; ++i) {
+    const rl::Trajectory& sample = group.trajectories[i];
+    EXPECT_EQ(sample.index, i);
+    EXPECT_EQ(sample.replayed, i >= 2) << i;
+    if (i < 2) {
+      EXPECT_EQ(group.media[i], single.media[i]) << "fresh members stay as they were";
+      continue;
+    }
+    EXPECT_EQ(sample.entry_id, EntryId(99));
+    EXPECT_EQ(sample.first_latent, 2);
+    EXPECT_TRUE(at::equal(sample.latents[0], group.trajectories[2].latents[0])) << "the same head";
+    if (i > 2) {
+      EXPECT_FALSE(at::equal(sample.latents[1], group.trajectories[2].latents[1])) << i;
+    }
+  }
+  EXPECT_EQ(group.media[4], single.media[4]) << "the last one is what it is alone";
 }
 
 TEST_F(GroupSamplerTest, ASharedStartIsTheGroupsOwnAndItsMembersPartAfterIt) {

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // The leases a worker holds, from their arrival to the learner's answer. Thread-safe.
 //
-//   Arrived -> (head is read) -> Ready -> TakeBatch -> Sampled -> (scored, sent) -> Done
+//   Arrived -> (conditioning and head are read) -> Ready -> TakeBatch -> Sampled
+//           -> (scored, sent) -> Done
 //
 // A lease that the learner cancels is dropped unless it was taken. A taken lease is finished, and
 // the learner refuses its group.
@@ -16,13 +18,15 @@
 #include "absl/time/time.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "services/rollout/group_sampler.h"
+#include "services/weights/snapshot.h"
 
 namespace oxbow::rollout {
 
 // A lease with everything that sampling needs.
 struct ReadyLease {
   v1::Lease lease;
-  std::optional<rl::Trajectory> head;  // See GroupTask.
+  std::optional<rl::Trajectory> head;     // See GroupTask.
+  weights::Chunk conditioning = nullptr;  // A serialised v1::Conditioning.
 };
 
 class HeldLeases {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The board hands out each lease that may be sampled once, and counts the held leases.
 #include "services/rollout/held_leases.h"
 

@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/learner_session.h"
 
+#include <c10/util/Exception.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -7,10 +9,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/lease/lease_times.h"
+#include "core/model/device_memory.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
@@ -21,6 +25,8 @@ namespace oxbow::rollout {
 namespace {
 
 constexpr int kIoThreads = 4;
+constexpr int kPreparationThreads = 2;
+constexpr uint64_t kOwnContentBytes = uint64_t{256} << 20;
 constexpr absl::Duration kLinger = absl::Milliseconds(3);  // Wait for further leases.
 constexpr absl::Duration kGoodbyeWait = absl::Seconds(2);
 constexpr absl::Duration kIdle = absl::Milliseconds(200);  // Between checks of the stop flag.
@@ -89,6 +95,12 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
       stream_(coordinator, spec_.epoch, worker_id_),
       leases_(spec_.groups_in_flight),
       progress_(clock_, lease::StandstillMax(spec_.lease_time)),
+      own_content_(kOwnContentBytes),
+      conditioning_({.learner = spec_.weight_endpoints.front(),
+                     .epoch = spec_.epoch,
+                     .worker_id = worker_id_,
+                     .learner_silence = spec_.rpc_timeout},
+                    relay == nullptr ? own_content_ : relay->content(), metrics_, clock_),
       model_(spec_) {
   for (const std::string& endpoint : spec_.buffer_endpoints) {
     buffers_.push_back(std::make_unique<buffer::ReplayClient>(endpoint, spec_.rpc_timeout));
@@ -112,11 +124,15 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
   threads_.emplace_back([this] { AwaitRewards(); });
   threads_.emplace_back([this] { SampleLoop(); });
   threads_.emplace_back([this] { RenewLoop(); });
-  for (int i = 0; i < kIoThreads; ++i) {
-    threads_.emplace_back([this] {
-      while (auto task = tasks_.Pop()) (*task)();
-    });
-  }
+  const auto work_on = [this](BoundedQueue<std::function<void()>>& queue, int threads) {
+    for (int i = 0; i < threads; ++i) {
+      threads_.emplace_back([&queue] {
+        while (auto task = queue.Pop()) (*task)();
+      });
+    }
+  };
+  work_on(tasks_, kIoThreads);
+  work_on(preparations_, kPreparationThreads);
 }
 
 LearnerSession::~LearnerSession() {
@@ -125,7 +141,9 @@ LearnerSession::~LearnerSession() {
   stream_.Cancel();
   for (const auto& sender : senders_) sender->Cancel();
   leases_.Wake();
+  conditioning_.Cancel();
   tasks_.Close();
+  preparations_.Close();
   follower_->Stop();
   // These threads use the follower until they end, so it is destroyed after them. Its own threads
   // only wake the board.
@@ -204,19 +222,34 @@ void LearnerSession::TakeLease(const v1::Lease& lease) {
 void LearnerSession::PrepareLease(v1::Lease lease) {
   metrics_.GroupsInFlight(leases_.held().size());
   if (!lease.has_head()) {
-    leases_.Ready({std::move(lease), std::nullopt});
-    return;
+    if (weights::Chunk held = conditioning_.Held(lease); held != nullptr) {
+      return leases_.Ready({std::move(lease), std::nullopt, std::move(held)});
+    }
   }
-  tasks_.Push([this, lease = std::move(lease)]() mutable {
+  preparations_.Push([this, lease = std::move(lease)]() mutable {
     const TraceScope scope(TraceOf(lease));
-    absl::StatusOr<rl::Trajectory> head = ReadHead(lease);
-    if (head.ok()) {
-      leases_.Ready({std::move(lease), *std::move(head)});
+    const uint64_t id = lease.lease_id();
+    absl::StatusOr<ReadyLease> ready = Prepared(std::move(lease));
+    if (ready.ok()) {
+      leases_.Ready(*std::move(ready));
     } else {
-      Finish(lease.lease_id(), {.failure = absl::StrCat("cannot read the replayed head: ",
-                                                        head.status().ToString())});
+      Finish(id, {.failure = std::string(ready.status().ToString())});
     }
   });
+}
+
+absl::StatusOr<ReadyLease> LearnerSession::Prepared(v1::Lease lease) {
+  ReadyLease ready{.head = std::nullopt, .conditioning = conditioning_.Held(lease)};
+  if (ready.conditioning == nullptr) {
+    OXBOW_ASSIGN_OR_RETURN(ready.conditioning, conditioning_.Fetch(lease));
+  }
+  if (lease.has_head()) {
+    absl::StatusOr<rl::Trajectory> head = ReadHead(lease);
+    if (!head.ok()) return Annotate(head.status(), "cannot read the replayed head");
+    ready.head = *std::move(head);
+  }
+  ready.lease = std::move(lease);
+  return ready;
 }
 
 absl::StatusOr<rl::Trajectory> LearnerSession::ReadHead(const v1::Lease& lease) {
@@ -299,8 +332,11 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
   std::vector<GroupTask> tasks;
   std::vector<v1::Lease> leases;
   for (ReadyLease& ready : batch) {
+    v1::Conditioning sent;
     absl::StatusOr<model::Conditioning> conditioning =
-        rpc::ConditioningFromProto(ready.lease.conditioning(), spec_.architecture->conditioning());
+        sent.ParseFromString(*ready.conditioning)
+            ? rpc::ConditioningFromProto(sent, spec_.architecture->conditioning())
+            : absl::InvalidArgumentError("the conditioning is no message");
     if (!conditioning.ok()) {
       Finish(ready.lease.lease_id(), {.failure = conditioning.status().ToString()});
       continue;
@@ -311,7 +347,8 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
       continue;
     }
     tasks.push_back({GroupId(ready.lease.group_id()), ready.lease.group_size(),
-                     *std::move(conditioning), std::move(ready.head), *std::move(window)});
+                     model::MovedTo(*conditioning, spec_.device), std::move(ready.head),
+                     *std::move(window)});
     leases.push_back(std::move(ready.lease));
   }
   if (tasks.empty()) return;
@@ -319,6 +356,16 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
   try {
     groups = SampleGroups(spec_, Watched(model_.model(), progress_), model_.version(),
                           model_.decoder(), tasks);
+  } catch (const c10::OutOfMemoryError& error) {
+    const std::string text = absl::StrCat("out of memory: ", model::MemoryText(error));
+    leases_.Drain();
+    for (const v1::Lease& lease : leases) Finish(lease.lease_id(), {.failure = text});
+    stream_.Goodbye();
+    stream_.AwaitEnd(kGoodbyeWait);  // An earlier end could overtake what was said.
+    return Fail(OutOfMemoryError(absl::StrCat(
+        text,
+        ": not even one row at a time fits: model.compute_dtype: bf16 needs less, or give "
+        "this worker a device with more memory")));
   } catch (const std::exception& error) {
     for (const v1::Lease& lease : leases)
       Finish(lease.lease_id(), {.failure = absl::StrCat("torch: ", error.what())});
@@ -438,13 +485,20 @@ void LearnerSession::Finish(uint64_t lease_id, const WorkStream::Outcome& outcom
 void LearnerSession::AwaitRewards() {
   const absl::Status status = rewards_->AwaitDescription();
   if (absl::IsCancelled(status)) return;
+  if (!status.ok()) return Fail(status);
   {
     absl::MutexLock lock(&credit_mutex_);
-    has_rewards_ = status.ok();
-    failure_ = status;
+    has_rewards_ = true;
   }
-  if (!status.ok()) return stream_.Cancel();
   OfferCredit();
+}
+
+void LearnerSession::Fail(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&credit_mutex_);
+    failure_.Update(why);
+  }
+  stream_.Cancel();
 }
 
 absl::Status LearnerSession::failure() const {

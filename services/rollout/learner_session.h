@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A worker's session with one epoch of the learner: from the registration until the epoch ends or
 // the worker leaves. Its threads:
 //
@@ -22,6 +23,7 @@
 #include "base/trace.h"
 #include "services/buffer/replay_client.h"
 #include "services/reward/reward_client.h"
+#include "services/rollout/conditioning_source.h"
 #include "services/rollout/experience_sender.h"
 #include "services/rollout/held_leases.h"
 #include "services/rollout/rollout_metrics.h"
@@ -58,7 +60,8 @@ class LearnerSession {
 
   // The learner said that the run is complete.
   bool run_complete() const { return run_complete_.HasBeenNotified(); }
-  // Why this worker cannot serve the epoch: its reward servers are not what it needs.
+  // Why this worker cannot serve the epoch: its reward servers are not what it needs, or its device
+  // has too little memory.
   absl::Status failure() const;
 
  private:
@@ -67,6 +70,7 @@ class LearnerSession {
   Trace TraceOf(const v1::Lease& lease) const;
   void TakeLease(const v1::Lease& lease);
   void PrepareLease(v1::Lease lease);
+  absl::StatusOr<ReadyLease> Prepared(v1::Lease lease);
   absl::StatusOr<rl::Trajectory> ReadHead(const v1::Lease& lease);
   void SampleLoop();
   void ApplyNewest();
@@ -80,6 +84,7 @@ class LearnerSession {
   // Waits between two tries to deliver the group of a lease. False if nobody wants it any more.
   bool Pause(uint64_t lease_id, absl::Duration wait);
   void AwaitRewards();
+  void Fail(const absl::Status& why);  // Ends Serve, for good.
   void OfferCredit();
   void RenewLoop();
   bool LookAtSampler(bool stalled);
@@ -94,6 +99,8 @@ class LearnerSession {
   WorkStream stream_;
   HeldLeases leases_;
   SamplerProgress progress_;
+  weights::ContentStore own_content_;  // In use if the worker does not relay.
+  ConditioningSource conditioning_;
   std::vector<std::unique_ptr<buffer::ReplayClient>> buffers_;  // By shard.
   std::vector<std::unique_ptr<ExperienceSender>> senders_;      // By rank.
 
@@ -108,6 +115,8 @@ class LearnerSession {
   absl::Notification stopping_;
   absl::Notification run_complete_;
   BoundedQueue<std::function<void()>> tasks_{256};
+  // Apart from tasks_, whose groups may wait for reward servers while the sampler is idle.
+  BoundedQueue<std::function<void()>> preparations_{256};
   std::unique_ptr<weights::WeightFollower> follower_;
   std::vector<std::thread> threads_;
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rollout_worker --learner host:port: samples groups of trajectories until the run is complete, or
 // SIGTERM.
 #include <ATen/Parallel.h>
@@ -6,21 +7,27 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <random>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 #include "base/worker_id.h"
 #include "core/model/device.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
+#include "services/rollout/gpu_processes.h"
+#include "services/rollout/gpu_share.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/worker.h"
 #include "services/weights/broadcast_group.h"
@@ -35,21 +42,22 @@ struct Flags {
   std::string id;
   std::string device = "cpu";
   int gpu_slot = 0;
+  std::string gpus;
   int threads = 1;
   std::string give_up_after = "30m";
+  uint64_t conditioning_mib = 1024;
 };
+
+std::optional<std::string> Environment(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
 
 // Nothing for a text that is no duration; 0 means never.
 std::optional<absl::Duration> GiveUpAfter(const std::string& text) {
   absl::Duration duration;
   if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration()) return std::nullopt;
   return duration == absl::ZeroDuration() ? absl::InfiniteDuration() : duration;
-}
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -59,8 +67,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--id", flags.id,
                  "name of this worker, unique in the run (default: host, process id and a random "
                  "number)");
-  app.add_option("--device", flags.device, "where the model runs: cpu, cuda or cuda:N")
-      ->capture_default_str();
+  CLI::Option* const device =
+      app.add_option("--device", flags.device, "where the model runs: cpu, cuda or cuda:N")
+          ->capture_default_str();
+  app.add_option("--gpus", flags.gpus,
+                 "one process on each of these GPUs: all, or numbers such as 0,1")
+      ->excludes(device);
+  flags.gpu_slot = ReadSlurmTask(Environment).index;
   app.add_option(
          "--gpu-slot", flags.gpu_slot,
          "with --device cuda: number among the processes of this machine that share its GPUs")
@@ -68,6 +81,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--threads", flags.threads, "threads of the numerics library")
       ->check(CLI::Range(1, 256));
+  app.add_option("--conditioning-mib", flags.conditioning_mib,
+                 "MiB of prompts' conditioning that are kept for later groups and other workers")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   const auto is_duration = [](const std::string& text) {
     return GiveUpAfter(text).has_value() ? std::string()
                                          : "must be a duration such as 90s, 30m or 2h: " + text;
@@ -80,6 +97,18 @@ void AddFlags(CLI::App& app, Flags& flags) {
 // Containers that share their host's network share its name, and each is its own process 1.
 std::string DefaultId(const std::string& host) {
   return absl::StrFormat("%s-%d-%08x", host, ::getpid(), std::random_device()());
+}
+
+absl::Status ServeGpus(const Flags& flags, const std::vector<std::string>& arguments) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<int> gpus,
+                         GpusOf(flags.gpus, model::GpuCount(), ReadSlurmTask(Environment)));
+  std::vector<GpuProcess> processes;
+  for (const int gpu : gpus) {
+    const int index = static_cast<int>(processes.size());
+    processes.push_back(
+        {.name = absl::StrCat("cuda:", gpu), .arguments = ArgumentsOfGpu(arguments, gpu, index)});
+  }
+  return RunOnGpus(processes, Clock::Steady());
 }
 
 absl::Status Serve(const Flags& flags) {
@@ -96,7 +125,9 @@ absl::Status Serve(const Flags& flags) {
   // Created before the worker, whose threads give it chunks, and destroyed after it.
   OXBOW_ASSIGN_OR_RETURN(
       const std::unique_ptr<weights::WeightRelay> relay,
-      weights::WeightRelay::Start({.listen = flags.service.listen}, follow_metrics));
+      weights::WeightRelay::Start({.listen = flags.service.listen,
+                                   .content_bytes_max = flags.conditioning_mib << 20},
+                                  follow_metrics));
   const std::string host = HostName();
   Worker worker({.learner = flags.learner,
                  .worker_id = flags.id.empty() ? DefaultId(host) : flags.id,
@@ -129,5 +160,8 @@ int main(int argc, char** argv) {
   return oxbow::rpc::RunService(
       "rollout_worker", "Samples trajectories for a learner.", argc, argv, flags.service,
       [&](CLI::App& app) { oxbow::rollout::AddFlags(app, flags); },
-      [&] { return oxbow::rollout::Serve(flags); });
+      [&] {
+        return flags.gpus.empty() ? oxbow::rollout::Serve(flags)
+                                  : oxbow::rollout::ServeGpus(flags, {argv + 1, argv + argc});
+      });
 }

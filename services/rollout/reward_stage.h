@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gives sampled groups their rewards, and decides what happens to images that could not be
 // scored.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a missing score does to a group, by policy. It is never counted as 0.
 #include "services/rollout/reward_stage.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/rollout_metrics.h"
 
 #include <map>
@@ -32,6 +33,10 @@ struct RolloutMetrics::Impl {
          {"accepted", "duplicate", "fenced", "superseded", "invalid", "failed"}) {
       groups.emplace(outcome, &Metric(r, exported::kRolloutGroupsTotal, {{"outcome", outcome}}));
     }
+    for (const char* source : {"held", "learner", "peer"}) {
+      conditioning.emplace(
+          source, &Metric(r, exported::kRolloutConditioningBytesTotal, {{"source", source}}));
+    }
   }
 
   prometheus::Counter& samples;
@@ -45,11 +50,16 @@ struct RolloutMetrics::Impl {
   prometheus::Gauge& in_flight;
   prometheus::Counter& reconnects;
   std::map<std::string, prometheus::Counter*> groups;
+  std::map<std::string, prometheus::Counter*> conditioning;  // By source.
 };
 
 RolloutMetrics::RolloutMetrics(prometheus::Registry& registry)
     : impl_(std::make_unique<Impl>(registry)) {}
 RolloutMetrics::~RolloutMetrics() = default;
+
+void RolloutMetrics::ConditioningFrom(const std::string& source, uint64_t bytes) {
+  impl_->conditioning.at(source)->Increment(static_cast<double>(bytes));
+}
 
 void RolloutMetrics::BatchSampled(uint64_t samples, double seconds) {
   impl_->samples.Increment(static_cast<double>(samples));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rollout worker counts, as verbs. Names and help: metrics/exported_metrics.h.
 #pragma once
 
@@ -21,6 +22,7 @@ class RolloutMetrics {
   void ObservedFailed(const std::string& reward, uint32_t samples);
   void GroupDelivered(const std::string& outcome,
                       double seconds);  // accepted|duplicate|fenced|invalid|failed
+  void ConditioningFrom(const std::string& source, uint64_t bytes);  // held|learner|peer
   void WeightsApplied(uint64_t policy_version, double seconds);
   void GroupsInFlight(uint64_t groups);
   void Reconnected();

@@ -1,4 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/run_spec.h"
+
+#include <algorithm>
 
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
@@ -47,6 +50,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
     spec.negative = *std::move(negative);
   }
   spec.shared_start = config.sampling().noise() == v1::SHARING_GROUP;
+  spec.branches = std::max(1u, config.replay().branches());
   spec.sde_tail = config.sampling().tail() == v1::TAIL_KIND_SDE;
   spec.duplicate_radius = config.method().diversity().radius();
   spec.rows_per_forward = config.sampling().rows_per_forward();

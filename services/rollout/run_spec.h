@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a worker knows of its run: the answer to Register, checked and converted once.
 #pragma once
 
@@ -29,6 +30,7 @@ struct RunSpec {
   at::ScalarType storage = at::kFloat;
   bool shared_start = false;  // The fresh members of a group start from the same noise.
   bool sde_tail = false;      // How tails of replayed heads are regenerated.
+  uint32_t branches = 1;      // Members of a group that go on from its replayed head.
   flow::SentLatents sent = flow::SentLatents::kTransitions;
   int64_t rows_per_forward = 0;       // Rows of the network at a time; 0: no limit.
   double duplicate_radius = 0;        // Two images of a group within it are near duplicates.

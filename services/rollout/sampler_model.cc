@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/sampler_model.h"
 
 #include <ATen/ATen.h>

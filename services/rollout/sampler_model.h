@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The policy a worker samples with: made from the first verified snapshot, updated by later ones.
 //
 // Nothing is in use before its probe has been compared with the learner's; what was in use stays

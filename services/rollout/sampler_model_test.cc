@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a worker samples with is what the learner vouched for, whatever comes after it.
 #include "services/rollout/sampler_model.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a worker's sampler stands still: a GPU that hangs blocks the sampler's thread, and the
 // other threads of the process go on. A worker whose sampler stands still renews no lease that
 // waits for it and wants no more, so that others make its groups. Thread-safe.

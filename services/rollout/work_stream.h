@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The worker's end of Coordinator.Work: one stream that many threads write and one thread reads.
 #pragma once
 

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/worker.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/model/cuda_graphs.h"
@@ -20,7 +22,7 @@ namespace {
 bool IsFinal(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          status.code() == absl::StatusCode::kUnimplemented ||
-         status.code() == absl::StatusCode::kPermissionDenied;
+         status.code() == absl::StatusCode::kPermissionDenied || IsOutOfMemory(status);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rollout worker: finds the learner, serves its epoch, finds it again, until the run is complete
 // or the worker is stopped.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A worker against a scripted learner, over real gRPC on port 0.
 #include "services/rollout/worker.h"
 
@@ -5,13 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <map>
+#include <string>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "base/exit_code.h"
 #include "rpc/convert_torch.h"
 #include "telemetry/metrics.h"
+#include "tests/testing/counting_allocator.h"
 #include "tests/testing/fake_learner.h"
 
 namespace oxbow::rollout {
@@ -142,6 +148,69 @@ TEST(WorkerTest, LeasedGroupsArriveWholeScoredAndOnce) {
   EXPECT_THAT(worker.Scrape(), HasSubstr("oxbow_rollout_samples_total 15"));
 }
 
+// A device that has no room for the activations of the next `times` passes of the network.
+class FullDevice {
+ public:
+  explicit FullDevice(int times) : left_(times) {
+    testing::CountingAllocator::Install();
+    testing::CountingAllocator::Get().Refuse([this](size_t bytes) {
+      char thread[16] = "";
+      pthread_getname_np(pthread_self(), thread, sizeof thread);
+      return bytes >= kActivations && std::string(thread) == "sampler" && left_-- > 0;
+    });
+  }
+  ~FullDevice() { testing::CountingAllocator::Get().Refuse(nullptr); }
+  int left() const { return left_; }
+
+ private:
+  static constexpr size_t kActivations = 2000;  // Larger than latents and prompts of a group.
+  std::atomic<int> left_;
+};
+
+// The leases come when the weights are there, and the device is full by then.
+Seen SampleOnAFullDevice(int times, const std::function<bool(const Seen&)>& enough,
+                         const std::function<void(RunningWorker&, const FullDevice&)>& then) {
+  FakeLearner learner({.leases = 2, .rewards_away = true});
+  RunningWorker worker(learner.endpoint());
+  learner.Await([](const Seen& seen) { return !seen.reports.empty(); });
+  const FullDevice device(times);
+  learner.BringRewards();
+  Seen seen = learner.Await(enough);
+  then(worker, device);
+  return seen;
+}
+
+TEST(WorkerTest, OnAFullDeviceItGoesOnWithFewerRowsAndTheSameBits) {
+  std::map<uint64_t, std::string> latents[2];
+  for (const int times : {0, 1}) {
+    const Seen seen =
+        SampleOnAFullDevice(times, Groups(2), [](RunningWorker& worker, const FullDevice& device) {
+          EXPECT_LE(device.left(), 0) << "nothing was refused";
+          EXPECT_TRUE(worker.Stop().ok());
+        });
+    EXPECT_TRUE(seen.failures.empty());
+    for (const v1::Group& group : seen.groups) {
+      latents[times][group.group_id()] = group.trajectories(0).latents().data();
+    }
+  }
+  EXPECT_EQ(latents[0].size(), 2u);
+  EXPECT_EQ(latents[0], latents[1]);
+}
+
+TEST(WorkerTest, ADeviceTooSmallForOneRowEndsTheWorkerAndGivesItsLeasesBack) {
+  const Seen seen = SampleOnAFullDevice(
+      1 << 30, [](const Seen& s) { return !s.failures.empty(); },
+      [](RunningWorker& worker, const FullDevice&) {
+        ASSERT_TRUE(worker.AwaitEnd());
+        const absl::Status status = worker.Stop();
+        EXPECT_EQ(ExitCodeOf(status), kExitOutOfMemory) << status;
+        EXPECT_THAT(std::string(status.message()),
+                    AllOf(HasSubstr("not even one row"), ::testing::Not(HasSubstr("\n"))));
+      });
+  ASSERT_FALSE(seen.failures.empty());
+  EXPECT_THAT(seen.failures[0].failure(), HasSubstr("out of memory"));
+}
+
 TEST(WorkerTest, AnotherWorkerRepeatsTheSameBits) {
   std::string latents[2];
   for (std::string& bytes : latents) {
@@ -153,6 +222,29 @@ TEST(WorkerTest, AnotherWorkerRepeatsTheSameBits) {
   }
   EXPECT_FALSE(latents[0].empty());
   EXPECT_EQ(latents[0], latents[1]);
+}
+
+TEST(WorkerTest, ConditioningOfAnEarlierLeaseIsNotFetchedAgain) {
+  FakeLearner learner({.leases = 5, .one_prompt = true});
+  RunningWorker worker(learner.endpoint());
+  EXPECT_EQ(learner.Await(Groups(5)).groups.size(), 5u);
+  const std::string text = worker.Scrape();
+  const auto bytes = [&](const std::string& source) {
+    const std::string line = "oxbow_rollout_conditioning_bytes_total{source=\"" + source + "\"} ";
+    return std::stod(text.substr(text.find(line) + line.size()));
+  };
+  const double each = (bytes("learner") + bytes("held")) / 5;
+  EXPECT_GE(bytes("learner"), each);
+  EXPECT_LE(bytes("learner"), 2 * each) << "two leases may come together";
+}
+
+TEST(WorkerTest, ALeaseWhoseConditioningIsAnotherFailsAndNothingIsSampled) {
+  FakeLearner learner({.leases = 1, .forges_conditioning = true});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await([](const Seen& s) { return !s.failures.empty(); });
+  ASSERT_EQ(seen.failures.size(), 1u);
+  EXPECT_THAT(seen.failures[0].failure(), HasSubstr("another hash"));
+  EXPECT_TRUE(seen.groups.empty());
 }
 
 TEST(WorkerTest, MissingScoreFailsTheGroupUnderFail) {

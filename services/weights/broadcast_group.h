@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A broadcast group: the learner (rank 0) and some workers. The learner's bytes go to all of them
 // at once.
 //

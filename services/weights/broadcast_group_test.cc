@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Broadcast over Gloo on loopback, with the real service and followers: members that come, go,
 // stop in the middle of a round, or receive wrong bytes.
 #include "services/weights/broadcast_group.h"
@@ -178,7 +179,7 @@ class Worker {
   std::unique_ptr<WeightFollower> follower_;
 };
 
-class BroadcastGroupTest : public testing::Test {
+class BroadcastGroupTest : public ::testing::Test {
  protected:
   BroadcastGroupTest() {
     at::set_num_threads(1);
@@ -237,7 +238,7 @@ class BroadcastGroupTest : public testing::Test {
 };
 
 class BroadcastGroupSizeTest : public BroadcastGroupTest,
-                               public testing::WithParamInterface<int> {};
+                               public ::testing::WithParamInterface<int> {};
 
 TEST_P(BroadcastGroupSizeTest, WhatChangedComesByBroadcastAlone) {
   Gather(GetParam());
@@ -252,7 +253,7 @@ TEST_P(BroadcastGroupSizeTest, WhatChangedComesByBroadcastAlone) {
     AwaitRounds("whole", static_cast<double>(version - 1));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Workers, BroadcastGroupSizeTest, testing::Values(1, 3));
+INSTANTIATE_TEST_SUITE_P(Workers, BroadcastGroupSizeTest, ::testing::Values(1, 3));
 
 TEST_F(BroadcastGroupTest, WrongBytesAreNeverHandedOutAndFetchedAgain) {
   Gather(2);

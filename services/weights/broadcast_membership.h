@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which workers are in the next broadcast_group.
 //
 //   joined, has weights  ->  in the next broadcast group  ->  broadcast group failed: out until it

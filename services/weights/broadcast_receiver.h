@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The worker's side of the broadcast: follows invitations and receives the rounds of its
 // broadcast_group.
 //

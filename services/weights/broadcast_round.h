@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A round: the new chunks of one snapshot, sent to all members of a broadcast group at once.
 //
 //   rank 0:   Tell(BroadcastRound: version, chunks)  [piece]* Barrier

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rounds over a broadcast group that is played back: what rank 0 did, a member is given, right or
 // wrong.
 #include "services/weights/broadcast_round.h"
@@ -109,7 +110,7 @@ Snapshot Version(uint64_t version, uint64_t chunk_bytes) {
                       {{"frozen", frozen}}, trained, chunk_bytes);
 }
 
-class BroadcastRoundTest : public testing::TestWithParam<uint64_t> {
+class BroadcastRoundTest : public ::testing::TestWithParam<uint64_t> {
  protected:
   BroadcastRoundTest() {
     EXPECT_TRUE(added_);
@@ -208,8 +209,8 @@ TEST_P(BroadcastRoundTest, ALearnerThatGivesUpSaysWhy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ChunkBytes, BroadcastRoundTest,
-                         testing::Values(1000, 300'000, 700'000, kSnapshotChunkBytes,
-                                         kSnapshotChunkBytesMax));
+                         ::testing::Values(1000, 300'000, 700'000, kSnapshotChunkBytes,
+                                           kSnapshotChunkBytesMax));
 
 TEST(PieceTest, LawsHoldForAnyChunks) {
   const unsigned seed = std::random_device()();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The learner's side of the broadcast: keeps a broadcast group of the workers that can take part,
 // and sends each publication to all of its members at once.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fetches the missing chunks of a download from the first of several sources that has them.
 //
 //   peer --fault--> peer --fault--> learner, again and again while it makes progress

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last few snapshots and their chunks, in memory.
 //
 //   snapshots_ (newest last)  -- own -->  chunks by hash  <-- found by -- Fetch

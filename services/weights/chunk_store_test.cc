@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store holds the newest snapshots, each distinct chunk once, within its
 // budget.
 #include "services/weights/chunk_store.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of fetching one manifest's chunks: the verified ones, the list of missing ones, and the
 // part of the first missing one that has come.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A FetchResponse that is sent without copying its data.
 //
 // On the wire it is the protobuf message of weight_channel.proto. Here its data is a slice of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A manifest's signature: Ed25519 over everything in it that decides which weights a worker uses.
 // The learner makes a key when it starts and hands its public half to workers as they register. So
 // a worker believes a manifest whichever way it came, and through the hashes in it every chunk.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/weights/manifest_signature.h"
 
 #include <gmock/gmock.h>

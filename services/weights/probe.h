@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A forward pass on fixed inputs: proof that a worker computes what the learner computes.
 //
 // Inputs come from counter-based noise keyed by the probe's seed, so both sides make the same ones.

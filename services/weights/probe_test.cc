@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The probe tells equal weights from different ones, and close from far.
 #include "services/weights/probe.h"
 

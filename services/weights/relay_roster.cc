@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/weights/relay_roster.h"
 
 #include <algorithm>
@@ -25,13 +26,18 @@ RelayRoster::Ticket RelayRoster::Join(const std::string& worker, const std::stri
     it = it->second.worker == worker && !worker.empty() ? watchers_.erase(it) : std::next(it);
   }
   watchers_[next_] = {worker, endpoint, host, {}};
+  tickets_[worker] = next_;
   silent_.erase(worker);
   planned_ = false;
   return next_++;
 }
 
 void RelayRoster::Leave(Ticket ticket) {
-  if (watchers_.erase(ticket) > 0) planned_ = false;
+  const auto found = watchers_.find(ticket);
+  if (found == watchers_.end()) return;
+  tickets_.erase(found->second.worker);
+  watchers_.erase(found);
+  planned_ = false;
 }
 
 RelayRoster::Origin RelayRoster::OriginOf(const std::string& worker) const {
@@ -79,6 +85,13 @@ std::vector<v1::WatchResponse::Peer> RelayRoster::PeersOf(Ticket ticket) {
   const auto found = watchers_.find(ticket);
   if (found == watchers_.end()) return {};
   return found->second.peers;
+}
+
+std::string RelayRoster::EndpointOf(const std::string& worker) const {
+  const auto ticket = tickets_.find(worker);
+  if (fanout_ == 0 || ticket == tickets_.end()) return "";
+  const Watcher& watcher = watchers_.at(ticket->second);
+  return MayRelay(watcher) ? watcher.endpoint : "";
 }
 
 bool RelayRoster::WatchesFrom(const std::string& worker, const std::string& host) const {

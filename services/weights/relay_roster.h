@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The watchers: which of them may pass weights on, and which lost that right.
 //
 // A watcher is named by the worker's id and has its place from Join to Leave. A peer that sent
@@ -37,6 +38,9 @@ class RelayRoster {
   // The peers that this watcher shall ask before the learner. Empty for a place that was given up.
   std::vector<v1::WatchResponse::Peer> PeersOf(Ticket ticket);
 
+  // Where others reach this worker; empty if it may not be a source.
+  std::string EndpointOf(const std::string& worker) const;
+
   // A report that came from `host`. True if the peer could be given out until then.
   bool Accuse(const v1::ReportPeerRequest& report, const std::string& host);
 
@@ -65,6 +69,7 @@ class RelayRoster {
   Ticket next_ = 1;
   bool planned_ = false;
   std::map<Ticket, Watcher> watchers_;  // In the order they joined.
+  std::map<std::string, Ticket> tickets_;  // By worker.
   std::set<std::string> corrupt_;
   std::set<Origin> corrupt_origins_;
   std::set<std::string> silent_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/weights/relay_tree.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which worker fetches from which when many want the same weights.
 //
 //   learner --> 0 --> 2 --> 6 ...        fan-out 2, watchers in the order they joined

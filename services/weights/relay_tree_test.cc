@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Laws of the relay tree over random sets of watchers.
 #include "services/weights/relay_tree.h"
 
@@ -42,7 +43,7 @@ TEST(RelayTreeTest, LearnerServesFanoutWatchersAndDepthGrowsLikeTheLogarithm) {
 // Any mixture of those who relay and those who do not (too old, excluded, behind a wall).
 TEST(RelayTreeTest, LawsHoldForAnyWatchers) {
   const uint32_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 500; ++round) {
     const size_t n = random() % 60;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Published weights: a manifest that names every tensor, and its chunks by content hash.
 //
 // Two snapshots that share bytes share chunks, so a worker that follows an adapter's updates never

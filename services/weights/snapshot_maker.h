@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the snapshots of a run one after another and hashes only what changed.
 //
 // The frozen part is cut and hashed once. A chunk of the trained part that has the bytes of the

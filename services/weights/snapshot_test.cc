@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A snapshot gives back what was put in, shares what did not change, and
 // notices every altered bit.
 #include "services/weights/snapshot.h"
@@ -21,7 +22,7 @@ io::TensorBytes Bytes(std::mt19937_64& random, size_t size) {
 
 TEST(SnapshotTest, AssemblesWhatWasPublishedWhateverTheChunkSize) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (int round = 0; round < 50; ++round) {
     const TensorBytesByName frozen = {{"base", Bytes(random, random() % 200)},
@@ -40,7 +41,7 @@ TEST(SnapshotTest, AssemblesWhatWasPublishedWhateverTheChunkSize) {
 
 TEST(SnapshotTest, AMakerHashesAgainOnlyWhatChanged) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   const TensorBytesByName frozen = {{"base", Bytes(random, 100)}};
   TensorBytesByName trained = {{"a", Bytes(random, 95)}, {"b", Bytes(random, 64)}};

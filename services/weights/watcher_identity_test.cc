@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Watchers with certificates: each reports, accuses and watches in its own name alone.
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>

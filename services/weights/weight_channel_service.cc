@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/weights/weight_channel_service.h"
 
 #include <optional>
@@ -16,7 +17,7 @@ namespace oxbow::weights {
 namespace {
 
 // A Watch that ends at once with an error.
-class Refusal final : public grpc::ServerWriteReactor<v1::WatchResponse> {
+class Refusal final : public grpc::ServerWriteReactor<WatchMessage> {
  public:
   explicit Refusal(const grpc::Status& status) { Finish(status); }
   void OnDone() override { delete this; }  // gRPC's, from the moment it was returned.
@@ -26,41 +27,37 @@ class Refusal final : public grpc::ServerWriteReactor<v1::WatchResponse> {
 
 // One watcher. At most one write is under way; when it is done, the newest state is written next.
 // gRPC never calls a reaction from inside StartWrite or Finish.
-class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<v1::WatchResponse> {
+class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<WatchMessage> {
  public:
   WatchStream(WeightChannelService& service, const v1::WatchRequest& request,
               RelayRoster::Ticket ticket)
       : service_(service),
         ticket_(ticket),
-        known_(request.have_any() ? std::optional(request.have_version()) : std::nullopt) {}
+        told_{.manifest_sha256 = request.manifest_sha256(),
+              .applied =
+                  request.have_any() ? std::optional(request.have_version()) : std::nullopt} {}
 
   void Wake() {
     absl::MutexLock lock(&mutex_);
-    while (!writing_ && !over_) {
-      bool stopped = false;
-      std::optional<v1::WatchResponse> next = service_.Next(ticket_, told_, stopped);
-      if (stopped || cancelled_) {
-        over_ = true;
-        return Finish(
-            rpc::ToGrpc(absl::UnavailableError("weights are no longer served to this watcher")));
-      }
-      if (!next.has_value()) return;
-      if (next->has_manifest()) {
-        // Only the first message can be about the weights that the watcher started with.
-        const bool known = std::exchange(known_, std::nullopt) == next->manifest().policy_version();
-        if (known) next->clear_manifest();
-        if (known && !next->has_invitation()) continue;
-      }
-      response_ = *std::move(next);
-      writing_ = true;
-      StartWrite(&response_);
+    if (writing_ || over_) return;
+    bool stopped = false;
+    std::optional<WatchMessage> next = service_.Next(ticket_, told_, stopped);
+    if (stopped || cancelled_) {
+      over_ = true;
+      return Finish(
+          rpc::ToGrpc(absl::UnavailableError("weights are no longer served to this watcher")));
     }
+    if (!next.has_value()) return;
+    message_ = *std::move(next);
+    writing_ = true;
+    StartWrite(&message_);
   }
 
   void OnWriteDone(bool) override {
     {
       absl::MutexLock lock(&mutex_);
       writing_ = false;
+      message_ = {};
     }
     Wake();
   }
@@ -79,9 +76,8 @@ class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<
   WeightChannelService& service_;
   const RelayRoster::Ticket ticket_;
   absl::Mutex mutex_;
-  v1::WatchResponse response_ ABSL_GUARDED_BY(mutex_);
+  WatchMessage message_ ABSL_GUARDED_BY(mutex_);
   Told told_ ABSL_GUARDED_BY(mutex_);
-  std::optional<uint64_t> known_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
@@ -103,6 +99,13 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
                                                  .versions_kept = options.snapshots_kept + 1},
                         metrics, clock, [this] { WakeAll(); })),
       runner_(options.streams) {
+  using WatchHandler =
+      grpc::internal::CallbackServerStreamingHandler<v1::WatchRequest, WatchMessage>;
+  MarkMethodCallback(
+      kWatchMethod, new WatchHandler([this](grpc::CallbackServerContext* context,
+                                            const v1::WatchRequest* request) {
+        return Watch(context, request);
+      }));
   MarkMethodStreamed(kFetchMethod, nullptr);
   MarkMethodCallback(kFetchMethod,
                      rpc::StreamHandler<v1::FetchRequest, FetchPiece>(
@@ -121,10 +124,18 @@ absl::Status WeightChannelService::Publish(const Snapshot& snapshot) {
   metrics_.Changed(new_bytes);
   std::shared_ptr<const ChunksByHash> chunks;
   if (groups_ != nullptr) chunks = std::make_shared<const ChunksByHash>(snapshot.chunks);
+  std::vector<ManifestForms::Shared> older;
   {
     absl::MutexLock lock(&mutex_);
-    if (groups_ != nullptr) groups_->Published(manifest, std::move(chunks));
-    newest_ = {newest_.number + 1, std::move(manifest)};
+    older.assign(manifests_.begin(), manifests_.end());
+  }
+  auto forms = std::make_shared<const ManifestForms>(manifest, older);
+  {
+    absl::MutexLock lock(&mutex_);
+    manifests_.push_back(manifest);
+    if (manifests_.size() > options_.snapshots_kept) manifests_.pop_front();
+    if (groups_ != nullptr) groups_->Published(std::move(manifest), std::move(chunks));
+    newest_ = {newest_.number + 1, std::move(forms)};
   }
   metrics_.Published(version, clock_.Now() - start, store_.bytes());
   WakeAll();
@@ -155,7 +166,7 @@ grpc::Status WeightChannelService::CheckEpoch(uint64_t epoch) const {
       "request of another epoch; register again: ", epoch, ", not ", options_.epoch.value)));
 }
 
-grpc::ServerWriteReactor<v1::WatchResponse>* WeightChannelService::Watch(
+grpc::ServerWriteReactor<WatchMessage>* WeightChannelService::Watch(
     grpc::CallbackServerContext* context, const v1::WatchRequest* request) {
   grpc::Status status = CheckEpoch(request->epoch());
   if (status.ok() && !request->worker_id().empty())
@@ -183,27 +194,27 @@ grpc::ServerWriteReactor<v1::WatchResponse>* WeightChannelService::Watch(
   return stream.get();
 }
 
-std::optional<v1::WatchResponse> WeightChannelService::Next(RelayRoster::Ticket ticket, Told& told,
-                                                            bool& stopped) {
-  Published newest;
-  v1::WatchResponse response;
-  {
-    absl::MutexLock lock(&mutex_);
-    stopped = stopped_;
-    if (stopped) return std::nullopt;
-    if (groups_ != nullptr) groups_->Describe(ticket, told.broadcast_group, response);
-    if (newest_.number <= told.publications) {
-      if (!response.has_invitation()) return std::nullopt;
-      return response;
-    }
-    newest = newest_;
+std::optional<WatchMessage> WeightChannelService::Next(RelayRoster::Ticket ticket, Told& told,
+                                                       bool& stopped) {
+  WatchMessage message;
+  absl::MutexLock lock(&mutex_);
+  stopped = stopped_;
+  if (stopped) return std::nullopt;
+  if (groups_ != nullptr) groups_->Describe(ticket, told.broadcast_group, message.rest);
+  const bool tells = newest_.number > told.publications;
+  told.publications = newest_.number;
+  // Only the first manifest can be that of the weights that the watcher started with.
+  const bool news = tells && std::exchange(told.applied, std::nullopt) !=
+                                 newest_.forms->manifest().policy_version();
+  if (news) {
     for (v1::WatchResponse::Peer& peer : roster_.PeersOf(ticket)) {
-      *response.add_peers() = std::move(peer);
+      *message.rest.add_peers() = std::move(peer);
     }
+    message.manifest = newest_.forms->For(told.manifest_sha256);
+    told.manifest_sha256 = newest_.forms->manifest().sha256();
   }
-  told.publications = newest.number;
-  *response.mutable_manifest() = *newest.manifest;
-  return response;
+  if (!news && !message.rest.has_invitation()) return std::nullopt;
+  return message;
 }
 
 void WeightChannelService::Leave(RelayRoster::Ticket ticket) {
@@ -213,6 +224,11 @@ void WeightChannelService::Leave(RelayRoster::Ticket ticket) {
   if (groups_ != nullptr) groups_->Leave(ticket);
   metrics_.WatchersAre(roster_.watchers(), roster_.excluded());
   stream = std::move(streams_.extract(ticket).mapped());
+}
+
+std::string WeightChannelService::RelayOf(const std::string& worker) const {
+  absl::MutexLock lock(&mutex_);
+  return roster_.EndpointOf(worker);
 }
 
 absl::Status WeightChannelService::Prepare(v1::FetchRequest&, FetchStream&) {
@@ -228,9 +244,14 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
   const PieceRule rule{.bytes_max = options_.piece_bytes,
                        .before = options_.before_piece,
                        .after = [this](uint64_t bytes) { metrics_.ChunkServed(bytes); }};
+  const PieceRule content_rule{.bytes_max = options_.piece_bytes,
+                               .before = options_.before_piece,
+                               .after = [this](uint64_t bytes) { metrics_.ContentServed(bytes); }};
   uint64_t offset = request.first_offset();
   for (const std::string& hash : request.chunk_sha256()) {
-    const Chunk chunk = store_.Find(hash);
+    const Chunk weights = store_.Find(hash);
+    const bool other = weights == nullptr && options_.content != nullptr;
+    const Chunk chunk = other ? options_.content->Find(hash) : weights;
     if (chunk == nullptr) {
       co_return absl::NotFoundError(
           absl::StrCat("chunk is no longer retained; watch for the newest: ", HexOf(hash)));
@@ -239,7 +260,8 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
       co_return absl::InvalidArgumentError(
           absl::StrCat("resume offset is beyond the chunk: ", offset));
     }
-    rpc::Part chunk_sent = SendChunk(stream, hash, chunk, std::exchange(offset, 0), rule);
+    rpc::Part chunk_sent =
+        SendChunk(stream, hash, chunk, std::exchange(offset, 0), other ? content_rule : rule);
     if (status = co_await chunk_sent; !status.ok()) co_return status;
   }
   co_return absl::OkStatus();

@@ -1,14 +1,19 @@
-// Serves published snapshots: the newest manifest to watchers, and chunks by hash.
+// SPDX-License-Identifier: Apache-2.0
+// Serves published snapshots: the newest manifest to watchers, and chunks by hash. Serves other
+// content by hash in the same way.
 //
 // Each watcher is told which peers to ask for the chunks before it asks the learner, so that the
 // bytes that leave the learner do not grow with the number of watchers (relay_tree.h). Publish
 // never waits for watchers. A slow watcher gets only the newest manifest when it reads again:
 // nothing is queued per watcher. A watcher or a fetching worker costs a stream and no thread. If
 // the learner broadcasts, the chunks that a publication changed also come by the broadcast group of
-// broadcast_sender.h; all else stays the same. Thread-safe.
+// broadcast_sender.h; all else stays the same. A watcher that has one of the last manifests is sent
+// what differs from it. What is sent was serialised once, and of a watcher only the hash of its
+// manifest is remembered. Thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,16 +30,16 @@
 #include "rpc/stream.h"
 #include "services/weights/broadcast_sender.h"
 #include "services/weights/chunk_store.h"
+#include "services/weights/content_store.h"
 #include "services/weights/fetch_piece.h"
 #include "services/weights/manifest_signature.h"
 #include "services/weights/relay_roster.h"
+#include "services/weights/watch_message.h"
 #include "services/weights/weights_metrics.h"
 
 namespace oxbow::weights {
 
-class WeightChannelService
-    : public v1::WeightChannel::WithCallbackMethod_Watch<v1::WeightChannel::Service>,
-      public rpc::HasStreams {
+class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasStreams {
  public:
   struct Options {
     Epoch epoch;
@@ -45,6 +50,7 @@ class WeightChannelService
     std::function<void(uint64_t)> before_piece;  // Called with the bytes of each piece; may
                                                  // block, as a slow network. May be null.
     rpc::StreamRunner::Options streams;
+    ContentStore* content = nullptr;          // Served by hash as well; outlives the service.
     JoinBroadcastGroup join_broadcast_group;  // Null: publications are not broadcast.
     std::string broadcast_device = "cpu";     // "cuda:0": NCCL, where all its members are on GPUs.
   };
@@ -61,12 +67,16 @@ class WeightChannelService
   // budget.
   absl::Status Publish(const Snapshot& snapshot);
 
+  // Where others fetch what this worker holds (host:port). Empty if it does not watch, does not
+  // serve others, or may not be a source.
+  std::string RelayOf(const std::string& worker) const;
+
   // Ends every Watch, so that the server can shut down within its grace.
   void Stop();
 
   // `epoch` in requests may be 0 (unknown yet); any other than ours is ABORTED.
-  grpc::ServerWriteReactor<v1::WatchResponse>* Watch(grpc::CallbackServerContext* context,
-                                                     const v1::WatchRequest* request) override;
+  grpc::ServerWriteReactor<WatchMessage>* Watch(grpc::CallbackServerContext* context,
+                                                const v1::WatchRequest* request);
   grpc::Status ReportApplied(grpc::ServerContext* context, const v1::ReportAppliedRequest* request,
                              v1::ReportAppliedResponse* response) override;
   grpc::Status ReportPeer(grpc::ServerContext* context, const v1::ReportPeerRequest* request,
@@ -85,7 +95,7 @@ class WeightChannelService
  private:
   struct Published {
     uint64_t number = 0;  // Counts publications; 0: none yet.
-    std::shared_ptr<const v1::SnapshotManifest> manifest;
+    std::shared_ptr<const ManifestForms> forms;
   };
 
   class WatchStream;
@@ -95,9 +105,12 @@ class WeightChannelService
   struct Told {
     uint64_t publications = 0;
     uint64_t broadcast_group = 0;  // The broadcast group it was invited to.
+    std::string manifest_sha256;   // Names the manifest it has; empty: none.
+    // The version that it applied before this stream; nothing once a manifest was told.
+    std::optional<uint64_t> applied;
   };
   // The next message to a watcher, with `told` updated; nothing if it has been told everything.
-  std::optional<v1::WatchResponse> Next(RelayRoster::Ticket ticket, Told& told, bool& stopped);
+  std::optional<WatchMessage> Next(RelayRoster::Ticket ticket, Told& told, bool& stopped);
   void Leave(RelayRoster::Ticket ticket);
   void WakeAll();
 
@@ -108,8 +121,9 @@ class WeightChannelService
   const OnReport on_report_;
   ChunkStore store_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   Published newest_ ABSL_GUARDED_BY(mutex_);
+  std::deque<ManifestForms::Shared> manifests_ ABSL_GUARDED_BY(mutex_);  // The last ones.
   RelayRoster roster_ ABSL_GUARDED_BY(mutex_);
   std::map<RelayRoster::Ticket, std::shared_ptr<WatchStream>> streams_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/weights/weight_follower.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "services/weights/download.h"
+#include "services/weights/manifest_delta.h"
 #include "services/weights/manifest_signature.h"
 
 namespace oxbow::weights {
@@ -117,24 +119,44 @@ absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
     if (stopping_) return absl::CancelledError("stopping");
     request.set_have_any(have_any_);
     request.set_have_version(have_version_);
+    if (std::exchange(refused_, false)) told_.Clear();
+    request.set_manifest_sha256(told_.sha256());
     watch_call_ = context.get();
     learner_ = endpoint;
   }
   const auto reader = stub->Watch(context.get(), request);
   Announcement announcement{.response = {}, .learner = endpoint};
-  while (reader->Read(&announcement.response)) {
+  absl::Status taken;
+  while (taken.ok() && reader->Read(&announcement.response)) {
     if (member_ != nullptr && announcement.response.has_invitation()) {
       member_->Invite(announcement.response.invitation());
     }
-    if (!announcement.response.has_manifest()) continue;
+    taken = TakeManifest(announcement.response);
+    if (!taken.ok() || !announcement.response.has_manifest()) continue;
     metrics_.Announced(PolicyVersion(announcement.response.manifest().policy_version()));
     absl::MutexLock lock(&mutex_);
     announced_ = announcement;
   }
+  if (!taken.ok()) context->TryCancel();
   const absl::Status ended = rpc::FromGrpc(reader->Finish());
   absl::MutexLock lock(&mutex_);
   watch_call_ = nullptr;
-  return ended;
+  return taken.ok() ? ended : taken;
+}
+
+// Puts the whole manifest in place of a delta. After an error the next watch asks for it whole.
+absl::Status WeightFollower::TakeManifest(v1::WatchResponse& response) {
+  if (response.has_delta()) {
+    absl::StatusOr<v1::SnapshotManifest> whole = ManifestFrom(told_, response.delta());
+    if (!whole.ok()) {
+      told_.Clear();
+      return whole.status();
+    }
+    response.clear_delta();
+    *response.mutable_manifest() = *std::move(whole);
+  }
+  if (response.has_manifest()) told_ = response.manifest();
+  return absl::OkStatus();
 }
 
 std::optional<WeightFollower::Announcement> WeightFollower::AwaitAnnouncement() {
@@ -164,6 +186,7 @@ void WeightFollower::FetchLoop() {
                     << Field("status", status);
     // A new watch, after a pause, announces the newest snapshot again.
     absl::MutexLock lock(&mutex_);
+    refused_ = refused_ || IsRefusal(status);
     if (!announced_.has_value() && watch_call_ != nullptr) watch_call_->TryCancel();
   }
 }

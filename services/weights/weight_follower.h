@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps a worker's copy of the newest weights: watches, fetches missing chunks, verifies every
 // byte.
 //
@@ -87,6 +88,7 @@ class WeightFollower {
 
   void WatchLoop();
   absl::Status WatchOnce(const std::string& endpoint);
+  absl::Status TakeManifest(v1::WatchResponse& response);
   void FetchLoop();
   std::optional<Announcement> AwaitAnnouncement();
   absl::Status Obtain(const Announcement& announcement);
@@ -103,6 +105,9 @@ class WeightFollower {
   ChunkFetcher fetcher_;
   const std::unique_ptr<BroadcastReceiver> member_;  // Null: takes part in no broadcast.
 
+  // Used only by the watch thread. The last manifest that came: the next one may be a delta to it.
+  v1::SnapshotManifest told_;
+
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* watch_call_ ABSL_GUARDED_BY(mutex_) = nullptr;
@@ -112,6 +117,7 @@ class WeightFollower {
   bool have_any_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t have_version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string have_sha256_ ABSL_GUARDED_BY(mutex_);
+  bool refused_ ABSL_GUARDED_BY(mutex_) = false;  // So the next manifest shall come whole.
   std::string learner_ ABSL_GUARDED_BY(mutex_);  // The last one watched.
   std::thread watch_thread_;
   std::thread fetch_thread_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A follower against a real server on port 0 that drops, cuts and corrupts what
 // it sends.
 #include "services/weights/weight_follower.h"
@@ -14,6 +15,8 @@
 #include "base/sha256.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
+#include "services/weights/manifest_delta.h"
+#include "services/weights/manifest_signature.h"
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "telemetry/metrics.h"
@@ -109,7 +112,7 @@ class FaultyService final : public WeightChannelService {
   std::vector<v1::FetchRequest> requests_ ABSL_GUARDED_BY(mutex_);
 };
 
-class WeightFollowerTest : public testing::Test {
+class WeightFollowerTest : public ::testing::Test {
  protected:
   WeightFollowerTest() {
     auto server = rpc::Server::Start({}, {&service_});
@@ -275,6 +278,58 @@ TEST_F(WeightFollowerTest, StopEndsAReportThatNobodyAnswers) {
   EXPECT_EQ(follower_->Report({}).code(), absl::StatusCode::kCancelled);
   release.Notify();
   AwaitReport();  // The server has done with both notifications.
+}
+
+TEST_F(WeightFollowerTest, AWatcherIsToldWhatDiffersFromTheManifestThatItHas) {
+  const Snapshot first = Version(1, "adapter1");
+  ASSERT_TRUE(service_.Publish(first).ok());
+  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(server_->endpoint()));
+  const auto watch = [&](const std::string& has, grpc::ClientContext& context) {
+    v1::WatchRequest request;
+    request.set_manifest_sha256(has);
+    return stub->Watch(&context, request);
+  };
+  const auto next = [](auto& reader) {
+    v1::WatchResponse told;
+    EXPECT_TRUE(reader->Read(&told));
+    return told;
+  };
+  const auto without = rpc::ContextWithDeadline(kDeadline);
+  const auto knows_nothing = watch("", *without);
+  EXPECT_EQ(next(knows_nothing).manifest().tensors_size(), 2);
+  ASSERT_TRUE(service_.Publish(Version(2, "adapter2")).ok());
+  const v1::WatchResponse second = next(knows_nothing);
+  EXPECT_FALSE(second.has_manifest());
+  EXPECT_EQ(second.delta().from_sha256(), first.manifest.sha256());
+  ASSERT_EQ(second.delta().changed().tensors_size(), 1);
+  EXPECT_EQ(second.delta().changed().tensors(0).name(), "adapter");
+  const auto made = ManifestFrom(first.manifest, second.delta());
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(CheckManifest(*made, 1 << 20).ok());
+  EXPECT_TRUE(CheckSignature(*made, service_.manifest_key()).ok());
+  const auto with = rpc::ContextWithDeadline(kDeadline);
+  const auto comes_back = watch(first.manifest.sha256(), *with);
+  EXPECT_EQ(next(comes_back).delta().changed().policy_version(), 2u);
+  for (uint64_t v = 3; v <= 4; ++v) ASSERT_TRUE(service_.Publish(Version(v, "adapterX")).ok());
+  const auto late = rpc::ContextWithDeadline(kDeadline);
+  const auto comes_late = watch(first.manifest.sha256(), *late);
+  EXPECT_TRUE(next(comes_late).has_manifest()) << "two snapshots are kept";
+  for (const auto& context : {&without, &with, &late}) (*context)->TryCancel();
+}
+
+TEST_F(WeightFollowerTest, AfterAManifestThatWasRefusedTheNextOneIsTaken) {
+  ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
+  Follow();
+  ASSERT_TRUE(AwaitSnapshot());
+  Snapshot altered = Version(2, "adapter2");
+  altered.manifest.mutable_tensors(1)->set_name("other");
+  ASSERT_TRUE(service_.Publish(std::move(altered)).ok());
+  EXPECT_THAT(AwaitReport().failure(), HasSubstr("manifest does not match its hash"));
+  ASSERT_TRUE(service_.Publish(Version(3, "adapter3")).ok());
+  const auto third = AwaitSnapshot();
+  ASSERT_TRUE(third);
+  EXPECT_EQ(third->manifest.policy_version(), 3u);
+  EXPECT_EQ(DataOf(*third, "adapter"), "adapter3");
 }
 
 TEST_F(WeightFollowerTest, AnotherEpochIsAborted) {

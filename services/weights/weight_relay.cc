@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/weights/weight_relay.h"
 
 #include <algorithm>
@@ -16,8 +17,12 @@ namespace oxbow::weights {
 // Only the learner serves Watch and reports; here they are UNIMPLEMENTED.
 class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc::HasStreams {
  public:
-  Service(Options options, ChunkStore& store, FollowMetrics& metrics)
-      : options_(std::move(options)), store_(store), metrics_(metrics), runner_(options_.streams) {
+  Service(Options options, ChunkStore& store, ContentStore& content, FollowMetrics& metrics)
+      : options_(std::move(options)),
+        store_(store),
+        content_(content),
+        metrics_(metrics),
+        runner_(options_.streams) {
     MarkMethodStreamed(kFetchMethod, nullptr);
     MarkMethodCallback(kFetchMethod,
                        rpc::StreamHandler<v1::FetchRequest, FetchPiece>(
@@ -38,7 +43,8 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
       const absl::Duration asked = Clock::Steady().Now();
       absl::Duration told = asked;
       Chunk chunk = store_.Find(hash);
-      while (chunk == nullptr) {
+      if (chunk == nullptr) chunk = content_.Find(hash);
+      while (chunk == nullptr && !request.at_once()) {
         co_await stream.Wait(options_.sign_of_life);
         chunk = store_.Find(hash);
         if (chunk != nullptr) break;
@@ -62,13 +68,15 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
 
   const Options options_;
   ChunkStore& store_;
+  ContentStore& content_;
   FollowMetrics& metrics_;
   rpc::StreamRunner runner_;  // Last: it waits for the streams.
 };
 
 WeightRelay::WeightRelay(Options options, FollowMetrics& metrics)
     : store_(options.snapshots_kept, options.bytes_max),
-      service_(std::make_unique<Service>(std::move(options), store_, metrics)) {}
+      content_(options.content_bytes_max),
+      service_(std::make_unique<Service>(std::move(options), store_, content_, metrics)) {}
 
 absl::StatusOr<std::unique_ptr<WeightRelay>> WeightRelay::Start(Options options,
                                                                 FollowMetrics& metrics) {

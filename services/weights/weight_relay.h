@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A worker passes verified chunks on to other workers.
 //
 // Serves WeightChannel.Fetch from the chunks that the worker has, and sends each missing chunk as
@@ -16,6 +17,7 @@
 #include "absl/time/time.h"
 #include "rpc/server.h"
 #include "services/weights/chunk_store.h"
+#include "services/weights/content_store.h"
 #include "services/weights/weights_metrics.h"
 
 namespace oxbow::weights {
@@ -31,6 +33,7 @@ class WeightRelay {
     absl::Duration unheard_wait = absl::Seconds(2);         // For a manifest that has not come yet.
     absl::Duration chunk_wait = absl::Seconds(10);          // For one chunk that is expected.
     std::function<void(uint64_t)> before_piece;             // As in WeightChannelService.
+    uint64_t content_bytes_max = uint64_t{1} << 30;         // For what is no chunk of weights.
     rpc::StreamRunner::Options streams;
   };
 
@@ -41,12 +44,15 @@ class WeightRelay {
 
   const std::string& endpoint() const { return server_->endpoint(); }
   ChunkStore& store() { return store_; }
+  // What the worker keeps beside weights. It is served if it is here; nobody waits for it.
+  ContentStore& content() { return content_; }
 
  private:
   class Service;
   WeightRelay(Options options, FollowMetrics& metrics);
 
   ChunkStore store_;
+  ContentStore content_;
   const std::unique_ptr<Service> service_;
   std::unique_ptr<rpc::Server> server_;
 };

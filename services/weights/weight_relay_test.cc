@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Followers that relay, over real gRPC on port 0, among peers that are slow, dead or wrong.
 #include "services/weights/weight_relay.h"
 
@@ -182,7 +183,7 @@ class CountingService final : public WeightChannelService {
   int faults_ = 0;
 };
 
-class WeightRelayTest : public testing::Test {
+class WeightRelayTest : public ::testing::Test {
  protected:
   WeightRelayTest() {
     auto server = rpc::Server::Start({}, {&service_});
@@ -326,7 +327,8 @@ TEST_F(WeightRelayTest, HundredsOfWatchersAreToldAndForgotten) {
       v1::WatchResponse told;
       do {
         ASSERT_TRUE(watch->Read(&told));
-      } while (told.manifest().policy_version() < version);
+      } while (std::max(told.manifest().policy_version(), told.delta().changed().policy_version()) <
+               version);
     }
   }
   service_.Stop();

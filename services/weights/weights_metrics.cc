@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/weights/weights_metrics.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ PublishMetrics::PublishMetrics(prometheus::Registry& r)
       published_time_(Metric(r, exported::kWeightsPublishedTimestampSeconds)),
       held_bytes_(Metric(r, exported::kWeightsHeldBytes)),
       served_bytes_(Metric(r, exported::kWeightsServedBytesTotal)),
+      conditioning_bytes_(Metric(r, exported::kLearnerConditioningServedBytesTotal)),
       changed_bytes_(Metric(r, exported::kWeightsChangedBytesTotal)),
       egress_copies_(Metric(r, exported::kWeightsEgressCopies)),
       watchers_(Metric(r, exported::kWeightsWatchers)),
@@ -62,6 +64,10 @@ void PublishMetrics::ChunkServed(uint64_t bytes) {
   if (const uint64_t changed = changed_; changed > 0) {
     egress_copies_.Set(served / static_cast<double>(changed));
   }
+}
+
+void PublishMetrics::ContentServed(uint64_t bytes) {
+  conditioning_bytes_.Increment(static_cast<double>(bytes));
 }
 
 void PublishMetrics::WatchersAre(uint64_t watchers, uint64_t excluded) {

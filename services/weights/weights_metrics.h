@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What publishing and following weights count, as verbs.
 #pragma once
 
@@ -27,6 +28,7 @@ class PublishMetrics {
   void Withheld(const std::string& reason);  // not_finite | reward_floor
   void Changed(uint64_t bytes);              // Bytes of a new snapshot that no retained one had.
   void ChunkServed(uint64_t bytes);
+  void ContentServed(uint64_t bytes);  // Conditioning.
   void WatchersAre(uint64_t watchers, uint64_t excluded);
   void PeerExcluded(bool corrupt);
   void Broadcast(uint64_t bytes);                   // Counted once, whatever the number of members.
@@ -43,6 +45,7 @@ class PublishMetrics {
   prometheus::Gauge& published_time_;
   prometheus::Gauge& held_bytes_;
   prometheus::Counter& served_bytes_;
+  prometheus::Counter& conditioning_bytes_;
   prometheus::Counter& changed_bytes_;
   prometheus::Gauge& egress_copies_;
   prometheus::Gauge& watchers_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file written in pieces. A reader or a crash sees it complete or not at all.
 #pragma once
 

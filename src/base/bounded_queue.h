@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bounded multi-producer multi-consumer queue with two ways to end it: Drain and Close.
 //
 // Drain refuses new items and lets consumers finish what is queued; Close also drops what is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OXBOW_CHECK(condition) << "values": aborts when an invariant of the program is broken.
 //
 // For errors from outside (input, files, peers) return absl::Status instead. The prefix avoids a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // XXH3-128 of bytes: detects damage in transit at the speed of memory. It is not a signature: an
 // attacker can make bytes with a given checksum. For content addresses see sha256.h.
 #pragma once

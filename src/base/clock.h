@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time as a parameter. Code that waits or expires things takes a Clock, so that tests control time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CRC-32C (Castagnoli): reflected polynomial 0x82f63b78; "123456789" gives 0xe3069283. Record
 // formats of TensorBoard and RocksDB check their records with it.
 #pragma once

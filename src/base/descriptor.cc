@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/descriptor.h"
 
 #include <fcntl.h>
@@ -26,6 +27,7 @@ absl::Status ErrnoStatus(const char* what, const std::string& path, int error) {
   const std::string message = absl::StrCat(what, ": ", std::strerror(error), ": ", path);
   switch (error) {
     case ENOENT:
+    case ENOTDIR:
       return absl::NotFoundError(message);
     case ENOSPC:
     case EDQUOT:

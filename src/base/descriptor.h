@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // File descriptors: ownership, writing, and the status codes of their errors.
 #pragma once
 

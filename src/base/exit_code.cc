@@ -1,6 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/exit_code.h"
 
 namespace oxbow {
+namespace {
+
+constexpr char kOutOfMemory[] = "oxbow/out_of_memory";  // The name of a payload without content.
+
+}  // namespace
+
+absl::Status OutOfMemoryError(std::string_view message) {
+  absl::Status status = absl::ResourceExhaustedError(std::string(message));
+  status.SetPayload(kOutOfMemory, {});
+  return status;
+}
+
+bool IsOutOfMemory(const absl::Status& status) {
+  return status.GetPayload(kOutOfMemory).has_value();
+}
 
 int ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {
@@ -18,7 +34,7 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kPermissionDenied:  // The certificate does not fit.
       return kExitData;
     case absl::StatusCode::kResourceExhausted:
-      return kExitFull;
+      return IsOutOfMemory(status) ? kExitOutOfMemory : kExitFull;
     case absl::StatusCode::kOutOfRange:
       return kExitNotFinite;
     default:
@@ -26,6 +42,27 @@ int ExitCodeOf(const absl::Status& status) {
   }
 }
 
-bool IsFinal(int exit_code) { return exit_code == kExitUsage || exit_code == kExitData; }
+absl::Status ErrorOf(int exit_code, std::string_view message) {
+  switch (exit_code) {
+    case kExitUsage:
+      return absl::InvalidArgumentError(std::string(message));
+    case kExitUnavailable:
+      return absl::UnavailableError(std::string(message));
+    case kExitData:
+      return absl::DataLossError(std::string(message));
+    case kExitFull:
+      return absl::ResourceExhaustedError(std::string(message));
+    case kExitNotFinite:
+      return absl::OutOfRangeError(std::string(message));
+    case kExitOutOfMemory:
+      return OutOfMemoryError(message);
+    default:
+      return absl::InternalError(std::string(message));
+  }
+}
+
+bool IsFinal(int exit_code) {
+  return exit_code == kExitUsage || exit_code == kExitData || exit_code == kExitOutOfMemory;
+}
 
 }  // namespace oxbow

@@ -1,5 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exit status of a process; the same for every binary (docs/formats.md).
 #pragma once
+
+#include <string_view>
 
 #include "absl/status/status.h"
 
@@ -13,13 +16,24 @@ enum ExitCode : int {
   kExitData = 4,         // A model or data file is missing, corrupt or of the wrong shape.
   kExitFull = 5,         // A disk, a memory or another limit is full.
   kExitNotFinite = 6,    // A loss or a gradient is not finite.
+  kExitOutOfMemory = 7,  // What is to be computed does not fit into the memory of its device.
+  kExitStopped = 8,      // `oxbow train`: a rule of run.stop_if has ended the run.
   kExitInterrupted = 130,
   kExitTerminated = 143,
 };
 
 // kInvalidArgument, kUnimplemented: 2. kUnavailable, kDeadlineExceeded: 3. kNotFound, kDataLoss,
-// kFailedPrecondition, kPermissionDenied: 4. kResourceExhausted: 5. kOutOfRange: 6. Others: 1.
+// kFailedPrecondition, kPermissionDenied: 4. kResourceExhausted: 5, of OutOfMemoryError: 7.
+// kOutOfRange: 6. Others: 1.
 int ExitCodeOf(const absl::Status& status);
+
+// An error that ends this process with the exit code of another one; kExitFailure for a code that
+// is no error's.
+absl::Status ErrorOf(int exit_code, std::string_view message);
+
+// kResourceExhausted of a kind of its own: unlike a full disk, it does not pass.
+absl::Status OutOfMemoryError(std::string_view message);
+bool IsOutOfMemory(const absl::Status& status);
 
 // True if the same start would end the same way: a process with this code is not started again.
 bool IsFinal(int exit_code);

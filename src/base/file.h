@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole files: reading, and writing such that a reader or a crash sees the old content or the new
 // one, never a part.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading a file of any size through a small buffer. A disk that cannot be read is an error here,
 // where a memory map would end the process.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
 
 #include <filesystem>
@@ -8,7 +9,7 @@ namespace oxbow {
 namespace {
 
 std::filesystem::path Scratch(std::string_view name) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / "file_test";
+  const auto directory = std::filesystem::path(::testing::TempDir()) / "file_test";
   std::filesystem::create_directories(directory);
   return directory / name;
 }

@@ -1,11 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the C library treats freed memory.
 #pragma once
 
+#include <cstddef>
+
 namespace oxbow {
 
-// Keeps up to a few hundred megabytes of freed memory for the next allocation, instead of returning
-// every large block to the system at once. In processes that receive weights and latents, fresh
-// pages would cost more than receiving the bytes. Call it first in main.
-void KeepFreedMemory();
+inline constexpr size_t kMebibyte = size_t{1} << 20;
+
+// Keeps up to `bytes` of freed memory for the next allocation, instead of returning every large
+// block to the system at once. In processes that receive weights and latents, fresh pages would
+// cost more than receiving the bytes. Call it first in main.
+void KeepFreedMemory(size_t bytes = 256 * kMebibyte);
 
 }  // namespace oxbow

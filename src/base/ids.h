@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strong types for the integers of the system, so that two of them cannot be swapped.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An 8-bit image in memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/lines_from_end.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lines of a file, the last one first. It holds one line in memory, whatever the file's size.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/listening_sockets.h"
 
 #include <arpa/inet.h>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
@@ -85,11 +87,16 @@ std::vector<Descriptor> ListeningOn(const std::string& host, const std::string& 
 absl::StatusOr<ListeningSockets> Listen(const std::string& address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) {
-    return absl::UnavailableError(absl::StrCat("cannot listen: not HOST:PORT: ", address));
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen: not HOST:PORT: ", address));
   }
   absl::string_view host = absl::string_view(address).substr(0, colon);
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   const std::string port = address.substr(colon + 1);
+  // The resolver takes a service's name, and of a larger number what is left of 16 bits.
+  if (uint32_t number = 0; !absl::SimpleAtoi(port, &number) || number > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot listen: a port is a number from 0 to 65535: ", address));
+  }
   const bool wildcard = host == "0.0.0.0" || host == "::";
   std::string reason;
   std::vector<Descriptor> sockets =

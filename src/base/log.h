@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Structured log of state changes: OXBOW_LOG(Info) << "lease granted" << Field("group", 7);
 //
 // One line per event on stderr, as text ("I 12:00:03.123 lease granted group=7") or as JSON. The

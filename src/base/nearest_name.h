@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "Did you mean": the name that a typing error most likely meant.
 #pragma once
 

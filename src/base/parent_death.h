@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ties a process's life to its parent's. Header only, so that oxbow_spawn links no library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011).
 //
 // A draw is a pure function of (key, counter). Keying by what a number is *for* (run seed, group,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This process and its children. Children are spawned, never forked: gRPC does not survive a fork.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Children are real processes here: a shell says what it was started with.
 #include "base/process.h"
 

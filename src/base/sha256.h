@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SHA-256 of bytes, the content address of weight chunks and checkpoints.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/sha256.h"
 
 #include <filesystem>
@@ -25,7 +26,7 @@ TEST(Sha256Test, PiecesAndFilesHaveTheDigestOfTheWhole) {
   EXPECT_EQ(stream.bytes(), whole.size());
   EXPECT_EQ(stream.Hex(), Sha256Hex(whole));
 
-  const auto path = std::filesystem::path(testing::TempDir()) / "sha256_test";
+  const auto path = std::filesystem::path(::testing::TempDir()) / "sha256_test";
   std::ofstream(path) << whole;
   EXPECT_EQ(*DigestOfFile(path), (FileDigest{Sha256Hex(whole), whole.size()}));
   std::filesystem::remove(path);

@@ -1,5 +1,5 @@
-// Numbers that say something of many numbers: mean, spread, quantiles, and a ratio with its
-// interval.
+// SPDX-License-Identifier: Apache-2.0
+// Numbers that say something of many numbers: mean, spread, quantiles.
 //
 // Sums run from the first value to the last, so that the same values in the same order give the
 // same bits.
@@ -29,18 +29,5 @@ T Quantile(std::vector<T> values, double q) {
   std::nth_element(values.begin(), values.begin() + rank, values.end());
   return values[static_cast<size_t>(rank)];
 }
-
-// A ratio of two means with its 95 % interval.
-struct RatioInterval {
-  double ratio = 0;
-  double low = 0;
-  double high = 0;
-};
-
-// mean(values) / mean(baseline), with percentiles of a bootstrap that draws with replacement on
-// both sides, `resamples` times. Repeatable. Requires values on both sides and positive ones in
-// `baseline`.
-RatioInterval BootstrapRatio(const std::vector<double>& values, const std::vector<double>& baseline,
-                             uint64_t seed, int resamples = 10'000);
 
 }  // namespace oxbow

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OXBOW_RETURN_IF_ERROR(expr) and OXBOW_ASSIGN_OR_RETURN(declaration, expr) for absl::Status code.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Timed waits that no step of the wall clock disturbs.
 //
 // Abseil before 20230802 waits until a time of the wall clock. If that clock is set back by an hour

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This executable's wall clock is an hour ahead of the kernel's (tests/testing/wall_clock_ahead):
 // a wait until a time of the wall clock would last an hour.
 #include <gtest/gtest.h>

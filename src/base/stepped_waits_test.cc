@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waits just after a step of the wall clock, while Abseil's clock still follows the old one.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What may be the name of a worker. It comes from the wire and goes into logs, tables and metrics.
 #pragma once
 

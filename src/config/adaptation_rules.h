@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules of the `adaptation` section: what choosing the groups of a step needs of the run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings that keep a run from going on: what makes the fingerprints of two configs differ
 // (config/fingerprint.h), by name.
 #pragma once

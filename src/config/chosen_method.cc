@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/chosen_method.h"
 
 #include <google/protobuf/descriptor.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The method that a config chooses: its facts, and its own section as numbers. No torch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every method has a name in the schema, a valid config, and a section that its rules can read.
 #include "config/chosen_method.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/copy_target.h"
 
 #include "absl/strings/ascii.h"

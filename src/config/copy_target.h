@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `checkpoint.copy_to` says: a second place for each checkpoint.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The YAML files compiled into every binary: configs/defaults.yaml and configs/recipes/NAME.yaml.
 #pragma once
 

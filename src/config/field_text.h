@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of a config value, as in a resolved config file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collects the errors and warnings of the config rules.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hash by which a checkpoint knows the config of its run.
 //
 // Two configs have the same fingerprint if runs with them are the same but for how long they are,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A field changes the fingerprint unless its option says otherwise, and the fingerprints of shipped
 // configs stay what they are, so that old checkpoints go on.
 #include "config/fingerprint.h"

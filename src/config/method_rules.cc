@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/method_rules.h"
 
 #include <algorithm>
@@ -5,6 +6,7 @@
 #include <string>
 
 #include "config/chosen_method.h"
+#include "config/validate.h"
 #include "config/window_rules.h"
 #include "config/yaml_message.h"
 
@@ -122,7 +124,7 @@ void KeptRules(const RunConfig& c, Findings& f) {
                          m.kept_steps()));
     return;
   }
-  const bool off_policy = c.replay().fraction() > 0 || c.off_policy().staleness_max() > 0;
+  const bool off_policy = KeepsSuccesses(c) || c.off_policy().staleness_max() > 0;
   if (off_policy && WindowMoves(c.sampling()) && m.kept_steps() > 0 &&
       m.kept_steps() + c.sampling().window().size() <= reach.end) {
     f.Warn("method.kept_steps",
@@ -235,7 +237,7 @@ void ForwardProcessRules(const RunConfig& c, Findings& f) {
   const v1::MethodConfig& m = c.method();
   const rl::MethodFacts& method = ChosenMethod(m);
   if (!method.needs_density()) {
-    if (method.old_copy == rl::OldCopy::kSamples && c.replay().fraction() > 0) {
+    if (method.old_copy == rl::OldCopy::kSamples && KeepsSuccesses(c)) {
       f.Warn("replay.fraction",
              absl::StrCat(method.name,
                           " takes images for draws of its old policy; replayed ones are of older "

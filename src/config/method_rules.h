@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules of the `method` section: which settings a method has, on which scale, and what it needs
 // from the other sections. What differs from method to method is in its row
 // (core/rl/method_facts.h).

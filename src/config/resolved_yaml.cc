@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a resolved config in the schema's order, with the shortest numbers that read back to the
 // same bits.
 #include <google/protobuf/descriptor.h>

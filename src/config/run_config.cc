@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/run_config.h"
 
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -11,11 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "base/check.h"
 #include "base/file.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/embedded_yaml.h"
+#include "config/file_paths.h"
 
 namespace oxbow::config {
 namespace {
@@ -50,11 +52,31 @@ absl::StatusOr<std::vector<Assignment>> ParseOverrides(const std::vector<std::st
   return assignments;
 }
 
-std::vector<Assignment> ParseEnvironment(const std::vector<std::string>& environment) {
+// "OXBOW__RUN__STEPS" for "OXBOW_RUN_STEPS"; "" for a name that means no key.
+std::string MeantVariable(const std::string& name) {
+  if (!absl::StartsWith(name, "OXBOW_")) return "";
+  const std::string meant = absl::AsciiStrToLower(name.substr(sizeof "OXBOW_" - 1));
+  for (const std::string& key : LeafKeys(*v1::RunConfig::descriptor())) {
+    if (absl::StrReplaceAll(key, {{".", "_"}}) != meant) continue;
+    return absl::StrCat(kEnvironmentPrefix,
+                        absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{".", "__"}})));
+  }
+  return "";
+}
+
+absl::StatusOr<std::vector<Assignment>> ParseEnvironment(
+    const std::vector<std::string>& environment) {
   std::vector<Assignment> assignments;
   for (const std::string& line : environment) {
     const auto split = SplitAssignment(line);
-    if (!split || !absl::StartsWith(split->first, kEnvironmentPrefix)) continue;
+    if (!split) continue;
+    if (!absl::StartsWith(split->first, kEnvironmentPrefix)) {
+      const std::string meant = MeantVariable(split->first);
+      if (meant.empty()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("environment ", split->first,
+                       ": parts are joined by two underscores; did you mean ", meant, "?"));
+    }
     const std::string name = split->first.substr(sizeof kEnvironmentPrefix - 1);
     assignments.push_back({absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"__", "."}}),
                            split->second,
@@ -85,14 +107,17 @@ absl::Status MergeDefaults(ResolvedConfig* resolved) {
   return MergeText(std::string(DefaultsYaml()), source, resolved);
 }
 
-// Removes the `recipe` key from a run file's root. An empty name: the file has none.
+// A recipe that a file or a flag names; an empty name: none.
 struct RecipeChoice {
   std::string name;
-  std::string place;
+  std::string place;                // Where the name stands, for errors.
+  std::filesystem::path directory;  // That of the file that names it.
 };
 
-absl::StatusOr<RecipeChoice> TakeRecipe(YAML::Node& root, const YamlSource& source) {
-  RecipeChoice choice;
+// Removes the `recipe` key from a file's root.
+absl::StatusOr<RecipeChoice> TakeRecipe(YAML::Node& root, const YamlSource& source,
+                                        const std::filesystem::path& directory) {
+  RecipeChoice choice{.directory = directory};
   for (const auto& pair : root) {
     if (!pair.first.IsScalar() || pair.first.Scalar() != kRecipeKey) continue;
     choice.place = source.Place(pair.first);
@@ -109,30 +134,56 @@ absl::StatusOr<RecipeChoice> TakeRecipe(YAML::Node& root, const YamlSource& sour
   return choice;
 }
 
-absl::StatusOr<std::string> RecipeText(const RecipeChoice& choice) {
+// A recipe's text, and where it is from.
+struct Recipe {
+  std::string text;
+  YamlSource source;
+  std::filesystem::path directory;  // That of its file; empty: it is built in.
+};
+
+// A name with a slash or ".yaml" is the path of a file, from the directory of the file that names
+// it; any other is a built-in recipe.
+absl::StatusOr<Recipe> ReadRecipe(const RecipeChoice& choice) {
   std::vector<std::string> names;
   for (const auto& [known, text] : Recipes()) {
-    if (known == choice.name) return text;
+    if (known == choice.name) {
+      return Recipe{text, {.name = absl::StrCat("recipe ", choice.name)}, {}};
+    }
     names.push_back(known);
   }
+  if (choice.name.find('/') != std::string::npos || choice.name.ends_with(".yaml")) {
+    const std::filesystem::path path = (choice.directory / choice.name).lexically_normal();
+    auto text = ReadFile(path, kFileBytesMax);
+    if (!text.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(choice.place, ": recipe: ", std::string(text.status().message())));
+    }
+    return Recipe{*std::move(text), {.name = path.string(), .has_lines = true}, path.parent_path()};
+  }
   const std::string nearest = NearestName(choice.name, names);
-  return absl::InvalidArgumentError(
-      absl::StrCat(choice.place, ": recipe: no recipe of that name; ",
-                   nearest.empty() ? absl::StrCat("known: ", absl::StrJoin(names, ", "))
-                                   : absl::StrCat("did you mean `", nearest, "`?"),
-                   " (", choice.name, ")"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      choice.place, ": recipe: no recipe of that name; ",
+      nearest.empty()
+          ? absl::StrCat("known: ", absl::StrJoin(names, ", "), "; or the path of a .yaml file")
+          : absl::StrCat("did you mean `", nearest, "`?"),
+      " (", choice.name, ")"));
 }
 
-// Merges a recipe over the one that it builds on.
-absl::Status MergeRecipe(const RecipeChoice& choice, size_t depth, ResolvedConfig* resolved) {
-  OXBOW_CHECK(depth < Recipes().size())
-      << "recipes name each other in a broadcast group: " << choice.name;
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, RecipeText(choice));
-  const YamlSource source{.name = absl::StrCat("recipe ", choice.name)};
-  OXBOW_ASSIGN_OR_RETURN(YAML::Node root, ParseRoot(text, source));
-  OXBOW_ASSIGN_OR_RETURN(const RecipeChoice base, TakeRecipe(root, source));
-  if (!base.name.empty()) OXBOW_RETURN_IF_ERROR(MergeRecipe(base, depth + 1, resolved));
-  return MergeYaml(root, source, "", &resolved->config, &resolved->provenance);
+// Merges a recipe over the one that it builds on. `above`: the recipes that build on this one.
+absl::Status MergeRecipe(const RecipeChoice& choice, std::vector<std::string> above,
+                         ResolvedConfig* resolved) {
+  OXBOW_ASSIGN_OR_RETURN(const Recipe recipe, ReadRecipe(choice));
+  const bool cycle = std::find(above.begin(), above.end(), recipe.source.name) != above.end();
+  above.push_back(recipe.source.name);
+  if (cycle) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(choice.place, ": recipe: a cycle: ", absl::StrJoin(above, " builds on ")));
+  }
+  OXBOW_ASSIGN_OR_RETURN(YAML::Node root, ParseRoot(recipe.text, recipe.source));
+  OXBOW_ASSIGN_OR_RETURN(const RecipeChoice base,
+                         TakeRecipe(root, recipe.source, recipe.directory));
+  if (!base.name.empty()) OXBOW_RETURN_IF_ERROR(MergeRecipe(base, std::move(above), resolved));
+  return MergeYaml(root, recipe.source, "", &resolved->config, &resolved->provenance);
 }
 
 // `recipe` can be assigned like any key, although it is not a key of the config itself.
@@ -140,7 +191,7 @@ void OverrideRecipe(std::vector<Assignment>& assignments, RecipeChoice& choice) 
   std::vector<Assignment> rest;
   for (Assignment& assignment : assignments) {
     if (assignment.key == kRecipeKey) {
-      choice = {assignment.text, assignment.source.name};
+      choice = {assignment.text, assignment.source.name, {}};
     } else {
       rest.push_back(std::move(assignment));
     }
@@ -156,13 +207,27 @@ absl::Status Apply(const std::vector<Assignment>& assignments, ResolvedConfig* r
   return absl::OkStatus();
 }
 
+// Files that the config in `path` names and that are not in the working directory.
+void FindFilesOf(const std::filesystem::path& path, v1::RunConfig& config) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  if (path.empty() || error) return;
+  FindFilesFrom(
+      whole.parent_path(),
+      [](const std::filesystem::path& file) {
+        std::error_code ignored;
+        return std::filesystem::exists(file, ignored);
+      },
+      config);
+}
+
 }  // namespace
 
 absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
                                              const std::vector<std::string>& overrides,
                                              const std::vector<std::string>& environment) {
   OXBOW_ASSIGN_OR_RETURN(std::vector<Assignment> from_flags, ParseOverrides(overrides));
-  std::vector<Assignment> from_environment = ParseEnvironment(environment);
+  OXBOW_ASSIGN_OR_RETURN(std::vector<Assignment> from_environment, ParseEnvironment(environment));
 
   const YamlSource source{.name = path.string(), .has_lines = true};
   YAML::Node root(YAML::NodeType::Map);
@@ -170,17 +235,18 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   if (!path.empty()) {
     OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
     OXBOW_ASSIGN_OR_RETURN(root, ParseRoot(text, source));
-    OXBOW_ASSIGN_OR_RETURN(recipe, TakeRecipe(root, source));
+    OXBOW_ASSIGN_OR_RETURN(recipe, TakeRecipe(root, source, path.parent_path()));
   }
   OverrideRecipe(from_environment, recipe);
   OverrideRecipe(from_flags, recipe);
 
   ResolvedConfig resolved;
   OXBOW_RETURN_IF_ERROR(MergeDefaults(&resolved));
-  if (!recipe.name.empty()) OXBOW_RETURN_IF_ERROR(MergeRecipe(recipe, /*depth=*/0, &resolved));
+  if (!recipe.name.empty()) OXBOW_RETURN_IF_ERROR(MergeRecipe(recipe, {}, &resolved));
   OXBOW_RETURN_IF_ERROR(MergeYaml(root, source, "", &resolved.config, &resolved.provenance));
   OXBOW_RETURN_IF_ERROR(Apply(from_environment, &resolved));
   OXBOW_RETURN_IF_ERROR(Apply(from_flags, &resolved));
+  FindFilesOf(path, resolved.config);
   return resolved;
 }
 
@@ -196,6 +262,7 @@ absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path) {
   ResolvedConfig resolved;
   OXBOW_RETURN_IF_ERROR(MergeDefaults(&resolved));
   OXBOW_RETURN_IF_ERROR(MergeText(text, {.name = path.string(), .has_lines = true}, &resolved));
+  FindFilesOf(path, resolved.config);
   return std::move(resolved.config);
 }
 

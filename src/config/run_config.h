@@ -1,10 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // The config of one run: overrides on top of a YAML file, on top of a recipe, on top of the
 // defaults.
 //
 // Precedence: --set a.b=c  >  environment OXBOW__A__B  >  run file  >  recipe  >
 // configs/defaults.yaml. A run file may name a recipe with the top-level key `recipe: NAME`, and a
-// recipe may name another one that it builds on. Relative paths inside a run file are relative to
-// the working directory, not to the file.
+// recipe may name another one that it builds on. NAME is that of a built-in recipe, or the path of
+// a file from the directory of the file that names it. Relative paths inside a run file are
+// relative to the working directory; what is not there is looked for from the file's directory up
+// (file_paths.h).
 #pragma once
 
 #include <filesystem>

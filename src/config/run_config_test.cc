@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of the loader: every key of the schema has a default, every error is one line with its
 // place, every source has its precedence, and a written config reads back the same.
 #include "config/run_config.h"
@@ -19,15 +20,15 @@ namespace oxbow::config {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A run file in its own directory.
 class RunFile {
  public:
   explicit RunFile(const std::string& text, const std::string& name = "run.yaml") {
-    std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::replace(test.begin(), test.end(), '/', '_');
-    path_ = std::filesystem::path(testing::TempDir()) /
+    path_ = std::filesystem::path(::testing::TempDir()) /
             (test + "_" + std::to_string(::getpid()) + "_" + name);
     std::ofstream(path_) << text;
   }
@@ -57,9 +58,9 @@ TEST(RunConfigTest, EveryRecipeAndShippedRunIsValid) {
     std::vector<std::string> keys;
     for (const Problem& problem : Validate(resolved->config)) keys.push_back(problem.key);
     if (name == "sd35m" || name == "flux-dev" || name == "wan21") {  // Other recipes build on it.
-      EXPECT_THAT(keys, testing::ElementsAre("prompts.train", "prompts.eval", "reward.terms"));
+      EXPECT_THAT(keys, ::testing::ElementsAre("prompts.train", "prompts.eval", "reward.terms"));
     } else if (!name.starts_with("digits") && !name.starts_with("compose")) {
-      EXPECT_THAT(keys, testing::IsEmpty()) << name;
+      EXPECT_THAT(keys, ::testing::IsEmpty()) << name;
     } else {
       EXPECT_TRUE(FirstError(Validate(resolved->config), resolved->provenance).ok()) << name;
     }
@@ -197,7 +198,7 @@ struct Mistake {
 
 std::ostream& operator<<(std::ostream& out, const Mistake& m) { return out << m.name; }
 
-class MistakeTest : public testing::TestWithParam<Mistake> {};
+class MistakeTest : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(MistakeTest, IsOneLineWithItsPlace) {
   const RunFile file(GetParam().yaml);
@@ -211,7 +212,7 @@ TEST_P(MistakeTest, IsOneLineWithItsPlace) {
 
 INSTANTIATE_TEST_SUITE_P(
     RunConfigTest, MistakeTest,
-    testing::Values(
+    ::testing::Values(
         Mistake{"UnknownKey", "run:\n  name: a\nbatch:\n  group_sise: 8\n",
                 "4: batch.group_sise: unknown key; did you mean `group_size`?"},
         Mistake{"UnknownSection", "\nbtch: {groups: 8}\n",
@@ -386,6 +387,76 @@ TEST(NearestNameTest, TakesTypingErrorsAndNothingElse) {
   EXPECT_EQ(EditDistance("", "abc"), 3);
   EXPECT_EQ(NearestName("grup", {"name", "group", "groups"}), "group");
   EXPECT_EQ(NearestName("temperature", {"name", "group"}), "");
+}
+
+// Three files: a run, and recipes below it.
+class RecipeFilesTest : public ::testing::Test {
+ protected:
+  RecipeFilesTest() {
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_ / "mine");
+  }
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(directory_ / name) << text;
+  }
+  absl::StatusOr<ResolvedConfig> Load(const std::string& name) const {
+    return LoadRunConfig(directory_ / name, {}, {});
+  }
+
+  const std::filesystem::path directory_ =
+      std::filesystem::path(::testing::TempDir()) /
+      ("recipe_files_" + std::to_string(::getpid()) +
+       ::testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+TEST_F(RecipeFilesTest, AFileBuildsOnAFileBesideItAndThatOnABuiltInOne) {
+  Write("run.yaml", "recipe: mine/base.yaml\nbatch: {groups: 3}\n");
+  Write("mine/base.yaml", "recipe: common.yaml\nbatch: {groups: 5, updates: 7}\n");
+  Write("mine/common.yaml", "recipe: digits-op-grpo\noptimizer: {learning_rate: 0.25}\n");
+  const auto resolved = Load("run.yaml");
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->config.batch().groups(), 3u);
+  EXPECT_EQ(resolved->config.batch().updates(), 7u);
+  EXPECT_EQ(resolved->config.optimizer().learning_rate(), 0.25);
+  EXPECT_EQ(resolved->config.model().path(), "models/digits") << "of the built-in recipe";
+  EXPECT_TRUE(resolved->provenance.at("batch.updates").ends_with("mine/base.yaml:2"));
+}
+
+TEST_F(RecipeFilesTest, ACycleIsNamedAndNotFollowed) {
+  Write("run.yaml", "recipe: mine/a.yaml\n");
+  Write("mine/a.yaml", "recipe: ./b.yaml\n");
+  Write("mine/b.yaml", "recipe: ../mine/a.yaml\n");
+  const auto resolved = Load("run.yaml");
+  EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(resolved.status().message()), HasSubstr("recipe: a cycle: "));
+  EXPECT_THAT(std::string(resolved.status().message()), HasSubstr("b.yaml builds on "));
+}
+
+TEST_F(RecipeFilesTest, AFileThatIsNotThereIsNamedWithItsPlace) {
+  Write("run.yaml", "recipe: mine/none.yaml\n");
+  EXPECT_THAT(std::string(Load("run.yaml").status().message()),
+              ::testing::AllOf(HasSubstr("run.yaml:1: recipe: "), HasSubstr("mine/none.yaml")));
+}
+
+TEST_F(RecipeFilesTest, FilesAreFoundFromTheRunFileUp) {
+  Write("prompts.txt", "a\n");
+  Write("mine/eval.txt", "b\n");
+  Write("mine/run.yaml", "prompts: {train: prompts.txt, eval: eval.txt, cache: nowhere}\n");
+  const auto resolved = Load("mine/run.yaml");
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->config.prompts().train(), (directory_ / "prompts.txt").string());
+  EXPECT_EQ(resolved->config.prompts().eval(), (directory_ / "mine/eval.txt").string());
+  EXPECT_EQ(resolved->config.prompts().cache(), "nowhere");
+}
+
+TEST(RunConfigTest, AKeyWithoutItsSectionIsPointedTo) {
+  for (const char* name : {"learning_rate", "lr"}) {
+    const auto resolved = LoadRunConfig({}, {std::string(name) + "=1e-4"}, {});
+    EXPECT_THAT(std::string(resolved.status().message()),
+                HasSubstr("did you mean `optimizer.learning_rate`?"));
+  }
+  EXPECT_THAT(std::string(LoadRunConfig({}, {"optimizer.lr=1e-4"}, {}).status().message()),
+              HasSubstr("did you mean `learning_rate`?"));
 }
 
 }  // namespace

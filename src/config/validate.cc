@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/validate.h"
 
 #include <google/protobuf/descriptor.h>
@@ -16,7 +17,10 @@
 #include "config/copy_target.h"
 #include "config/findings.h"
 #include "config/method_rules.h"
+#include "config/reuse_rules.h"
+#include "config/stop_rules.h"
 #include "config/window_rules.h"
+#include "metrics/step_metrics.h"
 #include "rewards/remote_server.h"
 
 namespace oxbow::config {
@@ -63,6 +67,39 @@ void RunRules(const RunConfig& c, Findings& f) {
   }
 }
 
+// Each rule has one condition on a metric that the run measures.
+void StopRules(const RunConfig& c, Findings& f) {
+  const std::vector<std::string> known = MetricsForRules(c);
+  for (int i = 0; i < c.run().stop_if_size(); ++i) {
+    const v1::StopRule& rule = c.run().stop_if(i);
+    const std::string problem = MetricProblem(rule.metric(), known);
+    if (!problem.empty()) f.Error("run.stop_if", absl::StrCat("[", i, "].metric: ", problem));
+    const int conditions = rule.has_below() + rule.has_above() + (rule.no_rise_for() > 0);
+    if (conditions != 1) {
+      f.Error("run.stop_if",
+              absl::StrCat("[", i, "] must have one of below, above, no_rise_for; it has ",
+                           conditions));
+    }
+    if (rule.after_step() >= c.run().steps()) {
+      f.Warn("run.stop_if", absl::StrCat("[", i, "] never ends the run: after_step is ",
+                                         rule.after_step(), " of ", c.run().steps(), " steps"));
+    }
+  }
+}
+
+// The best checkpoint is chosen by a number of the evaluation.
+void BestRule(const RunConfig& c, Findings& f) {
+  const std::string& name = c.checkpoint().best();
+  if (name.empty() || c.eval().every() == 0) return;
+  std::vector<std::string> known;
+  for (std::string& one : MetricsForRules(c)) {
+    if (metric::IsOfEvaluation(one)) known.push_back(std::move(one));
+  }
+  if (const std::string problem = MetricProblem(name, known); !problem.empty()) {
+    f.Error("checkpoint.best", absl::StrCat(problem, " (empty: no best checkpoint is kept)"));
+  }
+}
+
 bool IsDevice(const std::string& device) {
   uint32_t index = 0;
   return device == "cpu" || device == "cuda" ||
@@ -91,7 +128,12 @@ void ModelRules(const RunConfig& c, Findings& f) {
     f.Error("model.cuda_graphs",
             "needs a GPU: set it to false, or model.device to cuda; a CPU has nothing to launch");
   }
-  if (m.trained() != v1::TRAINED_PART_LORA) return;
+  if (m.trained() != v1::TRAINED_PART_LORA) {
+    f.Require(m.lora().path().empty(), "model.lora.path",
+              "needs model.trained: lora; a run of all weights starts from model.path",
+              m.lora().path());
+    return;
+  }
   if (m.lora().merge_for_rollouts() && m.compute_dtype() == v1::STORAGE_D_TYPE_BF16) {
     f.Error("model.lora.merge_for_rollouts",
             "loses most of a young adapter in bf16 weights, whose steps are larger than it; set it "
@@ -212,14 +254,17 @@ void ReplayRules(const RunConfig& c, Findings& f) {
   } else {
     f.Require(r.decay_rate() >= 0, "replay.decay_rate", "must be at least 0", r.decay_rate());
   }
+  ReuseRules(c, f);
+  if (KeepsSuccesses(c)) {
+    f.Require(r.capacity() >= c.batch().groups(), "replay.capacity",
+              "must hold the best of one step's groups (batch.groups) at least", r.capacity());
+  }
   if (!(r.fraction() > 0 && r.fraction() < 1)) return;
   if (r.reward() == v1::REPLAY_REWARD_STORED && c.method().reward_mix() != v1::REWARD_MIX_SUM) {
     f.Error("replay.reward",
             "stored needs method.reward_mix to be sum: an entry keeps the weighted sum alone; set "
             "scored_again");
   }
-  f.Require(r.capacity() >= c.batch().groups(), "replay.capacity",
-            "must hold the best of one step's groups (batch.groups) at least", r.capacity());
   const uint32_t replayed = ReplayedGroups(c);
   if (replayed == 0) {
     f.Warn("replay.fraction",
@@ -363,6 +408,7 @@ void EvalRules(const RunConfig& c, Findings& f) {
   }
   f.Require(c.checkpoint().keep() >= 1, "checkpoint.keep", "must be at least 1",
             c.checkpoint().keep());
+  BestRule(c, f);
   if (const auto target = ParseCopyTarget(c.checkpoint().copy_to()); !target.ok()) {
     f.Error("checkpoint.copy_to", std::string(target.status().message()));
   }
@@ -393,6 +439,8 @@ void ServiceRules(const RunConfig& c, Findings& f) {
     f.Require(s.reward_servers() >= 1, "services.reward_servers",
               "must be at least 1, or list reward.endpoints", s.reward_servers());
   }
+  f.Require(s.replay_shards() >= 1 && s.replay_shards() <= 64, "services.replay_shards",
+            "must be 1 to 64", s.replay_shards());
   f.Require(!s.host().empty() && !absl::StrContains(s.host(), ' '), "services.host",
             "must be a host name or address", absl::StrCat("\"", s.host(), "\""));
   f.Require(s.lease_seconds() > 0, "services.lease_seconds", "must be above 0", s.lease_seconds());
@@ -418,10 +466,10 @@ void ServiceRules(const RunConfig& c, Findings& f) {
 }
 
 constexpr void (*kRules[])(const RunConfig&, Findings&) = {
-    RunRules,     ModelRules,          PromptRules, SamplingRules, BatchRules,
-    MethodRules,  ForwardProcessRules, ReplayRules, TailRules,     OffPolicyRules,
-    PublishRules, OptimizerRules,      RewardRules, EvalRules,     ServiceRules,
-    LearnerRules, AdaptationRules};
+    RunRules,       StopRules,    ModelRules,          PromptRules, SamplingRules,
+    BatchRules,     MethodRules,  ForwardProcessRules, ReplayRules, TailRules,
+    OffPolicyRules, PublishRules, OptimizerRules,      RewardRules, EvalRules,
+    ServiceRules,   LearnerRules, AdaptationRules};
 
 }  // namespace
 
@@ -460,6 +508,15 @@ absl::Status FirstError(const std::vector<Problem>& problems, const Provenance& 
 
 uint32_t ReplayedGroups(const RunConfig& config) {
   return static_cast<uint32_t>(std::lround(config.replay().fraction() * config.batch().groups()));
+}
+
+bool KeepsSuccesses(const RunConfig& config) {
+  const v1::ReplayConfig& replay = config.replay();
+  return replay.fraction() > 0 || replay.late_binding() || replay.added() > 0;
+}
+
+bool UsesReplayBuffer(const RunConfig& config) {
+  return KeepsSuccesses(config) || config.adaptation().enabled();
 }
 
 }  // namespace oxbow::config

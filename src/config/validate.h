@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules that a resolved config must keep before anything starts, for example against deadlocks,
 // empty batches and methods without a density. Pure; `oxbow validate` adds checks that need files.
 #pragma once
@@ -33,5 +34,12 @@ absl::Status FirstError(const std::vector<Problem>& problems, const Provenance& 
 
 // Replayed groups of one learner step: round(fraction * groups).
 uint32_t ReplayedGroups(const v1::RunConfig& config);
+
+// Whether the run offers its successes to the replay buffer, and reuses them in any form.
+bool KeepsSuccesses(const v1::RunConfig& config);
+
+// Whether the run has a use for a replay buffer: for its successes, or for the tables of its
+// adaptation.
+bool UsesReplayBuffer(const v1::RunConfig& config);
 
 }  // namespace oxbow::config

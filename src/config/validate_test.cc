@@ -1,29 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each rule: the smallest change to a valid run that breaks it, and what is said about it.
 #include "config/validate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/rule_case.h"
+
 namespace oxbow::config {
 namespace {
 
-using testing::HasSubstr;
-
-struct RuleCase {
-  const char* name;
-  std::vector<std::string> set;
-  Severity severity;
-  const char* key;
-  const char* says;
-};
-
-std::ostream& operator<<(std::ostream& out, const RuleCase& c) { return out << c.name; }
-
-ResolvedConfig ValidRun(const std::vector<std::string>& set) {
-  std::vector<std::string> all = {"recipe=digits-op-grpo"};
-  all.insert(all.end(), set.begin(), set.end());
-  return LoadRunConfig({}, all, {}).value();
-}
+using ::testing::HasSubstr;
 
 TEST(ValidateTest, AValidRunHasNoProblems) {
   for (const Problem& problem : Validate(ValidRun({}).config)) {
@@ -31,30 +18,55 @@ TEST(ValidateTest, AValidRunHasNoProblems) {
   }
 }
 
-class RuleTest : public testing::TestWithParam<RuleCase> {};
+class RuleTest : public ::testing::TestWithParam<RuleCase> {};
 
-TEST_P(RuleTest, IsTheOnlyProblemReported) {
-  const ResolvedConfig run = ValidRun(GetParam().set);
-  const std::vector<Problem> problems = Validate(run.config);
-  ASSERT_EQ(problems.size(), 1) << (problems.empty() ? ""
-                                                     : ProblemLine(problems[0], run.provenance));
-  EXPECT_EQ(problems[0].severity, GetParam().severity);
-  EXPECT_EQ(problems[0].key, GetParam().key);
-  EXPECT_THAT(problems[0].message, HasSubstr(GetParam().says));
-  EXPECT_EQ(HasErrors(problems), GetParam().severity == Severity::kError);
-}
-
-constexpr Severity kError = Severity::kError;
-constexpr Severity kWarning = Severity::kWarning;
+TEST_P(RuleTest, IsTheOnlyProblemReported) { ExpectOnlyProblem(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(
     ValidateTest, RuleTest,
-    testing::Values(
+    ::testing::Values(
         RuleCase{"Deadlock",
                  {"off_policy.publish_every=4", "off_policy.staleness_max=2"},
                  kError,
                  "off_policy.staleness_max",
                  "at least publish_every - 1 = 3, got 2"},
+        RuleCase{"StopMetricMisspelled",
+                 {"run.stop_if=[{metric: eval"
+                  "/reward_maen, below: 0.1}]"},
+                 kError,
+                 "run.stop_if",
+                 "[0].metric: no such metric: eval"
+                 "/reward_maen; did you mean eval/reward_mean?"},
+        RuleCase{"StopMetricOfNoEvaluation",
+                 {"eval.every=0", "run.stop_if=[{metric: eval/reward_mean, below: 0.1}]"},
+                 kError,
+                 "run.stop_if",
+                 "no such metric: eval/reward_mean"},
+        RuleCase{"StopWithoutCondition",
+                 {"run.stop_if=[{metric: train/loss, after_step: 5}]"},
+                 kError,
+                 "run.stop_if",
+                 "[0] must have one of below, above, no_rise_for; it has 0"},
+        RuleCase{"StopWithTwoConditions",
+                 {"run.stop_if=[{metric: train/loss, below: 0, above: 1}]"},
+                 kError,
+                 "run.stop_if",
+                 "it has 2"},
+        RuleCase{"StopAfterTheEnd",
+                 {"run.steps=50", "run.stop_if=[{metric: train/loss, above: 1, after_step: 50}]"},
+                 kWarning,
+                 "run.stop_if",
+                 "[0] never ends the run: after_step is 50 of 50 steps"},
+        RuleCase{"BestByATrainingMetric",
+                 {"checkpoint.best=train/reward_mean"},
+                 kError,
+                 "checkpoint.best",
+                 "no such metric: train/reward_mean"},
+        RuleCase{"AdapterForAllWeights",
+                 {"model.trained=full", "model.lora.path=adapter"},
+                 kError,
+                 "model.lora.path",
+                 "needs model.trained: lora"},
         RuleCase{"PublishNever",
                  {"off_policy.publish_every=0"},
                  kError,
@@ -499,6 +511,11 @@ INSTANTIATE_TEST_SUITE_P(
                  kError,
                  "services.reward_servers",
                  "reward.endpoints"},
+        RuleCase{"NoReplayShards",
+                 {"services.replay_shards=0"},
+                 kError,
+                 "services.replay_shards",
+                 "1 to 64"},
         RuleCase{"NoHost", {"services.host="}, kError, "services.host", "host name"},
         RuleCase{
             "Lease", {"services.lease_seconds=0"}, kError, "services.lease_seconds", "above 0"},
@@ -527,6 +544,15 @@ TEST(ValidateTest, ProblemLinesSayWhereTheValueStands) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("--set: run.steps: must be at least 1, got 0 (and 2 more"));
+}
+
+TEST(ValidateTest, ARunWithoutReplayAndAdaptationUsesNoBuffer) {
+  EXPECT_TRUE(UsesReplayBuffer(ValidRun({}).config));
+  EXPECT_FALSE(UsesReplayBuffer(ValidRun({"replay.fraction=0"}).config));
+  EXPECT_TRUE(
+      UsesReplayBuffer(ValidRun({"replay.fraction=0", "replay.late_binding=true"}).config));
+  EXPECT_TRUE(UsesReplayBuffer(
+      ValidRun({"replay.fraction=0", "adaptation.enabled=true"}).config));
 }
 
 TEST(ValidateTest, ReplayedGroupsRound) {

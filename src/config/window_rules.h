@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules of `sampling.window`, and which steps it can reach.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/yaml_message.h"
 
 #include <google/protobuf/descriptor.h>
@@ -17,6 +18,7 @@
 #include "base/check.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
+#include "config/key_names.h"
 
 namespace oxbow::config {
 namespace {
@@ -51,29 +53,16 @@ std::string KindOf(const YAML::Node& node) {
   }
 }
 
-std::string ExpectedOf(const FieldDescriptor& field) {
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_STRING:
-      return "text";
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return "true or false";
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return "a number";
-    case FieldDescriptor::CPPTYPE_UINT32:
-      return absl::StrCat("a whole number from 0 to ", std::numeric_limits<uint32_t>::max());
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return "a whole number of at least 0";
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return absl::StrCat("one of ", absl::StrJoin(EnumChoices(*field.enum_type()), ", "));
-    default:
-      return "a section";
-  }
-}
-
 std::string UnknownKey(const std::string& name, const pb::Descriptor& type) {
   std::vector<std::string> names;
   for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
   const std::string nearest = NearestName(name, names);
+  if (nearest.empty()) {
+    const std::vector<std::string> meant = KeysMeantBy(name, type);
+    if (!meant.empty() && meant.size() <= 3) {
+      return absl::StrCat("unknown key; did you mean `", absl::StrJoin(meant, "` or `"), "`?");
+    }
+  }
   return nearest.empty() ? absl::StrCat("unknown key; known here: ", absl::StrJoin(names, ", "))
                          : absl::StrCat("unknown key; did you mean `", nearest, "`?");
 }
@@ -303,6 +292,25 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
     OXBOW_ASSIGN_OR_RETURN(node, ParseYaml(text, source));
   }
   return MergeField(node, Spot{source, key}, *field, message, provenance);
+}
+
+std::string ExpectedOf(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      return "text";
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return "true or false";
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return "a number";
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return absl::StrCat("a whole number from 0 to ", std::numeric_limits<uint32_t>::max());
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return "a whole number of at least 0";
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return absl::StrCat("one of ", absl::StrJoin(EnumChoices(*field.enum_type()), ", "));
+    default:
+      return "a section";
+  }
 }
 
 std::string EnumText(const pb::EnumValueDescriptor& value) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Merges YAML into a protobuf message, guided by the message's descriptor.
 //
 // Keys are field names. Enum values are lower-case, without their prefix. A list replaces the
@@ -45,6 +46,9 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
 // Lower-case names of the values that a config may use; the zero value is not one of them.
 std::vector<std::string> EnumChoices(const google::protobuf::EnumDescriptor& type);
 std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
+
+// What a field takes, in words: "a number", "one of full, lora".
+std::string ExpectedOf(const google::protobuf::FieldDescriptor& field);
 
 // Dotted keys of every value of a message type: scalars, enums and whole lists.
 std::vector<std::string> LeafKeys(const google::protobuf::Descriptor& type);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tokens of a tokenizer directory that stand outside its algorithm: begin, end, padding, and
 // whatever else tokenizer_config.json lists. Wherever one stands in a text it is cut out whole.
 //

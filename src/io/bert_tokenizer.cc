@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/bert_tokenizer.h"
 
 #include <unicode/locid.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BERT's uncased WordPiece tokenizer, giving the ids that transformers' BertTokenizer gives.
 //
 //   text -> special tokens cut out -> control characters out, Chinese characters apart,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ids against transformers' BertTokenizer, from files of tools/make_imagereward_goldens.py.
 #include "io/bert_tokenizer.h"
 
@@ -23,7 +24,7 @@ fs::path Goldens() {
 // A tokenizer of this vocabulary.
 absl::StatusOr<BertTokenizer> Of(const std::string& vocabulary,
                                  const std::vector<std::string>& added = {}) {
-  const fs::path directory = fs::path(testing::TempDir()) / "bert_tokenizer";
+  const fs::path directory = fs::path(::testing::TempDir()) / "bert_tokenizer";
   fs::create_directories(directory);
   EXPECT_TRUE(WriteFileAtomically(directory / "vocab.txt", vocabulary).ok());
   return BertTokenizer::Load(directory, added);
@@ -55,12 +56,12 @@ TEST(BertTokenizerTest, TheLongestPieceFromTheLeftCounts) {
 }
 
 TEST(BertTokenizerTest, AFileWithoutSpecialTokensIsNamed) {
-  EXPECT_EQ(BertTokenizer::Load(fs::path(testing::TempDir()) / "nowhere").status().code(),
+  EXPECT_EQ(BertTokenizer::Load(fs::path(::testing::TempDir()) / "nowhere").status().code(),
             absl::StatusCode::kNotFound);
   for (const char* vocabulary : {"", "[PAD]\n[UNK]\n[CLS]\n", "\n\n"}) {
     const absl::Status status = Of(vocabulary).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("vocab.txt"));
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("vocab.txt"));
   }
 }
 

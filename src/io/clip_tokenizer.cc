@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/clip_tokenizer.h"
 
 #include <unicode/locid.h>
@@ -245,6 +246,21 @@ void ClipTokenizer::AppendText(std::string_view text, std::vector<int64_t>& ids)
 }
 
 void ClipTokenizer::AppendWords(std::string_view normal, std::vector<int64_t>& ids) const {
+  for (const std::string& word : WordsOf(normal)) AppendWord(word, ids);
+}
+
+std::vector<std::string> ClipTokenizer::SplitWords(const std::string& text) const {
+  std::vector<std::string> split;
+  for (const std::string& word : WordsOf(Normalised(text))) {
+    std::vector<int64_t> ids;
+    AppendWord(word, ids);
+    if (ids.size() > 1) split.push_back(word);
+  }
+  return split;
+}
+
+std::vector<std::string> ClipTokenizer::WordsOf(std::string_view normal) {
+  std::vector<std::string> words;
   const icu::UnicodeString text = icu::UnicodeString::fromUTF8(
       icu::StringPiece(normal.data(), static_cast<int32_t>(normal.size())));
   for (int32_t start = 0; start < text.length();) {
@@ -253,11 +269,10 @@ void ClipTokenizer::AppendWords(std::string_view normal, std::vector<int64_t>& i
       continue;
     }
     const int32_t end = WordEndAt(text, start);
-    std::string word;
-    text.tempSubStringBetween(start, end).toUTF8String(word);
-    AppendWord(word, ids);
+    text.tempSubStringBetween(start, end).toUTF8String(words.emplace_back());
     start = end;
   }
+  return words;
 }
 
 // Merges the pair of the lowest rank, of several the leftmost, until no pair is left. A symbol that

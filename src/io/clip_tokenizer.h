@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CLIP's byte-level BPE tokenizer, giving the ids that transformers' CLIPTokenizer gives.
 //
 //   text -> special tokens cut out -> NFC, lower case -> special tokens that are looked for here
@@ -31,6 +32,10 @@ class ClipTokenizer {
   // Exactly `length` ids. Malformed UTF-8 becomes U+FFFD. Requires length >= 2.
   std::vector<int64_t> Encode(const std::string& text, int64_t length) const;
 
+  // The words of `text` that are several tokens, in lower case. A small vocabulary, which has a
+  // token for each word that its model was trained on, does not know them.
+  std::vector<std::string> SplitWords(const std::string& text) const;
+
   int64_t model_max_length() const { return model_max_length_; }
   int64_t end_id() const { return end_; }
   int64_t size() const { return size_; }  // One more than the largest id.
@@ -48,6 +53,7 @@ class ClipTokenizer {
   absl::Status ReadSpecials(const std::filesystem::path& directory, std::vector<AddedToken> added);
   void AppendText(std::string_view text, std::vector<int64_t>& ids) const;
   void AppendWords(std::string_view normal, std::vector<int64_t>& ids) const;
+  static std::vector<std::string> WordsOf(std::string_view normal);
   void AppendWord(std::string_view word, std::vector<int64_t>& ids) const;
 
   std::unordered_map<std::string, int64_t> vocabulary_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ids against transformers' CLIPTokenizer, from files of tools/make_model_goldens.py.
 #include "io/clip_tokenizer.h"
 
@@ -30,7 +31,7 @@ TEST(ClipTokenizerTest, AwkwardPromptsGetTheIdsOfTransformers) {
 }
 
 TEST(ClipTokenizerTest, TheSmallTokenizerHasTheExpectedIds) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / "small_tokenizer";
+  const auto directory = std::filesystem::path(::testing::TempDir()) / "small_tokenizer";
   std::filesystem::create_directories(directory);
   for (const auto& [name, content] : ClipTokenizerFiles({"t e", "x t</w>", "te xt</w>"}, 6)) {
     ASSERT_TRUE(WriteFileAtomically(directory / name, content).ok());
@@ -43,7 +44,7 @@ TEST(ClipTokenizerTest, TheSmallTokenizerHasTheExpectedIds) {
 }
 
 TEST(ClipTokenizerTest, MissingAndBrokenFilesAreNamed) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / "broken_tokenizer";
+  const auto directory = std::filesystem::path(::testing::TempDir()) / "broken_tokenizer";
   std::filesystem::remove_all(directory);
   std::filesystem::create_directories(directory);
   EXPECT_EQ(ClipTokenizer::Load(directory).status().code(), absl::StatusCode::kNotFound);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names that ComfyUI gives to the modules of a network, where they are not those of diffusers.
 #pragma once
 

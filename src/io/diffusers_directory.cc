@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/diffusers_directory.h"
 
 #include <algorithm>
@@ -121,7 +122,14 @@ absl::Status ExplainMissingIndex(const fs::path& directory) {
   if (fs::is_directory(directory)) {
     return absl::NotFoundError("no model_index.json: not a diffusers directory");
   }
-  return absl::NotFoundError("no such directory");
+  const std::string name = directory.string();
+  const bool of_hub = directory.is_relative() && std::count(name.begin(), name.end(), '/') == 1;
+  return absl::NotFoundError(absl::StrCat(
+      "no such directory",
+      of_hub ? absl::StrCat("; if it is a model of the Hugging Face Hub: `hf download ", name,
+                            " --local-dir models/", directory.filename().string(),
+                            "`, and that directory here")
+             : ""));
 }
 
 absl::Status CheckComplete(const Pipeline& pipeline, const DiffusersComponents& components) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model as a diffusers directory: model_index.json and one folder per component.
 //
 //   model_index.json      {"transformer": ["diffusers", "SD3Transformer2DModel"], ...}

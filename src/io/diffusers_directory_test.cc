@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/diffusers_directory.h"
 
 #include <fstream>
@@ -21,7 +22,7 @@ TensorBytes Float(float value) {
 }
 
 fs::path Written(const std::string& name) {
-  const fs::path directory = fs::path(testing::TempDir()) / name;
+  const fs::path directory = fs::path(::testing::TempDir()) / name;
   fs::remove_all(directory);
   const absl::Status status =
       WriteDiffusersDirectory(directory, {.transformer_config_json = "{\"num_layers\":3}",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/directory_writer.h"
 
 #include <nlohmann/json.hpp>

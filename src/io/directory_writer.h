@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a model as a diffusers directory (io/diffusers_directory.h).
 #pragma once
 

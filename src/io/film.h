@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames that people see one after the other: as an animated PNG, many on a contact sheet.
 //
 // An animated PNG (https://www.w3.org/TR/png-3/) is a PNG of its first frame with chunks between:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/graph_files.h"
 
 #include <zlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where exported graphs of transformers lie: files of JSON, or of JSON packed with gzip
 // (docs/formats.md).
 #pragma once

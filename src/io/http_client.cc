@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/http_client.h"
 
 #include <curl/curl.h>
@@ -86,8 +87,15 @@ size_t TakeHeader(char* bytes, size_t /*one*/, size_t count, void* to) {
   return count;
 }
 
+// curl calls it once a second at least; not 0 ends the exchange.
+int EndsExchange(void* cancelled, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return *static_cast<const std::atomic<bool>*>(cancelled) ? 1 : 0;
+}
+
 absl::StatusCode CodeOf(CURLcode code) {
   switch (code) {
+    case CURLE_ABORTED_BY_CALLBACK:
+      return absl::StatusCode::kCancelled;
     case CURLE_OPERATION_TIMEDOUT:
       return absl::StatusCode::kDeadlineExceeded;
     case CURLE_PEER_FAILED_VERIFICATION:
@@ -177,6 +185,9 @@ absl::StatusOr<HttpAnswer> HttpClient::Post(const HttpRequest& request, absl::Du
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &incoming);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, TakeHeader);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &incoming);
+  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, EndsExchange);
+  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &cancelled_);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, reason);
   const CURLcode code = curl_easy_perform(curl);
   long status = 0;  // NOLINT: the type that curl writes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An HTTP client for reward servers and judges of others: POST of JSON, one exchange a call.
 //
 // Nothing happens behind the caller's back: no redirect is followed, no proxy is used, no cookie is
@@ -6,6 +7,7 @@
 // authorities.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -52,10 +54,14 @@ class HttpClient {
   // a URL that CheckHttpUrl takes and a bearer of printable characters.
   absl::StatusOr<HttpAnswer> Post(const HttpRequest& request, absl::Duration time_max);
 
+  // Ends all calls within a second, and later ones at once, with kCancelled. Thread-safe.
+  void Cancel() { cancelled_ = true; }
+
  private:
   class Connections;
   const Options options_;
   const std::unique_ptr<Connections> connections_;
+  std::atomic<bool> cancelled_ = false;
 };
 
 }  // namespace oxbow::io

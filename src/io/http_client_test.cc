@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One exchange with servers that answer well, wrongly, slowly and not at all.
 #include "io/http_client.h"
 
@@ -93,6 +94,19 @@ TEST(HttpClientTest, AServerThatSaysNothingCostsTheDeadline) {
   EXPECT_THAT(std::string(silent.status().message()), HasSubstr(server.url()));
   const auto late = client.Post({.url = server.url(), .body = "{}"}, absl::ZeroDuration());
   EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// The deadline of the call is far beyond that of the test.
+TEST(HttpClientTest, ACancelledCallEndsWithoutAnAnswer) {
+  HttpClient client({});
+  ScriptedHttpServer server([&](const Request&) {
+    client.Cancel();
+    return std::nullopt;
+  });
+  for (int i = 0; i < 2; ++i) {
+    const auto answer = client.Post({.url = server.url(), .body = "{}"}, absl::Hours(1));
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kCancelled) << answer.status();
+  }
 }
 
 TEST(HttpClientTest, NobodyThereIsUnavailable) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 8-bit images: in memory, as PNG or JPEG, many of them on a contact sheet for people to look at.
 #pragma once
 

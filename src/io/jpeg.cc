@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libjpeg reports errors by a call that must not return. Here it jumps back (setjmp) to functions
 // that own nothing with a destructor.
 #include <csetjmp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -11,7 +12,7 @@ namespace {
 
 using reward::DigestOf;
 using reward::DrawnPicture;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string FromHex(const std::string& hex) {
   std::string bytes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How deeply JSON is nested, looked at before it is parsed: each level costs a parser memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/lora_file.h"
 
 #include <cmath>
@@ -17,6 +18,13 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kDown = ".lora_A.weight";
 constexpr std::string_view kUp = ".lora_B.weight";
+
+constexpr char kPeftFile[] = "adapter_model.safetensors";
+constexpr char kPeftConfig[] = "adapter_config.json";
+constexpr char kDiffusersFile[] = "pytorch_lora_weights.safetensors";
+constexpr std::string_view kPeftPrefix = "base_model.model.";
+constexpr std::string_view kDiffusersPrefix = "transformer.";
+constexpr uint64_t kConfigBytesMax = 1 << 20;
 
 absl::Status MakeDirectory(const fs::path& directory) {
   std::error_code error;
@@ -72,6 +80,34 @@ nlohmann::ordered_json AdapterConfig(const LoraExport& lora) {
           {"modules_to_save", nullptr}};
 }
 
+// Alpha and targets: PEFT's config file has them, else the header for diffusers, else nothing does.
+absl::Status ReadDeclared(const fs::path& config, const std::map<std::string, std::string>& header,
+                          LoraExport& lora) {
+  std::string text;
+  std::string prefix;
+  if (!config.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(text, ReadFile(config, kConfigBytesMax));
+  } else if (const auto found = header.find("lora_adapter_metadata"); found != header.end()) {
+    text = found->second;
+    prefix = "transformer.";
+  } else {
+    return absl::OkStatus();
+  }
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto alpha = json.is_object() ? json.find(prefix + "lora_alpha") : json.end();
+  if (!json.is_object() || alpha == json.end() || !alpha->is_number() || *alpha <= 0) {
+    return absl::DataLossError("adapter: no lora_alpha in what it declares");
+  }
+  for (const char* const other : {"use_rslora", "use_dora"}) {
+    const auto flag = json.find(prefix + other);
+    if (flag != json.end() && flag->is_boolean() && flag->get<bool>()) {
+      return absl::DataLossError(absl::StrCat("adapter: is of another kind: ", other));
+    }
+  }
+  lora.alpha = alpha->get<double>();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckLora(const LoraExport& lora) {
@@ -107,7 +143,7 @@ absl::Status WriteDiffusersLora(const fs::path& directory, const LoraExport& lor
       {"transformer.target_modules",
        lora.targets}}.dump();
   OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
-  return WriteSafetensors(directory / "pytorch_lora_weights.safetensors", file);
+  return WriteSafetensors(directory / kDiffusersFile, file);
 }
 
 absl::Status WriteComfyLora(const fs::path& directory, const std::string& name,
@@ -120,10 +156,51 @@ absl::Status WriteComfyLora(const fs::path& directory, const std::string& name,
 absl::Status WritePeftLora(const fs::path& directory, const LoraExport& lora) {
   OXBOW_RETURN_IF_ERROR(CheckLora(lora));
   Safetensors file{.metadata = lora.provenance};
-  for (const auto& [name, tensor] : lora.tensors) file.tensors["base_model.model." + name] = tensor;
+  for (const auto& [name, tensor] : lora.tensors)
+    file.tensors[std::string(kPeftPrefix) + name] = tensor;
   OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
-  OXBOW_RETURN_IF_ERROR(WriteSafetensors(directory / "adapter_model.safetensors", file));
-  return WriteFileAtomically(directory / "adapter_config.json", AdapterConfig(lora).dump(2) + "\n");
+  OXBOW_RETURN_IF_ERROR(WriteSafetensors(directory / kPeftFile, file));
+  return WriteFileAtomically(directory / kPeftConfig, AdapterConfig(lora).dump(2) + "\n");
+}
+
+void SetAlpha(double alpha, LoraExport& lora) {
+  const double scale = lora.alpha / alpha;
+  lora.alpha = alpha;
+  if (scale == 1) return;
+  for (auto& [name, tensor] : lora.tensors) {
+    if (name.ends_with(kUp)) tensor = Scaled(std::move(tensor), scale);
+  }
+}
+
+absl::StatusOr<LoraExport> ReadLora(const fs::path& path) {
+  std::error_code ignored;
+  fs::path file = path;
+  fs::path config;
+  if (fs::is_directory(path, ignored)) {
+    const bool peft = fs::exists(path / kPeftFile, ignored);
+    file = path / (peft ? kPeftFile : kDiffusersFile);
+    if (peft) config = path / kPeftConfig;
+  } else if (path.filename() == kPeftFile) {
+    config = path.parent_path() / kPeftConfig;
+  }
+  if (!fs::exists(file, ignored)) {
+    return absl::NotFoundError(absl::StrCat("no adapter there (", kPeftFile, " or ", kDiffusersFile,
+                                            "): ", path.string()));
+  }
+  OXBOW_ASSIGN_OR_RETURN(Safetensors content, ReadSafetensors(file));
+  LoraExport lora;
+  for (auto& [name, tensor] : content.tensors) {
+    std::string plain = name;
+    for (const std::string_view prefix : {kPeftPrefix, kDiffusersPrefix}) {
+      if (plain.starts_with(prefix)) plain = plain.substr(prefix.size());
+    }
+    if (plain.ends_with(kDown) && !tensor.shape.empty()) lora.rank = tensor.shape[0];
+    lora.tensors[plain] = std::move(tensor);
+  }
+  lora.alpha = static_cast<double>(lora.rank);
+  OXBOW_RETURN_IF_ERROR(Annotate(ReadDeclared(config, content.metadata, lora), file.string()));
+  OXBOW_RETURN_IF_ERROR(Annotate(CheckLora(lora), file.string()));
+  return lora;
 }
 
 absl::Status WriteTransformer(const fs::path& directory, const std::string& config_json,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trained weights as files that other tools load.
 //
 //   diffusers  pytorch_lora_weights.safetensors   transformer.{module}.lora_A.weight
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "io/tensor_bytes.h"
 
 namespace oxbow::io {
@@ -41,6 +43,15 @@ absl::Status WriteDiffusersLora(const std::filesystem::path& directory, const Lo
 absl::Status WriteComfyLora(const std::filesystem::path& directory, const std::string& name,
                             const std::string& transformer_class, const LoraExport& lora);
 absl::Status WritePeftLora(const std::filesystem::path& directory, const LoraExport& lora);
+
+// Reads what WriteDiffusersLora or WritePeftLora wrote: a directory (PEFT's files, if it has both)
+// or one .safetensors file. The names are those without prefix; rank and alpha are what the file
+// declares, where a file for diffusers declares none its rank. kNotFound if nothing is there;
+// kDataLoss, naming the file, for tensors that are no float32 adapter of a transformer.
+absl::StatusOr<LoraExport> ReadLora(const std::filesystem::path& path);
+
+// The same adapter as one of another `alpha`: B times what keeps alpha / r B A.
+void SetAlpha(double alpha, LoraExport& lora);
 
 // Writes DIRECTORY/transformer/{config.json,diffusion_pytorch_model.safetensors}: all weights.
 absl::Status WriteTransformer(const std::filesystem::path& directory,

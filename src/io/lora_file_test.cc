@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/lora_file.h"
 
 #include <nlohmann/json.hpp>
@@ -34,7 +35,7 @@ LoraExport Sample() {
 }
 
 fs::path Directory(const char* name) {
-  const fs::path directory = fs::path(testing::TempDir()) / name;
+  const fs::path directory = fs::path(::testing::TempDir()) / name;
   fs::remove_all(directory);
   return directory;
 }

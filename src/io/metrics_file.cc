@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/metrics_file.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -80,6 +82,22 @@ absl::StatusOr<std::vector<Line>> ReadMetrics(const std::filesystem::path& path)
   auto lines = ParseMetrics(content);
   if (!lines.ok()) return Annotate(lines.status(), path.string());
   return lines;
+}
+
+std::vector<Line> MetricsFollower::Take() {
+  std::ifstream file(path_, std::ios::binary | std::ios::ate);
+  const auto size = file ? static_cast<uint64_t>(file.tellg()) : 0;
+  if (size <= offset_) {
+    offset_ = size;
+    return {};
+  }
+  std::string content(size - offset_, '\0');
+  file.seekg(static_cast<std::streamoff>(offset_));
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  content.resize(static_cast<size_t>(file.gcount()));
+  content.resize(content.rfind('\n') + 1);  // 0 if no line is whole.
+  offset_ += content.size();
+  return ParseMetrics(content).value_or(std::vector<Line>());
 }
 
 History::History(const std::vector<std::map<std::string, double>>& lines) {

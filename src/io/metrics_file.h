@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // metrics.jsonl: one JSON object per line and learner step, flat, every value a number or null. The
 // keys are those of metrics/step_metrics.h.
 //
@@ -38,6 +39,20 @@ absl::StatusOr<std::vector<std::map<std::string, double>>> ReadMetrics(
 
 // Parses one line, as ParseMetrics. Absent if it is not a JSON object with a finite "step".
 std::optional<std::map<std::string, double>> ParseMetricsLine(std::string_view text);
+
+// Reads the lines that are appended to a growing file, each once.
+class MetricsFollower {
+ public:
+  explicit MetricsFollower(std::filesystem::path path) : path_(std::move(path)) {}
+
+  // Whole lines since the last call; none while there is no file. A file that became shorter, as a
+  // resume leaves it, is followed from its new end.
+  std::vector<std::map<std::string, double>> Take();
+
+ private:
+  const std::filesystem::path path_;
+  uint64_t offset_ = 0;
+};
 
 struct Point {
   double x = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/metrics_file.h"
 
 #include <bit>
@@ -5,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "base/file.h"
 #include "gtest/gtest.h"
 
 namespace oxbow::io {
@@ -55,6 +57,26 @@ TEST(MetricsFileTest, DamageInTheMiddleNamesTheLine) {
   const auto lines = ParseMetrics(line + "{\"step\":\n" + line);
   EXPECT_EQ(lines.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_NE(lines.status().message().find("line 2"), std::string::npos) << lines.status();
+}
+
+TEST(MetricsFollowerTest, EachWholeLineComesOnce) {
+  const std::filesystem::path path =
+      std::filesystem::path(::testing::TempDir()) / "followed_metrics.jsonl";
+  std::filesystem::remove(path);
+  MetricsFollower follower(path);
+  EXPECT_TRUE(follower.Take().empty()) << "no file yet";
+  const auto append = [&](std::string_view text) {
+    ASSERT_TRUE(AppendFile::Open(path)->Append(text, false).ok());
+  };
+  append("{\"step\":1}\n{\"step\":2}\n{\"st");
+  EXPECT_EQ(follower.Take().size(), 2u);
+  EXPECT_TRUE(follower.Take().empty());
+  append("ep\":3}\n");
+  ASSERT_EQ(follower.Take().size(), 1u);
+  ASSERT_TRUE(WriteFileAtomically(path, "{\"step\":1}\n").ok());
+  EXPECT_TRUE(follower.Take().empty()) << "a resume went back";
+  append("{\"step\":2}\n");
+  ASSERT_EQ(follower.Take().size(), 1u);
 }
 
 }  // namespace

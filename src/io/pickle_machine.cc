@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/pickle_machine.h"
 
 #include <bit>
@@ -66,6 +67,8 @@ class Machine {
       return Malformed("it leaves more or less than a value");
     return stack_.back();
   }
+
+  size_t at() const { return at_; }
 
  private:
   absl::Status Malformed(const std::string& what) const {
@@ -303,9 +306,12 @@ class Machine {
 
 }  // namespace
 
-absl::StatusOr<PickleValue*> RunPickle(std::string_view bytes, PickleCalls& calls,
-                                       PickleHeap& heap) {
-  return Machine(bytes, calls, heap).Run();
+absl::StatusOr<PickleValue*> RunPickle(std::string_view bytes, PickleCalls& calls, PickleHeap& heap,
+                                       size_t* end) {
+  Machine machine(end == nullptr ? bytes : bytes.substr(0, kPickleBytesMax), calls, heap);
+  absl::StatusOr<PickleValue*> value = machine.Run();
+  if (end != nullptr) *end = machine.at();
+  return value;
 }
 
 }  // namespace oxbow::io

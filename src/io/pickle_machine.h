@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small, closed part of Python's pickle language: enough for the files that torch.save writes of
 // a state dict, and unable to run anything.
 //
@@ -62,7 +63,8 @@ inline constexpr size_t kPickleValuesMax = size_t{1} << 20;
 // Runs a pickle and returns what it leaves, which lives in `heap`; texts are parts of `bytes`.
 // kDataLoss with the place if it is truncated or malformed or over a limit, kFailedPrecondition for
 // an opcode that is not known here; errors of `calls` are passed on.
-absl::StatusOr<PickleValue*> RunPickle(std::string_view bytes, PickleCalls& calls,
-                                       PickleHeap& heap);
+// `end`, if given, becomes the place behind the pickle.
+absl::StatusOr<PickleValue*> RunPickle(std::string_view bytes, PickleCalls& calls, PickleHeap& heap,
+                                       size_t* end = nullptr);
 
 }  // namespace oxbow::io

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Safetensors files: named tensors with a JSON header that says where their bytes lie.
 //
 //   u64 LE  N            header length, at most 100,000,000

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/safetensors.h"
 
 #include <sys/mman.h>
@@ -40,7 +41,7 @@ Safetensors Sample() {
 }
 
 TEST(SafetensorsTest, ReadsBackWhatWasWritten) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "round_trip.safetensors";
+  const auto path = std::filesystem::path(::testing::TempDir()) / "round_trip.safetensors";
   ASSERT_TRUE(WriteSafetensors(path, Sample()).ok());
   const auto back = ReadSafetensors(path);
   ASSERT_TRUE(back.ok()) << back.status();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What scheduler_config.json says about noise levels. Steps are taken by flow::SamplePaths, so that
 // the keys of a scheduler's own solver mean nothing here.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sentencepiece model file (spiece.model): the pieces of a unigram vocabulary with their
 // log-probabilities, and the table that normalises text before it is cut into them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/stored_zip.h"
 
 #include <algorithm>

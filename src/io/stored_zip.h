@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ZIP archives whose entries are stored as they are, without compression: what torch.save writes.
 //
 // Reads the central directory at the end of the file (PKWARE APPNOTE 6.3, with Zip64). Trusts

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/t5_tokenizer.h"
 
 #include <unicode/uchar.h>

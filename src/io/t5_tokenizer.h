@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // T5's tokenizer, giving the ids that transformers' T5Tokenizer gives.
 //
 //   text -> special tokens cut out -> characters normalised by the model's table

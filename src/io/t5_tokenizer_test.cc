@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ids against transformers' are in tests/golden/text_golden_test.cc; here: files that are wrong,
 // and texts from nowhere.
 #include "io/t5_tokenizer.h"
@@ -24,7 +25,7 @@ std::string PieceOf(const std::string& text, float score) {
 }
 
 fs::path Fresh(const std::string& name) {
-  const fs::path directory = fs::path(testing::TempDir()) / name;
+  const fs::path directory = fs::path(::testing::TempDir()) / name;
   fs::remove_all(directory);
   fs::create_directories(directory);
   return directory;

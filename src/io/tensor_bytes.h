@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tensor as typed bytes, without torch: what travels, what is stored, what is hashed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/tensor_torch.h"
 
 #include <ATen/ATen.h>
@@ -129,7 +130,7 @@ absl::StatusOr<std::map<std::string, at::Tensor>> LoadTensors(const WeightFiles&
     if (!tensor.ok()) {
       return Annotate(tensor.status(), absl::StrCat(files.FileOf(name), ": tensor '", name, "'"));
     }
-    tensors.emplace_hint(tensors.end(), name, *std::move(tensor));
+    tensors.emplace_hint(tensors.end(), name, tensor->to(loading.device));
   }
   return tensors;
 }

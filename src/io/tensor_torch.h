@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Typed bytes <-> at::Tensor, those of mapped weight files among them.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
@@ -47,7 +49,9 @@ struct TensorLoading {
   // Floating-point tensors are converted to this; integers and bools stay what they are.
   std::optional<DType> floats_as = DType::kF32;
   // Tensors to read, by name; all where empty. The others' bytes are never touched.
-  std::function<bool(const std::string& name)> wanted;
+  std::function<bool(const std::string& name)> wanted = {};
+  // Each goes there before the next is read.
+  at::Device device = at::kCPU;
 };
 
 // Tensors of weight files, straight from the mapped file into memory of their own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lines of a UTF-8 text file, one at a time: a file of any size takes the memory of its longest
 // line.
 //

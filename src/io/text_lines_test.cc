@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines as Python's text mode cuts them, whatever the buffer cuts; damage is named with its line.
 #include "io/text_lines.h"
 
@@ -11,13 +12,13 @@
 namespace oxbow::io {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::filesystem::path Written(const std::string& content) {
   const std::filesystem::path path =
-      std::filesystem::path(testing::TempDir()) /
-      absl::StrCat(testing::UnitTest::GetInstance()->current_test_info()->name(), ".txt");
+      std::filesystem::path(::testing::TempDir()) /
+      absl::StrCat(::testing::UnitTest::GetInstance()->current_test_info()->name(), ".txt");
   std::ofstream(path, std::ios::binary) << content;
   return path;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tokenizer.json: a tokenizer in one file, as the tokenizers library saves it. transformers 5
 // writes this file alone, and reads it before any other where it is there.
 //

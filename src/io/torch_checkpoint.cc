@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/torch_checkpoint.h"
 
 #include <algorithm>
@@ -8,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "io/legacy_checkpoint.h"
 #include "io/mapped_file.h"
+#include "io/mask2former_names.h"
 #include "io/pickle_machine.h"
 #include "io/stored_zip.h"
 
@@ -199,6 +202,29 @@ absl::Status CheckByteOrder(const std::map<std::string, std::string_view>& entri
                                        Shown(order->second));
 }
 
+struct Parts {
+  std::map<std::string, std::string_view> entries;
+  std::string root;  // Begins the names of entries.
+  std::string_view pickle;
+};
+
+absl::StatusOr<Parts> PartsOf(std::string_view file) {
+  if (IsLegacyCheckpoint(file)) {
+    OXBOW_ASSIGN_OR_RETURN(LegacyCheckpoint legacy,
+                           ReadLegacyCheckpoint(file, [](std::string_view type) {
+                             const StorageType* const found = StorageTypeNamed(type);
+                             return found == nullptr ? 0 : WidthOf(found->dtype);
+                           }));
+    return Parts{.entries = std::move(legacy.entries), .root = "", .pickle = legacy.pickle};
+  }
+  Parts parts;
+  OXBOW_ASSIGN_OR_RETURN(parts.entries, ReadStoredZip(file));
+  OXBOW_ASSIGN_OR_RETURN(parts.root, RootOf(parts.entries));
+  OXBOW_RETURN_IF_ERROR(CheckByteOrder(parts.entries, parts.root));
+  parts.pickle = parts.entries.at(parts.root + "data.pkl");
+  return parts;
+}
+
 // The dict whose values are tensors.
 absl::StatusOr<const PickleValue*> StateDictOf(const PickleValue& outermost) {
   if (outermost.kind != Kind::kDict) {
@@ -229,18 +255,10 @@ absl::StatusOr<TorchCheckpoint> TorchCheckpoint::Parse(std::string_view file,
 }
 
 absl::StatusOr<TorchCheckpoint> TorchCheckpoint::ParseUnnamed(std::string_view file) {
-  if (file.starts_with("\x80\x02")) {
-    return absl::FailedPreconditionError(
-        "the file has the format of torch before 1.6: load it where you trust it, and save it "
-        "again");
-  }
-  OXBOW_ASSIGN_OR_RETURN(const auto entries, ReadStoredZip(file));
-  OXBOW_ASSIGN_OR_RETURN(const std::string root, RootOf(entries));
-  OXBOW_RETURN_IF_ERROR(CheckByteOrder(entries, root));
-  StateDictCalls calls(entries, root);
+  OXBOW_ASSIGN_OR_RETURN(const Parts parts, PartsOf(file));
+  StateDictCalls calls(parts.entries, parts.root);
   PickleHeap heap;
-  OXBOW_ASSIGN_OR_RETURN(const PickleValue* const outermost,
-                         RunPickle(entries.at(root + "data.pkl"), calls, heap));
+  OXBOW_ASSIGN_OR_RETURN(const PickleValue* const outermost, RunPickle(parts.pickle, calls, heap));
   OXBOW_ASSIGN_OR_RETURN(const PickleValue* const dict, StateDictOf(*outermost));
   TorchCheckpoint checkpoint;
   for (size_t i = 0; i < dict->items.size(); i += 2) {
@@ -309,11 +327,23 @@ absl::StatusOr<ConvertedWeights> ConvertTorchCheckpoint(const std::filesystem::p
   OXBOW_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(from.string()));
   OXBOW_ASSIGN_OR_RETURN(const TorchCheckpoint checkpoint,
                          TorchCheckpoint::Parse(file.bytes(), from.string()));
-  ConvertedWeights converted{.tensors = checkpoint.headers().size(),
-                             .skipped = checkpoint.skipped()};
+  ConvertedWeights converted{.skipped = checkpoint.skipped()};
+  Mask2FormerNames names;
+  if (IsMmdetMask2Former(checkpoint.headers())) {
+    auto mapped = FromMmdet(checkpoint.headers());
+    if (!mapped.ok()) return Annotate(mapped.status(), from.string());
+    names = *std::move(mapped);
+    converted.renamed = "mmdetection's Mask2Former";
+  } else {
+    names.headers = checkpoint.headers();
+    for (const auto& [name, header] : names.headers) names.sources[name] = {.name = name};
+  }
+  converted.tensors = names.headers.size();
   OXBOW_RETURN_IF_ERROR(WriteSafetensorsPiecewise(
-      to, checkpoint.headers(), {}, [&](const std::string& name) -> absl::StatusOr<std::string> {
-        std::string bytes = checkpoint.Read(name);
+      to, names.headers, {}, [&](const std::string& name) -> absl::StatusOr<std::string> {
+        const TensorSource& source = names.sources.at(name);
+        std::string bytes =
+            BytesOf(source, checkpoint.headers().at(source.name), checkpoint.Read(source.name));
         converted.bytes += bytes.size();
         return bytes;
       }));

@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of a `.pt` or `.pth` file of torch.save, read without running what is in it.
 //
 //   NAME/data.pkl    the pickle of a dict: names to tensors
 //   NAME/data/0 ..   the bytes of a storage; tensors are views of storages
 //   NAME/byteorder   "little"; absent in older files
+//
+// Files of torch before 1.6 have the same in another order (io/legacy_checkpoint.h).
 //
 // A pickle is a program, and loading one in Python runs it. Here nothing is run: a closed
 // interpreter (pickle_machine.h) knows dicts, numbers and texts, and of all functions only those
@@ -65,9 +68,11 @@ struct ConvertedWeights {
   size_t tensors = 0;
   uint64_t bytes = 0;
   std::vector<std::string> skipped;
+  std::string renamed;  // Whose names became those that oxbow reads; empty if names are kept.
 };
 
-// Writes the tensors of such a file as safetensors, for servers that load nothing else. `to`
+// Writes the tensors of such a file as safetensors, for servers that load nothing else. Those of
+// mmdetection's Mask2Former get transformers' names (io/mask2former_names.h). `to`
 // appears whole or not at all. Errors of Parse and of reading and writing files.
 absl::StatusOr<ConvertedWeights> ConvertTorchCheckpoint(const std::filesystem::path& from,
                                                         const std::filesystem::path& to);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/torch_checkpoint.h"
 
 #include <cstdlib>
@@ -13,9 +14,9 @@ namespace oxbow::io {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 fs::path Goldens() {
   const char* directory = std::getenv("OXBOW_CHECKPOINT_GOLDENS");
@@ -66,7 +67,7 @@ TEST(TorchCheckpointTest, CodeAndOtherObjectsAreRefusedByName) {
     const absl::Status status = TorchCheckpoint::Parse(file, "file.pt").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(part.get<std::string>()));
-    EXPECT_THAT(std::string(status.message()), testing::StartsWith("file.pt: "));
+    EXPECT_THAT(std::string(status.message()), ::testing::StartsWith("file.pt: "));
     EXPECT_EQ(status.message().find('\n'), std::string::npos) << status;
   }
 }
@@ -144,7 +145,7 @@ TEST(TorchCheckpointTest, CirclesDoNotHang) {
 }
 
 TEST(TorchCheckpointTest, ConvertsToSafetensors) {
-  const fs::path to = fs::path(testing::TempDir()) / "converted.safetensors";
+  const fs::path to = fs::path(::testing::TempDir()) / "converted.safetensors";
   const auto converted = ConvertTorchCheckpoint(Goldens() / "views.pt", to);
   ASSERT_TRUE(converted.ok()) << converted.status();
   const auto ours = ReadSafetensors(to), golden = ReadSafetensors(Goldens() / "views.safetensors");

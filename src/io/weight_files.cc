@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/weight_files.h"
 
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights of one component of a model: a safetensors file, or several with an index.
 //
 //   BASE.safetensors.index.json        {"weight_map": {"tensor":

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/weight_files.h"
 
 #include "base/file.h"
@@ -14,11 +15,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-class WeightFilesTest : public testing::Test {
+class WeightFilesTest : public ::testing::Test {
  protected:
   WeightFilesTest()
-      : folder_(fs::path(testing::TempDir()) /
-                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : folder_(fs::path(::testing::TempDir()) /
+                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }

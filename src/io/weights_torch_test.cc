@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
 #include <fstream>
@@ -15,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 WeightFiles Written(const std::map<std::string, at::Tensor>& tensors) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "weights_torch.safetensors";
+  const auto path = std::filesystem::path(::testing::TempDir()) / "weights_torch.safetensors";
   EXPECT_TRUE(WriteSafetensors(path, {.tensors = AllFromTorch(tensors)}).ok());
   return WeightFiles::OpenFile(path).value();
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The metrics that processes serve on /metrics for Prometheus: name, labels and help of each.
 //
 // The type of a constant is the type of the metric; its name is the metric's in CamelCase, without
@@ -135,6 +136,9 @@ inline constexpr Gauge kLearnerKlLoss{
     "oxbow_learner_kl_loss", "", "Weighted distance to the reference policy."};
 inline constexpr Gauge kLearnerKlDivergence{
     "oxbow_learner_kl_divergence", "", "Distance to the reference, unweighted."};
+inline constexpr Gauge kLearnerAnchorDivergence{
+    "oxbow_learner_anchor_divergence", "",
+    "Squared velocity difference to the reference at the anchor's levels, unweighted."};
 inline constexpr Gauge kLearnerApproxKl{
     "oxbow_learner_approx_kl", "",
     "Mean of (log ratio)^2 / 2: how far the updates of a step moved the policy."};
@@ -153,6 +157,17 @@ inline constexpr Gauge kLearnerCommunicationExposedSeconds{
 inline constexpr Gauge kLearnerZeroStdGroupRatio{
     "oxbow_learner_zero_std_group_ratio", "",
     "Share of groups whose rewards are all equal and teach nothing."};
+inline constexpr Gauge kLearnerGroupDistance{
+    "oxbow_learner_group_distance", "",
+    "Mean RMS distance of an image to the others of its group; black to white is 1."};
+inline constexpr Gauge kLearnerDuplicateShare{
+    "oxbow_learner_duplicate_share", "",
+    "Mean part of a group that is nearly alike (method.diversity.radius); 1: all of it."};
+inline constexpr Gauge kLearnerComplete{
+    "oxbow_learner_complete", "",
+    "1 from the commit of the run's last step, or once run.stop_if ends it: its processes leave."};
+inline constexpr Gauge kLearnerEvalSpeckle{
+    "oxbow_learner_eval_speckle", "", "Mean grey dust of held-out pictures, 0 to 1."};
 inline constexpr Gauge kLearnerEvalRewardMean{
     "oxbow_learner_eval_reward_mean", "", "Mean weighted reward of held-out prompts."};
 inline constexpr Gauge kLearnerEvalReward{
@@ -206,6 +221,9 @@ inline constexpr Histogram kRolloutRewardDurationSeconds{
 inline constexpr Counter kRolloutObservedFailedTotal{
     "oxbow_rollout_observed_failed_total", "reward: name",
     "Samples that an observed reward gave no score; they are trained on all the same."};
+inline constexpr Counter kRolloutConditioningBytesTotal{
+    "oxbow_rollout_conditioning_bytes_total", "source: held, learner, peer",
+    "Bytes of the conditioning of leased groups, by where it was found."};
 inline constexpr Histogram kRolloutDeliveryDurationSeconds{
     "oxbow_rollout_delivery_duration_seconds", "",
     "From the first byte of a group to the learner's answer."};
@@ -216,6 +234,9 @@ inline constexpr Histogram kRolloutWeightsApplyDurationSeconds{
 // Weights: the learner publishes and broadcasts, a worker fetches, relays and applies.
 inline constexpr Counter kWeightsServedBytesTotal{
     "oxbow_weights_served_bytes_total", "", "Chunk bytes sent to watchers."};
+inline constexpr Counter kLearnerConditioningServedBytesTotal{
+    "oxbow_learner_conditioning_served_bytes_total", "",
+    "Bytes of prompts' conditioning sent to workers."};
 inline constexpr Counter kWeightsChangedBytesTotal{
     "oxbow_weights_changed_bytes_total", "",
     "Chunk bytes of snapshots that no retained snapshot had."};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The numbers of a learner step: every key of metrics.jsonl with its unit and its meaning.
 //
 // Code that writes or reads such a number uses the constant. Its name is the key in CamelCase:
@@ -95,6 +96,17 @@ inline constexpr StepMetric kTrainSamplesTrained{
     "train/samples_trained", "count", "samples with weight above 0 in some row"};
 inline constexpr StepMetric kTrainGroupsReplayed{
     "train/groups_replayed", "count", "groups with a replayed head"};
+inline constexpr StepMetric kTrainGroupsBoundLate{
+    "train/groups_bound_late", "count",
+    "fresh groups of failures that were given their prompt's stored success",
+    "`replay.late_binding: false`, line 0"};
+inline constexpr StepMetric kTrainAddedSamples{
+    "train/added_samples", "count",
+    "stored successes beside the groups of the step (`replay.added`)", "the step had none"};
+inline constexpr StepMetric kTrainAddedScale{
+    "train/added_scale", "0 to 1",
+    "factor of their advantages: their weights have a limit; 0: none was trained",
+    "as `train/added_samples`"};
 inline constexpr StepMetric kTrainRefilledGroups{
     "train/refilled_groups", "count",
     "groups made in place of groups whose rewards were all equal (`batch.dynamic_sampling_max`)"};
@@ -156,8 +168,9 @@ inline constexpr StepMetric kTrainLoss{
 inline constexpr StepMetric kTrainPolicyLoss{"train/policy_loss", "1", "clipped surrogate"};
 inline constexpr StepMetric kTrainKlDiv{
     "train/kl_div", "1",
-    "divergence from the reference policy, unweighted; 0 while `kl_weight` is 0"};
-inline constexpr StepMetric kTrainKlLoss{"train/kl_loss", "1", "`kl_weight` x divergence"};
+    "divergence from the reference policy, unweighted", "`method.kl_weight` is 0"};
+inline constexpr StepMetric kTrainKlLoss{
+    "train/kl_loss", "1", "`kl_weight` x divergence", "`method.kl_weight` is 0"};
 inline constexpr StepMetric kTrainOldKlDiv{
     "train/old_kl_div", "1", "divergence from the old policy, unweighted",
     "`method.old_kl_weight` is 0"};
@@ -283,6 +296,10 @@ inline constexpr StepMetric kRolloutGroupsDiscarded{
 inline constexpr StepMetric kBufferAttached{
     "buffer/attached", "0 or 1", "1: the replay buffer answers",
     "`replay.fraction: 0` without adaptation, line 0"};
+inline constexpr StepMetric kBufferNeed{
+    "buffer/need", "share",
+    "running mean of the share of fresh groups without a signal, which `replay.by_need` follows",
+    "as `buffer/attached`"};
 inline constexpr StepMetric kBufferOffers{
     "buffer/offers", "count", "entries offered by this step", "as `buffer/attached`"};
 inline constexpr StepMetric kBufferHeadsFailed{
@@ -366,11 +383,18 @@ inline constexpr StepMetricFamily kEvalShortMean{
     "eval/", "SHORT", "_mean", "reward",
     "an observed reward again by its short name: `digits_strict` is `eval/strict_mean`",
     "as `eval/reward_NAME_mean`"};
+inline constexpr StepMetricFamily kEvalByValueMean{
+    "eval/by_", "VALUE", "_mean", "reward",
+    "mean reward of the held-out prompts whose metadata have this value of `eval.by`",
+    "as `eval/reward_mean`, or `eval.by` is empty"};
 inline constexpr StepMetric kEvalSpeckleMean{
     "eval/speckle_mean", "0 to 1", "mean of 1 - abs(x), x in [-1, 1]: grey dust", "as above"};
 inline constexpr StepMetric kEvalMinorityShare{
     "eval/minority_share", "0 to 0.5", "share of the rarer row layout",
     "also if `digits_row` is not scored"};
 // clang-format on
+
+// The reward that says which of two equally right layouts a picture has: no quality.
+inline constexpr char kLayoutReward[] = "digits_row";
 
 }  // namespace oxbow::metric

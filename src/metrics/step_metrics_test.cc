@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A family's keys and values belong together.
 #include "metrics/step_metrics.h"
 

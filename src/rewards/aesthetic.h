@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The LAION aesthetic predictor: how much people like the look of an image, whatever its prompt.
 //
 //   reward = W_5 (.. (W_1 e + b_1) ..) + b_5,  e the unit image embedding

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rewards over CLIP against scores of transformers and open_clip, on every item of a directory of
 // tools/make_scorer_goldens.py: OXBOW_SCORER_GOLDENS, or tests/golden/scorers.
 #include <algorithm>
@@ -27,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using reward::Item;
 using reward::Scorer;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double kTolerance = 1e-5;
 
@@ -42,7 +43,7 @@ std::shared_ptr<ClipTowers> Towers(const std::string& name, ClipTowersOptions op
   return *std::move(towers);
 }
 
-class ClipRewardsTest : public testing::Test {
+class ClipRewardsTest : public ::testing::Test {
  protected:
   ClipRewardsTest() {
     const auto file = io::ReadSafetensors(Goldens() / "items.safetensors");
@@ -111,7 +112,7 @@ TEST_F(ClipRewardsTest, Hpsv2IsThatOfOpenClip) {
 }
 
 TEST_F(ClipRewardsTest, AestheticIsThatOfTransformersWithAConvertedHead) {
-  const fs::path head = fs::path(testing::TempDir()) / "head.safetensors";
+  const fs::path head = fs::path(::testing::TempDir()) / "head.safetensors";
   ASSERT_TRUE(io::ConvertTorchCheckpoint(Goldens() / "head.pt", head).ok());
   const auto scorer = OpenAesthetic(Towers("clip"), head);
   ASSERT_TRUE(scorer.ok()) << scorer.status();
@@ -252,7 +253,7 @@ TEST_F(ClipRewardsTest, HalfTypesScoreNearly) {
 
 TEST_F(ClipRewardsTest, DefectsOfAModelAreNamed) {
   EXPECT_EQ(ClipTowers::Open(Goldens() / "absent").status().code(), absl::StatusCode::kNotFound);
-  const fs::path broken = fs::path(testing::TempDir()) / "broken_clip";
+  const fs::path broken = fs::path(::testing::TempDir()) / "broken_clip";
   fs::remove_all(broken);
   fs::copy(Goldens() / "clip", broken);
   const auto refused = [&](const std::string& config) {

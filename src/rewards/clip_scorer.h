@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the rewards over CLIP's embeddings share: the images that towers take, and cosines.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rewards/clip_towers.h"
 
 #include <ATen/ATen.h>
@@ -27,6 +28,8 @@ namespace fs = std::filesystem;
 
 constexpr char kLogitScale[] = "logit_scale";
 constexpr uint64_t kConfigBytesMax = 1 << 20;
+// Texts have few different lengths, so that many go through the encoder together.
+constexpr size_t kLengths = 8;
 
 struct Configs {
   model::ClipTextParams text;
@@ -113,8 +116,13 @@ absl::Status ClipTowers::Bind(model::NamedTensors tensors) {
   if (model::AreOpenClip(tensors)) {
     OXBOW_ASSIGN_OR_RETURN(tensors, model::FromOpenClip(tensors));
   }
+  if (!tensors.contains(kLogitScale)) return Defect("missing: logit_scale");
+  // Nobody else holds a tensor when the encoders pack it.
   model::NamedTensors text, vision;
-  for (auto& [name, tensor] : tensors) {
+  while (!tensors.empty()) {
+    const auto node = tensors.extract(tensors.begin());
+    const std::string& name = node.key();
+    const at::Tensor& tensor = node.mapped();
     if (name == kLogitScale) {
       if (tensor.numel() != 1) return Defect("logit_scale is not one number");
       scale_ = std::exp(tensor.item<double>());
@@ -125,9 +133,10 @@ absl::Status ClipTowers::Bind(model::NamedTensors tensors) {
     const at::ScalarType type = tensor.is_floating_point() ? options_.dtype : tensor.scalar_type();
     (of_image ? vision : text)[name] = tensor.to(options_.device, type);
   }
-  if (!tensors.contains(kLogitScale)) return Defect("missing: logit_scale");
-  OXBOW_ASSIGN_OR_RETURN(text_, model::MakeClipTextEncoder(text_params_, text));
-  OXBOW_ASSIGN_OR_RETURN(vision_, model::MakeClipVisionEncoder(vision_params_, vision));
+  OXBOW_ASSIGN_OR_RETURN(text_, model::MakeClipTextEncoder(text_params_, std::move(text),
+                                                           model::LinearWeights::kPacked));
+  OXBOW_ASSIGN_OR_RETURN(vision_, model::MakeClipVisionEncoder(vision_params_, std::move(vision),
+                                                               model::LinearWeights::kPacked));
   return absl::OkStatus();
 }
 
@@ -137,8 +146,10 @@ absl::Status ClipTowers::CheckImage(const Image8& image) const {
 
 at::Tensor ClipTowers::InputOf(const Image8& image, ClipInput input) const {
   const int64_t side = vision_params_.image_size;
-  if (input == ClipInput::kProcessor) {
-    return model::ClipPixels({reward::ClipCrop(image, static_cast<int>(side))});
+  if (input == ClipInput::kProcessor || input == ClipInput::kTorchvision) {
+    const auto border = input == ClipInput::kTorchvision ? reward::CropBorder::kHalfEven
+                                                         : reward::CropBorder::kDown;
+    return model::ClipPixels({reward::ClipCrop(image, static_cast<int>(side), border)});
   }
   const at::Tensor unit = model::UnitPixels(reward::ToRgb(image));
   const at::Tensor resized = input == ClipInput::kBilinearCrop
@@ -148,7 +159,11 @@ at::Tensor ClipTowers::InputOf(const Image8& image, ClipInput input) const {
 }
 
 at::Tensor ClipTowers::IdsOf(const std::string& text) const {
-  const std::vector<int64_t> ids = tokenizer_.Encode(text, text_params_.max_position_embeddings);
+  std::vector<int64_t> ids = tokenizer_.Encode(text, text_params_.max_position_embeddings);
+  // All behind the end of the text is one token again and again, which no token before it sees.
+  size_t length = ids.size();
+  while (length > 1 && ids[length - 2] == ids.back()) --length;
+  ids.resize(std::min(ids.size(), (length + kLengths - 1) / kLengths * kLengths));
   return at::tensor(ids, at::kLong).unsqueeze(0);
 }
 
@@ -166,16 +181,27 @@ at::Tensor ClipTowers::Embed(const std::vector<std::string>& keys, const Input& 
   for (size_t i = 0; i < keys.size(); ++i) {
     if (!kept_.contains(keys[i]) && first.emplace(keys[i], i).second) missing.push_back(i);
   }
-  const auto rows_max = static_cast<size_t>(options_.rows_max);
-  for (size_t begin = 0; begin < missing.size(); begin += rows_max) {
+  struct Pass {
+    std::vector<size_t> places;
     std::vector<at::Tensor> inputs;
-    const size_t end = std::min(begin + rows_max, missing.size());
-    for (size_t i = begin; i < end; ++i) inputs.push_back(input(missing[i]));
-    const at::Tensor rows = UnitLength(encode(at::cat(inputs).to(options_.device)));
-    for (size_t i = begin; i < end; ++i) {
-      Keep(keys[missing[i]], rows[static_cast<int64_t>(i - begin)].clone());
+  };
+  const auto run = [&](Pass& pass) {
+    if (pass.places.empty()) return;
+    const at::Tensor rows = UnitLength(encode(at::cat(pass.inputs).to(options_.device)));
+    for (size_t i = 0; i < pass.places.size(); ++i) {
+      Keep(keys[pass.places[i]], rows[static_cast<int64_t>(i)].clone());
     }
+    pass = {};
+  };
+  std::map<int64_t, Pass> passes;  // By the inputs' last size.
+  for (const size_t i : missing) {
+    const at::Tensor one = input(i);
+    Pass& pass = passes[one.size(-1)];
+    pass.places.push_back(i);
+    pass.inputs.push_back(one);
+    if (std::ssize(pass.places) == options_.rows_max) run(pass);
   }
+  for (auto& [size, pass] : passes) run(pass);
   std::vector<at::Tensor> all;
   all.reserve(keys.size());
   for (const std::string& key : keys) all.push_back(kept_.at(key));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CLIP's two encoders with their tokenizer, loaded once and shared by all rewards of one model.
 //
 //   DIRECTORY/config.json         of a CLIPModel: text_config, vision_config, projection_dim
@@ -32,6 +33,7 @@ namespace oxbow::rewards {
 // How an 8-bit image becomes the encoder's input (core/model/clip_pixels).
 enum class ClipInput {
   kProcessor,      // Hugging Face's CLIPImageProcessor: Pillow's bicubic, then the middle.
+  kTorchvision,    // The same, with torchvision's borders, as open_clip does it.
   kBilinearCrop,   // torchvision's bilinear on floats, then the middle.
   kBicubicPadded,  // torchvision's bicubic on floats to the longer side, then zeros around it.
 };
@@ -61,6 +63,7 @@ class ClipTowers {
 
   double scale() const { return scale_; }  // exp(logit_scale)
   int64_t width() const { return vision_params_.projection_dim; }
+  int64_t side() const { return vision_params_.image_size; }  // The image it sees.
   // A hash of config, tokenizer and weights, and the type of products.
   const std::string& identity() const { return identity_; }
   int64_t images_embedded() const;  // Passes through the image encoder so far, in images.
@@ -76,8 +79,10 @@ class ClipTowers {
 
   absl::Status Bind(model::NamedTensors tensors);
   at::Tensor InputOf(const Image8& image, ClipInput input) const;
+  // [1, n], up to the end of the text and perhaps a little beyond, so that few lengths differ.
   at::Tensor IdsOf(const std::string& text) const;
-  // Rows by key: those that are kept, and those of passes over `input(i)` for all others.
+  // Rows by key: those that are kept, and those of passes over `input(i)` for all others. A pass
+  // takes inputs of one size.
   template <typename Input, typename Encode>
   at::Tensor Embed(const std::vector<std::string>& keys, const Input& input, const Encode& encode)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CLIPScore: how well an image fits its prompt, by cos = cos(text, image) of a plain CLIP. Higher
 // is better. Three conventions are in use:
 //

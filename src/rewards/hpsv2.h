@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HPSv2 and HPSv2.1 (arXiv:2306.09341): CLIP ViT-H/14 fine-tuned on human preferences; the weights
 // say which of the two it is.
 //

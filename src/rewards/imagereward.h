@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ImageReward (arXiv:2304.05977): BLIP reads prompt and image together, and a head that was trained
 // on what people preferred makes a number of it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ImageReward against a second writing of it in Python, on every model of a directory of
 // tools/make_imagereward_goldens.py: OXBOW_SCORER_GOLDENS, or tests/golden/scorers.
 #include "rewards/imagereward.h"
@@ -20,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using reward::Item;
 using reward::Scorer;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double kTolerance = 1e-4;
 
@@ -39,13 +40,13 @@ std::unique_ptr<Scorer> Open(const std::string& name,
 
 // A copy of a model that a test may break.
 fs::path CopyOf(const std::string& name) {
-  const fs::path copy = fs::path(testing::TempDir()) / "imagereward";
+  const fs::path copy = fs::path(::testing::TempDir()) / "imagereward";
   fs::remove_all(copy);
   fs::copy(Goldens() / name, copy);
   return copy;
 }
 
-class ImageRewardTest : public testing::Test {
+class ImageRewardTest : public ::testing::Test {
  protected:
   ImageRewardTest() {
     const auto file = io::ReadSafetensors(Goldens() / "items.safetensors");

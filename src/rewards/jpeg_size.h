@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How hard a picture is to compress. DDPO (arXiv:2305.13301) trains on it to show that a policy
 // follows its reward: one value fills pictures with detail, the other empties them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rewards/json_scorer.h"
 
 #include <map>
@@ -57,6 +58,7 @@ class JsonScorer final : public reward::Scorer {
         server_(settings.server) {}
 
   const reward::RewardFacts& facts() const override { return facts_; }
+  void Stop() override { server_.Stop(); }
   int concurrency_max() const override { return concurrency_; }
 
   std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) override {
@@ -103,7 +105,8 @@ absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeJsonScorer(const JsonScorerS
       .identity = absl::StrCat("json/1 ", kind, " ",
                                settings.model.empty() ? settings.name : settings.model),
       .batch_max = settings.groupwise ? 0 : settings.batch_max,
-      .videos = true};
+      .videos = true,
+      .cache_items = settings.groupwise ? 0 : kRemoteCacheItems};
   return std::make_unique<JsonScorer>(std::move(facts), settings);
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `kind: json`: a reward that another project's server computes, over Flow-Factory's protocol.
 //
 //   POST URL/compute {"prompt": [text], "image": [base64 of PNG] or null,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client of Flow-Factory's protocol, against a server that a test writes.
 #include "rewards/json_scorer.h"
 

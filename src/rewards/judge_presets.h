@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a vision language model is asked about a picture, and how its answer becomes a score.
 //
 //   preset         question                          score

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rewards/judge_scorer.h"
 
 #include <algorithm>
@@ -55,6 +56,7 @@ class JudgeScorer final : public reward::Scorer {
         server_(settings_.server) {}
 
   const reward::RewardFacts& facts() const override { return facts_; }
+  void Stop() override { server_.Stop(); }
   int concurrency_max() const override { return 4; }  // A batch that hangs delays no other.
   std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) override;
 
@@ -119,7 +121,8 @@ absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeJudge(JudgeSettings settings
                             .help = absl::StrCat("a judge's answer (", settings.preset, ")"),
                             .identity = std::move(identity),
                             .batch_max = static_cast<uint32_t>(settings.concurrency),
-                            .frames_every = kFramesEvery};
+                            .frames_every = kFramesEvery,
+                            .cache_items = kRemoteCacheItems};
   return std::make_unique<JudgeScorer>(std::move(facts), preset, std::move(settings));
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `kind: vlm`: a vision language model that judges pictures, over the OpenAI chat protocol.
 //
 //   POST URL/chat/completions, one picture a request, as a data URL of PNG

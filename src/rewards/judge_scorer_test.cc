@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Judges over the OpenAI chat protocol: what they are asked, how answers become scores, and what a
 // judge that misbehaves costs.
 #include "rewards/judge_scorer.h"

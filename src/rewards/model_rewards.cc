@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rewards/model_rewards.h"
 
 #include <map>
@@ -8,24 +9,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
-#include "core/model/device.h"
 #include "rewards/aesthetic.h"
 #include "rewards/clip_towers.h"
 #include "rewards/clipscore.h"
+#include "rewards/geneval.h"
 #include "rewards/hpsv2.h"
 #include "rewards/imagereward.h"
+#include "rewards/network_files.h"
 #include "rewards/pickscore.h"
 #include "rewards/pickscore_rank.h"
 
 namespace oxbow::rewards {
 namespace {
 
-absl::StatusOr<at::ScalarType> TypeNamed(const std::string& name) {
-  if (name.empty() || name == "f32") return at::kFloat;
-  if (name == "bf16") return at::kBFloat16;
-  if (name == "f16") return at::kHalf;
-  return absl::InvalidArgumentError(absl::StrCat("dtype is f32, bf16 or f16, got ", name));
-}
+// Rows of one pass. On a CPU eight fill the products, and their activations fit into a cache.
+constexpr int64_t kCpuRowsMax = 8;
+constexpr int64_t kGpuRowsMax = 32;
 
 absl::StatusOr<ClipScoreVariant> VariantNamed(const std::string& name) {
   if (name.empty() || name == "flow_grpo") return ClipScoreVariant::kFlowGrpo;
@@ -33,6 +32,12 @@ absl::StatusOr<ClipScoreVariant> VariantNamed(const std::string& name) {
   if (name == "hessel") return ClipScoreVariant::kHessel;
   return absl::InvalidArgumentError(
       absl::StrCat("variant is flow_grpo, flow_factory or hessel, got ", name));
+}
+
+absl::StatusOr<reward::GenevalVariant> GenevalVariantNamed(const std::string& name) {
+  if (name.empty() || name == "flow_grpo") return reward::GenevalVariant::kFlowGrpo;
+  if (name == "official") return reward::GenevalVariant::kOfficial;
+  return absl::InvalidArgumentError(absl::StrCat("variant is official or flow_grpo, got ", name));
 }
 
 // Models that some reward of this process holds.
@@ -57,21 +62,29 @@ class LoadedTowers {
   std::map<Key, std::weak_ptr<ClipTowers>> towers_ ABSL_GUARDED_BY(mutex_);
 };
 
-absl::StatusOr<std::shared_ptr<ClipTowers>> TowersOf(const ModelRewardSettings& settings) {
+absl::StatusOr<std::shared_ptr<ClipTowers>> TowersIn(const std::string& directory,
+                                                     const ModelRewardSettings& settings) {
   static LoadedTowers& loaded = *new LoadedTowers;
-  ClipTowersOptions options;
-  OXBOW_ASSIGN_OR_RETURN(options.dtype, TypeNamed(settings.dtype));
-  OXBOW_ASSIGN_OR_RETURN(options.device,
-                         model::DeviceNamed(settings.device.empty() ? "cpu" : settings.device));
-  return loaded.Get(settings.model, options);
+  OXBOW_ASSIGN_OR_RETURN(const auto options, OptionsNamed(settings.device, settings.dtype));
+  return loaded.Get(directory, {.device = options.device,
+                                .dtype = options.compute,
+                                .rows_max = options.device.is_cpu() ? kCpuRowsMax : kGpuRowsMax});
+}
+
+absl::StatusOr<std::shared_ptr<ClipTowers>> TowersOf(const ModelRewardSettings& settings) {
+  return TowersIn(settings.model, settings);
 }
 
 }  // namespace
 
 absl::Status CheckModelReward(const ModelRewardSettings& settings) {
-  OXBOW_RETURN_IF_ERROR(TypeNamed(settings.dtype).status());
   OXBOW_RETURN_IF_ERROR(VariantNamed(settings.variant).status());
-  return model::DeviceNamed(settings.device.empty() ? "cpu" : settings.device).status();
+  return OptionsNamed(settings.device, settings.dtype).status();
+}
+
+absl::Status CheckGenevalReward(const ModelRewardSettings& settings) {
+  OXBOW_RETURN_IF_ERROR(GenevalVariantNamed(settings.variant).status());
+  return OptionsNamed(settings.device, settings.dtype).status();
 }
 
 OpenedReward OpenPickScoreReward(const ModelRewardSettings& settings) {
@@ -95,11 +108,15 @@ OpenedReward OpenClipScoreReward(const ModelRewardSettings& settings) {
   return MakeClipScore(std::move(towers), variant);
 }
 
+OpenedReward OpenGenevalReward(const ModelRewardSettings& settings) {
+  OXBOW_ASSIGN_OR_RETURN(const auto variant, GenevalVariantNamed(settings.variant));
+  OXBOW_ASSIGN_OR_RETURN(const auto options, OptionsNamed(settings.device, settings.dtype));
+  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersIn(settings.head, settings));
+  return OpenGeneval(settings.model, std::move(towers), variant, options);
+}
+
 OpenedReward OpenImageRewardReward(const ModelRewardSettings& settings) {
-  model::exported::NetworkOptions options;
-  OXBOW_ASSIGN_OR_RETURN(options.compute, TypeNamed(settings.dtype));
-  OXBOW_ASSIGN_OR_RETURN(options.device,
-                         model::DeviceNamed(settings.device.empty() ? "cpu" : settings.device));
+  OXBOW_ASSIGN_OR_RETURN(const auto options, OptionsNamed(settings.device, settings.dtype));
   return OpenImageReward(settings.model, options);
 }
 

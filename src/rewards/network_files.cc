@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rewards/network_files.h"
 
 #include <utility>
@@ -7,6 +8,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "core/model/device.h"
 #include "io/graph_files.h"
 #include "io/tensor_torch.h"
 #include "io/weight_files.h"
@@ -68,7 +70,21 @@ std::string IdentityOf(const std::string& graph, const io::WeightFiles& files,
   return Sha256Hex(all).substr(0, 16);
 }
 
+absl::StatusOr<at::ScalarType> TypeNamed(const std::string& name) {
+  if (name.empty() || name == "f32") return at::kFloat;
+  if (name == "bf16") return at::kBFloat16;
+  if (name == "f16") return at::kHalf;
+  return absl::InvalidArgumentError(absl::StrCat("dtype is f32, bf16 or f16, got ", name));
+}
+
 }  // namespace
+
+absl::StatusOr<NetworkOptions> OptionsNamed(const std::string& device, const std::string& dtype) {
+  NetworkOptions options;
+  OXBOW_ASSIGN_OR_RETURN(options.compute, TypeNamed(dtype));
+  OXBOW_ASSIGN_OR_RETURN(options.device, model::DeviceNamed(device.empty() ? "cpu" : device));
+  return options;
+}
 
 absl::StatusOr<OpenedNetwork> OpenNetwork(const fs::path& directory, const std::string& class_name,
                                           const NetworkOptions& options) {

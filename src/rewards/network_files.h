@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reward's network from a directory:
 //
 //   DIRECTORY/model.safetensors   its weights (io/weight_files.h)
@@ -18,6 +19,11 @@ struct OpenedNetwork {
   std::unique_ptr<model::exported::ExportedNetwork> network;
   std::string identity;  // A hash of graph, weights and type.
 };
+
+// `device` as model.device, empty: cpu; `dtype` f32, bf16 or f16, empty: f32. kInvalidArgument
+// names the one that is wrong.
+absl::StatusOr<model::exported::NetworkOptions> OptionsNamed(const std::string& device,
+                                                             const std::string& dtype);
 
 // `class_name` of the graph. kNotFound, kDataLoss or kFailedPrecondition, naming the file; where
 // there is no graph for the config, the command that makes one.

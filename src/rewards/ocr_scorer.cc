@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rewards/ocr_scorer.h"
 
 #include <algorithm>
@@ -26,11 +27,9 @@ absl::StatusOr<OcrVariant> VariantNamed(const std::string& name) {
       absl::StrCat("unknown variant of ocr (there are flow_grpo, flow_factory): ", name));
 }
 
-reward::RewardFacts FactsOf(const OcrSettings& settings, const TesseractReader& reader) {
+reward::RewardFacts FactsOf(const OcrSettings& settings, const TextReader& reader) {
   return {.name = settings.name,
-          .help =
-              "1 - edit distance / length of the text that Tesseract reads; pictures under 64 "
-              "px in height are enlarged and read as one line",
+          .help = "1 - edit distance / length of the text read by " + reader.help(),
           .identity = absl::StrCat("ocr/1 ", settings.variant, " ", reader.identity()),
           .videos = true,
           .frames_every = reward::kOcrFrameStride};
@@ -38,12 +37,12 @@ reward::RewardFacts FactsOf(const OcrSettings& settings, const TesseractReader& 
 
 class OcrScorer final : public reward::Scorer {
  public:
-  OcrScorer(reward::RewardFacts facts, OcrVariant variant, std::unique_ptr<TesseractReader> reader)
+  OcrScorer(reward::RewardFacts facts, OcrVariant variant, std::unique_ptr<TextReader> reader)
       : facts_(std::move(facts)), variant_(variant), reader_(std::move(reader)) {}
 
   const reward::RewardFacts& facts() const override { return facts_; }
   // A batch uses all engines; a second one fills what the first leaves at its end.
-  int concurrency_max() const override { return 2; }
+  int concurrency_max() const override { return std::min(reader_->engines(), 2); }
   std::vector<absl::StatusOr<Score>> ScoreBatch(absl::Span<const Item> items) override;
 
  private:
@@ -51,7 +50,7 @@ class OcrScorer final : public reward::Scorer {
 
   const reward::RewardFacts facts_;
   const OcrVariant variant_;
-  const std::unique_ptr<TesseractReader> reader_;
+  const std::unique_ptr<TextReader> reader_;
 };
 
 absl::StatusOr<Score> OcrScorer::ScoreItem(const Item& item) const {
@@ -90,10 +89,9 @@ std::vector<absl::StatusOr<Score>> OcrScorer::ScoreBatch(absl::Span<const Item> 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeOcr(const OcrSettings& settings) {
+absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeOcr(const OcrSettings& settings,
+                                                        std::unique_ptr<TextReader> reader) {
   OXBOW_ASSIGN_OR_RETURN(const OcrVariant variant, VariantNamed(settings.variant));
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<TesseractReader> reader,
-                         TesseractReader::Create(settings.tesseract));
   reward::RewardFacts facts = FactsOf(settings, *reader);
   return std::make_unique<OcrScorer>(std::move(facts), variant, std::move(reader));
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rewards/ocr_scorer.h"
 
 #include <gmock/gmock.h>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "core/reward/shown_items.h"
+#include "rewards/tesseract_reader.h"
 #include "tasks/plates.h"
 
 namespace oxbow::rewards {
@@ -23,8 +25,14 @@ Image8 PlateOf(int number) {
           .pixels = {bytes.begin(), bytes.end()}};
 }
 
+std::unique_ptr<TextReader> Tesseract(const TesseractSettings& settings = {}) {
+  auto reader = TesseractReader::Create(settings);
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  return *std::move(reader);
+}
+
 std::unique_ptr<reward::Scorer> Ocr(const std::string& variant = "flow_grpo") {
-  auto scorer = MakeOcr({.variant = variant});
+  auto scorer = MakeOcr({.variant = variant}, Tesseract());
   EXPECT_TRUE(scorer.ok()) << scorer.status();
   return *std::move(scorer);
 }
@@ -54,7 +62,7 @@ TEST(OcrScorerTest, PromptWithoutQuotationIsAnErrorOrTheWholePromptByVariant) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ScoreOne(*Ocr("flow_factory"), "473", "", PlateOf(473))->value, 1);
   EXPECT_NE(Ocr()->facts().identity, Ocr("flow_factory")->facts().identity);
-  const absl::Status unknown = MakeOcr({.variant = "paddle"}).status();
+  const absl::Status unknown = MakeOcr({.variant = "paddle"}, Tesseract()).status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("flow_grpo, flow_factory"));
 }
@@ -65,7 +73,7 @@ TEST(OcrScorerTest, WhatCannotBeReadHasNoScore) {
   truncated.pixels.pop_back();
   EXPECT_EQ(ScoreOne(*Ocr(), "text \"473\"", "", truncated).status().code(),
             absl::StatusCode::kInvalidArgument);
-  const auto late = MakeOcr({.tesseract = {.deadline = absl::Milliseconds(1), .engines = 1}});
+  const auto late = MakeOcr({}, Tesseract({.deadline = absl::Milliseconds(1), .engines = 1}));
   ASSERT_TRUE(late.ok()) << late.status();
   Image8 noise{.width = 512, .height = 512, .channels = 1, .pixels = {}};
   for (int i = 0; i < 512 * 512; ++i)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PickScore (arXiv:2305.01569): CLIP ViT-H/14 fine-tuned on what people preferred.
 //
 //   reward = exp(logit_scale) cos(text, image) / 26

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PickScore's rank within the group of a prompt: only the order of the pictures counts.
 //
 //   reward = rank / n,  0 for the worst of n pictures, (n - 1) / n for the best

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every reward asks of a picture that it looks at pixel by pixel.
 #pragma once
 

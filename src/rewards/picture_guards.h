@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Guards against reward hacking: plain numbers about a picture, to be observed beside the reward
 // that is trained on (core/reward/picture_statistics.h has the formulas). One of them that drifts
 // while the reward rises says that the policy may be exploiting the reward.

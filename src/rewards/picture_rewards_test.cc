@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rewards of the picture alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -90,7 +91,7 @@ TEST(PictureRewardsTest, ADamagedPictureCostsOnlyItsOwnScore) {
       const auto scores = scorer->ScoreBatch(items);
       EXPECT_EQ(scores[0].status().code(), absl::StatusCode::kInvalidArgument);
       EXPECT_THAT(std::string(scores[0].status().message()),
-                  testing::HasSubstr(scorer->facts().name + " takes no such picture"));
+                  ::testing::HasSubstr(scorer->facts().name + " takes no such picture"));
       EXPECT_TRUE(scores[1].ok());
     }
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers of servers: right ones, and every way to be wrong.
 #include "rewards/remote_answer.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rewards/remote_server.h"
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "rewards/remote_answer.h"
@@ -21,6 +21,7 @@ constexpr absl::Duration kPauseFirst = absl::Milliseconds(250);
 constexpr absl::Duration kPauseMax = absl::Seconds(8);
 constexpr size_t kKeyMax = 4096;
 constexpr size_t kMessageMax = 300;
+constexpr char kStopped[] = "this process ends, its questions with it";
 
 absl::StatusCode CodeOf(int http) {
   if (http >= 300 && http < 400) return absl::StatusCode::kNotFound;
@@ -69,7 +70,11 @@ absl::Duration PauseBefore(int next, absl::Duration asked_for) {
 RemoteServer::RemoteServer(Options options)
     : options_([&] {
         options.url = std::string(absl::StripSuffix(options.url, "/"));
-        if (options.pause == nullptr) options.pause = absl::SleepFor;
+        if (options.pause == nullptr) {
+          options.pause = [this](absl::Duration pause) {
+            stopped_.WaitForNotificationWithTimeout(pause);
+          };
+        }
         return std::move(options);
       }()),
       client_({.answer_bytes_max = options_.answer_bytes_max}) {}
@@ -79,7 +84,9 @@ absl::StatusOr<std::string> RemoteServer::Ask(const std::string& path, const std
   const io::HttpRequest request{
       .url = absl::StrCat(options_.url, path), .body = json, .bearer = options_.key};
   for (int next = 1;; ++next) {
+    if (stopped_.HasBeenNotified()) return absl::UnavailableError(request.url + ": " + kStopped);
     absl::StatusOr<io::HttpAnswer> answer = client_.Post(request, until - Now());
+    if (absl::IsCancelled(answer.status())) continue;
     const absl::Status status = answer.ok() ? StatusOf(request.url, *answer) : answer.status();
     if (status.ok()) return std::move(answer->body);
     const absl::Duration pause =
@@ -90,6 +97,11 @@ absl::StatusOr<std::string> RemoteServer::Ask(const std::string& path, const std
     }
     options_.pause(pause);
   }
+}
+
+void RemoteServer::Stop() {
+  if (!stopped_.HasBeenNotified()) stopped_.Notify();
+  client_.Cancel();
 }
 
 std::string RemoteServer::WithoutKey(const std::string& text) const {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server of others that is asked over HTTP: one question, one answer, within one deadline.
 //
 //   answer of the server            status              asked again
@@ -11,16 +12,19 @@
 //   400, 413, 422                   kInvalidArgument    no
 //   other 5xx                       kInternal           no: such a server failed on these items
 //   cut, too long, not HTTP         kDataLoss           no
+//   Stop was called                 kUnavailable        no
 //
 // Pauses before another try double from .25 s, each at a random .5 to 1 of its length, and are
 // never shorter than the server's Retry-After. A pause that would not end in time is not begun. No
 // error and no log contains the key, not even where the server repeats it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "io/http_client.h"
@@ -30,6 +34,9 @@ namespace oxbow::rewards {
 // For one batch, unless its entry says otherwise; below the standard reward.timeout_seconds.
 inline constexpr double kRemoteSecondsMax = 20;
 
+// Results of a server that are kept, unless its entry says otherwise: a number and a note each.
+inline constexpr uint32_t kRemoteCacheItems = 4096;
+
 class RemoteServer {
  public:
   struct Options {
@@ -37,7 +44,7 @@ class RemoteServer {
     std::string key;  // Empty: none.
     size_t answer_bytes_max = size_t{1} << 20;
     const Clock* clock = &Clock::Steady();
-    std::function<void(absl::Duration)> pause = nullptr;  // Null: sleeps.
+    std::function<void(absl::Duration)> pause = nullptr;  // Null: sleeps, until Stop at most.
   };
 
   explicit RemoteServer(Options options);
@@ -46,6 +53,9 @@ class RemoteServer {
   // Thread-safe.
   absl::StatusOr<std::string> Ask(const std::string& path, const std::string& json,
                                   absl::Duration until);
+
+  // This process ends: questions end within a second, later ones at once. Thread-safe.
+  void Stop();
 
   // `text` without the key, for people.
   std::string WithoutKey(const std::string& text) const;
@@ -57,6 +67,7 @@ class RemoteServer {
  private:
   const Options options_;
   io::HttpClient client_;
+  absl::Notification stopped_;
 };
 
 // The key in a file, without blanks around it; kNotFound, or kInvalidArgument if it is empty, has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which answers of a server are asked for again, how long, and what its errors say.
 #include "rewards/remote_server.h"
 
@@ -7,6 +8,8 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <thread>
 
 #include "tests/testing/scripted_http_server.h"
 
@@ -82,6 +85,26 @@ TEST_F(RemoteServerTest, TheServersRetryAfterIsKeptOrNotBegun) {
   const auto never = Ask([](const Request&) { return HttpText(429, "", "Retry-After: 60\r\n"); });
   EXPECT_EQ(never.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(pauses_, SizeIs(0));
+}
+
+// Deadlines and pauses are far beyond that of the test.
+TEST(RemoteServerStopTest, QuestionsAndPausesEnd) {
+  for (const auto& answer :
+       {std::optional<std::string>(), std::optional(HttpText(503, "", "Retry-After: 3000\r\n"))}) {
+    std::optional<RemoteServer> remote;
+    std::thread stopper;
+    ScriptedHttpServer server([&](const Request&) {
+      stopper = std::thread([&] { remote->Stop(); });
+      return answer;
+    });
+    remote.emplace(RemoteServer::Options{.url = server.url()});
+    for (int i = 0; i < 2; ++i) {
+      const auto said = remote->Ask("/compute", "{}", remote->Now() + absl::Hours(1));
+      EXPECT_EQ(said.status().code(), absl::StatusCode::kUnavailable) << said.status();
+    }
+    stopper.join();
+    EXPECT_THAT(server.requests(), SizeIs(1));
+  }
 }
 
 TEST_F(RemoteServerTest, OtherRefusalsAreFinal) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rewards/tesseract_reader.h"
 
 #include <tesseract/baseapi.h>
@@ -270,6 +271,10 @@ absl::StatusOr<std::string> TesseractReader::Read(const Image8& picture) {
   engine->Clear();
   impl_->GiveBack(std::move(engine));
   return text;
+}
+
+std::string TesseractReader::help() const {
+  return "Tesseract; pictures under 64 px in height are enlarged and read as one line";
 }
 
 }  // namespace oxbow::rewards

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads text in pictures with Tesseract 5, its LSTM recogniser alone.
 //
 // An engine of Tesseract is not thread-safe and takes some 20 MB. The reader keeps a pool of them:
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/image8.h"
+#include "rewards/text_reader.h"
 
 namespace oxbow::rewards {
 
@@ -35,24 +37,23 @@ struct TesseractSettings {
 inline constexpr int kSmallPictureHeight = 64;
 inline constexpr int kReadSideMax = 8192;  // Width and height as read, with the margin.
 
-class TesseractReader {
+class TesseractReader final : public TextReader {
  public:
   // Reads the language's data and starts one engine. kInvalidArgument names a setting that makes
   // no sense; kNotFound the data's file; kFailedPrecondition: Tesseract refuses the data.
   static absl::StatusOr<std::unique_ptr<TesseractReader>> Create(TesseractSettings settings);
-  ~TesseractReader();
+  ~TesseractReader() override;
 
-  // The text in a picture, UTF-8; '\n' between lines; empty if there is none, as in a picture of
-  // one colour, in which the recogniser would see letters. Thread-safe.
+  // Empty also for a picture of one colour, in which the recogniser would see letters.
   //
   // kInvalidArgument for a picture whose bytes do not fit its size, or that is too large to be
   // read. kDeadlineExceeded after `deadline`, which is looked at between words: the layout of a
   // page comes before and takes its time. kInternal: Tesseract fails.
-  absl::StatusOr<std::string> Read(const Image8& picture);
+  absl::StatusOr<std::string> Read(const Image8& picture) override;
 
-  // Readings of equal identities are equal: version, hash of the data, settings that change text.
-  const std::string& identity() const;
-  int engines() const;  // At most, at a time.
+  const std::string& identity() const override;
+  int engines() const override;
+  std::string help() const override;
 
  private:
   struct Impl;

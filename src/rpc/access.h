@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides calls between processes with TLS: by the role table, the fleet and the list of revoked
 // certificates. Both sides decide: a server about its caller, a caller about the server that
 // answers. Every refusal is counted (oxbow_rpc_refused_total) and logged with the peer's identity.

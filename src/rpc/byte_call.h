@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A unary call with bytes in place of messages: for callers without the service's generated code.
 #pragma once
 

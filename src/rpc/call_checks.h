@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Access applied to every call of a server or channel, wherever its handler is.
 //
 //   server  a check before the handler is called, for every call on every connection; streams are

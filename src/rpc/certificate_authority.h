@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small certificate authority: P-256 keys, one self-signed authority that issues certificates for
 // servers and callers directly. For `oxbow certificates` and tests; a cluster has its own tools.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The three PEM files of mutual TLS, checked before any connection: a mistake in them is one line
 // at the start of a process, not a handshake that fails without a visible reason.
 #pragma once

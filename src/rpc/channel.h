@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client side of every call: one way to make a channel, one way to give a call its deadline.
 #pragma once
 

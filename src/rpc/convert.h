@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts wire tensors to typed bytes and back; cuts large tensors into pieces and joins them.
 //
 // A message declares the tensors that follow (dtype and shape, no bytes). Their bytes come after it

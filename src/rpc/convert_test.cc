@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of the wire form: joined tensors equal the tensors that were cut, and malformed input is
 // refused.
 #include "rpc/convert.h"
@@ -47,7 +48,7 @@ TEST(ConvertTest, RefusesUnspecifiedUnknownAndIllSizedTensors) {
 
 TEST(ConvertTest, RandomTensorsCutAnywhereComeBackWhole) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (int round = 0; round < 200; ++round) {
     std::vector<v1::Tensor> headers;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rpc/convert_torch.h"
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "io/exact_narrowing.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "run/prompt.h"
@@ -29,7 +31,10 @@ absl::StatusOr<at::Tensor> RowFromProto(const v1::Tensor& message,
     return absl::InvalidArgumentError(
         absl::StrCat("dimension ", i, " must be ", shape[i], ", got ", bytes.shape[i]));
   }
-  OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, io::ToTorch(bytes));
+  OXBOW_ASSIGN_OR_RETURN(at::Tensor tensor, io::ToTorch(bytes));
+  if (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16) {
+    tensor = tensor.to(at::kFloat);
+  }
   return tensor.unsqueeze(0);
 }
 
@@ -101,7 +106,7 @@ v1::Conditioning ToProto(const model::Conditioning& conditioning) {
   for (const auto& [name, tensor] : conditioning) {
     OXBOW_CHECK(tensor.dim() >= 1 && tensor.size(0) == 1)
         << "conditioning of one prompt has one row: " << name;
-    SetPart(message, name, ToProto(io::FromTorch(tensor.squeeze(0))));
+    SetPart(message, name, ToProto(io::FromTorch(io::NarrowedExactly(tensor.squeeze(0)))));
   }
   return message;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What travels <-> what the mathematics works on: conditioning, trajectories, groups.
 //
 // Latents travel in the run's storage dtype. Sampling already rounded them to
@@ -19,9 +20,10 @@
 
 namespace oxbow::rpc {
 
-// Rows of one: [1, ...] travels as [...].
+// Rows of one: [1, ...] travels as [...], float32 in 16 bits where that is exact.
 v1::Conditioning ToProto(const model::Conditioning& conditioning);
-// kInvalidArgument names a part that is missing, of another shape than `parts` say, or unknown.
+// The same bits again: parts in 16 bits become float32. kInvalidArgument names a part that is
+// missing, of another shape than `parts` say, or unknown.
 absl::StatusOr<model::Conditioning> ConditioningFromProto(
     const v1::Conditioning& conditioning, const std::vector<model::ConditioningPart>& parts);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The wire changes no bit of what was sampled, and lets nothing malformed
 // through.
 #include "rpc/convert_torch.h"
@@ -49,7 +50,7 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
 
 TEST(ConvertTorchTest, GroupsSurviveTheWireBitForBitInEveryStorageDType) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (const at::ScalarType storage : {at::kFloat, at::kHalf, at::kBFloat16}) {
     rl::Group group;
@@ -103,6 +104,26 @@ TEST(ConvertTorchTest, ConditioningSurvivesTheWire) {
   ASSERT_TRUE(back.ok()) << back.status();
   ASSERT_EQ(back->size(), sent.size());
   for (const auto& [name, tensor] : sent) EXPECT_TRUE(SameBits(tensor, back->at(name))) << name;
+}
+
+TEST(ConvertTorchTest, ConditioningTravelsInSixteenBitsWhereTheyHoldEveryValue) {
+  std::mt19937_64 random(2);
+  const auto travels_as = [](const at::Tensor& values) {
+    const v1::Conditioning wire = ToProto(model::Conditioning{{"part", values}});
+    const auto back = ConditioningFromProto(wire, {{"part", {model::kPromptLength}}});
+    EXPECT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->at("part").scalar_type(), at::kFloat);
+    EXPECT_TRUE(SameBits(values, back->at("part")));
+    return wire.parts(0).tensor().dtype();
+  };
+  const at::Tensor values = Rounded(random, {1, 64}, at::kFloat);
+  EXPECT_EQ(travels_as(values), v1::DTYPE_F32);
+  EXPECT_EQ(travels_as(values.to(at::kHalf).to(at::kFloat)), v1::DTYPE_F16);
+  EXPECT_EQ(travels_as((values * 1e30).to(at::kBFloat16).to(at::kFloat)), v1::DTYPE_BF16);
+  EXPECT_EQ(travels_as(at::tensor({-0.0f, 0.0f, INFINITY, -INFINITY}).unsqueeze(0)),
+            v1::DTYPE_F16);
+  EXPECT_EQ(travels_as(at::tensor({1.0f, 1e30f, 1.0009765625f}).unsqueeze(0)), v1::DTYPE_F32)
+      << "each type holds some of them";
 }
 
 TEST(ConvertTorchTest, ConditioningOfAnotherModelIsRefusedByName) {

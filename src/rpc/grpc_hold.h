@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps gRPC's event engine.
 //
 // gRPC ends its event engine with the last channel or server of a process, and the next channel

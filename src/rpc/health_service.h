@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // grpc.health.v1.Health/Check, answered on the path of real calls.
 //
 // gRPC's own health service answers from threads of its own, also when no call gets through. This

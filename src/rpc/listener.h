@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Accepts the connections of a gRPC server and hands them to it.
 //
 // gRPC's own listener of this version stops for good when accept fails once, for example because

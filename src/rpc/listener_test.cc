@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server whose process runs out of descriptors, and a port that answers nobody.
 #include "rpc/listener.h"
 
@@ -119,6 +120,14 @@ TEST(ListenerTest, AServerThatEndsRefusesCallersAtOnce) {
   server->Shutdown(absl::ZeroDuration());
   EXPECT_FALSE(Connects(Socket(), port));
   EXPECT_TRUE(Server::Start({.listen = server->endpoint()}, {}).ok());
+}
+
+TEST(ListenerTest, APortIsANumberOf16Bits) {
+  for (const char* address : {"127.0.0.1:99999", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:-1",
+                              "127.0.0.1", "localhost"}) {
+    const auto listener = Listener::Bind(address);
+    EXPECT_EQ(listener.status().code(), absl::StatusCode::kInvalidArgument) << address;
+  }
 }
 
 TEST(ListenerTest, APortThatIsTakenIsOneLine) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a failed call is made again, and after how long.
 //
 //   absent   UNAVAILABLE: nobody is there, now.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rpc/retry.h"
 
 #include <gmock/gmock.h>
@@ -8,9 +9,9 @@
 namespace oxbow::rpc {
 namespace {
 
-using testing::ElementsAre;
-using testing::Ge;
-using testing::Le;
+using ::testing::ElementsAre;
+using ::testing::Ge;
+using ::testing::Le;
 
 // Answers these in turn, then OK.
 struct Script {
@@ -58,7 +59,7 @@ TEST(BackoffTest, WaitsDoubleUpToTheLimitAndNoTwoCallersWaitEquallyLong) {
     double limit = 1;
     for (int i = 0; i < 5; ++i, limit = std::min(2 * limit, 4.0)) {
       const double wait = absl::ToDoubleSeconds(backoff.Next());
-      EXPECT_THAT(wait, testing::AllOf(Ge(limit / 2), Le(limit)));
+      EXPECT_THAT(wait, ::testing::AllOf(Ge(limit / 2), Le(limit)));
       if (i == 0) firsts.push_back(wait);
     }
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Certificates that are no longer believed although their authority vouches for them: a text file,
 // one certificate a line, read again whenever it changes.
 //

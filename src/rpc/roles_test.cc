@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every call by every role, asked of servers and channels with certificates of one role each. The
 // services here implement nothing: a call that passes the check ends as UNIMPLEMENTED.
 #include <gmock/gmock.h>

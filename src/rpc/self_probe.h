@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks this process's own server for its health, each time over a new connection.
 //
 // Existing connections say nothing about new ones: a server whose port answers nobody any more

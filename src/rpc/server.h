@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one way to run a gRPC server: explicit limits, health service, count of refusals, roles under
 // TLS, reported port, orderly shutdown.
 #pragma once

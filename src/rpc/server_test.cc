@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a server says of itself when its threads are taken, and what it counts.
 #include "rpc/server.h"
 

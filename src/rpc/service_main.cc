@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rpc/service_main.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
@@ -6,6 +7,7 @@
 #include <map>
 
 #include "base/exit_code.h"
+#include "base/help_page.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status_macros.h"
@@ -28,9 +30,10 @@ const std::map<std::string, Role> kRoleOf = {{"learner", Role::kLearner},
 void AddSharedFlags(CLI::App& app, ServiceFlags& flags, const std::string& name) {
   app.set_version_flag("--version", name + " " OXBOW_VERSION);
   app.add_option("--metrics-listen", flags.metrics_listen, "host:port of /metrics; port 0: any");
-  app.add_option("--log-level", flags.log_level)
+  app.add_option("--log-level", flags.log_level, "least severe line to log")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
-  app.add_option("--log-format", flags.log_format)->check(CLI::IsMember({"text", "json"}));
+  app.add_option("--log-format", flags.log_format, "of log lines")
+      ->check(CLI::IsMember({"text", "json"}));
   AddTlsFlags(app, flags.tls);
   for (CLI::Option* option : app.get_options()) option->capture_default_str();
 }
@@ -60,6 +63,7 @@ int RunService(const std::string& name, const std::string& purpose, int argc, ch
   BlockStopSignals();
   RaiseDescriptorLimit();
   CLI::App app(purpose, name);
+  UseHelpPage(app);
   add_flags(app);
   AddSharedFlags(app, flags, name);
   try {

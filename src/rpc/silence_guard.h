@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ends calls whose peer is silent: a deadline of progress, where a deadline of the whole call would
 // depend on how many bytes there are and how fast the network is. One thread for all calls.
 #pragma once

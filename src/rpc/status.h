@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // absl::Status <-> grpc::Status, one to one.
 #pragma once
 

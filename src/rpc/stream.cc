@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rpc/stream.h"
 
 #include <algorithm>
@@ -58,6 +59,13 @@ void StreamBase::Wake() {
   absl::MutexLock lock(&mutex_);
   if (waits_ == Waits::kWake) return Resume();
   woken_ = true;
+}
+
+void StreamBase::End(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (finished_ || ended_) return;
+  if (!writing_) return FinishWith(status);
+  if (!result_.has_value()) result_ = status;
 }
 
 bool StreamBase::cancelled() const {
@@ -122,7 +130,7 @@ void StreamBase::Ended(absl::Status status) {
     absl::MutexLock lock(&mutex_);
     ended_ = true;
     if (!finished_ && writing_) {
-      result_ = std::move(status);
+      if (!result_.has_value()) result_ = std::move(status);
       limit_at_ = Clock::Steady().Now() + idle_max_;
       SetAlarm();
     } else if (!finished_) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One served stream, written as a coroutine. It reads like a blocking handler, but while it waits
 // it costs memory and no thread:
 //
@@ -18,7 +19,8 @@
 //                                         runner_, [this](InsertStream& s) { return Insert(s); }));
 //
 // The function given to StreamHandler must not itself be a coroutine with captures: they would be
-// gone after its first wait. Only the coroutine awaits; Send, Wake and the getters are thread-safe.
+// gone after its first wait. Only the coroutine awaits; Send, Wake, End and the getters are
+// thread-safe.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -118,6 +120,10 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
 
   // Ends the coroutine's Wait, or its next one.
   void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Ends the call with this status, once what is being written has been: what the coroutine awaits
+  // fails, and what it returns does not count.
+  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // True once the call was cancelled, by the caller or by its deadline. It also wakes.
   bool cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The threads on which the streams of a service run, and the clock that ends idle ones.
 //
 // A stream (rpc/stream.h) is on a thread only while it has something to do. So a few threads serve

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams as coroutines, over a real connection: what arrives, how they end, and that waiting ones
 // hold no thread.
 #include "rpc/stream.h"
@@ -15,7 +16,7 @@
 namespace oxbow::rpc {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using InsertStream = Stream<v1::InsertRequest, v1::InsertResponse>;
 
 constexpr absl::Duration kDeadline = absl::Seconds(20);
@@ -90,7 +91,7 @@ class ScriptedService final : public v1::ExperienceSink::Service, public HasStre
   StreamRunner runner_;
 };
 
-class StreamTest : public testing::Test {
+class StreamTest : public ::testing::Test {
  protected:
   explicit StreamTest(StreamRunner::Options options = {.threads = 2, .idle_max = kDeadline})
       : service_(options), server_(Server::Start({}, {&service_}).value()) {}

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutual TLS for every gRPC connection of this process, and the cases in which plaintext is
 // allowed.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rpc/tls_flags.h"
 
 namespace oxbow::rpc {
@@ -10,34 +11,42 @@ constexpr char kName[] = "OXBOW_TLS_NAME";
 constexpr char kRoles[] = "OXBOW_TLS_ROLES";
 constexpr char kRevoked[] = "OXBOW_TLS_REVOKED";
 constexpr char kPlaintext[] = "OXBOW_PLAINTEXT";
+constexpr char kGroup[] = "TLS, between machines";  // On the page of --help.
 
 }  // namespace
 
 void AddTlsFlags(CLI::App& app, TlsOptions& options) {
   app.add_option("--tls-ca", options.files.ca, "PEM file of the authorities to believe")
-      ->envname(kCa);
+      ->envname(kCa)
+      ->group(kGroup);
   app.add_option("--tls-cert", options.files.cert, "PEM file of this process's certificate")
-      ->envname(kCert);
-  app.add_option("--tls-key", options.files.key, "PEM file of its private key")->envname(kKey);
+      ->envname(kCert)
+      ->group(kGroup);
+  app.add_option("--tls-key", options.files.key, "PEM file of its private key")->envname(kKey)
+      ->group(kGroup);
   app.add_option("--tls-name", options.name,
                  "DNS name in every certificate of the fleet; default: a server's is its host")
-      ->envname(kName);
+      ->envname(kName)
+      ->group(kGroup);
   app.add_option_function<std::string>(
          "--tls-roles", [&options](const std::string& word) { options.roles = word != "off"; },
          "required: each certificate has roles, which say what its holder may call; off: all "
          "members may call everything; default: required")
       ->check(CLI::IsMember({"required", "off"}))
-      ->envname(kRoles);
+      ->envname(kRoles)
+      ->group(kGroup);
   app.add_option("--tls-revoked", options.revoked,
                  "file of certificates that are refused: an identity or serial number a line, read "
                  "again when it changes")
-      ->envname(kRevoked);
+      ->envname(kRevoked)
+      ->group(kGroup);
 }
 
 void AddPlaintextFlag(CLI::App& app, TlsOptions& options) {
   app.add_flag("--plaintext", options.plaintext,
                "listen beyond loopback without TLS, on a network that can be trusted")
-      ->envname(kPlaintext);
+      ->envname(kPlaintext)
+      ->group(kGroup);
 }
 
 std::vector<std::string> TlsEnvironment(const TlsOptions& options) {
@@ -51,6 +60,7 @@ std::vector<std::string> TlsEnvironment(const TlsOptions& options) {
   add(kName, options.name);
   add(kRoles, options.roles ? "" : "off");
   add(kRevoked, options.revoked);
+  add(kPlaintext, options.plaintext ? "1" : "");
   return environment;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of mutual TLS, the same for every program that calls a service or is one. Each flag can
 // come from the environment: --tls-ca from OXBOW_TLS_CA, and so on.
 #pragma once

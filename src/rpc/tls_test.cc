@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which peers may connect, tested with real handshakes on loopback.
 #include "rpc/tls.h"
 

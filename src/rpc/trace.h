@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries the trace of a call between processes, in gRPC metadata. The sending side does nothing:
 // every context of rpc/channel.h carries the trace of its thread. A handler takes it over:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/embedded_guidance.h"
 
 #include "absl/strings/str_cat.h"

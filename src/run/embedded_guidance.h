@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scale of guidance that a network takes as an input, such as FLUX.1-dev's: not classifier-free
 // guidance, which is sampling.guidance and asks the network twice.
 #pragma once

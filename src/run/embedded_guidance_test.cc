@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which scale of guidance a network is given.
 #include "run/embedded_guidance.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/group_bytes.h"
 
 #include "config/chosen_method.h"

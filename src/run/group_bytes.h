@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many bytes the experience of a run takes, on its way to the learner and in the replay buffer.
 //
 // `latent_shape` is that of the model, for example [C, H, W].

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/kept_steps.h"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ int KeptStepsOf(const v1::RunConfig& config, const flow::SamplingSpec& sampling)
 
 std::vector<config::Problem> CheckKeptSteps(const v1::RunConfig& config,
                                             const flow::SamplingSpec& sampling) {
-  const bool replays = config::ReplayedGroups(config) > 0;
+  const bool replays = config::KeepsSuccesses(config);
   const bool stale = TrainsStaleSamples(config);
   if (!config::ChosenMethod(config.method()).needs_density() || !(replays || stale)) return {};
   const int64_t all = StochasticBefore(sampling, sampling.steps());

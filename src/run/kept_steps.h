@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What i_off leaves to train, where samples may be off-policy. It depends on the model's noise
 // levels, so it is known only once a model's facts are.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is said of a run whose off-policy samples would train nothing, or less.
 #include "run/kept_steps.h"
 
@@ -11,7 +12,7 @@
 namespace oxbow::run {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Problems of the Dance-SDE on a grid without shift, whose first step already has kc .556, with
 // `more` settings.

@@ -1,8 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/loaded_model.h"
 
 #include <ATen/ATen.h>
 
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,15 +19,38 @@
 namespace oxbow::run {
 namespace {
 
-// The tensors that are `wanted`, once the headers say that all of `expected` is there.
-absl::StatusOr<model::NamedTensors> ReadTensors(
-    const io::DiffusersComponent& component, const model::Shapes& expected,
-    std::function<bool(const std::string&)> wanted = nullptr) {
-  OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::OpenComponentWeights(component));
+// A component's weights, once their headers say that all of `expected` is there.
+absl::StatusOr<io::WeightFiles> OpenWeights(const io::DiffusersComponent& component,
+                                            const model::Shapes& expected) {
+  OXBOW_ASSIGN_OR_RETURN(io::WeightFiles files, io::OpenComponentWeights(component));
   model::Shapes present;
   for (const auto& [name, header] : files.headers()) present.emplace(name, header.shape);
   OXBOW_RETURN_IF_ERROR(model::CheckFit(expected, present));
-  return io::LoadTensors(files, {.wanted = std::move(wanted)});
+  return files;
+}
+
+// In float32 in host memory; under a LoRA, which trains none of them, where and in which type the
+// policy keeps them (core/model/policy.h), so that the host never holds the model.
+absl::StatusOr<model::NamedTensors> ReadTransformer(const io::DiffusersComponent& component,
+                                                    const model::Architecture& architecture,
+                                                    const v1::ModelConfig& config,
+                                                    at::Device device) {
+  OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files,
+                         OpenWeights(component, architecture.shapes()));
+  if (config.trained() != v1::TRAINED_PART_LORA) return io::LoadTensors(files);
+  const auto is_buffer = [&](const std::string& name) {
+    return architecture.buffers().contains(name);
+  };
+  const bool half = config.compute_dtype() == v1::STORAGE_D_TYPE_BF16;
+  OXBOW_ASSIGN_OR_RETURN(
+      model::NamedTensors tensors,
+      io::LoadTensors(files, {.floats_as = half ? io::DType::kBF16 : io::DType::kF32,
+                              .wanted = [&](const std::string& name) { return !is_buffer(name); },
+                              .device = device}));
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors buffers,
+                         io::LoadTensors(files, {.wanted = is_buffer, .device = device}));
+  tensors.merge(buffers);
+  return tensors;
 }
 
 // Configs of tests may name none.
@@ -53,11 +76,12 @@ absl::StatusOr<LoadedDecoder> LoadAutoencoder(const io::DiffusersComponent& vae,
         "autoencoder and transformer differ in latent channels: ", architecture->latent_channels(),
         " != ", channels));
   }
-  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors,
-                         ReadTensors(vae, architecture->shapes(), [&](const std::string& name) {
-                           return architecture->InDecoder(name);
-                         }));
-  for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
+  OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, OpenWeights(vae, architecture->shapes()));
+  OXBOW_ASSIGN_OR_RETURN(
+      model::NamedTensors tensors,
+      io::LoadTensors(
+          files, {.wanted = [&](const std::string& name) { return architecture->InDecoder(name); },
+                  .device = device}));
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::ImageDecoder> decoder, architecture->Make(tensors));
   return LoadedDecoder{.config_json = vae.config_json,
                        .factors = architecture->factors(),
@@ -95,7 +119,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   loaded.autoencoder_config_json = std::move(decoder.config_json);
   loaded.autoencoder = std::move(decoder.tensors);
   loaded.decoder = std::move(decoder.decoder);
-  auto tensors = ReadTensors(transformer, loaded.architecture->shapes());
+  auto tensors = ReadTransformer(transformer, *loaded.architecture, config, device);
   if (!tensors.ok()) return io::DataError(tensors.status(), transformer.directory.string());
   loaded.transformer = *std::move(tensors);
   const io::DiffusersComponent& scheduler = components->at("scheduler");

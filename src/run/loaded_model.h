@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything a run needs of its model directory, read and checked before anything starts.
 #pragma once
 

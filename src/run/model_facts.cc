@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/model_facts.h"
 
 #include "absl/strings/match.h"

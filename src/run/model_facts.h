@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model directory says about itself without its weights being read: sizes from the headers
 // of its safetensors files.
 #pragma once
@@ -29,7 +30,7 @@ struct ModelFacts {
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
   model::LatentFactors factors;       // The decoder's.
   int64_t prompt_tokens = 0;
-  uint64_t conditioning_bytes = 0;  // One prompt's, as it travels and is stored: float32.
+  uint64_t conditioning_bytes = 0;  // One prompt's in float32; it may travel in less.
 };
 
 // kNotFound, kDataLoss or kFailedPrecondition with the file's name: missing, truncated or not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes from headers, and what a damaged or unsupported directory is told.
 #include "run/model_facts.h"
 

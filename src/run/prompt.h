@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A prompt and its id, which is the hash of what it says.
 #pragma once
 

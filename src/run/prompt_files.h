@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prompt files as Flow-GRPO and Flow-Factory publish them, read unchanged.
 //
 //   FILE.jsonl   one JSON object per line: "prompt" is the text, the whole object its metadata,

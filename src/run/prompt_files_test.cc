@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flow-GRPO's and Flow-Factory's files as they are; a line that is no prompt has its place and fix.
 #include "run/prompt_files.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rewards a config asks for, and what they add up to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/rewards.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +62,7 @@ TEST(RewardsTest, AnObservedRewardThatFailedIsCountedWhereTheSampleIsScored) {
   group.mutable_trajectories(1)->set_reward_failed(true);
   std::map<std::string, uint64_t> failures;
   CountObservedFailures(Config(), group, failures);
-  EXPECT_THAT(failures, ElementsAre(testing::Pair("strict", 2)));
+  EXPECT_THAT(failures, ElementsAre(::testing::Pair("strict", 2)));
 }
 
 TEST(RewardsDeathTest, AMissingScoreIsNeverAZero) {

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/run_lock.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -206,6 +208,16 @@ absl::Status RunLock::CheckHeld() const {
   return absl::FailedPreconditionError(
       absl::StrCat("the run's directory was taken over by ", NameOf(HolderIn(record)),
                    "; this process ends: ", path_.parent_path().string()));
+}
+
+bool IsLive(const fs::path& run_dir) {
+  for (const char* const name : kNames) {
+    const Descriptor file(::open((run_dir / name).c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.value < 0) continue;
+    // Shared, and released at once: a start would have to fall into that moment to be refused.
+    if (::flock(file.value, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) return true;
+  }
+  return false;
 }
 
 bool IsLockFile(const fs::path& name) { return name == kNames[0] || name == kNames[1]; }

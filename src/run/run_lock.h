@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The locks of a run's directory: one process at a time changes what is in it.
 //
 //   LOCK           `oxbow train`, a learner that was started by hand, `oxbow rollback`
@@ -54,6 +55,10 @@ class RunLock {
   uint64_t start_;
   std::string record_;
 };
+
+// Whether some process holds a lock of the run at this moment: the run is live. On a file system
+// without locks nothing is known, and the answer is false.
+bool IsLive(const std::filesystem::path& run_dir);
 
 // Whether a name in a run's directory is that of a lock file.
 bool IsLockFile(const std::filesystem::path& name);

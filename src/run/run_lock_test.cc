@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/run_lock.h"
 
 #include <gmock/gmock.h>
@@ -58,6 +59,18 @@ TEST_F(RunLockTest, IsHeldOnceAndNamesItsHolder) {
                     HasSubstr(absl::StrCat("kill ", getpid(), " on ", HostName())),
                     HasSubstr(scratch_.path().string())));
   EXPECT_TRUE(first->CheckHeld().ok()) << "a refused start changed the record";
+}
+
+TEST_F(RunLockTest, ARunIsLiveWhileEitherPartIsHeld) {
+  EXPECT_FALSE(IsLive(scratch_.path()));
+  for (const auto part : {RunLock::Part::kRun, RunLock::Part::kLearner}) {
+    {
+      const auto lock = RunLock::Take(scratch_.path(), {.part = part});
+      EXPECT_TRUE(IsLive(scratch_.path()));
+      EXPECT_TRUE(IsLive(scratch_.path())) << "asking changes nothing";
+    }
+    EXPECT_FALSE(IsLive(scratch_.path()));
+  }
 }
 
 TEST_F(RunLockTest, PartsAreLockedApart) {

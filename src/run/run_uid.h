@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The uid of a run: which run it is, whatever its name and wherever its directory lies.
 //
 // runs/NAME/run_uid holds "NAME-" and 16 random hex digits. It is made once, by the first start of

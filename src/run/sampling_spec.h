@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a config samples: noise levels, stochastic steps, rows that are trained of them.
 #pragma once
 

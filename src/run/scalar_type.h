@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Torch's types of numbers, from the config's.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/trainer_options.h"
 
 #include <algorithm>
@@ -45,6 +46,8 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   }
   options.diversity_weight = method.diversity().weight();
   options.stored_rewards = config.replay().reward() == v1::REPLAY_REWARD_STORED;
+  options.added_advantage_max = config.replay().added_advantage_max();
+  options.added_weight_max = config.replay().added_weight_max();
   options.replayed_in_mean = config.replay().in_mean();
   options.zero_variance = FromWire<rl::ZeroVariance>(method.zero_variance());
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trainer's options, from a run's config. Pure.
 #pragma once
 

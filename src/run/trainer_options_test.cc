@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every setting of a config arrives in the trainer's options.
 #include "run/trainer_options.h"
 

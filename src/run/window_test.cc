@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,8 +7,8 @@
 namespace oxbow::run {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 v1::SamplingConfig Config(v1::WindowKind kind) {
   v1::SamplingConfig config;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grants in a simulated run: which workers wait for leases, and which gets the next one. The lease
 // table decides; the simulator adds when, and what the messages cost.
 #include <algorithm>
@@ -100,6 +101,7 @@ void RunInMotion::Send(uint32_t index, const lease::LeaseGrant& grant) {
   if (grant.speculative) ++outcome_.leases.second;
   workers_[index].held.push_back({.grant = grant});
   Count(1);
+  outcome_.learner_egress_bytes += costs_.conditioning_bytes * costs_.conditioning_new_share;
   const double arrives = coordinator_.FreeAt(now()) + costs_.latency_s;
   queue_.Add(EventKind::kLeaseArrives, arrives, index, 0, grant.id.value);
   ArmTick(*table_->NextExpiry());

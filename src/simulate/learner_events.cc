@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The learner in a simulated run.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
 #include "simulate/run_model.h"
@@ -16,6 +17,7 @@ constexpr double kHundredGigabit = 12.5e9;
 struct Network {
   double parameters;
   double tokens;           // One image or video and its text.
+  double text_tokens;      // Each of 4096 numbers in 16 bits.
   double attention_flops;  // One pass, without the matrices that `parameters` counts.
   double passes;           // Network evaluations per step: 2 with classifier-free guidance.
   double sampling_steps;
@@ -61,6 +63,7 @@ RunModel ModelOf(const Network& n, double trajectory_bytes, double weight_bytes,
   c.weight_bytes = weight_bytes;
   c.relay_bytes = 4 * kMiB;
   c.group_bytes = n.group_size * trajectory_bytes;
+  c.conditioning_bytes = n.text_tokens * 4096 * 2;
   c.learner_link_bytes_per_s = kTenGigabit;
   c.worker_link_bytes_per_s = kTenGigabit;
   c.message_s = 50e-6;
@@ -74,6 +77,7 @@ RunModel ModelOf(const Network& n, double trajectory_bytes, double weight_bytes,
 Network Sd35Medium() {
   return {.parameters = 2.5e9,
           .tokens = 1229,
+          .text_tokens = 205,
           .attention_flops = 24 * 4 * 1229.0 * 1229.0 * 1536,
           .passes = 2,
           .sampling_steps = 10,
@@ -85,6 +89,7 @@ Network Sd35Medium() {
 Network WanSmall() {
   return {.parameters = 1.3e9,
           .tokens = 32760,
+          .text_tokens = 512,
           .attention_flops = 30 * 4 * 32760.0 * 32760.0 * 1536,
           .passes = 2,
           .sampling_steps = 20,
@@ -98,6 +103,7 @@ Network WanSmall() {
 Network FluxDev() {
   return {.parameters = 8.7e9,
           .tokens = 1152,
+          .text_tokens = 128,
           .attention_flops = 57 * 4 * 1152.0 * 1152.0 * 3072,
           .passes = 1,
           .sampling_steps = 6,
@@ -110,6 +116,7 @@ Network FluxDev() {
 Network WanClips() {
   return {.parameters = 1.3e9,
           .tokens = 3510,
+          .text_tokens = 512,
           .attention_flops = 30 * 4 * 3510.0 * 3510.0 * 1536,
           .passes = 2,
           .sampling_steps = 20,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A simulated run between its first and its last event. Callers use simulation.h; this header is
 // for the files of event handlers: the learner's, the coordinator's with its grants, the workers'.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "simulate/run_model.h"
 
 #include <algorithm>
@@ -52,6 +53,8 @@ constexpr CostField kCostFields[] = {
     {"weight_bytes", &Costs::weight_bytes},
     {"relay_bytes", &Costs::relay_bytes},
     {"group_bytes", &Costs::group_bytes},
+    {"conditioning_bytes", &Costs::conditioning_bytes},
+    {"conditioning_new_share", &Costs::conditioning_new_share},
     {"learner_link_bytes_per_s", &Costs::learner_link_bytes_per_s},
     {"worker_link_bytes_per_s", &Costs::worker_link_bytes_per_s},
     {"message_s", &Costs::message_s},

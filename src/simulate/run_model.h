@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run as the simulator sees it: how much of everything there is, the rules, and what each part
 // costs. Units are seconds, bytes and bytes per second; a link of 0 bytes per second has no limit.
 //
@@ -46,6 +47,10 @@ struct Costs {
   double weight_bytes = 0;  // Bytes that a publication changes.
   double relay_bytes = 0;   // A relay passes weights on in pieces of this size; 0: all at once.
   double group_bytes = 0;   // One group's experience.
+  double conditioning_bytes = 0;  // One prompt's conditioning as it travels.
+  // Share of leases whose conditioning the learner sends: neither the worker nor another one has
+  // it. 1 while all prompts are new to the fleet, near 0 when it has seen them.
+  double conditioning_new_share = 1;
   double learner_link_bytes_per_s = 0;  // Each learner host, each direction.
   double worker_link_bytes_per_s = 0;
   // The coordinator's own time per message (lease, renewal, result, report).

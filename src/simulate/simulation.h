@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The actor-learner system in virtual time. One learner plans, waits for its groups, updates and
 // publishes. Workers fetch weights, take leases, sample, have the result scored and send it. All of
 // them may die. Leases are those of the real lease table (core/lease). Discrete events; the result

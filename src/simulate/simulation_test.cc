@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Laws of the simulated system: closed forms where there are some, bounds and balances elsewhere.
 #include "simulate/simulation.h"
 
@@ -72,6 +73,18 @@ TEST(SimulationTest, OneOnPolicyWorkerTakesTheSumOfTheParts) {
   EXPECT_DOUBLE_EQ(outcome.learner_egress_bytes, 7 * 2e6);
   EXPECT_DOUBLE_EQ(outcome.ingest_bytes, 35 * 3e5);
   ExpectBalanced(outcome);
+}
+
+TEST(SimulationTest, TheLearnerSendsTheConditioningThatIsNewToTheFleet) {
+  RunModel model = Distinct();
+  const double without = Simulated(model).learner_egress_bytes;
+  model.costs.conditioning_bytes = 1e6;
+  const Outcome all = Simulated(model);
+  EXPECT_DOUBLE_EQ(all.learner_egress_bytes,
+                   without + 1e6 * static_cast<double>(all.leases.granted));
+  model.costs.conditioning_new_share = 0.25;
+  EXPECT_DOUBLE_EQ(Simulated(model).learner_egress_bytes,
+                   without + 0.25e6 * static_cast<double>(all.leases.granted));
 }
 
 TEST(SimulationTest, TheLearnerWaitsForWeightsUntilTheFirstGroupRuns) {
@@ -186,7 +199,7 @@ RunModel Drawn(uint64_t seed) {
 TEST(SimulationTest, StalenessStaysWithinTheBudgetAndNothingIsLostOnTheBooks) {
   LeaseCounts seen;
   for (uint64_t seed = 0; seed < 400; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const RunModel model = Drawn(seed);
     const Outcome outcome = Simulated(model);
     EXPECT_EQ(outcome.steps, model.steps);

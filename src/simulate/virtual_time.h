@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The queues of virtual time. Events come out earliest first; those of one instant come in the
 // order in which they were added, so a simulation is a function of its model and seed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The workers of a simulated run, their rewards and the way of a group to the learner.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rewards of the synthetic task `clip` (tasks/clips.h), all in [0, 1]:
 //
 //   clip_ocr     share of right digits in a frame; of a video the mean over its frames, as the

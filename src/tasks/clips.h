@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The synthetic task `clip`: the prompt "clip 47" asks for a small grey video of that number, which
 // drifts across the picture.
 //

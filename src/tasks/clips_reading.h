@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads videos of the task `clip` in the scorer's form, 8-bit grey: a frame by itself, a clip by
 // its frames, many by their means.
 //

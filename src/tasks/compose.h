@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The synthetic task `compose`: the prompt "red square left of blue disc" asks for a small colour
 // image of two objects.
 //

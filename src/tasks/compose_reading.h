@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads images of the task `compose` in the scorer's form, 8-bit colour: one cell by cell, many
 // by their means.
 //

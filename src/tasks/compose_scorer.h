@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rewards of the synthetic task `compose` (tasks/compose.h), computed from the pixels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The synthetic task `digits`: the prompt "text 473" asks for a small grey image of that number.
 //
 // An image has 8 rows of 20 columns, from -1 (black) to 1 (white). There is no autoencoder: the

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tasks/digits_ocr.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,7 +57,49 @@ class DigitsScorer final : public PictureScorer {
   const Measure measure_;
 };
 
+constexpr char kDigitsKey[] = "digits";
+
+// How many digits of a prompt must be right.
+absl::StatusOr<int> DigitsWanted(std::string_view metadata_json) {
+  const auto metadata = nlohmann::json::parse(metadata_json, nullptr, /*allow_exceptions=*/false);
+  if (metadata.is_object()) {
+    const auto found = metadata.find(kDigitsKey);
+    if (found != metadata.end() && found->is_number_unsigned() &&
+        found->get<uint64_t>() <= tasks::kDigitCount) {
+      return found->get<int>();
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat("metadata need \"", kDigitsKey,
+                                                 "\", how many digits must be right: 0 to ",
+                                                 tasks::kDigitCount));
+}
+
+class GradedDigitsScorer final : public PictureScorer {
+ public:
+  GradedDigitsScorer()
+      : PictureScorer(RewardFacts{
+            .name = "digits_graded",
+            .help = "1 if as many digits are right as the prompt's metadata ask for, in row 0",
+            .identity = "digits_graded/1",
+            .metadata_keys = {kDigitsKey}}) {}
+
+  absl::StatusOr<Score> ScorePicture(std::string_view prompt, std::string_view metadata_json,
+                                     const Image8& image) const override {
+    OXBOW_ASSIGN_OR_RETURN(const tasks::Digits digits, tasks::ParseDigitsPrompt(prompt));
+    OXBOW_ASSIGN_OR_RETURN(const int wanted, DigitsWanted(metadata_json));
+    OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, ReadingOf(image));
+    int right = 0;
+    for (size_t i = 0; i < digits.size(); ++i) {
+      if (reading.cells[i].digit == tasks::kUnreadable) return Score{.value = 0};
+      right += reading.cells[i].digit == digits[i] ? 1 : 0;
+    }
+    return Score{.value = reading.offset == 0 && right >= wanted ? 1.0 : 0.0};
+  }
+};
+
 }  // namespace
+
+std::unique_ptr<Scorer> MakeDigitsGraded() { return std::make_unique<GradedDigitsScorer>(); }
 
 std::unique_ptr<Scorer> MakeDigitsOcr() {
   return std::make_unique<DigitsScorer>(

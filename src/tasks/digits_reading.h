@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads images of the task `digits` in the scorer's form, 8-bit grey: one cell by cell, many by
 // their means.
 //

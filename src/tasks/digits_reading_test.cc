@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tasks/digits_reading.h"
 
 #include <gtest/gtest.h>

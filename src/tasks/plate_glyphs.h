@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The digits of the task `plates` as pixels (generated; tools/make_plate_glyphs.py).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The synthetic task `plates`: the prompt `text "473"` asks for a small grey image of that number
 // in a real typeface, which a real OCR engine reads.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reader of the task `plates`, in the scorer's form, 8-bit grey. It knows the typeface and
 // compares templates, so it has nothing in common with the OCR engine that `plates` is trained
 // with: it is the witness of such a run, and never trained on.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rewards of the synthetic task `plates` (tasks/plates.h) by its own reader, both in [0, 1]. They
 // are witnesses of runs that an OCR engine's reward trains: observe them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The examples of one pretraining step on a synthetic task, a pure function of (seed, step).
 //
 // Captions are wrong on purpose: each digit of an image of `digits` or `plates` or of a video of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The synthetic tasks, for code that works with any of them: it measures a model, or marks right
 // images.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a registry's metrics from the rows of metrics/exported_metrics.h.
 //
 // Metric: one without labels, or with these. Family: all of one name; Add({{label, value}}) on it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "telemetry/metrics.h"
 
 #include <prometheus/text_serializer.h>
@@ -27,7 +28,16 @@ absl::StatusOr<std::unique_ptr<Metrics>> Metrics::Serve(const std::string& liste
   return metrics;
 }
 
+void Metrics::BeforeScrape(std::function<void()> call) {
+  absl::MutexLock lock(&mutex_);
+  before_scrape_ = std::move(call);
+}
+
 std::string Metrics::Text() const {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (before_scrape_ != nullptr) before_scrape_();
+  }
   std::vector<prometheus::MetricFamily> families = registry_.Collect();
   for (prometheus::MetricFamily& family : process_.Collect()) families.push_back(std::move(family));
   return prometheus::TextSerializer().Serialize(families);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The metrics of this process: one registry, served as text on /metrics.
 //
 // Domain code never sees a metric name: each service has a class of verbs in <x>_metrics.h, built
@@ -7,10 +8,13 @@
 #include <prometheus/registry.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "telemetry/page_server.h"
 #include "telemetry/process_metrics.h"
 
@@ -28,6 +32,9 @@ class Metrics {
   void WatchDisk(const std::string& use, const std::filesystem::path& directory) {
     process_.WatchDisk(use, directory);
   }
+  // Called before each scrape, for values that are looked up; null: nothing is. When this returns,
+  // the function before is not running any more.
+  void BeforeScrape(std::function<void()> call) ABSL_LOCKS_EXCLUDED(mutex_);
   const std::string& endpoint() const { return endpoint_; }
 
  private:
@@ -36,6 +43,8 @@ class Metrics {
 
   prometheus::Registry registry_;
   ProcessMetrics process_;
+  mutable absl::Mutex mutex_;
+  std::function<void()> before_scrape_ ABSL_GUARDED_BY(mutex_);
   std::string endpoint_;
   std::unique_ptr<PageServer> server_;  // Ends before what it serves.
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Serves one page of text over HTTP: GET PATH, one request a connection.
 //
 // One thread waits for all connections at once, so a caller that says nothing, or reads nothing,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page of metrics over real sockets, and callers that misbehave.
 #include "telemetry/page_server.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "telemetry/process_metrics.h"
 
 #include <prometheus/metric_family.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Metrics that every process has, whatever it serves. They are read at the moment of each scrape:
 //
 //   process_resident_memory_bytes, process_cpu_seconds_total, process_start_time_seconds

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is said of the process and its disks agrees with what the system says elsewhere.
 #include "telemetry/process_metrics.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "telemetry/refused_calls.h"
 
 namespace oxbow::telemetry {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many calls this process refused since it started, by method and reason. rpc counts, /metrics
 // reads; so neither needs the other.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "telemetry/run_log.h"
 
 #include <unistd.h>
@@ -169,6 +170,16 @@ absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_vi
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".txt"), caption));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".png"), image.bytes));
   return events_.Image({unix_seconds_(), step}, absl::StrCat("samples/", tag), image);
+}
+
+absl::Status RunLog::Evaluation(int64_t step, std::string_view caption, const io::Film& sheet,
+                                const std::vector<io::EvaluatedPicture>& pictures) {
+  // Before the sheet: who sees a sheet may look for what is on it.
+  const std::filesystem::path directory = SampleDirectory(run_dir_, step);
+  OXBOW_RETURN_IF_ERROR(CreateDirectory(directory));
+  OXBOW_RETURN_IF_ERROR(
+      WriteFileAtomically(directory / io::kEvaluationFile, io::FormatEvaluation(pictures)));
+  return Images(step, "eval", caption, sheet);
 }
 
 absl::Status RunLog::Text(const std::string& tag, std::string_view markdown) {

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run writes for people: metrics.jsonl, sample sheets and TensorBoard events in its
 // directory.
 //
 //   metrics.jsonl                       one object per learner step (io/metrics_file.h)
-//   samples/step_000010/TAG.png         a contact sheet, animated for videos; TAG.txt beside it
-//   holds its caption events.out.tfevents.*               the same numbers and sheets for
-//   TensorBoard
+//   samples/step_000010/TAG.png         a contact sheet, animated for videos
+//   samples/step_000010/TAG.txt         its caption
+//   samples/step_000010/eval.jsonl      prompts and rewards of an evaluation's pictures
+//   events.out.tfevents.*               the same numbers and sheets for TensorBoard
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/file.h"
+#include "io/evaluation_file.h"
 #include "io/film.h"
 #include "io/metrics_file.h"
 #include "io/tensorboard/event_writer.h"
@@ -51,6 +54,11 @@ class RunLog {
   // ("eval"): letters, digits, '_' and '-'.
   absl::Status Images(int64_t step, const std::string& tag, std::string_view caption,
                       const io::Film& sheet);
+
+  // Stores the sheet of an evaluation as Images does, with the tag "eval", and what its pictures
+  // are beside it (io/evaluation_file.h).
+  absl::Status Evaluation(int64_t step, std::string_view caption, const io::Film& sheet,
+                          const std::vector<io::EvaluatedPicture>& pictures);
 
   // A page for TensorBoard's text tab, such as the resolved configuration.
   absl::Status Text(const std::string& tag, std::string_view markdown);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "telemetry/run_log.h"
 
 #include <cmath>
@@ -9,7 +10,7 @@
 namespace oxbow::telemetry {
 namespace {
 
-class RunLogTest : public testing::Test {
+class RunLogTest : public ::testing::Test {
  protected:
   RunLogTest() { std::filesystem::remove_all(run_dir_); }
 
@@ -32,8 +33,8 @@ class RunLogTest : public testing::Test {
   }
 
   const std::filesystem::path run_dir_ =
-      std::filesystem::path(testing::TempDir()) / "run_log_test" /
-      testing::UnitTest::GetInstance()->current_test_info()->name();
+      std::filesystem::path(::testing::TempDir()) / "run_log_test" /
+      ::testing::UnitTest::GetInstance()->current_test_info()->name();
   const Image8 sheet_{2, 1, 1, {0, 255}};
 };
 

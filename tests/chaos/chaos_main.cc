@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // chaos --runs 200 --seed 1: that many runs with real processes, each with the faults of its seed.
 // Prints a line for each, and a table at the end. Exit code 1 if a promise was broken; the files of
 // such a run are kept. `--seed N --runs 1` repeats trial N.

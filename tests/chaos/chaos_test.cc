@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A few trials of `make chaos`, one for each kind of process, and properties of their plans.
 #include <map>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damage of checkpoints on the disk, as a disk or a careless person does it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Callers that take from a server what it has for callers: streams that never say anything, and
 // more short calls at a time than it has threads for. All leave in the destructor.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run left, as values: its step log, metrics, logs and the buffer's content. The checker
 // judges only these values, so that tests can give it evidence with a planted fault.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files as a crash leaves them: a cut-off last line is ignored; anything else that cannot be read
 // is damage.
 #include "tests/chaos/evidence.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/chaos/fault_plan.h"
 
 #include <algorithm>
@@ -66,6 +67,8 @@ bool IsMoment(FaultKind kind) {
   }
 }
 
+constexpr int kBufferClass = 3;
+
 // What a fault takes hold of. Two faults of one class do not overlap: what one takes back, the
 // other may need.
 int ClassOf(FaultKind kind) {
@@ -92,7 +95,7 @@ int ClassOf(FaultKind kind) {
     case FaultKind::kCrowdBuffer:
     case FaultKind::kStopBufferAtCheckpoint:
     case FaultKind::kKillBufferAtCheckpoint:
-      return 3;
+      return kBufferClass;
     case FaultKind::kReplayDiskFull:
     case FaultKind::kRunDiskFull:
       return 4;
@@ -255,6 +258,9 @@ TrialPlan PlanTrial(uint64_t seed) {
   plan.far_worker = plan.Any(IsNetwork);
   plan.workers = static_cast<uint32_t>(1 + random.NextBelow(plan.far_worker ? 2 : 3));
   plan.replay_fraction = 0.25 * static_cast<double>(random.NextBelow(3));
+  // A run that replays nothing has no buffer to disturb.
+  const bool at_buffer = plan.Any([](FaultKind kind) { return ClassOf(kind) == kBufferClass; });
+  if (at_buffer && plan.replay_fraction == 0) plan.replay_fraction = 0.25;
   constexpr std::pair<uint64_t, uint32_t> kOffPolicy[] = {{0, 1}, {0, 1}, {1, 1}, {1, 2}};
   std::tie(plan.staleness_max, plan.publish_every) = kOffPolicy[random.NextBelow(4)];
   plan.deterministic = plan.staleness_max == 0 && random.NextBelow(3) > 0;

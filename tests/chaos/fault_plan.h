@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The faults of a trial, drawn from a seed. Pure: a seed always gives the same trial.
 //
 // Seeds below kFirstSeedOfAllKinds draw one to three faults of the first kinds, one after another.

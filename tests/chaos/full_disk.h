@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory on its own disk that can become full at any moment: a tmpfs whose size shrinks to its
 // content.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes what the replay buffer must hold, from the buffer's answers.
 //
 // An answer may be lost although the call took effect. When asked again, the buffer answers

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reward server of the harness: this build's scorers, and NaN in place of their scores when
 // asked.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/chaos/process_faults.h"
 
 #include <signal.h>

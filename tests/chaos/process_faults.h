@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can happen to a running process from outside, and how it is taken back.
 #pragma once
 

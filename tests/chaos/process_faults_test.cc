@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults of a process begin, hold it, and end; damage of a checkpoint is seen by its reader.
 #include "tests/chaos/process_faults.h"
 

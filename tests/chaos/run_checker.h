@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks whether a run kept its promises, from what it left after its faults.
 //
 // Each function checks one promise of docs/guarantees.md and returns its violations, one sentence

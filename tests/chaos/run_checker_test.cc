@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checker accepts a run that keeps the promises, and reports each planted fault by name.
 #include "tests/chaos/run_checker.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run with its real processes, observed from outside: by its files, by /proc, by signals.
 #pragma once
 

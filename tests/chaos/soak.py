@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A long run with a fault every half minute, compared with runs without faults.
 
     tests/chaos/soak.py BUILD [--minutes 90] [--every 30] [--seed 1] [--band 3] [--out DIR] [-- flags of `oxbow train`]

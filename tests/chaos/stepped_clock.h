@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A wall clock of processes under test that is set while they run (testing/wall_clock_stepped.cc).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One trial: a run, the faults of its plan, and the checker's judgement.
 #pragma once
 

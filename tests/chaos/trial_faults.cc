@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the faults of a trial begin and end.
 #include <signal.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes of one trial, and the operations that disturb them.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run under compose: start, rising reward, workers that come and go, services that crash, orderly end."""
 import json
 import time

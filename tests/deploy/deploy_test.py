@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Builds the images and trains under compose, in the installed Docker or in one that it sets up (README.md).
 
 Prints one line per promise and a summary; exits 1 if one was not kept. `make deploy-test` runs it.

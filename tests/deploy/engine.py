@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls Docker and docker-compose for the test: runs commands, waits, and reports errors."""
 import io
 import json

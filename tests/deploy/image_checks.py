@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the images alone: size, user, content, a read-only root, health and an orderly end."""
 import json
 import re

@@ -8,6 +8,7 @@
 #
 # The daemon has neither iptables rules nor a default bridge: the networks of compose work without
 # them, and builds use the host's network.
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 log=$1
 install_missing() {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any vocabulary: it is refused, or it encodes any text.
 //
 //   text, vocab.txt, separated by byte 30

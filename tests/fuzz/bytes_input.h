@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a fuzz target divides its input into messages: each has its length before it, two bytes, the
 // low one first. A length beyond the end takes the rest.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a fuzz target of a service divides its input: messages (bytes_input.h), of which the first
 // byte says which call it is for and the rest is a serialized protobuf message.
 //

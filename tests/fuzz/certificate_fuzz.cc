@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes as a certificate (DER, put into PEM, or PEM as it is): it is refused, or its holder
 // has identities that can be written again, and a serial number in hexadecimal.
 #include "absl/strings/escaping.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any text: a checkpoint's manifest is refused as damaged, or written again it is read as the
 // same. The hash of the text is written into it first, because mutations would never get past it.
 #include "base/check.h"

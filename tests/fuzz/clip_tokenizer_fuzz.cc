@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any files: a directory of CLIP's tokenizer is refused, or it encodes any text.
 //
 //   tokenizer_config.json, text, merges.txt, vocab.json, separated by byte 30

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes in place of a request of Flow-Factory's protocol: it is refused as the caller's
 // error, or every item has a prompt and frames of one size.
 #include <string>

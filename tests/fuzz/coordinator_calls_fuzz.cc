@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any calls of two workers: the coordinator and its sink answer, keep to their byte budget, and
 // hand the learner only whole, finite groups that were planned, each once.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any files: a directory of a model is refused with one line, or has the components that its
 // pipeline requires.
 //

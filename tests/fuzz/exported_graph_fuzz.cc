@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any graph file: it is refused as such, or every operator of it is resolved and its slots,
 // blocks and folded nodes are in range.
 #include "base/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any text as a Flow-Factory config: it is imported or refused, and what is imported is YAML
 // that this build's own reader can be given.
 #include "base/check.h"

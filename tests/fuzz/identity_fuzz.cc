@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any text: as a URI it is refused, or written again it is the same; as the name of a worker it
 // is refused, or has only the letters that it may have; as a list of revocations it is refused with
 // a line, or each of its entries is an identity or a serial number.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes: an image is refused with one line, or has the pixels that its size says.
 #include <cstddef>
 #include <cstdint>

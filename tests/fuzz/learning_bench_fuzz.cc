@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any text as the file of a comparison of recipes: it is refused, or planned in full, each run
 // in a directory of its own.
 #include <set>

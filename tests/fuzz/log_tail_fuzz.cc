@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes as a log of RocksDB: its last block is sound, or refused as damaged.
 #include "base/check.h"
 #include "services/buffer/log_tail.h"

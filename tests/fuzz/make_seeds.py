@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the start inputs of the fuzz targets of calls: steps in protobuf's text form, encoded by protoc.
 
 Run it again after a change of the messages or of a target's list of calls:  tests/fuzz/make_seeds.py

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer's mutations of the inputs of services (call_script.h): steps come, go, repeat and
 // change places; a message is changed field by field, so that it still parses. One in eight inputs
 // is changed byte by byte instead.

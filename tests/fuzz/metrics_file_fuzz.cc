@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes as metrics.jsonl: what is parsed has a step in every line, and what is written of
 // it parses to as many lines.
 #include "base/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any request to the metrics port: it is answered with the page, with 404, or not at all, and
 // the next request gets the page. For any page of another process: sums of its series are found.
 #include <arpa/inet.h>

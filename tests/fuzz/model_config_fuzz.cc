@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any config.json of a network: it is refused as such, or a transformer's, written and read
 // again, is the same. The first byte says which network.
 #include "base/check.h"

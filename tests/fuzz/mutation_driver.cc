@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target on a bounded number of mutations of its corpus, drawn from a seed. Works in CI
 // with any compiler. The targets have libFuzzer's interface; a build with clang and
 // -DOXBOW_FUZZER=ON links libFuzzer instead of this file, which accepts the same flags:

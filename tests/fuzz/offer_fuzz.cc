@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any messages of an Offer call: entries are put together or refused, none is larger than its
 // limit, and the memory budget is whole afterwards.
 #include <google/protobuf/stubs/logging.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any overrides of a run's config, one a line, as --set and the environment give them: each is
 // refused in one line, or sets its key.
 #include "absl/strings/str_split.h"

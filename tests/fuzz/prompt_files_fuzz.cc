@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes as a prompt file: it is refused in one line that names it, or its prompts are
 // UTF-8, distinct, within the limits, and named by their content. The first byte says which form.
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes of a prompt: both tokenizers of the golden pipeline encode it, and they treat
 // malformed UTF-8 as U+FFFD.
 #include <unicode/unistr.h>

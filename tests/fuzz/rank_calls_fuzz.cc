@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any calls of other ranks: rank 0 admits each rank of this learner once, hands on only groups
 // within their byte limit, and gives up at most once.
 #include <list>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any environment of a launcher, NAME=VALUE a line: it is refused in one line, or names a rank
 // that is one of its ranks and a port that is one.
 #include <map>

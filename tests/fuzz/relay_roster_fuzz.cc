@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any watchers, addresses and accusations: nobody is sent to another host than the one from
 // which a watcher calls, or to itself.
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes that a server of others may answer: nothing breaks, and a score is a finite number.
 #include <cmath>
 #include <string_view>

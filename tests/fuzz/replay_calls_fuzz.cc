@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any calls of two runs: the buffer answers, keeps to its tables' capacities and its memory,
 // and never changes for a caller that is not its owner's newest start. What it stores is whole.
 #include <list>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any CURRENT file and any name of a checkpoint: a replay store's directory finds a database
 // inside itself, or refuses. Both are divided by byte 30.
 #include "absl/strings/match.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any key and value of the replay store: a record that decodes is encoded to the same bytes,
 // and nothing is read past an end.
 #include "base/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any batches, also in pieces: each item is answered once, with all wanted rewards within their
 // range or with an error and none.
 #include <list>

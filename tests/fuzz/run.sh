@@ -4,6 +4,7 @@
 #   tests/fuzz/run.sh BUILD_DIRECTORY SECONDS
 #
 # Inputs that crash a target go to BUILD_DIRECTORY/found. The last line sums up.
+# SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 build=$(realpath "$1") seconds=$2
 corpus=$(realpath "$(dirname "$0")/corpus")

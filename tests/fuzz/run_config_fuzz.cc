@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any text as a run file: it is refused in one line that names the file, or resolved; then the
 // resolved YAML, read again, is the same config.
 #include <unistd.h>

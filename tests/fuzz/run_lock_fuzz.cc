@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes in a lock file: the lock is taken and held, or refused in one line. The first byte
 // says whether the file system has locks.
 #include <cerrno>

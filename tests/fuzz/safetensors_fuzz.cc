@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes: a safetensors file is refused, or its tensors lie inside it, match their shapes,
 // and survive a write and a read.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any text: a scheduler's config is refused, or it gives a positive, finite shift.
 #include <cmath>
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a fuzz target writes the files that it reads.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A caller of one stream, without a network: it takes gRPC's place below a service's reactor, in
 // the thread of the fuzz target. A message goes through protobuf's parser as gRPC would do it; one
 // that does not parse ends the call. What the service writes is taken at once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any text as a file of costs, or as NAME=VALUE: it is refused, or written and read again it
 // gives the same costs.
 #include "base/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes as a manifest of weights: it is refused, or its chunks fit what it declares. The
 // manifest's own hash is written first, because mutations would never get past it.
 #include <google/protobuf/stubs/logging.h>

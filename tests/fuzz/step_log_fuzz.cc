@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes as a step log: opening it keeps its whole lines, or all but the last of them (which
 // a power loss may have damaged), and nothing else. As an epoch file: it is refused as damaged, or
 // the next epoch is one more.

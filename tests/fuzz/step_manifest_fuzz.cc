@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any commands of rank 0: their pieces become one manifest, which cut again and put together is
 // the same, and each of its groups can be planned.
 #include "base/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any files: a directory of T5's tokenizer is refused, or it encodes any text. The vocabulary
 // is a sentencepiece model with its character map.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Code shared by the fuzz targets of tokenizers: splits an input into several files and a text, and
 // checks the ids of the text.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any tokenizer.json: each of the two tokenizers refuses it, or encodes any text.
 //
 //   text, tokenizer.json, separated by byte 30

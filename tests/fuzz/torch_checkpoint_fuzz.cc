@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any bytes: a file of torch.save is refused with one line, or its tensors can be read and have
 // the bytes that their shapes say.
 #include <cstddef>

@@ -1,10 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any calls of watchers: the learner's weight channel tells them of what it published, and
 // sends the bytes of its own chunks and no others.
 #include <list>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "base/check.h"
+#include "services/weights/manifest_delta.h"
 #include "services/weights/manifest_signature.h"
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
@@ -72,13 +76,23 @@ class Channel {
   }
 
  private:
-  using Watcher = fuzz::ServedWriter<v1::WatchResponse>;
+  using Watcher = fuzz::ServedWriter<WatchMessage>;
   using FetchCall = fuzz::ServedStream<v1::FetchRequest, FetchPiece>;
 
   void Publish() {
     const Snapshot snapshot = Version(++version_);
     OXBOW_CHECK(service_.Publish(snapshot).ok());
     for (const auto& [hash, chunk] : snapshot.chunks) published_[hash] = *chunk;
+    manifests_[snapshot.manifest.sha256()] = snapshot.manifest;
+  }
+
+  // The manifest that a watcher makes of what it is told; nothing if it is told none.
+  std::optional<v1::SnapshotManifest> ManifestOf(const WatchMessage& message) const {
+    if (message.manifest == nullptr) return std::nullopt;
+    v1::WatchResponse told;
+    OXBOW_CHECK(told.ParseFromString(*message.manifest));
+    if (told.has_manifest()) return told.manifest();
+    return ManifestFrom(manifests_.at(told.delta().from_sha256()), told.delta()).value();
   }
 
   void Watch(const fuzz::CallStep& step) {
@@ -86,10 +100,12 @@ class Channel {
     if (!fuzz::Parse(step.message, request)) return;
     if (watchers_.size() == kWatchersMax) watchers_.pop_front();
     watchers_.push_back(std::make_unique<Watcher>(
-        service_.Watch(&contexts_.emplace_back(), &request), [this](const v1::WatchResponse& told) {
-          if (!told.has_manifest()) return;
-          OXBOW_CHECK(told.manifest().policy_version() <= version_);
-          OXBOW_CHECK(CheckSignature(told.manifest(), service_.manifest_key()).ok());
+        service_.Watch(&contexts_.emplace_back(), &request), [this](const WatchMessage& message) {
+          const std::optional<v1::SnapshotManifest> told = ManifestOf(message);
+          if (!told.has_value()) return;
+          OXBOW_CHECK(told->policy_version() <= version_);
+          OXBOW_CHECK(CheckManifest(*told, UINT64_MAX).ok());
+          OXBOW_CHECK(CheckSignature(*told, service_.manifest_key()).ok());
         }));
   }
 
@@ -122,6 +138,7 @@ class Channel {
   std::list<grpc::CallbackServerContext> contexts_;
   uint64_t version_ = 0;
   std::map<std::string, std::string> published_;
+  std::map<std::string, v1::SnapshotManifest> manifests_;  // By hash.
   WeightChannelService service_;
   std::list<std::unique_ptr<Watcher>> watchers_;
 };

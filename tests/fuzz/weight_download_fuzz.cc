@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any pieces from any source: a download keeps only chunks that match their checksums, and is
 // complete when it has them all. So does a round of a broadcast.
 #include <memory>

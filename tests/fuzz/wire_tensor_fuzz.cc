@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For any tensor headers and pieces: the assembler takes them in order or refuses them, and what
 // it hands out has the declared sizes.
 #include <google/protobuf/stubs/logging.h>

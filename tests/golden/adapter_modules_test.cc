@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The modules that recipes give an adapter in networks of the published sizes, against those that
 // PEFT chooses in diffusers' (tools/make_adapter_goldens.py).
 #include <gmock/gmock.h>

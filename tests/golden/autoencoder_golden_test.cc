@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our autoencoder against diffusers': images, moments and the latents' gradient.
 #include "core/model/autoencoder_kl.h"
 #include "gtest/gtest.h"
@@ -6,7 +7,7 @@
 namespace oxbow::model {
 namespace {
 
-class AutoencoderGoldenTest : public testing::TestWithParam<std::string> {};
+class AutoencoderGoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(AutoencoderGoldenTest, ImagesMomentsAndGradientsAreThoseOfDiffusers) {
   const Golden golden(GetParam());
@@ -29,7 +30,7 @@ TEST_P(AutoencoderGoldenTest, ImagesMomentsAndGradientsAreThoseOfDiffusers) {
   ExpectClose((latents.std / params->scaling_factor).log() * 2, golden.out.at("logvar"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, AutoencoderGoldenTest, testing::ValuesIn(GoldenNames("vae")),
+INSTANTIATE_TEST_SUITE_P(Configs, AutoencoderGoldenTest, ::testing::ValuesIn(GoldenNames("vae")),
                          [](const auto& info) { return info.param; });
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AutoencoderGoldenTest);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our video autoencoder against diffusers': Wan2.1's and Qwen-Image's, at every length.
 #include <nlohmann/json.hpp>
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kLengths[] = {1, 2, 3, 5};  // In latent frames.
 
-class WanAutoencoderGoldenTest : public testing::TestWithParam<std::string> {
+class WanAutoencoderGoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
   WanAutoencoderGoldenTest() : golden_(GetParam()) {
     const auto params = ParseAutoencoderKlWanConfig(golden_.config);
@@ -74,7 +75,7 @@ TEST_P(WanAutoencoderGoldenTest, AnImagesLatentIsOneFrame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, WanAutoencoderGoldenTest,
-                         testing::ValuesIn(GoldenNames("wanvae")),
+                         ::testing::ValuesIn(GoldenNames("wanvae")),
                          [](const auto& info) { return info.param; });
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(WanAutoencoderGoldenTest);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shipped models in our code and in diffusers and transformers: the same token ids, embeddings
 // and velocities within 1e-5 (float32, sums in other orders), and the figures that they ship with.
 #include <ATen/ATen.h>
@@ -49,7 +50,7 @@ tasks::ComponentWeights WeightsOf(const io::DiffusersComponents& components) {
   return weights;
 }
 
-class EmbeddedModelTest : public testing::TestWithParam<Shipped> {
+class EmbeddedModelTest : public ::testing::TestWithParam<Shipped> {
  protected:
   std::vector<std::string> HeldOut() const {
     const auto lines = ReadFile(kSource + "/configs/prompts/" + GetParam().task + "_eval.txt");
@@ -151,7 +152,7 @@ const std::vector<std::string> kNumbers = {"text 000", "text 009", "text 473", "
 
 INSTANTIATE_TEST_SUITE_P(
     Of, EmbeddedModelTest,
-    testing::Values(
+    ::testing::Values(
         Shipped{"digits", "digits", kNumbers},
         Shipped{"plates",
                 "plates",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small transformers of diffusers, run by their exported graphs: velocities and gradients are those
 // of diffusers, a row has the same bits whatever the batch, and recomputed blocks change nothing.
 #include <ATen/ATen.h>
@@ -10,12 +11,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "core/model/architecture.h"
 #include "core/model/exported_graph/exported_architecture.h"
 #include "core/model/lora.h"
 #include "core/model/parameters.h"
+#include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "core/model/velocity_model.h"
 #include "io/graph_files.h"
@@ -55,7 +59,7 @@ struct Case {
   at::Tensor gradient_norms;
 };
 
-class ExportedGoldenTest : public testing::TestWithParam<std::string> {
+class ExportedGoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
   ExportedGoldenTest() {
     at::set_num_threads(1);
@@ -285,6 +289,37 @@ TEST_P(ExportedGoldenTest, ShorterProductsStayNear) {
   EXPECT_FALSE(at::equal(v, golden.v));
 }
 
+// Against the checkpoint as diffusers loads it in bfloat16, where its class keeps some modules.
+TEST_P(ExportedGoldenTest, WhatDiffusersKeepsInFloat32StaysSo) {
+  const fs::path file = Goldens() / GetParam() / "bf16.safetensors";
+  if (!fs::exists(file)) {
+    EXPECT_EQ(architecture_->float32(), architecture_->buffers());
+    return;
+  }
+  const auto short_products = *io::ReadSafetensors(file);
+  const NamedTensors velocities = *io::AllToTorch(short_products.tensors);
+  const auto kept = nlohmann::json::parse(short_products.metadata.at("float32"));
+  EXPECT_EQ(architecture_->float32(), kept.get<std::set<std::string>>());
+  const auto policy = Policy::Create({.architecture = architecture_,
+                                      .base = weights_,
+                                      .trained = Trained::kLora,
+                                      .lora = {.rank = 1, .alpha = 1, .targets = {"to_q"}},
+                                      .compute = at::kBFloat16});
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  for (const auto& [name, tensor] : (*policy)->frozen()) {
+    const bool stays = architecture_->float32().contains(name);
+    EXPECT_EQ(tensor.scalar_type(), stays ? at::kFloat : at::kBFloat16) << name;
+    EXPECT_TRUE(!stays || at::equal(tensor, weights_.at(name))) << name;
+  }
+  const at::NoGradGuard no_grad;
+  for (const auto& [number, golden] : cases_) {
+    const at::Tensor v = Velocity((*policy)->reference(), golden);
+    const at::Tensor theirs = velocities.at(absl::StrCat(number, ".out.v"));
+    EXPECT_LE(Largest(v - theirs), 0.012 * Largest(theirs)) << "case " << number;
+    EXPECT_LE(Largest(v - golden.v), 0.008 * Largest(golden.v)) << "case " << number;
+  }
+}
+
 TEST_P(ExportedGoldenTest, TheMemoryOfATrainingPassIsKnown) {
   const Case& golden = cases_.at(0);
   const auto tokens = golden.conditioning.at(kPromptTokens).size(1);
@@ -299,7 +334,7 @@ TEST_P(ExportedGoldenTest, TheMemoryOfATrainingPassIsKnown) {
   EXPECT_LT(again, saves ? kept : kept + kept / 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Exported, ExportedGoldenTest, testing::ValuesIn(Names()),
+INSTANTIATE_TEST_SUITE_P(Exported, ExportedGoldenTest, ::testing::ValuesIn(Names()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the golden vectors: tests/golden/golden.json, or the file named by OXBOW_GOLDEN, and
 // flow.json, and unipc.json.
 #pragma once

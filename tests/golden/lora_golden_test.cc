@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our adapters against PEFT's: which modules the targets select, velocities, gradients of a loss,
 // and the files that diffusers and peft write. tools/check_exported_adapter.py loads ours with
 // them.
@@ -19,7 +20,7 @@
 namespace oxbow::model {
 namespace {
 
-class LoraGoldenTest : public testing::TestWithParam<std::string> {
+class LoraGoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
   at::Tensor Velocity(const VelocityModel& model) const {
     return model.Velocity(
@@ -29,7 +30,8 @@ class LoraGoldenTest : public testing::TestWithParam<std::string> {
 
   // Our files, in all formats. TEST_TMPDIR says where, for the tool.
   std::filesystem::path Exported() const {
-    const std::filesystem::path directory = std::filesystem::path(testing::TempDir()) / GetParam();
+    const std::filesystem::path directory =
+        std::filesystem::path(::testing::TempDir()) / GetParam();
     const io::LoraExport lora{.tensors = io::AllFromTorch(golden_.adapter),
                               .rank = spec_.rank,
                               .alpha = spec_.alpha,
@@ -153,7 +155,7 @@ TEST_P(LoraGoldenTest, ComfyUisReadingHasTheRightStrength) {
   ExpectClose(Velocity(**model), golden_.out.at("v"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, LoraGoldenTest, testing::ValuesIn(GoldenNames("lora")),
+INSTANTIATE_TEST_SUITE_P(Configs, LoraGoldenTest, ::testing::ValuesIn(GoldenNames("lora")),
                          [](const auto& info) { return info.param; });
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LoraGoldenTest);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/golden/model_golden.h"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ void ExpectClose(const at::Tensor& ours, const at::Tensor& golden) {
   ASSERT_EQ(ours.sizes(), golden.sizes());
   const double error = (ours - golden).abs().max().item<double>();
   EXPECT_LE(error, kOutputTolerance * std::max(1.0, golden.abs().max().item<double>()));
-  testing::Test::RecordProperty("largest_error", std::to_string(error));
+  ::testing::Test::RecordProperty("largest_error", std::to_string(error));
 }
 
 void ExpectGradients(const ParameterSet& set, const NamedTensors& golden, double floor) {

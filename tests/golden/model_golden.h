@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Golden files of tools/make_model_goldens.py and make_sd3_goldens.py, and what closeness to them
 // means.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our transformer and text encoder against diffusers' and transformers': outputs and gradients. And
 // the published sizes against what diffusers makes of their configs.
 #include "tests/golden/model_golden.h"
@@ -22,7 +23,7 @@ namespace {
 
 constexpr double kBlindGradient = 0.1;  // For key biases: softmax does not see them.
 
-class Sd3GoldenTest : public testing::TestWithParam<std::string> {};
+class Sd3GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Sd3GoldenTest, OutputsAndGradientsAreThoseOfDiffusers) {
   const Golden golden(GetParam());
@@ -56,7 +57,7 @@ TEST_P(Sd3GoldenTest, ConfigAndInitialWeightsDescribeTheSameModel) {
       at::allclose(fresh.at(kSd3PositionTable), golden.weights.at(kSd3PositionTable), 0, 1e-6));
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, Sd3GoldenTest, testing::ValuesIn(GoldenNames("sd3")),
+INSTANTIATE_TEST_SUITE_P(Configs, Sd3GoldenTest, ::testing::ValuesIn(GoldenNames("sd3")),
                          [](const auto& info) { return info.param; });
 
 TEST(PublishedSizesTest, HaveTheTensorsThatDiffusersGivesThem) {
@@ -83,7 +84,7 @@ TEST(PublishedSizesTest, HaveTheTensorsThatDiffusersGivesThem) {
   }
 }
 
-class ClipGoldenTest : public testing::TestWithParam<std::string> {};
+class ClipGoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ClipGoldenTest, OutputsAndGradientsAreThoseOfTransformers) {
   const Golden golden(GetParam());
@@ -101,7 +102,7 @@ TEST_P(ClipGoldenTest, OutputsAndGradientsAreThoseOfTransformers) {
   ExpectGradients(set, golden.gradients, kBlindGradient);
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, ClipGoldenTest, testing::ValuesIn(GoldenNames("clip")),
+INSTANTIATE_TEST_SUITE_P(Configs, ClipGoldenTest, ::testing::ValuesIn(GoldenNames("clip")),
                          [](const auto& info) { return info.param; });
 
 // A directory may hold some kinds only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures for tests that compare with golden files: a function of kind, seed and size, drawn in
 // the same way by tools/make_reward_goldens.py.
 #pragma once

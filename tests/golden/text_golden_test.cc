@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text encoders, tokenizers and prompt composition against transformers' and diffusers', on every
 // file in a directory of tools/make_text_goldens.py: OXBOW_TEXT_GOLDENS, or tests/golden/text. Both
 // sides are float32 with sums in different orders; nothing else may differ. Token ids are equal.
@@ -77,7 +78,7 @@ void ExpectSame(const std::string& what, const at::Tensor& alone, const at::Tens
 
 at::Tensor OnlyRow(const at::Tensor& x, int64_t row) { return x.narrow(0, row, 1).contiguous(); }
 
-class TextGoldenTest : public testing::Test {
+class TextGoldenTest : public ::testing::Test {
  private:
   const at::NoGradGuard no_gradients_;
 };
@@ -132,8 +133,8 @@ void ExpectIds(const nlohmann::json& golden, const fs::path& directory) {
     if (tokenizer->Encode(prompt, golden["max_length"].get<int64_t>()) == ids) continue;
     if (++different <= 10) {
       ADD_FAILURE() << item["prompt"].dump(-1, ' ', /*ensure_ascii=*/true) << "\n ours "
-                    << testing::PrintToString(tokenizer->Encode(prompt, golden["max_length"]))
-                    << "\n     " << testing::PrintToString(ids);
+                    << ::testing::PrintToString(tokenizer->Encode(prompt, golden["max_length"]))
+                    << "\n     " << ::testing::PrintToString(ids);
     }
   }
   EXPECT_EQ(different, 0) << "of " << golden["cases"].size() << " prompts";

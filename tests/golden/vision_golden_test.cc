@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CLIP's image encoder against transformers' and open_clip's, and its preprocessing against
 // transformers' and torchvision's, on every file in a directory of tools/make_vision_goldens.py:
 // OXBOW_VISION_GOLDENS, or tests/golden/vision. In float32 sums are in different orders; nothing
@@ -82,7 +83,7 @@ std::unique_ptr<ClipVisionEncoder> EncoderOf(const std::string& config, const Na
   return *std::move(encoder);
 }
 
-class VisionGoldenTest : public testing::Test {
+class VisionGoldenTest : public ::testing::Test {
  private:
   const at::NoGradGuard no_gradients_;
 };
@@ -153,7 +154,7 @@ TEST_F(VisionGoldenTest, OpenClipsNamesGiveWhatOpenClipGives) {
 TEST_F(VisionGoldenTest, AFusedWeightThatIsNotThreeIsRefused) {
   NamedTensors tensors = {{"visual.transformer.resblocks.0.attn.in_proj_bias", at::zeros({7})}};
   EXPECT_THAT(std::string(FromOpenClip(tensors).status().message()),
-              testing::HasSubstr("vision_model.encoder.layers.0.attn.in_proj_bias"));
+              ::testing::HasSubstr("vision_model.encoder.layers.0.attn.in_proj_bias"));
   tensors = {{"visual.novel", at::zeros({1})}};
   EXPECT_TRUE(FromOpenClip(tensors)->contains("visual.novel"));
 }
@@ -185,12 +186,13 @@ TEST_F(VisionGoldenTest, DefectsAreNamed) {
   const auto refused = [](const std::string& config) {
     return std::string(ParseClipVisionConfig(config).status().message());
   };
-  EXPECT_THAT(refused("[]"), testing::HasSubstr("not a JSON object"));
-  EXPECT_THAT(refused(R"({"patch_size": 0})"), testing::HasSubstr("patch_size is not a size: 0"));
-  EXPECT_THAT(refused(R"({"patch_size": 15})"), testing::HasSubstr("not divisible by patch_size"));
-  EXPECT_THAT(refused(R"({"hidden_size": 100})"), testing::HasSubstr("not divisible by heads"));
-  EXPECT_THAT(refused(R"({"hidden_act": "relu"})"), testing::HasSubstr("\"relu\""));
-  EXPECT_THAT(refused(R"({"num_channels": 4})"), testing::HasSubstr("num_channels"));
+  EXPECT_THAT(refused("[]"), ::testing::HasSubstr("not a JSON object"));
+  EXPECT_THAT(refused(R"({"patch_size": 0})"), ::testing::HasSubstr("patch_size is not a size: 0"));
+  EXPECT_THAT(refused(R"({"patch_size": 15})"),
+              ::testing::HasSubstr("not divisible by patch_size"));
+  EXPECT_THAT(refused(R"({"hidden_size": 100})"), ::testing::HasSubstr("not divisible by heads"));
+  EXPECT_THAT(refused(R"({"hidden_act": "relu"})"), ::testing::HasSubstr("\"relu\""));
+  EXPECT_THAT(refused(R"({"num_channels": 4})"), ::testing::HasSubstr("num_channels"));
   const Golden golden(FilesOf("clip_").front());
   const auto params = ParseClipVisionConfig(golden.metadata.at("config"));
   NamedTensors weights = golden.weights;
@@ -198,7 +200,7 @@ TEST_F(VisionGoldenTest, DefectsAreNamed) {
   weights["extra"] = at::zeros({1});
   const auto made = MakeClipVisionEncoder(*params, weights);
   EXPECT_THAT(std::string(made.status().message()),
-              testing::HasSubstr("missing: vision_model.pre_layrnorm.bias; unexpected: extra"));
+              ::testing::HasSubstr("missing: vision_model.pre_layrnorm.bias; unexpected: extra"));
 }
 
 TEST_F(VisionGoldenTest, PublishedSizesHaveTheirParameters) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // On a GPU attention uses a fused kernel, not separate matrix products and softmax.
 #include <ATen/SDPBackend.h>
 #include <ATen/core/grad_mode.h>
@@ -26,7 +27,7 @@ class Kernels {
   }
 };
 
-class AttentionGpuTest : public CudaTest {
+class AttentionGpuTest : public GpuTest {
  protected:
   // The policy's velocities with only some kernels allowed: torch throws if none of them fits.
   at::Tensor With(bool flash, bool efficient, bool cudnn, bool math, at::ScalarType compute) {

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains short runs on the CPU and on a GPU with the real binaries and compares their metrics.
 
-    tests/gpu/fleets.py BUILD [--device cuda] [--only NAME ...] [--out DIR]
+    tests/gpu/fleets.py BUILD [--device cuda] [--only NAME ...] [--out DIR] [--rehearse]
 
 Each run has learner, worker, replay buffer and reward server. On the GPU, learner and worker share one device. Both runs
 draw the same noise (it comes from the CPU), so they differ by rounding alone until the first update, and by what training
 makes of that rounding after it. A run passes if both end with exit code 0 and every compared metric of the first
 committed step agrees: within 1e-4 relative in float32, 2e-2 in bf16. Later steps are printed, not judged.
+With --rehearse the GPU's side runs on the rehearsal device of BUILD/rehearsal (tests/rehearsal), which has two GPUs.
 The last line is a summary; the exit code is 1 if a run failed.
 """
 import argparse
 import concurrent.futures
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -39,11 +42,16 @@ FLEETS = {
     "graphs": ("digits-flow-grpo", [], ["model.cuda_graphs=true"], 1e-4),
     "broadcast": ("digits-flow-grpo", [], ["publish.transport=broadcast"], 1e-4),
 }
+# These need two GPUs.
+FLEETS_OF_TWO = {
+    "ranks": ("digits-flow-grpo", ["learner.ranks=2"], [], 1e-4),
+    "ranks_deterministic": ("digits-flow-grpo", ["learner.ranks=2", "run.deterministic=true"], [], 1e-4),
+}
 COMPARED = ["train/reward_mean", "train/reward_group_std_mean", "train/loss", "train/grad_norm", "train/kl_div", "train/update_norm"]
 
 
-def train(build, root, name, device, recipe, settings):
-    """A run under `root`, under the same name on both sides."""
+def train(build, root, name, device, recipe, settings, environment=None):
+    """A run under `root`, under the same name on both sides. `environment` is added to this process's."""
     root.mkdir(parents=True, exist_ok=True)
     directory, plan = root / name, root / f"{name}.yaml"
     plan.write_text(f"recipe: {recipe}\nrun: {{name: {name}, directory: {root}}}\n")
@@ -53,13 +61,26 @@ def train(build, root, name, device, recipe, settings):
     start = time.monotonic()
     with open(root / f"{name}.log", "w") as log:
         try:
-            code = subprocess.run([str(c) for c in command], stdout=log, stderr=log, timeout=240).returncode
+            code = subprocess.run([str(c) for c in command], stdout=log, stderr=log, timeout=400,
+                                  env=os.environ | (environment or {})).returncode
         except subprocess.TimeoutExpired:
             code = 124
     path = directory / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return {"code": code, "seconds": time.monotonic() - start, "log": root / f"{name}.log",
             "steps": {line["step"]: line for line in lines}}
+
+
+def rehearse(build, root, name, *run):
+    """A run on the rehearsal device. It fails unless the learner's kernels ran there."""
+    log = root / f"{name}.device"
+    log.mkdir(parents=True)
+    result = train(build / "rehearsal", root, name, *run, environment={
+        "OXBOW_REHEARSAL_DEVICES": "2", "OXBOW_REHEARSAL_LOG": str(log)})
+    learners = [json.loads(path.read_text()) for path in log.glob("learner-*.json")]
+    if not any(device["kernels"] for learner in learners for device in learner["devices"].values()):
+        result["code"] = result["code"] or "no kernel ran"
+    return result
 
 
 def difference(one, two, step):
@@ -92,18 +113,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--only", nargs="+", choices=FLEETS, default=list(FLEETS))
+    parser.add_argument("--only", nargs="+", choices=FLEETS | FLEETS_OF_TWO)
     parser.add_argument("--out", type=pathlib.Path, help="keep the runs here")
     parser.add_argument("--jobs", type=int, default=3, help="runs at a time")
+    parser.add_argument("--rehearse", action="store_true", help="on the rehearsal device")
     args = parser.parse_args()
+    fleets = FLEETS | FLEETS_OF_TWO
+    on_gpu = rehearse if args.rehearse else train
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         root = (args.out or pathlib.Path(scratch)).absolute()
         pairs = {}
-        for name in args.only:
-            recipe, both, gpu_alone, _ = FLEETS[name]
+        for name in args.only or (fleets if args.rehearse else FLEETS):
+            recipe, both, gpu_alone, _ = fleets[name]
             pairs[name] = [pool.submit(train, args.build, root / "cpu", name, "cpu", recipe, both),
-                           pool.submit(train, args.build, root / "gpu", name, args.device, recipe, both + gpu_alone)]
-        passed = sum(judge(name, cpu.result(), gpu.result(), FLEETS[name][3]) for name, (cpu, gpu) in pairs.items())
+                           pool.submit(on_gpu, args.build, root / "gpu", name, args.device, recipe, both + gpu_alone)]
+        passed = sum(judge(name, cpu.result(), gpu.result(), fleets[name][3]) for name, (cpu, gpu) in pairs.items())
     print(f"fleets: {passed} passed, {len(pairs) - passed} failed on {args.device}")
     return passed != len(pairs)
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every model family on a GPU gives the outputs of diffusers and transformers (tests/golden), or,
 // without a golden file, the outputs of the CPU.
 #include <ATen/core/grad_mode.h>
@@ -13,7 +14,7 @@
 namespace oxbow::model {
 namespace {
 
-class GoldenGpuTest : public GpuTest, public testing::WithParamInterface<std::string> {};
+class GoldenGpuTest : public GpuTest, public ::testing::WithParamInterface<std::string> {};
 
 using Sd3GpuTest = GoldenGpuTest;
 
@@ -37,7 +38,7 @@ TEST_P(Sd3GpuTest, VelocitiesAndGradientsAreThoseOfDiffusers) {
   ExpectNear("gradient", gradients_on(gpu_), gradients_on(at::kCPU), kExactTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, Sd3GpuTest, testing::ValuesIn(GoldenNames("sd3")),
+INSTANTIATE_TEST_SUITE_P(Configs, Sd3GpuTest, ::testing::ValuesIn(GoldenNames("sd3")),
                          [](const auto& info) { return info.param; });
 
 using AutoencoderGpuTest = GoldenGpuTest;
@@ -67,7 +68,7 @@ TEST_P(AutoencoderGpuTest, DecodesFromTheCpuToTheCpu) {
   EXPECT_LE((near.to(at::kInt) - far.to(at::kInt)).abs().max().item<int>(), 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, AutoencoderGpuTest, testing::ValuesIn(GoldenNames("vae")),
+INSTANTIATE_TEST_SUITE_P(Configs, AutoencoderGpuTest, ::testing::ValuesIn(GoldenNames("vae")),
                          [](const auto& info) { return info.param; });
 
 using ClipGpuTest = GoldenGpuTest;
@@ -82,7 +83,7 @@ TEST_P(ClipGpuTest, TokensAndPooledAreThoseOfTransformers) {
   ExpectNear("pooled", text.pooled, golden.out.at("pooled"), kExactTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, ClipGpuTest, testing::ValuesIn(GoldenNames("clip")),
+INSTANTIATE_TEST_SUITE_P(Configs, ClipGpuTest, ::testing::ValuesIn(GoldenNames("clip")),
                          [](const auto& info) { return info.param; });
 
 using TextGpuTest = GpuTest;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fused kernels give what the same layers of PyTorch's operators give, forward and backward,
 // and step aside where they do not apply.
 #include <torch/csrc/autograd/autograd.h>
@@ -17,10 +18,10 @@ double ToleranceOf(at::ScalarType type) {
   return type == at::kFloat ? kFloatTolerance : kBFloat16Tolerance;
 }
 
-class FusedGpuTest : public CudaTest {
+class FusedGpuTest : public GpuTest {
  protected:
   void SetUp() override {
-    CudaTest::SetUp();
+    GpuTest::SetUp();
     if (!IsSkipped() && !fused::HasKernels()) GTEST_SKIP() << "no nvcc in this build";
     at::manual_seed(7);
   }

@@ -1,14 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fixture of GPU tests: exact float32 products, one thread, and a skip with one line of reason
-// without a GPU.
-//
-// With OXBOW_REHEARSE_GPU=1 the CPU takes the place of the GPU: the comparisons are then trivial,
-// but the tests themselves have run.
+// without a GPU. Without one they run on the rehearsal device (tests/rehearsal).
 #pragma once
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "base/check.h"
@@ -25,27 +22,16 @@ inline constexpr double kExactTolerance = 1e-4;
 // bfloat16 has 8 bits; a random network of some blocks loses at most four of them (on a CPU).
 inline constexpr double kShortTolerance = 6e-2;
 
-inline bool Rehearsed() { return std::getenv("OXBOW_REHEARSE_GPU") != nullptr; }
-
-class GpuTest : public testing::Test {
+class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (GpuCount() == 0 && !Rehearsed()) GTEST_SKIP() << "no GPU on this machine";
+    if (GpuCount() == 0) GTEST_SKIP() << "no GPU on this machine";
     at::set_num_threads(1);
     // TF32 would keep only 10 bits.
     at::globalContext().setAllowTF32CuBLAS(false);
     at::globalContext().setAllowTF32CuDNN(false);
   }
-  const at::Device gpu_ = Rehearsed() ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
-};
-
-// For tests of CUDA kernels and graphs themselves.
-class CudaTest : public GpuTest {
- protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (Rehearsed()) GTEST_SKIP() << "nothing to rehearse without CUDA";
-  }
+  const at::Device gpu_ = at::Device(at::kCUDA, 0);
 };
 
 inline NamedTensors On(at::Device device, const NamedTensors& tensors) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replayed CUDA graphs give the same bits as kernels launched one by one.
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
@@ -7,7 +8,7 @@
 namespace oxbow::model {
 namespace {
 
-class GraphGpuTest : public CudaTest, public testing::WithParamInterface<PolicyKind> {
+class GraphGpuTest : public GpuTest, public ::testing::WithParamInterface<PolicyKind> {
  protected:
   PolicyKind Kind() const {
     PolicyKind kind = GetParam();
@@ -40,7 +41,7 @@ TEST_P(GraphGpuTest, ReplaysHaveTheBitsOfLaunchesForAnyShapesAndWeights) {
   }
 }
 
-std::string NameOf(const testing::TestParamInfo<PolicyKind>& info) {
+std::string NameOf(const ::testing::TestParamInfo<PolicyKind>& info) {
   const PolicyKind& kind = info.param;
   return std::string(kind.trained == Trained::kFull ? "Full" : "Lora") +
          (kind.merged ? "Merged" : "") + (kind.guidance > 1 ? "Guided" : "") +
@@ -48,13 +49,13 @@ std::string NameOf(const testing::TestParamInfo<PolicyKind>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GraphGpuTest,
-                         testing::Values(PolicyKind{.trained = Trained::kFull}, PolicyKind{},
-                                         PolicyKind{.compute = at::kBFloat16},
-                                         PolicyKind{.merged = true},
-                                         PolicyKind{.compute = at::kBFloat16, .guidance = 4}),
+                         ::testing::Values(PolicyKind{.trained = Trained::kFull}, PolicyKind{},
+                                           PolicyKind{.compute = at::kBFloat16},
+                                           PolicyKind{.merged = true},
+                                           PolicyKind{.compute = at::kBFloat16, .guidance = 4}),
                          NameOf);
 
-using GraphRecorderGpuTest = CudaTest;
+using GraphRecorderGpuTest = GpuTest;
 
 // Pools, streams and the allocator survive many recordings, and a failed one.
 TEST_F(GraphRecorderGpuTest, RecordsAgainAfterAllAreGoneAndAfterOneThatBroke) {

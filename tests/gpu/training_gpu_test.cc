@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on a GPU compared with training on the CPU: gradients, a whole learner step, and the
 // adapter that leaves the device.
 #include <ATen/core/grad_mode.h>

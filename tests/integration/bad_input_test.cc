@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad input gets one clear line with the name, the place and the fix, and a documented exit code.
 #include <fstream>
 

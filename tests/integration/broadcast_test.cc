@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights by broadcast to workers that join and die, without any effect on the numbers of the run.
 #include <signal.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints of real runs: at a stop, in a second place, and after their inputs have changed.
 #include <signal.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The video demo as its recipe says, but shorter.
 #include <filesystem>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In deterministic mode a run is a function of its config, even if it is repeated, resumed or
 // interrupted by a crash.
 #include <signal.h>
@@ -63,6 +64,33 @@ TEST(DeterminismTest, KillingTheLearnerOfAnAdaptedRunChangesNoLoss) {
   ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
   ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
   EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+}
+
+double Sum(const TrainingRun& run, const char* key) {
+  double total = 0;
+  for (const double value : run.Series(key)) total += value;
+  return total;
+}
+
+// Need and rate of success are part of the checkpoint; what joins a step follows from the buffer's.
+TEST(DeterminismTest, KillingTheLearnerOfARunWithEveryFormOfReuseChangesNoLoss) {
+  std::vector<std::string> overrides = ReuseOverrides();
+  overrides.insert(overrides.end(),
+                   {"run.deterministic=true", "checkpoint.every=4", "services.lease_seconds=3"});
+  TrainingRun whole(overrides);
+  ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
+  const std::vector<double> expected = whole.Series("train/loss");
+  ASSERT_THAT(expected, SizeIs(10));
+  EXPECT_GT(Sum(whole, "train/groups_bound_late"), 0);
+  EXPECT_GT(Sum(whole, "train/added_samples"), 0);
+  EXPECT_GT(Sum(whole, "train/groups_replayed"), Sum(whole, "train/groups_bound_late"));
+
+  TrainingRun killed(overrides);
+  ASSERT_TRUE(killed.WaitForStep(6)) << killed.process().error_output();
+  ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
+  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
+  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+  EXPECT_THAT(killed.Series("buffer/need"), ElementsAreArray(whole.Series("buffer/need")));
 }
 
 TEST(DeterminismTest, ARunThatWasRolledBackEndsAsIfItHadNotGoneOn) {

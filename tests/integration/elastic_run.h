@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run whose workers are started and stopped by the test: `oxbow train` starts none.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers come, go, stall, lag and lose the network; the run makes every group once and ends.
 #include <signal.h>
 

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // `oxbow eval --set` from end to end, on the digits model: measured, exported, read back, compared.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +11,9 @@
 
 #include "base/file.h"
 #include "tests/integration/oxbow_command.h"
+#include "tests/integration/scripted_rewards.h"
+#include "tests/integration/training_run.h"
+#include "tests/testing/process.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::testing {
@@ -109,6 +114,63 @@ TEST_F(EvaluationSetCommandTest, AMissingScoreIsExitCodeFourAfterTheReport) {
   EXPECT_THAT(outcome.message, HasSubstr("4 scores are missing"));
   EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("4 pictures have no score"), HasSubstr("brightness/1")));
+}
+
+// A picture's `style` is its brightness.
+ScriptedRewards StyleServer() {
+  return ScriptedRewards({"style"}, [](const std::string&, const v1::Image& image) {
+    return ScriptedRewards::Answer{.value = Brightness(image), .item_error = {}, .call_error = {}};
+  });
+}
+
+TEST_F(EvaluationSetCommandTest, RewardsOfServersElsewhereAreMeasured) {
+  ASSERT_EQ(Eval({"--model", kModel, "--export-images", Path("out")}).exit_code, 0);
+  const Outcome here = Eval({"--images", Path("out"), "--json"});
+  ASSERT_EQ(here.exit_code, 0) << here.message;
+  auto server = Process::Start(
+      {.argv = {BinaryPath("reward_server"), "--rewards", "digits_ocr"}, .environment = {}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto ready = (*server)->WaitForLine("READY", absl::Seconds(60));
+  ASSERT_TRUE(ready.ok()) << ready.status();
+  const ScriptedRewards style = StyleServer();
+  set_ = File("elsewhere.yaml",
+              "per_prompt: 2\nseeds: [3, 4]\ngroup_by: tag\nreport: groups\nrewards: [{name: "
+              "digits_ocr}, {name: brightness, scorer: brightness}, {name: style}]\n");
+  const std::string endpoint = ValueOf(*ready, "grpc");
+  const Outcome there = Eval(
+      {"--images", Path("out"), "--json", "--endpoint", endpoint, "--endpoint", style.endpoint()});
+  ASSERT_EQ(there.exit_code, 0) << there.message;
+  const auto one = nlohmann::json::parse(here.output)["rows"];
+  const auto other = nlohmann::json::parse(there.output)["rows"];
+  ASSERT_EQ(one.size(), 6u);  // Two rewards: odd, even, overall.
+  ASSERT_EQ(other.size(), 9u);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(other[i], one[i]);
+  for (size_t i = 3; i < 6; ++i) {  // Grey pictures: brightness is what the server of style says.
+    EXPECT_NEAR(other[i + 3]["value"]["mean"].get<double>(), one[i]["value"]["mean"].get<double>(),
+                1e-6);
+  }
+  const Outcome absent = Eval({"--images", Path("out"), "--endpoint", endpoint});
+  EXPECT_EQ(absent.exit_code, 2);
+  EXPECT_THAT(absent.message, HasSubstr("style"));
+  (*server)->Kill(SIGKILL);
+  ASSERT_TRUE((*server)->WaitExit(absl::Seconds(60)).ok());
+  const Outcome silent = Eval({"--images", Path("out"), "--endpoint", endpoint});
+  EXPECT_EQ(silent.exit_code, 3) << silent.message;
+}
+
+TEST_F(EvaluationSetCommandTest, ARunIsMeasuredByItsOwnServers) {
+  const ScriptedRewards style = StyleServer();
+  TrainingRun run({"run.steps=1", "eval.every=0", "reward.endpoints=[\"" + style.endpoint() + "\"]",
+                   "reward.terms=[{name: style, weight: 1}]", "reward.observed=[]"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  set_ = File("style.yaml", "rewards: [{name: style}, {name: digits_ocr}]\n");
+  const Outcome outcome = Eval({"--run", run.directory().string(), "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.message;
+  const auto rows = nlohmann::json::parse(outcome.output)["rows"];
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["reward"], "style");
+  EXPECT_GT(rows[0]["value"]["mean"].get<double>(), 0);
+  EXPECT_EQ(rows[1]["identity"], "digits_ocr/1");
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What hangs inside a process that is otherwise well, and a wall clock that is set back.
 #include <signal.h>
 #include <sys/ptrace.h>

@@ -1,16 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs with a judge that answers nonsense, an error, too late or not at all: an observed one
 // touches nothing but its own numbers, and a trained one costs samples, not the run.
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+
 #include <atomic>
 #include <cmath>
+#include <fstream>
 #include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "base/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "oxbow/v1/reward.grpc.pb.h"
 #include "tests/integration/training_run.h"
+#include "tests/testing/process.h"
+#include "tests/testing/scoped_directory.h"
 #include "tests/testing/scripted_http_server.h"
 
 namespace oxbow::testing {
@@ -111,6 +121,49 @@ TEST(JudgeRunTest, ATrainedJudgeThatHangsCostsSamplesAndNotTheRun) {
   EXPECT_GT(unscored, 0);
   EXPECT_THAT(run.Series("train/reward_mean"), SizeIs(3));
   EXPECT_THAT(run.process().error_output(), Not(HasSubstr("started again")));
+}
+
+// The judge has an hour for its answer, and calls that run have ten seconds.
+TEST(JudgeRunTest, AJudgeThatHangsDoesNotDelayTheStopOfItsServer) {
+  absl::Notification asked;
+  ScriptedHttpServer judge([&](const Request&) -> std::optional<std::string> {
+    asked.Notify();
+    return std::nullopt;
+  });
+  const ScopedDirectory scratch;
+  const std::string config = (scratch.path() / "run.yaml").string();
+  std::ofstream(config) << absl::StrReplaceAll(
+      R"(reward:
+  timeout_seconds: 3700
+  terms: [{name: judge, weight: 1}]
+  scorers: [{name: judge, kind: vlm, variant: yes_no, llm: j, url: "URL/v1", timeout_seconds: 3600}]
+)",
+      {{"URL", judge.url()}});
+  auto server = Process::Start(
+      {.argv = {BinaryPath("reward_server"), "--config", config}, .environment = {}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto ready = (*server)->WaitForLine("READY", absl::Seconds(60));
+  ASSERT_TRUE(ready.ok()) << ready.status();
+
+  const auto stub = v1::Reward::NewStub(
+      grpc::CreateChannel(ValueOf(*ready, "grpc"), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto call = stub->Score(&context);
+  v1::ScoreRequest request;
+  request.mutable_prompt()->set_text("a cat");
+  v1::Image& image = *request.add_items()->mutable_image();
+  image.set_width(1);
+  image.set_height(1);
+  image.set_channels(1);
+  image.set_pixels("x");
+  ASSERT_TRUE(call->Write(request));
+  ASSERT_TRUE(asked.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  (*server)->Kill(SIGTERM);
+  EXPECT_EQ((*server)->WaitExit(absl::Seconds(60)).value(), 0);
+  v1::ScoreResponse response;
+  ASSERT_TRUE(call->Read(&response));
+  ASSERT_THAT(response.outcomes(), SizeIs(1));
+  EXPECT_EQ(response.outcomes(0).status_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 }  // namespace

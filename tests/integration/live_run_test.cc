@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nobody loses a run: starts on a live run, resumes with other settings, terminals that close, and
 // what workers are told at the end. With the real binaries.
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of a replay buffer that is away at the wrong moment, or is another run's.
 #include <signal.h>
 

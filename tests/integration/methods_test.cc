@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The recipe of every method, over real services: held-out reward rises.
 //
 // Each margin is half of the smallest rise over three seeds (0, 1, 2) with these settings.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tools for a person on call during a run: status, doctor, replay, and the trace of a group
 // through the logs of all processes.
 #include <signal.h>
@@ -104,6 +105,7 @@ TEST_F(OncallTest, ALiveRunIsWellAndAnEndedOneIsLookedAtAllTheSame) {
       {"replay", "export", entry, "--run", directory(), "--out", directory() + "/exported"});
   ASSERT_EQ(exported.exit_code, 0) << exported.message;
   EXPECT_TRUE(std::filesystem::exists(directory() + "/exported/entry_" + entry + ".png"));
+  EXPECT_THAT(exported.output, ::testing::Not(HasSubstr("without the final image")));
   const Outcome verify = RunOxbow({"replay", "verify", "--run", directory()});
   EXPECT_EQ(verify.exit_code, 0) << verify.output;
   const Outcome gone = RunOxbow({"doctor", "--run-dir", directory()});

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // On-policy and without replay, the services compute the same bits as one process.
 #include <ATen/Parallel.h>
 

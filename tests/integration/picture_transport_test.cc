@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures on their way to the reward servers of a run, as PNG and as JPEG; and what its servers
 // say of the health of each reward.
 #include <signal.h>

@@ -1,21 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training models that are more than a transformer: an autoencoder, guidance, mixed precision.
 #include <signal.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <span>
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/philox.h"
-#include "core/model/decoder_architecture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
 #include "nlohmann/json.hpp"
+#include "tests/integration/drawn_parts.h"
 #include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"
 
@@ -37,35 +37,9 @@ constexpr char kAutoencoder[] = R"({
   "mid_block_add_attention": false, "use_quant_conv": false, "use_post_quant_conv": false,
   "scaling_factor": 1.0, "shift_factor": 0.0})";
 
-using Filling = std::function<void(const std::string& name, std::vector<float>& values)>;
-
-// Adds an autoencoder to the directory `model`; `fill` sets its weights.
-void AddAutoencoder(const fs::path& model, const char* config, const Filling& fill) {
-  io::Safetensors weights;
-  const auto decoder = model::ReadDecoder(config);
-  ASSERT_TRUE(decoder.ok()) << decoder.status();
-  for (const auto& [name, shape] : (*decoder)->shapes()) {
-    size_t elements = 1;
-    for (const int64_t size : shape) elements *= static_cast<size_t>(size);
-    std::vector<float> values(elements, 0.0f);
-    fill(name, values);
-    weights.tensors[name] = {
-        .dtype = io::DType::kF32,
-        .shape = shape,
-        .data = std::string(reinterpret_cast<const char*>(values.data()), 4 * elements)};
-  }
-  fs::create_directory(model / "vae");
-  std::ofstream(model / "vae" / "config.json") << config;
-  ASSERT_TRUE(
-      io::WriteSafetensors(model / "vae" / "diffusion_pytorch_model.safetensors", weights).ok());
-  auto index = nlohmann::json::parse(ReadFile(model / "model_index.json").value());
-  index["vae"] = {"diffusers", (*decoder)->class_name()};
-  std::ofstream(model / "model_index.json") << index.dump();
-}
-
 // A decoder that divides an image by its RMS. Two channels hold x and -x: their group norm is x
 // over its RMS, and silu(a) - silu(-a) = a.
-void FillAsRms(const std::string& name, std::vector<float>& values) {
+void FillAsRms(const std::string& name, size_t, std::vector<float>& values) {
   if (name == "decoder.conv_norm_out.weight") values = {1, 1};
   if (name == "decoder.conv_in.weight" || name == "decoder.conv_out.weight") {
     values[4] = 1;    // The centre of a 3 x 3 kernel.
@@ -139,7 +113,7 @@ TEST(PipelineTest, TheWholeOfSd3TrainsAnAdapter) {
       "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D"],
       "use_quant_conv": false, "use_post_quant_conv": false,
       "scaling_factor": 1.5305, "shift_factor": 0.0609})",
-                 [&](const std::string&, std::vector<float>& values) {
+                 [&](const std::string&, size_t, std::vector<float>& values) {
                    random.FillNormal(std::span(values));
                  });
   TrainingRun run({"model.path=" + model.string(),
@@ -291,15 +265,6 @@ constexpr char kVideoAutoencoder[] = R"({
   "latents_mean": [0.1, 0.2, -0.1, 0.3], "latents_std": [1.1, 0.9, 1.0, 1.2],
   "scale_factor_temporal": 2, "scale_factor_spatial": 4})";
 
-void AddDrawnAutoencoder(const fs::path& model, const char* config) {
-  uint64_t seed = 0;
-  AddAutoencoder(model, config, [&](const std::string& name, std::vector<float>& values) {
-    RandomStream random({.seed = ++seed});
-    random.FillNormal(std::span(values));
-    for (float& value : values) value = name.ends_with("gamma") ? 1 : 0.2f * value;
-  });
-}
-
 // Text encoder, transformer and scheduler as diffusers saved them, with a drawn autoencoder.
 fs::path TinyWan(const fs::path& model) {
   fs::copy(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline_wan", model, fs::copy_options::recursive);
@@ -348,31 +313,6 @@ TEST(PipelineTest, ARunOfVideosHasTheSameBitsWhicheverProcessIsKilled) {
     EXPECT_EQ(killed.Series("train/loss"), whole.Series("train/loss")) << name;
     EXPECT_TRUE(killed.FinalWeights() == whole.FinalWeights()) << name << ": other bytes";
   }
-}
-
-constexpr char kQwenAutoencoder[] = R"({
-  "_class_name": "AutoencoderKLQwenImage", "base_dim": 2, "z_dim": 4, "dim_mult": [1, 2],
-  "num_res_blocks": 1, "attn_scales": [], "temperal_downsample": [false], "dropout": 0.0,
-  "latents_mean": [0.1, 0.2, -0.1, 0.3], "latents_std": [1.1, 0.9, 1.0, 1.2]})";
-
-// Prompts and their masks come from a cache that tools/encode_prompts wrote. Guidance keeps the
-// norm of each token.
-TEST(PipelineTest, QwenImageTrainsOnPromptsThatWereEncodedElsewhere) {
-  const ScopedDirectory scratch;
-  const fs::path model = scratch.path() / "model", cache = scratch.path() / "cache";
-  const std::string goldens = OXBOW_SOURCE_DIR "/tests/golden/text/";
-  fs::copy(goldens + "pipeline_qwen_image", model, fs::copy_options::recursive);
-  fs::copy(goldens + "encoded_qwen_image", cache, fs::copy_options::recursive);
-  AddDrawnAutoencoder(model, kQwenAutoencoder);
-  const std::string prompts = (scratch.path() / "prompts.txt").string();
-  std::ofstream(prompts) << "a red cat\n";
-  std::vector<std::string> settings = FluxSettings(model);
-  settings.insert(settings.end(), {"model.lora.targets=[attn.to_q]", "prompts.train=" + prompts,
-                                   "prompts.eval=" + prompts, "prompts.cache=" + cache.string(),
-                                   "prompts.t5_length=256", "sampling.guidance=4", "batch.groups=1",
-                                   "replay.fraction=0"});
-  TrainingRun run(settings);
-  ExpectTrained(run);
 }
 
 TEST(PipelineTest, AScaleThatTheNetworkDoesNotTakeIsRefusedInOneLine) {

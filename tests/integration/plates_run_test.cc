@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run whose only reward is a real OCR engine behind a reward server.
 #include <string>
 #include <vector>

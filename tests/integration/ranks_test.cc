@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several learner ranks: the result depends neither on their number nor on which one dies.
 #include <signal.h>
 
@@ -56,6 +57,25 @@ TEST_P(RanksTest, DeterministicRunsHaveTheSameBitsForEveryNumberOfRanks) {
   const Left left = WhatIsLeft(run);
   EXPECT_THAT(left.losses, ElementsAreArray(OneRank().losses));
   EXPECT_TRUE(left.weights == OneRank().weights) << "other bytes";
+}
+
+TEST(RanksReuseTest, EveryFormOfReuseHasTheSameBitsForEveryNumberOfRanks) {
+  const auto run_with = [](int ranks) {
+    std::vector<std::string> overrides = Overrides(ranks);
+    const std::vector<std::string> reuse = ReuseOverrides();
+    overrides.insert(overrides.end(), reuse.begin(), reuse.end());
+    TrainingRun run(overrides);
+    Left left = WhatIsLeft(run);
+    double joined = 0;
+    for (const double late : run.Series("train/groups_bound_late")) joined += late;
+    EXPECT_GT(joined, 0) << ranks << " ranks";
+    return left;
+  };
+  const Left one = run_with(1);
+  ASSERT_THAT(one.losses, SizeIs(10));
+  const Left two = run_with(2);
+  EXPECT_THAT(two.losses, ElementsAreArray(one.losses));
+  EXPECT_TRUE(two.weights == one.weights) << "other bytes";
 }
 
 TEST(RankEndpointsTest, EveryRankIsInEndpointsWithMetricsAndInTheStatus) {

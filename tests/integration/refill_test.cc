@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups with equal rewards are replaced by other prompts of the same learner step: by the same
 // prompts for any number of workers, ranks and starts.
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers forward weights to each other, and a run does not depend on any of them. Collapsed
 // weights reach no worker.
 #include <signal.h>

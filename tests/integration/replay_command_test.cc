@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `oxbow replay` against a real buffer process, and against its directory after the process has
 // stopped.
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/image.h"
+#include "io/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "run/prompt.h"
 #include "services/buffer/replay_client.h"
@@ -150,6 +152,11 @@ TEST_F(ReplayCommandTest, ExportsAStripOfTheSteps) {
   EXPECT_GT(image->width, 2 * image->height) << "three steps side by side";
   std::ifstream json(out / "entry_5.json");
   EXPECT_EQ(nlohmann::json::parse(json)["entry"], "5");
+  const auto arrays = io::ReadSafetensors(out / "entry_5.safetensors");
+  ASSERT_TRUE(arrays.ok()) << arrays.status();
+  const io::TensorBytes& latents = arrays->tensors.at("latents");
+  ASSERT_EQ(latents.shape, (std::vector<int64_t>{3, 1, 16, 16}));
+  EXPECT_EQ(latents.data, EntryOf(5).trajectory().latents().data());
 }
 
 // A flipped byte on disk is found in the directory, and by the process that serves it.

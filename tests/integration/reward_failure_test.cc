@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reward servers that answer without a score, that go away, and that hang: a run drops what cannot
 // be scored, waits for who is away, and ends in the server's words if nothing can be scored.
 #include <poll.h>

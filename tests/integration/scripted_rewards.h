@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reward server whose answers a test writes: other people's servers fail in more ways than ours.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run whose servers are full of streams that do nothing goes on, and throws no group away.
 #include <signal.h>
 
@@ -65,10 +66,8 @@ TEST(StreamsTest, IdleStreamsOnEveryServerDoNotStopTheRunAndNoGroupIsThrownAway)
                             [](auto& stub, auto* context) { return stub.Insert(context); });
   const IdleStreams scores(v1::Reward::NewStub(rpc::Connect(EndpointOf(run, "reward"))),
                            [](auto& stub, auto* context) { return stub.Score(context); });
-  v1::OfferResponse unused;
-  const IdleStreams offers(
-      v1::ReplayBuffer::NewStub(rpc::Connect(EndpointOf(run, "replay"))),
-      [&unused](auto& stub, auto* context) { return stub.Offer(context, &unused); });
+  const IdleStreams offers(v1::ReplayBuffer::NewStub(rpc::Connect(EndpointOf(run, "replay"))),
+                           [](auto& stub, auto* context) { return stub.Offer(context); });
   const int64_t step = run.metrics().back()["step"];
   EXPECT_TRUE(run.WaitForStep(step + 4));
   const Outcome health = RunOxbow({"health", "--addr", learner, "--timeout", "20s"});

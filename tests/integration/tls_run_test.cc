@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A complete run under mutual TLS: all its processes connect, also on loopback, and no others.
 #include <signal.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/integration/training_run.h"
 
 #include <signal.h>
@@ -18,6 +19,15 @@ std::string FirstLine(const std::filesystem::path& path) {
   return line;
 }
 
+// Words of a command line end with a zero byte each.
+bool HasArgument(pid_t process, const std::string& argument) {
+  std::ifstream in("/proc/" + std::to_string(process) + "/cmdline");
+  for (std::string word; std::getline(in, word, '\0');) {
+    if (word.find(argument) != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<pid_t> ChildrenNamed(pid_t parent, const std::string& name) {
@@ -30,6 +40,23 @@ std::vector<pid_t> ChildrenNamed(pid_t parent, const std::string& name) {
     }
   }
   return found;
+}
+
+std::vector<std::string> ReuseOverrides() {
+  const std::string source = OXBOW_SOURCE_DIR;
+  return {"run.steps=10",
+          "model.path=" + source + "/models/digits_sparse",
+          "prompts.train=" + source + "/configs/prompts/digits_mixed_tune.jsonl",
+          "prompts.eval=" + source + "/configs/prompts/digits_mixed_eval.jsonl",
+          "batch.groups=16",
+          "reward.terms=[{name: digits_graded, weight: 1}]",
+          "replay.fraction=0.25",
+          "replay.by_need=true",
+          "replay.late_binding=true",
+          "replay.added=8",
+          "sampling.tail=sde",
+          "method.kept_steps=3",
+          "replay.branches=3"};
 }
 
 TrainingRun::TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags,
@@ -91,9 +118,11 @@ bool TrainingRun::WaitForStep(int64_t step, absl::Duration timeout) {
   return files().WaitForStep(step, timeout, [this] { return process_->running(); });
 }
 
-bool TrainingRun::KillChild(const std::string& name, int signal) {
-  const std::vector<pid_t> children = ChildrenNamed(process_->pid(), name);
-  return !children.empty() && ::kill(children.front(), signal) == 0;
+bool TrainingRun::KillChild(const std::string& name, int signal, const std::string& argument) {
+  for (const pid_t child : ChildrenNamed(process_->pid(), name)) {
+    if (HasArgument(child, argument)) return ::kill(child, signal) == 0;
+  }
+  return false;
 }
 
 }  // namespace oxbow::testing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A complete run under test: `oxbow train` with its real child processes, in its own directory.
 #pragma once
 
@@ -19,6 +20,10 @@ namespace oxbow::testing {
 
 inline constexpr absl::Duration kRunDeadline = absl::Seconds(150);
 
+// Ten steps with every form of reuse at once, on 64 prompts of mixed difficulty that come round
+// every fourth step.
+std::vector<std::string> ReuseOverrides();
+
 class TrainingRun {
  public:
   // Starts the digits recipe with `overrides` ("run.steps=4"). Small by default: few evaluation
@@ -33,8 +38,9 @@ class TrainingRun {
   // ended first.
   bool WaitForStep(int64_t step, absl::Duration timeout = kRunDeadline);
 
-  // Sends a signal to one child by its process name; false if there is none.
-  bool KillChild(const std::string& name, int signal);
+  // Sends a signal to one child by its process name; false if there is none. Of several, to one
+  // with `argument` in a word of its command line.
+  bool KillChild(const std::string& name, int signal, const std::string& argument = "");
 
   Process& process() { return *process_; }
   absl::StatusOr<int> WaitExit(absl::Duration timeout = kRunDeadline) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files that a run leaves, and what must hold in each of its steps.
 #include "tests/integration/training_run.h"
 
@@ -9,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/integration/oxbow_command.h"
 
 namespace oxbow::testing {
 namespace {
@@ -19,6 +21,7 @@ using ::testing::Ge;
 using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::Le;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 std::string Content(const std::filesystem::path& path) {
@@ -78,6 +81,17 @@ TEST(TrainingRunTest, EveryStepSaysWhatItCostAndHowAlikeItsImagesAre) {
   }
   EXPECT_THAT(run.Series("train/group_distance_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
   EXPECT_THAT(run.Series("train/duplicate_share_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
+}
+
+TEST(TrainingRunTest, ARunThatReplaysNothingHasNoBuffer) {
+  TrainingRun run({"run.steps=2", "replay.fraction=0", "eval.every=0"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(Content(run.directory() / "endpoints.json"), Not(HasSubstr("replay_buffer")));
+  EXPECT_FALSE(std::filesystem::exists(run.directory() / "replay"));
+  EXPECT_FALSE(std::filesystem::exists(run.directory() / "logs" / "replay_buffer.log"));
+  const Outcome list = RunOxbow({"replay", "list", "--run", run.directory().string()});
+  EXPECT_EQ(list.exit_code, 4);
+  EXPECT_THAT(list.message, HasSubstr("this run keeps no replay, its replay.fraction is 0"));
 }
 
 TEST(TrainingRunTest, ReplayedHeadsAreCorrectedAndFreshOnesAreNot) {

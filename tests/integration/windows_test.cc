@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs whose stochastic window moves between learner steps, with replayed heads of earlier windows.
 #include <signal.h>
 

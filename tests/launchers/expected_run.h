@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The run that all others must equal, for every launcher and every process that dies.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The environment that a JobSet gives its pods, set by hand: one rank per pod; all are restarted
 // when one fails.
 #include <signal.h>

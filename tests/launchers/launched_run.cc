@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/launchers/launched_run.h"
 
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run whose learner is started by a launcher: replay buffer, reward server and worker as `oxbow
 // train` would start them, the learner by the test's command line.
 //

@@ -6,6 +6,7 @@
 # Needs root and Debian's slurm-wlm and munge. Everything is in a temporary directory: its key,
 # sockets, ports and logs. A cluster that this machine belongs to is not touched. No cgroups and no
 # accounting. Prints the logs if the daemons do not start.
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 [ $# -gt 0 ] || { sed -n '2,9s/^# \?//p' "$0"; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "slurm_one_node: only root can start Slurm's daemons" >&2; exit 2; }

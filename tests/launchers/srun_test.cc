@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `srun learner ...` in a temporary Slurm cluster of one node. Skipped without Slurm, or without
 // root, which its daemons need.
 #include <unistd.h>

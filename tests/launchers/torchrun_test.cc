@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `torchrun --no-python learner ...`: with all its starts, stops and restarts it is one
 // deterministic run. The command lines are those of docs/launching.md.
 #include <signal.h>

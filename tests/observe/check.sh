@@ -6,6 +6,7 @@
 #
 # Prints one line per check and a summary; exits 1 if any check failed. About a minute on a quiet
 # machine.
+# SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 bin=${1:-build/release}/bin
@@ -34,6 +35,7 @@ check "dashboards" "$python" tests/observe/check_dashboards.py
 check "types of Grafana and Kubernetes" "$python" tests/observe/check_types.py --node .deps/observe-node --kubectl "$kubectl"
 check "manifests" "$python" tests/observe/check_manifests.py --bin "$bin" --kubectl "$kubectl"
 check "pods as processes" "$python" tests/observe/pods_check.py --bin "$bin" --kubectl "$kubectl" digits-cpu jobset-hpa statefulset-tls
+check "live run of the default recipe" "$python" tests/observe/live_check.py --default --bin "$bin" --prometheus "$prometheus"
 check "live run" "$python" tests/observe/live_check.py --bin "$bin" --prometheus "$prometheus"
 echo "observe: $passed passed, $failed failed"
 [ "$failed" = 0 ]

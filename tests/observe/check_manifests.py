@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks the manifests beyond their types: their parts fit together, and the binaries know the flags.
 
 For each rendering: selectors of Services, PodDisruptionBudgets and PodMonitors match pods; ports that are named or probed
@@ -353,7 +354,8 @@ def main():
         workloads = [document for document in documents if document["kind"] in WORKLOADS]
         services = {document["metadata"]["name"]: [port["port"] for port in document["spec"]["ports"]]
                     for document in documents if document["kind"] == "Service"}
-        for document, what in selector_breaches(documents, workloads):
+        jobs = [document for document in documents if document["kind"] == "Job"]
+        for document, what in selector_breaches(documents, [*workloads, *jobs]):
             breach(document, what)
         for document, what in run_breaches(documents, arguments.bin):
             breach(document, what)

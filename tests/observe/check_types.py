@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks manifests and dashboards against the types that Kubernetes and Grafana publish.
 
   - dashboards, and the options of their panels, against @grafana/schema (TypeScript);
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from kubeflow_trainer_api.models import jobset_v1alpha2_job_set
 
-from queries import dashboards
+from queries import dashboards, panels_of
 from rendered import all_rendered
 
 # apiVersion/kind -> module and type.
@@ -85,7 +86,7 @@ def panel_options():
     """The options of each kind of panel, all optional, because Grafana fills in missing ones."""
     parts = ["type Part<T> = T extends object ? {[K in keyof T]?: Part<T[K]>} : T | `${T & string}`;\n"]
     for uid, board in dashboards().items():
-        for panel in (panel for panel in board["panels"] if panel["type"] in PANEL_OPTIONS):
+        for panel in (panel for panel in panels_of(board) if panel["type"] in PANEL_OPTIONS):
             module = f"@grafana/schema/dist/esm/raw/composable/{PANEL_OPTIONS[panel['type']]}"
             said = {"Options": panel["options"], "FieldConfig": panel["fieldConfig"]["defaults"].get("custom")}
             for name, value in said.items():

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the manifests' command lines and environment as processes of this machine, and checks that they train.
 
 Each pod gets its own address in 127.0.0.0/8 as its IP, a Service the address of one of its pods, and a volume

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queries of dashboards and alerts, and the metrics of src/metrics/exported_metrics.h."""
 import json
 import re
@@ -21,10 +22,23 @@ def dashboards():
     return {path.stem: json.loads(path.read_text()) for path in sorted(DASHBOARDS.glob("*.json"))}
 
 
+def panels_of(board):
+    """All panels, rows among them; those of a collapsed row are within it."""
+    for panel in board["panels"]:
+        yield panel
+        yield from panel.get("panels", [])
+
+
+def collapsed_panels():
+    """dashboard/panel of those that are seen only once somebody opens their row."""
+    return {f"{uid}/{panel['title']}" for uid, board in dashboards().items()
+            for row in board["panels"] if row.get("collapsed") for panel in row["panels"]}
+
+
 def panel_queries():
     """Yields (dashboard/panel, expression) of every target."""
     for uid, board in dashboards().items():
-        for panel in board["panels"]:
+        for panel in panels_of(board):
             for made in panel.get("targets", []):
                 yield f"{uid}/{panel['title']}", made["expr"]
 

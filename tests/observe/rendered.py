@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Manifests as `kubectl kustomize` renders them: the overlays, and mixtures with the components that no overlay has."""
 import os
 import subprocess
@@ -15,6 +16,7 @@ MIXTURES = {
     "jobset-hpa": ["learner-jobset", "hpa"],
     "statefulset-tls": ["learner-statefulset", "tls"],
     "jobset-gpu-tls": ["learner-jobset", "gpu", "tls"],
+    "statefulset-shards": ["learner-statefulset", "replay-shards"],
 }
 
 

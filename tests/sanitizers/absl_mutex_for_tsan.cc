@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells the thread sanitizer what absl::Mutex and absl::CondVar do.
 //
 // The system's Abseil is a shared library built without the sanitizer. The sanitizer therefore sees

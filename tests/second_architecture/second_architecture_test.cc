@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of another architecture goes the whole way of a run: from a diffusers directory through
 // registration, a worker's sampling, the wire and a learner step to new weights.
 #include <ATen/ATen.h>
@@ -185,8 +186,9 @@ std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::R
   for (uint64_t group = 0; group < setup.config.batch().groups(); ++group) {
     const auto entry = prompts.Get(setup.train[group]);
     EXPECT_TRUE(entry.ok()) << entry.status();
-    auto conditioning =
-        rpc::ConditioningFromProto((*entry)->wire, spec.architecture->conditioning());
+    v1::Conditioning sent;
+    EXPECT_TRUE(sent.ParseFromString(*(*entry)->sent.bytes));
+    auto conditioning = rpc::ConditioningFromProto(sent, spec.architecture->conditioning());
     EXPECT_TRUE(conditioning.ok()) << conditioning.status();
     tasks.push_back({.group = GroupId(group),
                      .group_size = kGroupSize,

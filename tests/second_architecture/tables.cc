@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This binary's tables, in place of the product's: SD3, and a row each for the second architecture.
 #include "core/model/architecture.h"
 #include "core/model/sd3.h"

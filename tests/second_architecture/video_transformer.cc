@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/second_architecture/video_transformer.h"
 
 #include <ATen/ATen.h>
@@ -97,7 +98,7 @@ class VideoArchitecture final : public model::Architecture {
         latent_{.channels = params.channels,
                 .frames = params.frames,
                 .side = params.side,
-                .patch = kPatch,
+                .patch = {.height = kPatch, .width = kPatch},
                 .side_max = 8 * kPatch},
         conditioning_{{kContext, {kPromptLength, params.context_width}},
                       {kMask, {kPromptLength}, ConditioningPart::Values::kMask},

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A second architecture, unlike SD3 in all that an architecture decides: videos [C, F, H, W] as
 // latents, no autoencoder, and three conditioning parts: features of the prompt's characters, the
 // mask over them and a guidance scale. No trained model of it exists; it shows that a further

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A certificate authority for one test, created during the test: no private key is in the
 // repository.
 #pragma once

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/fake_learner.h"
 
 #include <ATen/ATen.h>
 
 #include <utility>
 
+#include "base/sha256.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
@@ -24,10 +26,21 @@ v1::Lease MakeLease(uint64_t group) {
   lease.set_group_id(group);
   lease.set_attempt(1);
   *lease.mutable_prompt() = run::MakePrompt("text " + std::to_string(group), "{}");
-  *lease.mutable_conditioning() = rpc::ToProto(TinyConditioning(group));
   lease.set_group_size(kGroupSize);
   lease.set_seconds(1);
   return lease;
+}
+
+// Names the conditioning of `group` in the lease, and serves it or a forgery of the same size.
+void AddConditioning(uint64_t group, bool forged, weights::ContentStore& served,
+                     v1::Lease& lease) {
+  const auto bytes = [](uint64_t of) {
+    return rpc::ToProto(TinyConditioning(of)).SerializeAsString();
+  };
+  lease.set_conditioning_sha256(Sha256(bytes(group)));
+  lease.set_conditioning_bytes(bytes(group).size());
+  served.Put(lease.conditioning_sha256(),
+             std::make_shared<const std::string>(bytes(forged ? group + 1 : group)));
 }
 
 }  // namespace
@@ -208,13 +221,17 @@ class FakeLearner::Scorer final : public v1::Reward::Service {
 
 FakeLearner::FakeLearner(Script script) : script_(std::move(script)) {
   weights_ = std::make_unique<weights::WeightChannelService>(
-      weights::WeightChannelService::Options{.epoch = script_.epoch}, metrics_, Clock::Steady(),
+      weights::WeightChannelService::Options{.epoch = script_.epoch, .content = &content_},
+      metrics_, Clock::Steady(),
       [this](const v1::ReportAppliedRequest& report) {
         absl::MutexLock lock(&mutex_);
         seen_.reports.push_back(report);
       });
   for (int i = 0; i < script_.leases; ++i) {
-    leases_.push_back(MakeLease(100 + static_cast<uint64_t>(i)));
+    const uint64_t group = 100 + static_cast<uint64_t>(i);
+    leases_.push_back(MakeLease(group));
+    AddConditioning(script_.one_prompt ? 100 : group, script_.forges_conditioning, content_,
+                    leases_.back());
     leases_.back().set_drops_unscored(script_.drops_unscored);
     leases_.back().set_policy_version_min(script_.version_min);
   }

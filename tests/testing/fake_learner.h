@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A learner for tests of the worker: the real weight channel with a scripted coordinator, sink and
 // scorer, all on one server. Thread-safe.
 #pragma once
@@ -42,6 +43,8 @@ class FakeLearner {
     bool rewards_away = false;          // Until BringRewards.
     std::string reward = "brightness";  // That the reward server has.
     bool renews = true;                 // False: every lease has expired when it is renewed.
+    bool one_prompt = false;            // All leases have the same conditioning.
+    bool forges_conditioning = false;   // It serves other bytes than leases name.
   };
   // The worker's calls, as the learner saw them.
   struct Seen {
@@ -83,6 +86,7 @@ class FakeLearner {
   bool rewards_away_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<v1::Lease> leases_ ABSL_GUARDED_BY(mutex_);
   Seen seen_ ABSL_GUARDED_BY(mutex_);
+  weights::ContentStore content_{uint64_t{1} << 20};
   std::unique_ptr<weights::WeightChannelService> weights_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Sink> sink_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reward server whose rewards and answers a test defines. It records what it is asked.
 #pragma once
 

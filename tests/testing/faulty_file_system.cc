@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/faulty_file_system.h"
 
 namespace oxbow::buffer {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file system for RocksDB whose disk fills up, and which knows what a power loss would leave.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/forked_ranks.h"
 
 #include <ATen/Parallel.h>
@@ -61,7 +62,7 @@ struct PortPipe {
   }
   std::fflush(nullptr);
   // No destructors: those of the parent's objects are the parent's business.
-  _exit(testing::Test::HasFailure() ? 1 : 0);
+  _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
 int WaitFor(pid_t child, absl::Time until) {

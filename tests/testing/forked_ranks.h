@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several ranks of one test, each a forked child that joins the others over loopback.
 //
 //   const std::vector<int> exits = RunRanks(3, {}, [](Ranks& ranks) { EXPECT_TRUE(...); });

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replay buffers for tests of the link: real stores over real connections, each behind a door that
 // can be shut.
 #pragma once
@@ -46,17 +47,19 @@ class Door final : public buffer::ReplayService {
     return journal_;
   }
 
-  absl::Status Store(buffer::OfferAssembly& assembly, absl::Duration start,
-                     v1::OfferResponse& response) override {
-    return rpc::FromGrpc(
-        Pass([&] { return rpc::ToGrpc(ReplayService::Store(assembly, start, response)); },
-             [&] {
-               std::string line = "offer";
-               for (const auto& result : response.results()) {
-                 absl::StrAppend(&line, " ", result.entry_id());
-               }
-               return line;
-             }));
+  void Store(const std::shared_ptr<buffer::OfferAssembly>& batch, absl::Duration start,
+             Answer answer) override {
+    if (shut()) return answer(absl::UnavailableError("away"));
+    ReplayService::Store(batch, start, [this, answer](absl::StatusOr<v1::OfferResponse> response) {
+      if (response.ok()) {
+        std::string line = "offer";
+        for (const auto& result : response->results()) {
+          absl::StrAppend(&line, " ", result.entry_id());
+        }
+        TookEffect(line);
+      }
+      answer(std::move(response));
+    });
   }
   grpc::Status Draw(grpc::ServerContext* context, const v1::DrawRequest* request,
                     v1::DrawResponse* response) override {
@@ -101,17 +104,19 @@ class Door final : public buffer::ReplayService {
  private:
   grpc::Status Pass(const std::function<grpc::Status()>& call,
                     const std::function<std::string()>& line) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (shut_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "away");
-    }
+    if (shut()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "away");
     grpc::Status status = call();
-    absl::MutexLock lock(&mutex_);
-    if (status.ok() && line != nullptr) {
-      journal_.push_back(line());
-      shut_ = std::exchange(shuts_, false);
-    }
+    if (status.ok() && line != nullptr) TookEffect(line());
     return status;
+  }
+  bool shut() const {
+    absl::MutexLock lock(&mutex_);
+    return shut_;
+  }
+  void TookEffect(std::string line) {
+    absl::MutexLock lock(&mutex_);
+    journal_.push_back(std::move(line));
+    shut_ = std::exchange(shuts_, false);
   }
 
   mutable absl::Mutex mutex_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A TCP proxy between two processes under test, whose connection can be disturbed while they talk.
 //
 //   auto proxy = NetworkProxy::Start("127.0.0.1:7000").value();   // one target

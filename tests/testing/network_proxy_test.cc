@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The effects of the proxy on a conversation with an echo server.
 #include "tests/testing/network_proxy.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/power_loss_disk.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a power loss would leave of the files of a directory, at any moment.
 //
 // A program that links this calls it after each open, write, rename, fsync and the like. What was

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A child process under test: the real binary, its output captured, every wait with a deadline.
 //
 //   auto buffer = Process::Start({.argv = {BinaryPath("replay_buffer"), "--data", dir}});

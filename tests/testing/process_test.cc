@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of the harness: it captures output, ends processes, and no wait is endless.
 #include "tests/testing/process.h"
 

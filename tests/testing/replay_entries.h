@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Entries for tests: every byte follows from the id, so that a reader knows what to expect.
 #pragma once
 

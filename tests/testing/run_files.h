@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files in a run's directory, for tests.
 #pragma once
 

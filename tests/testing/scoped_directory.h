@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A new directory below the system's temporary one, deleted with its content by the destructor.
 #pragma once
 

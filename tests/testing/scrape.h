@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One number from a process's /metrics page.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An HTTP server on 127.0.0.1 whose answers a test writes byte for byte, so that they can be wrong
 // in every way.
 #pragma once

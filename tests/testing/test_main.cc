@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The main of every test. Each process has a temporary directory of its own: cases of one suite,
 // which ctest runs at once, may use the same names in it. TEST_TMPDIR, if set, is kept.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // R ranks as threads of one process, for tests: every collective meets at a barrier and adds in
 // rank order.
 #pragma once

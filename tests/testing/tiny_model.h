@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transformer small enough for unit tests: one block, eight channels, every weight random.
 #pragma once
 

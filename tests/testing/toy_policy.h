@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A policy small enough for exact tests: v = x W1 + sigma w2 + tokens W3, one product per row.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A wall clock that is an hour ahead of the kernel's, for the process that links or preloads this.
 //
 // A wait until a time of the wall clock then lasts an hour longer in the kernel, as if the clock

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A wall clock that a test sets while processes run: the kernel's, and some seconds more. In a
 // process that preloads this the file $OXBOW_TEST_CLOCK says how many (8 bytes, an integer of this
 // machine), in an executable that links it the variable. Steady clocks are as they are.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The wall clock of an executable that links wall_clock_stepped.cc.
 #pragma once
 

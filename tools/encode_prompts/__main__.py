@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encodes prompts with a diffusers pipeline's own encode_prompt into a prompts.cache of oxbow.
 
     python3 tools/encode_prompts --model DIR --cache DIR --tokens N --prompts FILE [--prompts FILE ..]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each pipeline's own encode_prompt says, as the parts that its wrapper in tools/export_model takes."""
 import torch
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The room of encoded prompts that oxbow reads (docs/formats.md, "Encoded prompts"), and its identity."""
 import hashlib
 import json

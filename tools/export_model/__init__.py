@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exports a diffusers transformer as one file that oxbow runs without Python. See README.md."""

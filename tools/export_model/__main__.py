@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m export_model export CLASS --config config.json --out DIR; see README.md."""
 import argparse
 import importlib.util

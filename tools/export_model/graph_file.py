@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file: header, slots, constants and nodes as JSON (docs/formats.md, "Exported graphs")."""
 import base64
 import gzip
@@ -37,7 +38,7 @@ def exported_graph(wrapper, transformer):
         "format": FORMAT, "version": VERSION, "class": cls.__name__, "config_hash": config_hash(config),
         "torch": torch.__version__.split("+")[0],
         **({"transformers": transformers.__version__} if network else {"diffusers": diffusers.__version__}),
-        "config": config, "defaults": plain(class_defaults(cls)),
+        "config": config, "defaults": plain(class_defaults(cls) | (cls.nested_defaults() if hasattr(cls, "nested_defaults") else {})),
         **({} if network else {"latent": wrapper.latent_size(config) | ({"guidance_norm": True} if wrapper.guidance_norm else {})}),
         "operators": sorted({node.name for node in nodes}),
         "inputs": [input_entry(wrapper, config, name, value.slot) for name, value in inputs.items()],
@@ -83,6 +84,7 @@ def parameters(wrapper, transformer, weights, nodes):
     elsewhere = {value for node in nodes for key, argument in node.args.items()
                  if not (node.op == "aten::linear" and key == "weight") for value in values_in(argument)}
     linears = {f"{name}.weight" for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)}
+    kept = set(getattr(transformer, "_keep_in_fp32_modules", None) or ())
     entries = []
     for name, tensor in transformer.state_dict(keep_vars=True).items():
         value = weights.get(name)
@@ -91,6 +93,8 @@ def parameters(wrapper, transformer, weights, nodes):
             entry["buffer"] = True
         if name in linears and value not in elsewhere:
             entry["linear"] = True
+        if kept.intersection(name.split(".")):  # As diffusers compares them.
+            entry["float32"] = True
         entries.append(entry)
     return entries
 

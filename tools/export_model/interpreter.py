@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a graph with torch.ops, to check an export before it is used. oxbow has its own in C++."""
 import base64
 import operator

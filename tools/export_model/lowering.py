@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From torch.export's graph to nodes: arguments by schema name, no assertions, no subgraphs, no getitem."""
 import operator
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graph between torch.export and the file: values and the nodes that write them."""
 import dataclasses
 

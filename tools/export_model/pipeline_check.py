@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wrappers against the pipelines: what a diffusers pipeline gives its transformer and its scheduler, replayed.
 
 A pipeline samples with a small transformer and random prompt embeddings, without guidance by a second forward. What it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Published models whose config.json is known: models/graphs has a graph for each."""
 
 SD35 = dict(in_channels=16, out_channels=16, patch_size=2, sample_size=128, attention_head_dim=64,
@@ -8,6 +9,26 @@ WAN = dict(patch_size=[1, 2, 2], attention_head_dim=128, in_channels=16, out_cha
            cross_attn_norm=True, qk_norm="rms_norm_across_heads", eps=1e-06, rope_max_seq_len=1024)
 KLEIN = dict(patch_size=1, in_channels=128, attention_head_dim=128, timestep_guidance_channels=256, mlp_ratio=3.0,
              axes_dims_rope=[32, 32, 32, 32], rope_theta=2000, eps=1e-6, guidance_embeds=False)
+# PP-OCRv5: PaddleOCR's networks for training (ppocr/modeling/backbones/rec_lcnetv3.py, configs/rec/PP-OCRv5), under the
+# keys of transformers; the recogniser keeps columns where the detector halves both sides.
+INTRACLASS_BLOCK = dict(
+    reduce_channel=[1, 1, 0], return_channel=[1, 1, 0],
+    vertical_long_to_small_conv_longratio=[[7, 1], [1, 1], [3, 0]],
+    vertical_long_to_small_conv_midratio=[[5, 1], [1, 1], [2, 0]],
+    vertical_long_to_small_conv_shortratio=[[3, 1], [1, 1], [1, 0]],
+    horizontal_small_to_long_conv_longratio=[[1, 7], [1, 1], [0, 3]],
+    horizontal_small_to_long_conv_midratio=[[1, 5], [1, 1], [0, 2]],
+    horizontal_small_to_long_conv_shortratio=[[1, 3], [1, 1], [0, 1]],
+    symmetric_conv_long_longratio=[[7, 7], [1, 1], [3, 3]],
+    symmetric_conv_long_midratio=[[5, 5], [1, 1], [2, 2]],
+    symmetric_conv_long_shortratio=[[3, 3], [1, 1], [1, 1]])
+HEIGHT, WIDTH = [2, 1], [1, 2]
+LCNET_LINE = [
+    [[3, 16, 32, 1, False]],
+    [[3, 32, 64, 1, False], [3, 64, 64, 1, False]],
+    [[3, 64, 128, HEIGHT, False], [3, 128, 128, 1, False]],
+    [[3, 128, 256, WIDTH, False], *[[5, 256, 256, 1, False]] * 4],
+    [[5, 256, 512, HEIGHT, True], [5, 512, 512, 1, True], [5, 512, 512, HEIGHT, False], [5, 512, 512, 1, False]]]
 
 PUBLISHED = {
     # name: (class, config); keys that are left out are the class's defaults
@@ -32,4 +53,11 @@ PUBLISHED = {
         num_layers=48, attention_head_dim=128, cross_attention_dim=4096)),
     "qwen-image": ("QwenImageTransformer2DModel", {}),
     "imagereward": ("ImageReward", {}),
+    "mask2former-swin-s-coco": ("Mask2Former", {}),
+    "pp-ocrv5-mobile-det": ("PPOCRV5MobileDetForObjectDetection", {}),
+    "pp-ocrv5-mobile-rec": ("PPOCRV5MobileRecForTextRecognition", dict(
+        backbone_config=dict(model_type="pp_lcnet_v3", scale=0.95, divisor=16, block_configs=LCNET_LINE))),
+    "pp-ocrv5-server-det": ("PPOCRV5ServerDetForObjectDetection", dict(
+        intraclass_block_config=INTRACLASS_BLOCK, scale_factor_list=[1, 2, 4, 8], kernel_list=[3, 2, 2])),
+    "pp-ocrv5-server-rec": ("PPOCRV5ServerRecForTextRecognition", {}),
 }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An exported graph against the module it came from: at other sizes than the trace's, forward and gradients."""
 import torch
 

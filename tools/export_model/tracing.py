@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.export of a wrapper around a transformer whose parameters need no memory."""
 import contextlib
 import inspect

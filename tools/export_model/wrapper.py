@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one class of transformer needs so that all look alike: a velocity of named tensors.
 
 A wrapper holds the diffusers module as `self.transformer` and turns (x, sigma, parts...) into its call: packing,
@@ -33,7 +34,8 @@ class Symbol:
 
 
 # Multiples to trace at, then to check at. A trace's sizes differ, or it takes them to be one; none of them is 1.
-UNITS = {"B": (2, 3, 1, 1, 4), "F": (3, 2, 4, 1, 5), "H": (4, 5, 2, 3, 1), "W": (6, 3, 4, 2, 9), "S": (7, 11, 5, 3, 16)}
+UNITS = {"B": (2, 3, 1, 1, 4), "F": (3, 2, 4, 1, 5), "H": (4, 5, 2, 3, 1), "W": (6, 3, 4, 2, 9), "S": (7, 11, 5, 3, 16),
+         "C": (56, 61, 40, 33, 75)}
 OTHER_UNITS = (8, 13, 9, 6, 2)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rewards of your own, in Python, served to oxbow.
 
     from oxbow.reward import reward, serve

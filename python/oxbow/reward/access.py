@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which caller may make which call, as oxbow's own servers do (src/rpc/access.h)."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Addresses: HOST:PORT, with IPv6 hosts in brackets."""
 from __future__ import annotations
 

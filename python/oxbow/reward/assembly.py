@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts requests together whose media came in pieces (ScoreItem in proto/oxbow/v1/reward.proto).
 
 Sizes are checked, and room is taken in the budget, before any further piece is read.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joins work of all callers into batches for one reward.
 
 Work is what must stay together: one item, or a whole group. A batch is full at `items_max` items;

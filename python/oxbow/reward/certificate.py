@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who a certificate speaks for: URIs among its alternative names, as in oxbow's src/rpc/identity.h.
 
     oxbow://FLEET/ROLE          oxbow://FLEET/worker/ID

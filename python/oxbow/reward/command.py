@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """oxbow-reward: serve, check and score rewards of a Python file."""
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Sequence
 
-from .. import __version__
+from ..command_line import parser_of
 from .assembly import Limits
 from .contract.case import Setting
 from .log import LEVELS
@@ -43,9 +44,7 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(PROGRAM, description=__doc__, epilog=_CODES,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    parser = parser_of(PROGRAM, __doc__, _CODES)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     serve = commands.add_parser("serve", help="serve the rewards of FILE.py until SIGTERM")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a reward is: a function of items, or a class with `score(items)`, and what Describe says of it."""
 from __future__ import annotations
 
@@ -46,6 +47,7 @@ class Reward:
     help: str = ""
     identity: str = ""
     wait_ms: float = 5.0
+    frames_every: int = 1
     _score: ScoreItems | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -58,6 +60,14 @@ class Reward:
             raise SetupError(f"{self.name}: media are image and video, not {self.media}")
         if self.batch_max < 0 or self.wait_ms < 0:
             raise SetupError(f"{self.name}: batch_max and wait_ms are not below 0")
+        if self.frames_every < 1:
+            raise SetupError(f"{self.name}: frames_every is 1 or more, not {self.frames_every}")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The media that items may be. A reward of pictures reads a clip frame by frame (shown.py), unless it compares."""
+        clips = "video" in self.media or not self.groupwise
+        return tuple(medium for medium in MEDIA if medium in self.media or (medium == "video" and clips))
 
     def load(self) -> None:
         """Makes the reward ready; the server calls it once, in the thread that scores afterwards."""
@@ -79,7 +89,7 @@ class Reward:
 
 def reward(name: str, *, range: tuple[float, float], batch_max: int = 0, groupwise: bool = False,
            media: Sequence[str] = ("image",), metadata_keys: Sequence[str] = (), help: str = "",
-           identity: str = "", wait_ms: float = 5.0) -> Callable[[Any], Reward]:
+           identity: str = "", wait_ms: float = 5.0, frames_every: int = 1) -> Callable[[Any], Reward]:
     """Makes a function `f(items)`, or a class with `score(items)` and perhaps `load()`, a reward.
 
     It returns one number per item. `Score(value, note=...)` adds a note. An exception in an item's
@@ -88,7 +98,8 @@ def reward(name: str, *, range: tuple[float, float], batch_max: int = 0, groupwi
     range          least and greatest value
     batch_max      most items of one call; 0: the server's batch_max
     groupwise      each call has the whole group of one prompt
-    media          "image", "video" or both
+    media          "image", "video" or both. Without "video" the score of a clip is the mean over its frames
+    frames_every   it reads the frames 0, n, 2n, ... of a clip; the others need not travel
     metadata_keys  keys that the prompt's metadata must have
     help           one line; default: the first line of the docstring
     identity       equal identities promise comparable scores; default: a hash of a function's source, and
@@ -103,7 +114,7 @@ def reward(name: str, *, range: tuple[float, float], batch_max: int = 0, groupwi
         return Reward(name=name, range=(float(range[0]), float(range[1])), target=target,
                       batch_max=batch_max, groupwise=groupwise, media=tuple(media),
                       metadata_keys=tuple(metadata_keys), help=help or doc.split("\n")[0],
-                      identity=identity or _source_hash(target), wait_ms=wait_ms)
+                      identity=identity or _source_hash(target), wait_ms=wait_ms, frames_every=frames_every)
 
     return define
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pixels of a message `Image`: its sizes are checked before memory is taken for them.
 
 A medium is raw pixels or a PNG or JPEG file. The sizes in the message always say what it holds, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a reward gets: one picture or clip with its prompt."""
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ class Item:
     prompt: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     group: int = 0  # Items of one group have one value; 0: none.
+    frames_every: int = 1  # `frames` are the frames 0, n, 2n, ... of a clip.
 
     @property
     def is_video(self) -> bool:
-        return bool(self.frames.shape[0] > 1)
+        return bool(self.frames.shape[0] > 1 or self.frames_every > 1)
 
     @property
     def picture(self) -> np.ndarray:

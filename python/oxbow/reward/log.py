@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log lines as all oxbow services write them (docs/formats.md, log lines): an event, and fields."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a reward server counts, as verbs, and its page in Prometheus' text format.
 
 Names, labels and buckets are those of oxbow's own reward server (docs/formats.md, metrics).

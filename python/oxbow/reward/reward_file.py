@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a FILE.py and finds its rewards."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which items a reward does not take, and why. Pure functions of a request."""
 from __future__ import annotations
 
@@ -50,9 +51,11 @@ def _refusal(reward: Reward, item: MaybeItem) -> Outcome | None:
     if isinstance(item, StatusError):
         return failure_of(item)
     medium = "video" if item.is_video else "image"
-    if medium not in reward.media:
+    if medium not in reward.reads:
         count = item.frames.shape[0]
         return _invalid(reward, f"takes no {medium}: {count} frame{'s' * (count > 1)}")
+    if item.is_video and reward.frames_every % item.frames_every:
+        return _invalid(reward, f"reads every {reward.frames_every}th frame of a clip, and got every {item.frames_every}th")
     missing = [key for key in reward.metadata_keys if key not in item.metadata]
     if missing:
         return _invalid(reward, f"the prompt's metadata has no {', '.join(missing)}")

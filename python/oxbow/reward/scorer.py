@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One reward at work: a thread that loads it and then scores batches, one after the other.
 
 The thread is the only one that touches the reward, so models need no lock, and what load() sets for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scores picture files with rewards, without a server: the quickest look at a reward of one's own."""
 from __future__ import annotations
 

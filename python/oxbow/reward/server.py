@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs rewards behind gRPC: start, health, READY line, orderly end."""
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from typing import Any, Callable, Coroutine, Iterator, Sequence
 import grpc
 
 from .. import __version__
-from . import log, reward_file, wire
+from ..protocol import CHANNEL_OPTIONS
+from . import log, reward_file
 from .addresses import host_and_port, text_of
 from .assembly import Limits
 from .definition import Reward
@@ -28,8 +30,7 @@ PROGRAM = "oxbow-reward"
 _CALLS_MAX = 1024
 _GRACE_SECONDS = 10.0
 _OPTIONS = [
-    ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
+    *CHANNEL_OPTIONS,
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The RPCs of service Reward and of health: converts, asks the scorers, converts, counts."""
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from .metrics import RewardMetrics
 from .outcome import Outcome
 from .rules import MaybeItem, metadata_of, refusals
 from .scorer import Scorer
+from .shown import shown, together
 from .status import StatusError, invalid
 
 _DESCRIBE, _SCORE = f"/{wire.REWARD}/Describe", f"/{wire.REWARD}/Score"
@@ -60,8 +62,8 @@ class RewardService:
             reward = scorer.reward
             response.rewards.add(name=reward.name, value_min=reward.range[0], value_max=reward.range[1],
                                  groupwise=reward.groupwise, help=reward.help, identity=reward.identity,
-                                 media=reward.media, metadata_keys=reward.metadata_keys,
-                                 batch_max=reward.batch_max)
+                                 media=reward.reads, metadata_keys=reward.metadata_keys,
+                                 batch_max=reward.batch_max, frames_every=reward.frames_every)
         return response
 
     async def check_health(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
@@ -176,8 +178,11 @@ class RewardService:
                         call: object) -> list[Outcome]:
         refused = refusals(scorer.reward, scorer.batch_max, request.group_complete, items)
         taken = [item for item, why in zip(items, refused) if why is None and isinstance(item, Item)]
-        groups = [taken] if scorer.reward.groupwise and taken else [[item] for item in taken]
-        made = iter([one for part in await _ask(scorer, groups, call) for one in part])
+        parts = [shown(scorer.reward, item) for item in taken]
+        one_by_one = [[item] for part in parts for item in part]
+        groups = [[item for item, in parts]] if scorer.reward.groupwise and taken else one_by_one
+        scores = iter([one for part in await _ask(scorer, groups, call) for one in part])
+        made = iter([together([next(scores) for _ in part]) for part in parts])
         outcomes = [next(made) if why is None else why for why in refused]
         for outcome in outcomes:
             self._metrics.item_scored(scorer.name, outcome)
@@ -216,7 +221,7 @@ def _item(request: Any, medium: Medium) -> MaybeItem:
         if medium.refusal is not None:
             raise medium.refusal
         return Item(frames_of(medium.image, medium.pixels), request.prompt.text,
-                    metadata_of(request.prompt.metadata_json), request.group)
+                    metadata_of(request.prompt.metadata_json), request.group, max(1, medium.image.frames_every))
     except StatusError as error:
         return error
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors with a gRPC status code, and the exit codes of the command (docs/formats.md, exit codes)."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutual TLS with the files and rules of oxbow's services (src/rpc/tls.h)."""
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import grpc
 
+from ..protocol import CHANNEL_OPTIONS
 from .access import Access, RevocationList, fleet_of
 from .addresses import host_and_port, is_loopback
 from .certificate import holder_of
@@ -92,6 +94,13 @@ class Tls:
     def channel_credentials(self) -> grpc.ChannelCredentials:
         ca, cert, key = self._files()
         return grpc.ssl_channel_credentials(ca, key, cert)
+
+    def channel(self, endpoint: str) -> grpc.Channel:
+        """A channel to a service of the fleet, with this certificate if there is one."""
+        if not self.used:
+            return grpc.insecure_channel(endpoint, CHANNEL_OPTIONS)
+        name = [("grpc.ssl_target_name_override", self.name)] if self.name else []
+        return grpc.secure_channel(endpoint, self.channel_credentials(), CHANNEL_OPTIONS + name)
 
     def _files(self) -> tuple[bytes, bytes, bytes]:
         ca, cert, key = (Path(path).read_bytes() for path in (self.ca, self.cert, self.key))

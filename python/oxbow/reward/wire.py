@@ -1,57 +1,21 @@
-"""The protocol's messages, made from `protocol.binpb` when this module is read.
-
-The file is the FileDescriptorSet of proto/oxbow/v1/reward.proto (tools/python_protocol.py writes and
-checks it). Code that protoc generates works with few versions of protobuf; descriptors work with all.
-The descriptors have a pool of their own, so no other package's messages get in the way.
-"""
+# SPDX-License-Identifier: Apache-2.0
+"""The messages of the reward protocol."""
 from __future__ import annotations
 
-from importlib import resources
-from typing import Any
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from ..protocol import MESSAGE_BYTES_MAX, message
 
 REWARD = "oxbow.v1.Reward"
 HEALTH = "grpc.health.v1.Health"
-MESSAGE_BYTES_MAX = 16 << 20  # Every oxbow service has this limit, in both directions.
 SERVING, NOT_SERVING = 1, 2  # grpc.health.v1.HealthCheckResponse.ServingStatus
 
+DescribeRequest = message("oxbow.v1.DescribeRequest")
+DescribeResponse = message("oxbow.v1.DescribeResponse")
+Image = message("oxbow.v1.Image")
+ScoreItem = message("oxbow.v1.ScoreItem")
+ScoreRequest = message("oxbow.v1.ScoreRequest")
+ScoreResponse = message("oxbow.v1.ScoreResponse")
+HealthCheckRequest = message("grpc.health.v1.HealthCheckRequest")
+HealthCheckResponse = message("grpc.health.v1.HealthCheckResponse")
 
-def _health_file() -> descriptor_pb2.FileDescriptorProto:
-    """grpc/health/v1/health.proto, as far as Check needs it; the enum is an int32 on the wire."""
-    file = descriptor_pb2.FileDescriptorProto(name="grpc/health/v1/health.proto",
-                                              package="grpc.health.v1", syntax="proto3")
-    field = descriptor_pb2.FieldDescriptorProto
-    for message, name, kind in (("HealthCheckRequest", "service", field.TYPE_STRING),
-                                ("HealthCheckResponse", "status", field.TYPE_INT32)):
-        file.message_type.add(name=message).field.add(name=name, number=1, type=kind,
-                                                      label=field.LABEL_OPTIONAL)
-    return file
-
-
-def _pool() -> descriptor_pool.DescriptorPool:
-    data = resources.files(__package__).joinpath("protocol.binpb").read_bytes()
-    pool = descriptor_pool.DescriptorPool()
-    for file in [*descriptor_pb2.FileDescriptorSet.FromString(data).file, _health_file()]:
-        pool.AddSerializedFile(file.SerializeToString())
-    return pool
-
-
-_POOL = _pool()
-
-
-def _message(name: str) -> Any:
-    descriptor = _POOL.FindMessageTypeByName(name)
-    if hasattr(message_factory, "GetMessageClass"):  # protobuf 4.22 and later
-        return message_factory.GetMessageClass(descriptor)
-    return message_factory.MessageFactory(_POOL).GetPrototype(descriptor)
-
-
-DescribeRequest = _message("oxbow.v1.DescribeRequest")
-DescribeResponse = _message("oxbow.v1.DescribeResponse")
-Image = _message("oxbow.v1.Image")
-ScoreItem = _message("oxbow.v1.ScoreItem")
-ScoreRequest = _message("oxbow.v1.ScoreRequest")
-ScoreResponse = _message("oxbow.v1.ScoreResponse")
-HealthCheckRequest = _message("grpc.health.v1.HealthCheckRequest")
-HealthCheckResponse = _message("grpc.health.v1.HealthCheckResponse")
+__all__ = ["MESSAGE_BYTES_MAX", "REWARD", "HEALTH", "SERVING", "NOT_SERVING", "DescribeRequest", "DescribeResponse",
+           "Image", "ScoreItem", "ScoreRequest", "ScoreResponse", "HealthCheckRequest", "HealthCheckResponse"]

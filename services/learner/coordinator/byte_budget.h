@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A limit on the number of bytes held at once, shared by many holders. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hands planned groups to workers and takes their results: the lease table, the plans, the workers'
 // sessions and the published versions under one lock. Thread-safe.
 //
@@ -33,6 +34,7 @@
 #include "core/lease/lease_table.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/experience_sink.pb.h"
+#include "services/learner/coordinator/conditioning_holders.h"
 #include "services/learner/coordinator/failure_series.h"
 #include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/coordinator/group_check.h"
@@ -182,7 +184,7 @@ class Coordinator final : public ResultReceiver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Supersede(const lease::LeaseGrant& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Trace TraceOf(const lease::LeaseGrant& grant) const;
-  v1::Lease Describe(const lease::LeaseGrant& grant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::Lease Describe(const lease::LeaseGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLease(LeaseId lease, const std::string& reason, bool unscored = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -195,6 +197,7 @@ class Coordinator final : public ResultReceiver {
   mutable absl::Mutex mutex_;
   lease::LeaseTable table_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, PlannedGroup> planned_ ABSL_GUARDED_BY(mutex_);  // By group.
+  ConditioningHolders holders_ ABSL_GUARDED_BY(mutex_);
   PublishedVersions published_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
   // Sessions with credit: newest weights first, then the longest waiting.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A coordinator behind its services on a real channel, and a worker's side of them. Lease time is a
 // FakeClock's.
 #pragma once
@@ -181,7 +182,7 @@ class WorkerStreams {
   std::unique_ptr<grpc::ClientReaderWriter<v1::InsertRequest, v1::InsertResponse>> insert_;
 };
 
-class CoordinatorServiceTest : public testing::Test {
+class CoordinatorServiceTest : public ::testing::Test {
  protected:
   CoordinatorServiceTest()
       : metrics_(registry_, {"digits_ocr"}),
@@ -189,7 +190,8 @@ class CoordinatorServiceTest : public testing::Test {
         progress_(clock_, metrics_, 10),
         service_(
             coordinator_, [this](v1::StatusResponse& status) { progress_.FillStatus(status); },
-            Registration(), [this](const std::string&) { drained_ = true; }),
+            Registration(), [this](const std::string&) { drained_ = true; },
+            [](const std::string& worker) { return worker == "mute" ? "" : worker + ":1"; }),
         sink_(coordinator_, budget_, Rules(), metrics_),
         server_(*rpc::Server::Start({}, {&service_, &sink_})) {
     coordinator_.Published(PolicyVersion(0), LearnerStep(0));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of a lease in the coordinator: granted, renewed, failed, expired.
 #include "base/log.h"
 #include "core/parallel/share.h"
@@ -45,7 +46,7 @@ void Coordinator::Grant(Session& session, const lease::LeaseGrant& grant) {
                    << Field("attempt", grant.attempt);
 }
 
-v1::Lease Coordinator::Describe(const lease::LeaseGrant& grant) const {
+v1::Lease Coordinator::Describe(const lease::LeaseGrant& grant) {
   const PlannedGroup& planned = planned_.at(grant.group.value);
   v1::Lease lease;
   lease.set_lease_id(grant.id.value);
@@ -53,7 +54,14 @@ v1::Lease Coordinator::Describe(const lease::LeaseGrant& grant) const {
   lease.set_learner_step(grant.step.value);
   lease.set_attempt(grant.attempt);
   *lease.mutable_prompt() = planned.prompt;
-  *lease.mutable_conditioning() = planned.conditioning;
+  if (planned.conditioning.bytes != nullptr) {
+    lease.set_conditioning_sha256(planned.conditioning.sha256);
+    lease.set_conditioning_bytes(planned.conditioning.bytes->size());
+    for (const std::string& worker : holders_.Of(planned.conditioning.sha256)) {
+      lease.add_conditioning_peers()->set_worker_id(worker);
+    }
+    holders_.Given(planned.conditioning.sha256, grant.worker);
+  }
   const bool whole = planned.head.has_value() && planned.head->whole;
   lease.set_group_size(options_.rules.group_size - (whole ? 1 : 0));
   for (size_t i = 0; i < planned.sde.size(); ++i) {

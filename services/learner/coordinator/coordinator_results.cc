@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of a result that a worker sends: checked, fenced, kept.
 #include <utility>
 

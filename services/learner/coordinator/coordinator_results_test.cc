@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of a worker's results: which are refused, and what the refusal says.
 #include <functional>
 #include <limits>
@@ -19,7 +20,7 @@ TEST_F(CoordinatorServiceTest, MalformedResultsAreInvalidWithTheReasonAndTheStre
     clock_.Advance(absl::Seconds(20));  // Over the back-off.
     return ack.error();
   };
-  using testing::HasSubstr;
+  using ::testing::HasSubstr;
   EXPECT_THAT(
       refused([](v1::Group& g) { g.mutable_trajectories(1)->mutable_latents()->set_shape(2, 9); }),
       HasSubstr("trajectory 1: latents have shape [4, 1, 9, 2]"));
@@ -44,7 +45,7 @@ TEST_F(CoordinatorServiceTest, AGroupIsSampledWithTheWindowItWasPlannedWith) {
   worker.Credit(0, 2);
   for (int i = 0; i < 2; ++i) {
     const v1::Lease lease = worker.Next().lease();
-    EXPECT_THAT(lease.sde_steps(), testing::IsEmpty()) << "all that may be";
+    EXPECT_THAT(lease.sde_steps(), ::testing::IsEmpty()) << "all that may be";
     EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
   }
   StepPlan plan = PlanOf(1);
@@ -54,7 +55,7 @@ TEST_F(CoordinatorServiceTest, AGroupIsSampledWithTheWindowItWasPlannedWith) {
   const auto answer = [&](const std::function<void(v1::Trajectory&)>& change) {
     worker.Credit(2, 1);
     const v1::Lease lease = worker.Next().lease();
-    EXPECT_THAT(lease.sde_steps(), testing::ElementsAre(1));
+    EXPECT_THAT(lease.sde_steps(), ::testing::ElementsAre(1));
     v1::Group group = worker.Result(lease, 2);
     for (v1::Trajectory& trajectory : *group.mutable_trajectories()) {
       trajectory.set_sde(0, false);
@@ -64,7 +65,7 @@ TEST_F(CoordinatorServiceTest, AGroupIsSampledWithTheWindowItWasPlannedWith) {
     clock_.Advance(absl::Seconds(20));  // Over the back-off.
     return std::string(ack.error());
   };
-  using testing::HasSubstr;
+  using ::testing::HasSubstr;
   EXPECT_THAT(answer([](v1::Trajectory& t) { t.set_sde(0, true); }),
               HasSubstr("trajectory 0: step 0 is stochastic, other than its lease asked for"));
   EXPECT_THAT(answer([](v1::Trajectory& t) { t.set_sde(1, false); }),
@@ -128,7 +129,7 @@ TEST_F(CoordinatorServiceTest, AGroupThatCannotBeScoredDropsItsSamplesInTheEnd) 
   v1::StatusResponse status = Asked(server_->endpoint());
   ASSERT_EQ(status.quarantined_size(), 1);
   EXPECT_EQ(status.quarantined(0).text(), "text 7");
-  EXPECT_THAT(status.quarantined(0).reason(), testing::HasSubstr("CUDA out of memory"));
+  EXPECT_THAT(status.quarantined(0).reason(), ::testing::HasSubstr("CUDA out of memory"));
   EXPECT_EQ(coordinator_.unscored_reason(), "reward of sample 1: CUDA out of memory");
   v1::Group group = worker.Result(lease, 2);
   group.mutable_trajectories(1)->set_reward_failed(true);
@@ -145,7 +146,7 @@ TEST_F(CoordinatorServiceTest, AWorkerThatWaitsForARewardServerSaysSoAndKeepsIts
   progress_.Enter("wait");
   for (int i = 0; i < 20; ++i) {
     clock_.Advance(absl::Seconds(20));
-    EXPECT_THAT(worker.Renew(lease, "reward server x: gone"), testing::ElementsAre(lease));
+    EXPECT_THAT(worker.Renew(lease, "reward server x: gone"), ::testing::ElementsAre(lease));
   }
   v1::StatusResponse status = Asked(server_->endpoint());
   EXPECT_EQ(status.workers(0).waiting_for(), "reward server x: gone");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/coordinator/coordinator_service.h"
 
 #include <memory>
@@ -22,14 +23,25 @@ grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
       absl::StrCat("the learner was restarted, register again: epoch ", got, ", not ", want)));
 }
 
+// Says where the peers of a lease are reached, and leaves out those who are not.
+void AddEndpoints(const CoordinatorService::RelayOf& relay_of, v1::Lease& lease) {
+  google::protobuf::RepeatedPtrField<v1::Lease::Peer> named;
+  named.Swap(lease.mutable_conditioning_peers());
+  if (relay_of == nullptr) return;
+  for (v1::Lease::Peer& peer : named) {
+    peer.set_endpoint(relay_of(peer.worker_id()));
+    if (!peer.endpoint().empty()) *lease.add_conditioning_peers() = std::move(peer);
+  }
+}
+
 // One worker's stream. One read and one write are under way at most; the object keeps itself alive
 // until gRPC is done with it. gRPC never calls a reaction from inside Start* or Finish.
 class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>,
                          public learner::Coordinator::Session {
  public:
-  WorkStream(learner::Coordinator& coordinator, uint64_t epoch,
-             grpc::CallbackServerContext* context)
-      : coordinator_(coordinator), epoch_(epoch), context_(context) {}
+  WorkStream(learner::Coordinator& coordinator, const CoordinatorService::RelayOf& relay_of,
+             uint64_t epoch, grpc::CallbackServerContext* context)
+      : coordinator_(coordinator), relay_of_(relay_of), epoch_(epoch), context_(context) {}
 
   void Begin() {
     self_ = shared_from_this();
@@ -42,6 +54,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
     std::optional<v1::WorkResponse> next = coordinator_.Take(*this);
     if (!next.has_value()) return;
     response_ = *std::move(next);
+    if (response_.has_lease()) AddEndpoints(relay_of_, *response_.mutable_lease());
     writing_ = true;
     StartWrite(&response_);
   }
@@ -121,6 +134,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
   }
 
   learner::Coordinator& coordinator_;
+  const CoordinatorService::RelayOf& relay_of_;
   const uint64_t epoch_;
   grpc::CallbackServerContext* const context_;  // Null in tests; gRPC's until OnDone.
   std::shared_ptr<Session> self_;
@@ -140,10 +154,12 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
 CoordinatorService::CoordinatorService(learner::Coordinator& coordinator,
                                        std::function<void(v1::StatusResponse&)> fill_status,
                                        v1::RegisterResponse registration,
-                                       std::function<void(const std::string&)> drain)
+                                       std::function<void(const std::string&)> drain,
+                                       RelayOf relay_of)
     : coordinator_(coordinator),
       fill_status_(std::move(fill_status)),
       drain_(std::move(drain)),
+      relay_of_(std::move(relay_of)),
       registration_(std::move(registration)),
       ticker_([this] {
         while (!ended_.WaitForNotificationWithTimeout(kTick)) coordinator_.Tick();
@@ -183,7 +199,7 @@ grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::
     absl::MutexLock lock(&mutex_);
     epoch = registration_.epoch();
   }
-  const auto stream = std::make_shared<WorkStream>(coordinator_, epoch, context);
+  const auto stream = std::make_shared<WorkStream>(coordinator_, relay_of_, epoch, context);
   stream->Begin();
   return stream.get();
 }
@@ -197,6 +213,7 @@ grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRe
     response->set_run_name(registration_.config().run().name());
     *response->mutable_buffer_endpoints() = registration_.buffer_endpoints();
     *response->mutable_reward_endpoints() = registration_.reward_endpoints();
+    *response->mutable_rewards_observed() = registration_.config().reward().observed();
   }
   response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   coordinator_.FillStatus(*response);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Coordinator over gRPC: converts, calls, converts. Decisions are the Coordinator's.
 //
 // Work is a reactor, not a blocking handler: a worker costs a stream, and no thread.
@@ -16,13 +17,16 @@ namespace oxbow::learner {
 class CoordinatorService final
     : public v1::Coordinator::WithCallbackMethod_Work<v1::Coordinator::Service> {
  public:
+  // Where others fetch what a worker holds (host:port); empty if they cannot.
+  using RelayOf = std::function<std::string(const std::string& worker)>;
+
   // `fill_status` adds what the coordinator does not know to a status, once there was a
   // registration; `registration` is what every worker is told; `drain` is called on a Drain
-  // request.
+  // request. `relay_of` says which peers of a lease a worker can reach; null: none.
   CoordinatorService(learner::Coordinator& coordinator,
                      std::function<void(v1::StatusResponse&)> fill_status,
                      v1::RegisterResponse registration,
-                     std::function<void(const std::string&)> drain);
+                     std::function<void(const std::string&)> drain, RelayOf relay_of = nullptr);
   ~CoordinatorService() override;
 
   // The endpoints are known only once the server is bound; requests that come before wait.
@@ -41,6 +45,7 @@ class CoordinatorService final
   learner::Coordinator& coordinator_;
   const std::function<void(v1::StatusResponse&)> fill_status_;
   const std::function<void(const std::string&)> drain_;
+  const RelayOf relay_of_;
   absl::Mutex mutex_;
   v1::RegisterResponse registration_ ABSL_GUARDED_BY(mutex_);
   absl::Notification ended_;

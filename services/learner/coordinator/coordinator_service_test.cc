@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The learner's services over a real channel: leases, fences and credits as a worker sees them.
 #include "services/learner/coordinator/coordinator_fixture.h"
 
@@ -37,11 +38,46 @@ TEST_F(CoordinatorServiceTest, NewWeightsAdmitTheNextStepAndStaleOnesDoNot) {
   EXPECT_EQ(next.policy_version_min(), 2u);
 }
 
+TEST_F(CoordinatorServiceTest, ALeaseNamesItsConditioningAndTheWorkersThatWereLeasedIt) {
+  const auto bytes = std::make_shared<const std::string>(1 << 20, 'c');
+  StepPlan plan = PlanOf(1);
+  for (PlannedGroup& group : plan.groups) group.conditioning = {"the hash", bytes};
+  coordinator_.Plan(std::move(plan));
+  coordinator_.Published(PolicyVersion(2), LearnerStep(1));
+  for (const char* name : {"first", "mute"}) {
+    WorkerStreams idle(server_->endpoint(), name);
+    idle.Credit(2, 1);
+    EXPECT_TRUE(idle.Next().lease().conditioning_sha256().empty()) << "no conditioning was planned";
+  }
+  WorkerStreams first(server_->endpoint(), "first");
+  first.Credit(2, 1);
+  const v1::Lease alone = first.Next().lease();
+  EXPECT_EQ(alone.conditioning_sha256(), "the hash");
+  EXPECT_EQ(alone.conditioning_bytes(), bytes->size());
+  EXPECT_EQ(alone.conditioning_peers_size(), 0);
+  EXPECT_LT(alone.ByteSizeLong(), 1000u) << "the bytes do not travel with the lease";
+  WorkerStreams mute(server_->endpoint(), "mute");
+  mute.Credit(2, 1);
+  const v1::Lease second = mute.Next().lease();
+  ASSERT_EQ(second.conditioning_peers_size(), 1);
+  EXPECT_EQ(second.conditioning_peers(0).worker_id(), "first");
+  EXPECT_EQ(second.conditioning_peers(0).endpoint(), "first:1");
+  mute.Fail(second.lease_id(), "scorer broke");
+  (void)mute.Renew(1);
+  clock_.Advance(absl::Seconds(11));
+  WorkerStreams third(server_->endpoint(), "third");
+  third.Credit(2, 1);
+  const v1::Lease again = third.Next().lease();
+  EXPECT_EQ(again.group_id(), second.group_id());
+  ASSERT_EQ(again.conditioning_peers_size(), 1) << "a worker that serves nobody is left out";
+  EXPECT_EQ(again.conditioning_peers(0).worker_id(), "first");
+}
+
 TEST_F(CoordinatorServiceTest, ExpiredLeaseIsCancelledFencedAndGivenToAnother) {
   WorkerStreams slow(server_->endpoint(), "slow");
   slow.Credit(0, 1);
   const v1::Lease lease = slow.Next().lease();
-  EXPECT_THAT(slow.Renew(lease.lease_id()), testing::ElementsAre(lease.lease_id()));
+  EXPECT_THAT(slow.Renew(lease.lease_id()), ::testing::ElementsAre(lease.lease_id()));
   clock_.Advance(absl::Seconds(31));
   EXPECT_EQ(slow.Next().cancel().lease_id(), lease.lease_id());
   EXPECT_EQ(slow.Insert(slow.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_FENCED);
@@ -90,7 +126,7 @@ TEST_F(CoordinatorServiceTest, IdleWorkerHelpsAStragglerAndTheLaterResultIsNobod
                            "oxbow_learner_leases_total{event=\"superseded\"} 1",
                            "oxbow_learner_leases_total{event=\"failed\"} 0",
                            "oxbow_learner_results_total{outcome=\"superseded\"} 1"}) {
-    EXPECT_THAT(text, testing::HasSubstr(line));
+    EXPECT_THAT(text, ::testing::HasSubstr(line));
   }
 }
 
@@ -181,7 +217,7 @@ TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason
   EXPECT_EQ(groups.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(
       std::string(groups.status().message()),
-      testing::HasSubstr("group 0 failed 8 times, last on worker a: reward: no replica answers"));
+      ::testing::HasSubstr("group 0 failed 8 times, last on worker a: reward: no replica answers"));
 }
 
 TEST_F(CoordinatorServiceTest, ScrapeHasEveryCountFromTheStart) {
@@ -191,14 +227,14 @@ TEST_F(CoordinatorServiceTest, ScrapeHasEveryCountFromTheStart) {
                            "oxbow_learner_offers_total{outcome=\"rejected_lower\"} 0",
                            "oxbow_learner_weights_lag_versions 0",
                            "oxbow_learner_phase_seconds_total{phase=\"update\"} 0"}) {
-    EXPECT_THAT(text, testing::HasSubstr(name));
+    EXPECT_THAT(text, ::testing::HasSubstr(name));
   }
 }
 
 TEST_F(CoordinatorServiceTest, ScrapeHasOfTheLastStepWhatThatStepMeasured) {
   const auto scrape = [&] { return telemetry::ScrapeText(registry_); };
   const char* const kClipped = "oxbow_learner_clip_ratio{origin=\"replay\",side=\"any\"} ";
-  EXPECT_THAT(scrape(), testing::Not(testing::HasSubstr("oxbow_learner_grad_norm")));
+  EXPECT_THAT(scrape(), ::testing::Not(::testing::HasSubstr("oxbow_learner_grad_norm")));
   metrics_.StepCommitted(1, {{"train/grad_norm", 2},
                              {"train/clip_frac_replay", .25},
                              {"train/clip_frac_step_3", .5},
@@ -207,16 +243,16 @@ TEST_F(CoordinatorServiceTest, ScrapeHasOfTheLastStepWhatThatStepMeasured) {
   for (const std::string line : {"oxbow_learner_grad_norm 2", "oxbow_learner_eval_reward_mean 0.75",
                                  "oxbow_learner_reward{reward=\"digits_ocr\"} -1",
                                  "oxbow_learner_step_clip_ratio{denoising_step=\"3\"} 0.5"}) {
-    EXPECT_THAT(scrape(), testing::HasSubstr(line + "\n"));
+    EXPECT_THAT(scrape(), ::testing::HasSubstr(line + "\n"));
   }
-  EXPECT_THAT(scrape(), testing::HasSubstr(kClipped));
+  EXPECT_THAT(scrape(), ::testing::HasSubstr(kClipped));
   metrics_.StepCommitted(1, {{"train/grad_norm", 4}, {"train/clip_frac_step_4", 0}});
   const std::string next = scrape();
-  EXPECT_THAT(next, testing::HasSubstr("oxbow_learner_grad_norm 4\n"));
-  EXPECT_THAT(next, testing::HasSubstr("oxbow_learner_eval_reward_mean 0.75\n"));
-  EXPECT_THAT(next, testing::HasSubstr("{denoising_step=\"4\"} 0\n"));
-  EXPECT_THAT(next, testing::Not(testing::HasSubstr("{denoising_step=\"3\"}")));
-  EXPECT_THAT(next, testing::Not(testing::HasSubstr(kClipped)));
+  EXPECT_THAT(next, ::testing::HasSubstr("oxbow_learner_grad_norm 4\n"));
+  EXPECT_THAT(next, ::testing::HasSubstr("oxbow_learner_eval_reward_mean 0.75\n"));
+  EXPECT_THAT(next, ::testing::HasSubstr("{denoising_step=\"4\"} 0\n"));
+  EXPECT_THAT(next, ::testing::Not(::testing::HasSubstr("{denoising_step=\"3\"}")));
+  EXPECT_THAT(next, ::testing::Not(::testing::HasSubstr(kClipped)));
 }
 
 }  // namespace

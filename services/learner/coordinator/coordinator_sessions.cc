@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The coordinator's sessions: which workers are connected, which have credit, what each is told.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is who: names of workers, two processes of one name, and leases that belong to one of them.
 #include "services/learner/coordinator/coordinator_fixture.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExperienceSink over gRPC: assembles the chunks of a group within a byte budget and submits the
 // group.
 #pragma once

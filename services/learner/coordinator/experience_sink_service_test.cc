@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sink under many streams: those that do nothing hold up nobody, and hold nothing for ever.
 #include "services/learner/coordinator/coordinator_fixture.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trouble that a run last met: what failed, why, how often since the last committed step.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Holds finished groups until all groups of their learner step have arrived.
 //
 // A mixed group arrives with its tail only; the learner has its head. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that a group which came over the wire is what was asked for. Pure; each refusal says why.
 #pragma once
 

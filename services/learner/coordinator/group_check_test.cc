@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers of a group that no run has: they are refused, never wrapped around.
 #include "services/learner/coordinator/group_check.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order in which a run takes its prompts: one permutation after another, each keyed by (run
 // seed, pass over the data). A resumed run needs only a position of two integers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/coordinator/published_versions.h"
 
 namespace oxbow::learner {

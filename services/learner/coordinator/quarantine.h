@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prompts with images to which a reward server answers without a score.
 //
 // Noise is a function of the group, so a group that fails for such an image fails again. With

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Receives finished groups that have arrived completely, and decides whether they count.
 #pragma once
 

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one learner step will train on: U groups of distinct prompts, some with a replayed head.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -29,13 +31,23 @@ struct ReplayedHead {
   v1::Trajectory trajectory;  // As stored; its latents x_first .. x_{i_off} with bytes.
 };
 
+// A prompt's conditioning as it travels, shared by all that hold it.
+struct SentConditioning {
+  std::string sha256;
+  std::shared_ptr<const std::string> bytes;  // A serialised v1::Conditioning; null: none yet.
+};
+
 struct PlannedGroup {
   GroupId id;
   uint32_t place = 0;  // Index among the U groups of the step; decides which rank holds it.
   LearnerStep step;
   v1::Prompt prompt;
-  v1::Conditioning conditioning;
+  SentConditioning conditioning;
   std::optional<ReplayedHead> head;  // Set for a mixed group.
+  bool late = false;                 // The head came after the samples, which are all fresh.
+  // Set for a stored success beside the step's groups: nothing was sampled for it, and its head, if
+  // the buffer had one, is judged against this rate.
+  std::optional<double> success_rate;
   std::optional<EntryId> waited;  // Set where the prompt waited in `hard_prompts`: its entry there.
   std::vector<bool> sde;          // The step's window, T flags; empty: all that may be stochastic.
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers with certificates: each speaks for the worker its certificate names, in every call that
 // names one.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The groups whose latents a rank above 0 holds until rank 0's manifest names them.
 //
 // A group is kept before rank 0 is asked whether it counts, because the manifest that names it may

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/ranks/local_ranks.h"
 
 #include <arpa/inet.h>

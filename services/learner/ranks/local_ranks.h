@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `--ranks N` on one machine: this process is rank 0 and starts the others: the same program with
 // the environment that torchrun would give them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/ranks/member_process.h"
 
 #include <ATen/ATen.h>
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "config/validate.h"
 #include "core/parallel/c10d_ranks.h"
 #include "core/parallel/share.h"
 #include "run/rewards.h"
@@ -46,7 +48,7 @@ absl::Status MemberProcess::Serve() {
       std::make_unique<LearnerMetrics>(exposer_->registry(), run::RewardNames(config.reward()));
   budget_ = std::make_unique<ByteBudget>(config.services().sink_bytes_max());
   groups_ = std::make_unique<HeldGroups>(
-      GroupRulesOf(setup_), config.replay().fraction() > 0,
+      GroupRulesOf(setup_), config::KeepsSuccesses(config),
       [this](const v1::Group& group) { return stream_->Accept(group); });
   sink_service_ =
       std::make_unique<ExperienceSinkService>(*groups_, *budget_, GroupRulesOf(setup_), *metrics_);
@@ -122,8 +124,10 @@ absl::StatusOr<rl::Group> MemberProcess::BuildMember(LearnerStep step,
   if (planned.head.has_value()) {
     planned.head->trajectory.mutable_latents()->set_data(std::move(heads_[planned.id.value]));
   }
-  OXBOW_ASSIGN_OR_RETURN(const ReceivedGroup received,
-                         groups_->Take(LeaseId(item.group().lease_id())));
+  ReceivedGroup received{.group = item.group(), .attempt = 0, .bytes = {}};
+  if (!planned.success_rate.has_value()) {  // Else nobody sampled it.
+    OXBOW_ASSIGN_OR_RETURN(received, groups_->Take(LeaseId(item.group().lease_id())));
+  }
   OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry, conditioning_->Get(planned.prompt));
   return BuildGroup(received.group, planned, entry->tensors);
 }

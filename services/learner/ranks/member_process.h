@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A learner rank above 0: takes groups into its own sink, trains its share of each step, and does
 // what rank 0 commands until the command to stop. It ignores stop signals: launchers send them to
 // all ranks, and the drain that rank 0 begins needs every rank.

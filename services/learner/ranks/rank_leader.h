@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's side of LearnerRanks: knows the other ranks, tells them what a step trains on, and
 // notices when one is gone.
 //

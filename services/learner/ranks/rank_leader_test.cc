@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankLeader and RankStream over a real connection: joining, a step's way to the ranks, results
 // that count, and what each side does when the other is gone.
 #include "services/learner/ranks/rank_leader.h"

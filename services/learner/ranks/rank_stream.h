@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The side of LearnerRanks of a rank above 0: its stream to rank 0, and the groups that its sink
 // has taken.
 #pragma once

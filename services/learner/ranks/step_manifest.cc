@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/ranks/step_manifest.h"
 
 #include <utility>
@@ -18,6 +19,7 @@ v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>
   for (size_t i = 0; i < received.size(); ++i) {
     v1::StepManifest::Item& item = *manifest.add_groups();
     *item.mutable_group() = WithoutLatents(received[i].group, /*keeps_offer=*/false);
+    if (planned[i].success_rate.has_value()) item.set_success_rate(*planned[i].success_rate);
     if (!planned[i].head.has_value()) continue;
     const ReplayedHead& head = *planned[i].head;
     item.set_mixed(true);
@@ -75,6 +77,7 @@ std::vector<v1::RankCommand> HeadsFor(int rank, int ranks,
 PlannedGroup PlannedFrom(LearnerStep step, const v1::StepManifest::Item& item) {
   PlannedGroup planned{
       .id = GroupId(item.group().group_id()), .step = step, .prompt = item.group().prompt()};
+  if (item.has_success_rate()) planned.success_rate = item.success_rate();
   if (!item.mixed()) return planned;
   planned.head = ReplayedHead{.entry = EntryId(item.head().entry_id()),
                               .kept_steps = item.kept_steps(),

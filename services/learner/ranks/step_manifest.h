@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The frozen manifest of a step as rank 0 tells it to the other ranks: all groups without their
 // latents, and for each rank the stored heads of the mixed groups it holds. Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/replay/group_tables.h"
 
 #include <gtest/gtest.h>

@@ -1,13 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/replay/regenerations.h"
 
 namespace oxbow::learner {
 namespace {
 
-std::optional<double> FreshMean(const v1::Group& group) {
+// The mean over the samples that are replayed, or over the others.
+std::optional<double> MeanOf(const v1::Group& group, bool replayed) {
   double sum = 0;
   double count = 0;
   for (const v1::Trajectory& trajectory : group.trajectories()) {
-    if (trajectory.replayed() || trajectory.reward_failed()) continue;
+    if (trajectory.replayed() != replayed || trajectory.reward_failed()) continue;
     sum += trajectory.reward();
     ++count;
   }
@@ -16,15 +18,18 @@ std::optional<double> FreshMean(const v1::Group& group) {
 
 }  // namespace
 
+std::optional<double> FreshMean(const v1::Group& group) { return MeanOf(group, false); }
+
 std::optional<buffer::Rescored> RegenerationOf(const v1::Group& group, bool refresh) {
+  const std::optional<double> reward = MeanOf(group, true);
+  if (!reward.has_value()) return std::nullopt;
+  const std::optional<double> fresh = FreshMean(group);
   for (const v1::Trajectory& trajectory : group.trajectories()) {
     if (!trajectory.replayed() || trajectory.reward_failed()) continue;
-    const double reward = trajectory.reward();
-    const std::optional<double> fresh = FreshMean(group);
-    return buffer::Rescored{
-        .entry = EntryId(trajectory.entry_id()),
-        .reward = refresh ? std::optional(reward) : std::nullopt,
-        .failed = reward < trajectory.stored_reward() && (!fresh.has_value() || reward <= *fresh)};
+    return buffer::Rescored{.entry = EntryId(trajectory.entry_id()),
+                            .reward = refresh ? reward : std::nullopt,
+                            .failed = *reward < trajectory.stored_reward() &&
+                                      (!fresh.has_value() || *reward <= *fresh)};
   }
   return std::nullopt;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a step found out about the entries whose pictures it generated again. Pure.
 //
 // A stored head was once the path of a success. Its tail is of the present policy, so its new
@@ -13,8 +14,11 @@
 
 namespace oxbow::learner {
 
-// Nothing for a group without a replayed sample that has a score. With `refresh` the entry takes
-// its new reward.
+// Mean reward of a group's fresh samples; nothing if none was scored.
+std::optional<double> FreshMean(const v1::Group& group);
+
+// Where several branches go on from one head, their mean counts. Nothing for a group without a
+// replayed sample that has a score. With `refresh` the entry takes its new reward.
 std::optional<buffer::Rescored> RegenerationOf(const v1::Group& group, bool refresh);
 
 }  // namespace oxbow::learner

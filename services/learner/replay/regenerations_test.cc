@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/replay/regenerations.h"
 
 #include <gtest/gtest.h>
@@ -42,6 +43,17 @@ TEST(RegenerationsTest, WhatHasNoScoreTellsNothing) {
   v1::Group fresh = Mixed({0, 1}, 1, 0);
   fresh.mutable_trajectories()->RemoveLast();
   EXPECT_FALSE(RegenerationOf(fresh, true).has_value());
+}
+
+TEST(RegenerationsTest, TheMeanOfBranchesCounts) {
+  v1::Group group = Mixed({0, 1}, 1, 1);
+  *group.add_trajectories() = group.trajectories(2);
+  group.mutable_trajectories(3)->set_reward(0.5);
+  EXPECT_EQ(RegenerationOf(group, true)->reward, .75);
+  EXPECT_FALSE(Failed(group));
+  group.mutable_trajectories(2)->set_reward(0);
+  EXPECT_TRUE(Failed(group)) << ".25, where the fresh ones have .5";
+  EXPECT_EQ(FreshMean(group), .5);
 }
 
 }  // namespace

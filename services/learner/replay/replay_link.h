@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The learner's end of the replay buffer: all its shards as one. A shard that fails never stops
 // training: the run goes on with the others, and on-policy without any (shard_link.h). Shards are
 // called side by side.
@@ -16,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "core/replay/table_policy.h"
 #include "services/buffer/replay_client.h"
 #include "services/learner/coordinator/step_plan.h"
 #include "services/learner/learner_metrics.h"
@@ -74,10 +76,19 @@ class ReplayLink {
 
   // The entries of `recent_groups`, without latents; nothing while the buffer is away. In the order
   // of their ids, so that a draw from them does not depend on the number of shards.
-  std::vector<v1::ReplayEntry> RecentGroups();
+  std::vector<v1::ReplayEntry> RecentGroups() { return Listed(replay::kRecentGroups); }
 
   // A group of RecentGroups with its latents. Nothing, and a warning, if it cannot be read.
   std::optional<v1::Group> ReadGroup(const v1::ReplayEntry& entry);
+
+  // The entries of `best`, without latents, in the order of their ids; nothing while the buffer is
+  // away.
+  std::vector<v1::ReplayEntry> Stored() { return Listed(""); }
+
+  // Heads of entries of Stored() as whole samples, in this order; without those that cannot be read
+  // or used. They need not have been drawn.
+  std::vector<ReplayedHead> ReadWholeHeads(LearnerStep step,
+                                           const std::vector<v1::ReplayEntry>& entries);
 
   // Entries that were drawn and not used since the start.
   uint64_t heads_refused() const { return heads_refused_; }
@@ -102,11 +113,15 @@ class ReplayLink {
   void ForEach(const std::vector<uint32_t>& shards, const std::function<void(uint32_t)>& call);
   // Hands in what waits; the shards that are there afterwards.
   std::vector<uint32_t> Deliver();
+  // The entries of a table that are of this run's schedule, in the order of their ids.
+  std::vector<v1::ReplayEntry> Listed(const std::string& table);
   ShardLink& ShardOf(const v1::ReplayEntry& entry) {
     return *shards_[entry.prompt().id() % shards_.size()];
   }
-  std::optional<ReplayedHead> ReadHead(uint32_t shard, LearnerStep step,
-                                       const v1::ReplayEntry& entry, const std::vector<bool>& sde);
+  std::vector<ReplayedHead> ReadHeads(uint32_t shard, LearnerStep step,
+                                      const v1::DrawResponse& drawn, const std::vector<bool>& sde);
+  std::optional<ReplayedHead> HeadOf(uint32_t shard, LearnerStep step, v1::ReplayEntry entry,
+                                     const std::vector<bool>& sde);
   std::nullopt_t RefuseHead(const v1::ReplayEntry& entry, const char* reason);
 
   const Options options_;

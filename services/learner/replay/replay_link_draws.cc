@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the link draws and reads: heads of best, prompts and groups of the queues.
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -23,6 +25,15 @@ bool IsWhole(const v1::Trajectory& stored, const flow::LatentSpan& head) {
   return true;
 }
 
+template <typename T>
+std::vector<T> Joined(std::vector<std::vector<T>> of_shards) {
+  std::vector<T> all;
+  for (std::vector<T>& of_shard : of_shards) {
+    std::move(of_shard.begin(), of_shard.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
 }  // namespace
 
 std::nullopt_t ReplayLink::RefuseHead(const v1::ReplayEntry& entry, const char* reason) {
@@ -33,9 +44,9 @@ std::nullopt_t ReplayLink::RefuseHead(const v1::ReplayEntry& entry, const char* 
   return std::nullopt;
 }
 
-std::optional<ReplayedHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep step,
-                                                 const v1::ReplayEntry& entry,
-                                                 const std::vector<bool>& sde) {
+std::optional<ReplayedHead> ReplayLink::HeadOf(uint32_t shard, LearnerStep step,
+                                               v1::ReplayEntry entry,
+                                               const std::vector<bool>& sde) {
   const v1::Trajectory& stored = entry.trajectory();
   if (stored.schedule_id() != options_.schedule_id) return RefuseHead(entry, "schedule");
   const flow::LatentSpan span =
@@ -44,19 +55,12 @@ std::optional<ReplayedHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep ste
   const bool same =
       sde.empty() || std::equal(sde.begin(), sde.end(), stored.sde().begin(), stored.sde().end());
   if (!same && options_.same_window) return RefuseHead(entry, "window");
-  auto read =
-      shards_[shard]->client().Read(EntryId(entry.entry_id()), static_cast<uint32_t>(span.first),
-                                    static_cast<uint32_t>(span.count));
-  if (!read.ok()) {
-    metrics_.BufferFailed("read");
-    OXBOW_LOG(Warning) << "cannot read a replay entry" << Field("entry", entry.entry_id())
-                       << Field("error", std::string(read.status().message()));
-    return std::nullopt;
-  }
-  std::string* latents = read->mutable_trajectory()->mutable_latents()->mutable_data();
-  if (latents->size() != options_.latent_bytes * static_cast<uint64_t>(span.count)) {
-    return RefuseHead(entry, "size");
-  }
+  const std::string& latents = stored.latents().data();
+  // The latents that are stored have the size of this run's, and the head is among them.
+  const int64_t skipped = span.first - static_cast<int64_t>(stored.first_latent());
+  const int64_t count = stored.latents().shape_size() > 0 ? stored.latents().shape(0) : 0;
+  const bool fits = latents.size() == options_.latent_bytes * static_cast<uint64_t>(count);
+  if (!fits || skipped < 0 || skipped + span.count > count) return RefuseHead(entry, "size");
   ReplayedHead head{.entry = EntryId(entry.entry_id()),
                     .shard = shard,
                     .prompt = entry.prompt(),
@@ -66,11 +70,39 @@ std::optional<ReplayedHead> ReplayLink::ReadHead(uint32_t shard, LearnerStep ste
                     .age = step.value - std::min(step.value, entry.birth_step()),
                     .uses = entry.uses(),
                     .other_window = !same,
-                    .trajectory = stored};
+                    .trajectory = {}};
+  head.trajectory = std::move(*entry.mutable_trajectory());
   head.trajectory.set_first_latent(static_cast<uint32_t>(span.first));
-  head.trajectory.mutable_latents()->set_shape(0, span.count);
-  head.trajectory.mutable_latents()->set_data(std::move(*latents));
+  v1::Tensor& kept = *head.trajectory.mutable_latents();
+  kept.set_shape(0, span.count);
+  if (span.count < count) {
+    *kept.mutable_data() =
+        kept.data().substr(options_.latent_bytes * static_cast<uint64_t>(skipped),
+                           options_.latent_bytes * static_cast<uint64_t>(span.count));
+  }
   return head;
+}
+
+// All of a shard's entries in one call: their bytes follow each other.
+std::vector<ReplayedHead> ReplayLink::ReadHeads(uint32_t shard, LearnerStep step,
+                                                const v1::DrawResponse& drawn,
+                                                const std::vector<bool>& sde) {
+  std::vector<EntryId> ids;
+  for (const v1::ReplayEntry& entry : drawn.entries()) ids.push_back(EntryId(entry.entry_id()));
+  auto entries = shards_[shard]->client().ReadMany(ids);
+  if (!entries.ok() || entries->size() < ids.size()) {
+    metrics_.BufferFailed("read");
+    OXBOW_LOG(Warning) << "cannot read replay entries"
+                       << Field("entries", ids.size() - (entries.ok() ? entries->size() : 0))
+                       << Field("error", std::string(entries.status().message()));
+  }
+  std::vector<ReplayedHead> heads;
+  if (!entries.ok()) return heads;
+  for (v1::ReplayEntry& entry : *entries) {
+    std::optional<ReplayedHead> head = HeadOf(shard, step, std::move(entry), sde);
+    if (head.has_value()) heads.push_back(*std::move(head));
+  }
+  return heads;
 }
 
 std::vector<ReplayedHead> ReplayLink::Draw(LearnerStep step, uint32_t count,
@@ -90,30 +122,26 @@ std::vector<ReplayedHead> ReplayLink::Draw(LearnerStep step, uint32_t count,
       shards_[shard]->Failed("draw", response.status());
       return;
     }
-    for (const v1::ReplayEntry& entry : response->entries()) {
-      std::optional<ReplayedHead> head = ReadHead(shard, step, entry, sde);
-      if (head.has_value()) heads[shard].push_back(*std::move(head));
-    }
+    heads[shard] = ReadHeads(shard, step, *response, sde);
   });
-  std::vector<ReplayedHead> all;
-  for (std::vector<ReplayedHead>& of_shard : heads) {
-    std::move(of_shard.begin(), of_shard.end(), std::back_inserter(all));
-  }
-  return all;
+  return Joined(std::move(heads));
 }
 
 std::vector<WaitingPrompt> ReplayLink::DrawHardPrompts(LearnerStep step, uint32_t count) {
   if (count == 0) return {};
-  std::vector<v1::ReplayEntry> drawn;
-  for (const uint32_t shard : Deliver()) {
+  std::vector<std::vector<v1::ReplayEntry>> of_shards(shards_.size());
+  ForEach(Deliver(), [&](uint32_t shard) {
     auto response = shards_[shard]->client().Draw(options_.epoch, step, count, options_.seed,
                                                   replay::kHardPrompts);
     if (!response.ok()) {
       shards_[shard]->Failed("draw", response.status());
-      continue;
+      return;
     }
-    for (v1::ReplayEntry& entry : *response->mutable_entries()) drawn.push_back(std::move(entry));
-  }
+    auto& entries = *response->mutable_entries();
+    of_shards[shard].assign(std::make_move_iterator(entries.begin()),
+                            std::make_move_iterator(entries.end()));
+  });
+  std::vector<v1::ReplayEntry> drawn = Joined(std::move(of_shards));
   // Each shard gave its oldest; take those of all that failed longest ago.
   std::stable_sort(drawn.begin(), drawn.end(),
                    [](const auto& a, const auto& b) { return a.birth_step() < b.birth_step(); });
@@ -126,22 +154,49 @@ std::vector<WaitingPrompt> ReplayLink::DrawHardPrompts(LearnerStep step, uint32_
   return waiting;
 }
 
-std::vector<v1::ReplayEntry> ReplayLink::RecentGroups() {
-  std::vector<v1::ReplayEntry> groups;
-  for (const uint32_t shard : Deliver()) {
-    auto listed = shards_[shard]->client().List(replay::kRecentGroups);
+std::vector<v1::ReplayEntry> ReplayLink::Listed(const std::string& table) {
+  std::vector<std::vector<v1::ReplayEntry>> of_shards(shards_.size());
+  ForEach(Deliver(), [&](uint32_t shard) {
+    auto listed = shards_[shard]->client().List(table);
     if (!listed.ok()) {
       shards_[shard]->Failed("list", listed.status());
-      continue;
+      return;
     }
-    for (v1::ReplayEntry& entry : *listed) {
-      if (entry.trajectory().schedule_id() != options_.schedule_id) continue;
-      groups.push_back(std::move(entry));
-    }
-  }
-  std::sort(groups.begin(), groups.end(),
+    of_shards[shard] = *std::move(listed);
+  });
+  std::vector<v1::ReplayEntry> entries = Joined(std::move(of_shards));
+  std::erase_if(entries, [&](const v1::ReplayEntry& entry) {
+    return entry.trajectory().schedule_id() != options_.schedule_id;
+  });
+  std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.entry_id() < b.entry_id(); });
-  return groups;
+  return entries;
+}
+
+std::vector<ReplayedHead> ReplayLink::ReadWholeHeads(LearnerStep step,
+                                                     const std::vector<v1::ReplayEntry>& entries) {
+  if (entries.empty()) return {};
+  std::vector<v1::DrawResponse> of_shards(shards_.size());
+  for (const v1::ReplayEntry& entry : entries) {
+    of_shards[entry.prompt().id() % shards_.size()].add_entries()->set_entry_id(entry.entry_id());
+  }
+  std::vector<std::vector<ReplayedHead>> read(shards_.size());
+  std::vector<uint32_t> asked = Deliver();
+  std::erase_if(asked, [&](uint32_t shard) { return of_shards[shard].entries().empty(); });
+  ForEach(asked,
+          [&](uint32_t shard) { read[shard] = ReadHeads(shard, step, of_shards[shard], {}); });
+  std::map<EntryId, ReplayedHead> found;
+  for (ReplayedHead& head : Joined(std::move(read))) {
+    head.whole = true;
+    const EntryId id = head.entry;
+    found.emplace(id, std::move(head));
+  }
+  std::vector<ReplayedHead> heads;
+  for (const v1::ReplayEntry& entry : entries) {
+    const auto head = found.find(EntryId(entry.entry_id()));
+    if (head != found.end()) heads.push_back(std::move(head->second));
+  }
+  return heads;
 }
 
 std::optional<v1::Group> ReplayLink::ReadGroup(const v1::ReplayEntry& entry) {

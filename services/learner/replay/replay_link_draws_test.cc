@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the link draws: heads of best, prompts and groups of the queues, over one shard or several.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

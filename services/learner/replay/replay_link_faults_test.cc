@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers that are another run's, that lack a checkpoint, that are one shard short, or away for
 // long.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Commits, checkpoints and absences of the buffer. The oracle of an absence is a store that was
 // never away.
 #include "services/learner/replay/replay_link.h"

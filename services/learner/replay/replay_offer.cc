@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "services/learner/replay/replay_offer.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "services/learner/replay/regenerations.h"
 
 namespace oxbow::learner {
 namespace {
@@ -73,10 +75,10 @@ std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGr
   v1::ReplayEntry offer;
   offer.set_entry_id(EntryIdOf(rules, planned.id, best->sample()).value);
   *offer.mutable_prompt() = planned.prompt;
-  *offer.mutable_conditioning() = planned.conditioning;
   offer.set_birth_step(planned.step.value);
   offer.set_raw_reward(best->reward());
   offer.set_unproven(!success);
+  offer.set_group_mean(FreshMean(group).value_or(0));
   offer.set_group_id(planned.id.value);
   offer.mutable_sigmas()->Add(rules.sigmas.begin(), rules.sigmas.end());
   v1::Trajectory& kept = *offer.mutable_trajectory();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which trajectory of a group goes to the replay buffer, and what is kept of it. Pure.
 //
 // The best fresh sample is offered (ties: the lowest index), never a replayed one, whose head is

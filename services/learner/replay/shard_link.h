@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The learner's end of one shard of the replay buffer. A shard that fails never stops training:
 // commits wait here in a bounded queue and are handed in, in order, once it answers again. Only a
 // shard that says that it is another run's, or a later start's of this run, ends the run.

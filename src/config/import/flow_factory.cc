@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/import/flow_factory.h"
 
 #include <algorithm>
@@ -92,7 +93,7 @@ class FileSections {
     t_.Set("model.device", "cuda", type);  // It trains only on CUDA.
     const ForeignSetting resume = t_.Get("model.resume_path");
     if (resume.present)
-      t_.Refuse(resume, "training does not start from an adapter; merge it first");
+      t_.Refuse(resume, "take it out, and set model.lora.path to its adapter in the run file");
     const ForeignSetting kind = t_.Get("model.finetune_type");
     if (!t_.Choose("model.trained", kind, {{"lora", "lora"}, {"full", "full"}})) return;
     absl::EqualsIgnoreCase(kind.text(), "lora") ? Lora() : Full();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Translates Flow-Factory's YAML to an oxbow run.
 //
 // Nothing is dropped silently. A key is translated, or listed as not needed, with the reason, or

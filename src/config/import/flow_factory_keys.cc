@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/import/flow_factory_keys.h"
 
 #include <iterator>

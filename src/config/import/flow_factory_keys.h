@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every key of Flow-Factory's YAML: its type, its default in Flow-Factory, and what the importer
 // does with it. Covers both generations: data.dataset_dir and data.datasets, train.learning_rate
 // and optimizers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The models of Flow-Factory's files that run here, and what their adapters there imply.
 #pragma once
 

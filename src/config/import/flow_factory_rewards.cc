@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flow-Factory's rewards as reward.terms, reward.observed and reward.scorers.
 //
 //   reward_model                    entry here
 //   PickScore                       scorer pickscore
+//   PickScore_Rank                  scorer pickscore_rank, which compares a group
 //   CLIP                            scorer clipscore, variant flow_factory
 //   OCR                             scorer ocr, variant flow_factory: Tesseract reads, not
 //   PaddleOCR
@@ -95,8 +97,8 @@ class RewardSections {
     const std::string kind = model.present ? absl::AsciiStrToLower(model.text()) : "";
     keys_ = {absl::StrCat("name: ", Quoted(Name().text()))};
     used_ = {"name", "reward_model", "weight"};
-    if (kind == "pickscore") {
-      Clip("pickscore", "yuvalkirstain/PickScore_v1");
+    if (kind == "pickscore" || kind == "pickscore_rank") {
+      Clip(kind, "yuvalkirstain/PickScore_v1");
     } else if (kind == "clip") {
       Clip("clipscore", "openai/clip-vit-large-patch14");
       keys_.emplace_back("variant: flow_factory");

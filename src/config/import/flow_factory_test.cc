@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Published Flow-Factory files, in a shortened form, become runs that pass our rules. Nothing is
 // dropped silently. What would make a different run is refused, with its place.
 #include "config/import/flow_factory.h"
@@ -21,11 +22,11 @@
 namespace oxbow::config {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const std::filesystem::path kData = OXBOW_SOURCE_DIR "/src/config/import/testdata";
 
@@ -46,7 +47,7 @@ ImportedRun Changed(const std::string& from, const std::string& to) {
   return Imported(absl::StrReplaceAll(text, {{from, to}}));
 }
 
-class PublishedFileTest : public testing::TestWithParam<const char*> {};
+class PublishedFileTest : public ::testing::TestWithParam<const char*> {};
 
 // OXBOW_WRITE_GOLDENS=1 writes the expected files again; read the difference before you commit it.
 TEST_P(PublishedFileTest, BecomesARunThatPassesOurRules) {
@@ -62,7 +63,7 @@ TEST_P(PublishedFileTest, BecomesARunThatPassesOurRules) {
   EXPECT_EQ(yaml, ReadFile(golden).value());
 
   const std::filesystem::path written =
-      std::filesystem::path(testing::TempDir()) / absl::StrCat(GetParam(), "_run.yaml");
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat(GetParam(), "_run.yaml");
   ASSERT_TRUE(WriteFileAtomically(written, yaml).ok());
   const auto read = LoadRunConfig(written, {}, {});
   ASSERT_TRUE(read.ok()) << read.status();
@@ -71,9 +72,9 @@ TEST_P(PublishedFileTest, BecomesARunThatPassesOurRules) {
 }
 
 INSTANTIATE_TEST_SUITE_P(FlowFactoryTest, PublishedFileTest,
-                         testing::Values("sd3_5_grpo", "sd3_5_first_schema", "sd3_5_nft",
-                                         "sd3_5_awm", "sd3_5_geneval_cps", "flux1_grpo",
-                                         "wan21_grpo", "qwen_image_grpo", "z_image_grpo"),
+                         ::testing::Values("sd3_5_grpo", "sd3_5_first_schema", "sd3_5_nft",
+                                           "sd3_5_awm", "sd3_5_geneval_cps", "flux1_grpo",
+                                           "wan21_grpo", "qwen_image_grpo", "z_image_grpo"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(FlowFactoryTest, ValuesArriveWhereTheyBelong) {
@@ -180,7 +181,7 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-class RefusedTest : public testing::TestWithParam<Case> {};
+class RefusedTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(RefusedTest, WithItsPlace) {
   const ImportedRun run = Changed(GetParam().from, GetParam().to);
@@ -193,7 +194,7 @@ TEST_P(RefusedTest, WithItsPlace) {
 
 INSTANTIATE_TEST_SUITE_P(
     FlowFactoryTest, RefusedTest,
-    testing::Values(
+    ::testing::Values(
         Case{"TextForNumber", "noise_level: 0.8", "noise_level: some",
              "scheduler.noise_level: expected a number, got some"},
         Case{"FractionForCount", "group_size: 24", "group_size: 2.5",
@@ -247,6 +248,7 @@ TEST(FlowFactoryRewardsTest, EachKindBecomesAnEntry) {
   const ImportedRun run = WithRewards(R"(
 rewards:
   - {name: pick, reward_model: PickScore, dtype: float16, device: "cuda:1", weight: 0.5}
+  - {name: ranks, reward_model: PickScore_Rank, batch_size: 16}
   - {name: clip, reward_model: CLIP}
   - {reward_model: OCR}
   - {name: style, reward_model: flow_factory.rewards.my_reward_remote.RemotePointwiseRewardModel,
@@ -260,9 +262,9 @@ eval_rewards:
 )");
   ASSERT_THAT(run.problems, IsEmpty());
   const v1::RewardConfig& r = run.resolved.config.reward();
-  ASSERT_EQ(r.terms_size(), 5);
+  ASSERT_EQ(r.terms_size(), 6);
   EXPECT_EQ(r.terms(0).weight(), .5);
-  EXPECT_EQ(r.terms(2).name(), "OCR");
+  EXPECT_EQ(r.terms(3).name(), "OCR");
   EXPECT_THAT(r.observed(), ElementsAre("judge", "mine\"\\"));
   std::vector<std::string> entries;
   for (const v1::ScorerConfig& entry : r.scorers()) entries.push_back(entry.ShortDebugString());
@@ -271,6 +273,8 @@ eval_rewards:
       ElementsAre(
           R"(name: "pick" scorer: "pickscore" model: "yuvalkirstain/PickScore_v1" )"
           R"(device: "cuda:1" dtype: "f16")",
+          R"(name: "ranks" scorer: "pickscore_rank" model: "yuvalkirstain/PickScore_v1" )"
+          R"(device: "cuda" dtype: "bf16")",
           R"(name: "clip" scorer: "clipscore" model: "openai/clip-vit-large-patch14" )"
           R"(device: "cuda" dtype: "bf16" variant: "flow_factory")",
           R"(name: "OCR" scorer: "ocr" variant: "flow_factory")",
@@ -281,7 +285,7 @@ eval_rewards:
   EXPECT_THAT(run.differences,
               Contains(HasSubstr("no reward of this build: a server at reward.endpoints")));
   EXPECT_THAT(run.differences, Contains(HasSubstr("key_file")));
-  EXPECT_THAT(ImportedYaml(run, "x"), testing::Not(HasSubstr("sk-secret")));
+  EXPECT_THAT(ImportedYaml(run, "x"), ::testing::Not(HasSubstr("sk-secret")));
 }
 
 TEST(FlowFactoryRewardsTest, WhatCannotBeTheSameIsRefused) {

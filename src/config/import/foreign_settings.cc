@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/import/foreign_settings.h"
 
 #include <yaml-cpp/yaml.h>

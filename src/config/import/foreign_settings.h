@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings of a Flow-Factory file: its YAML as a flat list, each value with its place for error
 // messages; then with checked types, and with Flow-Factory's defaults for what is not given.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds a run: reads Flow-Factory's settings, writes oxbow's, and records differences and
 // problems.
 #pragma once

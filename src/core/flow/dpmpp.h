@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DPM-Solver++ in data prediction (arXiv:2211.01095) for the rectified-flow path: fewer network
 // calls for deterministic sampling.
 //

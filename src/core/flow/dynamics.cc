@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Coefficients come from expanding each published step in x and v:
 //
 //   sde   std^2 / 2 times the score, written with v, joins the drift: Flow-GRPO eq. 9. Flow,

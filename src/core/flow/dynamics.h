@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One reverse step as a Gaussian kernel: x' ~ N(cx x + cv v, scale^2), scale = 0 for a
 // deterministic step.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/flow/sampler.h"
 
 #include <ATen/core/grad_mode.h>
@@ -5,6 +6,7 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "core/flow/dpmpp.h"
+#include "core/flow/noise_ahead.h"
 
 namespace oxbow::flow {
 namespace {
@@ -15,18 +17,31 @@ std::vector<int64_t> BatchShape(size_t batch, at::IntArrayRef shape) {
   return full;
 }
 
-// One row per key, each drawn from its own stream.
+// From the stream of this key and step.
+void DrawRow(const NoiseKey& key, uint32_t step, std::span<float> out) {
+  RandomStream({.seed = key.run_seed, .group = key.group, .sample = key.sample, .step = step})
+      .FillNormal(out);
+}
+
+// One row per key.
 at::Tensor DrawRows(const std::vector<NoiseKey>& keys, uint32_t step, at::IntArrayRef shape) {
   at::Tensor noise = at::empty(BatchShape(keys.size(), shape), at::kFloat);
   const size_t row = keys.empty() ? 0 : static_cast<size_t>(noise.numel()) / keys.size();
   float* out = noise.data_ptr<float>();
   for (const NoiseKey& key : keys) {
-    RandomStream stream(
-        {.seed = key.run_seed, .group = key.group, .sample = key.sample, .step = step});
-    stream.FillNormal(std::span<float>(out, row));
+    DrawRow(key, step, {out, row});
     out += row;
   }
   return noise;
+}
+
+// The stochastic steps from `first_step` on.
+std::vector<uint32_t> NoisySteps(const SamplingSpec& spec, int first_step) {
+  std::vector<uint32_t> steps;
+  for (int step = first_step; step < spec.steps(); ++step) {
+    if (KernelAt(spec, step).scale > 0) steps.push_back(static_cast<uint32_t>(step));
+  }
+  return steps;
 }
 
 DpmppKind DpmppOf(SolverKind solver) {
@@ -67,8 +82,12 @@ Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
   std::vector<int64_t> path_shape = BatchShape(static_cast<size_t>(batch), shape);
   path_shape.insert(path_shape.begin(), count + 1);
   paths.latents = at::empty(path_shape, start.options().dtype(at::kFloat));
-  paths.log_prob = at::zeros({count, batch}, start.options().dtype(at::kFloat));
+  paths.log_prob = at::zeros({count, batch}, at::kFloat);
 
+  NoiseAhead noise(
+      NoisySteps(spec, first_step), start.sizes().vec(), start.device(),
+      [&keys](uint32_t step, size_t row, std::span<float> out) { DrawRow(keys[row], step, out); });
+  std::vector<at::Tensor> unscored(static_cast<size_t>(count));  // Velocities, on a GPU.
   DpmppSolver solver(DpmppOf(spec.solver));
   at::Tensor x = Rounded(start.to(at::kFloat), storage);
   paths.latents[0].copy_(x);
@@ -79,9 +98,12 @@ Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
     const at::Tensor v = velocity(x, at::full({batch}, kernel.sigma, x.options()));
     if (kernel.scale > 0) {
       const at::Tensor mean = RowMean(*rows, x, v);
-      const at::Tensor noise = DrawRows(keys, static_cast<uint32_t>(step), shape).to(x.device());
-      x = Rounded(KernelStep(kernel, mean, noise), storage);
-      paths.log_prob[n].copy_(RowLogProb(*rows, mean, x));
+      x = Rounded(KernelStep(kernel, mean, noise.Take()), storage);
+      if (x.is_cpu()) {
+        paths.log_prob[n].copy_(RowLogProb(*rows, mean, x));
+      } else {
+        unscored[static_cast<size_t>(n)] = v;
+      }
       solver.Restart();
     } else if (spec.solver == SolverKind::kEuler) {
       x = Rounded(RowMean(*rows, x, v), storage);
@@ -90,6 +112,13 @@ Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
       x = Rounded(solver.Step(x, v.to(at::kFloat), kernel.sigma, kernel.sigma_next, last), storage);
     }
     paths.latents[n + 1].copy_(x);
+  }
+  paths.latents = paths.latents.cpu();
+  for (int64_t n = 0; n < count; ++n) {
+    const at::Tensor& v = unscored[static_cast<size_t>(n)];
+    if (!v.defined()) continue;
+    paths.log_prob[n].copy_(ScoreTransition(spec, first_step + static_cast<int>(n),
+                                            paths.latents[n], paths.latents[n + 1], v.cpu()));
   }
   return paths;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws trajectories: x_0 from noise, then T kernel steps under a velocity model.
 //
 // Noise is counter-based, keyed by (run seed, group, sample, step): it does not depend on the
@@ -46,7 +47,9 @@ at::Tensor DrawStarts(const std::vector<NoiseKey>& keys, at::IntArrayRef shape);
 Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                   at::IntArrayRef shape, at::ScalarType storage, const VelocityFunction& velocity);
 
-// Continues from x_{first_step} = `start` [B, C, H, W] to x_T under `spec`.
+// Continues from x_{first_step} = `start` [B, C, H, W] to x_T under `spec`. Velocities are asked
+// for on the device of `start`; the paths are in host memory. A GPU's sums have other bits, so
+// log-probs are computed on the CPU: for a start on a GPU at the end, so that no step waits.
 Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                     const at::Tensor& start, int first_step, at::ScalarType storage,
                     const VelocityFunction& velocity);

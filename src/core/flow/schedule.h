@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The noise levels a sampler visits: sigma_0 > sigma_1 > ... > sigma_T = 0, in the named grids of
 // published pipelines. A schedule is stored with every trajectory and never recomputed.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which denoising steps are stochastic, and therefore trained, in each learner step.
 //
 // Steps outside the window are plain ODE steps: no density, no gradient, no latents to keep. A

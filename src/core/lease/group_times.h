@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long recent groups took, and how long a group may take before it is a straggler:
 //
 //   limit = factor * quantile of the last `window` times, once there are `samples_min` of them

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Model checking of the lease table itself, not of a copy of its rules: two workers, two groups and
 // a crash. The test explores, breadth first, every order of events: grants that get lost; results
 // that get lost, are repeated or come late; leases that expire; stragglers that are leased a second

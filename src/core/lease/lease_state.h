@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All that a lease table remembers, as plain data.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which groups are wanted, which worker produces each, and which results still count. A pure state
 // machine: the learner's coordinator drives it in real time, `oxbow simulate` in virtual time.
 //

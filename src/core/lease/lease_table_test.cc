@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/lease/lease_table.h"
 
 #include <gtest/gtest.h>
@@ -529,10 +530,10 @@ class Reference {
 TEST(LeaseTableTest, RandomEventsAcceptEachGroupOnceWithinTheBudgetAndLoseNone) {
   uint64_t superseded = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Reference reference(seed, 1 + seed % 5, seed % 3, 12);
     reference.Run();
-    if (testing::Test::HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
     superseded += reference.superseded();
   }
   EXPECT_GT(superseded, 20u) << "races of two leases were not played";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times that follow from the length of a lease, for the table, workers and the simulator.
 #pragma once
 

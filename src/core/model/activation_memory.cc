@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "core/model/layers.h"
@@ -37,6 +38,12 @@ constexpr PerToken kSecond = {.exact = 2, .computed = 6};
 constexpr PerToken kSecondRmsNorms = {.exact = 2, .computed = 2, .copied = 2};
 // Prompt tokens of the last block: input and norm; input of the product, k, v; their norms.
 constexpr PerToken kLastContext = {.exact = 2, .computed = 3};
+// The same where only adapters of the attention train, on a GPU, whose norms are one kernel each. A
+// stream: residual and what the feed-forward's norm reads; the product's input, q and k before
+// their norms, the attention's output, 4 before the activation.
+constexpr PerToken kAdaptedStream = {.exact = 2, .computed = 8};
+constexpr PerToken kAdaptedSecond = {.computed = 8};
+constexpr PerToken kAdaptedLastContext = {.exact = 1, .computed = 3};
 // Shifts, scales and gates of both streams, and what they are made from.
 constexpr int64_t kModulation = 40;
 
@@ -44,6 +51,7 @@ struct Counter {
   const Sd3Params& params;
   int64_t product_bytes;
   int64_t rows, image, prompt;  // Tokens.
+  bool adapted;
 
   int64_t Bytes(PerToken per, int64_t tokens) const {
     return rows * tokens * params.width() *
@@ -58,13 +66,15 @@ struct Counter {
 
   int64_t OfBlock(int64_t block) const {
     const bool last = block + 1 == params.num_layers;
-    PerToken on_image = kStream, on_prompt = last ? kLastContext : kStream;
-    if (params.qk_rms_norm) {
+    PerToken on_image = adapted ? kAdaptedStream : kStream;
+    PerToken on_prompt = on_image;
+    if (last) on_prompt = adapted ? kAdaptedLastContext : kLastContext;
+    if (params.qk_rms_norm && !adapted) {
       on_image += kRmsNorms;
       on_prompt += kRmsNorms;
     }
-    if (Dual(block)) on_image += kSecond;
-    if (Dual(block) && params.qk_rms_norm) on_image += kSecondRmsNorms;
+    if (Dual(block)) on_image += adapted ? kAdaptedSecond : kSecond;
+    if (Dual(block) && params.qk_rms_norm && !adapted) on_image += kSecondRmsNorms;
     const int64_t tokens = image + prompt;
     // Attentions and RMS norms keep them per head.
     const int64_t statistics =
@@ -91,7 +101,8 @@ uint64_t Sd3ActivationBytes(const Sd3Params& params, const Execution& execution,
                       .product_bytes = execution.compute == at::kFloat ? kFloatBytes : 2,
                       .rows = size.on_cpu ? std::max(size.rows, kRowsMin) : size.rows,
                       .image = height / p * (width / p),
-                      .prompt = size.prompt_tokens};
+                      .prompt = size.prompt_tokens,
+                      .adapted = size.attention_adapters && !size.on_cpu};
   int64_t blocks = 0, largest = 0;
   for (int64_t i = 0; i < params.num_layers; ++i) {
     blocks += count.OfBlock(i);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The count against what the allocator hands out in a real forward and backward pass.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/architecture.h"
 
 #include <algorithm>
@@ -25,11 +26,15 @@ absl::StatusOr<int64_t> LatentFrames(const LatentGeometry& geometry, int64_t tim
     return absl::InvalidArgumentError(
         absl::StrCat("sampling.frames must be at most ", most, " for this model: ", frames));
   }
-  const int64_t below = (frames - 1) / time * time + 1;
-  if (below == frames) return (frames - 1) / time + 1;
+  const int64_t patch = geometry.patch.frames, step = time * patch;
+  const int64_t latent = ((frames - 1) / time + 1) / patch * patch;
+  const int64_t below = (latent - 1) * time + 1;
+  if (below == frames) return latent;
+  const std::string form =
+      patch == 1 ? absl::StrCat(time, " k + 1") : absl::StrCat(step, " k - ", time - 1);
   return absl::InvalidArgumentError(
-      absl::StrCat("sampling.frames must be ", time, " k + 1 for this model: ", frames,
-                   "; the nearest are ", below, " and ", below + time));
+      absl::StrCat("sampling.frames must be ", form, " for this model: ", frames, "; the nearest ",
+                   latent == 0 ? "is " : absl::StrCat("are ", below, " and "), below + step));
 }
 
 }  // namespace
@@ -43,11 +48,15 @@ absl::StatusOr<std::vector<int64_t>> LatentShape(const LatentGeometry& geometry,
   const int64_t whole = geometry.side * factor;
   if (height == 0) height = whole;
   if (width == 0) width = whole;
-  const int64_t multiple = geometry.patch * factor;
+  const int64_t of_height = geometry.patch.height * factor,
+                of_width = geometry.patch.width * factor;
   const int64_t side_max = geometry.side_max * factor;
-  if (height % multiple != 0 || width % multiple != 0 || height > side_max || width > side_max) {
+  if (height % of_height != 0 || width % of_width != 0 || height > side_max || width > side_max) {
+    const std::string multiples = of_height == of_width
+                                      ? absl::StrCat(of_height)
+                                      : absl::StrCat(of_height, " and ", of_width);
     return absl::InvalidArgumentError(
-        absl::StrCat("sampling.height and width must be multiples of ", multiple, ", at most ",
+        absl::StrCat("sampling.height and width must be multiples of ", multiples, ", at most ",
                      side_max, ", for this model: ", height, " x ", width));
   }
   std::vector<int64_t> shape = {geometry.channels};
@@ -66,9 +75,10 @@ PictureSize DecodedSize(const LatentFactors& factors, const std::vector<int64_t>
 
 int64_t TokensOf(const LatentGeometry& geometry, const std::vector<int64_t>& latent_shape) {
   const size_t rank = latent_shape.size();
+  const LatentPatch& patch = geometry.patch;
   const int64_t of_image =
-      (latent_shape[rank - 2] / geometry.patch) * (latent_shape[rank - 1] / geometry.patch);
-  return geometry.frames == 0 ? of_image : latent_shape[1] * of_image;
+      (latent_shape[rank - 2] / patch.height) * (latent_shape[rank - 1] / patch.width);
+  return geometry.frames == 0 ? of_image : latent_shape[1] / patch.frames * of_image;
 }
 
 absl::Status CheckDimensions(const LatentGeometry& geometry,

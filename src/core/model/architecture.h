@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A family of networks: what a transformer's class and config.json say before any weight is read,
 // and the network itself.
 //
@@ -23,12 +24,19 @@ struct Execution;
 struct LoraAdapter;
 class VelocityModel;
 
+// The latents of one token: every size of a latent is a multiple of it.
+struct LatentPatch {
+  int64_t frames = 1;
+  int64_t height = 1;
+  int64_t width = 1;
+};
+
 // The latents of an architecture: images [C, H, W] or videos [C, F, H, W].
 struct LatentGeometry {
   int64_t channels = 0;
-  int64_t frames = 0;      // A video's where none are asked for, in latents; 0: images.
-  int64_t side = 0;        // Height and width where none is asked for, in latents.
-  int64_t patch = 1;       // Latents of a token's side: height and width are multiples of it.
+  int64_t frames = 0;  // A video's where none are asked for, in latents; 0: images.
+  int64_t side = 0;    // Height and width where none is asked for, in latents.
+  LatentPatch patch = {};
   int64_t side_max = 0;    // In latents.
   int64_t frames_max = 0;  // In latents; 0: no limit of its own.
 
@@ -63,6 +71,9 @@ absl::Status CheckDimensions(const LatentGeometry& geometry,
 struct ForwardSize {
   int64_t rows = 1;                   // In one backward pass; guidance doubles them.
   bool on_cpu = true;                 // Where few rows are padded.
+  // Adapters of attention's linear layers train, and nothing else: what feed-forward layers and
+  // modulation take need not be kept.
+  bool attention_adapters = false;
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
   int64_t prompt_tokens = 0;
 };
@@ -91,6 +102,8 @@ class Architecture {
   virtual int64_t guidance_norm_patch() const { return 0; }
   // Tensors of a checkpoint that never train, and stay float32.
   virtual const std::set<std::string>& buffers() const = 0;
+  // Tensors that stay float32 whatever type products are taken in: the buffers, and more.
+  virtual const std::set<std::string>& float32() const { return buffers(); }
 
   // Bytes that a forward pass keeps for its backward pass, at most.
   virtual uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/architecture.h"
 #include "core/model/exported_graph/exported_architecture.h"
 #include "core/model/sd3.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/architecture.h"
 
 #include "core/model/sd3.h"
@@ -10,8 +11,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr LatentGeometry kImages{.channels = 16, .side = 128, .patch = 2, .side_max = 192};
-constexpr LatentGeometry kVideos{.channels = 4, .frames = 5, .side = 8, .patch = 2, .side_max = 16};
+constexpr LatentPatch kSquare{.height = 2, .width = 2};
+constexpr LatentGeometry kImages{.channels = 16, .side = 128, .patch = kSquare, .side_max = 192};
+constexpr LatentGeometry kVideos{
+    .channels = 4, .frames = 5, .side = 8, .patch = kSquare, .side_max = 16};
 
 std::string RefusalOf(const std::string& class_name, const std::string& config) {
   const auto architecture = ReadArchitecture({class_name, config});
@@ -38,6 +41,26 @@ TEST(ArchitectureTest, ASizeThatDoesNotFitIsRefusedWithTheOnesThatDo) {
                 HasSubstr("multiples of 16, at most 1536, for this model: " +
                           std::to_string(height) + " x " + std::to_string(width)));
   }
+}
+
+TEST(ArchitectureTest, ATokenMayHaveAnotherSizeAlongEachAxis) {
+  constexpr LatentGeometry kFlat{.channels = 4,
+                                 .frames = 4,
+                                 .side = 8,
+                                 .patch = {.frames = 2, .height = 1, .width = 4},
+                                 .side_max = 16};
+  constexpr LatentFactors kFactors{.time = 4, .space = 8};
+  const auto shape = LatentShape(kFlat, kFactors, {.height = 24, .width = 96, .frames = 13});
+  ASSERT_TRUE(shape.ok()) << shape.status();
+  EXPECT_THAT(*shape, ElementsAre(4, 4, 3, 12));
+  EXPECT_EQ(TokensOf(kFlat, *shape), 2 * 3 * 3);
+  const auto why = [&](const PictureSize& size) {
+    return std::string(LatentShape(kFlat, kFactors, size).status().message());
+  };
+  EXPECT_THAT(why({.height = 24, .width = 40}),
+              HasSubstr("multiples of 8 and 32, at most 128, for this model: 24 x 40"));
+  EXPECT_THAT(why({.frames = 9}), HasSubstr("8 k - 3 for this model: 9; the nearest are 5 and 13"));
+  EXPECT_THAT(why({.frames = 1}), HasSubstr("8 k - 3 for this model: 1; the nearest is 5"));
 }
 
 TEST(ArchitectureTest, FramesAreTheFirstAndThoseOfEachFurtherLatentFrame) {

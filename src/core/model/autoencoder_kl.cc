@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/autoencoder_kl.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
+#include "core/model/device_memory.h"
 #include "core/model/layers.h"
 
 namespace oxbow::model {
@@ -197,6 +200,8 @@ class Decoder {
   }
 
   at::Device device() const { return conv_in_.weight.device(); }
+  // Not where only shapes are asked for, without weights.
+  bool on_gpu() const { return conv_in_.weight.defined() && !device().is_cpu(); }
 
   // [B, latent_channels, h, w] -> [B, channels, H, W]
   at::Tensor operator()(const at::Tensor& latents) const {
@@ -225,10 +230,14 @@ at::Tensor RowByRow(const at::Tensor& x, const std::function<at::Tensor(const at
   return at::cat(rows);
 }
 
+// A GPU decodes several images at once. A CPU is not faster so, and one by one their bits do not
+// depend on the batch.
+constexpr int64_t kRowsOnGpu = 8;
+
 class Autoencoder final : public AutoencoderKl {
  public:
   Autoencoder(Binding& bind, const AutoencoderKlParams& params, AutoencoderPart part)
-      : params_(params), decoder_(bind, params) {
+      : params_(params), decoder_(bind, params), rows_max_(decoder_.on_gpu() ? kRowsOnGpu : 1) {
     if (part == AutoencoderPart::kWhole) encoder_.emplace(bind, params);
   }
 
@@ -236,8 +245,8 @@ class Autoencoder final : public AutoencoderKl {
     OXBOW_CHECK(z.dim() == 4 && z.size(0) > 0 && z.size(1) == params_.latent_channels)
         << "latents " << z.sizes();
     const at::Tensor latents = z / params_.scaling_factor + params_.shift_factor;
-    return RowByRow(latents, [this](const at::Tensor& row) {
-      return decoder_(row.to(decoder_.device())).to(row.device());
+    return InPortions(z.size(0), rows_max_, "the image decoder", [&](int64_t row, int64_t count) {
+      return decoder_(latents.narrow(0, row, count).to(decoder_.device())).to(z.device());
     });
   }
 
@@ -261,6 +270,7 @@ class Autoencoder final : public AutoencoderKl {
  private:
   const AutoencoderKlParams params_;
   const Decoder decoder_;
+  mutable std::atomic<int64_t> rows_max_;  // That the decoder takes at a time.
   std::optional<Encoder> encoder_;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Autoencoder with a Gaussian bottleneck (arXiv:2112.10752), as diffusers' AutoencoderKL.
 //
 // Images in [-1, 1] to latents of 1 / factor the side, and back; z is what the velocity model

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The video autoencoder of Wan2.1 (arXiv:2503.20314), as diffusers' AutoencoderKLWan, which is also
 // Qwen-Image's under the name AutoencoderKLQwenImage: the decoder.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The configs of video autoencoders, and the memory that a long video takes. Values are compared
 // with diffusers' in tests/golden.
 #include "core/model/autoencoder_kl_wan.h"

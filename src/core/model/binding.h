@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gives layers their weights by published name, and complains once about everything that does not
 // fit.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of causal video autoencoders (Wan, arXiv:2503.20314), frame by frame: a frame depends on
 // itself and on earlier ones alone.
 //

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/clip_blocks.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <vector>
 
@@ -31,12 +33,29 @@ at::Tensor ClipBlock::operator()(const at::Tensor& x) const {
   for (at::Tensor& part : parts) {
     part = part.view({x.size(0), x.size(1), shape_.heads, x.size(2) / shape_.heads});
   }
-  const at::Tensor y = x + out_(Attend(parts[0], parts[1], parts[2], shape_.causal));
+  return AfterAttention(x, Attend(parts[0], parts[1], parts[2], shape_.causal));
+}
+
+at::Tensor ClipBlock::First(const at::Tensor& x) const {
+  const int64_t heads = shape_.heads, depth = x.size(2) / heads;
+  const at::Tensor all = norm1_(x), first = all.narrow(1, 0, 1);
+  std::vector<at::Tensor> read = ApplyEach(all, {qkv_[1], qkv_[2]});
+  for (at::Tensor& part : read) part = part.view({x.size(0), x.size(1), heads, depth});
+  const at::Tensor query = qkv_[0](first).view({x.size(0), 1, heads, depth});
+  const at::Tensor attended = Attend(query, read[0], read[1], /*causal=*/false);
+  return AfterAttention(x.narrow(1, 0, 1), attended).squeeze(1);
+}
+
+at::Tensor ClipBlock::AfterAttention(const at::Tensor& x, const at::Tensor& attended) const {
+  const at::Tensor y = x + out_(attended);
   return y + fc2_(Activate(fc1_(norm2_(y))));
 }
 
+// Without gradients the new tensor is written in place. The bits are the same.
 at::Tensor ClipBlock::Activate(const at::Tensor& x) const {
-  return shape_.quick_gelu ? x * at::sigmoid(1.702 * x) : at::gelu(x);
+  if (!shape_.quick_gelu) return at::gelu(x);
+  if (at::GradMode::is_enabled()) return x * at::sigmoid(1.702 * x);
+  return (1.702 * x).sigmoid_().mul_(x);
 }
 
 }  // namespace oxbow::model

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transformer blocks that CLIP's two towers share (arXiv:2103.00020), under Hugging Face's
 // names: pre-norm, attention, then two linear layers around a GELU.
 //
@@ -52,7 +53,12 @@ class ClipBlock {
 
   at::Tensor operator()(const at::Tensor& x) const;  // [B, T, width] -> [B, T, width]
 
+  // The first position of that alone: [B, T, width] -> [B, width]. Requires a block that is not
+  // causal.
+  at::Tensor First(const at::Tensor& x) const;
+
  private:
+  at::Tensor AfterAttention(const at::Tensor& x, const at::Tensor& attended) const;
   at::Tensor Activate(const at::Tensor& x) const;
 
   const ClipBlockShape shape_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/clip_pixels.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From 8-bit images to what CLIP's image encoder takes: the float half of its preprocessing. The
 // 8-bit half is core/reward/clip_crop.
 //

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/clip_text.h"
 
 #include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,8 +24,9 @@ constexpr int64_t kLegacyEos = 2;
 
 class ClipText final : public ClipTextEncoder {
  public:
-  ClipText(Binding& bind, const ClipTextParams& p)
+  ClipText(Binding& bind, const ClipTextParams& p, LinearWeights form)
       : params_(p),
+        form_(form),
         tokens_(bind.Take("text_model.embeddings.token_embedding.weight",
                           {p.vocab_size, p.hidden_size})),
         positions_(bind.Take("text_model.embeddings.position_embedding.weight",
@@ -42,7 +45,8 @@ class ClipText final : public ClipTextEncoder {
   ClipTextOutput Encode(const at::Tensor& ids) const override {
     OXBOW_CHECK(ids.dim() == 2 && ids.size(1) <= params_.max_position_embeddings)
         << "ids " << ids.sizes() << " for " << params_.max_position_embeddings << " positions";
-    const at::Tensor padded = PadRows(ids);
+    // A row of a packed product has its own bits in any case.
+    const at::Tensor padded = form_ == LinearWeights::kPacked ? ids : PadRows(ids);
     at::Tensor hidden = at::embedding(tokens_, padded) + positions_.narrow(0, 0, padded.size(1));
     at::Tensor penultimate;
     for (const ClipBlock& block : blocks_) {
@@ -63,6 +67,7 @@ class ClipText final : public ClipTextEncoder {
   }
 
   const ClipTextParams params_;
+  const LinearWeights form_;
   const at::Tensor tokens_, positions_;
   const ClipNorm final_norm_;
   std::optional<Linear> projection_;
@@ -90,6 +95,13 @@ constexpr int64_t kSizeMax = 1 << 20;
 
 absl::Status Bad(const std::string& what) {
   return absl::InvalidArgumentError("text encoder config: " + what);
+}
+
+// Names and shapes of what an encoder binds.
+Binding BindingOf(const ClipTextParams& params) {
+  Binding bind;
+  const ClipText shape_only(bind, params, LinearWeights::kPlain);
+  return bind;
 }
 
 }  // namespace
@@ -138,24 +150,25 @@ std::string ClipTextConfigJson(const ClipTextParams& params) {
   return json.dump(2) + "\n";
 }
 
-Shapes ClipTextShapes(const ClipTextParams& params) {
-  Binding bind;
-  const ClipText shape_only(bind, params);
-  return bind.shapes();
-}
+Shapes ClipTextShapes(const ClipTextParams& params) { return BindingOf(params).shapes(); }
 
 absl::StatusOr<std::unique_ptr<ClipTextEncoder>> MakeClipTextEncoder(const ClipTextParams& params,
-                                                                     const NamedTensors& tensors) {
+                                                                     NamedTensors tensors,
+                                                                     LinearWeights form) {
   NamedTensors weights;
-  for (const auto& [name, tensor] : tensors) {
+  while (!tensors.empty()) {
+    auto node = tensors.extract(tensors.begin());
+    const std::string& name = node.key();
     // transformers 5 saves a CLIPTextModel without the prefix.
     const bool bare = name.starts_with("embeddings.") || name.starts_with("encoder.") ||
                       name.starts_with("final_layer_norm.");
-    weights[bare ? absl::StrCat(kPrefix, name) : name] = tensor;
+    if (bare) node.key() = absl::StrCat(kPrefix, name);
+    weights.insert(std::move(node));
   }
   weights.erase(kPositionIds);
+  if (form == LinearWeights::kPacked) PackLinears(BindingOf(params).linears(), weights);
   Binding bind(weights, nullptr);
-  auto encoder = std::make_unique<ClipText>(bind, params);
+  auto encoder = std::make_unique<ClipText>(bind, params, form);
   OXBOW_RETURN_IF_ERROR(bind.Finish());
   return encoder;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CLIP text encoder (arXiv:2103.00020), as transformers' CLIPTextModelWithProjection and, without
 // W, CLIPTextModel.
 //
@@ -15,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/lora.h"
+#include "core/model/packed_weights.h"
 #include "core/model/parameters.h"
 
 namespace oxbow::model {
@@ -58,9 +60,9 @@ class ClipTextEncoder {
   virtual ClipTextOutput Encode(const at::Tensor& ids) const = 0;
 };
 
-// Binds (does not copy) `tensors`, tolerating an int64 position_ids buffer and names without
-// "text_model.". kInvalidArgument names every missing, extra or misshapen tensor.
-absl::StatusOr<std::unique_ptr<ClipTextEncoder>> MakeClipTextEncoder(const ClipTextParams& params,
-                                                                     const NamedTensors& tensors);
+// Binds `tensors`, and copies none but those that it packs. Tolerates an int64 position_ids buffer
+// and names without "text_model.". kInvalidArgument names every missing, extra or misshapen tensor.
+absl::StatusOr<std::unique_ptr<ClipTextEncoder>> MakeClipTextEncoder(
+    const ClipTextParams& params, NamedTensors tensors, LinearWeights form = LinearWeights::kPlain);
 
 }  // namespace oxbow::model

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/clip_vision.h"
 
 #include <ATen/ATen.h>
@@ -43,8 +44,9 @@ class ClipVision final : public ClipVisionEncoder {
                 pixels.size(2) == params_.image_size && pixels.size(3) == params_.image_size)
         << "pixels " << pixels.sizes() << " for images of " << params_.image_size;
     at::Tensor hidden = first_norm_(Embed(pixels.to(class_.scalar_type())) + positions_);
-    for (const ClipBlock& block : blocks_) hidden = block(hidden);
-    const at::Tensor pooled = last_norm_(hidden.select(1, 0));
+    for (size_t i = 0; i + 1 < blocks_.size(); ++i) hidden = blocks_[i](hidden);
+    // Nothing reads the patches behind the last block.
+    const at::Tensor pooled = last_norm_(blocks_.back().First(hidden));
     return projection_(PadRows(pooled)).narrow(0, 0, pixels.size(0));
   }
 
@@ -97,6 +99,13 @@ absl::Status CheckDivisions(const ClipVisionParams& p) {
   return absl::OkStatus();
 }
 
+// Names and shapes of what an encoder binds.
+Binding BindingOf(const ClipVisionParams& params) {
+  Binding bind;
+  const ClipVision shape_only(bind, params);
+  return bind;
+}
+
 }  // namespace
 
 absl::StatusOr<ClipVisionParams> ParseClipVisionConfig(const std::string& config_json) {
@@ -127,16 +136,12 @@ absl::StatusOr<ClipVisionParams> ParseClipVisionConfig(const std::string& config
   return params;
 }
 
-Shapes ClipVisionShapes(const ClipVisionParams& params) {
-  Binding bind;
-  const ClipVision shape_only(bind, params);
-  return bind.shapes();
-}
+Shapes ClipVisionShapes(const ClipVisionParams& params) { return BindingOf(params).shapes(); }
 
 absl::StatusOr<std::unique_ptr<ClipVisionEncoder>> MakeClipVisionEncoder(
-    const ClipVisionParams& params, const NamedTensors& tensors) {
-  NamedTensors weights = tensors;
+    const ClipVisionParams& params, NamedTensors weights, LinearWeights form) {
   weights.erase(kPositionIds);
+  if (form == LinearWeights::kPacked) PackLinears(BindingOf(params).linears(), weights);
   Binding bind(weights, nullptr);
   auto encoder = std::make_unique<ClipVision>(bind, params);
   OXBOW_RETURN_IF_ERROR(bind.Finish());

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CLIP image encoder (arXiv:2103.00020), a vision transformer, as transformers'
 // CLIPVisionModelWithProjection.
 //
@@ -15,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/named_tensors.h"
+#include "core/model/packed_weights.h"
 
 namespace oxbow::model {
 
@@ -48,9 +50,10 @@ class ClipVisionEncoder {
   virtual at::Tensor Encode(const at::Tensor& pixels) const = 0;
 };
 
-// Binds (does not copy) `tensors`, tolerating an int64 position_ids buffer. kInvalidArgument names
-// every missing, extra or misshapen tensor.
+// Binds `weights`, and copies none but those that it packs. Tolerates an int64 position_ids buffer.
+// kInvalidArgument names every missing, extra or misshapen tensor.
 absl::StatusOr<std::unique_ptr<ClipVisionEncoder>> MakeClipVisionEncoder(
-    const ClipVisionParams& params, const NamedTensors& tensors);
+    const ClipVisionParams& params, NamedTensors weights,
+    LinearWeights form = LinearWeights::kPlain);
 
 }  // namespace oxbow::model

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/conditioning.h"
 
 #include <ATen/ATen.h>
@@ -57,14 +58,19 @@ uint64_t BytesOf(const Conditioning& conditioning) {
   return bytes;
 }
 
+Conditioning MovedTo(const Conditioning& conditioning, at::Device device) {
+  return Changed(conditioning, [&](const at::Tensor& tensor) { return tensor.to(device); });
+}
+
 Conditioning NarrowRows(const Conditioning& conditioning, int64_t first, int64_t count) {
   return Changed(conditioning,
                  [&](const at::Tensor& tensor) { return tensor.narrow(0, first, count); });
 }
 
 Conditioning SelectRows(const Conditioning& conditioning, const at::Tensor& index) {
-  return Changed(conditioning,
-                 [&](const at::Tensor& tensor) { return tensor.index_select(0, index); });
+  return Changed(conditioning, [&](const at::Tensor& tensor) {
+    return tensor.index_select(0, index.to(tensor.device()));
+  });
 }
 
 Conditioning ConcatRows(const std::vector<Conditioning>& conditionings) {

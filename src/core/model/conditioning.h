@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a network gets besides latents and noise level: named tensors, one row per sample.
 //
 // Which parts there are is the architecture's to say (architecture.h): token features of a prompt,
 // a pooled vector, a mask, a guidance scale. Code between the text encoders and the network treats
-// all parts alike. Sees no torch header.
+// all parts alike. Sees of torch only the name of a device.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <string>
@@ -46,10 +49,13 @@ int64_t PromptLengthOf(const std::vector<ConditioningPart>& parts, const Conditi
 // Bytes of all parts in memory.
 uint64_t BytesOf(const Conditioning& conditioning);
 
+// Every part on `device`.
+Conditioning MovedTo(const Conditioning& conditioning, at::Device device);
+
 // Rows `first` to `first + count - 1` of every part, as views.
 Conditioning NarrowRows(const Conditioning& conditioning, int64_t first, int64_t count);
 
-// Row index[i] of every part as row i.
+// Row index[i] of every part as row i. `index` may be on another device than the parts.
 Conditioning SelectRows(const Conditioning& conditioning, const at::Tensor& index);
 
 // The rows of all, one after another. Requires at least one, and the same parts in each.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/cuda_graphs.h"
 
 #include "base/check.h"

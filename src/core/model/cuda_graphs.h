@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A piece of GPU work that is recorded once and then launched as a whole: CUDA graphs.
 //
 // A forward pass is thousands of kernels. Where each takes microseconds, launching them one by one

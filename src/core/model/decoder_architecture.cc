@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/decoder_architecture.h"
 
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A family of decoders: what an autoencoder's class and config.json say before any weight is read,
 // and the decoder itself.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of devices, and that a network on another device is asked and answers on the CPU.
 #include "core/model/device.h"
 

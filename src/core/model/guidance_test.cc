@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Guidance against its formula, row by row.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

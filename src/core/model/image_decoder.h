@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From latents to 8-bit pictures and videos: what scorers and people see.
 #pragma once
 

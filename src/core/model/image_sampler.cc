@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/image_sampler.h"
 
 #include <ATen/ATen.h>
@@ -58,10 +59,12 @@ at::Tensor Sampled(const VelocityModel& model, const flow::SamplingSpec& spec,
     rows.push_back(requests[i].conditioning);
   }
   const Conditioning batch = ConcatRows(rows);
-  const flow::Paths paths = flow::SamplePaths(spec, keys, latent_shape, at::kFloat,
-                                              [&](const at::Tensor& x, const at::Tensor& sigma) {
-                                                return model.Velocity(x, sigma, batch);
-                                              });
+  const at::Device device = batch.begin()->second.device();
+  const flow::Paths paths = flow::ContinuePaths(
+      spec, keys, flow::DrawStarts(keys, latent_shape).to(device), /*first_step=*/0, at::kFloat,
+      [&](const at::Tensor& x, const at::Tensor& sigma) {
+        return model.Velocity(x, sigma, batch);
+      });
   return paths.latents[paths.latents.size(0) - 1];
 }
 

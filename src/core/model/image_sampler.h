@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images for people and scorers: noise in, 8-bit images out, by the plain ODE or any other
 // spec.
 //
@@ -25,7 +26,8 @@ flow::SamplingSpec OdeSpec(std::vector<double> sigmas,
 // prompt and its sample the image of that prompt, so that equal keys give equal images in every
 // process and batch.
 struct ImageRequest {
-  Conditioning conditioning;  // Rows of one, of the same sizes in all requests.
+  // Rows of one, of the same sizes in all requests; images are drawn where it is.
+  Conditioning conditioning;
   flow::NoiseKey key;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fresh weights of each architecture, for pretraining from nothing.
 //
 // Linear layers as PyTorch initialises them (uniform in +-1/sqrt(in)), except where stated. Values

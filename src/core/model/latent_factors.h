@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much larger than latents the images and videos are that a decoder makes of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/layers.h"
 
 #include <ATen/ATen.h>
@@ -9,6 +10,7 @@
 #include "base/check.h"
 #include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
+#include "core/model/packed_weights.h"
 
 namespace oxbow::model {
 namespace {
@@ -31,6 +33,7 @@ std::pair<at::Tensor, at::Tensor> Summed(const at::Tensor& rows, const at::Tenso
 }
 
 at::Tensor Product(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
+  if (weight.is_mkldnn()) return PackedProduct(rows, weight, bias);
   const auto [x, w] = Summed(rows, weight);
   return bias.defined() ? at::addmm(bias, x, w.t()) : at::mm(x, w.t());
 }
@@ -76,7 +79,7 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
 
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears) {
   std::vector<at::Tensor> parts, biases;
-  if (x.size(-1) > kTogetherWidthMax) {
+  if (x.size(-1) > kTogetherWidthMax || linears[0].weight.is_mkldnn()) {
     for (const Linear& linear : linears) parts.push_back(linear(x));
     return parts;
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layers that transformers share. All are differentiable. Without an AutocastScope they take
 // and return float32. Within one (device.h), what goes into products and attention has the scope's
 // type, cast once; the sums that run through a network (AddGated) stay in float32.
@@ -22,7 +23,7 @@ inline constexpr int64_t kTogetherWidthMax = 512;
 
 // y = x W^T + b [+ scale (x A^T) B^T].
 struct Linear {
-  at::Tensor weight;  // [out, in]
+  at::Tensor weight;  // [out, in], perhaps packed (packed_weights.h)
   at::Tensor bias;    // [out], or undefined
   at::Tensor lora_a;  // [r, in], or undefined
   at::Tensor lora_b;  // [out, r]
@@ -31,8 +32,8 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;  // [..., in] -> [..., out]
 };
 
-// Several linears of one input: [..., in] -> [..., out_i] for each. One product up to
-// kTogetherWidthMax; the results are views of it then.
+// Several linears of one input: [..., in] -> [..., out_i] for each. Plain weights are one product
+// up to kTogetherWidthMax; the results are views of it then.
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears);
 
 // Layer norm without affine, eps 1e-6, then scaled and shifted per sample:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A row of a linear layer has the same bits wherever it stands in a batch, at any width.
 #include "core/model/layers.h"
 

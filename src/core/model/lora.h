@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Low-rank adapters (arXiv:2106.09685) as PEFT defines them: W x + (alpha / r) B A x.
 //
 // A [r, in] starts at N(0, 1/r) (standard deviation 1/r, PEFT's "gaussian"), B [out, r] at zero.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors, shapes and linear layers by their published names. Maps are sorted by name, so that
 // there is one order everywhere. Sees no torch header.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights of open_clip's CLIP under Hugging Face's names.
 //
 //   visual.conv1.weight                  vision_model.embeddings.patch_embedding.weight

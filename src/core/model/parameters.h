@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named tensors of a model, in one flat piece of memory.
 //
 // One flat float32 tensor per set makes the optimiser, EMA, gradient all-reduce, hashing and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/policy.h"
 
 #include <ATen/ATen.h>
@@ -29,15 +30,15 @@ std::vector<at::Tensor> Handles(const NamedTensors& tensors) {
 }
 
 // Copies, so that no other owner can change what must not change. Each original is released before
-// the next is copied, so that a model is not in memory twice. Buffers are no factors of products
-// and stay float32.
-NamedTensors Detached(NamedTensors tensors, const std::set<std::string>& buffers,
+// the next is copied, so that a model is not in memory twice. Those named in `float32` are of that
+// type, the others of `dtype`.
+NamedTensors Detached(NamedTensors tensors, const std::set<std::string>& float32,
                       at::ScalarType dtype, at::Device device) {
   NamedTensors copies;
   for (; !tensors.empty(); tensors.erase(tensors.begin())) {
     const auto& [name, tensor] = *tensors.begin();
     copies[name] = tensor.detach()
-                       .to(device, buffers.contains(name) ? at::kFloat : dtype,
+                       .to(device, float32.contains(name) ? at::kFloat : dtype,
                            /*non_blocking=*/false, /*copy=*/true)
                        .contiguous();
   }
@@ -55,15 +56,16 @@ absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
   OXBOW_CHECK(options.graphs == nullptr || !options.trainable)
       << "recorded forward passes have no gradients";
   std::unique_ptr<Policy> policy(new Policy(options));
-  const std::set<std::string>& buffers = architecture.buffers();
   NamedTensors trained;
   if (options.trained == Trained::kLora) {
-    policy->frozen_ = Detached(std::move(options.base), buffers, options.compute, options.device);
+    policy->frozen_ =
+        Detached(std::move(options.base), architecture.float32(), options.compute, options.device);
     OXBOW_ASSIGN_OR_RETURN(trained,
                            InitialLora(architecture.linears(), options.lora, options.lora_seed));
   } else {
     trained = options.base;
     NamedTensors kept;
+    const std::set<std::string>& buffers = architecture.buffers();
     for (const std::string& name : buffers) kept.insert(trained.extract(name));
     policy->frozen_ = Detached(std::move(kept), buffers, at::kFloat, options.device);
   }
@@ -82,7 +84,7 @@ Policy::Policy(const Options& options)
       device_(options.device),
       graphs_(options.graphs),
       guidance_(options.guidance),
-      negative_(options.negative),
+      negative_(MovedTo(options.negative, options.device)),
       whole_timesteps_(options.whole_timesteps),
       rows_per_forward_(options.rows_per_forward) {}
 
@@ -134,6 +136,14 @@ absl::Status Policy::Load(const NamedTensors& trained) {
     at::Tensor(view).copy_(trained.at(name));
   }
   Merge();
+  return absl::OkStatus();
+}
+
+absl::Status Policy::StartFrom(const NamedTensors& trained) {
+  OXBOW_RETURN_IF_ERROR(Load(trained));
+  for (const Network* const copy : {&ema_, &old_}) {
+    if (copy->parameters != nullptr) copy->parameters->CopyFrom(*current_.parameters);
+  }
   return absl::OkStatus();
 }
 
@@ -199,7 +209,7 @@ std::unique_ptr<VelocityModel> Policy::MakeNetwork(const NamedTensors& tensors,
     network = MakeRecorded(std::move(network), std::move(weights), graphs_);
   }
   if (whole_timesteps_) network = MakeWholeTimesteps(std::move(network));
-  if (rows_per_forward_ > 0) network = MakeBounded(std::move(network), rows_per_forward_);
+  network = MakeBounded(std::move(network), rows_per_forward_);
   if (guidance_ == 1) return network;
   return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch());
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A velocity model with its trainable part, its reference and its running average.
 //
 // Full fine-tune: `current` holds all transformer weights; the reference is a frozen copy of the
@@ -86,6 +87,10 @@ class Policy {
 
   // Replaces the trainable part (worker: new weights). kInvalidArgument names what does not fit.
   absl::Status Load(const NamedTensors& trained);
+
+  // Load, for the average and the old policy too: what a new run starts from. The reference stays
+  // the base model.
+  absl::Status StartFrom(const NamedTensors& trained);
 
  private:
   // A set of weights and the network bound to it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/policy.h"
 
 #include <ATen/ATen.h>
@@ -195,8 +196,8 @@ TEST(PolicyTest, AnAdapterIsTheMergedWeight) {
 TEST(PolicyTest, LoraTargetsMatchAsPeftDoes) {
   const LinearModules modules = Sd3Linears(kParams);
   const auto q = *MatchLoraTargets(modules, {"attn.to_q"});
-  EXPECT_THAT(q, testing::ElementsAre("transformer_blocks.0.attn.to_q", kToQ));  // Not attn2.
-  EXPECT_THAT(*MatchLoraTargets(modules, {"proj_out"}), testing::ElementsAre("proj_out"));
+  EXPECT_THAT(q, ::testing::ElementsAre("transformer_blocks.0.attn.to_q", kToQ));  // Not attn2.
+  EXPECT_THAT(*MatchLoraTargets(modules, {"proj_out"}), ::testing::ElementsAre("proj_out"));
   const Sd3Params medium{.num_layers = 24,
                          .num_attention_heads = 24,
                          .caption_projection_dim = 1536,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activation checkpointing (arXiv:1604.06174): a piece of a network whose intermediate results are
 // not kept for the backward pass but computed again from its inputs. Memory of one piece instead
 // of all, for one more forward.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recomputed blocks give the same velocities and gradients as blocks that keep everything.
 #include "core/model/recompute.h"
 
@@ -43,7 +44,7 @@ at::Tensor LossOf(const Policy& policy) {
          policy.current().Velocity(y, at::rand({4}), conditioning).abs().mean();
 }
 
-class RecomputeTest : public testing::TestWithParam<Trained> {};
+class RecomputeTest : public ::testing::TestWithParam<Trained> {};
 
 TEST_P(RecomputeTest, LossHasTheSameBitsAndGradientsAgree) {
   at::set_num_threads(1);
@@ -100,7 +101,7 @@ TEST_P(RecomputeTest, ShorterProductsAreCloseAndTrainedWeightsStayFloat32) {
   EXPECT_GT(direction(*again), 0.99);
 }
 
-INSTANTIATE_TEST_SUITE_P(Trained, RecomputeTest, testing::Values(Trained::kFull, Trained::kLora),
+INSTANTIATE_TEST_SUITE_P(Trained, RecomputeTest, ::testing::Values(Trained::kFull, Trained::kLora),
                          [](const auto& info) {
                            return info.param == Trained::kFull ? "Full" : "Lora";
                          });

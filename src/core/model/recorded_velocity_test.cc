@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a recorded forward pass says is what the network says, whatever shapes and weights come and
 // go, and recordings are made no more often than they must. On the CPU, with a recorder that keeps
 // to the rules of CUDA graphs: it sees inputs only when it records, and writes one result for ever.
@@ -95,7 +96,7 @@ struct Batch {
   Conditioning prompt;
 };
 
-class RecordedVelocityTest : public testing::TestWithParam<Kind> {
+class RecordedVelocityTest : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override { at::set_num_threads(1); }
 };
@@ -104,7 +105,7 @@ TEST_P(RecordedVelocityTest, HasTheBitsOfTheNetworkForAnyShapesAndWeights) {
   const auto recorder = std::make_shared<FakeRecorder>();
   const auto plain = PolicyOf(GetParam(), nullptr), recorded = PolicyOf(GetParam(), recorder);
   const auto seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const std::vector<std::pair<int64_t, int64_t>> sizes = {{8, 8}, {8, 4}, {4, 8}};
   std::map<std::vector<int64_t>, int> shapes;
@@ -131,11 +132,12 @@ TEST_P(RecordedVelocityTest, HasTheBitsOfTheNetworkForAnyShapesAndWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, RecordedVelocityTest,
-                         testing::Values(Kind{"Full", Trained::kFull}, Kind{"Lora", Trained::kLora},
-                                         Kind{"Merged", Trained::kLora, /*merged=*/true},
-                                         Kind{"Guided", Trained::kLora, /*merged=*/false,
-                                              /*guidance=*/3},
-                                         Kind{"Bf16", Trained::kLora, false, 1, at::kBFloat16}),
+                         ::testing::Values(Kind{"Full", Trained::kFull},
+                                           Kind{"Lora", Trained::kLora},
+                                           Kind{"Merged", Trained::kLora, /*merged=*/true},
+                                           Kind{"Guided", Trained::kLora, /*merged=*/false,
+                                                /*guidance=*/3},
+                                           Kind{"Bf16", Trained::kLora, false, 1, at::kBFloat16}),
                          [](const auto& info) { return info.param.name; });
 
 // v = (x + sigma) w: what bookkeeping needs of a network.
@@ -151,7 +153,7 @@ class Scaled final : public VelocityModel {
   const at::Tensor weight_;
 };
 
-struct Bookkeeping : testing::Test {
+struct Bookkeeping : ::testing::Test {
   std::unique_ptr<VelocityModel> Recorded(size_t recordings_max) {
     return MakeRecorded(std::make_unique<Scaled>(weight), {weight}, recorder, recordings_max);
   }

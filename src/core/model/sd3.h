@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SD3 / SD3.5 transformer (MMDiT, arXiv:2403.03206), as diffusers' SD3Transformer2DModel.
 //
 // Image patches and prompt tokens attend jointly; every block is modulated by (timestep, pooled

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -69,7 +70,7 @@ class Sd3Architecture final : public Architecture {
       : params_(std::move(params)),
         latent_{.channels = params_.in_channels,
                 .side = params_.sample_size,
-                .patch = params_.patch_size,
+                .patch = {.height = params_.patch_size, .width = params_.patch_size},
                 .side_max = params_.patch_size * params_.pos_embed_max_size},
         conditioning_{{kPromptTokens, {kPromptLength, params_.joint_attention_dim}},
                       {kPooledPrompt, {params_.pooled_projection_dim}}} {}

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // T5 v1.1 text encoder (arXiv:1910.10683, gated as in arXiv:2002.05202), as transformers'
 // T5EncoderModel.
 //

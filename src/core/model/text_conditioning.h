@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From token ids to what a velocity model gets of its prompts.
 //
 //   one CLIP   tokens = c.tokens                       pooled = c.pooled

@@ -1,11 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/velocity_model.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "core/model/device_memory.h"
 #include "core/model/layers.h"
 
 namespace oxbow::model {
@@ -30,7 +33,9 @@ class Guided final : public VelocityModel {
       : model_(std::move(model)),
         scale_(scale),
         negative_(std::move(negative)),
-        norm_patch_(norm_patch) {}
+        norm_patch_(norm_patch) {
+    OXBOW_CHECK(!negative_.empty()) << "guidance without a negative prompt";
+  }
 
  private:
   int64_t passes() const override { return 2; }
@@ -39,13 +44,17 @@ class Guided final : public VelocityModel {
                      const Conditioning& conditioning) const override {
     CheckSizes(conditioning);
     const int64_t rows = x.size(0);
-    const at::Tensor v = model_->Velocity(
-        at::cat({x, x}), at::cat({sigma, sigma}),
-        ConcatRows({BroadcastRows(negative_, rows), BroadcastRows(conditioning, rows)}));
+    const at::Device device = negative_.begin()->second.device();
+    const at::Tensor there = x.to(device);
+    const at::Tensor level = sigma.to(device);
+    const at::Tensor v =
+        model_->Velocity(at::cat({there, there}), at::cat({level, level}),
+                         ConcatRows({BroadcastRows(negative_, rows),
+                                     BroadcastRows(MovedTo(conditioning, device), rows)}));
     const at::Tensor negative = v.narrow(0, 0, rows);
     const at::Tensor prompted = v.narrow(0, rows, rows);
     const at::Tensor guided = negative + (prompted - negative) * scale_;
-    return norm_patch_ == 0 ? guided : WithNormOf(prompted, guided, norm_patch_);
+    return (norm_patch_ == 0 ? guided : WithNormOf(prompted, guided, norm_patch_)).to(x.device());
   }
 
   // Every part of one row is as large as the negative prompt's.
@@ -87,30 +96,23 @@ class WholeTimesteps final : public VelocityModel {
 class Bounded final : public VelocityModel {
  public:
   Bounded(std::unique_ptr<VelocityModel> model, int64_t rows_max)
-      : model_(std::move(model)), rows_max_(rows_max) {}
+      : model_(std::move(model)),
+        rows_max_(rows_max > 0 ? rows_max : std::numeric_limits<int64_t>::max()) {}
 
  private:
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                      const Conditioning& conditioning) const override {
     const int64_t rows = x.size(0);
-    if (rows <= rows_max_ || at::GradMode::is_enabled()) {
-      return model_->Velocity(x, sigma, conditioning);
-    }
-    std::vector<at::Tensor> parts;
-    for (int64_t first = 0; first < rows; first += rows_max_) {
-      const int64_t count = std::min(rows_max_, rows - first);
-      Conditioning part;
-      for (const auto& [name, tensor] : conditioning) {
-        part[name] = tensor.narrow(0, first, count);
-      }
-      parts.push_back(
-          model_->Velocity(x.narrow(0, first, count), sigma.narrow(0, first, count), part));
-    }
-    return at::cat(parts);
+    if (at::GradMode::is_enabled()) return model_->Velocity(x, sigma, conditioning);
+    return InPortions(rows, rows_max_, "the network", [&](int64_t first, int64_t count) {
+      if (count == rows) return model_->Velocity(x, sigma, conditioning);
+      return model_->Velocity(x.narrow(0, first, count), sigma.narrow(0, first, count),
+                              NarrowRows(BroadcastRows(conditioning, rows), first, count));
+    });
   }
 
   const std::unique_ptr<VelocityModel> model_;
-  const int64_t rows_max_;
+  mutable std::atomic<int64_t> rows_max_;
 };
 
 }  // namespace

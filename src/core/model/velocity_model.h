@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network as reinforcement learning sees it: v(x, sigma, conditioning). It knows nothing of RL.
 #pragma once
 
@@ -40,7 +41,10 @@ class VelocityModel {
 
   // Predicts v = noise - data. x [B, C, H, W], or [B, C, F, H, W] for videos, float32; sigma [B]
   // float32 in [0, 1] (models that want timesteps multiply by 1000 themselves). Returns float32 of
-  // x's shape.
+  // x's shape, on x's device.
+  //
+  // Inputs may be on the CPU or, each, where the weights are: what stays the same over many calls
+  // is best sent there once.
   //
   // On a CPU a row's result does not depend, bit for bit, on the other rows or on their number:
   // batches below an implementation's minimum are padded. Ratios are exactly 1 on-policy because of
@@ -70,7 +74,8 @@ class VelocityModel {
 // Both come from one batch of 2 B rows, and gradients flow through both, so that the policy that is
 // trained is the one that draws.
 //
-// `negative`: rows of one, with as many tokens as the prompts it will be used with.
+// `negative`: rows of one, with as many tokens as the prompts it will be used with, on the device
+// of the weights.
 //
 // With a `norm_patch` p above 0 every token, all channels of p x p latents, is then scaled to the
 // norm that it has in v_prompt, as diffusers' QwenImagePipeline does.
@@ -82,9 +87,10 @@ std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, 
 // counts as that number, so that rounding sigma to float32 does not move it by one.
 std::unique_ptr<VelocityModel> MakeWholeTimesteps(std::unique_ptr<VelocityModel> model);
 
-// A velocity model that gives `model` at most `rows_max` rows at a time where no gradient is
-// wanted. Its results are the same, on CPUs bit for bit. A batch that a gradient goes through stays
-// whole.
+// A velocity model that gives `model` at most `rows_max` rows at a time (0: any number) where no
+// gradient is wanted. Its results are the same, on CPUs bit for bit. A batch that a gradient goes
+// through stays whole. Where the device's memory is too small for a batch, it goes on with half as
+// many rows, and stays with them; one row that does not fit is torch's error.
 std::unique_ptr<VelocityModel> MakeBounded(std::unique_ptr<VelocityModel> model, int64_t rows_max);
 
 }  // namespace oxbow::model

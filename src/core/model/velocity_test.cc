@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What reinforcement learning relies on: a row's velocity has the same bits whatever the batch, and
 // the same with and without gradients. Ratios are exactly 1 on-policy because of this.
 #include <ATen/ATen.h>
@@ -67,7 +68,7 @@ at::Tensor VelocityOf(const VelocityModel& model, const Inputs& inputs) {
   return model.Velocity(inputs.x, inputs.sigma, inputs.conditioning);
 }
 
-class RowInvarianceTest : public testing::TestWithParam<Trained> {
+class RowInvarianceTest : public ::testing::TestWithParam<Trained> {
  protected:
   void SetUp() override {
     at::set_num_threads(1);
@@ -117,7 +118,7 @@ TEST_P(RowInvarianceTest, SharedConditioningIsThatOfEveryRow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Trained, RowInvarianceTest,
-                         testing::Values(Trained::kFull, Trained::kLora));
+                         ::testing::Values(Trained::kFull, Trained::kLora));
 
 TEST(ClipTextTest, ARowHasTheSameBitsInEveryBatch) {
   at::set_num_threads(1);

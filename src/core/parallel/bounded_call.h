@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls into c10d: exceptions become statuses, and a call that may block for ever is given up on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This is the one file that sees the headers of the backends. Those of Gloo are not the ones that
 // torch was built with: nothing here may depend on the layout of a Gloo type.
 #include "core/parallel/c10d_ranks.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks over c10d: Gloo where the device is "cpu", NCCL where it is "cuda:N".
 //
 // Rank 0 hosts the store where all meet, at address:port unless a launcher has a store of its own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a rank has been communicating, and for how much of that time its owner waited.
 //
 // Operations may overlap each other and their owner's work. `total` is the time in which at least

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buckets against the plain all-reduce of the flat gradient, on a chain of layers whose gradients
 // come in the reverse order of their names.
 #include "core/parallel/gradient_sum.h"
@@ -48,7 +49,7 @@ struct Chain {
 // One layer is 1 KiB, so this makes three buckets of two layers.
 constexpr int64_t kTwoLayers = 2 * Chain::kWidth * Chain::kWidth * 4;
 
-class GradientBucketsTest : public testing::TestWithParam<int> {};
+class GradientBucketsTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(GradientBucketsTest, EqualThePlainAllReduce) {
   const auto body = [](Ranks& ranks) {
@@ -105,7 +106,7 @@ TEST_P(GradientBucketsTest, RankWithoutWorkAddsZeros) {
   EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, GradientBucketsTest, testing::Values(1, 2, 4));
+INSTANTIATE_TEST_SUITE_P(Sizes, GradientBucketsTest, ::testing::Values(1, 2, 4));
 
 TEST(GradientBucketsFailureTest, DeadRankIsAnErrorOfFinish) {
   const auto body = [](Ranks& ranks) {
@@ -120,7 +121,7 @@ TEST(GradientBucketsFailureTest, DeadRankIsAnErrorOfFinish) {
     EXPECT_FALSE(buckets.Finish().ok());
   };
   EXPECT_THAT(RunRanks(2, {.operation_timeout = absl::Seconds(1)}, body),
-              testing::ElementsAre(0, -SIGKILL));
+              ::testing::ElementsAre(0, -SIGKILL));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives over NCCL, one GPU per rank. Gloo runs the same lines on CPU in ranks_test.cc;
 // only making the process group differs. NCCL takes one rank per GPU.
 #include <ATen/ATen.h>
@@ -31,7 +32,7 @@ void ExpectSame(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_TRUE(at::equal(got.cpu(), want));
 }
 
-class NcclRanksTest : public testing::TestWithParam<int> {
+class NcclRanksTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     if (GpuCount() < GetParam()) {
@@ -96,7 +97,7 @@ TEST_P(NcclRanksTest, StoppedRankFailsTheOthersWithinTheDeadline) {
   EXPECT_EQ(RunRanks(GetParam(), options, body).front(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, NcclRanksTest, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Sizes, NcclRanksTest, ::testing::Values(1, 2));
 
 TEST(NcclJoinTest, GpuThatIsNotThereIsNamed) {
   const ForkOptions options{.on_join_error =

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which addresses of this machine the ranks use, so that local ranks never listen to the network.
 #pragma once
 

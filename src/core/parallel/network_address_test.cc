@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/parallel/network_address.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that all ranks hold the same tensors, bit for bit. Ranks that differ would train R models,
 // and nothing else would show it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/parallel/parameter_agreement.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The learner's ranks as one group: the collectives training needs, with deadlines.
 //
 // All ranks call the same operations in the same order with the same shapes and types. Backends:

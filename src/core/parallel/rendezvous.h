@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the ranks meet before they can talk: a c10d store on rank 0.
 //
 // Keys, under "oxbow/<restart>/":

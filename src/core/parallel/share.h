@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of `count` items each of R ranks has: contiguous ranges whose sizes differ by at most one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which entries a learner step replays: without replacement, uniform or by priority; a function of
 // the entries, seed and step.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws are fair, repeatable and blind to storage order.
 #include "core/replay/draw.h"
 

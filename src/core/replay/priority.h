@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decayed priority of a replay entry, and a key that never changes and sorts like it.
 //
 // An entry of raw reward R that is `age` learner steps old has the priority

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The static key must sort as the decayed priority does, at every step, for ever.
 #include "core/replay/priority.h"
 
@@ -51,11 +52,11 @@ Sample RandomSample(RandomStream& random, double floor) {
 // the evaluated order disagree with the key.
 double Resolution(double a, double b) { return 1e-10 * (1 + std::abs(a) + std::abs(b)); }
 
-class KeyOrderTest : public testing::TestWithParam<Decay> {};
+class KeyOrderTest : public ::testing::TestWithParam<Decay> {};
 
 TEST_P(KeyOrderTest, IsTheOrderOfDecayedPriorityAtEveryStep) {
   const uint64_t seed = 20260707;
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   RandomStream random({.seed = seed});
   const Decay decay = GetParam();
   int decided = 0;
@@ -104,11 +105,11 @@ TEST_P(KeyOrderTest, EqualEntriesSortById) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Decays, KeyOrderTest,
-                         testing::Values(Decay{DecayForm::kMultiplicative, 0.98, 0},
-                                         Decay{DecayForm::kMultiplicative, 0.999, -2.5},
-                                         Decay{DecayForm::kMultiplicative, 1.0, 0.5},
-                                         Decay{DecayForm::kSubtractive, 0.01, 0},
-                                         Decay{DecayForm::kSubtractive, 0.0, 0}));
+                         ::testing::Values(Decay{DecayForm::kMultiplicative, 0.98, 0},
+                                           Decay{DecayForm::kMultiplicative, 0.999, -2.5},
+                                           Decay{DecayForm::kMultiplicative, 1.0, 0.5},
+                                           Decay{DecayForm::kSubtractive, 0.01, 0},
+                                           Decay{DecayForm::kSubtractive, 0.0, 0}));
 
 TEST(PriorityTest, BelowTheFloorStaysBelowEverythingAboveIt) {
   const Decay decay{DecayForm::kMultiplicative, 0.5, 0};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a candidate enters a table of best entries, and which entry it replaces.
 //
 //   its prompt is stored    replace that entry if the candidate's raw reward > its priority

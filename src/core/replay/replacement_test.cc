@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of the three questions, and that ties keep the old entry.
 #include "core/replay/replacement.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules of a table of the replay buffer: what enters, what leaves, what is drawn.
 //
 //   best      at most one entry per prompt, the better one; the lowest leaves; drawn uniformly or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The 8-bit half of CLIP's image preprocessing: what Hugging Face's CLIPImageProcessor does with
 // Pillow. Grey becomes RGB; the shorter side becomes `side` and the longer one keeps the
 // proportion, rounded down, by Pillow's bicubic resizing; the middle is cut out, with the

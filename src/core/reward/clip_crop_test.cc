@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/reward/clip_crop.h"
 
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks in place of values: how a member compares with its group, whatever the scale.
 #pragma once
 

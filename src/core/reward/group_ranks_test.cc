@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/reward/group_ranks.h"
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 namespace oxbow::reward {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 TEST(GroupRanksTest, TheSmallestHasNoneAndTheLargestAllButOne) {
   EXPECT_THAT(RankShares({0.3, -2, 7, 0.4}), ElementsAre(0.25, 0, 0.75, 0.5));

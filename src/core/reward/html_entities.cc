@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Written by tools/make_html_entities.py.
 #include "core/reward/html_entities.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The named characters of HTML (https://html.spec.whatwg.org/entities.json).
 #pragma once
 

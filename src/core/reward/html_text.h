@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Characters that a text writes as HTML does: "&amp;", "&#38;" or "&#x26;".
 #pragma once
 

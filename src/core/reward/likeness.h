@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How similar the images of a group are, which the reward does not show.
 //
 // Distance of two images: root mean square of their differences over pixels and channels, in units

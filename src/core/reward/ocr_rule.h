@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text rule of OCR rewards: how well text that was read in an image matches the text that the
 // prompt asks for.
 //

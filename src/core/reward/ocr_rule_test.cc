@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/reward/ocr_rule.h"
 
 #include <nlohmann/json.hpp>
@@ -78,14 +79,14 @@ TEST(OcrRuleTest, WithoutATargetThereIsNoScore) {
     EXPECT_EQ(status.message().find('\n'), std::string::npos) << status;
     return std::string(status.message());
   };
-  EXPECT_THAT(refused("a cat", ""), testing::HasSubstr("put the text in double quotes"));
+  EXPECT_THAT(refused("a cat", ""), ::testing::HasSubstr("put the text in double quotes"));
   refused("a \"\" cat", "");
   refused("a \"  \" cat", "");
   refused("a cat", "[1]");
   refused("a cat", "{");
-  EXPECT_THAT(refused("a \"b\"", R"({"text": 5})"), testing::HasSubstr("not a string: 5"));
+  EXPECT_THAT(refused("a \"b\"", R"({"text": 5})"), ::testing::HasSubstr("not a string: 5"));
   EXPECT_THAT(refused("\"" + std::string(kOcrTargetMax + 1, 'x') + "\"", ""),
-              testing::HasSubstr("longer than 4096 characters: 4097"));
+              ::testing::HasSubstr("longer than 4096 characters: 4097"));
   EXPECT_FALSE(OcrReward(" ", "x").ok());
   EXPECT_FALSE(OcrVideoReward("", {"x"}).ok());
 }

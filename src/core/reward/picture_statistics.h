@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plain numbers about an image, to be watched beside a reward. A policy that exploits a reward
 // often drifts in one of them: images become bright, flat, noisy or of one colour while the reward
 // rises.

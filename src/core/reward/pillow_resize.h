@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resizing of 8-bit images, bit for bit as Pillow's Image.resize does it.
 //
 // Pillow before 13 resizes in two passes, first along rows, then along columns; each pass ends in 8

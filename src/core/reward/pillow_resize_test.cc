@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/reward/pillow_resize.h"
 
 #include <nlohmann/json.hpp>

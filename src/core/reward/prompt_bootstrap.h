@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far the mean score of a set of prompts can be trusted: the interval that it would fall into
 // for other prompts of the same kind.
 //

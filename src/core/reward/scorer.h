@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reward: a function of pictures or videos and their prompts. services/reward/scorer_table.cc
 // lists all.
 //
@@ -35,8 +36,8 @@ struct RewardFacts {
   bool videos = false;  // Sees the frames of a video together, and makes one score of them.
   // It reads the frames 0, n, 2n, ... of a video. The others need not travel.
   uint32_t frames_every = 1;
-  uint32_t cache_items =
-      0;  // Results that a server should keep, if its config does not say; 0: none.
+  // Results that a server should keep, if its config does not say; 0: none.
+  uint32_t cache_items = 0;
 
   // A scorer of pictures alone scores a video, too: frame by frame, and the mean is the score
   // (core/reward/shown_items.h). Not if it compares the members of a group.
@@ -79,6 +80,10 @@ class Scorer {
   // Calls of ScoreBatch that may run at a time: 1 for a model on a device. An engine that is not
   // thread-safe has a pool of its own.
   virtual int concurrency_max() const = 0;
+
+  // The process ends: what waits for a server of others ends within a second, and later batches at
+  // once, with kUnavailable. A scorer that computes has nothing to do. Thread-safe.
+  virtual void Stop() {}
 };
 
 // A scorer that looks at one picture at a time, on the processor.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a scorer is shown of items, and what its answers say of them.
 //
 //   picture, or a video and a scorer of videos   the item, with the frames that the scorer reads

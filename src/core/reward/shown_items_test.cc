@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/reward/shown_items.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/adamw.h"
 
 #include <ATen/ATen.h>
@@ -5,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -15,6 +18,25 @@ namespace oxbow::rl {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kExchanged = int64_t{1} << 24;  // Elements of one collective, over all ranks.
+
+// Elements that one pass over flat tensors takes at a time: on a CPU they stay in its cache. A
+// multiple of kAlignment.
+int64_t PieceLength(const at::Tensor& flat) {
+  return flat.is_cpu() ? int64_t{1} << 15 : int64_t{1} << 24;
+}
+
+void ForEachPiece(const at::Tensor& flat, const std::function<void(int64_t, int64_t)>& use) {
+  const int64_t piece = PieceLength(flat);
+  for (int64_t begin = 0; begin < flat.numel(); begin += piece) {
+    use(begin, std::min(piece, flat.numel() - begin));
+  }
+}
+
+// |x|² of one piece, whose float32 sum is exact enough; a float64 number.
+at::Tensor SquaredLength(const at::Tensor& x) {
+  return at::linalg_vector_norm(x, 2).to(at::kDouble).square();
+}
 
 int64_t StrideFor(int64_t length, int ranks) {
   const int64_t share = (length + ranks - 1) / ranks;
@@ -43,18 +65,56 @@ double AdamW::learning_rate() const {
   return options_.learning_rate * std::min(1., risen);
 }
 
-void AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor) {
+at::Tensor AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor) {
   const at::NoGradGuard no_grad;
-  const double rate = learning_rate() * rate_factor;
+  at::Tensor change = at::zeros({}, flat.options().dtype(at::kDouble).requires_grad(false));
+  ForEachPiece(flat, [&](int64_t begin, int64_t length) {
+    at::Tensor weights = flat.narrow(0, begin, length);
+    at::Tensor first = first_.narrow(0, begin, length);
+    at::Tensor second = second_.narrow(0, begin, length);
+    const at::Tensor before = weights.clone();
+    MoveMoments(grad.narrow(0, begin, length), first, second);
+    MoveWeights(rate_factor, first, second, weights);
+    change.add_(SquaredLength(weights - before));
+  });
   ++updates_;
-  const auto k = static_cast<double>(updates_);
+  return change;
+}
+
+void AdamW::Propose(const at::Tensor& flat, const at::Tensor& grad, double rate_factor,
+                    at::Tensor& next) const {
+  const at::NoGradGuard no_grad;
+  ForEachPiece(flat, [&](int64_t begin, int64_t length) {
+    at::Tensor first = first_.narrow(0, begin, length).clone();
+    at::Tensor second = second_.narrow(0, begin, length).clone();
+    MoveMoments(grad.narrow(0, begin, length), first, second);
+    at::Tensor weights = next.narrow(0, begin, length);
+    weights.copy_(flat.narrow(0, begin, length));
+    MoveWeights(rate_factor, first, second, weights);
+  });
+}
+
+void AdamW::Commit(const at::Tensor& grad) {
+  const at::NoGradGuard no_grad;
+  MoveMoments(grad, first_, second_);
+  ++updates_;
+}
+
+void AdamW::MoveMoments(const at::Tensor& grad, at::Tensor& first, at::Tensor& second) const {
+  first.lerp_(grad, 1 - options_.beta1);
+  second.mul_(options_.beta2).addcmul_(grad, grad, 1 - options_.beta2);
+}
+
+// By the moments after the update.
+void AdamW::MoveWeights(double rate_factor, const at::Tensor& first, const at::Tensor& second,
+                        at::Tensor& weights) const {
+  const double rate = learning_rate() * rate_factor;
+  const auto k = static_cast<double>(updates_ + 1);
   const double correction1 = 1 - std::pow(options_.beta1, k);
   const double correction2 = 1 - std::pow(options_.beta2, k);
-  flat.mul_(1 - rate * options_.weight_decay);
-  first_.lerp_(grad, 1 - options_.beta1);
-  second_.mul_(options_.beta2).addcmul_(grad, grad, 1 - options_.beta2);
-  const at::Tensor spread = second_.sqrt().div_(std::sqrt(correction2)).add_(options_.epsilon);
-  flat.addcdiv_(first_, spread, -rate / correction1);
+  weights.mul_(1 - rate * options_.weight_decay);
+  const at::Tensor spread = second.sqrt().div_(std::sqrt(correction2)).add_(options_.epsilon);
+  weights.addcdiv_(first, spread, -rate / correction1);
 }
 
 void AdamW::Restore(const at::Tensor& first, const at::Tensor& second, int64_t updates) {
@@ -63,6 +123,15 @@ void AdamW::Restore(const at::Tensor& first, const at::Tensor& second, int64_t u
   first_.copy_(first);
   second_.copy_(second);
   updates_ = updates;
+}
+
+at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b) {
+  const at::NoGradGuard no_grad;
+  at::Tensor sum = at::zeros({}, a.options().dtype(at::kDouble).requires_grad(false));
+  ForEachPiece(a, [&](int64_t begin, int64_t length) {
+    sum.add_(SquaredLength(a.narrow(0, begin, length) - b.narrow(0, begin, length)));
+  });
+  return sum;
 }
 
 double ClipGradNorm(at::Tensor& grad, double norm_max) {
@@ -97,13 +166,9 @@ at::Tensor ShardedAdamW::Own(const at::Tensor& whole) const {
 absl::StatusOr<double> ShardedAdamW::Reduce(const at::Tensor& grad, double norm_max) {
   const at::NoGradGuard no_grad;
   OXBOW_CHECK(grad.numel() == length_) << grad.sizes() << ", not " << length_;
-  at::Tensor whole = grad.detach();
-  if (stride_ * ranks_.size() != length_) {
-    whole = at::zeros({stride_ * ranks_.size()}, grad.options().requires_grad(false));
-    whole.narrow(0, 0, length_).copy_(grad);
-  }
-  at::Tensor sum = at::empty({stride_}, whole.options());
-  OXBOW_RETURN_IF_ERROR(ranks_.ReduceScatterSum(whole, sum));
+  memory_ = grad.detach();
+  at::Tensor sum = at::empty({stride_}, memory_.options());
+  OXBOW_RETURN_IF_ERROR(ScatterSum(memory_, sum));
   grad_ = sum.narrow(0, 0, own_);
   // float64, so that how the elements are spread does not show in the norm.
   at::Tensor square =
@@ -114,47 +179,92 @@ absl::StatusOr<double> ShardedAdamW::Reduce(const at::Tensor& grad, double norm_
   return norm;
 }
 
-void ShardedAdamW::TakeReduced(const at::Tensor& grad) { grad_ = Own(grad); }
+void ShardedAdamW::TakeReduced(const at::Tensor& grad) {
+  memory_ = grad.detach();
+  grad_ = ranks_.size() == 1 ? Own(grad) : Own(grad).clone();
+}
 
-absl::Status ShardedAdamW::Step(at::Tensor& flat, double rate_factor) {
+absl::StatusOr<at::Tensor> ShardedAdamW::Step(at::Tensor& flat, double rate_factor) {
   OXBOW_CHECK(grad_.defined()) << "no gradient was taken";
   const at::NoGradGuard no_grad;
+  const at::Tensor grad = std::exchange(grad_, at::Tensor());
+  at::Tensor next = std::exchange(memory_, at::Tensor());
   at::Tensor own = Own(flat);
-  piece_.Step(own, grad_, rate_factor);
-  grad_ = at::Tensor();
-  if (ranks_.size() == 1) return absl::OkStatus();
-  OXBOW_ASSIGN_OR_RETURN(const at::Tensor whole, Whole(own));
-  flat.copy_(whole);
+  if (ranks_.size() == 1) return piece_.Step(own, grad, rate_factor);
+  at::Tensor own_next = Own(next);
+  piece_.Propose(own, grad, rate_factor, own_next);
+  OXBOW_RETURN_IF_ERROR(GatherWhole(own_next, next));
+  piece_.Commit(grad);
+  const at::Tensor change = SquaredDistance(next, flat);
+  flat.copy_(next);
+  return change;
+}
+
+absl::Status ShardedAdamW::ScatterSum(const at::Tensor& whole, at::Tensor& own) {
+  const int64_t piece = std::max(kAlignment, kExchanged / ranks_.size());
+  for (int64_t begin = 0; begin < stride_; begin += piece) {
+    const int64_t length = std::min(piece, stride_ - begin);
+    const at::Tensor sent = at::zeros({ranks_.size(), length}, whole.options());
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      const int64_t from = std::min(length_, stride_ * rank + begin);
+      const int64_t count = std::min(length, length_ - from);
+      sent[rank].narrow(0, 0, count).copy_(whole.narrow(0, from, count));
+    }
+    at::Tensor sum = own.narrow(0, begin, length);
+    OXBOW_RETURN_IF_ERROR(ranks_.ReduceScatterSum(sent.flatten(), sum));
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> ShardedAdamW::Whole(const at::Tensor& own) {
-  const at::NoGradGuard no_grad;
-  at::Tensor padded = own;
-  if (own_ != stride_) {
-    padded = at::zeros({stride_}, own.options());
-    padded.narrow(0, 0, own_).copy_(own);
+absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole) {
+  const int64_t piece = std::max(kAlignment, kExchanged / ranks_.size());
+  for (int64_t begin = 0; begin < stride_; begin += piece) {
+    const int64_t length = std::min(piece, stride_ - begin);
+    const at::Tensor sent = at::zeros({length}, own.options());
+    const int64_t filled = std::clamp<int64_t>(own_ - begin, 0, length);
+    sent.narrow(0, 0, filled).copy_(own.narrow(0, std::min(begin, own_), filled));
+    at::Tensor all = at::empty({ranks_.size() * length}, own.options());
+    OXBOW_RETURN_IF_ERROR(ranks_.AllGather(sent, all));
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      const int64_t to = std::min(length_, stride_ * rank + begin);
+      const int64_t count = std::min(length, length_ - to);
+      whole.narrow(0, to, count).copy_(all.narrow(0, rank * length, count));
+    }
   }
-  at::Tensor all = at::empty({stride_ * ranks_.size()}, own.options());
-  OXBOW_RETURN_IF_ERROR(ranks_.AllGather(padded, all));
-  return all.narrow(0, 0, length_);
+  return absl::OkStatus();
 }
 
 AdamWState ShardedAdamW::Piece() const {
-  return {.first = piece_.first_moment().clone(),
-          .second = piece_.second_moment().clone(),
+  const auto copy = [](const at::Tensor& moment) {
+    return moment.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+  };
+  return {.first = copy(piece_.first_moment()),
+          .second = copy(piece_.second_moment()),
           .updates = piece_.updates()};
 }
 
-void ShardedAdamW::RestorePiece(const AdamWState& piece) {
-  piece_.Restore(piece.first, piece.second, piece.updates);
+HostMoments ShardedAdamW::CopyToHost() const {
+  return {.first = parallel::HostCopy(piece_.first_moment()),
+          .second = parallel::HostCopy(piece_.second_moment()),
+          .updates = piece_.updates()};
+}
+
+void ShardedAdamW::PutBack(const HostMoments& moments) {
+  const at::Tensor& first = piece_.first_moment();
+  const at::Tensor& second = piece_.second_moment();
+  moments.first.PutBack(first);
+  moments.second.PutBack(second);
+  piece_.Restore(first, second, moments.updates);
 }
 
 absl::StatusOr<AdamWState> ShardedAdamW::Gather() {
   if (ranks_.size() == 1) return Piece();
   AdamWState state{.updates = piece_.updates()};
-  OXBOW_ASSIGN_OR_RETURN(state.first, Whole(piece_.first_moment()));
-  OXBOW_ASSIGN_OR_RETURN(state.second, Whole(piece_.second_moment()));
+  const auto options = piece_.first_moment().options();
+  state.first = at::empty({length_}, options);
+  state.second = at::empty({length_}, options);
+  OXBOW_RETURN_IF_ERROR(GatherWhole(piece_.first_moment(), state.first));
+  OXBOW_RETURN_IF_ERROR(GatherWhole(piece_.second_moment(), state.second));
   return state;
 }
 

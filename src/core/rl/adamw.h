@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW (arXiv:1711.05101) over one flat tensor, numerically as torch.optim.AdamW, on one rank or
 // with its moments spread over several; the schedule of its learning rate; and the two other things
 // done to flat tensors once per update: limiting the gradient's norm, and the running average
@@ -7,8 +8,11 @@
 //
 //   sum    <- reduce-scatter(gradient)            one piece per rank
 //   norm   <- √(all-reduce(|piece|²))
-//   piece of the weights <- AdamW(piece)          elementwise, so the same bits as on the whole
-//   weights <- all-gather(pieces)
+//   piece of the next weights <- AdamW(piece)     elementwise, so the same bits as on the whole
+//   next weights <- all-gather(pieces)            in the gradient's memory
+//   weights, moments <- the next ones             once no other rank is needed any more
+//
+// So a failed collective leaves weights and moments as they were, without a copy of them.
 //
 // Pieces have equal lengths, multiples of 64 elements, so that no element changes its place between
 // the vectorised part of a kernel and its scalar end; the last ones may be short or empty.
@@ -19,6 +23,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "core/parallel/host_copy.h"
 
 namespace oxbow::parallel {
 class Ranks;
@@ -59,8 +64,16 @@ class AdamW {
   // Moments start at zero, with the shape and device of `flat`.
   AdamW(AdamWOptions options, const at::Tensor& flat);
 
-  // One update of `flat` in place. `rate_factor` is the caller's schedule at this update.
-  void Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1);
+  // One update of `flat` in place. `rate_factor` is the caller's schedule at this update. Returns
+  // the squared length of the change, a float64 number on the device of `flat`. Works in pieces,
+  // for which alone memory is allocated.
+  at::Tensor Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1);
+
+  // The same update in two halves. Propose writes the next weights to `next`, which must not
+  // overlap the others, and changes nothing else; Commit takes the moments past the update.
+  void Propose(const at::Tensor& flat, const at::Tensor& grad, double rate_factor,
+               at::Tensor& next) const;
+  void Commit(const at::Tensor& grad);
 
   double learning_rate() const;  // At the next update, without the caller's schedule.
   int64_t updates() const { return updates_; }
@@ -71,11 +84,18 @@ class AdamW {
   void Restore(const at::Tensor& first, const at::Tensor& second, int64_t updates);
 
  private:
+  void MoveMoments(const at::Tensor& grad, at::Tensor& first, at::Tensor& second) const;
+  void MoveWeights(double rate_factor, const at::Tensor& first, const at::Tensor& second,
+                   at::Tensor& weights) const;
+
   const AdamWOptions options_;
   at::Tensor first_;
   at::Tensor second_;
   int64_t updates_ = 0;
 };
+
+// |a - b|², a float64 number on the device of a and b [N], summed in pieces.
+at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b);
 
 // Scales `grad` in place so that its norm is at most `norm_max` (0: never) and returns the norm
 // before.
@@ -94,6 +114,13 @@ struct AdamWState {
   int64_t updates = 0;
 };
 
+// What one rank's moments were.
+struct HostMoments {
+  parallel::HostCopy first;
+  parallel::HostCopy second;
+  int64_t updates;
+};
+
 class ShardedAdamW {
  public:
   // For weights of the length and device of `flat` [N]. `ranks` outlives the optimiser.
@@ -101,28 +128,34 @@ class ShardedAdamW {
 
   // Takes this rank's gradient `grad` [N], sums it over ranks and limits the norm of the sum to
   // `norm_max` (0: never). Returns the norm before, the same on every rank; a caller who finds it
-  // not finite leaves Step out. Errors of these calls as in ranks.h.
+  // not finite leaves Step out. Step writes to the memory of `grad`. Errors of these calls as in
+  // ranks.h.
   absl::StatusOr<double> Reduce(const at::Tensor& grad, double norm_max);
 
   // For a gradient that is already the limited sum, the same on every rank.
   void TakeReduced(const at::Tensor& grad);
 
-  // Updates `flat` [N], the same on every rank, by the gradient taken last.
-  absl::Status Step(at::Tensor& flat, double rate_factor = 1);
+  // Updates `flat` [N], the same on every rank, by the gradient taken last. Returns the squared
+  // length of the change as AdamW::Step does. After an error nothing has changed.
+  absl::StatusOr<at::Tensor> Step(at::Tensor& flat, double rate_factor = 1);
 
   double learning_rate() const { return piece_.learning_rate(); }
   int64_t updates() const { return piece_.updates(); }
 
-  // What this rank holds, copied: its moments have the piece's length.
+  // What this rank holds, copied into host memory: its moments have the piece's length. CopyToHost
+  // is for a copy that is put back.
   AdamWState Piece() const;
-  void RestorePiece(const AdamWState& piece);
+  HostMoments CopyToHost() const;
+  void PutBack(const HostMoments& moments);
 
   absl::StatusOr<AdamWState> Gather();    // On every rank. Collective.
   void Restore(const AdamWState& state);  // Saved with any number of ranks.
 
  private:
   at::Tensor Own(const at::Tensor& whole) const;  // A view of this rank's piece.
-  absl::StatusOr<at::Tensor> Whole(const at::Tensor& own);
+  // Both work in pieces of every rank's share, and allocate memory for one of them.
+  absl::Status ScatterSum(const at::Tensor& whole, at::Tensor& own);
+  absl::Status GatherWhole(const at::Tensor& own, at::Tensor& whole);
 
   parallel::Ranks& ranks_;
   const int64_t length_;  // N
@@ -130,7 +163,8 @@ class ShardedAdamW {
   const int64_t begin_;   // Where this rank's piece begins.
   const int64_t own_;     // Its length.
   AdamW piece_;
-  at::Tensor grad_;  // [own_]
+  at::Tensor grad_;    // [own_]
+  at::Tensor memory_;  // [length_], the gradient's, for the next weights.
 };
 
 }  // namespace oxbow::rl

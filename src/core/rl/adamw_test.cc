@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/adamw.h"
 
 #include <ATen/ATen.h>
@@ -75,7 +76,7 @@ at::Tensor Wave(int64_t length, double seed) {
   return (at::arange(length, at::kFloat) * 12.9898 + 78.233 * seed).sin();
 }
 
-class ShardedAdamWTest : public testing::TestWithParam<int> {};
+class ShardedAdamWTest : public ::testing::TestWithParam<int> {};
 
 // Lengths that fit no rank, leave ranks without elements, and end in every kind of remainder.
 TEST_P(ShardedAdamWTest, GivesTheBitsOfTheWholeForEqualGradients) {
@@ -147,7 +148,7 @@ TEST_P(ShardedAdamWTest, StateSavedByOneRankIsGoneOnWithByAny) {
   EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, ShardedAdamWTest, testing::Values(1, 2, 4));
+INSTANTIATE_TEST_SUITE_P(Sizes, ShardedAdamWTest, ::testing::Values(1, 2, 4));
 
 }  // namespace
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much better than its group a sample did: A = (R - mean_g) / divisor(std), clipped.
 //
 // In float64. Samples whose reward failed count in no statistic: a failure is not a reward of zero.

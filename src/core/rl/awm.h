@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Advantage Weighted Matching (arXiv:2509.25050): the flow-matching loss of a sampled image is
 // minus its log-prob, weighted with the advantage through a ratio.
 //

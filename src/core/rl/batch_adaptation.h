@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which groups a learner step trains on when it may choose: BAPO's batch adaptation. Pure rules
 // over group means; the caller keeps the tables and samples prompts again.
 //

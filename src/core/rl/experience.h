@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a learner step trains on: groups of sampled trajectories, as tensors.
 #pragma once
 
@@ -5,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,9 @@ struct Group {
   // Its prompt is the data set's next one, and all its samples are fresh: no choice of what was
   // solved or failed before is in its rewards.
   bool from_data_set = true;
+  // Set: it is a stored success that trains beside the step's groups, against this rate of success
+  // (imitation.h). Such a group has one sample, or none where the buffer had no more.
+  std::optional<double> success_rate;
 };
 
 }  // namespace oxbow::rl

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward-process methods: the final image x_0 is noised again, x_t = (1 - t) x_0 + t eps, and
 // the loss is a function of the velocities there. How the image was drawn does not matter: a
 // plain ODE will do, and there is no density to correct. A replayed image is trained on as a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward and backward over some rows of an update: their share of the loss, into the gradient.
 #pragma once
 

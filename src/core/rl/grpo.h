@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GRPO on a flow-matching model: PPO's clip of each transition's ratio (method.h).
 //
 //   Flow-GRPO, DanceGRPO, MixGRPO, OP-GRPO   clip around pi_old           loss_weight.h

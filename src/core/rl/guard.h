@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GRPO-Guard (arXiv:2510.22319): ratios whose mean and spread are the same at every step.
 //
 //   b = mean (mu_theta - mu_old)^2 / (2 S^2)        r = exp((lp_theta - lp_old + b) S)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights of a policy gradient's rows in its loss: W of the trajectory, w of the denoising
 // step.
 //

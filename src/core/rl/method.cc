@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/method.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every method's loss against golden vectors, and its gradient against finite differences of the
 // printed formula, stopped weights held still.
 #include <ATen/ATen.h>

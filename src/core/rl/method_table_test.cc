@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every row of the facts has a class, and the two agree.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DiffusionNFT (arXiv:2509.16117): two implicit policies around the old one, v+ towards the current
 // velocity and v- away from it, each fitted to the image x_0 with the weight its reward earns.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every setting of a trainer. Plain data; the defaults are Flow-GRPO's.
 #pragma once
 
@@ -74,8 +75,8 @@ struct TrainerOptions {
   size_t RowsPerForward() const {
     return rows_per_pass > 0 ? static_cast<size_t>(rows_per_pass) : 256;
   }
-  // One gradient per group, added in the order of groups: the same bits for every number of ranks.
-  // Costs smaller batches, and a gradient per group on the wire.
+  // One gradient per group, added in a fixed tree: the same bits for every number of ranks. Costs
+  // smaller batches, and in host memory and on the wire a few gradients (parallel/ordered_sum.h).
   bool deterministic = false;
   // With several ranks: learner steps between comparisons of their weights; 0: never.
   int drift_check_every = 0;
@@ -93,6 +94,8 @@ struct TrainerOptions {
   double diversity_weight = 0;   // R (1 + weight (1 - duplicate share)) is what advantages are of.
   bool stored_rewards = false;   // Replayed samples count their stored reward, not the new score.
   bool replayed_in_mean = true;  // Whether their rewards count in the mean of their group.
+  double added_advantage_max = 3;  // Stored successes beside the groups of a step: imitation.h.
+  double added_weight_max = 1;
   ZeroVariance zero_variance = ZeroVariance::kMeanOverAll;
 
   KlOptions kl;

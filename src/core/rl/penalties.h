@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two penalties for leaving the reference policy.
 //
 // The KL, a squared difference of velocities per row:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/policy_copies.h"
 
 #include <ATen/ATen.h>
@@ -75,9 +76,12 @@ double PolicyCopies::Follow(uint64_t done) {
 
 std::map<std::string, at::Tensor> PolicyCopies::State() const {
   std::map<std::string, at::Tensor> state;
-  if (policy_.has_old()) state[kOld] = policy_.old_parameters().flat().detach().clone();
+  const auto copy = [](const at::Tensor& weights) {
+    return weights.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+  };
+  if (policy_.has_old()) state[kOld] = copy(policy_.old_parameters().flat());
   if (options_.reference_every > 0) {
-    state[kReference] = policy_.reference_parameters().flat().detach().clone();
+    state[kReference] = copy(policy_.reference_parameters().flat());
   }
   return state;
 }

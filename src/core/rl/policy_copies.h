@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The copies of the policy that follow it from learner step to learner step: the old policy of
 // DiffusionNFT and AWM, and a reference that moves. The running average follows update by update
 // and is the trainer's.
@@ -58,7 +59,8 @@ class PolicyCopies {
   // After learner step number `done` (counted from 1). Returns the decay of the old policy, or 0.
   double Follow(uint64_t done);
 
-  // Flat weights [N] by name: "old_policy", "reference". Nothing for copies that stay.
+  // Flat weights [N] by name, copied into host memory: "old_policy", "reference". Nothing for
+  // copies that stay.
   std::map<std::string, at::Tensor> State() const;
 
   // Requires the names and lengths of State().

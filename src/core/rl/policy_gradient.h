@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Policy gradients: the loss is a function of the log-probs of sampled transitions.
 //
 // What they share: which transitions of a sample are trained, their log-probs under the policy

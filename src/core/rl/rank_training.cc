@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/rank_training.h"
 
 #include <ATen/ATen.h>
@@ -6,7 +7,7 @@
 
 #include "base/status_macros.h"
 #include "core/model/policy.h"
-#include "core/parallel/gradient_sum.h"
+#include "core/parallel/ordered_sum.h"
 
 namespace oxbow::rl {
 namespace {
@@ -130,7 +131,7 @@ double RankOptimizer::TakeSum(double norm_max) {
   return norm;
 }
 
-absl::Status RankOptimizer::Step(double rate_factor) {
+absl::StatusOr<at::Tensor> RankOptimizer::Step(double rate_factor) {
   return adamw_.Step(parameters_.flat(), rate_factor);
 }
 
@@ -180,20 +181,21 @@ absl::Status RankGradient::SumInParts(const UpdateInputs& inputs, const std::vec
                                       std::vector<RowOutcome>& outcomes) {
   std::set<size_t> parts;
   for (const RowRef& ref : refs) parts.insert(ref.address.group);
-  at::Tensor& grad = policy_.parameters().flat_grad();
   std::vector<int> owners;
-  std::vector<at::Tensor> mine;
   for (const size_t group : parts) {
     owners.push_back(parallel::OwnerOf(group, inputs.groups.size(), ranks_.size()));
-    if (owners.back() != ranks_.rank()) continue;
+  }
+  at::Tensor& grad = policy_.parameters().flat_grad();
+  parallel::OrderedSum sum(ranks_, owners);
+  const parallel::Share own = parallel::ShareOf(inputs.groups.size(), ranks_.rank(), ranks_.size());
+  for (const size_t group : parts) {
+    if (!own.Has(group)) continue;
     policy_.parameters().ZeroGrad();
     OXBOW_RETURN_IF_ERROR(AddPart(
         inputs, refs, {group, group + 1}, [] {}, outcomes));
-    mine.push_back(grad.clone());
+    sum.Add(grad);
   }
-  const at::Tensor held =
-      mine.empty() ? at::empty({0, grad.numel()}, grad.options()) : at::stack(mine);
-  return parallel::SumInOrder(ranks_, owners, held, grad);
+  return sum.Finish(grad);
 }
 
 }  // namespace oxbow::rl

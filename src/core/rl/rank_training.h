@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One update on several ranks: each computes the gradient of its own samples, the ranks sum it,
 // update the weights and tell each other the numbers of their rows.
 #pragma once
@@ -49,17 +50,20 @@ class RankOptimizer {
   absl::StatusOr<double> Sum(double norm_max);
   // As Sum, where the flat gradient already is the sum, with the same bits on every rank.
   double TakeSum(double norm_max);
-  // Updates the weights by the gradient taken last, on every rank; `rate_factor` as in adamw.h.
-  absl::Status Step(double rate_factor = 1);
+  // Updates the weights by the gradient taken last, on every rank; argument and result as in
+  // adamw.h. After an error nothing has changed.
+  absl::StatusOr<at::Tensor> Step(double rate_factor = 1);
 
   double learning_rate() const { return adamw_.learning_rate(); }
   int64_t updates() const { return adamw_.updates(); }
 
   // Whether each rank has moments for its piece of the weights only.
   bool shards() const { return shards_; }
-  // What this rank holds, to put back when a step fails.
+  // What this rank holds, copied into host memory: for a checkpoint, and to put back after a failed
+  // step.
   AdamWState Piece() const { return adamw_.Piece(); }
-  void RestorePiece(const AdamWState& piece) { adamw_.RestorePiece(piece); }
+  HostMoments CopyToHost() const { return adamw_.CopyToHost(); }
+  void PutBack(const HostMoments& moments) { adamw_.PutBack(moments); }
   // The whole state, for a checkpoint that any number of ranks can load. Collective where sharded.
   absl::StatusOr<AdamWState> Gather() { return adamw_.Gather(); }
   void Restore(const AdamWState& state) { adamw_.Restore(state); }
@@ -82,10 +86,10 @@ class RankGradient {
 
   // Sums the gradient of every rank's rows and limits its norm; returns the norm before. `refs` are
   // the rows of all ranks; fills in the outcomes of this rank's rows. Where deterministic, one
-  // gradient per group, added in the order of groups: the same bits for every division of the
-  // groups among ranks. A single rank asks between passes whether it is interrupted, and returns
-  // kCancelled; several ranks agree on that before the first and between updates. Errors as in
-  // parallel/ranks.h.
+  // gradient per group, added as parallel/ordered_sum.h says: the same bits for every division of
+  // the groups among ranks. A single rank asks between passes whether it is interrupted, and
+  // returns kCancelled; several ranks agree on that before the first and between updates. Errors as
+  // in parallel/ranks.h.
   absl::StatusOr<double> Sum(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
                              std::vector<RowOutcome>& outcomes);
 

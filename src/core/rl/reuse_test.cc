@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Samples of older policies, and clip centres of another device's log-probs.
 #include <gtest/gtest.h>
 

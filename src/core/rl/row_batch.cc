@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/row_batch.h"
 
 #include <ATen/ATen.h>
@@ -43,7 +44,8 @@ at::Tensor Column(const std::vector<RowRef>& refs, double (*value)(const RowRef&
 }
 
 at::Tensor AdvantageColumn(const std::vector<RowRef>& refs) {
-  return Column(refs, [](const RowRef& ref) { return ref.trajectory->advantage; });
+  return Column(refs,
+                [](const RowRef& ref) { return ref.trajectory->advantage - ref.row->baseline; });
 }
 
 RowBatch GatherTransitions(const std::vector<Group>& groups, const std::vector<RowRef>& refs) {

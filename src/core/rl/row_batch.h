@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors of many rows of a plan: gathered for one forward pass, summed over their elements,
 // kept from before the first update.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/step_metrics.h"
 
 #include <algorithm>
@@ -44,20 +45,31 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
   for (const Group& group : groups) {
     for (const Trajectory& trajectory : group.trajectories) {
       if (trajectory.reward_failed) continue;
+      if (group.success_rate.has_value()) continue;
       distance.Add(trajectory.group_distance);
       duplicates.Add(trajectory.duplicate_share);
       if (trajectory.replayed) change.Add(trajectory.reward - trajectory.stored_reward);
-      if (!group.from_data_set) of_chosen.Add(trajectory.reward);
-      if (any && !group.from_data_set) continue;
+      const bool chosen = !group.from_data_set || trajectory.replayed;
+      if (chosen) of_chosen.Add(trajectory.reward);
+      if (any && chosen) continue;
       reward.Add(trajectory.reward);
       for (const auto& [name, value] : trajectory.rewards) by_name[name].Add(value);
     }
   }
   Summary group_std;
   Summary without_variance;
-  for (const GroupAdvantages& group : plan.groups) {
-    group_std.Add(group.std);
-    without_variance.Add(group.has_variance ? 0 : 1);
+  size_t added = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].success_rate.has_value()) {
+      added += groups[g].trajectories.size();
+      continue;
+    }
+    group_std.Add(plan.groups[g].std);
+    without_variance.Add(plan.groups[g].has_variance ? 0 : 1);
+  }
+  if (added > 0) {
+    metrics[metric::kTrainAddedSamples] = static_cast<double>(added);
+    metrics[metric::kTrainAddedScale] = plan.added_scale;
   }
   metrics[metric::kTrainRewardMean] = reward.mean();
   metrics[metric::kTrainRewardStd] = reward.std();
@@ -210,8 +222,10 @@ void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
                       options_.anchor.weight * anchor_;
   metrics[metric::kTrainLoss] = (policy_loss_ + pull) / updates;
   metrics[metric::kTrainPolicyLoss] = policy_loss_ / updates;
-  metrics[metric::kTrainKlDiv] = kl_ / updates;
-  metrics[metric::kTrainKlLoss] = options_.kl.weight * kl_ / updates;
+  if (options_.kl.weight > 0) {  // Otherwise it was not computed: 0 would say that nothing moved.
+    metrics[metric::kTrainKlDiv] = kl_ / updates;
+    metrics[metric::kTrainKlLoss] = options_.kl.weight * kl_ / updates;
+  }
   if (options_.old_kl_weight > 0) metrics[metric::kTrainOldKlDiv] = old_kl_ / updates;
   if (options_.anchor.weight > 0) metrics[metric::kTrainAnchorDiv] = anchor_ / updates;
   metrics[metric::kTrainGradNorm] = grad_norm_ / updates;

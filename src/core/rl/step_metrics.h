@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The metrics of a learner step: those that follow from its groups and its plan, and what its
 // updates add up to.
 #pragma once

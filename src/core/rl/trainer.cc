@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/trainer.h"
 
 #include <ATen/ATen.h>
@@ -5,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,7 @@
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "core/model/policy.h"
+#include "core/parallel/host_copy.h"
 #include "core/parallel/parameter_agreement.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/adamw.h"
@@ -22,6 +25,24 @@
 #include "metrics/step_metrics.h"
 
 namespace oxbow::rl {
+namespace {
+
+// With their prompts where the network is: every pass of the step reads them.
+std::vector<Group> WithPromptsOn(at::Device device, std::vector<Group> groups) {
+  for (Group& group : groups) group.conditioning = model::MovedTo(group.conditioning, device);
+  return groups;
+}
+
+double Distance(const at::Tensor& flat, const parallel::HostCopy& before) {
+  at::Tensor sum = at::zeros({}, at::TensorOptions(flat.device()).dtype(at::kDouble));
+  before.ForEach(flat.device(), [&](int64_t begin, const at::Tensor& piece) {
+    sum.add_(SquaredDistance(flat.detach().narrow(0, begin, piece.numel()), piece));
+  });
+  return std::sqrt(sum.item<double>());
+}
+
+}  // namespace
+
 struct Trainer::Impl {
   Impl(TrainerOptions o, model::Policy& p, parallel::Ranks& r)
       : options(std::move(o)),
@@ -33,22 +54,26 @@ struct Trainer::Impl {
                   policy.parameters(), ranks),
         gradient(options, policy, *method, ranks, optimizer) {}
 
-  // Tensors as they were before a step, to put back when it fails.
+  // What a step with several updates changed, as it was before: in host memory, since nothing
+  // reads it unless the step fails. A single update has no copy, for it comes after everything
+  // that can fail.
   struct Before {
-    at::Tensor weights;
-    at::Tensor average;
-    AdamWState optimizer;
-    uint64_t version;
+    HostMoments moments;
+    parallel::HostCopy weights;
+    std::optional<parallel::HostCopy> average;
   };
-  Before Remember();
+  std::optional<Before> Remember();
   void PutBack(const Before& before);
 
-  absl::Status RunUpdates(LearnerStep step, TrainingPlan& plan, const std::vector<Group>& groups,
-                          const std::function<bool()>& interrupted, StepTotals& totals);
-  absl::Status Update(size_t update, const UpdateInputs& inputs, TrainingPlan& plan,
-                      StepTotals& totals);
+  absl::Status RunUpdates(const UpdateInputs& inputs, TrainingPlan& plan,
+                          const model::RowCount& rows_before, StepTotals& totals,
+                          StepResult& result);
+  absl::StatusOr<std::optional<double>> SumGradient(size_t update, const UpdateInputs& inputs,
+                                                    TrainingPlan& plan, StepTotals& totals);
+  absl::StatusOr<double> Move(LearnerStep step, double norm, StepTotals& totals);
   std::vector<RowRef> RowsOf(LearnerStep step, size_t update, TrainingPlan& plan) const;
   absl::Status AppendCost(const model::RowCount& before, std::map<std::string, double>& metrics);
+  LossDenominators DenominatorsOf(LearnerStep step, const TrainingPlan& plan) const;
   absl::Status CheckFinite(LearnerStep step, double loss, double grad_norm);
   absl::Status CheckAgreement(LearnerStep step);
 
@@ -63,20 +88,19 @@ struct Trainer::Impl {
   uint64_t version = 0;
 };
 
-Trainer::Impl::Before Trainer::Impl::Remember() {
-  return {.weights = policy.parameters().flat().detach().clone(),
-          .average =
-              options.ema_enabled ? policy.ema_parameters().flat().detach().clone() : at::Tensor(),
-          .optimizer = optimizer.Piece(),
-          .version = version};
+std::optional<Trainer::Impl::Before> Trainer::Impl::Remember() {
+  if (options.UpdatesPerStep() == 1) return std::nullopt;
+  return Before{.moments = optimizer.CopyToHost(),
+                .weights = parallel::HostCopy(policy.parameters().flat()),
+                .average = options.ema_enabled
+                               ? std::optional(parallel::HostCopy(policy.ema_parameters().flat()))
+                               : std::nullopt};
 }
 
 void Trainer::Impl::PutBack(const Before& before) {
-  const at::NoGradGuard no_grad;
-  policy.parameters().flat().copy_(before.weights);
-  if (options.ema_enabled) policy.ema_parameters().flat().copy_(before.average);
-  optimizer.RestorePiece(before.optimizer);
-  version = before.version;
+  before.weights.PutBack(policy.parameters().flat().detach());
+  if (before.average.has_value()) before.average->PutBack(policy.ema_parameters().flat().detach());
+  optimizer.PutBack(before.moments);
 }
 
 // Before the first step since the start, and then every so many.
@@ -115,6 +139,14 @@ std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update,
   return refs;
 }
 
+LossDenominators Trainer::Impl::DenominatorsOf(LearnerStep step, const TrainingPlan& plan) const {
+  const double trajectories = static_cast<double>(plan.samples_counted) / options.updates;
+  const int rows = method->RowsPerSample(step);
+  return {.policy = trajectories * rows,
+          .kl = trajectories * (options.kl.all_steps ? rows : 1),
+          .trajectories = trajectories};
+}
+
 // What the step cost, on all ranks.
 absl::Status Trainer::Impl::AppendCost(const model::RowCount& before,
                                        std::map<std::string, double>& metrics) {
@@ -141,43 +173,51 @@ absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double gr
       absl::StrCat("gradient norm is not finite at learner step ", step.value));
 }
 
-absl::Status Trainer::Impl::Update(size_t update, const UpdateInputs& inputs, TrainingPlan& plan,
-                                   StepTotals& totals) {
-  const LearnerStep step = inputs.step;
-  const std::vector<RowRef> refs = RowsOf(step, update, plan);
-  if (refs.empty()) return absl::OkStatus();
+// The gradient of an update's rows, summed over ranks and limited; returns its norm before, or
+// nothing where the update has no rows.
+absl::StatusOr<std::optional<double>> Trainer::Impl::SumGradient(size_t update,
+                                                                 const UpdateInputs& inputs,
+                                                                 TrainingPlan& plan,
+                                                                 StepTotals& totals) {
+  const std::vector<RowRef> refs = RowsOf(inputs.step, update, plan);
+  if (refs.empty()) return std::nullopt;
   std::vector<RowOutcome> outcomes(refs.size());
   OXBOW_ASSIGN_OR_RETURN(const double norm, gradient.Sum(inputs, refs, outcomes));
   bool stop = inputs.interrupted && inputs.interrupted();
   OXBOW_RETURN_IF_ERROR(ShareOutcomes(ranks, outcomes, stop));
   if (stop) return absl::CancelledError("interrupted");
   const double loss = totals.Count(update, refs, outcomes, inputs.denominators);
-  OXBOW_RETURN_IF_ERROR(CheckFinite(step, loss, norm));
-  OXBOW_RETURN_IF_ERROR(optimizer.Step(RateFactorAt(options.rate_schedule, step.value)));
+  OXBOW_RETURN_IF_ERROR(CheckFinite(inputs.step, loss, norm));
+  return norm;
+}
+
+// One update of weights and running average by the gradient; returns the length of the change.
+// After an error nothing has changed.
+absl::StatusOr<double> Trainer::Impl::Move(LearnerStep step, double norm, StepTotals& totals) {
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor change,
+                         optimizer.Step(RateFactorAt(options.rate_schedule, step.value)));
   if (options.ema_enabled) {
     UpdateEma(policy.ema_parameters().flat(), policy.parameters().flat(),
               EmaDecay(optimizer.updates(), options.ema_decay_max));
   }
   const double limited = options.grad_norm_max > 0 ? std::min(norm, options.grad_norm_max) : norm;
   totals.Moved(norm, limited / std::sqrt(static_cast<double>(policy.parameters().flat().numel())));
-  return absl::OkStatus();
+  return std::sqrt(change.item<double>());
 }
 
-absl::Status Trainer::Impl::RunUpdates(LearnerStep step, TrainingPlan& plan,
-                                       const std::vector<Group>& groups,
-                                       const std::function<bool()>& interrupted,
-                                       StepTotals& totals) {
-  const double trajectories = static_cast<double>(plan.samples_counted) / options.updates;
-  const int rows = method->RowsPerSample(step);
-  const UpdateInputs inputs{.step = step,
-                            .groups = groups,
-                            .denominators = {.policy = trajectories * rows,
-                                             .kl = trajectories * (options.kl.all_steps ? rows : 1),
-                                             .trajectories = trajectories},
-                            .interrupted = interrupted};
+absl::Status Trainer::Impl::RunUpdates(const UpdateInputs& inputs, TrainingPlan& plan,
+                                       const model::RowCount& rows_before, StepTotals& totals,
+                                       StepResult& result) {
+  double& moved = result.metrics[metric::kTrainUpdateNorm];
   for (size_t update = 0; update < plan.updates.size(); ++update) {
-    OXBOW_RETURN_IF_ERROR(Update(update, inputs, plan, totals));
-    ++version;
+    OXBOW_ASSIGN_OR_RETURN(const std::optional<double> norm,
+                           SumGradient(update, inputs, plan, totals));
+    // Before the last update: nothing may fail after it.
+    if (update + 1 == plan.updates.size()) {
+      OXBOW_RETURN_IF_ERROR(AppendCost(rows_before, result.metrics));
+    }
+    if (!norm.has_value()) continue;
+    OXBOW_ASSIGN_OR_RETURN(moved, Move(inputs.step, *norm, totals));
   }
   return absl::OkStatus();
 }
@@ -190,9 +230,13 @@ Trainer::Trainer(TrainerOptions options, model::Policy& policy, parallel::Ranks&
 
 Trainer::~Trainer() = default;
 
-absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Group>& groups,
+absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Group>& given,
                                          const std::function<bool()>& interrupted) {
   Impl& impl = *impl_;
+  const at::Device device = impl.policy.parameters().flat().device();
+  const std::vector<Group> moved =
+      device.is_cpu() ? std::vector<Group>() : WithPromptsOn(device, given);
+  const std::vector<Group>& groups = device.is_cpu() ? given : moved;
   (void)impl.ranks.TakeCommunicationTime();
   const model::RowCount rows_before = impl.policy.rows();
   OXBOW_RETURN_IF_ERROR(impl.CheckAgreement(step));
@@ -211,19 +255,25 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   AppendPlanMetrics(impl.options, version(), groups, plan, result.metrics);
   AppendWeightMetrics(prepared.weights, result.metrics);
 
-  const Impl::Before before = impl.Remember();
   result.metrics[metric::kTrainLr] =
       impl.optimizer.learning_rate() * RateFactorAt(impl.options.rate_schedule, step.value);
   StepTotals totals(impl.options, impl.method->has_ratio());
-  absl::Status status = impl.RunUpdates(step, plan, groups, interrupted, totals);
-  if (status.ok()) status = impl.AppendCost(rows_before, result.metrics);
+  const UpdateInputs inputs{.step = step,
+                            .groups = groups,
+                            .denominators = impl.DenominatorsOf(step, plan),
+                            .interrupted = interrupted};
+  const std::optional<Impl::Before> before = impl.Remember();
+  absl::Status status = impl.RunUpdates(inputs, plan, rows_before, totals, result);
   if (!status.ok()) {
-    impl.PutBack(before);
+    if (before.has_value()) impl.PutBack(*before);
     return status;
   }
+  impl.version += plan.updates.size();
   totals.AppendMetrics(result.metrics);
-  result.metrics[metric::kTrainUpdateNorm] =
-      (impl.policy.parameters().flat().detach() - before.weights).norm().item<double>();
+  if (before.has_value()) {
+    result.metrics[metric::kTrainUpdateNorm] =
+        Distance(impl.policy.parameters().flat(), before->weights);
+  }
   const double decay =
       impl.copies.Follow(impl.version / static_cast<uint64_t>(impl.options.UpdatesPerStep()));
   if (impl.policy.has_old()) result.metrics[metric::kTrainOldDecay] = decay;

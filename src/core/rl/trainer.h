@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One learner step: from groups of trajectories to new weights. No RPC, clock or global generator.
 //
 // What all methods share. Order of one step: advantages and masking; what the method must know

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Laws that hold for every method on the trainer's rails.
 #include <gtest/gtest.h>
 
@@ -137,8 +138,8 @@ TEST(MethodCasesTest, EveryMethodIsACase) {
   EXPECT_EQ(kinds.size(), AllMethods().size());
 }
 
-class TrainerMethodsTest : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Of, TrainerMethodsTest, testing::ValuesIn(kCases),
+class TrainerMethodsTest : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Of, TrainerMethodsTest, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(TrainerMethodsTest, TheRewardOfAToyTaskRises) {

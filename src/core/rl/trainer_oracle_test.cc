@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A learner step against its published formulas, written down once more with loops over doubles and
 // differentiated by finite differences: replayed heads with tails of either kind, stale samples,
 // every correction, both KL spaces. Nothing of core/rl or core/flow is used to say what is right.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trainer over several ranks: who holds which groups must not show in what is learnt.
 #include <gtest/gtest.h>
 
@@ -107,8 +108,8 @@ std::vector<Outcome> Train(int ranks, bool deterministic, bool shard = false,
   return outcomes;
 }
 
-class TrainerRanksTest : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Of, TrainerRanksTest, testing::Values(2, 3, 4));
+class TrainerRanksTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Of, TrainerRanksTest, ::testing::Values(2, 3, 4));
 
 TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
   const Outcome alone = Train(1, true)[0];

@@ -1,10 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/training_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/philox.h"
+#include "core/rl/imitation.h"
 
 namespace oxbow::rl {
 namespace {
@@ -15,9 +20,10 @@ GroupRewards Table(const std::vector<Group>& groups,
   GroupRewards table;
   for (const Group& group : groups) {
     auto& row = table.emplace_back();
+    const bool added = group.success_rate.has_value();  // In no statistic of the step's groups.
     for (const Trajectory& trajectory : group.trajectories) {
-      row.push_back(trajectory.reward_failed ? std::nullopt
-                                             : std::optional<double>(value(trajectory)));
+      row.push_back(trajectory.reward_failed || added ? std::nullopt
+                                                      : std::optional<double>(value(trajectory)));
     }
   }
   return table;
@@ -56,6 +62,73 @@ std::vector<GroupAdvantages> Advantages(const TrainerOptions& options,
       terms, options.advantage, options.replayed_in_mean ? GroupMarks() : Replayed(groups));
 }
 
+void AdviseAdded(const TrainerOptions& options, const std::vector<Group>& groups,
+                 std::vector<GroupAdvantages>& advantages) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (!groups[g].success_rate.has_value()) continue;
+    advantages[g].mean = *groups[g].success_rate;
+    for (size_t s = 0; s < groups[g].trajectories.size(); ++s) {
+      const double value = ImitationAdvantage(Valued(options, groups[g].trajectories[s]),
+                                              advantages[g].mean, options.added_advantage_max);
+      advantages[g].advantages[s] = value;
+      advantages[g].has_variance |= value > 0;
+    }
+  }
+}
+
+// Sums of added samples' weights stay under their limit.
+void ScaleAdded(const TrainerOptions& options, const std::vector<Group>& groups,
+                TrainingPlan& plan) {
+  const auto added = [&](const PlannedTrajectory& planned) {
+    return groups[planned.group].success_rate.has_value();
+  };
+  size_t count = 0;
+  size_t fresh = 0;
+  for (const PlannedTrajectory& planned : plan.trajectories) {
+    count += added(planned);
+    const bool replayed = groups[planned.group].trajectories[planned.trajectory].replayed;
+    fresh += !replayed && plan.groups[planned.group].has_variance;
+  }
+  plan.added_scale = ImitationScale(options.added_weight_max, fresh, count);
+  if (plan.added_scale == 0) {
+    std::erase_if(plan.trajectories, added);
+    return;
+  }
+  for (PlannedTrajectory& planned : plan.trajectories) {
+    if (added(planned)) planned.advantage *= plan.added_scale;
+  }
+}
+
+// Where k samples go on from one stored head, the head is judged once, by their mean against the
+// group, and each tail against its siblings. Heads of other entries are judged by themselves.
+void ShareHead(const Group& group, const std::vector<PlannedTrajectory*>& branches) {
+  if (branches.size() < 2) return;
+  const auto count = static_cast<double>(branches.size());
+  double sum = 0;
+  for (const PlannedTrajectory* planned : branches) sum += planned->advantage;
+  for (PlannedTrajectory* planned : branches) {
+    const int head = group.trajectories[planned->trajectory].kept_steps;
+    for (PlannedRow& row : planned->rows) {
+      if (row.step < head) {
+        row.weight /= count;
+      } else {
+        row.baseline = sum / count;
+      }
+    }
+  }
+}
+
+void ShareHeads(const std::vector<Group>& groups, TrainingPlan& plan) {
+  std::map<std::pair<size_t, EntryId>, std::vector<PlannedTrajectory*>> branches;
+  for (PlannedTrajectory& planned : plan.trajectories) {
+    const Group& group = groups[planned.group];
+    const Trajectory& trajectory = group.trajectories[planned.trajectory];
+    if (group.success_rate.has_value() || !trajectory.replayed) continue;
+    branches[{planned.group, trajectory.entry_id}].push_back(&planned);
+  }
+  for (const auto& [place, of_one_head] : branches) ShareHead(groups[place.first], of_one_head);
+}
+
 // Fisher-Yates, then equal slices: update u gets samples [u n / U, (u + 1) n / U).
 void AppendUpdates(size_t count, int updates, uint64_t seed, LearnerStep step, int pass,
                    std::vector<std::vector<size_t>>& split) {
@@ -84,13 +157,16 @@ std::vector<bool> HaveSignal(const TrainerOptions& options, const std::vector<Gr
 TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step,
                           const std::vector<Group>& groups, const SamplePlanner& plan_sample) {
   TrainingPlan plan{.groups = Advantages(options, groups)};
+  AdviseAdded(options, groups, plan.groups);
   for (size_t g = 0; g < groups.size(); ++g) {
+    const bool added = groups[g].success_rate.has_value();
     const bool signal =
-        plan.groups[g].has_variance || options.zero_variance == ZeroVariance::kUnmasked;
+        plan.groups[g].has_variance || (options.zero_variance == ZeroVariance::kUnmasked && !added);
     for (size_t s = 0; s < groups[g].trajectories.size(); ++s) {
       const Trajectory& trajectory = groups[g].trajectories[s];
       if (trajectory.reward_failed) continue;
-      plan.samples_counted += signal || options.zero_variance == ZeroVariance::kMeanOverAll;
+      const bool counts = signal || options.zero_variance == ZeroVariance::kMeanOverAll;
+      plan.samples_counted += counts && !added;
       if (!signal) continue;
       PlannedTrajectory planned = plan_sample(groups[g], trajectory);
       if (planned.rows.empty()) continue;
@@ -100,6 +176,8 @@ TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step,
       plan.trajectories.push_back(std::move(planned));
     }
   }
+  ScaleAdded(options, groups, plan);
+  ShareHeads(groups, plan);
   for (int pass = 0; pass < options.passes; ++pass) {
     AppendUpdates(plan.trajectories.size(), options.updates, options.run_seed, step, pass,
                   plan.updates);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one learner step trains: which rows of which samples, with which advantage, in which update.
 //
 // A row is one term of a sample's loss: a trained denoising step, or a pair of time and noise.
@@ -22,6 +23,7 @@ struct PlannedRow {
   int step = 0;            // The denoising step, or the number of the pair.
   double sigma = 0;        // Noise level of the row's state.
   double weight = 1;       // What the row counts in its sample's loss.
+  double baseline = 0;     // Taken from the sample's advantage; see ShareHeads in the .cc.
   bool trained = true;     // False: part of W alone.
   bool on_policy = false;  // Drawn by the policy as it is at the start of the step.
   bool in_weight = false;  // Part of W: a kept transition, or one that an older policy drew.
@@ -47,7 +49,8 @@ struct TrainingPlan {
   std::vector<PlannedTrajectory> trajectories;  // Samples that train something.
   std::vector<std::vector<size_t>>
       updates;                  // Indices into `samples`, shuffled by (run seed, step, pass).
-  int64_t samples_counted = 0;  // B of the denominator; see ZeroVariance.
+  int64_t samples_counted = 0;  // B of the denominator; see ZeroVariance. Added ones do not count.
+  double added_scale = 0;       // Factor of added samples' advantages; 0: none is trained.
 };
 
 // What a sample trains, where its group has a signal; no rows: nothing. Places are the caller's.

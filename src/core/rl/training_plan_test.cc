@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/rl/training_plan.h"
 
 #include "gtest/gtest.h"
@@ -93,6 +94,103 @@ TEST(ReplayedRewardTest, OutsideTheMeanFailuresStayAtZero) {
   EXPECT_EQ(advantages[23], 5) << "1 / .1998 is limited";
   group.trajectories[23].replayed = false;
   EXPECT_NEAR(ReplayAdvantages(false, false, group)[23], 4.79343, 1e-5);
+}
+
+Group Added(double reward, double rate) {
+  Group group = GroupOf({reward}, {1});
+  group.trajectories[0].replayed = true;
+  group.trajectories[0].stored_reward = reward;
+  group.success_rate = rate;
+  return group;
+}
+
+PlannedTrajectory TwoRows(const Group&, const Trajectory&) {
+  PlannedTrajectory planned;
+  planned.rows = {{.step = 0}, {.step = 3}};
+  return planned;
+}
+
+// Group and advantage of each trajectory that is trained.
+std::vector<std::pair<size_t, double>> Trained(const TrainingPlan& plan) {
+  std::vector<std::pair<size_t, double>> trained;
+  for (const PlannedTrajectory& planned : plan.trajectories) {
+    trained.emplace_back(planned.group, planned.advantage);
+  }
+  return trained;
+}
+
+TEST(AddedTest, TheGroupsOfTheStepAreTrainedAsIfNothingStoodBesideThem) {
+  const std::vector<Group> fresh = {GroupOf({1, 0, 0, 0}, {1, 1, 1, 1}),
+                                    GroupOf({0, 0, 0, 0}, {1, 1, 1, 1})};
+  for (const AdvantageStd std : {AdvantageStd::kGroup, AdvantageStd::kGlobal}) {
+    TrainerOptions options;
+    options.advantage.std = std;
+    const TrainingPlan alone = PlanTraining(options, LearnerStep(0), fresh, TwoRows);
+    const TrainingPlan both = PlanTraining(
+        options, LearnerStep(0), {fresh[0], Added(1, 0.5), fresh[1], Added(1, 0)}, TwoRows);
+    EXPECT_EQ(both.groups[0].advantages, alone.groups[0].advantages);
+    EXPECT_EQ(both.samples_counted, alone.samples_counted) << "they raise no denominator";
+    EXPECT_EQ(both.added_scale, 1);
+    const auto trained = Trained(both);
+    ASSERT_EQ(trained.size(), 6u);
+    EXPECT_EQ(trained[4].first, 1u);
+    EXPECT_NEAR(trained[4].second, 0.98058067569092, 1e-12);
+    EXPECT_EQ(trained[5].second, 3) << "at its limit";
+  }
+}
+
+TEST(AddedTest, TheirWeightsAreLimitedByTheFreshSamplesWithASignal) {
+  TrainerOptions options;
+  options.added_weight_max = 0.5;
+  const Group live = GroupOf({1, 0}, {1, 1});
+  std::vector<Group> groups = {live, Added(1, 0.5), Added(1, 0.5), Added(1, 0.5), Added(1, 0.5)};
+  const TrainingPlan plan = PlanTraining(options, LearnerStep(0), groups, TwoRows);
+  EXPECT_EQ(plan.added_scale, 0.25) << ".5 x 2 / 4";
+  EXPECT_NEAR(Trained(plan)[2].second, 0.25 * 0.98058067569092, 1e-12);
+  groups[0] = GroupOf({0, 0}, {1, 1});
+  for (const ZeroVariance rule : {ZeroVariance::kMeanOverAll, ZeroVariance::kUnmasked}) {
+    options.zero_variance = rule;
+    for (const auto& [group, advantage] :
+         Trained(PlanTraining(options, LearnerStep(0), groups, TwoRows))) {
+      EXPECT_EQ(group, 0u) << "imitation is never the whole signal";
+    }
+  }
+}
+
+TEST(AddedTest, ASolvedPromptAndAnEmptyPlaceTrainNothing) {
+  Group empty = GroupOf({}, {});
+  empty.success_rate = 1;
+  const TrainingPlan plan =
+      PlanTraining({}, LearnerStep(0), {GroupOf({1, 0}, {1, 1}), Added(1, 1), empty}, TwoRows);
+  EXPECT_EQ(Trained(plan).size(), 2u);
+  EXPECT_EQ(plan.added_scale, 0);
+}
+
+// Rewards 1, 0, 0, 0 and branches 1, 1, 0 of a head that ends at step 2: mean 3/7.
+TEST(BranchesTest, AHeadIsJudgedOnceAndTailsAgainstTheirSiblings) {
+  Group group = GroupOf({1, 0, 0, 0, 1, 1, 0}, std::vector<double>(7, 1));
+  for (size_t s = 4; s < 7; ++s) {
+    group.trajectories[s].replayed = true;
+    group.trajectories[s].kept_steps = 2;
+  }
+  TrainerOptions options;
+  options.advantage.std = AdvantageStd::kNone;
+  const TrainingPlan plan = PlanTraining(options, LearnerStep(0), {group}, TwoRows);
+  const auto weighed = [&](size_t s, size_t row) {
+    const PlannedTrajectory& planned = plan.trajectories[s];
+    return planned.rows[row].weight * (planned.advantage - planned.rows[row].baseline);
+  };
+  double head = 0;
+  double tails = 0;
+  for (size_t s = 4; s < 7; ++s) {
+    head += weighed(s, 0);
+    tails += weighed(s, 1);
+  }
+  EXPECT_NEAR(head, 2. / 3 - 3. / 7, 1e-12) << "the branches' mean against the group's";
+  EXPECT_NEAR(tails, 0, 1e-12);
+  EXPECT_NEAR(weighed(4, 1), 1. / 3, 1e-12);
+  EXPECT_NEAR(weighed(6, 1), -2. / 3, 1e-12);
+  EXPECT_NEAR(weighed(0, 1), 4. / 7, 1e-12) << "fresh samples are as they were";
 }
 
 }  // namespace

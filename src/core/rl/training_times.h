@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // At which noise levels a forward-process method looks at a finished image: x_t = (1 - t) x_0 + t
 // eps with times of its own, not those the image was drawn with.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // V-GRPO (arXiv:2604.23380): the whole image o is one action, and a variational bound stands for
 // its log-prob.
 //

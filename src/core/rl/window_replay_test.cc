@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows that move from learner step to learner step: what is divided by, and heads that were
 // stored under another window.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/prompts/encoded_elsewhere.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text side of pipelines whose encoders are run outside: tools/encode_prompts writes what they
 // say into the room that `oxbow encode` would fill, already as the parts that the transformer
 // takes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prompts as conditioning: from disk where they were encoded before, else through the text
 // encoders, which are only then in memory. The one room that `oxbow encode` fills and learners
 // read.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Against diffusers' encode_prompt on the tiny pipeline of tools/make_text_goldens.py, and the room
 // on disk.
 #include "io/prompts/encoded_prompts.h"
@@ -30,7 +31,7 @@ fs::path Goldens() {
 }
 
 fs::path Fresh(const std::string& name) {
-  const fs::path directory = fs::path(testing::TempDir()) / name;
+  const fs::path directory = fs::path(::testing::TempDir()) / name;
   fs::remove_all(directory);
   return directory;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text side of FLUX.1: a CLIP for the whole prompt, T5 for its tokens.
 #pragma once
 

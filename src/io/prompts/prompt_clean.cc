@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/prompts/prompt_clean.h"
 
 #include <unicode/normalizer2.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How diffusers' WanPipeline cleans a prompt before its tokenizer sees it.
 #pragma once
 

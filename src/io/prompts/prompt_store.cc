@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/prompts/prompt_store.h"
 
 #include <ATen/ATen.h>
@@ -12,6 +13,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
+#include "io/exact_narrowing.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 
@@ -30,15 +32,6 @@ absl::Status MakeDirectory(const fs::path& directory) {
   if (!error) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("cannot create directory: ", error.message(), ": ", directory.string()));
-}
-
-// The smallest type that holds every value exactly: T5's words come from 16 bits as a rule.
-at::Tensor Narrowed(const at::Tensor& tensor) {
-  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
-    const at::Tensor narrow = tensor.to(type);
-    if (at::equal(narrow.to(tensor.scalar_type()), tensor)) return narrow;
-  }
-  return tensor;
 }
 
 constexpr char kFormat[] = "oxbow text encoders 1\n";
@@ -146,7 +139,7 @@ absl::Status PromptStore::Write(const std::string& text, const model::EncodedTex
   OXBOW_CHECK(model::CheckFit(row_shapes_, row).ok())
       << std::string(model::CheckFit(row_shapes_, row).message());
   Safetensors file;
-  for (const auto& [name, tensor] : row) file.tensors[name] = FromTorch(Narrowed(tensor));
+  for (const auto& [name, tensor] : row) file.tensors[name] = FromTorch(NarrowedExactly(tensor));
   file.metadata = {{kEncoders, identity_}, {kText, Sha256Hex(text)}};
   const fs::path path = PathOf(text);
   OXBOW_RETURN_IF_ERROR(MakeDirectory(path.parent_path()));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Encoded prompts on disk, so that text encoders run once per prompt and not once per start.
 //
 //   DIRECTORY/IDENTITY/ab/abcd....safetensors    one text: what the encoders say about it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/prompts/sd3_text_side.h"
 
 #include <ATen/ATen.h>

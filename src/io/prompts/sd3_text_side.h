@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text side of Stable Diffusion 3: one CLIP, or two CLIPs and perhaps T5.
 #pragma once
 

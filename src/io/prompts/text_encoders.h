@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text side of a model directory: its tokenizers and encoders, from texts to what a velocity
 // model gets of them.
 //

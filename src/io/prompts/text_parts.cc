@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/prompts/text_parts.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text side of Wan: UMT5, which sees a cleaned prompt and none of its padding.
 #pragma once
 

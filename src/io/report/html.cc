@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/report/html.h"
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "io/report/page_script.h"
 
 namespace oxbow::io {
 namespace {
@@ -19,27 +20,30 @@ constexpr char kStyle[] = R"css(
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}
-h1{font-size:26px;margin:0}h2{font-size:19px;margin:38px 0 4px}
+main *{min-width:0}
+h1{font-size:26px;margin:0;overflow-wrap:anywhere}h2{font-size:19px;margin:38px 0 4px}
 h3{font-size:15px;margin:0}h3 small{color:var(--soft);font-weight:400}
 .lead,.how{color:var(--soft);margin:2px 0 12px}.how{font-size:13.5px;margin:8px 0 0}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(158px,1fr));gap:10px;
 margin:20px 0}
 .card,figure{background:var(--card);border:1px solid var(--line);border-radius:10px;
 padding:14px 16px;margin:0}
-.card b{display:block;white-space:nowrap;font-size:20px;line-height:1.25;
+.card b{display:block;overflow-wrap:anywhere;font-size:20px;line-height:1.25;
 font-variant-numeric:tabular-nums}
 .card span{color:var(--soft);font-size:13px}.card em{font-style:normal;font-weight:400;
 color:var(--soft);font-size:14px}
 .pair,.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));
-gap:16px}
-figure{break-inside:avoid;min-width:0}figcaption{font-size:13.5px;color:var(--soft);
-margin-top:8px}
-img{width:100%;height:auto;display:block;border-radius:6px;image-rendering:auto}
-svg{width:100%;height:auto;display:block}
+gap:16px}.charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr))}
+figure{break-inside:avoid;min-width:0}
+.chart,.view{content-visibility:auto;contain-intrinsic-block-size:auto 330px}
+figcaption{font-size:13.5px;color:var(--soft);margin-top:8px}
+img{max-width:100%;height:auto;display:block;border-radius:6px}
+svg{width:100%;height:auto;display:block;overflow:visible}
 .grid{stroke:var(--line);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1}
+.mark{fill:var(--soft)}.cursor{stroke:var(--soft);stroke-dasharray:3 3;visibility:hidden}
 .tick{fill:var(--soft);font:11px system-ui,sans-serif}
 .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
-.area{fill:currentColor;stroke:var(--card);stroke-width:.7}.dot{fill:currentColor}
+.area,.dot{fill:currentColor}
 .legend{margin:2px 0 6px;font-size:12.5px;color:var(--soft)}
 .legend span{display:inline-block;margin-right:12px}.legend b{color:var(--ink);font-weight:600}
 .legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:5px;
@@ -48,14 +52,52 @@ background:currentColor;vertical-align:-1px}
 .c4{color:var(--c4)}
 .c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}
 .none{color:var(--soft);font-style:italic}
+.facts{display:flex;flex-wrap:wrap;gap:2px 18px;margin:6px 0 0;font-size:13.5px}
+.facts div{min-width:0;overflow-wrap:anywhere}.facts dt{display:inline;color:var(--soft)}
+.facts dd{display:inline;margin:0 0 0 5px}
+.state{font-size:13px;font-weight:600;margin-left:10px;vertical-align:3px;color:var(--c2)}
+.verdict{background:var(--card);border:1px solid var(--line);border-radius:10px;margin:18px 0;
+padding:6px 16px}
+.verdict li{display:grid;grid-template-columns:92px 84px 1fr;gap:2px 10px;padding:7px 0;
+border-top:1px solid var(--line);overflow-wrap:anywhere}
+.verdict ul{list-style:none;margin:0;padding:0}.verdict li:first-child{border:0}
+.verdict em{font-style:normal;font-weight:600;border-radius:6px;padding:0 8px;height:22px;
+font-size:13px;line-height:22px;white-space:nowrap;text-align:center}
+.verdict small{grid-column:3;color:var(--soft);font-size:13px}
+.good{background:#0a7a55;color:#fff}.watch{background:#e3a008;color:#1d2126}
+.bad{background:#b3261e;color:#fff}.unknown{background:var(--line);color:var(--ink)}
+.sheet,.part{display:block;background-repeat:no-repeat;border-radius:3px}
+.sheet{background-size:100% 100%}
+.cells{display:grid;grid-template-columns:repeat(auto-fill,minmax(86px,1fr));gap:8px;
+margin-top:8px}
+.cells div{min-width:0;font-size:11.5px;line-height:1.35;color:var(--soft)}
+.cells span{display:inline-block;max-width:calc(100% - 34px);overflow:hidden;white-space:nowrap;
+text-overflow:ellipsis;vertical-align:bottom}.cells b{float:right;color:var(--ink)}
+.slide{display:none;gap:10px;margin-top:10px}.slide input{flex:1;min-width:0}
+.js .slide{display:flex}
+.strip{display:flex;gap:8px;overflow-x:auto;padding:14px 2px 8px}
+.strip button{flex:0 0 104px;padding:4px;border:2px solid transparent;border-radius:8px;
+background:none;font:12px system-ui,sans-serif;color:var(--soft);cursor:pointer}
+.strip button.on{border-color:var(--c0)}.strip i{width:100%;display:block}
+button{font:inherit;border:1px solid var(--line);border-radius:6px;background:var(--card);
+color:var(--ink)}
+.wide{overflow-x:auto}.prompts .part{width:54px}.prompts td:first-child{overflow-wrap:anywhere;
+min-width:90px}.prompts td{vertical-align:middle;white-space:nowrap}
+.prompts td:first-child{white-space:normal}
+.tip{position:fixed;pointer-events:none;background:var(--ink);color:var(--bg);border-radius:6px;
+padding:5px 9px;font-size:12px;line-height:1.4;z-index:9;display:none;white-space:pre}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:4px 10px 4px 0;border-bottom:1px solid var(--line)}
-th{color:var(--soft);font-weight:400}td:last-child{color:var(--soft);overflow-wrap:anywhere}
-details{margin-top:36px}summary{cursor:pointer;font-weight:600}
+th{color:var(--soft);font-weight:400}
+details{margin-top:24px}summary{cursor:pointer;font-weight:600}
+code,pre{font:12.5px/1.5 ui-monospace,monospace}
 pre{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;
-overflow:auto;
-font:12.5px/1.45 ui-monospace,monospace}
-@media print{body{background:#fff}main{max-width:none;padding:0}details{display:none}
+overflow:auto}
+@media (max-width:560px){main{padding:18px 12px 40px}.cards{grid-template-columns:1fr 1fr}
+.card{padding:10px 12px}.card b{font-size:17px}.verdict li{grid-template-columns:1fr 84px}
+.verdict em+span,.verdict small{grid-column:1/3}}
+@media print{:root{color-scheme:light}body{background:#fff}main{max-width:none;padding:0}
+details,.slide,.strip{display:none!important}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 
@@ -88,17 +130,17 @@ std::string EscapeHtml(std::string_view text) {
   return out;
 }
 
-std::string InlinePng(std::string_view png, std::string_view alternative) {
-  return absl::StrCat("<img src=\"data:image/png;base64,", absl::Base64Escape(std::string(png)),
-                      "\" alt=\"", EscapeHtml(alternative), "\">");
-}
-
-std::string Page(std::string_view title, std::string_view body) {
+std::string Page(std::string_view title, std::string_view body, Reload reload) {
+  const char* const how = reload == Reload::kNever    ? ""
+                          : reload == Reload::kItself ? " data-reload=\"10\""
+                                                      : " data-live=\"1\"";
   return absl::StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>",
-      EscapeHtml(title), "</title><style>", kStyle, "</style></head>\n<body><main>\n",
-      std::string(body), "\n</main></body></html>\n");
+      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+      "<link rel=\"icon\" href=\"data:,\"><title>",
+      EscapeHtml(title), "</title><style>", kStyle, "</style></head>\n<body", how, "><main>\n",
+      std::string(body), "\n</main><div class=\"tip\"></div><script>", kPageScript,
+      "</script></body></html>\n");
 }
 
 }  // namespace oxbow::io

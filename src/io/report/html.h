@@ -1,4 +1,5 @@
-// The frame of report.html: escaping, inline images and the page with its style sheet.
+// SPDX-License-Identifier: Apache-2.0
+// The frame of a run's page: escaping, and the page with its style sheet and its script.
 #pragma once
 
 #include <string>
@@ -9,10 +10,15 @@ namespace oxbow::io {
 // Makes any text safe between tags and inside double quotes.
 std::string EscapeHtml(std::string_view text);
 
-// <img> with the PNG inside the page. `alternative` is what a screen reader says.
-std::string InlinePng(std::string_view png, std::string_view alternative);
+// How an open page shows what is new.
+enum class Reload {
+  kNever,
+  kItself,      // A file: it loads itself again every few seconds.
+  kFromServer,  // It asks its server for what changed.
+};
 
-// A whole document in light, dark and print; no scripts, no network.
-std::string Page(std::string_view title, std::string_view body);
+// A whole document in light, dark and print. It loads nothing from elsewhere. Without scripts it
+// shows all but the values under the pointer and the sheets between the first and the last.
+std::string Page(std::string_view title, std::string_view body, Reload reload = Reload::kNever);
 
 }  // namespace oxbow::io

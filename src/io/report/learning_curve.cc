@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/report/learning_curve.h"
 
 #include <algorithm>
@@ -53,16 +54,41 @@ LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines) {
     sums.step = step;
     sums.reward = reward;
     curve.points.push_back(sums);
+    for (const auto& [name, value] : line) {
+      if (const auto of = metric::kEvalByValueMean.ValueIn(name); of.has_value()) {
+        auto& values = curve.by[std::string(*of)];
+        values.resize(curve.points.size(), kUnknown);
+        values.back() = value;
+      }
+    }
     strict.push_back(ValueOr(line, metric::kEvalShortMean.Of("strict"), kUnknown));
     speckle.push_back(ValueOr(line, metric::kEvalSpeckleMean, kUnknown));
     minority.push_back(ValueOr(line, metric::kEvalMinorityShare, kUnknown));
   }
+  for (auto& [value, rewards] : curve.by) rewards.resize(curve.points.size(), kUnknown);
   curve.final_reward =
       curve.points.empty() ? kUnknown : TrailingReward(curve, curve.points.size() - 1);
   curve.final_strict = FinalMean(strict);
   curve.final_speckle = FinalMean(speckle);
   curve.final_minority = FinalMean(minority);
   return curve;
+}
+
+LearningCurve CurveOfValue(const LearningCurve& curve, const std::string& value) {
+  LearningCurve of;
+  of.points = curve.points;
+  const std::vector<double>& rewards = curve.by.at(value);
+  for (size_t i = 0; i < of.points.size(); ++i) of.points[i].reward = rewards[i];
+  of.final_reward = of.points.empty() ? kUnknown : TrailingReward(of, of.points.size() - 1);
+  of.final_strict = of.final_speckle = of.final_minority = kUnknown;
+  return of;
+}
+
+double MeanReward(const LearningCurve& curve) {
+  if (curve.points.empty()) return kUnknown;
+  double sum = 0;
+  for (const CurvePoint& point : curve.points) sum += point.reward;
+  return sum / static_cast<double>(curve.points.size());
 }
 
 double TrailingReward(const LearningCurve& curve, size_t i) {

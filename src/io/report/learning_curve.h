@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast a run learnt: where its held-out reward crosses a level, and what that had cost.
 //
 // An evaluation of a few hundred images is noisy, so a level is *reached* where the mean of three
@@ -28,10 +29,20 @@ struct LearningCurve {
   double final_strict = 0;
   double final_speckle = 0;
   double final_minority = 0;
+  // Held-out reward of the prompts of one value of `eval.by`, by value and point; NaN where a point
+  // has none.
+  std::map<std::string, std::vector<double>> by;
 };
 
 // `lines` as read from metrics.jsonl.
 LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines);
+
+// The curve of the prompts of one value of `eval.by`. Requires that `value` is in curve.by.
+LearningCurve CurveOfValue(const LearningCurve& curve, const std::string& value);
+
+// The mean held-out reward over all evaluations: high for a run that is fast, and stays high. NaN
+// for a curve without points.
+double MeanReward(const LearningCurve& curve);
 
 // The mean of the three evaluations up to points[i], or of fewer at the beginning.
 double TrailingReward(const LearningCurve& curve, size_t i);

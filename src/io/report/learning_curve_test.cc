@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/report/learning_curve.h"
 
 #include <gtest/gtest.h>
@@ -60,6 +61,22 @@ TEST(LearningCurveTest, ACollapseIsSeenAndADipIsNot) {
   EXPECT_TRUE(Collapsed(CurveOf(RunWith({0.5, 0.9, 0.9, 0.9, 0.3, 0.1, 0.1}))));
   EXPECT_FALSE(Collapsed(CurveOf(RunWith({0.5, 0.9, 0.9, 0.1, 0.9, 0.9, 0.9}))));
   EXPECT_FALSE(Collapsed(CurveOf({})));
+}
+
+TEST(LearningCurveTest, PromptsOfOneValueHaveACurveOfTheirOwn) {
+  Lines lines = RunWith({0.2, 0.4, 0.6, 0.8});
+  for (int i = 0; i <= 6; i += 2) lines[i]["eval/by_hard_mean"] = 0.1 * i / 2;
+  lines[6]["eval/by_late_mean"] = 1;
+  const LearningCurve curve = CurveOf(lines);
+  EXPECT_NEAR(MeanReward(curve), 0.5, 1e-12);
+  ASSERT_EQ(curve.by.size(), 2u);
+  const LearningCurve hard = CurveOfValue(curve, "hard");
+  ASSERT_EQ(hard.points.size(), 4u);
+  EXPECT_NEAR(hard.points[3].reward, 0.3, 1e-12);
+  EXPECT_NEAR(hard.final_reward, 0.2, 1e-12);
+  EXPECT_EQ(Reached(hard, 0.19)->step, 6);
+  EXPECT_EQ(hard.points[3].images, curve.points[3].images);
+  EXPECT_TRUE(std::isnan(curve.by.at("late")[0])) << "not measured is not 0";
 }
 
 }  // namespace

@@ -1,19 +1,32 @@
-// report.html: what a run did, on one page that opens anywhere: images before and after, headline
-// numbers, curves with a sentence each on how to read them.
+// SPDX-License-Identifier: Apache-2.0
+// report.html: what a run did, on one page that opens anywhere: the verdict, pictures over the
+// steps, headline numbers, and curves with a sentence each on how to read them.
 //
-// Reads metrics.jsonl, samples/step_*/eval.{png,txt} and config.resolved.yaml of the run's
-// directory. In place of missing metrics and images there is a note, so that the report of a run
-// in progress can be read too.
+// Reads metrics.jsonl, samples/step_*/eval.{png,txt,jsonl} and config.resolved.yaml of the run's
+// directory. What was not measured is left out, so that the report of a run in progress can be
+// read too.
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "io/report/gallery.h"
+#include "io/report/run_facts.h"
 
 namespace oxbow::io {
 
-// Writes run_dir/report.html, replacing it whole. kNotFound if the run has no metrics.jsonl;
-// kDataLoss if that is damaged.
-absl::Status WriteReport(const std::filesystem::path& run_dir);
+// The name of the run in `run_dir`: its last part.
+std::string RunName(const std::filesystem::path& run_dir);
+
+// What stands between <main> and </main>. kNotFound if the run has no metrics.jsonl; kDataLoss if
+// that is damaged.
+absl::StatusOr<std::string> ReportBody(const std::filesystem::path& run_dir, const RunFacts& facts,
+                                       const SheetSource& source);
+
+// Writes run_dir/report.html, replacing it whole; while `facts.live` an open page loads itself
+// again. Errors as ReportBody.
+absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts = {});
 
 }  // namespace oxbow::io

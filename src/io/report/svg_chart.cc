@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/report/svg_chart.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "io/report/html.h"
 
 namespace oxbow::io {
@@ -15,6 +17,9 @@ namespace {
 constexpr double kWidth = 460, kHeight = 230;
 constexpr double kLeft = 52, kRight = 12, kTop = 14, kBottom = 34;
 constexpr int kColours = 8;
+constexpr size_t kPointsMax = 1000;  // A line has no more; the chart is 460 wide.
+constexpr size_t kBarsMax = 60;
+constexpr size_t kDotsMax = 40;  // A line of so few points has a dot at each.
 
 struct Axis {
   double low = 0;
@@ -48,26 +53,42 @@ Axis MakeAxis(const Range& range, int ticks, double pixel_low, double pixel_high
   return axis;
 }
 
-bool HasPoints(const Series& series) {
-  return std::any_of(series.points.begin(), series.points.end(),
-                     [](const Point& point) { return std::isfinite(point.y); });
+// Each series as its means over stretches of the steps, the same stretches for all: what a series
+// does not have at a step counts as 0.
+std::vector<Series> Binned(const std::vector<Series>& series) {
+  std::map<double, size_t> places;
+  for (const Series& one : series) {
+    for (const Point& point : one.points) places[point.x] = 0;
+  }
+  const size_t bins = std::min(kBarsMax, places.size());
+  std::vector<Point> empty(bins);
+  std::vector<double> counts(bins);
+  size_t place = 0;
+  for (auto& [x, bin] : places) {
+    bin = place++ * bins / places.size();
+    empty[bin].x += x;
+    ++counts[bin];
+  }
+  for (size_t bin = 0; bin < bins; ++bin) empty[bin].x /= counts[bin];
+  std::vector<Series> binned;
+  for (const Series& one : series) {
+    binned.push_back({one.name, empty});
+    for (const Point& point : one.points) {
+      const size_t bin = places.at(point.x);
+      if (std::isfinite(point.y)) binned.back().points[bin].y += point.y / counts[bin];
+    }
+  }
+  return binned;
 }
 
 // Each series becomes its own top edge: the sum of it and all before it.
-std::vector<Series> Stack(const std::vector<Series>& series) {
-  std::map<double, double> sums;
-  for (const Series& one : series) {
-    for (const Point& point : one.points) sums[point.x] = 0;
-  }
-  std::vector<Series> stacked;
-  for (const Series& one : series) {
-    for (const Point& point : one.points) {
-      if (std::isfinite(point.y)) sums[point.x] += point.y;
+std::vector<Series> Stack(std::vector<Series> series) {
+  for (size_t i = 1; i < series.size(); ++i) {
+    for (size_t j = 0; j < series[i].points.size(); ++j) {
+      series[i].points[j].y += series[i - 1].points[j].y;
     }
-    stacked.push_back({one.name, {}});
-    for (const auto& [x, y] : sums) stacked.back().points.push_back({x, y});
   }
-  return stacked;
+  return series;
 }
 
 std::string Place(const Axis& x, const Axis& y, const Point& point) {
@@ -75,8 +96,22 @@ std::string Place(const Axis& x, const Axis& y, const Point& point) {
                          std::clamp(y.At(point.y), kTop - 2, kHeight - kBottom + 2));
 }
 
-std::string Line(const Axis& x, const Axis& y, const std::vector<Point>& points, int colour) {
-  std::string out;
+// The numbers of a line for the page's script: with four digits, gaps left out.
+std::string Numbers(const std::vector<Point>& points) {
+  std::string steps, values;
+  for (const Point& point : points) {
+    if (!std::isfinite(point.y)) continue;
+    absl::StrAppendFormat(&steps, "%s%.6g", steps.empty() ? "" : " ", point.x);
+    absl::StrAppendFormat(&values, "%s%.4g", values.empty() ? "" : " ", point.y);
+  }
+  return absl::StrCat(" data-x=\"", steps, "\" data-y=\"", values, "\"");
+}
+
+std::string Line(const Axis& x, const Axis& y, const Series& series, int colour) {
+  std::string out = absl::StrFormat("<g class=\"c%d\" data-name=\"%s\"%s>", colour,
+                                    EscapeHtml(series.name), Numbers(series.points));
+  const std::vector<Point>& points = series.points;
+  const bool dots = points.size() <= kDotsMax;
   for (size_t start = 0; start < points.size();) {
     if (!std::isfinite(points[start].y)) {
       ++start;
@@ -87,29 +122,43 @@ std::string Line(const Axis& x, const Axis& y, const std::vector<Point>& points,
     for (; end < points.size() && std::isfinite(points[end].y); ++end) {
       absl::StrAppend(&path, path.empty() ? "" : " ", Place(x, y, points[end]));
     }
-    if (end - start == 1) {
-      absl::StrAppendFormat(&out,
-                            "<broadcast group class=\"c%d dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>",
-                            colour, x.At(points[start].x), y.At(points[start].y));
-    } else {
-      absl::StrAppendFormat(&out, "<polyline class=\"c%d line\" points=\"%s\"/>", colour, path);
+    if (end - start > 1) {
+      absl::StrAppend(&out, "<polyline class=\"line\" points=\"", path, "\"/>");
+    }
+    for (size_t i = start; i < end && (dots || end - start == 1); ++i) {
+      absl::StrAppendFormat(&out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\"/>",
+                            x.At(points[i].x),
+                            std::clamp(y.At(points[i].y), kTop - 2, kHeight - kBottom + 2));
     }
     start = end;
+  }
+  return out + "</g>";
+}
+
+std::string Bars(const Axis& x, const Axis& y, const std::vector<Series>& series,
+                 const std::vector<Series>& stacked) {
+  std::string out;
+  const double count = static_cast<double>(series.front().points.size());
+  const double width = std::max(2.0, (x.pixel_high - x.pixel_low) / count - 1);
+  for (size_t i = 0; i < stacked.size(); ++i) {
+    absl::StrAppendFormat(&out, "<g class=\"c%d\" data-name=\"%s\"%s>", i % kColours,
+                          EscapeHtml(series[i].name), Numbers(series[i].points));
+    for (size_t j = 0; j < stacked[i].points.size(); ++j) {
+      const Point& top = stacked[i].points[j];
+      const double from = i == 0 ? 0 : stacked[i - 1].points[j].y;
+      if (!(top.y > from)) continue;
+      absl::StrAppendFormat(
+          &out, "<rect class=\"area\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>",
+          std::max(x.At(top.x) - width / 2, x.pixel_low), y.At(top.y), width,
+          y.At(from) - y.At(top.y));
+    }
+    out += "</g>";
   }
   return out;
 }
 
-std::string Areas(const Axis& x, const Axis& y, const std::vector<Series>& stacked) {
-  std::string out;
-  for (size_t i = stacked.size(); i-- > 0;) {  // The highest first; lower ones cover it.
-    const std::vector<Point>& points = stacked[i].points;
-    std::string path = Place(x, y, {points.front().x, 0});
-    for (const Point& point : points) absl::StrAppend(&path, " ", Place(x, y, point));
-    absl::StrAppend(&path, " ", Place(x, y, {points.back().x, 0}));
-    absl::StrAppendFormat(&out, "<polygon class=\"c%d area\" points=\"%s\"/>", i % kColours, path);
-  }
-  return out;
-}
+// A round number without the zeros that Number writes: 20, 0.8.
+std::string TickText(double tick) { return absl::StrFormat("%.6g", tick); }
 
 std::string AxesSvg(const ChartSpec& spec, const Axis& x, const Axis& y) {
   std::string out;
@@ -119,12 +168,17 @@ std::string AxesSvg(const ChartSpec& spec, const Axis& x, const Axis& y) {
         "<line class=\"grid\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\"/>"
         "<text class=\"tick\" x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text>",
         kLeft, kWidth - kRight, y.At(tick), y.At(tick), kLeft - 7, y.At(tick) + 3.5,
-        Number(tick, spec.scientific && tick != 0));
+        spec.scientific ? Number(tick, true) : TickText(tick));
   }
   for (const double tick : x.ticks) {
     absl::StrAppendFormat(
         &out, "<text class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%s</text>",
-        x.At(tick), kHeight - kBottom + 16, Number(tick));
+        x.At(tick), kHeight - kBottom + 16, TickText(tick));
+  }
+  for (const double mark : spec.marks) {
+    if (mark < x.low || mark > x.high) continue;
+    absl::StrAppendFormat(&out, "<path class=\"mark\" d=\"M%.1f %.0fl3 5h-6z\"/>", x.At(mark),
+                          kHeight - kBottom);
   }
   absl::StrAppendFormat(
       &out,
@@ -136,13 +190,21 @@ std::string AxesSvg(const ChartSpec& spec, const Axis& x, const Axis& y) {
 
 std::string Legend(const ChartSpec& spec, const std::vector<Series>& series) {
   std::string out = "<p class=\"legend\">";
+  double total = 0;
+  for (const Series& one : series) {
+    for (const Point& point : one.points) total += std::isfinite(point.y) ? point.y : 0;
+  }
   for (size_t i = 0; i < series.size(); ++i) {
-    double last = 0;
+    double last = 0, sum = 0;
     for (const Point& point : series[i].points) {
-      if (std::isfinite(point.y)) last = point.y;
+      if (!std::isfinite(point.y)) continue;
+      last = point.y;
+      sum += point.y;
     }
+    const std::string value = spec.stacked ? absl::StrFormat("%.0f %%", 100 * sum / total)
+                                           : Number(last, spec.scientific);
     absl::StrAppendFormat(&out, "<span><i class=\"c%d\"></i>%s <b>%s</b></span> ", i % kColours,
-                          EscapeHtml(series[i].name), Number(last, spec.scientific));
+                          EscapeHtml(series[i].name), value);
   }
   return out + "</p>";
 }
@@ -159,8 +221,7 @@ Range ValueRange(const ChartSpec& spec, const std::vector<Series>& drawn) {
   return range;
 }
 
-std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
-  const std::vector<Series> drawn = spec.stacked ? Stack(series) : series;
+Axis StepAxis(const std::vector<Series>& drawn) {
   Range steps;
   for (const Series& one : drawn) {
     for (const Point& point : one.points) steps.Include(point.x);
@@ -170,20 +231,29 @@ std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
     x.low = steps.low;
     x.high = steps.high;
     std::erase_if(x.ticks, [&](double tick) { return tick < x.low || tick > x.high; });
+  } else {
+    x.ticks = {steps.low};
   }
+  return x;
+}
+
+std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
+  const std::vector<Series> drawn = spec.stacked ? Stack(series) : series;
+  const Axis x = StepAxis(drawn);
   const Axis y = MakeAxis(ValueRange(spec, drawn), 4, kHeight - kBottom, kTop);
   std::string out = absl::StrFormat(
-      "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s over learner steps\">", kWidth,
-      kHeight, EscapeHtml(spec.title));
+      "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s over learner steps\" "
+      "data-low=\"%.6g\" data-high=\"%.6g\" data-left=\"%.0f\" data-right=\"%.0f\">",
+      kWidth, kHeight, EscapeHtml(spec.title), x.low, x.high, kLeft, kWidth - kRight);
   out += AxesSvg(spec, x, y);
   if (spec.stacked) {
-    out += Areas(x, y, drawn);
+    out += Bars(x, y, series, drawn);
   } else {
     for (size_t i = 0; i < drawn.size(); ++i) {
-      out += Line(x, y, drawn[i].points, static_cast<int>(i) % kColours);
+      out += Line(x, y, drawn[i], static_cast<int>(i) % kColours);
     }
   }
-  return out + "</svg>";
+  return out + "<line class=\"cursor\" y1=\"10\" y2=\"196\"/></svg>";
 }
 
 }  // namespace
@@ -216,17 +286,43 @@ std::string Number(double value, bool scientific) {
   if (value == 0) return "0";
   const double size = std::abs(value);
   if (scientific || size < 1e-4 || size >= 1e7) return absl::StrFormat("%.1e", value);
-  if (size >= 1000) return absl::StrFormat("%.0f", value);
-  return absl::StrFormat("%.3g", value);
+  if (size >= 100) return absl::StrFormat("%.0f", value);
+  if (size >= 10) return absl::StrFormat("%.1f", value);
+  return size >= 1 ? absl::StrFormat("%.2f", value) : absl::StrFormat("%.3g", value);
+}
+
+std::vector<Point> Thinned(const std::vector<Point>& points, size_t count) {
+  if (points.size() <= count || count < 4) return points;
+  const size_t bins = count / 2;
+  std::vector<Point> kept;
+  for (size_t bin = 0; bin < bins; ++bin) {
+    const size_t begin = bin * points.size() / bins, end = (bin + 1) * points.size() / bins;
+    size_t low = begin, high = begin;
+    for (size_t i = begin; i < end; ++i) {
+      if (points[i].y < points[low].y || !std::isfinite(points[low].y)) low = i;
+      if (points[i].y > points[high].y || !std::isfinite(points[high].y)) high = i;
+    }
+    kept.push_back(points[std::min(low, high)]);
+    if (low != high) kept.push_back(points[std::max(low, high)]);
+  }
+  return kept;
+}
+
+bool HasPoints(const Series& series) {
+  return std::any_of(series.points.begin(), series.points.end(),
+                     [](const Point& point) { return std::isfinite(point.y); });
 }
 
 std::string Chart(const ChartSpec& spec, const std::vector<Series>& series) {
   std::vector<Series> present;
-  std::copy_if(series.begin(), series.end(), std::back_inserter(present), HasPoints);
-  std::string out = absl::StrCat("<h3>", EscapeHtml(spec.title), " <small>", EscapeHtml(spec.unit),
-                                 "</small></h3>");
-  if (present.empty()) return out + "<p class=\"none\">Not measured in this run.</p>";
-  return absl::StrCat(out, Legend(spec, present), Drawing(spec, present));
+  for (const Series& one : series) {
+    if (!HasPoints(one)) continue;
+    present.push_back(spec.stacked ? one : Series{one.name, Thinned(one.points, kPointsMax)});
+  }
+  OXBOW_CHECK(!present.empty()) << "a chart without numbers: " << spec.title;
+  return absl::StrCat("<h3>", EscapeHtml(spec.title), " <small>", EscapeHtml(spec.unit),
+                      "</small></h3>", Legend(spec, present),
+                      Drawing(spec, spec.stacked ? Binned(present) : present));
 }
 
 }  // namespace oxbow::io

@@ -1,5 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Line and stacked charts over learner steps as inline SVG; colours come from the page's style
 // sheet (classes c0 .. c7), so that light, dark and print need one drawing.
+//
+// A drawing carries its numbers, for the page's script to show the values under the pointer: the
+// steps of each line in `data-x`, its values in `data-y`.
 #pragma once
 
 #include <optional>
@@ -20,19 +24,27 @@ struct ChartSpec {
   std::string unit;  // Unit of the y axis; shown above it.
   std::optional<double> y_min;
   std::optional<double> y_max;
-  bool stacked = false;     // Areas on top of each other; missing values count as 0.
-  bool scientific = false;  // Ticks and values as 1.5e-6.
+  bool stacked = false;       // Bars on top of each other; missing values count as 0.
+  bool scientific = false;    // Ticks and values as 1.5e-6.
+  std::vector<double> marks;  // Steps with a mark on the axis: evaluations.
 };
 
 // At most `count` + 1 or so round numbers (1, 2 or 5 times a power of ten apart) from at or below
 // `low` to at or above `high`. A constant gets a range around it.
 std::vector<double> NiceTicks(double low, double high, int count);
 
-// A number as people write it: 0.96, 1,152, 3.2e-05.
+// A number as people write it, with three digits that count: 0.960, 42.3, 1152, 3.2e-05.
 std::string Number(double value, bool scientific = false);
 
-// Draws the series that have a finite point, with a legend that holds each last value. Without any
-// the figure says that nothing was measured. A single point is a dot.
+// At most `count` or so of the points, among them the lowest and the highest of each stretch.
+std::vector<Point> Thinned(const std::vector<Point>& points, size_t count);
+
+// Whether some point is finite.
+bool HasPoints(const Series& series);
+
+// Draws the series that have a finite point, with a legend that holds each last value, or the
+// share of the whole where they are stacked. Requires one such series. A single point is a dot; the
+// points of a line of few are dots on it.
 std::string Chart(const ChartSpec& spec, const std::vector<Series>& series);
 
 }  // namespace oxbow::io

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes what TensorBoard reads: scalars, images and text as events.out.tfevents.* in a run's
 // directory.
 //

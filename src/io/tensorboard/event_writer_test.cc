@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/tensorboard/event_writer.h"
 
 #include <cmath>
@@ -33,7 +34,7 @@ constexpr double kTime = 1700000000.25;
 const EventFileName kName{1700000000, "host", 42};
 
 std::filesystem::path EmptyDirectory(const std::string& name) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / "event_writer_test" / name;
+  const auto directory = std::filesystem::path(::testing::TempDir()) / "event_writer_test" / name;
   std::filesystem::remove_all(directory);
   std::filesystem::create_directories(directory);
   return directory;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of TensorBoard's event files: records (the TFRecord format), each with a protobuf
 // message as its payload.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tasks/pretraining/networks.h"
 
 #include <ATen/ATen.h>
@@ -31,15 +32,16 @@ absl::Status CheckImages(const model::Architecture& transformer, const ImageForm
   const model::LatentGeometry& latent = transformer.latent();
   const bool videos = format.frames != 0;
   if ((latent.frames != 0) == videos && latent.channels == format.channels &&
-      format.height % latent.patch == 0 && format.width % latent.patch == 0) {
+      format.frames % latent.patch.frames == 0 && format.height % latent.patch.height == 0 &&
+      format.width % latent.patch.width == 0) {
     return absl::OkStatus();
   }
   const std::string frames = videos ? absl::StrCat(format.frames, ", ") : "";
-  return absl::InvalidArgumentError(
-      absl::StrCat(transformer.class_name(), " draws ", latent.layout(), " of ", latent.channels,
-                   " channels with sides of multiples of ", latent.patch, "; this task's ",
-                   videos ? "videos" : "images", " are [", format.channels, ", ", frames,
-                   format.height, ", ", format.width, "]"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      transformer.class_name(), " draws ", latent.layout(), " of ", latent.channels,
+      " channels with heights and widths of multiples of ", latent.patch.height, " and ",
+      latent.patch.width, "; this task's ", videos ? "videos" : "images", " are [", format.channels,
+      ", ", frames, format.height, ", ", format.width, "]"));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The networks of a model that is pretrained: any architecture, and small text encoders as its
 // pipeline has them. Their sizes follow from what the architecture takes as a prompt.
 #pragma once

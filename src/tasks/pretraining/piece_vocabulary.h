@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vocabulary of a small T5 tokenizer: a piece for each word of letters, and one for each other
 // character at the beginning of a word and one for it further on. There is one way to cut a prompt
 // into them.

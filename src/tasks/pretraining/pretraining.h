@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pretrains the model of a synthetic task from random weights: transformer and text encoders
 // together.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tasks/pretraining/pretraining.h"
 
 #include <ATen/ATen.h>
@@ -155,7 +156,8 @@ TEST(PretrainingTest, AnotherTransformerMustFitTheTask) {
   ASSERT_TRUE(compose.ok()) << compose.status();
   const absl::Status colours = MakeNetworks(SmallNetworks().transformer, "sd3", **compose).status();
   EXPECT_EQ(colours.message(),
-            "SD3Transformer2DModel draws [C, H, W] of 1 channels with sides of multiples of 4; "
+            "SD3Transformer2DModel draws [C, H, W] of 1 channels with heights and widths of "
+            "multiples of 4 and 4; "
             "this task's images are [3, 16, 16]");
   const absl::Status text = MakeNetworks(SmallNetworks().transformer, "qwen", SmallTask()).status();
   EXPECT_EQ(text.message(),
@@ -187,7 +189,8 @@ TEST(PretrainingTest, ATaskWithoutATransformerSaysSo) {
   ASSERT_TRUE(task.ok()) << task.status();
   EXPECT_EQ(OwnNetworks(**task).status().message(), "task clip has no transformer without a graph");
   EXPECT_EQ(MakeNetworks(SmallNetworks().transformer, "sd3", **task).status().message(),
-            "SD3Transformer2DModel draws [C, H, W] of 1 channels with sides of multiples of 4; "
+            "SD3Transformer2DModel draws [C, H, W] of 1 channels with heights and widths of "
+            "multiples of 4 and 4; "
             "this task's videos are [1, 3, 8, 20]");
 }
 

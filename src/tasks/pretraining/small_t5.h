@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small T5 or UMT5 as one of the text encoders of a pretrained model.
 #pragma once
 

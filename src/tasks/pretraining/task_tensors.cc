@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tasks/pretraining/task_tensors.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A synthetic task for pretraining: its networks, and its prompts and images as tensors.
 #pragma once
 

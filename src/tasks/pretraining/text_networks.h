@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small text encoders, one implementation per text side.
 #pragma once
 

@@ -1,4 +1,8 @@
-"""Small random pipelines whose prompts are encoded outside, saved as diffusers saves them."""
+# SPDX-License-Identifier: Apache-2.0
+"""Small random pipelines whose prompts are encoded outside, saved as diffusers saves them, without an autoencoder.
+
+The latents of LTX, FLUX.2 and HunyuanVideo are RGB pictures: oxbow has no decoder of theirs.
+"""
 import diffusers
 import tokenizers
 import torch
@@ -54,17 +58,17 @@ def ltx():
         scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=transformers.T5Tokenizer(vocab=words, extra_ids=0),
         text_encoder=text,
         transformer=diffusers.LTXVideoTransformer3DModel(
-            in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=8, cross_attention_dim=16, num_layers=1,
+            in_channels=3, out_channels=3, num_attention_heads=2, attention_head_dim=8, cross_attention_dim=16, num_layers=1,
             caption_channels=16))
 
 
 def flux2_klein():
-    text = qwen3(transformers.Qwen3ForCausalLM, num_hidden_layers=28)  # Its pipeline takes layers 9, 18 and 27.
+    text = qwen3(transformers.Qwen3ForCausalLM, num_hidden_layers=28, hidden_size=8, intermediate_size=8)  # Its pipeline takes layers 9, 18 and 27.
     return diffusers.Flux2KleinPipeline(
         scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=qwen_tokenizer(), text_encoder=text,
         transformer=diffusers.Flux2Transformer2DModel(
-            patch_size=1, in_channels=8, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
-            joint_attention_dim=48, timestep_guidance_channels=16, axes_dims_rope=(4, 4, 4, 4), guidance_embeds=False))
+            patch_size=1, in_channels=3, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+            joint_attention_dim=24, timestep_guidance_channels=16, axes_dims_rope=(4, 4, 4, 4), guidance_embeds=False))
 
 
 def hunyuan_video():
@@ -80,7 +84,7 @@ def hunyuan_video():
             vocab_size=len(clip), hidden_size=12, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2,
             bos_token_id=len(clip) - 2, eos_token_id=2)),
         transformer=diffusers.HunyuanVideoTransformer3DModel(
-            in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=12, num_layers=1, num_single_layers=1,
+            in_channels=3, out_channels=3, num_attention_heads=2, attention_head_dim=12, num_layers=1, num_single_layers=1,
             num_refiner_layers=1, patch_size=2, patch_size_t=1, text_embed_dim=16, pooled_projection_dim=12, rope_axes_dim=(2, 4, 6)))
 
 

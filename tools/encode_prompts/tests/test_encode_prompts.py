@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small random pipelines: the room holds what encode_prompt says of each prompt alone; a second run encodes what is missing."""
 import contextlib
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A wrapper of one's own: the example of README.md. Every corner of lowering is in this network."""
 import torch
 

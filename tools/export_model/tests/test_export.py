@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the exporter: what a graph says, that it computes what its module does, and what is refused."""
 import contextlib
 import io

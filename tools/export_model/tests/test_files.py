@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The committed files: goldens are what their graphs compute, and graphs are what the exporter writes today."""
 import json
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of classes: one file each, no other place names a class."""
 from export_model.wrapper import Network
 from export_model.wrappers.flux import Flux
@@ -5,13 +6,16 @@ from export_model.wrappers.flux2 import Flux2
 from export_model.wrappers.hunyuan_video import HunyuanVideo
 from export_model.wrappers.image_reward import ImageRewardNetwork
 from export_model.wrappers.ltx import Ltx
+from export_model.wrappers.mask2former import Mask2FormerNetwork
+from export_model.wrappers.pp_ocr import MobileDetector, MobileRecogniser, ServerDetector, ServerRecogniser
 from export_model.wrappers.qwen_image import QwenImage
 from export_model.wrappers.sd3 import Sd3
 from export_model.wrappers.wan import Wan
 from export_model.wrappers.z_image import ZImage
 
 WRAPPERS = {wrapper.class_name(): wrapper
-            for wrapper in (Sd3, Flux, Wan, QwenImage, ZImage, Flux2, HunyuanVideo, Ltx, ImageRewardNetwork)}
+            for wrapper in (Sd3, Flux, Wan, QwenImage, ZImage, Flux2, HunyuanVideo, Ltx, ImageRewardNetwork,
+                            Mask2FormerNetwork, MobileDetector, ServerDetector, MobileRecogniser, ServerRecogniser)}
 
 # Name -> (class, small config).
 TINY = {name: (class_name, config) for class_name, wrapper in WRAPPERS.items() for name, config in wrapper.tiny.items()}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FLUX.1: dev takes guidance as an input, schnell does not."""
 import torch
 

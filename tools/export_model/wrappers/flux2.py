@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FLUX.2: dev takes guidance as an input, klein does not. Latents are those of the pipeline: two by two in a channel."""
 import torch
 

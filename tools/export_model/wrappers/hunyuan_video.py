@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HunyuanVideo, text to video: prompts of unequal length come with a mask, guidance is an input."""
 import torch
 

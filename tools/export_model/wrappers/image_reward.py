@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ImageReward (arXiv:2304.05977): BLIP's image encoder, BERT that looks at the image, and a head on its first token.
 
 The modules are transformers', the names of the weights those of ImageReward.pt. Published: ViT-L/16 at 224 pixels,

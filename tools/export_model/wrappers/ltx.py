@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LTX-Video at 25 frames a second, with its own decoder's factors: 8 frames and 32 by 32 pixels a latent."""
 from export_model.wrapper import Symbol, Wrapper
 

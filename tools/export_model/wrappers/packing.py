@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latents as tokens and back, and where each token lies."""
 import torch
 

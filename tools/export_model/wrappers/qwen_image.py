@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qwen-Image: prompts of unequal length come with a mask."""
 import contextlib
 

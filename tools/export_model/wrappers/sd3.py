@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stable Diffusion 3 and 3.5 (arXiv:2403.03206)."""
 from export_model.wrapper import Symbol, Wrapper
 

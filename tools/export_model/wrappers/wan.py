@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wan2.1, text to video."""
 import contextlib
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Z-Image. diffusers takes lists of prompts and fixes their lengths in a trace, so this is its forward in batches:
 
 Text and picture are each filled up to a multiple of 32 tokens with a learned token, which is attended to. Text has

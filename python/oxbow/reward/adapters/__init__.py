@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rewards that were written for other trainers, unchanged.
 
     flow_grpo      a function fn(images, prompts, metadata)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a reward class of Flow-Factory: Class(config, accelerator), called with lists of prompts and media.
 
 The class decides what it gets: `required_fields`, the parameters of `__call__`, and `use_tensor_inputs`

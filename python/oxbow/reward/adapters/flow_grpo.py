@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a reward function of flow_grpo: fn(images, prompts, metadata) -> (scores, information).
 
 Images are what flow_grpo's trainer gives: float tensors [N, 3, H, W] in 0..1, or without `torch` uint8

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cuts batches into parts that foreign code can take as one array."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the reward servers of flow_grpo (GenEval, DeQA): an HTTP POST of a pickle with JPEG files.
 
 The pictures are JPEG files of quality 75, as flow_grpo sends them: scores are those of such pictures.

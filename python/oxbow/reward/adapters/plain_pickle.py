@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a pickle of numbers, text, None, bool, bytes and containers of them; nothing else is made.
 
 A pickle may name any function and have it called. This reader knows two names, those of a numpy number,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a check is, what it may find, and what it has to do so."""
 from __future__ import annotations
 

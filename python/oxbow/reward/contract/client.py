@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A caller of a reward server that says exactly what was asked and answered."""
 from __future__ import annotations
 
@@ -28,14 +29,7 @@ class Client:
     def __init__(self, endpoint: str, tls: Tls, timeout: float):
         self.endpoint = endpoint
         self._timeout = timeout
-        options: list[tuple[str, Any]] = [
-            ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
-            ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
-        ]
-        if tls.name:
-            options.append(("grpc.ssl_target_name_override", tls.name))
-        self._channel = (grpc.secure_channel(endpoint, tls.channel_credentials(), options) if tls.used
-                         else grpc.insecure_channel(endpoint, options))
+        self._channel = tls.channel(endpoint)
 
     def close(self) -> None:
         self._channel.close()

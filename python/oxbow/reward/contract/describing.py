@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of Describe and health."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of PNG, JPEG and media in pieces."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures for checks: smooth colours with some noise, so that scorers and JPEG have something to do."""
 from __future__ import annotations
 

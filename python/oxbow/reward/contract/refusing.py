@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of what a server does not take: an error status each, never a number."""
 from __future__ import annotations
 

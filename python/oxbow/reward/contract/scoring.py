@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of values: they are there, finite, in range, and a function of the item."""
 from __future__ import annotations
 

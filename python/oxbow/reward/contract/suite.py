@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the checks, one line each, and sums up."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run of a program on tensors without values: finds shapes that do not fit before any weight is
 // read, and counts the memory that a training pass keeps.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/exported_architecture.h"
 
 #include <algorithm>
@@ -25,17 +26,21 @@ bool IsGuidance(const GraphInput& input) {
 
 absl::StatusOr<LatentGeometry> GeometryOf(const Graph& graph) {
   const SymbolRange height = graph.symbols.at("H"), width = graph.symbols.at("W");
-  if (height.multiple != width.multiple) {
-    return absl::InvalidArgumentError("symbols: H and W are multiples of different sizes");
+  if (graph.guidance_norm && height.multiple != width.multiple) {
+    return absl::InvalidArgumentError(
+        "latent.guidance_norm: tokens are not square: H and W are multiples of different sizes");
   }
   const auto limit = [](const SymbolRange& range) { return range.max == 0 ? kSideMax : range.max; };
   const auto frames = graph.symbols.find("F");
+  const bool video = frames != graph.symbols.end();
   return LatentGeometry{.channels = graph.inputs[0].shape[1].size,
                         .frames = graph.frames,
                         .side = graph.side,
-                        .patch = height.multiple,
+                        .patch = {.frames = video ? frames->second.multiple : 1,
+                                  .height = height.multiple,
+                                  .width = width.multiple},
                         .side_max = std::min(limit(height), limit(width)),
-                        .frames_max = frames == graph.symbols.end() ? 0 : frames->second.max};
+                        .frames_max = video ? frames->second.max : 0};
 }
 
 absl::StatusOr<std::vector<ConditioningPart>> ConditioningOf(const Graph& graph) {
@@ -73,7 +78,7 @@ int64_t Allowed(const Graph& graph, const std::string& symbol, int64_t size) {
 SymbolValues ProbeSizes(const Graph& graph, const LatentGeometry& latent) {
   SymbolValues sizes = {{"B", 3},
                         {"H", latent.side},
-                        {"W", latent.side - latent.patch},
+                        {"W", latent.side - latent.patch.width},
                         {"F", latent.frames},
                         {"S", kProbeTokens}};
   for (auto& [symbol, size] : sizes) size = Allowed(graph, symbol, size);
@@ -90,6 +95,7 @@ class ExportedArchitecture final : public Architecture {
         graph_json_(std::move(graph_json)) {
     for (const GraphParameter& parameter : program_->graph.parameters) {
       if (parameter.buffer) buffers_.insert(parameter.name);
+      if (parameter.buffer || parameter.float32) float32_.insert(parameter.name);
     }
     for (const GraphInput& input : program_->graph.inputs) {
       if (!IsGuidance(input)) continue;
@@ -104,12 +110,13 @@ class ExportedArchitecture final : public Architecture {
   bool takes_embedded_guidance() const override { return takes_guidance_; }
   double default_guidance() const override { return default_guidance_; }
   int64_t guidance_norm_patch() const override {
-    return program_->graph.guidance_norm ? latent_.patch : 0;
+    return program_->graph.guidance_norm ? latent_.patch.height : 0;
   }
   std::string graph_json() const override { return graph_json_; }
   Shapes shapes() const override { return ShapesOf(program_->graph); }
   LinearModules linears() const override { return LinearsOf(program_->graph); }
   const std::set<std::string>& buffers() const override { return buffers_; }
+  const std::set<std::string>& float32() const override { return float32_; }
 
   // Counted in float32 also for shorter types: an upper bound.
   uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
@@ -139,7 +146,7 @@ class ExportedArchitecture final : public Architecture {
   const LatentGeometry latent_;
   const std::vector<ConditioningPart> conditioning_;
   const std::string graph_json_;
-  std::set<std::string> buffers_;
+  std::set<std::string> buffers_, float32_;
   bool takes_guidance_ = false;
   double default_guidance_ = 0;
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any diffusers transformer as an Architecture: what its exported graph says (docs/models.md).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs that are right do what they say; any other is refused in one line that names the key.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -69,7 +70,8 @@ TEST(ExportedGraphTest, SaysWhatTheNetworkTakes) {
   EXPECT_EQ(architecture->latent().channels, 2);
   EXPECT_EQ(architecture->latent().side, 4);
   EXPECT_EQ(architecture->latent().side_max, 8);
-  EXPECT_EQ(architecture->latent().patch, 2);
+  EXPECT_EQ(architecture->latent().patch.height, 2);
+  EXPECT_EQ(architecture->latent().patch.width, 2);
   EXPECT_EQ(architecture->latent().dimensions(), 3);
   ASSERT_EQ(architecture->conditioning().size(), 1u) << "guidance is no part of a prompt";
   EXPECT_THAT(architecture->conditioning()[0].shape, ElementsAre(kPromptLength, 3));
@@ -79,6 +81,53 @@ TEST(ExportedGraphTest, SaysWhatTheNetworkTakes) {
   EXPECT_EQ(architecture->shapes().size(), 5u);
   EXPECT_EQ(architecture->linears().size(), 3u);
   EXPECT_EQ(architecture->linears().at("unused"), std::pair(int64_t{3}, int64_t{3}));
+}
+
+TEST(ExportedGraphTest, SidesMayBeMultiplesOfDifferentSizes) {
+  Json graph = SmallGraph();
+  graph["symbols"]["W"] = {{"min", 3}, {"max", 9}, {"multiple", 3}};
+  const auto architecture = *Read(graph);
+  EXPECT_EQ(architecture->latent().patch.height, 2);
+  EXPECT_EQ(architecture->latent().patch.width, 3);
+  EXPECT_EQ(architecture->latent().side_max, 8);
+  const NamedTensors weights = SmallWeights();
+  const Inputs in = SomeInputs(2, 4, 9);
+  const auto network = *architecture->Make(weights, nullptr, {.embedded_guidance = 1});
+  const at::Tensor expected =
+      SmallVelocity(weights, in.x, in.sigma, in.conditioning.at(kPromptTokens), 1);
+  EXPECT_TRUE(at::allclose(Velocity(*network, in), expected, 1e-5, 1e-5));
+  graph["latent"]["guidance_norm"] = true;
+  EXPECT_THAT(std::string(Read(graph).status().message()), HasSubstr("tokens are not square"));
+}
+
+// The first linear layer is exact, the second takes its product in bfloat16.
+TEST(ExportedGraphTest, WhatAGraphKeepsInFloat32IsNeitherRoundedNorMultipliedInAShorterType) {
+  Json graph = SmallGraph();
+  for (const int i : {0, 1}) graph["parameters"][i]["float32"] = true;
+  const auto architecture = *Read(graph);
+  EXPECT_THAT(architecture->float32(), ElementsAre("in.bias", "in.weight", "scale"));
+  EXPECT_THAT(architecture->buffers(), ElementsAre("scale"));
+  const NamedTensors weights = SmallWeights();
+  const auto policy = *Policy::Create({.architecture = architecture,
+                                       .base = weights,
+                                       .trained = Trained::kLora,
+                                       .lora = {.rank = 1, .alpha = 1, .targets = {"unused"}},
+                                       .embedded_guidance = 1.5,
+                                       .compute = at::kBFloat16});
+  for (const auto& [name, tensor] : policy->frozen()) {
+    const bool kept = architecture->float32().contains(name);
+    EXPECT_EQ(tensor.scalar_type(), kept ? at::kFloat : at::kBFloat16) << name;
+    EXPECT_TRUE(!kept || at::equal(tensor, weights.at(name))) << name;
+  }
+  const Inputs in = SomeInputs(2);
+  const auto short_second = [](const at::Tensor& h, const at::Tensor& w) {
+    return at::linear(h.to(at::kBFloat16), w.to(at::kBFloat16)).to(at::kFloat);
+  };
+  const at::Tensor expected =
+      SmallVelocity(weights, in.x, in.sigma, in.conditioning.at(kPromptTokens), 1.5, short_second);
+  const at::NoGradGuard no_grad;
+  const at::Tensor v = Velocity(policy->reference(), in);
+  EXPECT_TRUE(at::allclose(v, expected, 1e-6, 1e-6)) << (v - expected).abs().max();
 }
 
 TEST(ExportedGraphTest, AScaleOfGuidanceIsWhatTheGraphSays) {
@@ -235,7 +284,7 @@ struct BadGraph {
   const char* complaint;
 };
 
-class BadGraphTest : public testing::TestWithParam<BadGraph> {};
+class BadGraphTest : public ::testing::TestWithParam<BadGraph> {};
 
 TEST_P(BadGraphTest, IsRefusedInOneLineThatNamesTheKey) {
   Json graph = SmallGraph();
@@ -249,7 +298,7 @@ TEST_P(BadGraphTest, IsRefusedInOneLineThatNamesTheKey) {
 
 INSTANTIATE_TEST_SUITE_P(
     ExportedGraph, BadGraphTest,
-    testing::Values(
+    ::testing::Values(
         BadGraph{"/format", R"("onnx")", "format: not oxbow-graph"},
         BadGraph{"/version", "2", "version: only version 1 is known: 2"},
         BadGraph{"/slots", "30", "output: not a whole number from 0 to 29"},

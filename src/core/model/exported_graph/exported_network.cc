@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/exported_network.h"
 
 #include <ATen/ATen.h>
@@ -12,6 +13,9 @@
 #include "core/model/binding.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
+#include "core/model/exported_graph/overwritten_nodes.h"
+#include "core/model/exported_graph/settled_nodes.h"
+#include "core/model/packed_weights.h"
 
 namespace oxbow::model::exported {
 namespace {
@@ -22,13 +26,15 @@ const GraphInput* InputNamed(const Graph& graph, const std::string& name) {
   return found == graph.inputs.end() ? nullptr : &*found;
 }
 
-// The graph's own weights where they compute.
+// The graph's own weights where they compute, and in the layout of products.
 NamedTensors Placed(const Graph& graph, NamedTensors weights, const NetworkOptions& options) {
   NamedTensors placed;
   for (const GraphParameter& parameter : graph.parameters) {
     const at::Tensor& weight = weights.at(parameter.name);
-    const at::ScalarType type = parameter.linear ? options.compute : weight.scalar_type();
-    placed[parameter.name] = weight.to(options.device, type);
+    const bool product = parameter.linear && !parameter.float32;
+    const at::ScalarType type = product ? options.compute : weight.scalar_type();
+    const at::Tensor there = weight.to(options.device, type);
+    placed[parameter.name] = product ? Packed(there) : there;
     weights.erase(parameter.name);
   }
   return placed;
@@ -82,7 +88,9 @@ absl::StatusOr<std::unique_ptr<ExportedNetwork>> ExportedNetwork::Make(
   const Shapes expected = ShapesOf(graph);
   std::erase_if(weights, [&](const auto& weight) { return !expected.contains(weight.first); });
   OXBOW_RETURN_IF_ERROR(CheckFit(expected, weights));
-  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program, Compile(std::move(graph)));
+  OXBOW_ASSIGN_OR_RETURN(Graph settled, SettleNodes(std::move(graph), weights));
+  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
+                         Compile(OverwriteDeadInputs(std::move(settled))));
   const NamedTensors placed = Placed(program->graph, std::move(weights), options);
   return std::unique_ptr<ExportedNetwork>(new ExportedNetwork(std::move(program), placed, options));
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network that is no velocity, such as a reward's: an exported graph of named inputs and outputs
 // with its weights. It runs forward alone.
 #pragma once

@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/exported_network.h"
 
 #include "core/model/exported_graph/exported_architecture.h"
+#include "core/model/exported_graph/overwritten_nodes.h"
+#include "core/model/exported_graph/settled_nodes.h"
 #include "core/model/exported_graph/small_graph.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -9,7 +12,8 @@ namespace oxbow::model::exported {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 NamedTensors Weights() {
   at::manual_seed(4);
@@ -93,6 +97,39 @@ TEST(ExportedNetworkTest, WeightsThatDoNotFitAreNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("words.weight"));
 }
 
+// A graph of x (slot 0): 1 = x + x, 2 = relu(1), 3 = relu(x), 4 = view(2), 5 = relu(4), 6 = 5 x 3,
+// 7 = relu(6), 8 = 6 + 7, 9 = 8 + 8, 10 = relu(9).
+TEST(ExportedNetworkTest, ReluWritesOverWhatNobodyElseReads) {
+  Graph graph;
+  const auto node = [&](const std::string& op, std::vector<Slot> reads, Slot made) {
+    GraphNode& added = graph.nodes.emplace_back(GraphNode{.op = op, .outputs = {made}});
+    for (const Slot slot : reads) added.arguments.emplace_back("of", Value{SlotRef{slot}});
+  };
+  node("aten::add", {0, 0}, 1);
+  node("aten::relu", {1}, 2);
+  node("aten::relu", {0}, 3);
+  node("aten::view", {2}, 4);
+  node("aten::relu", {4}, 5);
+  node("aten::mul", {5, 3}, 6);
+  node("aten::relu", {6}, 7);
+  node("aten::add", {6, 7}, 8);
+  node("aten::add", {8, 8}, 9);
+  node("aten::relu", {9}, 10);
+  std::vector<size_t> in_place;
+  const auto find = [&] {
+    in_place.clear();
+    const Graph changed = OverwriteDeadInputs(graph);
+    for (size_t i = 0; i < changed.nodes.size(); ++i) {
+      if (changed.nodes[i].op == "aten::relu_") in_place.push_back(i);
+    }
+  };
+  find();
+  EXPECT_THAT(in_place, ElementsAre(1, 9)) << "an input, a view, and what is read twice stay";
+  graph.outputs = {{.name = "sum", .slot = 9}};
+  find();
+  EXPECT_THAT(in_place, ElementsAre(1));
+}
+
 TEST(ExportedNetworkTest, FilesThatAreNoNetworkAreRefused) {
   const auto refusal = [](const json& graph, const std::string& config = "") {
     const absl::Status status = ParseNetwork(graph.dump(), "SmallReward", config).status();
@@ -115,6 +152,74 @@ TEST(ExportedNetworkTest, FilesThatAreNoNetworkAreRefused) {
   graph = SmallNetwork();
   graph["inputs"][0]["dtype"] = "int32";
   EXPECT_THAT(refusal(graph), HasSubstr("inputs[0].dtype"));
+}
+
+// Embeddings are multiplied by a weight before they are looked up.
+json ScaledNetwork() {
+  json graph = SmallNetwork();
+  graph["slots"] = 11;
+  graph["parameters"].push_back({{"name", "scale"}, {"slot", 9}, {"shape", {1}}});
+  graph["nodes"][0]["args"]["weight"] = {{"v", 10}};
+  const json scaled = {{"op", "aten::mul"},
+                       {"overload", "Tensor"},
+                       {"args", {{"self", {{"v", 2}}}, {"other", {{"v", 9}}}}},
+                       {"out", 10}};
+  graph["nodes"].insert(graph["nodes"].begin(), scaled);
+  return graph;
+}
+
+TEST(ExportedNetworkTest, NodesOfWeightsAloneRunOnceAndWhatTheyReadIsDropped) {
+  NamedTensors weights = Weights();
+  weights["scale"] = at::full({1}, 3.0);
+  const Graph graph = *ParseNetwork(ScaledNetwork().dump(), "SmallReward", "");
+  NamedTensors left = weights;
+  const auto settled = SettleNodes(graph, left);
+  ASSERT_TRUE(settled.ok()) << settled.status();
+  EXPECT_EQ(settled->nodes.size(), graph.nodes.size() - 1);
+  ASSERT_EQ(settled->parameters.size(), 1u);
+  EXPECT_EQ(settled->parameters[0].name, "in.weight");
+  EXPECT_FALSE(left.contains("words.weight"));
+  EXPECT_FALSE(left.contains("scale"));
+  ASSERT_EQ(settled->constants.size(), 1u);
+  EXPECT_TRUE(at::equal(settled->constants[0].tensor, weights["words.weight"] * 3));
+
+  const NamedTensors inputs = Inputs(4);
+  const auto network = ExportedNetwork::Make(graph, weights, {});
+  ASSERT_TRUE(network.ok()) << network.status();
+  NamedTensors plain = Weights();
+  plain["words.weight"] = plain["words.weight"] * 3;
+  const auto same =
+      ExportedNetwork::Make(*ParseNetwork(SmallNetwork().dump(), "SmallReward", ""), plain, {});
+  EXPECT_TRUE(at::equal((*network)->Run(inputs)->at("both"), (*same)->Run(inputs)->at("both")));
+}
+
+TEST(ExportedNetworkTest, NodesThatWriteInPlaceAreNotSettled) {
+  json graph = ScaledNetwork();
+  graph["nodes"][0]["op"] = "aten::mul_";
+  NamedTensors weights = Weights();
+  weights["scale"] = at::full({1}, 3.0);
+  const absl::Status status =
+      ExportedNetwork::Make(*ParseNetwork(graph.dump(), "SmallReward", ""), weights, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("writes to a weight"));
+}
+
+TEST(ExportedNetworkTest, ObjectsOfAConfigAreComparedKeyByKey) {
+  json graph = SmallNetwork();
+  graph["config"]["inner"] = {{"scale", 0.5}, {"act", "relu"}};
+  graph["defaults"]["inner"] = {{"scale", 0.5}, {"act", "relu"}};
+  graph["defaults"]["inner.act"] = "relu";
+  graph["defaults"]["inner.scale"] = 1;
+  const auto refusal = [&](const char* config) {
+    return std::string(ParseNetwork(graph.dump(), "SmallReward", config).status().message());
+  };
+  EXPECT_EQ(refusal(R"({"inner": {"scale": 0.5, "dtype": null}})"), "");
+  EXPECT_EQ(refusal("{}"), "");
+  EXPECT_EQ(refusal(R"({"inner": {"act": "relu"}})"), "inner.scale is 1, and the graph is for 0.5");
+  EXPECT_EQ(refusal(R"({"inner": {"scale": 0.5, "act": "gelu"}})"),
+            "inner.act is \"gelu\", and the graph is for \"relu\"");
+  EXPECT_EQ(refusal(R"({"inner": 7})"),
+            "inner is 7, and the graph is for {\"act\":\"relu\",\"scale\":0.5}");
 }
 
 TEST(ExportedNetworkTest, ATransformerIsNoNetworkOfAnotherKind) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network that runs an exported graph.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/folding.h"
 
 #include <algorithm>
@@ -7,8 +8,6 @@
 
 namespace oxbow::model::exported {
 namespace {
-
-size_t Index(Slot slot) { return static_cast<size_t>(slot); }
 
 // By class: the nodes that write it in place, in order.
 std::map<Slot, std::vector<size_t>> WritersByClass(const Program& program,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which nodes of a program depend on the inputs' sizes alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/graph.h"
 
 #include <nlohmann/json.hpp>

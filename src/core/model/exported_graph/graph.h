@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An exported graph as its file says it (docs/formats.md, exported graphs): what a network of one
 // config computes, node by node, with its weights named and not included. It is a velocity of x,
 // sigma and parts, or any other function of named tensors (exported_network.h).
@@ -74,6 +75,8 @@ struct GraphParameter {
   std::vector<int64_t> shape;
   bool buffer = false;  // Never trains.
   bool linear = false;  // The weight of a linear layer, read by nothing else.
+  // Stays float32 whatever type products are taken in; so do the products of a linear layer.
+  bool float32 = false;
 };
 
 struct GraphConstant {

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/graph_config.h"
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace oxbow::model::exported {
 namespace {
@@ -16,20 +18,31 @@ absl::Status Differs(const std::string& key, const Json& config, const Json& gra
                    ", and the graph is for ", graph.dump(-1, ' ', false, kReplace).substr(0, 60)));
 }
 
+// Objects within are compared key by key: a config has keys of others, too. A default of a key
+// within has the path of it.
+absl::Status CheckObject(const std::string& path, const Json& exported, const Json& config,
+                         const Json& defaults) {
+  for (auto value = exported.begin(); value != exported.end(); ++value) {
+    if (value.key().starts_with("_")) continue;
+    const std::string key = absl::StrCat(path, value.key());
+    const Json& here = config.contains(value.key()) ? config[value.key()]
+                       : defaults.contains(key)     ? defaults[key]
+                                                    : value.value();
+    if (here.is_object() && value->is_object()) {
+      OXBOW_RETURN_IF_ERROR(CheckObject(key + ".", *value, here, defaults));
+    } else if (here != value.value()) {
+      return Differs(key, here, value.value());
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckConfig(const Graph& graph, const std::string& config_json) {
   const Json config = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return absl::InvalidArgumentError("config.json is not a JSON object");
-  const Json exported = Json::parse(graph.config_json), defaults = Json::parse(graph.defaults_json);
-  for (auto value = exported.begin(); value != exported.end(); ++value) {
-    if (value.key().starts_with("_")) continue;
-    const Json& here = config.contains(value.key())     ? config[value.key()]
-                       : defaults.contains(value.key()) ? defaults[value.key()]
-                                                        : value.value();
-    if (here != value.value()) return Differs(value.key(), here, value.value());
-  }
-  return absl::OkStatus();
+  return CheckObject("", Json::parse(graph.config_json), config, Json::parse(graph.defaults_json));
 }
 
 }  // namespace oxbow::model::exported

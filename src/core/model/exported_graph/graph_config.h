@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a graph is the one of a config.json.
 #pragma once
 

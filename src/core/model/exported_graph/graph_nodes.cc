@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nodes and blocks of a graph file.
 #include <ATen/ATen.h>
 

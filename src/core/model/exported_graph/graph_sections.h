@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sections of a graph file, each read into its part of a Graph. kInvalidArgument names the key.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symbols, inputs, parameters and constants of a graph file.
 #include <ATen/ATen.h>
 
@@ -124,7 +125,8 @@ absl::Status CheckLatents(const Field& inputs, const Graph& graph) {
 }
 
 absl::StatusOr<GraphParameter> ParameterFrom(const Field& field, const Graph& graph) {
-  OXBOW_RETURN_IF_ERROR(field.ExpectObject({"name", "slot", "shape", "buffer", "linear"}));
+  OXBOW_RETURN_IF_ERROR(
+      field.ExpectObject({"name", "slot", "shape", "buffer", "linear", "float32"}));
   GraphParameter parameter;
   OXBOW_ASSIGN_OR_RETURN(const Field name, field.At("name"));
   OXBOW_ASSIGN_OR_RETURN(parameter.name, name.Text());
@@ -136,6 +138,7 @@ absl::StatusOr<GraphParameter> ParameterFrom(const Field& field, const Graph& gr
   OXBOW_ASSIGN_OR_RETURN(parameter.shape, SizesFrom(shape));
   OXBOW_ASSIGN_OR_RETURN(parameter.buffer, FlagFrom(field, "buffer"));
   OXBOW_ASSIGN_OR_RETURN(parameter.linear, FlagFrom(field, "linear"));
+  OXBOW_ASSIGN_OR_RETURN(parameter.float32, FlagFrom(field, "float32"));
   if (parameter.linear && (parameter.shape.size() != 2 || !parameter.name.ends_with(".weight"))) {
     return field.Error("a linear layer's weight is not {module}.weight of two dimensions");
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/interpreter.h"
 
 #include <ATen/ATen.h>
@@ -13,8 +14,6 @@
 
 namespace oxbow::model::exported {
 namespace {
-
-size_t Index(Slot slot) { return static_cast<size_t>(slot); }
 
 // Values that gradients may flow through.
 bool Differentiable(const c10::IValue& value) {
@@ -63,7 +62,7 @@ Interpreter::Interpreter(std::shared_ptr<const Program> program, const NamedTens
     linears_[node] = {.linear = linears.at(layer.module),
                       .input = layer.input,
                       .output = layer.output,
-                      .autocast = program_->graph.nodes[node].autocast};
+                      .float32 = layer.float32};
   }
   leaves_ = LeavesOfSections(weights);
 }
@@ -98,10 +97,14 @@ void Interpreter::RunNode(size_t node, SlotValues& values) const {
   const auto linear = linears_.find(node);
   const auto* call = std::get_if<OperatorCall>(&steps_[node]);
   std::optional<c10::impl::ExcludeDispatchKeyGuard> exact;
-  if (call != nullptr && !call->autocast()) exact.emplace(c10::autocast_dispatch_keyset);
+  const bool float32 = linear != linears_.end() && linear->second.float32;
+  if (float32 || (call != nullptr && !call->autocast())) {
+    exact.emplace(c10::autocast_dispatch_keyset);
+  }
   if (linear != linears_.end()) {
     const LinearCall& layer = linear->second;
-    values[Index(layer.output)] = layer.linear(values[Index(layer.input)].toTensor());
+    const at::Tensor input = values[Index(layer.input)].toTensor();
+    values[Index(layer.output)] = layer.linear(float32 ? input.to(at::kFloat) : input);
   } else if (call != nullptr) {
     call->Run(values);
   } else {

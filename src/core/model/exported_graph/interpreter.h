@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a program with weights: node by node through PyTorch's dispatcher, with autograd on.
 #pragma once
 
@@ -40,7 +41,7 @@ class Interpreter {
     Linear linear;
     Slot input = kNoSlot;
     Slot output = kNoSlot;
-    bool autocast = true;
+    bool float32 = false;  // Also where other products are not.
   };
 
   void RunNodes(size_t first, size_t end, bool folded, SlotValues& values,

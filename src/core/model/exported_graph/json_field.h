@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A value of a JSON document that knows where it stands, so that every complaint names the key:
 // "nodes[12].args.input: not a slot". Children point at their parent, which must outlive them.
 #pragma once

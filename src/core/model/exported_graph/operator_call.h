@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One call of a PyTorch operator, resolved when a graph is loaded: the operator is found, every
 // argument is checked against its schema and lies ready. A run fills in what changes and calls.
 #pragma once
@@ -18,6 +19,7 @@ enum class SlotType : uint8_t { kNone, kTensor, kInteger, kReal, kBool };
 
 // By slot. None where nothing is yet, or no longer.
 using SlotValues = std::vector<c10::IValue>;
+inline size_t Index(Slot slot) { return static_cast<size_t>(slot); }
 
 class OperatorCall {
  public:

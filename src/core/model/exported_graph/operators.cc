@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/operators.h"
 
 #include <algorithm>
@@ -14,6 +15,7 @@ constexpr std::string_view kAllowed[] = {
     "__or__.Tensor",
     "_upsample_nearest_exact2d.vec",
     "abs",
+    "adaptive_avg_pool2d",
     "add.Scalar",
     "add.Tensor",
     "add_.Scalar",
@@ -51,6 +53,7 @@ constexpr std::string_view kAllowed[] = {
     "conv2d.padding",
     "conv3d",
     "conv3d.padding",
+    "conv_transpose2d.input",
     "copy_",
     "cos",
     "cumsum",
@@ -82,9 +85,12 @@ constexpr std::string_view kAllowed[] = {
     "ge.Scalar",
     "ge.Tensor",
     "gelu",
+    "grid_sampler",
     "group_norm",
     "gt.Scalar",
     "gt.Tensor",
+    "hardsigmoid",
+    "hardswish",
     "imag",
     "index.Tensor",
     "index_select",
@@ -108,6 +114,7 @@ constexpr std::string_view kAllowed[] = {
     "masked_fill_.Scalar",
     "matmul",
     "max.dim",
+    "max_pool2d",
     "maximum",
     "mean",
     "mean.dim",

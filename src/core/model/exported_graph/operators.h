@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operators that a graph may use: an allow-list, since a graph is input. All are pure functions
 // of their arguments (and of `self`, where they write in place): none reads files, clocks or
 // generators, and none hands a value of a tensor to the host.

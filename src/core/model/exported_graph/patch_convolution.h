@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A convolution whose windows do not overlap, as a matrix product: the embedding of patches. The
 // libraries choose a convolution's kernel by the size of the batch, and a row's bits with it.
 #pragma once

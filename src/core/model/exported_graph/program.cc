@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/program.h"
 
 #include <algorithm>
@@ -12,8 +13,6 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kBias = ".bias";
-
-size_t Index(Slot slot) { return static_cast<size_t>(slot); }
 
 absl::Status ResolveSteps(Program& program) {
   const Graph& graph = program.graph;
@@ -73,7 +72,7 @@ absl::Status FindLinears(Program& program) {
         return absl::InvalidArgumentError(NameOf(program.graph, i) +
                                           " does not use a linear layer's weight as one: " + name);
       }
-      program.linears[i] = {module, SlotOf(node, "input"), node.outputs[0]};
+      program.linears[i] = {module, SlotOf(node, "input"), node.outputs[0], found->second->float32};
     }
   }
   return absl::OkStatus();

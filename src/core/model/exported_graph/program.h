@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A graph made ready to run, without weights: operators resolved, and what follows from who reads
 // and writes what. All networks of one architecture share it.
 #pragma once
@@ -33,6 +34,7 @@ struct LinearNode {
   std::string module;
   Slot input = kNoSlot;
   Slot output = kNoSlot;
+  bool float32 = false;  // As its weight.
 };
 
 struct Program {

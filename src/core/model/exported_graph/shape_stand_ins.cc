@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/shape_stand_ins.h"
 
 #include <ATen/ATen.h>
@@ -70,6 +71,14 @@ at::Tensor Attention(Arguments in) {
                     in[2].toTensor());
 }
 
+// input [B, C, H, W], grid [B, H', W', 2].
+at::Tensor GridSampler(Arguments in) {
+  const at::Tensor &x = in[0].toTensor(), &grid = in[1].toTensor();
+  TORCH_CHECK(x.dim() == 4 && grid.dim() == 4 && grid.size(0) == x.size(0) && grid.size(3) == 2,
+              "grid_sampler of ", x.sizes(), " at ", grid.sizes());
+  return at::zeros({x.size(0), x.size(1), grid.size(1), grid.size(2)}, x.options());
+}
+
 at::Tensor Polar(Arguments in) {
   return at::mul(in[0].toTensor().to(at::kComplexFloat), in[1].toTensor());
 }
@@ -79,10 +88,11 @@ struct Row {
   at::Tensor (*run)(Arguments in);
 };
 
-constexpr std::array<Row, 14> kStandIns = {{
+constexpr std::array<Row, 15> kStandIns = {{
     {"aten::conv1d", Convolution},
     {"aten::conv2d", Convolution},
     {"aten::conv3d", Convolution},
+    {"aten::grid_sampler", GridSampler},
     {"aten::layer_norm", Norm},
     {"aten::polar", Polar},
     {"aten::scaled_dot_product_attention", Attention},

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Results of the right shape and type for operators that LibTorch alone cannot run on tensors
 // without values (dry_run.h): their kernels for that are Python's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A graph of a few nodes that has one of everything: sizes, a table made of them, a list of
 // results, a value written in place, a constant, a block, a linear layer that nothing reads,
 // embedded guidance.
@@ -5,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -100,17 +102,20 @@ inline NamedTensors SmallWeights() {
           {"unused.weight", at::randn({3, 3})}};
 }
 
-// What the graph computes, written by hand.
-inline at::Tensor SmallVelocity(const NamedTensors& weights, const at::Tensor& x,
-                                const at::Tensor& sigma, const at::Tensor& tokens,
-                                double guidance) {
+using Product = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight)>;
+
+// What the graph computes, written by hand. `product`: of the second linear layer.
+inline at::Tensor SmallVelocity(
+    const NamedTensors& weights, const at::Tensor& x, const at::Tensor& sigma,
+    const at::Tensor& tokens, double guidance,
+    const Product& product = [](const auto& h, const auto& w) { return at::linear(h, w); }) {
   const int64_t pixels = x.size(2) * x.size(3);
   const at::Tensor rows = x.flatten(2).transpose(1, 2);
   const at::Tensor table = at::arange(pixels, at::kFloat) / (pixels / 2);
   const at::Tensor level = (sigma + guidance + tokens.mean({1, 2})).view({-1, 1, 1});
   const at::Tensor h = at::silu(at::linear(rows, weights.at("in.weight"), weights.at("in.bias"))) +
                        table.unsqueeze(1) + level;
-  const at::Tensor out = at::linear(h, weights.at("blocks.0.out.weight")) * 2 * weights.at("scale");
+  const at::Tensor out = product(h, weights.at("blocks.0.out.weight")) * 2 * weights.at("scale");
   return x + out.transpose(1, 2).reshape(x.sizes());
 }
 

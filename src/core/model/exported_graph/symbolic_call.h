@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arithmetic on the sizes of tensors: what a graph does with numbers instead of tensors.
 //
 //   size(x, dim)  numel(x)  neg(a)  not(a)  int(a)  float(a)  ite(cond, a, b)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA kernels of the three element-wise layers that a transformer's blocks run most often. PyTorch
 // has them as several kernels each, or as one that is slow for short rows. Sums are in float32, in
 // a fixed order.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/fused/fused_layers.h"
 
 // Set by the build where CUDA's compiler is.

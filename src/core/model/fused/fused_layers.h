@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layers of layers.h as one CUDA kernel each, differentiable. Each returns nullopt where it does
 // not apply: without a GPU or CUDA's compiler in the build, for shapes or types that the kernels do
 // not take, and where weight, scale, shift or gate want a gradient. The caller then computes the

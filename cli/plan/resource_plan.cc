@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/resource_plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/plan/bytes_text.h"
+#include "config/chosen_method.h"
+#include "core/flow/window.h"
+#include "run/group_bytes.h"
+#include "run/kept_steps.h"
+#include "run/rewards.h"
+#include "run/sampling_spec.h"
+#include "run/trainer_options.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr uint64_t kFloatBytes = 4;
+
+constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
+
+bool IsMixedPrecision(const v1::RunConfig& config) {
+  return config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
+}
+
+bool IsLora(const v1::RunConfig& config) {
+  return config.model().trained() == v1::TRAINED_PART_LORA;
+}
+
+bool OnGpu(const v1::RunConfig& config) { return config.model().device() != "cpu"; }
+
+// As the recipes do; a target names the end of a layer's name.
+bool TrainsAttentionAlone(const v1::LoraConfig& lora) {
+  return std::all_of(lora.targets().begin(), lora.targets().end(), [](const std::string& target) {
+    return absl::StrContains(target, "attn") || absl::StrContains(target, "to_");
+  });
+}
+
+uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  if (facts.architecture == nullptr) return 0;
+  // An anchor asks for one more row of each sample.
+  const uint64_t anchored =
+      config.method().anchor().weight() > 0
+          ? run::RowsOfPass(config) / std::max<uint64_t>(1, run::TrainedSteps(config))
+          : 0;
+  const auto rows = static_cast<int64_t>(run::RowsOfPass(config) + anchored);
+  return facts.architecture->ActivationBytes(
+      {.compute = IsMixedPrecision(config) ? at::kBFloat16 : at::kFloat,
+       .checkpoint_activations = config.model().checkpoint_activations()},
+      {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
+       .on_cpu = !OnGpu(config),
+       .attention_adapters = IsLora(config) && TrainsAttentionAlone(config.model().lora()),
+       .latent_shape = facts.latent_shape,
+       .prompt_tokens = facts.prompt_tokens});
+}
+
+// Weights that stay float32 whatever the compute dtype is.
+uint64_t ExactParameters(const run::ModelFacts& facts) {
+  uint64_t count = 0;
+  if (facts.architecture == nullptr) return count;
+  const std::set<std::string>& exact = facts.architecture->float32();
+  for (const auto& [name, shape] : facts.architecture->shapes()) {
+    if (exact.contains(name)) {
+      count += std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
+    }
+  }
+  return count;
+}
+
+// Weights that never change. A LoRA's base is kept in the compute dtype.
+uint64_t FrozenBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  const uint64_t all = kFloatBytes * facts.transformer_parameters;
+  if (!IsLora(config)) return all - kFloatBytes * facts.trained_parameters;
+  if (!IsMixedPrecision(config)) return all;
+  return (all + kFloatBytes * std::min(ExactParameters(facts), facts.transformer_parameters)) / 2;
+}
+
+bool KeepsOld(const v1::RunConfig& config) {
+  return run::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
+}
+
+}  // namespace
+
+uint64_t PeakOf(const std::vector<MemoryItem>& items) {
+  uint64_t always = 0;
+  uint64_t start = 0;
+  uint64_t training = 0;
+  for (const MemoryItem& item : items) {
+    (item.held == MemoryItem::Held::kAlways    ? always
+     : item.held == MemoryItem::Held::kAtStart ? start
+                                               : training) += item.bytes;
+  }
+  return always + std::max(start, training);
+}
+
+uint64_t DevicePeakOf(std::vector<MemoryItem> items) {
+  std::erase_if(items, [](const MemoryItem& item) { return item.on_host; });
+  return PeakOf(items);
+}
+
+std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  using Held = MemoryItem::Held;
+  const uint64_t trained = kFloatBytes * facts.trained_parameters;
+  const uint64_t frozen = FrozenBytes(config, facts);
+  const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
+  const uint64_t average = config.ema().enabled() ? trained : 0;
+  // An exported graph may have operators that no dry run follows.
+  const uint64_t activations = ActivationBytes(config, facts);
+  const bool unknown = activations == 0 && facts.architecture != nullptr;
+  const bool moves = config.method().reference_every() > 0;
+  // A step of one update needs nothing undone.
+  const bool undoes = config.batch().updates() * config.batch().passes() > 1;
+  const bool encodes_on_host = !config.model().encoder_device().starts_with("cuda");
+  constexpr bool kOnHost = true;
+  return {
+      {"trained weights", trained},
+      {"frozen weights", frozen},
+      // The reference of a LoRA is the model with its adapter switched off.
+      {"reference policy", IsLora(config) && !moves ? 0 : trained},
+      {"gradients", trained, Held::kInTraining},
+      {"AdamW moments", 2 * trained, Held::kInTraining},
+      {"running average", average},
+      {"old policy", KeepsOld(config) ? trained : 0},
+      {"copy to undo a step", undoes ? 3 * trained + average : 0, Held::kInTraining, kOnHost},
+      {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
+       Held::kInTraining, kOnHost},
+      {"text encoders, first", facts.text_encoder_bytes, Held::kAtStart, encodes_on_host},
+      {"decoder of images", decoder},
+      {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0, Held::kInTraining},
+      {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},
+      {"experience, at most", config.services().sink_bytes_max(), Held::kInTraining, kOnHost}};
+}
+
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  const uint64_t trained = kFloatBytes * facts.trained_parameters;
+  const uint64_t frozen = FrozenBytes(config, facts);
+  const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
+  const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts();
+  return {{"trained weights", trained},
+          {"frozen weights", frozen},
+          {"merged weights, at most", merges ? frozen : 0},
+          {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0},
+          {"decoder of images", decoder},
+          // One snapshot to relay, the trained part of the next one, and copies to go back to.
+          {"snapshots", 4 * trained + frozen + decoder, MemoryItem::Held::kAlways,
+           /*on_host=*/true}};
+}
+
+uint32_t ProcessesOf(const v1::RunConfig& config) {
+  const v1::ServiceConfig& services = config.services();
+  const uint32_t rewards = run::OwnRewards(config.reward()).empty() ? 0 : services.reward_servers();
+  return config.learner().ranks() + services.rollout_workers() + rewards + 1;
+}
+
+uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts, uint64_t rewards) {
+  std::vector<MemoryItem> learner = LearnerMemory(config, facts);
+  for (MemoryItem& item : learner) {
+    // The sink's bound is what experience may take; what it will take is known.
+    if (item.what == "experience, at most") {
+      item.bytes = run::SinkBytesNeeded(config, facts.latent_shape);
+    }
+  }
+  std::vector<MemoryItem> worker = WorkerMemory(config, facts);
+  if (OnGpu(config)) {
+    for (std::vector<MemoryItem>* items : {&learner, &worker}) {
+      std::erase_if(*items, [](const MemoryItem& item) { return !item.on_host; });
+    }
+  }
+  return PeakOf(learner) * config.learner().ranks() +
+         PeakOf(worker) * config.services().rollout_workers() +
+         kProcessBytes * ProcessesOf(config) + rewards;
+}
+
+std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
+                                           const run::ModelFacts& facts, uint64_t available,
+                                           uint64_t gpu_bytes, uint64_t rewards) {
+  const auto warning = [](const std::string& what) {
+    return config::Problem{
+        config::Severity::kWarning, "batch.rows_per_pass",
+        absl::StrCat(what,
+                     ": lower it, batch.group_size or services.rollout_workers, or set "
+                     "model.checkpoint_activations")};
+  };
+  const uint64_t rank = DevicePeakOf(LearnerMemory(config, facts));
+  if (OnGpu(config) && gpu_bytes > 0 && rank > gpu_bytes) {
+    return warning(absl::StrCat("a learner rank takes ", BytesText(rank), " on its GPU, which has ",
+                                BytesText(gpu_bytes)));
+  }
+  const uint64_t needed = MemoryNeeded(config, facts, OnGpu(config) ? 0 : rewards);
+  if (available == 0 || needed <= available) return std::nullopt;
+  return warning(absl::StrCat("the processes of the run take ", BytesText(needed),
+                              " of memory, this machine has ", BytesText(available), " left"));
+}
+
+std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts, uint64_t rewards,
+                       uint64_t gpu_bytes) {
+  if (!OnGpu(config)) return "";
+  std::string text;
+  const auto add = [&](const std::string& whose, uint64_t bytes, const std::string& note) {
+    absl::StrAppend(&text, absl::StrFormat("%-22s %s%s\n", whose, BytesText(bytes), note));
+  };
+  add("on a rank's GPU", DevicePeakOf(LearnerMemory(config, facts)),
+      gpu_bytes > 0 ? absl::StrCat(" of ", BytesText(gpu_bytes)) : "");
+  add("on a worker's GPU", DevicePeakOf(WorkerMemory(config, facts)), " and activations");
+  if (rewards > 0) add("rewards, on a GPU", rewards, "");
+  return text;
+}
+
+uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  const uint64_t trained = kFloatBytes * facts.trained_parameters;
+  const uint64_t checkpoint = trained * (config.ema().enabled() ? 4 : 3);
+  // Trained and averaged weights; an adapter is written in two formats.
+  const uint64_t published =
+      IsLora(config) ? 4 * trained : 2 * kFloatBytes * facts.transformer_parameters;
+  const uint64_t groups = std::max(1U, config.batch().groups());
+  const uint64_t conditioning = facts.conditioning_bytes;
+  const v1::AdaptationConfig& adaptation = config.adaptation();
+  uint64_t buffer = 0;  // Nothing is offered where nothing is drawn.
+  if (config::KeepsSuccesses(config) || adaptation.enabled()) {
+    buffer = config.replay().capacity() *
+             run::EntryBytes(config.sampling(), facts.latent_shape, conditioning);
+  }
+  if (adaptation.enabled()) {
+    const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;
+    buffer += prompts * conditioning;
+    buffer += groups * adaptation.recent_steps() *
+              (run::GroupBytesMax(config, facts.latent_shape) + conditioning);
+  }
+  const uint64_t best = !config.checkpoint().best().empty() && config.eval().every() > 0 ? 1 : 0;
+  return (config.checkpoint().keep() + 1 + best) * checkpoint + published + 2 * buffer;
+}
+
+std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  std::string text = absl::StrFormat("%-22s %d parameters, %d trained\n", "the transformer",
+                                     facts.transformer_parameters, facts.trained_parameters);
+  const std::vector<MemoryItem> items = LearnerMemory(config, facts);
+  for (const MemoryItem& item : items) {
+    absl::StrAppend(&text, absl::StrFormat("  %-20s %s\n", item.what, BytesText(item.bytes)));
+  }
+  return absl::StrCat(
+      text,
+      absl::StrFormat("%-22s %s; %d trained steps in a backward pass\n", "the learner",
+                      BytesText(PeakOf(items)), run::RowsOfPass(config)),
+      absl::StrFormat("%-22s %s of services.sink_bytes_max\n", "experience needs",
+                      BytesText(run::SinkBytesNeeded(config, facts.latent_shape))));
+}
+
+}  // namespace oxbow::cli

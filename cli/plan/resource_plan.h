@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory and disk that a run will take, before it starts. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/validate.h"
+#include "oxbow/v1/config.pb.h"
+#include "run/model_facts.h"
+
+namespace oxbow::cli {
+
+struct MemoryItem {
+  enum class Held { kAlways, kAtStart, kInTraining };
+  std::string what;
+  uint64_t bytes = 0;
+  Held held = Held::kAlways;
+  bool on_host = false;  // Else where the model computes.
+};
+
+// Peak memory of a process that holds `items`: what it always holds, and the larger of what it
+// holds at the start and in training.
+uint64_t PeakOf(const std::vector<MemoryItem>& items);
+
+// The part of that where the model computes: on the GPU of a rank or worker.
+uint64_t DevicePeakOf(std::vector<MemoryItem> items);
+
+// What a learner rank holds. Everything it trains is float32. Text encoders are there until the
+// prompts are encoded (not at all if a cache has them). Activations are those of a backward pass,
+// right to about a quarter; 0 where the transformer is not known.
+std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
+
+// What a worker holds, without activations: transformer and decoder as it samples with them, and as
+// they came. It has no text encoder.
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
+
+// Processes that `oxbow train` starts, learner ranks counted one by one.
+uint32_t ProcessesOf(const v1::RunConfig& config);
+
+// What all of them hold together in the memory of one machine, without the activations of workers.
+// `rewards`: weights of rewards there (cli/plan/reward_plan.h).
+uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts,
+                      uint64_t rewards = 0);
+
+// What a GPU of a rank, of a worker and of the rewards will hold, with the size of this machine's
+// GPUs where it has some (`gpu_bytes` above 0); nothing on CPUs.
+std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts, uint64_t rewards,
+                       uint64_t gpu_bytes);
+
+// A warning where the processes take more than is `available` on the host, or a rank more than a
+// GPU has. 0: not known.
+std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
+                                           const run::ModelFacts& facts, uint64_t available,
+                                           uint64_t gpu_bytes, uint64_t rewards = 0);
+
+// What the run writes at most: the checkpoints, including one being written; the final weights; and
+// a full replay buffer, counted twice because compaction lags behind.
+uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);
+
+std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts);
+
+}  // namespace oxbow::cli

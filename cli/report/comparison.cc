@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/comparison.h"
+
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "cli/report/run_summary.h"
+#include "config/field_text.h"
+#include "config/run_config.h"
+#include "config/yaml_message.h"
+#include "io/metrics_file.h"
+#include "io/report/html.h"
+#include "io/report/report.h"
+#include "io/report/sheets.h"
+#include "io/report/svg_chart.h"
+#include "metrics/step_metrics.h"
+#include "services/learner/facts_of_run.h"
+
+namespace oxbow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+namespace pb = google::protobuf;
+
+struct Run {
+  RunSummary summary;
+  io::History history;
+  std::vector<io::Sheet> sheets;
+};
+
+struct Panel {
+  const char* title;
+  const char* unit;
+  std::string metric;
+};
+
+const std::vector<Panel>& Panels() {
+  static const auto& panels = *new std::vector<Panel>{
+      {"Held-out reward", "", metric::kEvalRewardMean},
+      {"Training reward", "mean of a step", metric::kTrainRewardMean},
+      {"Groups without a signal", "share", metric::kTrainRewardZeroStdRatio},
+      {"Speckle", "lower is cleaner", metric::kEvalSpeckleMean},
+      {"Layouts", "share of the rarer one", metric::kEvalMinorityShare},
+      {"Variety within a group", "1 is black to white", metric::kTrainGroupDistanceMean},
+      {"Gradient norm", "before clipping", metric::kTrainGradNorm},
+      {"Movement of the weights", "distance in a step", metric::kTrainUpdateNorm},
+      {"Clip fraction", "share of ratios clipped", metric::kTrainClipFracTotal},
+      {"Step time", "seconds", metric::kTimeStepS},
+      {"Throughput", "images per second", metric::kThroughputSamplesPerS}};
+  return panels;
+}
+
+// The text of one dotted key; "" for a key that this binary does not know.
+std::string TextOf(const pb::Message& config, const std::string& key) {
+  const size_t dot = key.find('.');
+  const auto* const field = config.GetDescriptor()->FindFieldByName(key.substr(0, dot));
+  if (field == nullptr) return "";
+  if (dot == std::string::npos) return config::FieldText(config, *field);
+  return TextOf(config.GetReflection()->GetMessage(config, field), key.substr(dot + 1));
+}
+
+std::string Charts(const std::vector<Run>& runs) {
+  std::string out = "<h2>Curves</h2><div class=\"charts\">\n";
+  for (const Panel& panel : Panels()) {
+    std::vector<io::Series> series;
+    for (const Run& run : runs) {
+      io::Series one{run.summary.name, run.history.Column(panel.metric)};
+      if (io::HasPoints(one)) series.push_back(std::move(one));
+    }
+    if (series.empty()) continue;
+    absl::StrAppend(&out, "<figure class=\"chart\">",
+                    io::Chart({.title = panel.title, .unit = panel.unit}, series), "</figure>\n");
+  }
+  return out + "</div>\n";
+}
+
+std::string Overview(const std::vector<Run>& runs) {
+  std::string out =
+      "<div class=\"wide\"><table><tr><th>run</th><th>state</th><th>steps</th><th>reward</th>"
+      "<th>held-out</th><th>best</th>";
+  for (const io::VerdictLine& line : runs.front().summary.verdict) {
+    absl::StrAppend(&out, "<th>", line.topic, "</th>");
+  }
+  out += "</tr>\n";
+  for (const Run& run : runs) {
+    const RunSummary& summary = run.summary;
+    absl::StrAppend(&out, "<tr><td>", io::EscapeHtml(summary.name), "</td><td>", summary.state(),
+                    "</td><td>", summary.step, "</td><td>", io::EscapeHtml(summary.reward_name),
+                    "</td><td>");
+    if (summary.last) {
+      absl::StrAppend(&out, io::Number(summary.first->y), " &rarr; <b>",
+                      io::Number(summary.last->y), "</b></td><td>", io::Number(summary.best->y),
+                      absl::StrFormat(" at step %.0f", summary.best->x));
+    } else {
+      out += "-</td><td>-";
+    }
+    out += "</td>";
+    for (const io::VerdictLine& line : summary.verdict) {
+      absl::StrAppend(&out, "<td title=\"", io::EscapeHtml(line.says), "\">",
+                      io::LevelWord(line.level), "</td>");
+    }
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string Settings(const std::vector<Run>& runs, const std::vector<Difference>& differences) {
+  if (differences.empty()) return "<p class=\"lead\">The settings are the same.</p>\n";
+  std::string out =
+      "<h2>What the settings differ in</h2><div class=\"wide\"><table><tr><th>key</th>";
+  for (const Run& run : runs)
+    absl::StrAppend(&out, "<th>", io::EscapeHtml(run.summary.name), "</th>");
+  out += "</tr>\n";
+  for (const Difference& difference : differences) {
+    absl::StrAppend(&out, "<tr><td>", difference.key, "</td>");
+    for (const std::string& value : difference.values) {
+      absl::StrAppend(&out, "<td>", io::EscapeHtml(value), "</td>");
+    }
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string Pictures(const std::vector<Run>& runs) {
+  std::string out;
+  for (const Run& run : runs) {
+    if (run.sheets.empty()) continue;
+    const io::Sheet& last = run.sheets.back();
+    absl::StrAppend(&out, "<figure><h3>", io::EscapeHtml(run.summary.name), ": step ", last.step,
+                    "</h3><img src=\"", io::SheetUri(last, io::kLargeSheetBytes),
+                    "\" alt=\"pictures of step ", last.step, "\"><figcaption>",
+                    io::EscapeHtml(last.caption), "</figcaption></figure>\n");
+  }
+  if (out.empty()) return "";
+  return absl::StrCat("<h2>Last pictures</h2><div class=\"pair\">", out, "</div>\n");
+}
+
+}  // namespace
+
+std::vector<Difference> DifferencesOf(const std::vector<fs::path>& run_dirs) {
+  std::vector<std::optional<v1::RunConfig>> configs;
+  for (const fs::path& run_dir : run_dirs) {
+    auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
+    configs.push_back(config.ok() ? std::optional(*std::move(config)) : std::nullopt);
+  }
+  std::vector<Difference> differences;
+  for (const std::string& key : config::LeafKeys(*v1::RunConfig::descriptor())) {
+    if (key == "run.name" || key == "run.directory") continue;
+    Difference difference{key, {}};
+    for (const auto& config : configs) {
+      difference.values.push_back(config ? TextOf(*config, key) : "");
+    }
+    const std::set<std::string> distinct(difference.values.begin(), difference.values.end());
+    if (distinct.size() > 1) differences.push_back(std::move(difference));
+  }
+  return differences;
+}
+
+absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs) {
+  std::vector<Run> runs;
+  for (const fs::path& run_dir : run_dirs) {
+    OXBOW_ASSIGN_OR_RETURN(RunSummary summary, SummaryOf(run_dir));
+    OXBOW_ASSIGN_OR_RETURN(const auto lines, io::ReadMetrics(run_dir / io::kMetricsFile));
+    runs.push_back({std::move(summary), io::History(lines), io::SheetsOf(run_dir)});
+  }
+  return io::Page("oxbow: runs compared", absl::StrCat("<h1>Runs compared</h1>", Overview(runs),
+                                                       Settings(runs, DifferencesOf(run_dirs)),
+                                                       Charts(runs), Pictures(runs)));
+}
+
+}  // namespace oxbow::cli

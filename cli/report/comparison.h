@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs side by side on one page: what their configs differ in, their curves over each other, and
+// their last pictures.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow::cli {
+
+// A setting that is not the same in all runs; a run without a config has "".
+struct Difference {
+  std::string key;
+  std::vector<std::string> values;  // One for each run.
+};
+
+// In the schema's order; run.name and run.directory are left out.
+std::vector<Difference> DifferencesOf(const std::vector<std::filesystem::path>& run_dirs);
+
+// The page. kNotFound, kDataLoss for a run whose metrics cannot be read.
+absl::StatusOr<std::string> ComparisonPage(const std::vector<std::filesystem::path>& run_dirs);
+
+}  // namespace oxbow::cli

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/comparison.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/run_config.h"
+#include "tests/testing/made_up_run.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ComparisonTest : public ::testing::Test {
+ protected:
+  std::filesystem::path AddRun(const std::string& name, const std::vector<std::string>& set) {
+    const std::filesystem::path run_dir = runs_.path() / name;
+    std::filesystem::create_directories(run_dir);
+    std::vector<std::string> all = {"run.name=" + name};
+    all.insert(all.end(), set.begin(), set.end());
+    const auto resolved = config::LoadRunConfig("", all, {});
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_TRUE(config::WriteResolved(*resolved, run_dir / "config.resolved.yaml").ok());
+    EXPECT_TRUE(WriteFileAtomically(run_dir / "metrics.jsonl", io::MadeUpMetrics(30)).ok());
+    return run_dir;
+  }
+
+  testing::ScopedDirectory runs_;
+};
+
+TEST_F(ComparisonTest, OnlyWhatDiffersIsListedAndEveryRunIsInEveryChart) {
+  const auto first = AddRun("a", {});
+  const auto second = AddRun("<b>", {"optimizer.learning_rate=0.125", "model.lora.targets=[x]"});
+  io::AddMadeUpSheet(second, 30, "the end", 0.5);
+  const auto differences = DifferencesOf({first, second});
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_EQ(differences[0].key, "model.lora.targets");
+  EXPECT_EQ(differences[1].key, "optimizer.learning_rate");
+  EXPECT_THAT(differences[1].values, ::testing::ElementsAre("3e-04", "0.125"));
+  const auto page = ComparisonPage({first, second});
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_THAT(*page, HasSubstr("data-name=\"a\""));
+  EXPECT_THAT(*page, HasSubstr("data-name=\"&lt;b&gt;\""));
+  EXPECT_THAT(*page, HasSubstr("&lt;b&gt;: step 30"));
+  EXPECT_THAT(*page, Not(HasSubstr("<b>: step")));
+  EXPECT_THAT(*page, HasSubstr("<td>0.125</td>"));
+}
+
+TEST_F(ComparisonTest, ARunThatIsNotThereIsNamed) {
+  const auto first = AddRun("a", {});
+  const auto page = ComparisonPage({first, runs_.path() / "none"});
+  EXPECT_EQ(page.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(page.status().message()), HasSubstr("none; runs beside it: a"));
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/run_summary.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "io/report/report.h"
+#include "metrics/step_metrics.h"
+#include "run/run_lock.h"
+#include "run/start_record.h"
+#include "run/stop_record.h"
+#include "services/learner/facts_of_run.h"
+
+namespace oxbow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kNamesShown = 8;
+
+bool IsRun(const fs::path& directory) {
+  std::error_code ignored;
+  return fs::exists(directory / "config.resolved.yaml", ignored) ||
+         fs::exists(directory / io::kMetricsFile, ignored);
+}
+
+absl::Time ChangedAt(const fs::path& run_dir) {
+  std::error_code error;
+  const auto when = fs::last_write_time(run_dir / io::kMetricsFile, error);
+  if (error) return absl::InfinitePast();
+  return absl::FromChrono(std::chrono::file_clock::to_sys(when));
+}
+
+}  // namespace
+
+absl::Status NoRun(const fs::path& run_dir) {
+  const fs::path whole = run_dir.has_filename() ? run_dir : run_dir.parent_path();
+  std::vector<std::string> names;
+  for (const RunSummary& run : RunsIn(whole.parent_path())) {
+    if (names.size() < kNamesShown) names.push_back(run.name);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "no run there: ", run_dir.string(),
+      names.empty() ? "" : absl::StrCat("; runs beside it: ", absl::StrJoin(names, ", "))));
+}
+
+namespace {
+
+std::string AgeText(absl::Duration age) {
+  if (age > absl::Hours(24 * 3650)) return "-";
+  if (age < absl::Minutes(1)) return absl::StrFormat("%.0f s", absl::ToDoubleSeconds(age));
+  if (age < absl::Hours(1)) return absl::StrFormat("%.0f min", absl::ToDoubleMinutes(age));
+  if (age < absl::Hours(48)) return absl::StrFormat("%.0f h", absl::ToDoubleHours(age));
+  return absl::StrFormat("%.0f days", absl::ToDoubleHours(age) / 24);
+}
+
+// The topics that are bad, or else to be watched.
+std::string Worst(const io::Verdict& verdict) {
+  io::Level worst = io::Level::kUnknown;
+  for (const io::VerdictLine& line : verdict) worst = std::max(worst, line.level);
+  if (worst <= io::Level::kGood) return io::LevelWord(worst);
+  std::vector<std::string> topics;
+  for (const io::VerdictLine& line : verdict) {
+    if (line.level == worst) topics.push_back(line.topic);
+  }
+  return absl::StrCat(io::LevelWord(worst), ": ", absl::StrJoin(topics, ", "));
+}
+
+}  // namespace
+
+const char* RunSummary::state() const {
+  if (live) return "running";
+  if (steps_total > 0 && step >= steps_total) return "done";
+  return stop_reason.empty() ? "stopped" : "by rule";
+}
+
+absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir) {
+  if (!IsRun(run_dir)) return NoRun(run_dir);
+  const auto lines = io::ReadMetrics(run_dir / io::kMetricsFile);
+  if (!lines.ok() && !absl::IsNotFound(lines.status())) return lines.status();
+  const io::History history(lines.ok() ? *lines : std::vector<std::map<std::string, double>>());
+  const bool live = run::IsLive(run_dir);
+  const io::RunFacts facts = learner::FactsOfRun(run_dir, live);
+  RunSummary run{.name = facts.name,
+                 .live = live,
+                 .step = static_cast<uint64_t>(history.last_step()),
+                 .steps_total = facts.steps_total,
+                 .reward_name = facts.reward_name,
+                 .first = history.First(metric::kEvalRewardMean),
+                 .last = history.Last(metric::kEvalRewardMean),
+                 .best_checkpoint = learner::BestCheckpointOf(run_dir),
+                 .changed = ChangedAt(run_dir),
+                 .verdict = io::VerdictOf(history, facts)};
+  if (const auto stop = run::ReadStop(run_dir); stop && !live) run.stop_reason = stop->reason;
+  for (const io::Point& point : history.Column(metric::kEvalRewardMean)) {
+    if (std::isfinite(point.y) && (!run.best || point.y > run.best->y)) run.best = point;
+  }
+  return run;
+}
+
+std::vector<RunSummary> RunsIn(const fs::path& directory) {
+  std::vector<RunSummary> runs;
+  std::error_code error;
+  fs::directory_iterator entries(directory.empty() ? "." : directory, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (!IsRun(entries->path())) continue;
+    if (auto run = SummaryOf(entries->path()); run.ok()) runs.push_back(*std::move(run));
+  }
+  std::sort(runs.begin(), runs.end(), [](const RunSummary& a, const RunSummary& b) {
+    return a.changed != b.changed ? a.changed > b.changed : a.name < b.name;
+  });
+  return runs;
+}
+
+std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
+  std::string text =
+      absl::StrCat("run        ", run.name, "  (", run.state(), ", ",
+                   absl::FormatTime("%Y-%m-%d %H:%M UTC", run.changed, absl::UTCTimeZone()), ")\n",
+                   "progress   step ", run.step);
+  if (run.steps_total > 0) absl::StrAppend(&text, "/", run.steps_total);
+  text += "\n";
+  if (run.last) {
+    absl::StrAppend(&text, absl::StrFormat("held-out   %.3f -> %.3f, best %.3f at step %.0f\n",
+                                           run.first->y, run.last->y, run.best->y, run.best->x));
+  }
+  if (run.best_checkpoint) {
+    absl::StrAppendFormat(&text, "best       checkpoint of step %d, %s %.4g (--checkpoint best)\n",
+                          run.best_checkpoint->step, run.best_checkpoint->metric,
+                          run.best_checkpoint->value);
+  }
+  if (!run.stop_reason.empty()) absl::StrAppend(&text, "ended by   ", run.stop_reason, "\n");
+  absl::StrAppend(&text, "\n", io::VerdictText(run.verdict), "\n");
+  std::error_code ignored;
+  if (fs::exists(run_dir / "report.html", ignored)) {
+    absl::StrAppend(&text, "report     ", (run_dir / "report.html").string(), "\n");
+  }
+  const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
+  if (!starts.empty()) absl::StrAppend(&text, "started    ", starts.back().command, "\n");
+  absl::StrAppend(&text, "go on      the same command with --resume",
+                  run.step >= run.steps_total ? " --set run.steps=N" : "", "\n");
+  return text;
+}
+
+std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {
+  size_t width = 4;
+  for (const RunSummary& run : runs) width = std::max(width, run.name.size());
+  const int name = static_cast<int>(width);
+  std::string text = absl::StrFormat("%-*s  %-8s %11s  %-16s %-13s %8s  %s\n", name, "run", "state",
+                                     "step", "held-out", "best", "age", "verdict");
+  for (const RunSummary& run : runs) {
+    const std::string reward =
+        run.last ? absl::StrFormat("%.3f -> %.3f", run.first->y, run.last->y) : "-";
+    const std::string best =
+        run.best_checkpoint
+            ? absl::StrFormat("%.3f @%d", run.best_checkpoint->value, run.best_checkpoint->step)
+            : "-";
+    absl::StrAppendFormat(&text, "%-*s  %-8s %11s  %-16s %-13s %8s  %s\n", name, run.name,
+                          run.state(), absl::StrCat(run.step, "/", run.steps_total), reward, best,
+                          AgeText(now - run.changed), Worst(run.verdict));
+  }
+  return text;
+}
+
+}  // namespace oxbow::cli

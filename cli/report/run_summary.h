@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run in a few words: what it has done, whether it goes on, and the verdict on it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "io/metrics_file.h"
+#include "io/report/verdict.h"
+#include "services/learner/facts_of_run.h"
+
+namespace oxbow::cli {
+
+struct RunSummary {
+  std::string name;
+  bool live = false;
+  uint64_t step = 0;
+  uint64_t steps_total = 0;  // 0: not known.
+  std::string reward_name;
+  std::optional<io::Point> first, last, best;  // Held-out rewards and their steps.
+  std::optional<learner::BestCheckpoint> best_checkpoint;
+  std::string stop_reason;  // The rule of run.stop_if that ended it; empty: none.
+  absl::Time changed;       // When it last logged a step.
+  io::Verdict verdict;
+
+  // "running", "done", or before its last step "by rule" (run.stop_if) or "stopped".
+  const char* state() const;
+};
+
+// kNotFound if there is no run there, naming the runs beside it; kDataLoss for damaged metrics.
+absl::StatusOr<RunSummary> SummaryOf(const std::filesystem::path& run_dir);
+
+// kNotFound: "no run there: runs/nope; runs beside it: digits, digits-sparse".
+absl::Status NoRun(const std::filesystem::path& run_dir);
+
+// The runs in a directory, those that changed last first; what is no run is left out.
+std::vector<RunSummary> RunsIn(const std::filesystem::path& directory);
+
+// What `oxbow status` says of a run that has ended.
+std::string EndedText(const RunSummary& run, const std::filesystem::path& run_dir);
+
+// A table, one run a line; ages are before `now`.
+std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now);
+
+}  // namespace oxbow::cli

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/run_summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "config/run_config.h"
+#include "run/run_lock.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RunSummaryTest : public ::testing::Test {
+ protected:
+  void AddRun(const std::string& name, const std::string& metrics) {
+    std::filesystem::create_directories(runs_.path() / name);
+    const auto resolved = config::LoadRunConfig("", {"run.name=" + name, "run.steps=20"}, {});
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    ASSERT_TRUE(
+        config::WriteResolved(*resolved, runs_.path() / name / "config.resolved.yaml").ok());
+    ASSERT_TRUE(WriteFileAtomically(runs_.path() / name / "metrics.jsonl", metrics).ok());
+  }
+
+  testing::ScopedDirectory runs_;
+};
+
+constexpr char kDone[] =
+    "{\"step\":0,\"eval/reward_mean\":0.5}\n{\"step\":10,\"eval/reward_mean\":0.9}\n"
+    "{\"step\":20,\"eval/reward_mean\":0.8}\n";
+
+TEST_F(RunSummaryTest, AnEndedRunSaysWhatItReachedAndHowItGoesOn) {
+  AddRun("digits", kDone);
+  const auto run = SummaryOf(runs_.path() / "digits");
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_STREQ(run->state(), "done");
+  const std::string text = EndedText(*run, runs_.path() / "digits");
+  EXPECT_THAT(text, HasSubstr("progress   step 20/20\n"));
+  EXPECT_THAT(text, HasSubstr("held-out   0.500 -> 0.800, best 0.900 at step 10\n"));
+  EXPECT_THAT(text, HasSubstr("--resume --set run.steps=N"));
+  EXPECT_THAT(text, HasSubstr("learning "));
+}
+
+TEST_F(RunSummaryTest, StatesAreToldApartAndDamageHidesNoOtherRun) {
+  AddRun("done", kDone);
+  AddRun("stopped", "{\"step\":7,\"train/reward_mean\":0.5}\n");
+  AddRun("live", "{\"step\":3}\n");
+  AddRun("damaged", "{\"step\":\n{\"step\":1}\n");
+  std::filesystem::create_directories(runs_.path() / "no run");
+  const auto lock = run::RunLock::Take(runs_.path() / "live", {.program = "a test"});
+  const std::string text = RunsText(RunsIn(runs_.path()), absl::Now());
+  EXPECT_THAT(text, HasSubstr("done     done           20/20  0.500 -> 0.800"));
+  EXPECT_THAT(text, HasSubstr("stopped  stopped         7/20  -"));
+  EXPECT_THAT(text, HasSubstr("live     running         3/20  -"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+}
+
+TEST_F(RunSummaryTest, ARunThatIsNotThereNamesThoseBesideIt) {
+  AddRun("digits", kDone);
+  const auto run = SummaryOf(runs_.path() / "nope");
+  EXPECT_EQ(run.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(run.status().message()), HasSubstr("runs beside it: digits"));
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serves the page of a run over HTTP while the run goes on, and after it:
+//
+//   GET /                    the page; it asks for what is new by itself
+//   GET /state.json?have=V   {"version", "main"}: what stands in the page now; 204 if that is V
+//   GET /sheets/STEP/SIZE    a sheet of pictures; SIZE is small or large
+//   GET /replay/ENTRY        a replay entry's steps as one picture
+//
+// Reads the run's directory only and changes nothing in it but the small copies of sheets. There
+// is no password: listen on the loopback address, or in a network of your own.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+namespace oxbow::cli {
+
+class WatchServer {
+ public:
+  struct Options {
+    std::filesystem::path run_dir;
+    std::string host = "127.0.0.1";
+    int port = 0;  // 0: any that is free.
+    // A section of the page about replay entries; empty text: none.
+    std::function<std::string()> replay;
+    // A PNG of an entry.
+    std::function<absl::StatusOr<std::string>(uint64_t entry)> replay_picture;
+  };
+
+  // Listens, and answers in threads of its own until the destructor. kUnavailable if the address
+  // cannot be bound; kNotFound if there is no such directory.
+  static absl::StatusOr<std::unique_ptr<WatchServer>> Start(Options options);
+  ~WatchServer();
+
+  int port() const;
+
+ private:
+  struct Http;
+  explicit WatchServer(Options options);
+  void AddRoutes();
+  // What changes with every step, every sheet, and the run's end.
+  std::string Version() const;
+  std::string Body();
+
+  const Options options_;
+  absl::Mutex mutex_;
+  std::string body_version_ ABSL_GUARDED_BY(mutex_);
+  std::string body_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Http> http_;
+};
+
+}  // namespace oxbow::cli

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/watch_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "io/image.h"
+#include "run/run_lock.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class WatchServerTest : public ::testing::Test {
+ protected:
+  void Log(int step, double reward) {
+    auto file = AppendFile::Open(run_dir() / "metrics.jsonl");
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->Append(absl::StrCat("{\"step\":", step, ",\"eval/reward_mean\":", reward,
+                                          ",\"train/grad_norm\":1,\"time/update_s\":1}\n"),
+                             false)
+                    .ok());
+  }
+  void AddSheet(int step) {
+    const auto directory = run_dir() / "samples" / absl::StrCat("step_00000", step);
+    std::filesystem::create_directories(directory);
+    const Image8 grey{20, 8, 1, std::vector<uint8_t>(160, 90)};
+    ASSERT_TRUE(
+        WriteFileAtomically(directory / "eval.png", io::EncodePng(io::Grid({{grey, {}, ""}})))
+            .ok());
+  }
+  std::filesystem::path run_dir() const { return directory_.path(); }
+
+  testing::ScopedDirectory directory_;
+};
+
+httplib::Client ClientOf(const WatchServer& server) {
+  return httplib::Client("127.0.0.1", server.port());
+}
+
+TEST_F(WatchServerTest, ThePageFollowsTheRunAndSaysWhenItIsLive) {
+  const auto server = WatchServer::Start({.run_dir = run_dir()});
+  ASSERT_TRUE(server.ok()) << server.status();
+  httplib::Client client = ClientOf(**server);
+  EXPECT_EQ(client.Get("/")->status, 200) << "before the first step";
+  Log(0, 0.5);
+  const auto first = nlohmann::json::parse(client.Get("/state.json")->body);
+  EXPECT_THAT(first["main"].get<std::string>(), HasSubstr("Held-out reward"));
+  const std::string have = absl::StrCat("/state.json?have=", first["version"].get<std::string>());
+  EXPECT_EQ(client.Get(have)->status, 204);
+  Log(10, 0.75);
+  const auto second = client.Get(have);
+  ASSERT_EQ(second->status, 200);
+  EXPECT_THAT(second->body, HasSubstr("0.75"));
+  EXPECT_THAT(second->body, Not(HasSubstr("running")));
+  const auto lock = run::RunLock::Take(run_dir(), {.program = "a test"});
+  EXPECT_THAT(client.Get(have)->body, HasSubstr("running"));
+}
+
+TEST_F(WatchServerTest, SheetsAreServedAndOtherFilesAreNot) {
+  Log(0, 0.5);
+  AddSheet(0);
+  const auto server = WatchServer::Start({.run_dir = run_dir()});
+  ASSERT_TRUE(server.ok()) << server.status();
+  httplib::Client client = ClientOf(**server);
+  EXPECT_THAT(client.Get("/")->body, HasSubstr("url(sheets/0/large)"));
+  EXPECT_EQ(client.Get("/sheets/0/large")->body,
+            *ReadFile(run_dir() / "samples/step_000000/eval.png"));
+  EXPECT_EQ(client.Get("/sheets/0/small")->get_header_value("Content-Type"), "image/png");
+  for (const char* path :
+       {"/sheets/7/large", "/sheets/99999999999999999999/small", "/sheets/../metrics.jsonl",
+        "/metrics.jsonl", "/../../etc/passwd", "/replay/1"}) {
+    EXPECT_EQ(client.Get(path)->status, 404) << path;
+  }
+}
+
+TEST_F(WatchServerTest, ReplayEntriesAreOnThePage) {
+  Log(0, 0.5);
+  const auto server =
+      WatchServer::Start({.run_dir = run_dir(),
+                          .replay = [] { return "<h2>Replay</h2><img src=\"replay/7\">"; },
+                          .replay_picture = [](uint64_t entry) -> absl::StatusOr<std::string> {
+                            if (entry == 7) return "picture";
+                            return absl::NotFoundError("no such entry");
+                          }});
+  httplib::Client client = ClientOf(**server);
+  EXPECT_THAT(client.Get("/")->body, HasSubstr("<h2>Replay</h2>"));
+  EXPECT_EQ(client.Get("/replay/7")->body, "picture");
+  EXPECT_EQ(client.Get("/replay/8")->status, 404);
+}
+
+TEST_F(WatchServerTest, APortThatIsTakenAndARunThatIsNotAreOneLine) {
+  const auto server = WatchServer::Start({.run_dir = run_dir()});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto second = WatchServer::Start({.run_dir = run_dir(), .port = (*server)->port()});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable) << second.status();
+  EXPECT_EQ(WatchServer::Start({.run_dir = run_dir() / "none"}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run/join_address.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(JoinAddressTest, IsAHostAndAPort) {
+  const auto name = ParseJoinAddress("trainer.example:7070");
+  ASSERT_TRUE(name.ok()) << name.status();
+  EXPECT_EQ(name->host, "trainer.example");
+  EXPECT_EQ(name->port, 7070);
+  EXPECT_EQ(ParseJoinAddress("[fd00::7]:7070")->host, "[fd00::7]");
+  for (const char* wrong : {"", "7070", ":7070", "box:", "box:0", "box:65001", "box:70a", "box"}) {
+    const auto refused = ParseJoinAddress(wrong);
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("HOST:PORT")) << wrong;
+  }
+}
+
+TEST(JoinAddressTest, IsNoAddressOfEverywhere) {
+  for (const char* wrong : {"0.0.0.0:7070", "[::]:7070", "*:7070"}) {
+    const auto refused = ParseJoinAddress(wrong);
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("own address"));
+  }
+}
+
+TEST(JoinAddressTest, GivesEachProcessAPortOfItsOwn) {
+  const JoinAddress address{.host = "box", .port = 7070};
+  EXPECT_EQ(PortOf(address, Role::kLearner, 0), 7070);
+  EXPECT_EQ(PortOf(address, Role::kBuffer, 0), 7071);
+  EXPECT_EQ(PortOf(address, Role::kReward, 0), 7072);
+  EXPECT_EQ(PortOf(address, Role::kReward, 3), 7075);
+  EXPECT_EQ(PortOf(address, Role::kWorker, 2), 0) << "any";
+  EXPECT_EQ(PortOf({}, Role::kLearner, 0), 0) << "any";
+}
+
+}  // namespace
+}  // namespace oxbow::cli

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run/run_display.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "metrics/step_metrics.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr size_t kColumnsUnknown = 80;
+constexpr char kEraseLine[] = "\r\033[K";
+
+}  // namespace
+
+std::optional<size_t> TerminalColumns(int descriptor) {
+  const char* const term = std::getenv("TERM");
+  if (isatty(descriptor) != 1 || term == nullptr || std::string_view(term) == "dumb" ||
+      std::getenv("NO_COLOR") != nullptr) {
+    return std::nullopt;
+  }
+  winsize size{};
+  if (ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kColumnsUnknown;
+  return size.ws_col;
+}
+
+std::string EvaluationLine(const std::map<std::string, double>& line) {
+  const auto reward = line.find(metric::kEvalRewardMean);
+  if (reward == line.end()) return "";
+  std::string text =
+      absl::StrFormat("step %-6.0f held-out %.3f", line.at(metric::kStep), reward->second);
+  int others = 0;
+  for (const auto& [name, value] : line) {
+    const auto one = metric::kEvalRewardNameMean.ValueIn(name);
+    // A single term is the reward itself.
+    if (!one || *one == metric::kLayoutReward || value == reward->second || ++others > 3) continue;
+    absl::StrAppend(&text, "  ", std::string(*one), absl::StrFormat(" %.3f", value));
+  }
+  if (const auto speckle = line.find(metric::kEvalSpeckleMean); speckle != line.end()) {
+    absl::StrAppend(&text, absl::StrFormat("  speckle %.3g", speckle->second));
+  }
+  if (const auto wall = line.find(metric::kTimeWallS); wall != line.end()) {
+    absl::StrAppend(&text, "  ", ClockText(wall->second));
+  }
+  return text;
+}
+
+void RunDisplay::Erase() {
+  if (std::exchange(line_in_place_, false)) out_ << kEraseLine;
+}
+
+void RunDisplay::ShowEvaluations() {
+  bool any = false;
+  for (const auto& line : metrics_.Take()) {
+    const double step = line.at(metric::kStep);
+    // Those of the starts before are in the report.
+    if (options_.resumed && (!first_ || step <= static_cast<double>(*first_))) continue;
+    const std::string text = EvaluationLine(line);
+    if (text.empty()) continue;
+    Erase();
+    out_ << text << "\n";
+    any = true;
+  }
+  if (!any) return;
+  out_ << std::flush;
+  options_.evaluated();
+}
+
+void RunDisplay::ShowNotices(const v1::StatusResponse& status) {
+  for (const std::string& notice : status.notices()) {
+    if (!noticed_.insert(notice).second) continue;
+    Erase();
+    out_ << "warning: " << notice << std::endl;
+  }
+}
+
+void RunDisplay::Show(absl::Duration now, const v1::StatusResponse& status) {
+  committed_ = status.learner_step();
+  steps_total_ = status.steps_total();
+  rate_.Observe(now, committed_);
+  if (!first_) {
+    first_ = committed_;
+    if (options_.resumed) {
+      Erase();
+      out_ << "resumed at step " << committed_ << " of " << steps_total_ << std::endl;
+    }
+  }
+  ShowEvaluations();
+  ShowNotices(status);
+  const auto columns = options_.columns();
+  if (columns) {
+    // The last column stays free: a full line would wrap on some terminals.
+    out_ << kEraseLine
+         << ProgressBar(status, rate_.per_second(), options_.images_per_step,
+                        std::max<size_t>(*columns, 2) - 1)
+         << std::flush;
+    line_in_place_ = true;
+  } else if (now >= next_log_) {
+    next_log_ = now + options_.log_every;
+    const std::string line = ProgressLine(status, rate_.per_second(), options_.images_per_step);
+    if (line != std::exchange(last_line_, line)) out_ << line << std::endl;
+  }
+}
+
+void RunDisplay::End() {
+  ShowEvaluations();
+  Erase();
+  out_ << std::flush;
+}
+
+}  // namespace oxbow::cli

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `oxbow train` shows of its run while it goes on: a line that is rewritten in place where
+// there is a terminal, and lines that stay: one for each evaluation and each notice, and
+// where a resumed run began.
+//
+//   [=====>      ] step 37/100  reward 0.910  held-out 0.943  412 images/s  ETA 0:12
+//   step 30     held-out 0.943  digits_strict 0.836  speckle 0.0138  0:12
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+
+#include "absl/time/time.h"
+#include "cli/run/progress_line.h"
+#include "io/metrics_file.h"
+#include "oxbow/v1/coordinator.pb.h"
+
+namespace oxbow::cli {
+
+// Columns of the terminal at a descriptor, which may change; nothing where no line can be
+// rewritten: no terminal, TERM is missing or "dumb", or NO_COLOR asks for no escapes.
+std::optional<size_t> TerminalColumns(int descriptor);
+
+class RunDisplay {
+ public:
+  struct Options {
+    std::filesystem::path run_dir;
+    uint64_t images_per_step = 0;
+    bool resumed = false;
+    absl::Duration log_every = absl::Seconds(10);  // Between lines where none is rewritten.
+    std::function<std::optional<size_t>()> columns;
+    // Called after an evaluation has been shown.
+    std::function<void()> evaluated = [] {};
+  };
+
+  RunDisplay(Options options, std::ostream& out) : options_(std::move(options)), out_(out) {}
+
+  // Shows what the learner says and what it has logged since the last call.
+  void Show(absl::Duration now, const v1::StatusResponse& status);
+  // Shows the evaluations that are left, and erases the line in place.
+  void End();
+
+  uint64_t committed() const { return committed_; }  // Steps; 0 before the first call.
+  uint64_t steps_total() const { return steps_total_; }
+
+ private:
+  void ShowEvaluations();
+  void ShowNotices(const v1::StatusResponse& status);
+  void Erase();
+
+  const Options options_;
+  std::ostream& out_;
+  io::MetricsFollower metrics_{options_.run_dir / io::kMetricsFile};
+  StepRate rate_;
+  absl::Duration next_log_;
+  std::optional<uint64_t> first_;  // The first step that the learner reported.
+  uint64_t committed_ = 0;
+  uint64_t steps_total_ = 0;
+  std::set<std::string> noticed_;
+  bool line_in_place_ = false;
+  std::string last_line_;  // Where none is rewritten: a line that says nothing new is left out.
+};
+
+// "step 30     held-out 0.943  digits_strict 0.836  speckle 0.0138  0:12" of a line of
+// metrics.jsonl; empty for a line without an evaluation.
+std::string EvaluationLine(const std::map<std::string, double>& line);
+
+}  // namespace oxbow::cli

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run/run_display.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "base/file.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::StatusResponse At(uint64_t step) {
+  v1::StatusResponse status;
+  status.set_learner_step(step);
+  status.set_steps_total(100);
+  status.set_phase("waiting for rollouts");
+  return status;
+}
+
+class RunDisplayTest : public ::testing::Test {
+ protected:
+  RunDisplay Make(std::optional<size_t> columns, bool resumed = false) {
+    return RunDisplay({.run_dir = directory_.path(),
+                       .images_per_step = 64,
+                       .resumed = resumed,
+                       .columns = [columns] { return columns; },
+                       .evaluated = [this] { ++evaluated_; }},
+                      out_);
+  }
+
+  void Log(const std::string& lines) {
+    auto file = AppendFile::Open(directory_.path() / "metrics.jsonl");
+    ASSERT_TRUE(file.ok() && file->Append(lines, false).ok());
+  }
+
+  testing::ScopedDirectory directory_;
+  std::ostringstream out_;
+  int evaluated_ = 0;
+};
+
+constexpr char kEvaluation[] =
+    "{\"step\":10,\"time/wall_s\":12.5,\"eval/reward_mean\":0.943,\"eval/reward_digits_ocr_mean\":"
+    "0.943,\"eval/reward_digits_row_mean\":0.5,\"eval/reward_digits_strict_mean\":0.836,"
+    "\"eval/speckle_mean\":0.0138}\n";
+
+TEST_F(RunDisplayTest, AnEvaluationStaysAboveTheLineThatIsRewritten) {
+  RunDisplay display = Make(80);
+  display.Show(absl::Seconds(1), At(9));
+  Log("{\"step\":9,\"time/wall_s\":12,\"train/reward_mean\":0.9}\n");
+  Log(kEvaluation);
+  display.Show(absl::Seconds(2), At(10));
+  display.End();
+  EXPECT_THAT(out_.str(), HasSubstr("\r\033[Kstep 10     held-out 0.943  digits_strict 0.836  "
+                                    "speckle 0.0138  0:13\n"));
+  EXPECT_EQ(evaluated_, 1);
+  EXPECT_TRUE(out_.str().ends_with("\r\033[K"));
+}
+
+TEST_F(RunDisplayTest, ANoticeStaysAndIsShownOnce) {
+  RunDisplay display = Make(80);
+  v1::StatusResponse status = At(9);
+  status.add_notices("reward a gave 17");
+  display.Show(absl::Seconds(1), status);
+  display.Show(absl::Seconds(2), status);
+  const std::string text = out_.str();
+  EXPECT_THAT(text, HasSubstr("warning: reward a gave 17\n"));
+  EXPECT_EQ(text.find("warning:"), text.rfind("warning:"));
+}
+
+TEST_F(RunDisplayTest, WithoutATerminalNothingIsRewritten) {
+  RunDisplay display = Make(std::nullopt);
+  for (int second = 0; second < 25; ++second) display.Show(absl::Seconds(second), At(second));
+  Log(kEvaluation);
+  display.End();
+  EXPECT_THAT(out_.str(), Not(HasSubstr("\033")));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("\r")));
+  const std::string text = out_.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3 + 1) << "every 10 s, and the evaluation";
+}
+
+TEST_F(RunDisplayTest, AResumedRunSaysWhereItGoesOnAndRepeatsNoEvaluation) {
+  Log("{\"step\":0,\"eval/reward_mean\":0.5}\n");
+  RunDisplay display = Make(std::nullopt, /*resumed=*/true);
+  display.Show(absl::Seconds(1), At(5));
+  Log(kEvaluation);
+  display.Show(absl::Seconds(2), At(10));
+  EXPECT_THAT(out_.str(), ::testing::StartsWith("resumed at step 5 of 100\n"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("step 0 ")));
+  EXPECT_THAT(out_.str(), HasSubstr("step 10     held-out 0.943"));
+  EXPECT_EQ(evaluated_, 1);
+}
+
+// Recorded in a pseudo-terminal: no line is wider than it, whatever its width.
+class PseudoTerminalTest : public RunDisplayTest, public ::testing::WithParamInterface<uint16_t> {};
+
+TEST_P(PseudoTerminalTest, NoLineIsWiderThanTheTerminal) {
+  winsize size{.ws_row = 24, .ws_col = GetParam(), .ws_xpixel = 0, .ws_ypixel = 0};
+  int master = -1, slave = -1;
+  ASSERT_EQ(openpty(&master, &slave, nullptr, nullptr, &size), 0);
+  setenv("TERM", "xterm", 1);
+  unsetenv("NO_COLOR");
+  EXPECT_EQ(TerminalColumns(slave), GetParam());
+  setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(TerminalColumns(slave));
+  setenv("TERM", "xterm", 1);
+  RunDisplay display({.run_dir = directory_.path(),
+                      .images_per_step = 64,
+                      .columns = [slave] { return TerminalColumns(slave); }},
+                     out_);
+  v1::StatusResponse status = At(37);
+  status.mutable_last_failure()->set_count(3);
+  status.mutable_last_failure()->set_what("group");
+  status.mutable_last_failure()->set_reason(std::string(300, 'x'));
+  for (int step = 37; step < 40; ++step) {
+    status.set_learner_step(step);
+    display.Show(absl::Seconds(step), status);
+  }
+  std::istringstream lines(out_.str());
+  int shown = 0;
+  for (std::string line; std::getline(lines, line, '\r');) {
+    if (line.empty()) continue;
+    EXPECT_LT(line.size() - std::string_view("\033[K").size(), GetParam()) << line;
+    EXPECT_THAT(line, HasSubstr("step 3"));
+    ++shown;
+  }
+  EXPECT_EQ(shown, 3);
+  close(master);
+  close(slave);
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, PseudoTerminalTest, ::testing::Values(20, 60, 80, 200));
+
+TEST(TerminalColumnsTest, AFileHasNone) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  EXPECT_FALSE(TerminalColumns(ends[1]));
+  close(ends[0]);
+  close(ends[1]);
+}
+
+}  // namespace
+}  // namespace oxbow::cli

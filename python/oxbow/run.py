@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's directory as Python values. Reading changes nothing there; a live run may be read at any time.
+
+    from oxbow import Run
+
+    run = Run("runs/digits")
+    run.metrics()["train/reward_mean"].plot()     # a DataFrame, one row per learner step
+    run.sheets()[-1].image()                      # the newest contact sheet of held-out prompts
+    run.config["optimizer"]["learning_rate"]
+"""
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .config_file import read_config
+from .endpoints import endpoint_of
+from .metrics_file import numbers_of, read_lines
+from .process_lock import State, state_of
+from .sheet import Sheet, sheets_of
+from .table import table_of
+
+CONFIG, METRICS, SAMPLES, LOCK, UID = "config.resolved.yaml", "metrics.jsonl", "samples", "LOCK", "run_uid"
+
+
+class Run:
+    """The run in `directory`. FileNotFoundError if there is none."""
+
+    def __init__(self, directory: str | Path):
+        self.directory = Path(directory)
+        if not (self.directory / CONFIG).exists():
+            raise FileNotFoundError(f"no run there ({CONFIG} is missing): {self.directory}")
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.directory)!r})"
+
+    @property
+    def name(self) -> str:
+        return self.directory.resolve().name
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Every setting, in sections as in configs/defaults.yaml. Needs PyYAML."""
+        return read_config(self.directory / CONFIG)
+
+    @property
+    def uid(self) -> str:
+        """Which run this is, whatever its directory is called; empty before its learner's first start."""
+        path = self.directory / UID
+        return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+
+    @property
+    def state(self) -> State:
+        """Whether a process works on the run now."""
+        return state_of(self.directory / LOCK)
+
+    @property
+    def steps(self) -> int:
+        """Committed learner steps."""
+        lines = self._lines()
+        return int(lines[-1]["step"]) if lines else 0
+
+    def metrics(self) -> Any:
+        """The lines of metrics.jsonl, indexed by `step`. A number that a line does not have is NaN.
+
+        A pandas.DataFrame; without pandas a dict of numpy arrays, `step` among them. docs/formats.md has the names.
+        """
+        return table_of(self._lines())
+
+    def evaluations(self) -> Any:
+        """As metrics(), only the steps with an evaluation and only `eval/` numbers and the wall time."""
+        lines = [line for line in self._lines() if any(name.startswith("eval/") for name in line)]
+        return table_of([{name: value for name, value in line.items()
+                          if name in ("step", "time/wall_s") or name.startswith("eval/")} for line in lines])
+
+    def sheets(self) -> list[Sheet]:
+        """The contact sheets, by step."""
+        return sheets_of(self.directory / SAMPLES)
+
+    def replay(self, **options: Any) -> Any:
+        """The run's live replay buffer (oxbow.replay.Replay). FileNotFoundError if the run has none."""
+        from .replay import Replay
+
+        return Replay(endpoint_of(self.directory, "replay_buffer"), **options)
+
+    def _lines(self) -> list[dict[str, float]]:
+        return [numbers_of(line) for line in read_lines(self.directory / METRICS)]

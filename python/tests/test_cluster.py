@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""oxbow-ray on a cluster of two simulated nodes."""
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+from servers import built
+
+from oxbow import Run
+from oxbow.cluster import plan
+from oxbow.cluster.process import Process
+
+try:
+    import ray
+    from ray.cluster_utils import Cluster
+except ImportError:
+    ray = None
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PATIENCE = 500
+STEPS = 150  # Ray takes some ten seconds to miss a node, and the run must not have ended by then.
+
+
+class ProcessTest(unittest.TestCase):
+    def started(self, script):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        process = Process("127.0.0.9")
+        process.start([sys.executable, "-uc", script, "{host}:7"], {"WORD": "said"}, f"{folder.name}/logs/x.log", folder.name)
+        self.addCleanup(process.stop)
+        return process, Path(folder.name, "logs/x.log")
+
+    def await_(self, reached):
+        pause = threading.Event()
+        for _ in range(6000):
+            if reached():
+                return
+            pause.wait(0.01)
+        self.fail("not reached")
+
+    def test_a_process_says_where_it_listens_and_what_it_said_last(self):
+        process, log = self.started("import os, sys; print('READY name=x grpc=' + sys.argv[1] + ' metrics=h:2');"
+                                    "print(os.environ['WORD'], os.path.exists('logs'), file=sys.stderr); sys.exit(5)")
+        self.await_(lambda: process.health().exit_code == 5 and process.health().tail and process.health().endpoint)
+        self.assertEqual((process.health().endpoint, process.health().tail), ("127.0.0.9:7", ("said True",)))
+        self.await_(lambda: log.read_text() == "said True\n")
+
+    def test_an_orderly_end_comes_before_a_kill(self):
+        process, _ = self.started("import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0));"
+                                  "print('READY name=x grpc=a:1', flush=True); time.sleep(600)")
+        self.await_(lambda: process.health().endpoint)
+        self.assertEqual(process.stop().exit_code, 0)
+        process, _ = self.started("import signal, time; signal.signal(15, signal.SIG_IGN);"
+                                  "print('READY name=x grpc=a:1', flush=True); time.sleep(600)")
+        self.await_(lambda: process.health().endpoint)
+        self.assertEqual(process.stop(patience=0.2).exit_code, -9)
+
+
+class PlanTest(unittest.TestCase):
+    CONFIG = {"learner": {"ranks": 2}, "services": {"log_level": "info", "log_format": "text"},
+              "reward": {"endpoints": ["far:1"], "observed": ["row"], "scorers": [{"name": "pick"}],
+                         "terms": [{"name": "pick", "weight": 1}, {"name": "mine", "weight": 1}]}}
+
+    def test_rewards_are_served_here_or_elsewhere(self):
+        setting = plan.Setting(Path("/r"), self.CONFIG, "/bin")
+        self.assertEqual(setting.own_rewards, ["pick"])
+        argv = plan.learner(setting, "h:1", "b:2", ["w:3"])
+        self.assertEqual(argv[argv.index("--reward") + 1], "far:1,w:3")
+        everything = {**self.CONFIG, "reward": {**self.CONFIG["reward"], "endpoints": []}}
+        self.assertEqual(plan.Setting(Path("/r"), everything, "/bin").own_rewards, ["row", "pick", "mine"])
+
+    def test_only_a_run_that_replays_or_adapts_has_a_buffer(self):
+        bare = {"replay": {"fraction": 0, "late_binding": False, "added": 0}, "adaptation": {"enabled": False}}
+        for section, key, value, uses in (("replay", "fraction", 0, False), ("replay", "fraction", 0.25, True),
+                                          ("replay", "late_binding", True, True), ("replay", "added", 8, True),
+                                          ("adaptation", "enabled", True, True)):
+            config = {**self.CONFIG, **bare, section: {**bare[section], key: value}}
+            self.assertEqual(plan.Setting(Path("/r"), config, "/bin").uses_buffer, uses, (section, key, value))
+        setting = plan.Setting(Path("/r"), self.CONFIG, "/bin")
+        self.assertNotIn("--buffer", plan.learner(setting, "h:1", "", ["w:3"]))
+
+    def test_ranks_are_told_what_torchrun_would_tell_them(self):
+        setting = plan.Setting(Path("/r"), self.CONFIG, "/bin")
+        self.assertEqual(plan.rank_environment(setting, 1, "[fd00::1]:99", 3),
+                         {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "[fd00::1]",
+                          "MASTER_PORT": "99", "TORCHELASTIC_RESTART_COUNT": "3"})
+
+
+@unittest.skipUnless(ray and built("oxbow"), "Ray is not installed, or OXBOW_BUILD is no build of oxbow")
+class ClusterTest(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
+        self.addCleanup(self.cluster.shutdown)
+        self.second = self.cluster.add_node(num_cpus=4)
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, *settings):
+        words = [word for setting in (f"run.directory={self.folder}", "run.name=run", "eval.images=8", "batch.groups=4",
+                                      *settings) for word in ("--set", setting)]
+        child = subprocess.Popen(
+            [sys.executable, "-u", "-m", "oxbow.cluster.command", "configs/digits.yaml", "--address",
+             self.cluster.address, "--bin", str(Path(built("oxbow")).parent), "--plaintext", *words],
+            cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.kill)
+        timer = threading.Timer(PATIENCE, child.kill)
+        timer.start()
+        self.addCleanup(timer.cancel)
+        return child
+
+    def read_until(self, child, *texts):
+        """What it says up to the first line that has one of the texts."""
+        told = ""
+        for line in child.stdout:
+            told += line
+            if any(text in line for text in texts):
+                return told
+        self.fail(told)
+
+    def test_a_run_goes_on_without_a_node_and_uses_one_that_comes(self):
+        child = self.start(f"run.steps={STEPS}")
+        told = self.read_until(child, "joins") + self.read_until(child, "joins")
+        self.assertEqual(told.count("joins"), 2, told)
+        self.cluster.remove_node(self.second, allow_graceful=False)
+        # Where the node had the buffer or a reward server too, that may be seen first: then all ranks and workers start again.
+        self.read_until(child, "is gone with its node", "ended with -9")
+        self.cluster.add_node(num_cpus=4)
+        self.read_until(child, "joins")
+        rest = child.stdout.read()
+        self.assertEqual(child.wait(), 0, rest)
+        run = Run(self.folder / "run")
+        self.assertEqual(run.steps, STEPS)
+        self.assertTrue((run.directory / "report.html").exists())
+        workers = {group["worker"] for line in (run.directory / "steps.jsonl").read_text().splitlines()
+                   for group in json.loads(line)["groups"]}
+        self.assertGreaterEqual(len(workers), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/buffer/segments.h"
+
+#include <rocksdb/env.h>
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "base/checksum.h"
+#include "base/status_macros.h"
+#include "services/buffer/database.h"
+#include "services/buffer/replay_directory.h"
+#include "services/buffer/replay_records.h"
+
+namespace oxbow::buffer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kPartHeader = 24;
+constexpr size_t kChecksum = 8;
+constexpr size_t kOpenFilesMax = 256;
+
+fs::path FileName(const fs::path& directory, uint64_t segment) {
+  return directory / absl::StrFormat("%06d%s", segment, kSegmentExtension);
+}
+
+rocksdb::Env* OrDefault(rocksdb::Env* environment) {
+  return environment != nullptr ? environment : rocksdb::Env::Default();
+}
+
+template <typename T>
+void PutBigEndian(std::string& out, T value) {
+  for (int shift = 8 * (sizeof(T) - 1); shift >= 0; shift -= 8) {
+    out.push_back(static_cast<char>(static_cast<uint64_t>(value) >> shift));
+  }
+}
+
+// What is behind the checksum in front of a part's bytes.
+std::string NameOfPart(EntryId entry, uint32_t part, uint64_t size) {
+  std::string name;
+  PutBigEndian(name, entry.value);
+  PutBigEndian(name, part);
+  PutBigEndian(name, static_cast<uint32_t>(size));
+  return name;
+}
+
+// Checksum of the name and the bytes' own checksum, so that the bytes need not be copied behind the
+// name.
+std::string ChecksumOfPart(const std::string& name, std::string_view bytes) {
+  return Checksum128(name + Checksum128(bytes)).substr(0, kChecksum);
+}
+
+// Checks the part in front of `raw` and takes it off; nothing if it is damaged.
+std::optional<std::string_view> TakePart(std::string_view& raw, EntryId entry, uint32_t part,
+                                         uint64_t size) {
+  if (raw.size() < kPartHeader + size) return std::nullopt;
+  const std::string name = NameOfPart(entry, part, size);
+  const std::string_view bytes = raw.substr(kPartHeader, size);
+  if (raw.substr(kChecksum, name.size()) != name) return std::nullopt;
+  if (raw.substr(0, kChecksum) != ChecksumOfPart(name, bytes)) return std::nullopt;
+  raw.remove_prefix(kPartHeader + size);
+  return bytes;
+}
+
+absl::Status Damaged(const Entry& record, const char* what) {
+  return absl::DataLossError(absl::StrCat("replay store is damaged: ", what, " of entry ",
+                                          record.id.value, " in segment ",
+                                          record.location.segment));
+}
+
+}  // namespace
+
+uint64_t SegmentBytes(const Entry& record) {
+  return record.latent_count * (kPartHeader + record.latent_bytes) + kPartHeader +
+         record.conditioning_bytes;
+}
+
+absl::Status SyncNames(const fs::path& directory, rocksdb::Env* environment) {
+  std::unique_ptr<rocksdb::Directory> names;
+  rocksdb::Status status = OrDefault(environment)->NewDirectory(directory.string(), &names);
+  if (status.ok()) status = names->Fsync();
+  return FromRocks(status, directory);
+}
+
+SegmentWriter::SegmentWriter(fs::path directory, rocksdb::Env* environment)
+    : directory_(std::move(directory)), environment_(OrDefault(environment)) {}
+
+SegmentWriter::~SegmentWriter() = default;
+
+absl::Status SegmentWriter::Append(std::string_view bytes) {
+  dirty_ = true;
+  OXBOW_RETURN_IF_ERROR(
+      FromRocks(file_->Append(rocksdb::Slice(bytes.data(), bytes.size())), directory_));
+  written_ += bytes.size();
+  return absl::OkStatus();
+}
+
+absl::Status SegmentWriter::PutRaw(Location location, std::string_view bytes) {
+  if (location.segment != number_) {
+    OXBOW_RETURN_IF_ERROR(Sync());
+    file_.reset();
+    number_ = location.segment;
+    written_ = 0;
+    OXBOW_RETURN_IF_ERROR(
+        FromRocks(environment_->NewWritableFile(FileName(directory_, number_).string(), &file_,
+                                                rocksdb::EnvOptions()),
+                  directory_));
+    OXBOW_RETURN_IF_ERROR(SyncNames(directory_, environment_));
+  }
+  OXBOW_CHECK(file_ != nullptr && written_ == location.offset)
+      << "segment " << number_ << " has " << written_ << " bytes, not " << location.offset;
+  return Append(bytes);
+}
+
+absl::Status SegmentWriter::Put(const Entry& entry) {
+  const std::string_view latents = entry.latents;
+  for (uint32_t i = 0; i <= entry.latent_count; ++i) {
+    const bool last = i == entry.latent_count;
+    const std::string_view bytes = last
+                                       ? std::string_view(entry.conditioning)
+                                       : latents.substr(i * entry.latent_bytes, entry.latent_bytes);
+    const std::string name = NameOfPart(entry.id, last ? kConditioningPart : i, bytes.size());
+    const std::string header = ChecksumOfPart(name, bytes) + name;
+    OXBOW_RETURN_IF_ERROR(i == 0 ? PutRaw(entry.location, header) : Append(header));
+    OXBOW_RETURN_IF_ERROR(Append(bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SegmentWriter::Sync() {
+  if (!dirty_) return absl::OkStatus();
+  OXBOW_RETURN_IF_ERROR(FromRocks(file_->Sync(), directory_));
+  dirty_ = false;
+  return absl::OkStatus();
+}
+
+SegmentReader::SegmentReader(fs::path directory, rocksdb::Env* environment)
+    : directory_(std::move(directory)), environment_(OrDefault(environment)) {}
+
+SegmentReader::~SegmentReader() = default;
+
+absl::StatusOr<std::shared_ptr<rocksdb::RandomAccessFile>> SegmentReader::FileOf(
+    uint64_t segment) const {
+  absl::MutexLock lock(&mutex_);
+  if (const auto open = files_.find(segment); open != files_.end()) return open->second;
+  std::unique_ptr<rocksdb::RandomAccessFile> file;
+  OXBOW_RETURN_IF_ERROR(
+      FromRocks(environment_->NewRandomAccessFile(FileName(directory_, segment).string(), &file,
+                                                  rocksdb::EnvOptions()),
+                directory_));
+  if (files_.size() >= kOpenFilesMax) files_.erase(files_.begin());
+  return files_[segment] = std::move(file);
+}
+
+absl::StatusOr<std::string> SegmentReader::Read(const Entry& record, uint64_t offset,
+                                                uint64_t size) const {
+  if (size == 0) return std::string();  // Some file systems call a read of nothing an error.
+  const auto file = FileOf(record.location.segment);
+  if (absl::IsNotFound(file.status())) return Damaged(record, "the file");
+  OXBOW_RETURN_IF_ERROR(file.status());
+  std::string bytes(size, '\0');
+  rocksdb::Slice read;
+  OXBOW_RETURN_IF_ERROR(FromRocks(
+      (*file)->Read(record.location.offset + offset, size, &read, bytes.data()), directory_));
+  if (read.size() != size) return Damaged(record, "the end");
+  if (read.data() != bytes.data()) bytes.assign(read.data(), read.size());
+  return bytes;
+}
+
+absl::StatusOr<std::string> SegmentReader::Latents(const Entry& record, uint32_t first,
+                                                   uint32_t count) const {
+  const uint64_t part = kPartHeader + record.latent_bytes;
+  OXBOW_ASSIGN_OR_RETURN(const std::string raw, Read(record, first * part, count * part));
+  std::string latents;
+  latents.reserve(count * record.latent_bytes);
+  std::string_view rest = raw;
+  for (uint32_t i = first; i < first + count; ++i) {
+    const auto bytes = TakePart(rest, record.id, i, record.latent_bytes);
+    if (!bytes.has_value()) return Damaged(record, "a latent");
+    latents += *bytes;
+  }
+  return latents;
+}
+
+absl::StatusOr<std::string> SegmentReader::Conditioning(const Entry& record) const {
+  OXBOW_ASSIGN_OR_RETURN(const std::string raw,
+                         Read(record, record.latent_count * (kPartHeader + record.latent_bytes),
+                              kPartHeader + record.conditioning_bytes));
+  std::string_view rest = raw;
+  const auto bytes = TakePart(rest, record.id, kConditioningPart, record.conditioning_bytes);
+  if (!bytes.has_value()) return Damaged(record, "the conditioning");
+  return std::string(*bytes);
+}
+
+absl::StatusOr<std::string> SegmentReader::Raw(const Entry& record) const {
+  OXBOW_ASSIGN_OR_RETURN(std::string raw, Read(record, 0, SegmentBytes(record)));
+  std::string_view rest = raw;
+  for (uint32_t i = 0; i < record.latent_count; ++i) {
+    if (!TakePart(rest, record.id, i, record.latent_bytes)) return Damaged(record, "a latent");
+  }
+  if (!TakePart(rest, record.id, kConditioningPart, record.conditioning_bytes)) {
+    return Damaged(record, "the conditioning");
+  }
+  return raw;
+}
+
+std::set<uint64_t> SegmentReader::List() const {
+  std::set<uint64_t> segments;
+  std::error_code ignored;
+  for (const auto& file : fs::directory_iterator(directory_, ignored)) {
+    uint64_t number = 0;
+    if (file.path().extension() != kSegmentExtension) continue;
+    if (absl::SimpleAtoi(file.path().stem().string(), &number)) segments.insert(number);
+  }
+  return segments;
+}
+
+void SegmentReader::Delete(uint64_t segment) {
+  {
+    absl::MutexLock lock(&mutex_);
+    files_.erase(segment);
+  }
+  // One that stays is deleted at the next start.
+  environment_->DeleteFile(FileName(directory_, segment).string()).PermitUncheckedError();
+}
+
+absl::Status SegmentReader::LinkAll(const fs::path& directory) const {
+  for (const uint64_t segment : List()) {
+    const fs::path from = FileName(directory_, segment);
+    const fs::path to = FileName(directory, segment);
+    if (environment_->LinkFile(from.string(), to.string()).ok()) continue;
+    OXBOW_RETURN_IF_ERROR(LinkOrCopy(from, to));
+  }
+  return SyncNames(directory, environment_);
+}
+
+}  // namespace oxbow::buffer

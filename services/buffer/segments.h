@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The large entries of a replay store: files that are only appended to, beside the database whose
+// records say where in them an entry lies. A value is written once.
+//
+//   000012.segment   the parts of entries, back to back: latents in order, then the conditioning
+//   part             checksum: u64 | entry: u64 | part: u32 | size: u32 | bytes   (big-endian)
+//
+// The checksum is the first half of XXH3-128 of all that is behind it. An entry is synced before
+// the record that names it is written, so what a crash leaves at the end of a segment is named by
+// nothing. No segment is appended to after a restart or a checkpoint: hard links are copies.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "services/buffer/entry.h"
+
+namespace rocksdb {
+class Env;
+class RandomAccessFile;
+class WritableFile;
+}  // namespace rocksdb
+
+namespace oxbow::buffer {
+
+inline constexpr char kSegmentExtension[] = ".segment";
+
+// Bytes that an entry of these sizes takes in a segment.
+uint64_t SegmentBytes(const Entry& record);
+
+// Writes segments: one thread at a time. A file that could not be written or synced is not used any
+// more: the caller goes on in another segment.
+class SegmentWriter {
+ public:
+  SegmentWriter(std::filesystem::path directory, rocksdb::Env* environment);
+  ~SegmentWriter();
+
+  // Puts an entry, with its bytes, where `entry.location` says: at the end of what was put into
+  // this segment before. Syncs the segment before, if there was one.
+  absl::Status Put(const Entry& entry);
+  // The same from bytes as they lie in a segment.
+  absl::Status PutRaw(Location location, std::string_view bytes);
+
+  // All that was put survives power loss when this returns OK.
+  absl::Status Sync();
+
+ private:
+  absl::Status Append(std::string_view bytes);
+
+  const std::filesystem::path directory_;
+  rocksdb::Env* const environment_;
+  std::unique_ptr<rocksdb::WritableFile> file_;
+  uint64_t number_ = 0;
+  uint64_t written_ = 0;
+  bool dirty_ = false;
+};
+
+// Reads segments. Thread-safe.
+class SegmentReader {
+ public:
+  SegmentReader(std::filesystem::path directory, rocksdb::Env* environment);
+  ~SegmentReader();
+
+  // kDataLoss if a part is not there or is damaged.
+  absl::StatusOr<std::string> Latents(const Entry& record, uint32_t first, uint32_t count) const;
+  absl::StatusOr<std::string> Conditioning(const Entry& record) const;
+  // All of an entry, as it lies there, every part checked.
+  absl::StatusOr<std::string> Raw(const Entry& record) const;
+
+  // Numbers of the files that are there.
+  std::set<uint64_t> List() const;
+  void Delete(uint64_t segment);
+  // Makes hard links of all files in another directory, or synced copies where there are none.
+  absl::Status LinkAll(const std::filesystem::path& directory) const;
+
+ private:
+  absl::StatusOr<std::shared_ptr<rocksdb::RandomAccessFile>> FileOf(uint64_t segment) const;
+  absl::StatusOr<std::string> Read(const Entry& record, uint64_t offset, uint64_t size) const;
+
+  const std::filesystem::path directory_;
+  rocksdb::Env* const environment_;
+  mutable absl::Mutex mutex_;
+  mutable std::map<uint64_t, std::shared_ptr<rocksdb::RandomAccessFile>> files_
+      ABSL_GUARDED_BY(mutex_);  // Open ones.
+};
+
+// Syncs a directory: names of new files in it survive power loss.
+absl::Status SyncNames(const std::filesystem::path& directory, rocksdb::Env* environment);
+
+}  // namespace oxbow::buffer

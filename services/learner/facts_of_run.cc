@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/learner/facts_of_run.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "config/chosen_method.h"
+#include "config/run_config.h"
+#include "config/validate.h"
+#include "io/report/report.h"
+#include "io/report/sheets.h"
+#include "run/prompt_files.h"
+#include "run/rewards.h"
+#include "run/start_record.h"
+#include "run/start_weights.h"
+#include "run/stop_record.h"
+#include "services/learner/checkpoint_store.h"
+
+namespace oxbow::learner {
+namespace {
+
+std::string MethodText(const v1::RunConfig& config) {
+  std::string text = config::ChosenMethod(config.method()).name;
+  if (config.replay().fraction() > 0) {
+    absl::StrAppend(&text, absl::StrFormat(", replay in %.3g %% of the groups",
+                                           100 * config.replay().fraction()));
+  }
+  if (config.replay().by_need()) absl::StrAppend(&text, " as they need it");
+  if (config.replay().branches() > 1) {
+    absl::StrAppend(&text, ", ", config.replay().branches(), " branches of a head");
+  }
+  if (config.replay().late_binding()) absl::StrAppend(&text, ", stored successes for failures");
+  if (config.replay().added() > 0) {
+    absl::StrAppend(&text, ", ", config.replay().added(), " stored successes beside the groups");
+  }
+  if (config.off_policy().staleness_max() > 0) {
+    absl::StrAppend(&text, ", weights up to ", config.off_policy().staleness_max(),
+                    config.off_policy().staleness_max() == 1 ? " step old" : " steps old");
+  }
+  return text;
+}
+
+std::string ModelText(const v1::ModelConfig& model) {
+  if (model.trained() != v1::TRAINED_PART_LORA) return model.path();
+  return absl::StrCat(model.path(), ", LoRA of rank ", model.lora().rank());
+}
+
+std::string PromptsText(const v1::PromptConfig& prompts) {
+  const auto train = run::ReadPrompts(prompts.train(), run::PromptSplit::kTrain);
+  return train.ok() ? absl::StrCat(prompts.train(), " (", train->size(), ")") : prompts.train();
+}
+
+// "digits_ocr", "0.5 pickscore + ocr".
+std::string RewardText(const v1::RewardConfig& reward) {
+  return absl::StrJoin(reward.terms(), " + ", [](std::string* out, const v1::RewardTerm& term) {
+    absl::StrAppend(out, term.weight() == 1 ? "" : absl::StrFormat("%.4g ", term.weight()),
+                    term.name());
+  });
+}
+
+bool HasRatios(const v1::MethodConfig& method) {
+  if (config::ChosenMethod(method).ratio == rl::RatioUse::kNone) return false;
+  return method.name() != v1::METHOD_NAME_AWM || method.awm().ratio();
+}
+
+std::vector<std::pair<std::string, std::string>> LeftOut(const v1::RunConfig& config) {
+  std::vector<std::pair<std::string, std::string>> out;
+  if (config.eval().every() == 0) out.push_back({"evaluation", "eval.every is 0"});
+  if (!config::KeepsSuccesses(config)) out.push_back({"replay", "replay.fraction is 0"});
+  if (!HasRatios(config.method())) {
+    out.push_back({"ratios and their clip", "the method's loss has none"});
+  }
+  if (config.method().kl_weight() == 0) out.push_back({"divergence", "method.kl_weight is 0"});
+  if (config.method().anchor().weight() == 0) {
+    out.push_back({"anchor", "method.anchor.weight is 0"});
+  }
+  if (config.off_policy().staleness_max() == 0) {
+    out.push_back({"age of fresh samples", "off_policy.staleness_max is 0"});
+  }
+  return out;
+}
+
+// Whether a picture of the run can be right in full, as its evaluations say.
+bool CanBeRight(const std::filesystem::path& run_dir) {
+  for (const io::Sheet& sheet : io::SheetsOf(run_dir)) {
+    for (const io::EvaluatedPicture& picture : sheet.pictures) {
+      if (picture.right.has_value()) return true;
+    }
+  }
+  return false;
+}
+
+// "step 40, eval/reward_mean 0.943"; "" if no checkpoint was evaluated.
+std::string BestText(const std::optional<BestCheckpoint>& best) {
+  if (!best.has_value()) return "";
+  return absl::StrCat("step ", best->step, ", ", best->metric,
+                      absl::StrFormat(" %.4g", best->value));
+}
+
+std::vector<std::string> NextCommands(const std::string& run, bool live, bool has_best) {
+  if (live) {
+    return {absl::StrCat("oxbow status --run ", run, " --watch"),
+            absl::StrCat("oxbow watch ", run)};
+  }
+  return {absl::StrCat("oxbow sample --run ", run, " --prompt '...'"),
+          absl::StrCat("oxbow eval --run ", run),
+          absl::StrCat("oxbow export ", run, " --format diffusers",
+                       has_best ? " --checkpoint best" : ""),
+          absl::StrCat("oxbow train RUN.yaml --resume --set run.steps=N")};
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> HeadOf(const v1::RunConfig& config) {
+  return {{"method", MethodText(config)},
+          {"model", ModelText(config.model())},
+          {"prompts", PromptsText(config.prompts())},
+          {"reward", RewardText(config.reward())},
+          {"seed", absl::StrCat(config.run().seed())}};
+}
+
+std::optional<BestCheckpoint> BestCheckpointOf(const std::filesystem::path& run_dir) {
+  const auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
+  if (!config.ok() || config->checkpoint().best().empty()) return std::nullopt;
+  const auto best =
+      CheckpointStore(run_dir / "checkpoints", 1).Best(config->checkpoint().best());
+  if (!best.has_value()) return std::nullopt;
+  return BestCheckpoint{best->committed_steps, config->checkpoint().best(), best->value};
+}
+
+io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live) {
+  io::RunFacts facts{.name = io::RunName(run_dir), .live = live};
+  const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
+  const auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
+  if (config.ok()) {
+    facts.head = HeadOf(*config);
+    if (!starts.empty() && !starts.back().recipe.empty()) {
+      facts.head.insert(facts.head.begin() + 1, {"recipe", starts.back().recipe});
+    }
+    facts.reward_name = RewardText(config->reward());
+    facts.steps_total = config->run().steps();
+    facts.eval_images = config->eval().images();
+    facts.replays = config::KeepsSuccesses(*config);
+    facts.left_out = LeftOut(*config);
+    if (CanBeRight(run_dir)) {
+      facts.full_reward = run::FullReward(config->reward());
+      facts.reward_min = 0;
+    }
+  }
+  const auto add = [&](const char* label, const std::string& text) {
+    if (!text.empty()) facts.head.push_back({label, text});
+  };
+  add("started from", run::StartSource(run_dir));
+  const std::optional<BestCheckpoint> best = BestCheckpointOf(run_dir);
+  add("best checkpoint", BestText(best));
+  if (const auto stop = run::ReadStop(run_dir)) {
+    add("stopped", absl::StrCat("at step ", stop->step, ": ", stop->reason));
+  }
+  if (!starts.empty()) {
+    facts.head.push_back({"oxbow", starts.back().version});
+    facts.head.push_back({"started", absl::FormatTime("%Y-%m-%d %H:%M UTC", starts.front().time,
+                                                      absl::UTCTimeZone())});
+    facts.head.push_back({"command", starts.back().command});
+  }
+  facts.next_commands = NextCommands(run_dir.string(), live, best.has_value());
+  return facts;
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/learner/facts_of_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/run_config.h"
+#include "run/start_record.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::learner {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
+using ::testing::Pair;
+
+constexpr char kSource[] = OXBOW_SOURCE_DIR;
+
+TEST(FactsOfRunTest, TheHeadSaysWhatRunsAndWhatIsLeftOut) {
+  const testing::ScopedDirectory run;
+  const auto resolved = config::LoadRunConfig(
+      std::string(kSource) + "/configs/digits.yaml",
+      {std::string("prompts.train=") + kSource + "/configs/prompts/digits_train.txt"}, {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  ASSERT_TRUE(config::WriteResolved(*resolved, run.path() / "config.resolved.yaml").ok());
+  ASSERT_TRUE(run::AppendStart(run.path(), {.command = "oxbow train x.yaml", .recipe = "r"}).ok());
+  const io::RunFacts facts = FactsOfRun(run.path(), /*live=*/true);
+  EXPECT_THAT(facts.head, Contains(Pair("method",
+                                        "grpo, replay in 25 % of the groups, weights up "
+                                        "to 1 step old")));
+  EXPECT_THAT(facts.head, Contains(Pair("recipe", "r")));
+  EXPECT_THAT(facts.head, Contains(Pair("reward", "digits_ocr")));
+  EXPECT_THAT(facts.head, Contains(Pair("command", "oxbow train x.yaml")));
+  EXPECT_TRUE(facts.replays && facts.live);
+  EXPECT_EQ(facts.steps_total, 80u);
+  EXPECT_FALSE(facts.full_reward) << "no picture says that it can be right";
+  EXPECT_THAT(facts.left_out, Contains(Pair("divergence", "method.kl_weight is 0")));
+  EXPECT_THAT(facts.left_out, Not(Contains(Pair("replay", ::testing::_))));
+}
+
+TEST(FactsOfRunTest, ADirectoryWithoutFilesHasAName) {
+  const testing::ScopedDirectory run;
+  const io::RunFacts facts = FactsOfRun(run.path(), false);
+  EXPECT_EQ(facts.name, run.path().filename().string());
+  EXPECT_TRUE(facts.head.empty());
+}
+
+}  // namespace
+}  // namespace oxbow::learner

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the learner reuses stored successes besides the heads that a step draws
+// (core/replay/reuse_rules.h, docs/methods/reuse.md).
+//
+//   planning   how many groups get a drawn head
+//   before     fresh groups that failed whole get their prompt's stored success; the newest stored
+//   training   successes stand beside the groups, each as a group of one
+//   after it   what the fresh groups said of the need for all that
+//
+// Both need all entries of the table `best` without their latents, once a step: a call that grows
+// with the buffer. A function of the groups, the buffer's content and the state; draws nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "core/replay/reuse_rules.h"
+#include "services/learner/coordinator/group_assembler.h"
+#include "services/learner/coordinator/step_plan.h"
+#include "services/learner/replay/replay_link.h"
+
+namespace oxbow::learner {
+
+// Added groups have ids of their own: this plus (step x K + place). Groups of training count from
+// 0, held-out ones from 2^63.
+inline constexpr uint64_t kAddedGroups = uint64_t{1} << 62;
+
+class StoredSuccesses {
+ public:
+  struct Options {
+    uint32_t heads_max = 0;  // Groups of a step with a drawn head, at most.
+    bool by_need = false;
+    bool late_binding = false;
+    uint32_t added = 0;  // K
+    replay::DrawLimits limits;
+  };
+
+  // `buffer` may be null: then nothing is reused. It outlives this.
+  StoredSuccesses(Options options, ReplayLink* buffer, const replay::ReuseState& state)
+      : options_(options), buffer_(buffer), state_(state) {}
+
+  uint32_t heads_wanted() const {
+    return options_.by_need ? replay::HeadsByNeed(options_.heads_max, state_.need)
+                            : options_.heads_max;
+  }
+  bool binds_late() const { return buffer_ != nullptr && options_.late_binding; }
+
+  // Gives fresh groups without a signal the stored success of their prompt, whole, where it is
+  // better than all their samples. Then puts K groups between those of the step, evenly, so that
+  // ranks that share U and K equally share them all equally: each of a stored success, or of
+  // nothing where the buffer has no more. `signal` is read only where binds_late(). Entries that
+  // cannot be read are left out, with a warning.
+  void Join(LearnerStep step, const std::vector<bool>& signal, std::vector<ReceivedGroup>& received,
+            std::vector<PlannedGroup>& planned);
+
+  // Tells of the fresh groups of a committed step.
+  void Follow(const std::vector<ReceivedGroup>& received, const std::vector<PlannedGroup>& planned);
+
+  const replay::ReuseState& state() const { return state_; }
+
+ private:
+  struct Stored {
+    std::vector<v1::ReplayEntry> entries;
+    std::vector<replay::StoredEntry> rules;  // What the rules look at.
+    std::vector<EntryId> taken;              // In the step already.
+  };
+  void BindLate(LearnerStep step, const std::vector<bool>& signal, Stored& stored,
+                const std::vector<ReceivedGroup>& received, std::vector<PlannedGroup>& planned);
+  void Add(LearnerStep step, Stored& stored, std::vector<ReceivedGroup>& received,
+           std::vector<PlannedGroup>& planned);
+
+  const Options options_;
+  ReplayLink* const buffer_;
+  replay::ReuseState state_;
+};
+
+}  // namespace oxbow::learner

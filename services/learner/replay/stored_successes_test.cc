@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// What joins a step after its groups were sampled, over real stores, of one shard or several.
+#include "services/learner/replay/stored_successes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/linked_buffer.h"
+
+namespace oxbow::learner {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A step of groups with these rewards, of prompts 1, 2, ...
+struct Groups {
+  Groups(uint64_t step, const std::vector<std::vector<double>>& rewards) {
+    for (const auto& of_group : rewards) {
+      const uint64_t number = planned.size();
+      planned.push_back(PlannedOf(100 * step + number, number + 1, step));
+      ReceivedGroup group;
+      group.group.set_group_id(planned.back().id.value);
+      for (const double reward : of_group) group.group.add_trajectories()->set_reward(reward);
+      received.push_back(std::move(group));
+      signal.push_back(std::adjacent_find(of_group.begin(), of_group.end(),
+                                          std::not_equal_to<>()) != of_group.end());
+    }
+  }
+
+  // The entry that each group has as its head, 0 for none.
+  std::vector<uint64_t> Entries() const {
+    std::vector<uint64_t> entries;
+    for (const PlannedGroup& group : planned) {
+      entries.push_back(group.head.has_value() ? group.head->entry.value : 0);
+    }
+    return entries;
+  }
+
+  std::vector<ReceivedGroup> received;
+  std::vector<PlannedGroup> planned;
+  std::vector<bool> signal;
+};
+
+void Join(StoredSuccesses& successes, uint64_t step, Groups& groups) {
+  successes.Join(LearnerStep(step), groups.signal, groups.received, groups.planned);
+}
+
+TEST(StoredSuccessesTest, AGroupThatFailedWholeGetsItsPromptsSuccessAsAWholeSample) {
+  for (const size_t shards : {1, 3}) {
+    Linked linked(shards);
+    linked.link->Commit({.step = LearnerStep(0),
+                         .offers = {Entry(11, 1, 0, 1), Entry(12, 2, 0, 1), Entry(13, 3, 0, 1)}});
+    StoredSuccesses successes({.late_binding = true}, linked.link.get(), {});
+    // Failed; live; solved; failed, and nothing is stored for it.
+    Groups groups(1, {{0, 0, 0}, {0, 1, 0}, {1, 1, 1}, {0, 0, 0}});
+    Join(successes, 1, groups);
+    EXPECT_THAT(groups.Entries(), ElementsAre(11, 0, 0, 0)) << shards << " shards";
+    EXPECT_TRUE(groups.planned[0].late);
+    EXPECT_TRUE(groups.planned[0].head->whole);
+    EXPECT_EQ(groups.planned[0].head->prompt.id(), 1u);
+    EXPECT_FALSE(groups.planned[0].head->trajectory.latents().data().empty());
+    EXPECT_EQ(groups.received.size(), 4u);
+  }
+}
+
+TEST(StoredSuccessesTest, AMixedGroupKeepsItsHeadAndNoEntryComesTwice) {
+  Linked linked;
+  linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(11, 1, 0, 1)}});
+  StoredSuccesses successes({.late_binding = true, .added = 2}, linked.link.get(), {});
+  Groups groups(1, {{0, 0}, {0, 0}});
+  groups.planned[1].head = ReplayedHead{.entry = EntryId(11)};
+  Join(successes, 1, groups);
+  EXPECT_THAT(groups.Entries(), ElementsAre(0, 0, 11, 0)) << "drawn before, so not bound or added";
+}
+
+TEST(StoredSuccessesTest, TheNewestSuccessesStandEvenlyBetweenTheGroups) {
+  Linked linked(/*shard_count=*/2);
+  std::vector<v1::ReplayEntry> offers;
+  for (uint64_t i = 1; i <= 5; ++i) offers.push_back(Entry(10 + i, 50 + i, i / 2, 1));
+  offers[4].set_group_mean(0.75);
+  linked.link->Commit({.step = LearnerStep(3), .offers = offers});
+  StoredSuccesses successes({.added = 4}, linked.link.get(), {.need = 1, .success_rate = 0.25});
+  Groups groups(4, {{0, 1}, {0, 1}});
+  Join(successes, 4, groups);
+  // Births 0, 1, 1, 2, 2 of entries 11 to 15.
+  EXPECT_THAT(groups.Entries(), ElementsAre(0, 14, 15, 0, 12, 13));
+  EXPECT_EQ(groups.planned[1].success_rate, 0.25) << "the run's";
+  EXPECT_EQ(groups.planned[2].success_rate, 0.75) << "its prompt's";
+  EXPECT_EQ(groups.planned[2].prompt.id(), 55u);
+  EXPECT_EQ(groups.planned[1].id, GroupId(kAddedGroups + 4 * 4));
+  EXPECT_EQ(groups.received[4].group.trajectories_size(), 0);
+  EXPECT_EQ(groups.received[4].group.group_id(), groups.planned[4].id.value);
+}
+
+// Ranks that hold equal shares of U groups and of K added ones hold them whatever their number.
+TEST(StoredSuccessesTest, ThePlacesOfAnEmptyBufferAreThereAndEmpty) {
+  Linked linked;
+  StoredSuccesses successes({.added = 2}, linked.link.get(), {});
+  Groups groups(1, {{0, 1}, {0, 1}});
+  Join(successes, 1, groups);
+  ASSERT_EQ(groups.planned.size(), 4u);
+  EXPECT_THAT(groups.Entries(), ElementsAre(0, 0, 0, 0));
+  EXPECT_TRUE(groups.planned[1].success_rate.has_value());
+  EXPECT_EQ(groups.planned[1].prompt.id(), 1u) << "a prompt that exists";
+  EXPECT_FALSE(groups.planned[2].success_rate.has_value());
+}
+
+TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
+  StoredSuccesses successes({.heads_max = 4, .by_need = true}, nullptr, {});
+  EXPECT_EQ(successes.heads_wanted(), 4u);
+  Groups groups(1, {{0, 0}, {0, 1}, {1, 0}, {0, 0}});
+  groups.planned[3].head = ReplayedHead{.entry = EntryId(1)};
+  successes.Follow(groups.received, groups.planned);
+  // One of three without a signal; rewards 0, .5, .5.
+  EXPECT_DOUBLE_EQ(successes.state().need, 1 + 0.4 * (1. / 3 - 1));
+  EXPECT_DOUBLE_EQ(successes.state().success_rate, 0.4 / 3);
+  const replay::ReuseState before = successes.state();
+  groups.planned[0].late = true;
+  groups.planned[0].head = ReplayedHead{.entry = EntryId(2)};
+  successes.Follow(groups.received, groups.planned);
+  EXPECT_DOUBLE_EQ(successes.state().need, before.need + 0.4 * (1. / 3 - before.need))
+      << "a group that was bound late did fail";
+  successes.Follow({}, {});
+  EXPECT_NE(successes.state(), before);
+  StoredSuccesses always({.heads_max = 4}, nullptr, successes.state());
+  EXPECT_EQ(always.heads_wanted(), 4u);
+}
+
+TEST(StoredSuccessesTest, WithoutABufferNothingJoins) {
+  Linked linked;
+  linked.GoAway();
+  StoredSuccesses away({.late_binding = true, .added = 2}, linked.link.get(), {});
+  Groups groups(1, {{0, 0}, {0, 1}});
+  Join(away, 1, groups);
+  EXPECT_THAT(groups.Entries(), ElementsAre(0, 0, 0, 0));
+}
+
+}  // namespace
+}  // namespace oxbow::learner

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/rollout/gpu_processes.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/status_macros.h"
+
+namespace oxbow::rollout {
+namespace {
+
+constexpr int kDeathsMax = 5;
+constexpr absl::Duration kBackoffFirst = absl::Seconds(1);
+constexpr absl::Duration kBackoffMax = absl::Seconds(30);
+constexpr absl::Duration kSteady = absl::Minutes(1);  // A life that forgives earlier deaths.
+constexpr int kSignalBase = 128;
+
+class Fleet {
+ public:
+  Fleet(const std::vector<GpuProcess>& processes, std::filesystem::path binary, const Clock& clock)
+      : processes_(processes), binary_(std::move(binary)), clock_(clock) {
+    for (size_t i = 0; i < processes_.size(); ++i) due_[i] = clock_.Now();
+    restarts_.resize(processes_.size());
+  }
+
+  absl::Status Run() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    while (!due_.empty() || !running_.empty()) {
+      StartDue();
+      const int signal = Next(signals);
+      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) Stop(signal);
+      Reap();
+    }
+    return result_;
+  }
+
+ private:
+  void StartDue() {
+    const absl::Duration now = clock_.Now();
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      const auto found = due_.find(i);
+      if (found == due_.end() || found->second > now) continue;
+      due_.erase(found);
+      const absl::StatusOr<pid_t> pid = Start(processes_[i]);
+      restarts_[i].Started(now);
+      if (pid.ok()) {
+        running_[*pid] = i;
+        OXBOW_LOG(Info) << "started" << Field("gpu", processes_[i].name) << Field("pid", *pid);
+      } else {
+        Ended(i, kExitUnavailable, absl::StrCat("cannot start: ", pid.status().message()));
+      }
+    }
+  }
+
+  // oxbow_spawn ties its life to this process.
+  absl::StatusOr<pid_t> Start(const GpuProcess& process) const {
+    const std::filesystem::path spawner = binary_.parent_path() / "oxbow_spawn";
+    std::vector<std::string> argv = {spawner, absl::StrCat(getpid()), binary_};
+    argv.insert(argv.end(), process.arguments.begin(), process.arguments.end());
+    return Spawn(
+        {.binary = spawner, .argv = argv, .own_group = true, .signals = ChildSignals::kUnblocked});
+  }
+
+  // A signal of the set, or 0 when a start is due.
+  int Next(const sigset_t& signals) const {
+    if (due_.empty()) return sigwaitinfo(&signals, nullptr);
+    absl::Duration first = absl::InfiniteDuration();
+    for (const auto& [i, due] : due_) first = std::min(first, due);
+    const timespec wait = absl::ToTimespec(std::max(first - clock_.Now(), absl::ZeroDuration()));
+    return std::max(0, sigtimedwait(&signals, nullptr, &wait));
+  }
+
+  void Stop(int signal) {
+    OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
+    due_.clear();
+    stopping_ = true;
+    for (const auto& [pid, i] : running_) ::kill(pid, SIGTERM);
+  }
+
+  void Reap() {
+    int state = 0;
+    for (pid_t pid = 0; (pid = ::waitpid(-1, &state, WNOHANG)) > 0;) {
+      const auto found = running_.find(pid);
+      if (found == running_.end()) continue;
+      const size_t i = found->second;
+      running_.erase(found);
+      const int code = WIFSIGNALED(state) ? kSignalBase + WTERMSIG(state) : WEXITSTATUS(state);
+      Ended(i, code,
+            code > kSignalBase ? absl::StrCat("ended by signal ", code - kSignalBase)
+                               : absl::StrCat("ended with exit code ", code));
+    }
+  }
+
+  void Ended(size_t i, int code, const std::string& how) {
+    if (stopping_ && (code == kExitOk || code == kSignalBase + SIGTERM)) return;
+    const absl::Duration due =
+        stopping_ ? absl::InfiniteDuration() : restarts_[i].DueAfter(code, clock_.Now());
+    if (due < absl::InfiniteDuration()) {
+      due_[i] = due;
+      OXBOW_LOG(Warning) << how << ", starts again" << Field("gpu", processes_[i].name);
+    } else if (code != kExitOk && result_.ok()) {
+      result_ = ErrorOf(code, absl::StrCat("the worker of ", processes_[i].name, " ", how));
+    }
+  }
+
+  const std::vector<GpuProcess>& processes_;
+  const std::filesystem::path binary_;
+  const Clock& clock_;
+  std::vector<Restarts> restarts_;
+  std::map<size_t, absl::Duration> due_;  // By process: when it starts.
+  std::map<pid_t, size_t> running_;
+  bool stopping_ = false;
+  absl::Status result_;
+};
+
+}  // namespace
+
+absl::Duration Restarts::DueAfter(int exit_code, absl::Duration now) {
+  if (exit_code == kExitOk || exit_code == kExitUnavailable || IsFinal(exit_code)) {
+    return absl::InfiniteDuration();
+  }
+  if (now - started_ >= kSteady) deaths_ = 0;
+  if (++deaths_ >= kDeathsMax) return absl::InfiniteDuration();
+  return now + std::min(kBackoffFirst * (1 << (deaths_ - 1)), kBackoffMax);
+}
+
+absl::Status RunOnGpus(const std::vector<GpuProcess>& processes, const Clock& clock) {
+  OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path binary, ExecutablePath());
+  return Fleet(processes, binary, clock).Run();
+}
+
+}  // namespace oxbow::rollout

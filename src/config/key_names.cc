@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/key_names.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/nearest_name.h"
+#include "config/changed_keys.h"
+#include "config/embedded_yaml.h"
+#include "config/yaml_message.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::config {
+namespace {
+
+namespace pb = google::protobuf;
+using pb::FieldDescriptor;
+
+const std::map<std::string, std::string>& ShortNames() {
+  static const auto& names =
+      *new std::map<std::string, std::string>{{"lr", "optimizer.learning_rate"},
+                                              {"G", "batch.group_size"},
+                                              {"U", "batch.groups"},
+                                              {"T", "sampling.steps"},
+                                              {"S", "off_policy.staleness_max"},
+                                              {"kl", "method.kl_weight"},
+                                              {"beta", "method.kl_weight"},
+                                              {"cfg", "sampling.guidance"}};
+  return names;
+}
+
+std::string LastPart(const std::string& key) { return key.substr(key.rfind('.') + 1); }
+
+// "  groups: 48    # prompts per learner step" in parts.
+struct DefaultLine {
+  size_t indent = 0;
+  std::string name;
+  std::string value;
+  std::string comment;
+};
+
+DefaultLine ParseLine(const std::string& line) {
+  DefaultLine parsed;
+  const size_t begin = line.find_first_not_of(' ');
+  if (begin == std::string::npos || line[begin] == '#') return parsed;
+  const size_t colon = line.find(':', begin);
+  if (colon == std::string::npos) return parsed;
+  parsed.indent = begin;
+  parsed.name = line.substr(begin, colon - begin);
+  const size_t comment = line.find(" # ", colon);
+  std::string value =
+      line.substr(colon + 1, comment == std::string::npos ? comment : comment - colon - 1);
+  parsed.value = std::string(absl::StripAsciiWhitespace(value));
+  if (comment != std::string::npos) parsed.comment = line.substr(comment + 3);
+  return parsed;
+}
+
+// The line of configs/defaults.yaml that sets `key`.
+DefaultLine LineOf(const std::string& key) {
+  std::istringstream lines{std::string(DefaultsYaml())};
+  std::vector<DefaultLine> open;
+  for (std::string line; std::getline(lines, line);) {
+    const DefaultLine parsed = ParseLine(line);
+    if (parsed.name.empty()) continue;
+    while (!open.empty() && open.back().indent >= parsed.indent) open.pop_back();
+    open.push_back(parsed);
+    const std::string path = absl::StrJoin(
+        open, ".", [](std::string* out, const DefaultLine& part) { *out += part.name; });
+    if (path == key) return parsed;
+  }
+  return {};
+}
+
+const FieldDescriptor* FieldOf(const std::string& key) {
+  const pb::Descriptor* type = v1::RunConfig::descriptor();
+  const FieldDescriptor* field = nullptr;
+  std::istringstream names(key);
+  for (std::string name; std::getline(names, name, '.');) {
+    field = type == nullptr ? nullptr : type->FindFieldByName(name);
+    if (field == nullptr) return nullptr;
+    const bool section =
+        field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
+    type = section ? field->message_type() : nullptr;
+  }
+  return field;
+}
+
+std::string SectionText(const pb::Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  return absl::StrCat("a section of ", absl::StrJoin(names, ", "));
+}
+
+}  // namespace
+
+std::vector<std::string> KeysMeantBy(const std::string& name, const pb::Descriptor& type) {
+  const std::vector<std::string> keys = LeafKeys(type);
+  if (const auto known = ShortNames().find(name); known != ShortNames().end()) {
+    for (const std::string& key : keys) {  // A section's keys lack the section's name.
+      if (known->second == key || known->second.ends_with("." + key)) return {key};
+    }
+  }
+  const auto ending = [&](const std::string& last) {
+    std::vector<std::string> meant;
+    for (const std::string& key : keys) {
+      if (LastPart(key) == last) meant.push_back(key);
+    }
+    return meant;
+  };
+  if (std::vector<std::string> meant = ending(name); !meant.empty()) return meant;
+  std::vector<std::string> parts;
+  for (const std::string& key : keys) parts.push_back(LastPart(key));
+  const std::string nearest = NearestName(name, parts);
+  return nearest.empty() ? std::vector<std::string>() : ending(nearest);
+}
+
+absl::StatusOr<KeyExplanation> ExplainKey(const std::string& name) {
+  std::string key = name;
+  const FieldDescriptor* field = FieldOf(key);
+  if (field == nullptr) {
+    const std::vector<std::string> meant =
+        KeysMeantBy(LastPart(name), *v1::RunConfig::descriptor());
+    const bool certain =
+        meant.size() == 1 && (LastPart(meant[0]) == name || ShortNames().contains(name));
+    if (!certain) {
+      return absl::NotFoundError(absl::StrCat(
+          name, ": no such key",
+          meant.empty() ? "" : absl::StrCat("; did you mean ", absl::StrJoin(meant, ", "), "?")));
+    }
+    key = meant[0];
+    field = FieldOf(key);
+  }
+  const DefaultLine line = LineOf(key);
+  const bool section =
+      field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
+  const std::vector<std::string> free = FreeKeys();
+  const bool may_change = std::any_of(free.begin(), free.end(), [&](const std::string& one) {
+    return one == key || (one.ends_with(".*") && key.starts_with(one.substr(0, one.size() - 1)));
+  });
+  return KeyExplanation{.key = key,
+                        .takes = section ? SectionText(*field->message_type())
+                                         : absl::StrCat(field->is_repeated() ? "a list, each " : "",
+                                                        ExpectedOf(*field)),
+                        .value = section ? "" : line.value,
+                        .meaning = line.comment,
+                        .may_change_on_resume = may_change};
+}
+
+}  // namespace oxbow::config

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which key of a config somebody may have meant, and what a key is for.
+//
+// What a key is for stands in one place: the comments of configs/defaults.yaml.
+#pragma once
+
+#include <google/protobuf/descriptor.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow::config {
+
+// The dotted keys of `type` that `name` may stand for: a short name that the field uses (lr, G,
+// kl), or keys whose last part is `name`; else the one whose last part is nearest to it. Empty:
+// none is near.
+std::vector<std::string> KeysMeantBy(const std::string& name,
+                                     const google::protobuf::Descriptor& type);
+
+struct KeyExplanation {
+  std::string key;
+  std::string takes;    // "a number", "one of full, lora"; "a section" with its keys.
+  std::string value;    // The default; empty for a section.
+  std::string meaning;  // The comment in configs/defaults.yaml; empty: it has none.
+  bool may_change_on_resume = false;
+};
+
+// Explains a key or a section; a name without dots may be the last part of one key. kNotFound names
+// the keys that may be meant.
+absl::StatusOr<KeyExplanation> ExplainKey(const std::string& key);
+
+}  // namespace oxbow::config

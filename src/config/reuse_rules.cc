@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/reuse_rules.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "config/chosen_method.h"
+#include "config/validate.h"
+
+namespace oxbow::config {
+namespace {
+
+using v1::RunConfig;
+
+// Members of a group that go on from one head.
+void BranchRules(const RunConfig& c, Findings& f) {
+  const uint32_t branches = c.replay().branches();
+  f.Require(branches >= 1 && branches < std::max(2u, c.batch().group_size()), "replay.branches",
+            "must be from 1 to batch.group_size - 1: a group keeps a fresh sample", branches);
+  if (branches <= 1) return;
+  if (!ChosenMethod(c.method()).needs_density()) {
+    f.Error("replay.branches",
+            absl::StrCat("needs trajectories: ", ChosenMethod(c.method()).name,
+                         " replays finished images, which have no tail; set 1, got ", branches));
+  }
+  if (c.sampling().tail() != v1::TAIL_KIND_SDE) {
+    f.Error("replay.branches",
+            absl::StrCat("would all be the same image: set sampling.tail to sde, or 1, got ",
+                         branches));
+  }
+  if (c.replay().fraction() <= 0) {
+    f.Warn("replay.branches", "has no effect while replay.fraction is 0");
+  }
+}
+
+}  // namespace
+
+void ReuseRules(const RunConfig& c, Findings& f) {
+  const v1::ReplayConfig& r = c.replay();
+  BranchRules(c, f);
+  f.Require(r.added_weight_max() >= 0, "replay.added_weight_max", "must be at least 0",
+            r.added_weight_max());
+  f.Require(r.added_advantage_max() > 0, "replay.added_advantage_max", "must be above 0",
+            r.added_advantage_max());
+  if (r.by_need() && r.fraction() <= 0) {
+    f.Warn("replay.by_need", "has no effect while replay.fraction is 0");
+  }
+  if (!r.late_binding() && r.added() == 0) return;
+  const char* key = r.added() > 0 ? "replay.added" : "replay.late_binding";
+  if (c.adaptation().enabled()) {
+    f.Error(key,
+            "does not go with adaptation, which chooses a step's groups itself: set "
+            "adaptation.enabled to false");
+  }
+  if (c.method().anchor().weight() > 0 && ChosenMethod(c.method()).needs_density()) {
+    f.Error(key, "stores no final images, which method.anchor.weight needs: set that to 0");
+  }
+  if (c.learner().ranks() > 1 && r.added() % c.learner().ranks() != 0) {
+    f.Error("replay.added",
+            absl::StrCat("must be a multiple of learner.ranks, so that every rank gets the same "
+                         "number: ",
+                         c.learner().ranks(), " ranks, got ", r.added()));
+  }
+}
+
+}  // namespace oxbow::config

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of the forms of reuse (reuse_rules.h).
+#include "config/reuse_rules.h"
+
+#include <gtest/gtest.h>
+
+#include "config/rule_case.h"
+
+namespace oxbow::config {
+namespace {
+
+class ReuseRuleTest : public ::testing::TestWithParam<RuleCase> {};
+
+TEST_P(ReuseRuleTest, IsTheOnlyProblemReported) { ExpectOnlyProblem(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    ReuseRules, ReuseRuleTest,
+    ::testing::Values(RuleCase{"AnchorOfAddedSuccesses",
+                               {"method.anchor.weight=0.1", "replay.fraction=0", "replay.added=8"},
+                               kError,
+                               "replay.added",
+                               "final images"},
+                      RuleCase{"AddedBesideAdaptation",
+                               {"adaptation.enabled=true", "replay.added=8"},
+                               kError,
+                               "replay.added",
+                               "adaptation.enabled to false"},
+                      RuleCase{"LateBindingBesideAdaptation",
+                               {"adaptation.enabled=true", "replay.late_binding=true"},
+                               kError,
+                               "replay.late_binding",
+                               "adaptation.enabled to false"},
+                      RuleCase{"AddedOfUnequalRanks",
+                               {"replay.added=7", "learner.ranks=2"},
+                               kError,
+                               "replay.added",
+                               "multiple of learner.ranks"},
+                      RuleCase{"BranchesThatAreAlike",
+                               {"replay.branches=4"},
+                               kError,
+                               "replay.branches",
+                               "sampling.tail to sde"},
+                      RuleCase{"BranchesOfImages",
+                               {"replay.branches=4", "sampling.tail=sde", "method.name=awm"},
+                               kError,
+                               "replay.branches",
+                               "no tail"},
+                      RuleCase{"AGroupOfBranchesAlone",
+                               {"replay.branches=8", "batch.group_size=8", "sampling.tail=sde"},
+                               kError,
+                               "replay.branches",
+                               "a fresh sample"},
+                      RuleCase{"NeedOfNoReplay",
+                               {"replay.by_need=true", "replay.fraction=0"},
+                               kWarning,
+                               "replay.by_need",
+                               "no effect"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace oxbow::config

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/model/exported_graph/settled_nodes.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "core/model/exported_graph/exported_transformer.h"
+#include "core/model/exported_graph/interpreter.h"
+#include "core/model/exported_graph/program.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+// Whether a call changes an argument: "add_", but not "__and__".
+bool WritesInPlace(const GraphNode& node) {
+  return node.op.ends_with('_') && !node.op.ends_with("__");
+}
+
+// What nodes make without an input, and the part of it that weights went into.
+struct KnownSlots {
+  std::set<Slot> known;
+  std::set<Slot> of_weights;
+};
+
+KnownSlots Given(const Graph& graph) {
+  KnownSlots slots;
+  for (const GraphConstant& constant : graph.constants) slots.known.insert(constant.slot);
+  for (const GraphParameter& parameter : graph.parameters) {
+    if (parameter.slot == kNoSlot || parameter.linear) continue;
+    slots.known.insert(parameter.slot);
+    slots.of_weights.insert(parameter.slot);
+  }
+  return slots;
+}
+
+// Nodes that can run before there is an input, and those of them that need never run again.
+struct Division {
+  std::vector<GraphNode> early;
+  std::vector<GraphNode> late;
+  std::vector<GraphOutput> between;  // What late nodes read of the settled ones.
+};
+
+Division Divide(Graph& graph) {
+  Division division;
+  KnownSlots slots = Given(graph);
+  std::set<Slot> settled;
+  for (GraphNode& node : graph.nodes) {
+    const std::vector<Slot> reads = ReadsOf(node);
+    const auto in = [&](const std::set<Slot>& set) {
+      return [&set](Slot slot) { return set.contains(slot); };
+    };
+    const bool known = !reads.empty() && !WritesInPlace(node) &&
+                       std::all_of(reads.begin(), reads.end(), in(slots.known));
+    const bool made = reads.empty() && node.op != "aten::linear" && !WritesInPlace(node);
+    // A whole number is no constant of a graph, so its node runs again.
+    const bool of_weights = known && !node.op.starts_with("sym::") &&
+                            std::any_of(reads.begin(), reads.end(), in(slots.of_weights));
+    for (const Slot slot : node.outputs) {
+      if (slot == kNoSlot) continue;
+      if (known || made) slots.known.insert(slot);
+      if (of_weights) {
+        slots.of_weights.insert(slot);
+        settled.insert(slot);
+      }
+    }
+    if (known || made) division.early.push_back(node);
+    if (!of_weights) division.late.push_back(std::move(node));
+  }
+  std::set<Slot> read;
+  for (const GraphNode& node : division.late) {
+    for (const Slot slot : ReadsOf(node)) read.insert(slot);
+  }
+  for (const GraphOutput& output : graph.outputs) read.insert(output.slot);
+  for (const Slot slot : read) {
+    if (settled.contains(slot)) division.between.push_back({.name = "", .slot = slot});
+  }
+  return division;
+}
+
+absl::StatusOr<std::vector<at::Tensor>> RunEarly(Graph early, const NamedTensors& weights) {
+  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program, Compile(std::move(early)));
+  const at::NoGradGuard no_gradients;
+  try {
+    return Interpreter(program, weights, PlainLinears(program->graph, weights), at::kCPU, {})
+        .Run({});
+  } catch (const c10::Error& error) {
+    return absl::InvalidArgumentError(error.what_without_backtrace());
+  }
+}
+
+void DropUnread(Graph& graph, NamedTensors& weights) {
+  std::set<Slot> read;
+  for (const GraphNode& node : graph.nodes) {
+    for (const Slot slot : ReadsOf(node)) read.insert(slot);
+  }
+  for (const GraphOutput& output : graph.outputs) read.insert(output.slot);
+  std::erase_if(graph.parameters, [&](const GraphParameter& parameter) {
+    const bool unread = parameter.slot == kNoSlot || !read.contains(parameter.slot);
+    if (unread) weights.erase(parameter.name);
+    return unread;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<Graph> SettleNodes(Graph graph, NamedTensors& weights) {
+  Division division = Divide(graph);
+  Graph early = graph;
+  early.nodes = std::move(division.early);
+  graph.nodes = std::move(division.late);
+  // They say what to compute again in a backward pass.
+  early.blocks.clear();
+  graph.blocks.clear();
+  early.inputs.clear();
+  early.outputs = std::move(division.between);
+  OXBOW_ASSIGN_OR_RETURN(std::vector<at::Tensor> values, RunEarly(early, weights));
+  for (size_t i = 0; i < values.size(); ++i) {
+    graph.constants.push_back({.slot = early.outputs[i].slot, .tensor = std::move(values[i])});
+  }
+  DropUnread(graph, weights);
+  return graph;
+}
+
+}  // namespace oxbow::model::exported

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/evaluation_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+
+namespace oxbow::io {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kBytesMax = 64 << 20;
+
+Json NumberOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+double ValueOf(const Json& json) {
+  return json.is_number() ? json.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::optional<EvaluatedPicture> ParseLine(std::string_view line) {
+  const Json json = Json::parse(line, nullptr, false);
+  if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string()) {
+    return std::nullopt;
+  }
+  EvaluatedPicture picture{.prompt = json["prompt"].get<std::string>()};
+  picture.reward = ValueOf(json.value("reward", Json()));
+  if (json.contains("right") && json["right"].is_boolean()) picture.right = json["right"];
+  const auto size = [&](const char* key) {
+    const auto found = json.find(key);
+    return found != json.end() && found->is_number_unsigned() && *found < 1 << 20
+               ? found->get<int>()
+               : 0;
+  };
+  picture.width = size("width");
+  picture.height = size("height");
+  picture.on_sheet = json.value("on_sheet", Json()) == true;
+  if (const auto rewards = json.find("rewards"); rewards != json.end() && rewards->is_object()) {
+    for (const auto& [name, value] : rewards->items()) picture.rewards[name] = ValueOf(value);
+  }
+  return picture;
+}
+
+}  // namespace
+
+std::string FormatEvaluation(const std::vector<EvaluatedPicture>& pictures) {
+  std::string text;
+  for (const EvaluatedPicture& picture : pictures) {
+    Json line = {{"prompt", picture.prompt}, {"reward", NumberOrNull(picture.reward)}};
+    if (picture.right) line["right"] = *picture.right;
+    line["width"] = picture.width;
+    line["height"] = picture.height;
+    line["on_sheet"] = picture.on_sheet;
+    line["rewards"] = Json::object();
+    for (const auto& [name, value] : picture.rewards) line["rewards"][name] = NumberOrNull(value);
+    // Prompts are any bytes; what is no UTF-8 is written as U+FFFD.
+    absl::StrAppend(&text, line.dump(-1, ' ', false, Json::error_handler_t::replace), "\n");
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<EvaluatedPicture>> ParseEvaluation(std::string_view content) {
+  std::vector<EvaluatedPicture> pictures;
+  for (int number = 1; !content.empty(); ++number) {
+    const size_t end = std::min(content.find('\n'), content.size());
+    const std::string_view line = content.substr(0, end);
+    content.remove_prefix(std::min(end + 1, content.size()));
+    std::optional<EvaluatedPicture> picture = ParseLine(line);
+    if (!picture)
+      return absl::DataLossError(absl::StrCat("not an evaluated picture: line ", number));
+    pictures.push_back(*std::move(picture));
+  }
+  return pictures;
+}
+
+absl::StatusOr<std::vector<EvaluatedPicture>> ReadEvaluation(const std::filesystem::path& path) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string content, ReadFile(path, kBytesMax));
+  auto pictures = ParseEvaluation(content);
+  if (!pictures.ok()) return Annotate(pictures.status(), path.string());
+  return pictures;
+}
+
+}  // namespace oxbow::io

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// samples/step_N/eval.jsonl: what an evaluation's pictures were asked to show and how they scored,
+// one JSON object a line, in the order of the sheet beside it.
+//
+//   {"prompt":"digits 473","reward":0.97,"right":false,"width":20,"height":8,"on_sheet":true,
+//    "rewards":{"digits_ocr":0.97,"digits_strict":0}}
+//
+// "right" is missing where no picture can be right in full.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace oxbow::io {
+
+inline constexpr char kEvaluationFile[] = "eval.jsonl";
+
+struct EvaluatedPicture {
+  std::string prompt;
+  double reward = 0;          // Weighted sum of the terms.
+  std::optional<bool> right;  // The reward is full.
+  int width = 0;              // The picture itself, in pixels; a sheet may show it larger.
+  int height = 0;
+  bool on_sheet = false;
+  std::map<std::string, double> rewards;  // Each by its name; without observed ones that failed.
+
+  bool operator==(const EvaluatedPicture&) const = default;
+};
+
+// A number that is not finite, which JSON does not have, is written as null and read as NaN.
+std::string FormatEvaluation(const std::vector<EvaluatedPicture>& pictures);
+
+// kDataLoss with the line number for a line that is no such object.
+absl::StatusOr<std::vector<EvaluatedPicture>> ParseEvaluation(std::string_view content);
+
+// kNotFound if there is no such file.
+absl::StatusOr<std::vector<EvaluatedPicture>> ReadEvaluation(const std::filesystem::path& path);
+
+}  // namespace oxbow::io

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which charts a run's page has. Each is drawn where the run measured what it shows, so that none
+// is empty and no 0 stands for what was not measured.
+#pragma once
+
+#include <string>
+
+#include "io/metrics_file.h"
+#include "io/report/run_facts.h"
+
+namespace oxbow::io {
+
+// All charts under their headings, and a last line with what this run does not measure and why.
+std::string Panels(const History& history, const RunFacts& facts);
+
+}  // namespace oxbow::io

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the page says about a run besides its numbers: plain values, which the caller takes from the
+// run's config and files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace oxbow::io {
+
+struct RunFacts {
+  std::string name;
+  // Label and value, in the order of the page's head: {"method", "grpo"}, {"model", ...}.
+  std::vector<std::pair<std::string, std::string>> head;
+  std::vector<std::string> next_commands;  // What one may do now, as typed.
+  bool live = false;                       // The page then loads itself again.
+  uint64_t steps_total = 0;                // 0: not known.
+  uint32_t eval_images = 128;              // Per evaluation.
+  // The reward of a picture that is right in full, where such a reward exists.
+  std::optional<double> full_reward;
+  std::optional<double> reward_min;    // The lowest that the reward can be.
+  std::string reward_name = "reward";  // Its terms: "digits_ocr", "0.5 pickscore + ocr".
+  bool replays = false;                // Some groups get a replayed head.
+  // Metrics that this run cannot have, in words, each with the reason: {"KL", "kl_weight is 0"}.
+  std::vector<std::pair<std::string, std::string>> left_out;
+};
+
+}  // namespace oxbow::io

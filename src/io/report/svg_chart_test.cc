@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/report/svg_chart.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace oxbow::io {
+namespace {
+
+size_t CountOf(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+TEST(SvgChartTest, TicksAreRoundAndEnclose) {
+  EXPECT_THAT(NiceTicks(0, 1, 5),
+              ::testing::Pointwise(::testing::DoubleNear(1e-12), {0., .2, .4, .6, .8, 1.}));
+  for (const auto& [low, high] : std::vector<std::pair<double, double>>{
+           {0, 0}, {5, 5}, {-3, 1e-9}, {1e-7, 3e-7}, {0.517, 0.962}, {-1e300, 1e300}}) {
+    const auto ticks = NiceTicks(low, high, 4);
+    ASSERT_GE(ticks.size(), 2u) << low << " " << high;
+    EXPECT_LE(ticks.size(), 7u) << low << " " << high;
+    EXPECT_LE(ticks.front(), low + (high - low) * 1e-8);
+    EXPECT_GE(ticks.back(), high - (high - low) * 1e-8);
+  }
+}
+
+TEST(SvgChartTest, NotANumberBreaksTheLine) {
+  const std::string chart =
+      Chart({.title = "x"}, {{"y", {{0, 1}, {1, 2}, {2, std::nan("")}, {3, 1}, {4, 2}}}});
+  EXPECT_EQ(CountOf(chart, "<polyline"), 2u);
+  EXPECT_THAT(chart, ::testing::HasSubstr("data-x=\"0 1 3 4\" data-y=\"1 2 1 2\""));
+}
+
+TEST(SvgChartTest, OnePointIsADotAndItsStepTheOnlyTick) {
+  const std::string chart = Chart({.title = "x"}, {{"y", {{1, 0.5}}}});
+  EXPECT_EQ(CountOf(chart, "<circle"), 1u);
+  EXPECT_EQ(CountOf(chart, "text-anchor=\"middle\""), 1u);
+}
+
+TEST(SvgChartTest, ThinningKeepsPeaksAndOrder) {
+  std::vector<Point> points;
+  for (int i = 0; i < 100'000; ++i) points.push_back({1. * i, std::sin(i / 500.0)});
+  points[77'777].y = 9;
+  points[33'333].y = -9;
+  const std::vector<Point> thin = Thinned(points, 1000);
+  EXPECT_LE(thin.size(), 1000u);
+  EXPECT_TRUE(std::is_sorted(thin.begin(), thin.end(),
+                             [](const Point& a, const Point& b) { return a.x < b.x; }));
+  const auto has = [&](double y) {
+    return std::any_of(thin.begin(), thin.end(), [&](const Point& point) { return point.y == y; });
+  };
+  EXPECT_TRUE(has(9) && has(-9));
+  EXPECT_EQ(Thinned({{1, 1}, {2, 2}}, 1000).size(), 2u);
+}
+
+// The bars of a part add up to what it took, whichever steps it happened at.
+TEST(SvgChartTest, ARarePartOfAStackIsSpreadOverItsBarNotARamp) {
+  Series often{"update", {}}, rare{"evaluation", {}};
+  for (int step = 1; step <= 600; ++step) {
+    often.points.push_back({1. * step, 1});
+    if (step % 10 == 0) rare.points.push_back({1. * step, 5});
+  }
+  const std::string chart = Chart({.title = "x", .stacked = true}, {often, rare});
+  EXPECT_EQ(CountOf(chart, "<rect"), 120u);
+  EXPECT_THAT(chart, ::testing::HasSubstr("update <b>67 %</b>"));
+  EXPECT_THAT(chart, ::testing::HasSubstr("evaluation <b>33 %</b>"));
+}
+
+TEST(SvgChartTest, NumbersHaveThreeDigitsThatCount) {
+  EXPECT_EQ(Number(0.9770001), "0.977");
+  EXPECT_EQ(Number(0.93), "0.93");
+  EXPECT_EQ(Number(42.31), "42.3");
+  EXPECT_EQ(Number(3030), "3030");
+  EXPECT_EQ(Number(4.5), "4.50");
+  EXPECT_EQ(Number(0), "0");
+  EXPECT_EQ(Number(3.2e-5), "3.2e-05");
+}
+
+}  // namespace
+}  // namespace oxbow::io

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eight staged runs, written as a learner writes them, and what must be said of each.
+#include "io/report/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "metrics/alert_limits.h"
+#include "metrics/step_metrics.h"
+
+namespace oxbow::io {
+
+void PrintTo(const VerdictLine& line, std::ostream* out) {
+  *out << line.topic << " " << LevelWord(line.level) << ": " << line.says;
+}
+
+namespace {
+
+using ::testing::HasSubstr;
+using Numbers = std::map<std::string, double>;
+
+constexpr int kSteps = 80;
+
+// A step of a run in good health: it learns from .57 to .97 in `kSteps` steps.
+Numbers HealthyStep(int step) {
+  const double t = static_cast<double>(step) / kSteps, wave = std::sin(1.7 * step);
+  const double skill = 1 - std::exp(-4 * t);
+  Numbers line = {{"time/plan_s", 0.01}, {"time/log_s", 0.01}, {"time/step_s", 0.3}};
+  if (step % 10 == 0) {
+    line["eval/reward_mean"] = line["eval/reward_digits_ocr_mean"] = 0.57 + 0.4 * skill;
+    line["eval/reward_digits_strict_mean"] = line["eval/strict_mean"] = 0.2 + 0.7 * skill;
+    line["eval/reward_digits_row_mean"] = 0.52;
+    line["eval/minority_share"] = 0.47 + 0.02 * wave;
+    line["eval/speckle_mean"] = 0.015 - 0.003 * skill;
+    line["time/eval_s"] = 0.2;
+  }
+  if (step == 0) return line;
+  line["train/reward_mean"] = 0.55 + 0.38 * skill + 0.015 * wave;
+  line["train/reward_std"] = 0.28 - 0.15 * skill;
+  line["train/reward_zero_std_ratio"] = 0.02 + 0.4 * skill;
+  line["train/group_distance_mean"] = 0.3 - 0.06 * skill;
+  line["train/samples"] = line["train/samples_trained"] = 128;
+  line["train/groups_replayed"] = step > 5 ? 4 : 0;
+  line["train/grad_norm"] = 0.2 + 0.05 * wave;
+  line["train/loss"] = -0.01;
+  line["train/clip_frac_zero_grad"] = 0.05;
+  line["train/onpolicy_ratio_err"] = 0;
+  line["train/onpolicy_ratio_limit"] = 0.001;
+  line["time/wait_s"] = 0.08;
+  line["time/update_s"] = 0.18;
+  line["time/publish_s"] = 0.02;
+  return line;
+}
+
+using Change = std::function<void(int step, Numbers& line)>;
+
+Verdict Judge(const Change& change, int steps = kSteps) {
+  std::string file;
+  for (int step = 0; step <= steps; ++step) {
+    Numbers line = HealthyStep(step);
+    change(step, line);
+    file += FormatMetricsLine(step, 0.3 * step, line);
+  }
+  return VerdictOf(History(*ParseMetrics(file)),
+                   {.steps_total = kSteps, .full_reward = 1, .replays = true});
+}
+
+// The levels, one letter a topic in the order of the lines: g(ood), w(atch), b(ad), n(ot known).
+std::string Levels(const Verdict& verdict) {
+  std::string letters;
+  for (const VerdictLine& line : verdict) letters += LevelWord(line.level)[0];
+  return letters;
+}
+
+void Held(Numbers& line, double reward) {
+  if (!line.contains("eval/reward_mean")) return;
+  line["eval/reward_mean"] = line["eval/reward_digits_ocr_mean"] = reward;
+  line["eval/reward_digits_strict_mean"] = line["eval/strict_mean"] = reward * 0.9;
+}
+
+TEST(VerdictTest, AGoodRunIsGood) {
+  const Verdict verdict = Judge([](int, Numbers&) {});
+  EXPECT_EQ(Levels(verdict), "ggggg") << VerdictText(verdict);
+  EXPECT_THAT(verdict[0].says, HasSubstr("0.57 -> 0.95"));
+  EXPECT_THAT(verdict[4].says, HasSubstr("learner update"));
+}
+
+TEST(VerdictTest, ACollapsedRunNamesItsBestStep) {
+  const Verdict verdict = Judge([](int step, Numbers& line) {
+    if (step < 40) return;
+    Held(line, 0.01);
+    line["train/reward_mean"] = 0.01;
+    line["train/reward_zero_std_ratio"] = 1;
+    line["train/grad_norm"] = line["train/samples_trained"] = 0;
+  });
+  EXPECT_EQ(verdict[0].level, Level::kBad) << VerdictText(verdict);
+  EXPECT_THAT(verdict[0].says, HasSubstr("collapsed: held-out reward"));
+  EXPECT_THAT(verdict[0].says, HasSubstr("now 0.01"));
+}
+
+TEST(VerdictTest, DustThatIsPaidForIsDishonest) {
+  const Verdict verdict = Judge([](int step, Numbers& line) {
+    if (line.contains("eval/speckle_mean")) line["eval/speckle_mean"] = 0.015 + 0.001 * step;
+  });
+  EXPECT_EQ(Levels(verdict), "gbggg") << VerdictText(verdict);
+  EXPECT_THAT(verdict[1].says, HasSubstr("speckle 0.015 -> "));
+}
+
+TEST(VerdictTest, OneLayoutLeftIsModeCollapse) {
+  const Verdict verdict = Judge([](int step, Numbers& line) {
+    const double left = std::exp(-step / 12.0);
+    if (line.contains("eval/minority_share")) line["eval/minority_share"] = 0.45 * left;
+    if (step > 0) line["train/group_distance_mean"] = 0.05 + 0.25 * left;
+  });
+  EXPECT_EQ(Levels(verdict), "ggbgg") << VerdictText(verdict);
+  EXPECT_THAT(verdict[2].says, HasSubstr("mode collapse: the rarer layout's share 0.45 -> 0.00"));
+}
+
+TEST(VerdictTest, EqualRewardsAreNoSignal) {
+  const Verdict verdict = Judge([](int step, Numbers& line) {
+    Held(line, 0.02);
+    if (step == 0) return;
+    line["train/reward_mean"] = 0.02;
+    line["train/reward_std"] = 0.1;
+    line["train/reward_zero_std_ratio"] = 0.95;
+  });
+  EXPECT_EQ(verdict[0].level, Level::kBad) << VerdictText(verdict);
+  EXPECT_THAT(verdict[0].says, HasSubstr("no signal: in 95 % of the groups"));
+  EXPECT_THAT(verdict[0].advice, HasSubstr("batch.group_size"));
+}
+
+TEST(VerdictTest, AShortRunWithAConstantRewardIsToldThatNoGroupHadASignal) {
+  const auto constant = [](int step, Numbers& line) {
+    Held(line, 0.5);
+    if (step == 0) return;
+    line["train/reward_mean"] = 0.5;
+    line["train/reward_zero_std_ratio"] = 1;
+    line["train/samples_trained"] = 0;
+  };
+  const Verdict verdict = Judge(constant, /*steps=*/4);
+  EXPECT_EQ(verdict[0].level, Level::kBad) << VerdictText(verdict);
+  EXPECT_THAT(verdict[0].says, HasSubstr("no signal: in 100 % of the groups"));
+}
+
+TEST(VerdictTest, ARunThatDoesNotMoveIsStuckAndTheClipIsNamed) {
+  const auto flat = [](int step, Numbers& line) {
+    Held(line, 0.57 + 0.004 * std::sin(step));
+    if (step > 0) line["train/reward_mean"] = 0.55;
+    if (step > 0) line["train/reward_zero_std_ratio"] = 0.05;
+  };
+  const Verdict verdict = Judge(flat);
+  EXPECT_EQ(Levels(verdict), "bgggg") << VerdictText(verdict);
+  EXPECT_THAT(verdict[0].says, HasSubstr("stuck: held-out reward"));
+  const Verdict clipped = Judge([&](int step, Numbers& line) {
+    flat(step, line);
+    if (step > 0) line["train/clip_frac_zero_grad"] = 0.9;
+  });
+  EXPECT_THAT(clipped[0].says, HasSubstr("stuck: the clip silences 90 %"));
+  const Verdict idle = Judge([&](int step, Numbers& line) {
+    flat(step, line);
+    if (step > 0) line["train/samples_trained"] = step % 3 == 0 ? 128 : 0;
+  });
+  EXPECT_THAT(idle[0].says, HasSubstr("of the last steps trained no sample"));
+}
+
+TEST(VerdictTest, SwingsAndSpikesAreUnstable) {
+  const Verdict verdict = Judge([](int step, Numbers& line) {
+    Held(line, step / 10 % 2 == 0 ? 0.6 + 0.003 * step : 0.35);
+    if (step % 20 == 11) line["train/grad_norm"] = 4;
+  });
+  EXPECT_EQ(verdict[3].level, Level::kBad) << VerdictText(verdict);
+  EXPECT_THAT(verdict[3].says, HasSubstr("the held-out reward swings"));
+  const Verdict spikes = Judge([](int step, Numbers& line) {
+    if (step == 41) line["train/grad_norm"] = 4;
+  });
+  EXPECT_EQ(Levels(spikes), "gggwg") << VerdictText(spikes);
+  const Verdict broken = Judge([](int step, Numbers& line) {
+    if (step == 41) line["train/grad_norm"] = std::nan("");
+  });
+  EXPECT_THAT(broken[3].says, HasSubstr("not a finite number at step 41"));
+}
+
+TEST(VerdictTest, ALearnerThatWaitsIsStarved) {
+  const Verdict verdict = Judge([](int step, Numbers& line) {
+    if (step > 0) line["time/wait_s"] = 4;
+  });
+  EXPECT_EQ(Levels(verdict), "ggggb") << VerdictText(verdict);
+  EXPECT_THAT(verdict[4].says, HasSubstr("starved: rollouts"));
+  EXPECT_THAT(verdict[4].advice, HasSubstr("rollout workers"));
+  const Verdict no_replay = Judge([](int, Numbers& line) { line["train/groups_replayed"] = 0; });
+  EXPECT_EQ(Levels(no_replay), "ggggw") << VerdictText(no_replay);
+  EXPECT_THAT(no_replay[4].says, HasSubstr("got a replayed head"));
+}
+
+TEST(VerdictTest, NothingIsSaidOfWhatIsNotThere) {
+  const Verdict empty = VerdictOf(History({}), {});
+  EXPECT_EQ(Levels(empty), "nnnnn") << VerdictText(empty);
+  const Verdict begun = Judge([](int, Numbers&) {}, 4);
+  EXPECT_EQ(Levels(begun).substr(0, 3), "nnn") << VerdictText(begun);
+}
+
+TEST(VerdictTest, ANegativeRewardIsJudgedLikeAnyOther) {
+  const auto shifted = [](double to, double from) {
+    return [=](int step, Numbers& line) {
+      const double t = static_cast<double>(step) / kSteps;
+      Held(line, from + (to - from) * t);
+      line.erase("eval/speckle_mean");
+      line.erase("eval/reward_digits_strict_mean");
+    };
+  };
+  std::string file;
+  const auto judge = [&](const Change& change) {
+    file.clear();
+    for (int step = 0; step <= kSteps; ++step) {
+      Numbers line = HealthyStep(step);
+      change(step, line);
+      file += FormatMetricsLine(step, step, line);
+    }
+    return VerdictOf(History(*ParseMetrics(file)), {.steps_total = kSteps})[0];
+  };
+  EXPECT_EQ(judge(shifted(-1, -3)).level, Level::kGood);
+  EXPECT_EQ(judge(shifted(-5, -3)).level, Level::kBad);
+}
+
+TEST(AlertLimitsTest, AlertsSpellTheLimitsOfTheVerdict) {
+  const auto rules = ReadFile(OXBOW_SOURCE_DIR "/deploy/prometheus/rules/oxbow.rules.yml");
+  ASSERT_TRUE(rules.ok()) << rules.status();
+  for (const metric::AlertLimit& limit :
+       {metric::kZeroStdRatioMax, metric::kClipZeroGradMax, metric::kGradNormMediansMax,
+        metric::kIdleStepsMax, metric::kRewardsApartMin}) {
+    const size_t begin = rules->find(absl::StrCat("alert: ", limit.alert, "\n"));
+    ASSERT_NE(begin, std::string::npos) << limit.alert;
+    const std::string rule = rules->substr(begin, rules->find("- alert:", begin) - begin);
+    EXPECT_THAT(rule, HasSubstr(limit.written)) << limit.alert;
+    EXPECT_THAT(limit.written, HasSubstr(absl::StrCat(limit.value))) << limit.alert;
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::io

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phases of a learner step in words: which part of the system each of them waits for.
+#pragma once
+
+#include <string_view>
+
+namespace oxbow::metric {
+
+struct PhaseWords {
+  std::string_view phase;   // As in `time/PHASE_s`.
+  std::string_view limit;   // The part that would have to be faster.
+  std::string_view doing;   // What the learner is doing meanwhile.
+  std::string_view advice;  // What makes that part faster.
+};
+
+// clang-format off
+inline constexpr PhaseWords kPhaseWords[] = {
+    {"wait", "rollouts", "waiting for rollouts",
+     "start more rollout workers, or allow older weights (off_policy.staleness_max)"},
+    {"update", "learner update", "updating the policy",
+     "more learner.ranks, or fewer batch.updates and trained steps"},
+    {"eval", "evaluation", "evaluating", "a larger eval.every, or fewer eval.images"},
+    {"publish", "publishing", "publishing weights", "a larger off_policy.publish_every"},
+    {"offer", "replay buffer", "writing to the buffer", "look at the buffer's disk"},
+    {"plan", "planning", "planning, with the replay buffer",
+     "encode prompts ahead (oxbow encode), look at the buffer"},
+    {"checkpoint", "checkpoints", "writing checkpoints", "a larger checkpoint.every"},
+    {"log", "logging", "writing metrics and sheets", "look at the disk of the run's directory"},
+};
+// clang-format on
+
+// The row of a phase; null for a phase that has none.
+constexpr const PhaseWords* WordsOf(std::string_view phase) {
+  for (const PhaseWords& words : kPhaseWords) {
+    if (words.phase == phase) return &words;
+  }
+  return nullptr;
+}
+
+}  // namespace oxbow::metric

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/endpoints_file.h"
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/process.h"
+#include "base/status_macros.h"
+
+namespace oxbow::run {
+namespace {
+
+constexpr char kFile[] = "endpoints.json";
+
+absl::Status Damaged(const std::filesystem::path& run_dir) {
+  return absl::DataLossError(absl::StrCat("damaged: ", (run_dir / kFile).string()));
+}
+
+absl::StatusOr<nlohmann::json> ReadRoot(const std::filesystem::path& run_dir) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(run_dir / kFile, 1 << 20));
+  nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object()) return Damaged(run_dir);
+  return root;
+}
+
+}  // namespace
+
+absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
+                            const std::vector<ServiceEndpoint>& services) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const ServiceEndpoint& s : services) {
+    list.push_back({{"name", s.name}, {"grpc", s.grpc}, {"metrics", s.metrics}});
+    if (s.pid != 0) list.back()["pid"] = s.pid;
+  }
+  const nlohmann::json root = {
+      {"supervisor_pid", getpid()}, {"host", HostName()}, {"services", list}};
+  return WriteFileAtomically(run_dir / kFile, root.dump(2) + "\n");
+}
+
+absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir) {
+  OXBOW_ASSIGN_OR_RETURN(const nlohmann::json root, ReadRoot(run_dir));
+  if (!root.contains("services") || !root["services"].is_array()) return Damaged(run_dir);
+  std::vector<ServiceEndpoint> services;
+  for (const nlohmann::json& item : root["services"]) {
+    const auto text_of = [&](const char* key) {
+      return item.is_object() && item.contains(key) && item[key].is_string()
+                 ? item[key].get<std::string>()
+                 : std::string();
+    };
+    const bool has_pid =
+        item.is_object() && item.contains("pid") && item["pid"].is_number_integer();
+    services.push_back({text_of("name"), text_of("grpc"), text_of("metrics"),
+                        has_pid ? item["pid"].get<pid_t>() : 0});
+    if (services.back().name.empty()) return Damaged(run_dir);
+  }
+  return services;
+}
+
+absl::StatusOr<RunStarter> ReadStarter(const std::filesystem::path& run_dir) {
+  OXBOW_ASSIGN_OR_RETURN(const nlohmann::json root, ReadRoot(run_dir));
+  RunStarter starter;
+  const auto pid = root.find("supervisor_pid");
+  if (pid == root.end() || !pid->is_number_integer()) return Damaged(run_dir);
+  starter.pid = pid->get<pid_t>();
+  const auto host = root.find("host");
+  if (host != root.end() && host->is_string()) starter.host = host->get<std::string>();
+  return starter;
+}
+
+}  // namespace oxbow::run

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// runs/NAME/endpoints.json: where the processes of a live run listen, for `oxbow status` and
+// scrapers. `oxbow train` writes it, or a learner that was started by hand.
+//
+//   {"supervisor_pid":12, "host":"box",
+//    "services":[{"name":"learner","grpc":"127.0.0.1:1","metrics":"127.0.0.1:2","pid":34},
+//                {"name":"learner-1","grpc":"127.0.0.1:3","metrics":"127.0.0.1:4"}]}
+//
+// "learner-1" is rank 1 of the learner, a process that the learner started.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace oxbow::run {
+
+struct ServiceEndpoint {
+  std::string name;
+  std::string grpc;
+  std::string metrics;
+  pid_t pid = 0;  // 0: neither the starter nor a child of it.
+};
+
+absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
+                            const std::vector<ServiceEndpoint>& services);
+
+// The process that started the run.
+struct RunStarter {
+  pid_t pid = 0;
+  std::string host;  // Its machine; empty in files of an older binary.
+};
+
+// kNotFound if the run was never started; kDataLoss if the file is damaged.
+absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir);
+absl::StatusOr<RunStarter> ReadStarter(const std::filesystem::path& run_dir);
+
+}  // namespace oxbow::run

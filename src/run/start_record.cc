@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/start_record.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+
+namespace oxbow::run {
+namespace {
+
+constexpr char kFile[] = "starts.jsonl";
+constexpr uint64_t kBytesMax = 16 << 20;
+
+}  // namespace
+
+std::string Quoted(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) ||
+           std::string_view("-_./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  return plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+std::string ThisCommand() {
+  const auto words = ReadFile("/proc/self/cmdline");
+  if (!words.ok()) return "";
+  std::string command;
+  for (size_t at = 0; at < words->size();) {
+    const size_t end = std::min(words->find('\0', at), words->size());
+    const std::string word = words->substr(at, end - at);
+    // The program by its name: where it lies is no part of what was asked.
+    absl::StrAppend(&command, at == 0 ? "" : " ",
+                    Quoted(at == 0 ? std::filesystem::path(word).filename().string() : word));
+    at = end + 1;
+  }
+  return command;
+}
+
+absl::Status AppendStart(const std::filesystem::path& run_dir, const StartRecord& start) {
+  const nlohmann::ordered_json line = {
+      {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", start.time, absl::UTCTimeZone())},
+      {"command", start.command},
+      {"recipe", start.recipe},
+      {"version", start.version},
+      {"host", start.host},
+      {"resumed", start.resumed}};
+  OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(run_dir / kFile));
+  return file.Append(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
+                     /*sync=*/false);
+}
+
+std::vector<StartRecord> ReadStarts(const std::filesystem::path& run_dir) {
+  std::vector<StartRecord> starts;
+  const auto content = ReadFile(run_dir / kFile, kBytesMax);
+  if (!content.ok()) return starts;
+  for (size_t at = 0; at < content->size();) {
+    const size_t end = std::min(content->find('\n', at), content->size());
+    const auto json =
+        nlohmann::json::parse(content->begin() + static_cast<std::ptrdiff_t>(at),
+                              content->begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    at = end + 1;
+    if (!json.is_object()) continue;
+    const auto text = [&](const char* key) {
+      const auto found = json.find(key);
+      return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+    };
+    StartRecord start{.command = text("command"),
+                      .recipe = text("recipe"),
+                      .version = text("version"),
+                      .host = text("host"),
+                      .resumed = json.value("resumed", nlohmann::json()) == true};
+    std::string ignored;
+    if (absl::ParseTime(absl::RFC3339_full, text("time"), &start.time, &ignored)) {
+      starts.push_back(std::move(start));
+    }
+  }
+  return starts;
+}
+
+}  // namespace oxbow::run

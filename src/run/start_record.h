@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// runs/NAME/starts.jsonl: one line for each start of the run by `oxbow train`.
+//
+//   {"time":"2026-11-23T14:20:02Z","command":"oxbow train configs/digits.yaml","recipe":"digits",
+//    "version":"0.1.0 (1c22fed0a1)","host":"box","resumed":false}
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace oxbow::run {
+
+struct StartRecord {
+  absl::Time time;
+  std::string command;  // As typed, quoted where a shell needs it.
+  std::string recipe;   // Empty: none.
+  std::string version;  // That of oxbow, with its commit.
+  std::string host;
+  bool resumed = false;
+};
+
+// A word as a shell takes it: in quotes where it needs them.
+std::string Quoted(const std::string& word);
+
+// The command that this process was started by.
+std::string ThisCommand();
+
+absl::Status AppendStart(const std::filesystem::path& run_dir, const StartRecord& start);
+
+// All starts, oldest first; none for a run that was started by hand. Lines that are damaged are
+// left out: nothing depends on them.
+std::vector<StartRecord> ReadStarts(const std::filesystem::path& run_dir);
+
+}  // namespace oxbow::run

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/start_record.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::run {
+namespace {
+
+TEST(StartRecordTest, StartsReadBackInOrderAndDamageIsLeftOut) {
+  const testing::ScopedDirectory run;
+  EXPECT_TRUE(ReadStarts(run.path()).empty());
+  const absl::Time time = absl::FromUnixSeconds(1'795'443'602);
+  ASSERT_TRUE(
+      AppendStart(run.path(), {time, "oxbow train 'a b.yaml'", "digits", "0.1", "box"}).ok());
+  std::ofstream(run.path() / "starts.jsonl", std::ios::app) << "{\"time\":\n[]\n{}\n";
+  ASSERT_TRUE(AppendStart(run.path(), {.time = time, .resumed = true}).ok());
+  const std::vector<StartRecord> starts = ReadStarts(run.path());
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[0].time, time);
+  EXPECT_EQ(starts[0].command, "oxbow train 'a b.yaml'");
+  EXPECT_EQ(starts[0].recipe, "digits");
+  EXPECT_FALSE(starts[0].resumed);
+  EXPECT_TRUE(starts[1].resumed);
+}
+
+TEST(QuotedTest, AShellReadsBackTheWord) {
+  EXPECT_EQ(Quoted("runs/digits"), "runs/digits");
+  EXPECT_EQ(Quoted("runs/späß 1"), "'runs/späß 1'");
+  EXPECT_EQ(Quoted("it's"), "'it'\\''s'");
+  EXPECT_EQ(Quoted(""), "''");
+}
+
+TEST(ThisCommandTest, NamesTheProgramWithoutItsPath) {
+  EXPECT_EQ(ThisCommand().substr(0, 8), "run_test");
+}
+
+}  // namespace
+}  // namespace oxbow::run

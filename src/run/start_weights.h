@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights that a run starts from, where they are not its model's: those of another run, or of
+// an adapter's file. They are kept in the run's directory, so that it does not need their source
+// again:
+//
+//   start/weights.safetensors   the trained part, by the names of a checkpoint
+//   start/start.json            {"from": "runs/old, step 40", "sha256": ..., "bytes": ...}
+//
+// start.json is written last: without it there is no start.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "io/lora_file.h"
+#include "io/tensor_bytes.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::run {
+
+struct StartWeights {
+  std::string from;  // For people.
+  std::map<std::string, io::TensorBytes> tensors;
+};
+
+absl::Status WriteStart(const std::filesystem::path& run_dir, const StartWeights& start);
+
+// Nothing if the run starts from its model. kDataLoss if the file is not the one that was written.
+absl::StatusOr<std::optional<StartWeights>> ReadStart(const std::filesystem::path& run_dir);
+
+// What start.json says of the source, with the first digits of the hash; "" without one.
+std::string StartSource(const std::filesystem::path& run_dir);
+
+// The tensors of `adapter` for a run with these settings: B is scaled where alpha differs.
+// kInvalidArgument if its rank, or the modules it is on, are others.
+absl::StatusOr<std::map<std::string, io::TensorBytes>> AdapterFor(const v1::LoraConfig& lora,
+                                                                  io::LoraExport adapter);
+
+}  // namespace oxbow::run

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipelines whose text encoders are not here, from files to an adapter: prompts from a cache that
+// tools/encode_prompts wrote, networks from their exported graphs.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "io/safetensors.h"
+#include "tests/integration/drawn_parts.h"
+#include "tests/integration/oxbow_command.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Gt;
+using ::testing::SizeIs;
+
+const std::string kGoldens = OXBOW_SOURCE_DIR "/tests/golden/text/";
+
+// Two pixels of a side per latent.
+constexpr char kAutoencoder[] = R"({
+  "_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "latent_channels": 4,
+  "block_out_channels": [4, 4], "layers_per_block": 1, "norm_num_groups": 2,
+  "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D"],
+  "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D"],
+  "use_quant_conv": false, "use_post_quant_conv": false,
+  "scaling_factor": 0.3611, "shift_factor": 0.1159})";
+constexpr char kQwenAutoencoder[] = R"({
+  "_class_name": "AutoencoderKLQwenImage", "base_dim": 2, "z_dim": 4, "dim_mult": [1, 2],
+  "num_res_blocks": 1, "attn_scales": [], "temperal_downsample": [false], "dropout": 0.0,
+  "latents_mean": [0.1, 0.2, -0.1, 0.3], "latents_std": [1.1, 0.9, 1.0, 1.2]})";
+
+struct Pipeline {
+  std::string name;         // Its golden files have it.
+  const char* autoencoder;  // Null: the latent is the picture.
+  int tokens = 0;           // A prompt has so many.
+  std::vector<std::string> sampling = {};
+};
+
+class EncodedElsewhereTest : public ::testing::TestWithParam<Pipeline> {
+ protected:
+  EncodedElsewhereTest() {
+    const std::string& name = GetParam().name;
+    fs::copy(kGoldens + "pipeline_" + name, model_, fs::copy_options::recursive);
+    fs::copy(kGoldens + "encoded_" + name, cache_, fs::copy_options::recursive);
+    if (!fs::exists(model_ / "transformer" / "diffusion_pytorch_model.safetensors")) {
+      AddDrawnTransformer(model_);
+    }
+    if (GetParam().autoencoder != nullptr) AddDrawnAutoencoder(model_, GetParam().autoencoder);
+    adapter_ = nlohmann::json::parse(ReadFile(model_ / "adapter.json").value());
+    std::ofstream(prompts_) << "a red cat\n";
+  }
+
+  std::vector<std::string> Settings() const {
+    std::vector<std::string> settings = {"model.path=" + model_.string(),
+                                         "model.trained=lora",
+                                         "model.lora.rank=2",
+                                         "model.lora.targets=" + adapter_["targets"].dump(),
+                                         "prompts.train=" + prompts_.string(),
+                                         "prompts.eval=" + prompts_.string(),
+                                         "prompts.cache=" + cache_.string(),
+                                         absl::StrCat("prompts.t5_length=", GetParam().tokens),
+                                         "sampling.steps=4",
+                                         "sampling.sde_count=2",
+                                         "sampling.height=8",
+                                         "sampling.width=16",
+                                         "reward.terms=[{name: brightness, weight: 1}]",
+                                         "reward.observed=[]",
+                                         "method.zero_variance=unmasked",
+                                         "replay.fraction=0",
+                                         "run.steps=3",
+                                         "batch.groups=1",
+                                         "batch.group_size=4",
+                                         "eval.every=3",
+                                         "eval.images=2",
+                                         "eval.grid_images=2",
+                                         "eval.steps=4",
+                                         "checkpoint.every=3"};
+    for (const std::string& setting : GetParam().sampling) settings.push_back(setting);
+    return settings;
+  }
+
+  ScopedDirectory scratch_;
+  const fs::path model_ = scratch_.path() / "model", cache_ = scratch_.path() / "cache",
+                 prompts_ = scratch_.path() / "prompts.txt";
+  nlohmann::json adapter_;  // Targets, and the modules that PEFT gives an adapter for them.
+};
+
+TEST_P(EncodedElsewhereTest, TrainsDrawsAndExportsAnAdapterUnderPeftsNames) {
+  TrainingRun run(Settings());
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
+  EXPECT_THAT(run.Series("train/grad_norm"), AllOf(SizeIs(3), Each(Gt(0.0))));
+  EXPECT_TRUE(run.metrics().back().contains("eval/reward_mean"));
+
+  const fs::path exported = scratch_.path() / "export";
+  const Outcome outcome = RunOxbow(
+      {"export", run.directory().string(), "--format", "diffusers", "--out", exported.string()});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.message;
+  const auto file = io::ReadSafetensors(exported / "pytorch_lora_weights.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::set<std::string> names, expected;
+  for (const auto& [name, tensor] : file->tensors) names.insert(name);
+  for (const auto& module : adapter_["modules"]) {
+    for (const char* matrix : {".lora_A.weight", ".lora_B.weight"}) {
+      expected.insert(absl::StrCat("transformer.", module.get<std::string>(), matrix));
+    }
+  }
+  EXPECT_EQ(names, expected);
+
+  const fs::path sheet = scratch_.path() / "sheet.png";
+  const Outcome drawn = RunOxbow({"sample", "--run", run.directory().string(), "--prompt",
+                                  "a red cat", "--count", "2", "--out", sheet.string()});
+  EXPECT_EQ(drawn.exit_code, 0) << drawn.message;
+  EXPECT_GT(fs::file_size(sheet), 100u);
+}
+
+// Guidance of Qwen-Image keeps the norm of each token; HunyuanVideo takes its scale as an input.
+INSTANTIATE_TEST_SUITE_P(
+    Pipelines, EncodedElsewhereTest,
+    ::testing::Values(Pipeline{"qwen_image", kQwenAutoencoder, 256, {"sampling.guidance=4"}},
+                      Pipeline{"z_image", kAutoencoder, 128, {"sampling.guidance=3"}},
+                      Pipeline{"flux2_klein", nullptr, 64},
+                      Pipeline{"hunyuan_video",
+                               nullptr,
+                               128,
+                               {"sampling.frames=3", "sampling.embedded_guidance=5"}},
+                      Pipeline{"ltx", nullptr, 20, {"sampling.frames=3", "sampling.guidance=3"}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace oxbow::testing

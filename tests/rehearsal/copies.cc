@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between host and device, and values that the host reads.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include "tests/rehearsal/capture.h"
+#include "tests/rehearsal/device_log.h"
+#include "tests/rehearsal/kernel_view.h"
+#include "tests/rehearsal/launch.h"
+#include "tests/rehearsal/pinned_memory.h"
+#include "tests/rehearsal/settings.h"
+#include "tests/rehearsal/streams.h"
+
+namespace oxbow::rehearsal {
+namespace {
+
+bool IsDry() { return TheSettings().mode == Mode::kDry; }
+
+double Size(const at::Tensor& tensor) {
+  return static_cast<double>(tensor.numel()) * static_cast<double>(tensor.element_size());
+}
+
+c10::Stream StreamOf(const at::Tensor& tensor) { return CurrentStream(tensor.device().index()); }
+
+void Refuse(const char* what) {
+  TORCH_CHECK(!IsCapturing(),
+              "CUDA error: operation not permitted when stream is capturing: ", what);
+}
+
+// Pageable memory is read before the call returns, pinned memory when the stream gets there.
+void ToDevice(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  const bool pinned = IsPinned(from.const_data_ptr());
+  if (!pinned) Refuse("a copy of pageable host memory");
+  TheLog().Moved(to.device().index(), Transfer::kHostToDevice, Size(from));
+  if (IsDry()) return;
+  const bool later = non_blocking && pinned;
+  const bool queued = TheSettings().mode == Mode::kLate || IsCapturing();
+  const at::Tensor source = later || !queued ? from : from.clone();
+  Enqueue(StreamOf(to), [view = KernelView(to), source] {
+    const KernelScope scope;
+    view.Tensor().copy_(source);
+  });
+  if (pinned && !later) Synchronize(StreamOf(to));
+}
+
+// Until a copy into pinned memory has run, a late device shows NaN there.
+void ToHost(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  const bool later = non_blocking && IsPinned(to.const_data_ptr());
+  if (!later) Refuse("the host reads a tensor");
+  TheLog().Moved(from.device().index(), Transfer::kDeviceToHost, Size(from));
+  const KernelScope scope;
+  if (IsDry()) {
+    to.zero_();
+    return;
+  }
+  if (later && TheSettings().mode == Mode::kLate && to.is_floating_point()) {
+    to.fill_(std::numeric_limits<double>::quiet_NaN());
+  }
+  Enqueue(StreamOf(from), [view = KernelView(from), to] {
+    const KernelScope at_work;
+    to.copy_(view.Tensor());
+  });
+  if (!later) Synchronize(StreamOf(from));
+}
+
+void OnDevices(const at::Tensor& to, const at::Tensor& from) {
+  if (to.device() != from.device()) {
+    TheLog().Moved(to.device().index(), Transfer::kDeviceToDevice, Size(from));
+    BlockOn(RecordEvent(StreamOf(from)), StreamOf(to));
+  }
+  if (IsDry()) return Count({.name = "aten::copy_", .reads = {from}, .writes = {to}});
+  Run({.name = "aten::copy_", .reads = {from}, .writes = {to}},
+      [to = KernelView(to), from = KernelView(from)] { to.Tensor().copy_(from.Tensor()); });
+}
+
+at::Tensor& Copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (self.is_same(source) || self.numel() == 0) return self;
+  const at::Tensor from = source.expand(self.sizes());
+  if (!self.is_cuda()) {
+    ToHost(self, from, non_blocking);
+  } else if (!source.is_cuda()) {
+    ToDevice(self, from, non_blocking);
+  } else {
+    OnDevices(self, from);
+  }
+  return self;
+}
+
+at::Scalar Value(const at::Tensor& self) {
+  Refuse("item()");
+  TheLog().Moved(self.device().index(), Transfer::kValue, Size(self));
+  if (IsDry()) return at::Scalar(1);
+  Synchronize(StreamOf(self));
+  const KernelScope scope;
+  return KernelView(self).Tensor().item();
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("copy_", TORCH_FN(Copy));
+  library.impl("_local_scalar_dense", TORCH_FN(Value));
+}
+
+}  // namespace
+}  // namespace oxbow::rehearsal

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/rehearsal/dry_case.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "cli/plan/resource_plan.h"
+#include "config/run_config.h"
+#include "core/flow/schedule.h"
+#include "core/parallel/ranks.h"
+#include "core/rl/trainer.h"
+#include "tests/rehearsal/device_log.h"
+#include "tests/rehearsal/device_memory.h"
+
+namespace oxbow::rehearsal {
+namespace {
+
+constexpr int kSteps = 10;  // Nine of them are trained.
+constexpr int kSamples = 2;
+constexpr int kRank = 32;
+const at::Device kGpu = at::Device(at::kCUDA, 0);
+
+model::Conditioning Prompt(const DryModel& model) {
+  model::Conditioning prompt;
+  for (const model::ConditioningPart& part : model.architecture->conditioning()) {
+    prompt[part.name] = at::zeros(model::ShapeOf(part, 1, model.prompt_tokens));
+  }
+  return prompt;
+}
+
+at::Tensor Latents(const DryModel& model, int64_t count) {
+  std::vector<int64_t> shape = model.latent;
+  shape.insert(shape.begin(), count);
+  return at::zeros(shape);
+}
+
+model::Conditioning OnGpu(model::Conditioning conditioning) {
+  for (auto& [name, tensor] : conditioning) tensor = tensor.to(kGpu);
+  return conditioning;
+}
+
+std::unique_ptr<model::Policy> PolicyOf(const DryCase& work) {
+  const bool lora = work.trained == model::Trained::kLora;
+  const model::Architecture& architecture = *work.model->architecture;
+  model::Policy::Options options{
+      .architecture = work.model->architecture,
+      .trained = work.trained,
+      .with_reference = work.trains,
+      .with_ema = work.trains,
+      .trainable = work.trains,
+      .merged = work.merged,
+      .guidance = work.guidance,
+      .negative = work.guidance > 1 ? OnGpu(Prompt(*work.model)) : model::Conditioning(),
+      .embedded_guidance = architecture.takes_embedded_guidance() ? 3.5 : 0,
+      .compute = work.compute,
+      .device = kGpu,
+      .checkpoint_activations = work.recompute};
+  if (lora) options.lora = {.rank = kRank, .alpha = 64, .targets = work.model->lora_targets};
+  for (const auto& [name, shape] : architecture.shapes()) {
+    const bool exact = !lora || architecture.float32().contains(name);
+    options.base[name] =
+        at::empty(shape, at::TensorOptions(kGpu).dtype(exact ? at::kFloat : work.compute));
+  }
+  auto policy = model::Policy::Create(std::move(options));
+  OXBOW_CHECK(policy.ok()) << policy.status().ToString();
+  return *std::move(policy);
+}
+
+rl::TrainerOptions OptionsOf(const DryCase& work) {
+  rl::TrainerOptions options{
+      .sampling = {.sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSteps, 3),
+                   .sde = std::vector<bool>(kSteps, true)},
+      .updates = 1,
+      .rows_per_pass = static_cast<int>(work.rows)};
+  options.sampling.sde.back() = false;
+  options.sampling.guidance = work.guidance;
+  options.kl.weight = 0.04;
+  return options;
+}
+
+// One group whose samples differ in their rewards.
+rl::Group GroupOf(const DryCase& work) {
+  rl::Group group{.conditioning = Prompt(*work.model)};
+  for (int i = 0; i < kSamples; ++i) {
+    rl::Trajectory sample;
+    sample.index = static_cast<uint32_t>(i);
+    sample.latents = Latents(*work.model, kSteps + 1);
+    sample.log_prob.assign(kSteps, 0);
+    sample.sde.assign(kSteps, true);
+    sample.sde.back() = false;
+    sample.behaviour_version.assign(kSteps, 0);
+    sample.reward = i;
+    sample.rewards = {{"reward", static_cast<double>(i)}};
+    group.trajectories.push_back(std::move(sample));
+  }
+  return group;
+}
+
+double Gigabytes(size_t bytes) { return static_cast<double>(bytes) / 1e9; }
+
+// What `work` does on the device.
+DryFigures Of(const std::function<void()>& work) {
+  DeviceMemory& memory = DeviceMemory::Of(0);
+  memory.ResetPeak();
+  TheLog().Clear();
+  DryFigures figures{.held_gb = Gigabytes(memory.Use().held)};
+  work();
+  const Figures log = TheLog().Of(0);
+  const Work kernels = log.AllKernels(), to_device = log.All(Transfer::kHostToDevice),
+             to_host = log.All(Transfer::kDeviceToHost);
+  figures.peak_gb = Gigabytes(memory.Use().peak);
+  figures.traffic_gb = kernels.bytes / 1e9;
+  figures.tflop = kernels.flop / 1e12;
+  figures.kernels = static_cast<double>(kernels.count);
+  figures.host_mb = (to_device.bytes + to_host.bytes) / 1e6;
+  figures.waits = static_cast<double>(to_host.count + log.All(Transfer::kValue).count);
+  return figures;
+}
+
+DryFigures Forward(const DryCase& work, const model::Policy& policy) {
+  const at::Tensor x = Latents(*work.model, work.rows), sigma = at::full({work.rows}, 0.5);
+  const model::Conditioning prompt = Prompt(*work.model);
+  return Of([&] {
+    const at::NoGradGuard no_grad;
+    (void)policy.current().Velocity(x, sigma, prompt);
+  });
+}
+
+DryFigures Step(const DryCase& work, model::Policy& policy) {
+  const auto ranks = parallel::MakeSingleRank();
+  rl::Trainer trainer(OptionsOf(work), policy, *ranks);
+  const std::vector<rl::Group> groups = {GroupOf(work)};
+  return Of([&] {
+    const auto result = trainer.Step(LearnerStep(0), groups);
+    OXBOW_CHECK(result.ok()) << result.status().ToString();
+  });
+}
+
+}  // namespace
+
+std::vector<DryCase> DryCases() {
+  std::vector<DryCase> cases;
+  for (const std::shared_ptr<const DryModel>& model : DryModels()) {
+    const auto add = [&cases, &model](const std::string& mode, DryCase work) {
+      work.name = model->name + "-" + mode;
+      work.model = model;
+      cases.push_back(std::move(work));
+    };
+    add("lora-forward", {.rows = model->rows});
+    add("lora-forward-merged", {.merged = true, .rows = model->rows});
+    add("lora-step-recompute", {.trains = true, .recompute = true, .rows = model->rows});
+    if (!model->in_full) continue;
+    add("full-forward", {.trained = model::Trained::kFull, .rows = model->rows});
+    add("lora-forward-guided-24", {.guidance = 4.5, .rows = 24});
+    add("lora-step-guided", {.trains = true, .guidance = 4.5, .rows = 9});
+    add("lora-step-guided-recompute",
+        {.trains = true, .guidance = 4.5, .recompute = true, .rows = 9});
+    add("full-step-recompute",
+        {.trains = true, .trained = model::Trained::kFull, .recompute = true, .rows = 9});
+  }
+  return cases;
+}
+
+double PlannedGb(const DryCase& work) {
+  const bool lora = work.trained == model::Trained::kLora;
+  std::vector<std::string> settings = {
+      "recipe=sd35m-pickscore",
+      "model.device=cuda",
+      lora ? "model.trained=lora" : "model.trained=full",
+      work.compute == at::kBFloat16 ? "model.compute_dtype=bf16" : "model.compute_dtype=f32",
+      work.recompute ? "model.checkpoint_activations=true" : "model.checkpoint_activations=false",
+      absl::StrCat("sampling.guidance=", work.guidance),
+      absl::StrCat("batch.rows_per_pass=", work.rows),
+      "batch.updates=1",
+      "batch.passes=1",
+      "ema.enabled=true",
+      "method.reference_every=0",
+      "model.encoder_device=cpu"};
+  const auto resolved = config::LoadRunConfig({}, settings, {});
+  OXBOW_CHECK(resolved.ok()) << resolved.status().ToString();
+  const model::Architecture& architecture = *work.model->architecture;
+  run::ModelFacts facts{.architecture = work.model->architecture,
+                        .latent_shape = work.model->latent,
+                        .prompt_tokens = work.model->prompt_tokens};
+  for (const auto& [name, shape] : architecture.shapes()) {
+    const auto count = static_cast<uint64_t>(c10::multiply_integers(shape));
+    facts.transformer_parameters += count;
+    if (!lora && !architecture.buffers().contains(name)) facts.trained_parameters += count;
+  }
+  if (lora) {
+    const model::LinearModules linears = architecture.linears();
+    const auto modules = model::MatchLoraTargets(linears, work.model->lora_targets);
+    OXBOW_CHECK(modules.ok()) << modules.status().ToString();
+    for (const std::string& module : *modules) {
+      const auto [in, out] = linears.at(module);
+      facts.trained_parameters += static_cast<uint64_t>(kRank * (in + out));
+    }
+  }
+  return Gigabytes(cli::DevicePeakOf(cli::LearnerMemory(resolved->config, facts)));
+}
+
+DryFigures Rehearse(const DryCase& work) {
+  const auto policy = PolicyOf(work);
+  return work.trains ? Step(work, *policy) : Forward(work, *policy);
+}
+
+}  // namespace oxbow::rehearsal

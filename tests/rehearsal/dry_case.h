@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work at a published size, on a dry device.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/policy.h"
+#include "tests/rehearsal/dry_models.h"
+
+namespace oxbow::rehearsal {
+
+struct DryCase {
+  std::string name;  // "sd35m-lora-forward": a row of docs/device_budgets.md.
+  std::shared_ptr<const DryModel> model;
+  bool trains = false;  // A learner step with one update, else one velocity of all rows.
+  model::Trained trained = model::Trained::kLora;
+  at::ScalarType compute = at::kBFloat16;
+  double guidance = 1;
+  bool recompute = false;
+  bool merged = false;
+  int64_t rows = 8;  // In a forward pass, or a backward pass of a step; a step has 18.
+};
+
+// The work alone, without what making the policy took.
+struct DryFigures {
+  double held_gb = 0;  // Before it: weights, moments, copies.
+  double peak_gb = 0;
+  double traffic_gb = 0;  // That kernels read and write.
+  double tflop = 0;
+  double kernels = 0;
+  double host_mb = 0;  // To the device and back.
+  double waits = 0;    // The host waits for a value or a copy.
+};
+
+std::vector<DryCase> DryCases();
+
+// Requires a dry device.
+DryFigures Rehearse(const DryCase& work);
+
+// What `oxbow validate` says that a learner step takes on the GPU of a rank.
+double PlannedGb(const DryCase& work);
+
+}  // namespace oxbow::rehearsal

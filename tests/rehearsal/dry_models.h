@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Published networks and the sizes of what they draw, for dry runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/architecture.h"
+
+namespace oxbow::rehearsal {
+
+struct DryModel {
+  std::string name;  // "sd35m"
+  std::shared_ptr<const model::Architecture> architecture;
+  std::vector<int64_t> latent;  // One image of 512 x 512, or of a video: [C, H, W], [C, F, H, W].
+  int64_t prompt_tokens = 0;
+  std::vector<std::string> lora_targets;
+  int64_t rows = 0;      // That its recipes take through the network at a time.
+  bool in_full = false;  // Guided and full fine-tuning as well.
+};
+
+// SD3.5 by its own network, and every network of models/graphs that draws by its exported graph.
+std::vector<std::shared_ptr<const DryModel>> DryModels();
+
+}  // namespace oxbow::rehearsal

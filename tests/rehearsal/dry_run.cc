@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels, operations, traffic and memory at published sizes, without a GPU, arithmetic or memory:
+// the project's own networks and trainer on a dry device.
+//
+//   dry_run                  prints a table
+//   dry_run --check FILE.md  fails, with that of the file's table, where a figure differs by more
+//                            than 3 %, or `oxbow validate` is wrong by more than 15 % of a peak
+//   dry_run --write FILE.md  replaces the file's table
+#include <ATen/Parallel.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/rehearsal/dry_case.h"
+#include "tests/rehearsal/settings.h"
+
+namespace oxbow::rehearsal {
+namespace {
+
+constexpr double kTolerance = 0.03;
+constexpr double kRounding = 0.05;  // A figure has one decimal.
+constexpr double kSmallest = 0.05;  // Below this a figure is as good as nothing.
+constexpr double kPlanTolerance = 0.15;
+constexpr const char* kHeader =
+    "| case | held GB | peak GB | traffic GB | TFLOP | kernels | host MB | waits | validate GB |\n"
+    "|---|---|---|---|---|---|---|---|---|";
+
+std::vector<double> Values(const DryFigures& f) {
+  return {f.held_gb, f.peak_gb, f.traffic_gb, f.tflop, f.kernels, f.host_mb, f.waits};
+}
+
+// `planned` is 0 where nothing trains.
+std::string Row(const std::string& name, const DryFigures& f, double planned) {
+  char line[200];
+  std::snprintf(line, sizeof(line), "| %s | %.2f | %.2f | %.1f | %.1f | %.0f | %.1f | %.0f |",
+                name.c_str(), f.held_gb, f.peak_gb, f.traffic_gb, f.tflop, f.kernels, f.host_mb,
+                f.waits);
+  char last[24] = " |";
+  if (planned > 0) std::snprintf(last, sizeof(last), " %.2f |", planned);
+  return std::string(line) + last;
+}
+
+std::vector<std::string> LinesOf(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+bool IsTable(const std::string& line) { return line.starts_with("|"); }
+
+// Rows of the file's table by their case.
+std::map<std::string, std::string> RowsOf(const std::string& path) {
+  std::map<std::string, std::string> rows;
+  for (const std::string& line : LinesOf(path)) {
+    if (IsTable(line)) rows[line.substr(2, line.find(' ', 2) - 2)] = line;
+  }
+  return rows;
+}
+
+bool Agree(const std::string& row, const DryFigures& figures) {
+  std::istringstream words(row);
+  std::string bar, name;
+  words >> bar >> name;
+  for (const double value : Values(figures)) {
+    double kept = 0;
+    if (!(words >> bar >> kept)) return false;
+    if (std::abs(value - kept) > kTolerance * std::max(kept, kSmallest) + kRounding) return false;
+  }
+  return true;
+}
+
+// The first lines of tables in the file become the header and the rows, the others go.
+void WriteTable(const std::string& path, const std::vector<std::string>& rows) {
+  const std::vector<std::string> lines = LinesOf(path);
+  std::ofstream out(path);
+  bool written = false;
+  for (const std::string& line : lines) {
+    if (!IsTable(line)) {
+      out << line << "\n";
+    } else if (!std::exchange(written, true)) {
+      out << kHeader << "\n";
+      for (const std::string& row : rows) out << row << "\n";
+    }
+  }
+}
+
+int Run(std::string_view mode, const std::string& path) {
+  TheSettings().mode = Mode::kDry;
+  at::set_num_threads(1);
+  const bool check = mode == "--check";
+  const auto budgets = check ? RowsOf(path) : std::map<std::string, std::string>();
+  std::vector<std::string> rows;
+  std::printf("%s\n", kHeader);
+  int passed = 0, failed = 0;
+  for (const DryCase& work : DryCases()) {
+    const DryFigures figures = Rehearse(work);
+    const double planned = work.trains ? PlannedGb(work) : 0;
+    rows.push_back(Row(work.name, figures, planned));
+    std::printf("%s\n", rows.back().c_str());
+    if (!check) continue;
+    const auto budget = budgets.find(work.name);
+    const bool planned_well =
+        planned == 0 || std::abs(planned - figures.peak_gb) <= kPlanTolerance * figures.peak_gb;
+    const bool good = budget != budgets.end() && Agree(budget->second, figures) && planned_well;
+    ++(good ? passed : failed);
+    if (!good) {
+      std::printf("%s   <- %s\n", budget == budgets.end() ? "no budget" : budget->second.c_str(),
+                  path.c_str());
+    }
+  }
+  if (mode == "--write") WriteTable(path, rows);
+  if (check) std::printf("dry: %d passed, %d failed\n", passed, failed);
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace oxbow::rehearsal
+
+int main(int argc, char** argv) {
+  if (argc == 1) return oxbow::rehearsal::Run("", "");
+  if (argc == 3) return oxbow::rehearsal::Run(argv[1], argv[2]);
+  std::fprintf(stderr, "dry_run [--check FILE.md | --write FILE.md]\n");
+  return 2;
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/rehearsal/pinned_memory.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <map>
+#include <mutex>
+
+namespace oxbow::rehearsal {
+namespace {
+
+class Allocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+  bool Has(const void* address) {
+    const std::scoped_lock lock(mutex_);
+    const auto after = blocks_.upper_bound(static_cast<const char*>(address));
+    if (after == blocks_.begin()) return false;
+    const auto& [start, bytes] = *std::prev(after);
+    return address < start + bytes;
+  }
+  void Forget(void* address) {
+    {
+      const std::scoped_lock lock(mutex_);
+      blocks_.erase(static_cast<char*>(address));
+    }
+    c10::GetCPUAllocator()->raw_deallocate(address);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const char*, size_t> blocks_;
+};
+
+Allocator& Pinned() {
+  static auto* const pinned = new Allocator;
+  return *pinned;
+}
+
+void Delete(void* address) {
+  if (address != nullptr) Pinned().Forget(address);
+}
+
+c10::DataPtr Allocator::allocate(size_t bytes) {
+  void* const address = c10::GetCPUAllocator()->raw_allocate(bytes);
+  if (address != nullptr) {
+    const std::scoped_lock lock(mutex_);
+    blocks_[static_cast<char*>(address)] = bytes;
+  }
+  return {address, address, &Delete, c10::kCPU};
+}
+
+c10::DeleterFnPtr Allocator::raw_deleter() const { return &Delete; }
+
+}  // namespace
+
+c10::Allocator* PinnedMemory() { return &Pinned(); }
+bool IsPinned(const void* address) { return Pinned().Has(address); }
+
+}  // namespace oxbow::rehearsal
