@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -73,8 +74,11 @@ absl::Status ConditioningCache::Warm(const std::vector<v1::Prompt>& prompts, dou
 
 absl::Status ConditioningCache::WarmMemory(const std::vector<v1::Prompt>& prompts) {
   std::vector<v1::Prompt> missing;
+  std::set<uint64_t> seen;  // Evaluation may use training's prompts.
   for (const v1::Prompt& prompt : prompts) {
-    if (held_.count(prompt.id()) == 0) missing.push_back(prompt);
+    if (held_.count(prompt.id()) == 0 && seen.insert(prompt.id()).second) {
+      missing.push_back(prompt);
+    }
   }
   EncodingLog log(clock_, "");
   log.Show(0, missing.size());
@@ -112,9 +116,9 @@ const ConditioningCache::Entry& ConditioningCache::Keep(uint64_t id, model::Cond
   Held held{.entry = {.tensors = std::move(row)}};
   auto bytes =
       std::make_shared<const std::string>(rpc::ToProto(held.entry.tensors).SerializeAsString());
-  held.entry.sent = {.sha256 = Sha256(*bytes), .bytes = bytes};
   held.bytes = model::BytesOf(held.entry.tensors) + bytes->size();
-  sent_.Put(held.entry.sent.sha256, std::move(bytes));
+  held.entry.sent.sha256 = Sha256(*bytes);
+  held.entry.sent.bytes = sent_.Put(held.entry.sent.sha256, std::move(bytes));
   held.used = ++uses_;
   if (const auto old = held_.find(id); old != held_.end()) {
     bytes_ -= old->second.bytes;

@@ -45,6 +45,27 @@ TEST(ConditioningCacheTest, PromptsInMemoryNeedTheirEncodersOnce) {
   EXPECT_TRUE(seen.encoders().loaded());
 }
 
+// Two prompts of one text, and a prompt that is there twice: evaluation may use training's prompts.
+TEST(ConditioningCacheTest, WhatWasGivenOutIsServedAsLongAsSomebodyHoldsIt) {
+  std::vector<v1::Prompt> prompts = Prompts(3);
+  prompts[1].set_text(prompts[0].text());
+  prompts.insert(prompts.end(), {prompts[0], prompts[2]});
+  ConditioningCache cache(Encoded());
+  ASSERT_TRUE(cache.Warm(prompts).ok());
+  for (const v1::Prompt& prompt : prompts) {
+    const auto entry = cache.Get(prompt);
+    ASSERT_TRUE(entry.ok()) << entry.status();
+    EXPECT_EQ(cache.sent().Find((*entry)->sent.sha256), (*entry)->sent.bytes) << prompt.id();
+  }
+  // One entry's room: each prompt pushes the one before out of the cache.
+  ConditioningCache small(Encoded(), /*bytes_max=*/1);
+  const auto first = small.Get(prompts[0]);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const SentConditioning planned = (*first)->sent;
+  for (const size_t i : {1, 2, 0, 2}) ASSERT_TRUE(small.Get(prompts[i]).ok());
+  EXPECT_EQ(small.sent().Find(planned.sha256), planned.bytes) << "a planned group holds it";
+}
+
 TEST(ConditioningCacheTest, PromptsOnDiskStayThereUntilTheyAreAskedFor) {
   const testing::ScopedDirectory directory;
   auto prompts = Encoded(directory.path());

@@ -126,9 +126,8 @@ absl::StatusOr<weights::Chunk> ConditioningSource::FetchOnce(const v1::Lease& le
     return absl::DataLossError(absl::StrCat("bytes with another hash came from ", endpoint));
   }
   metrics_.ConditioningFrom(peer ? "peer" : "learner", bytes.size());
-  auto content = std::make_shared<const std::string>(std::move(bytes));
-  held_.Put(lease.conditioning_sha256(), content);
-  return content;
+  return held_.Put(lease.conditioning_sha256(),
+                   std::make_shared<const std::string>(std::move(bytes)));
 }
 
 // Best effort: a peer that is not reported costs the next worker a wait.

@@ -6,13 +6,14 @@
 
 namespace oxbow::weights {
 
-void ContentStore::Put(const std::string& sha256, Chunk content) {
+Chunk ContentStore::Put(const std::string& sha256, Chunk content) {
   absl::MutexLock lock(&mutex_);
   if (entries_.size() >= forget_at_) ForgetGone();
   Entry& entry = entries_[sha256];
   if (Chunk here = entry.shared.lock(); here != nullptr) content = std::move(here);
   entry.shared = content;
-  Keep(sha256, entry, std::move(content));
+  Keep(sha256, entry, content);
+  return content;
 }
 
 Chunk ContentStore::Find(const std::string& sha256) {

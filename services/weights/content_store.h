@@ -25,9 +25,10 @@ class ContentStore {
   // The store itself keeps up to `bytes_max`; 0: nothing.
   explicit ContentStore(uint64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Takes bytes whose SHA-256 is `sha256`. What was used longest ago makes room. Content that is
-  // here already stays the one that is shared.
-  void Put(const std::string& sha256, Chunk content);
+  // Takes bytes whose SHA-256 is `sha256`. What was used longest ago makes room. Returns the bytes
+  // that are shared from now on, which are those that are here already if there are any: a caller
+  // that wants them found must hold what it got back, not what it gave.
+  Chunk Put(const std::string& sha256, Chunk content);
 
   // Null if neither the store nor anybody else holds it.
   Chunk Find(const std::string& sha256);

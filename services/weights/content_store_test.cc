@@ -37,9 +37,11 @@ TEST(ContentStoreTest, FindsWhatSomebodyElseHoldsAsLongAsHeDoes) {
   store.Put("a", held);
   EXPECT_EQ(store.bytes(), 0u);
   EXPECT_EQ(store.Find("a"), held);
-  store.Put("a", Bytes(10));
-  EXPECT_EQ(store.Find("a"), held) << "one copy is shared";
+  Chunk again = store.Put("a", Bytes(10));
+  EXPECT_EQ(again, held) << "one copy is shared";
   held.reset();
+  EXPECT_EQ(store.Find("a"), again) << "who put it last still holds it";
+  again.reset();
   EXPECT_EQ(store.Find("a"), nullptr);
 }
 
