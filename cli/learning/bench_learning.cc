@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <poll.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
@@ -14,9 +12,9 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/learning/learning_plan.h"
+#include "cli/learning/learning_runs.h"
 #include "cli/learning/learning_table.h"
 #include "cli/learning/learning_tuning.h"
-#include "cli/run/child_process.h"
 #include "io/metrics_file.h"
 #include "io/report/html.h"
 
@@ -25,41 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kPollMilliseconds = 100;
-
 struct Flags {
   std::string plan;
   std::string out;
   uint32_t seeds = 0;  // 0: as in the plan.
   double level = 0;    // 0: as in the plan.
+  uint32_t jobs = 1;
   bool table_only = false;
 };
-
-// Trains one run from the start. kInternal if it fails; the message names its log.
-absl::Status Train(const LearningRun& run) {
-  const fs::path binaries = BinaryDirectory();
-  std::vector<std::string> argv = {(binaries / "oxbow").string(), "train", run.file, "--overwrite",
-                                   "--no-progress"};
-  for (const std::string& set : run.set) {
-    argv.emplace_back("--set");
-    argv.push_back(set);
-  }
-  const fs::path log = run.directory.string() + ".log";
-  OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<ChildProcess> child,
-                         ChildProcess::Start({.spawner = binaries / "oxbow_spawn",
-                                              .argv = std::move(argv),
-                                              .environment = {},
-                                              .log = log}));
-  std::optional<int> exit;
-  while (!(exit = child->Exit())) {
-    child->TakeLines();
-    ::poll(nullptr, 0, kPollMilliseconds);
-  }
-  if (*exit == kExitOk) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("run ", run.recipe, ", seed ", run.seed,
-                                          ", ended with exit code ", *exit,
-                                          "; its log: ", log.string(), "\n", LogTail(log, 5)));
-}
 
 // The first error in any run's config, before an hour was spent on the others.
 absl::Status Check(const std::vector<LearningRun>& runs) {
@@ -69,18 +40,6 @@ absl::Status Check(const std::vector<LearningRun>& runs) {
       return absl::Status(status.code(),
                           absl::StrCat("recipe ", run.recipe, ": ", status.message()));
     }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TrainUnfinished(const std::vector<LearningRun>& runs) {
-  size_t number = 0;
-  for (const LearningRun& run : runs) {
-    ++number;
-    OXBOW_ASSIGN_OR_RETURN(const bool finished, IsFinished(run));
-    std::fprintf(stderr, "%zu/%zu  %s, seed %u%s\n", number, runs.size(), run.recipe.c_str(),
-                 run.seed, finished ? ": is there" : "");
-    if (!finished) OXBOW_RETURN_IF_ERROR(Train(run));
   }
   return absl::OkStatus();
 }
@@ -141,10 +100,10 @@ absl::Status Bench(const Flags& flags) {
   OXBOW_RETURN_IF_ERROR(Check(PlanRuns(bench, out)));
   OXBOW_RETURN_IF_ERROR(Check(tuning));
   fs::create_directories(out / "tuning", error);
-  if (!flags.table_only) OXBOW_RETURN_IF_ERROR(TrainUnfinished(tuning));
+  if (!flags.table_only) OXBOW_RETURN_IF_ERROR(TrainUnfinished(tuning, flags.jobs));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<RateScore> scores, Scores(tuning));
   const std::vector<LearningRun> runs = PlanRuns(bench, out, BestRates(scores));
-  if (!flags.table_only) OXBOW_RETURN_IF_ERROR(TrainUnfinished(runs));
+  if (!flags.table_only) OXBOW_RETURN_IF_ERROR(TrainUnfinished(runs, flags.jobs));
   OXBOW_ASSIGN_OR_RETURN(const Comparison comparison, Compare(bench, runs));
   std::string table = tuning.empty() ? "" : TuningTable(scores) + "\n";
   table += LearningTable(comparison);
@@ -176,6 +135,10 @@ void AddBench(CLI::App& app, int& exit_code) {
       ->add_option("--level", flags->level,
                    "held-out reward to reach (default: the plan's, or the baseline's at its end)")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--jobs", flags->jobs,
+                   "runs that train at once (default: 1); times are comparable with 1 alone")
+      ->check(CLI::Range(1, 1000));
   command->add_flag("--table-only", flags->table_only, "train nothing, show what is finished");
   command->callback([flags, &exit_code] {
     const absl::Status status = Bench(*flags);

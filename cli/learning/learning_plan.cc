@@ -62,6 +62,44 @@ void Place(const std::string& name, const std::filesystem::path& out, LearningRu
   run.directory = out / name;
 }
 
+// One recipe for each combination of the grid's values; the recipe itself if it has no grid.
+absl::StatusOr<std::vector<v1::BenchedRecipe>> PointsOf(const v1::BenchedRecipe& recipe) {
+  std::vector<v1::BenchedRecipe> points(1, recipe);
+  points.front().clear_grid();
+  for (const v1::BenchedValues& axis : recipe.grid()) {
+    if (axis.key().empty() || axis.values().empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("recipes: ", recipe.name(), ": grid: needs a key and values"));
+    }
+    std::vector<v1::BenchedRecipe> finer;
+    for (const v1::BenchedRecipe& point : points) {
+      for (const std::string& value : axis.values()) {
+        v1::BenchedRecipe& made = finer.emplace_back(point);
+        const std::string leaf = axis.key().substr(axis.key().rfind('.') + 1);
+        made.set_name(absl::StrCat(point.name(), "-", leaf, "-", value));
+        made.add_set(absl::StrCat(axis.key(), "=", value));
+      }
+    }
+    points = std::move(finer);
+  }
+  return points;
+}
+
+// Puts the points of every grid in place of their recipe.
+absl::Status ExpandGrids(v1::LearningBench& bench) {
+  google::protobuf::RepeatedPtrField<v1::BenchedRecipe> recipes;
+  for (const v1::BenchedRecipe& recipe : bench.recipes()) {
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::BenchedRecipe> points, PointsOf(recipe));
+    if (recipe.grid_size() > 0 && recipe.name() == bench.baseline()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "baseline: name one point of the grid, such as ", points.front().name()));
+    }
+    recipes.Add(points.begin(), points.end());
+  }
+  bench.mutable_recipes()->Swap(&recipes);
+  return absl::OkStatus();
+}
+
 absl::Status Check(const v1::LearningBench& bench) {
   if (bench.seeds() == 0) return absl::InvalidArgumentError("seeds: must be 1 or more");
   if (bench.recipes().empty()) return absl::InvalidArgumentError("recipes: there are none");
@@ -99,7 +137,8 @@ absl::StatusOr<v1::LearningBench> ReadLearningBench(const std::filesystem::path&
   v1::LearningBench bench;
   config::Provenance provenance;
   OXBOW_RETURN_IF_ERROR(config::MergeYaml(node, source, "", &bench, &provenance));
-  const absl::Status status = Check(bench);
+  absl::Status status = ExpandGrids(bench);
+  if (status.ok()) status = Check(bench);
   if (!status.ok()) return Annotate(status, path.string());
   return bench;
 }

@@ -22,8 +22,8 @@ struct LearningRun {
   double rate = 0;  // The learning rate it was planned with; 0: its recipe's.
 };
 
-// Reads a YAML file of proto/oxbow/v1/learning_bench.proto. kNotFound without the file;
-// kInvalidArgument, with the place, for an error in it.
+// Reads a YAML file of proto/oxbow/v1/learning_bench.proto. A recipe with a grid is replaced by its
+// points. kNotFound without the file; kInvalidArgument, with the place, for an error in it.
 absl::StatusOr<v1::LearningBench> ReadLearningBench(const std::filesystem::path& path);
 
 // The first seed of every recipe, then the second and so on, so that the finished runs are

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "config/run_config.h"
 #include "io/metrics_file.h"
@@ -103,6 +104,49 @@ TEST(LearningPlanTest, EveryRecipeIsTunedWithTheSameRatesAndSeedsApartFromItsCom
   EXPECT_EQ(runs[0].rate, 0) << "it was not tuned";
   EXPECT_EQ(std::count(runs[3].set.begin(), runs[3].set.end(), "optimizer.learning_rate=0.001"), 1);
   EXPECT_EQ(std::count(runs[3].set.begin(), runs[3].set.end(), "prompts.eval=tune.txt"), 0);
+}
+
+absl::StatusOr<v1::LearningBench> ReadText(const std::string& text) {
+  const testing::ScopedDirectory directory;
+  const fs::path path = directory.path() / "bench.yaml";
+  EXPECT_TRUE(WriteFileAtomically(path, text).ok());
+  return ReadLearningBench(path);
+}
+
+TEST(LearningPlanTest, AGridIsOneRecipeForEachCombinationOfItsValues) {
+  const std::string head = "name: x\nseeds: 1\nset: [run.steps=2]\n";
+  const std::string recipes =
+      "recipes:\n"
+      "  - {name: a, file: f}\n"
+      "  - {name: b, file: f, note: n, set: [batch.groups=4], grid: [{key: "
+      "optimizer.learning_rate, values: [1e-4, 3e-4]}, {key: batch.group_size, values: [8, 16]}]}\n";
+  const auto bench = ReadText(head + "baseline: a\n" + recipes);
+  ASSERT_TRUE(bench.ok()) << bench.status();
+  std::vector<std::string> names;
+  for (const LearningRun& run : PlanRuns(*bench, "out")) names.push_back(run.recipe);
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "b-learning_rate-1e-4-group_size-8",
+                                             "b-learning_rate-1e-4-group_size-16",
+                                             "b-learning_rate-3e-4-group_size-8",
+                                             "b-learning_rate-3e-4-group_size-16"}));
+  const LearningRun last = PlanRuns(*bench, "out").back();
+  EXPECT_EQ(std::vector<std::string>(last.set.begin(), last.set.begin() + 4),
+            (std::vector<std::string>{"run.steps=2", "batch.groups=4",
+                                      "optimizer.learning_rate=3e-4", "batch.group_size=16"}));
+  EXPECT_EQ(bench->recipes(4).note(), "n");
+
+  EXPECT_TRUE(
+      ReadText(head + "baseline: b-learning_rate-1e-4-group_size-8\n" + recipes).status().ok());
+  EXPECT_EQ(ReadText(head + "baseline: b\n" + recipes).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  for (const char* grid : {"{key: run.steps}", "{values: [1]}", "{key: run.steps, values: [1, 1]}",
+                           "{key: prompts.train, values: [a/b]}"}) {
+    EXPECT_EQ(ReadText(absl::StrCat(head, "baseline: a\nrecipes:\n  - {name: a, file: f}\n",
+                                    "  - {name: b, file: f, grid: [", grid, "]}\n"))
+                  .status()
+                  .code(),
+              absl::StatusCode::kInvalidArgument)
+        << grid;
+  }
 }
 
 TEST(LearningPlanTest, ASeedThatTunesDoesNotJudge) {

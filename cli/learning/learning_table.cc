@@ -110,7 +110,7 @@ std::string LearningTable(const Comparison& comparison) {
       comparison.level > 0 ? "" : ", the level's own uncertainty among them");
   absl::StrAppend(&table,
                   "| recipe | reached | steps | steps ratio | time ratio | NFE3 ratio | images "
-                  "ratio | final reward | strict | speckle | minority | collapsed | |\n"
+                  "ratio | final reward | strict | speckle | rarer layout | collapsed | |\n"
                   "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const RecipeCurves& recipe : comparison.recipes) {
     if (recipe.curves.empty()) continue;

@@ -200,7 +200,7 @@ REPLAY = Dashboard("oxbow-replay", "oxbow: Replay buffer", "What is kept, how ol
         Panel("Entries drawn and used", "short", [
             (rate("oxbow_replay_drawn_entries_total"), "drawn {{run}}"), (rate("oxbow_replay_uses_total"), "trained {{run}}")],
             "A second. Drawn but not trained: heads that do not fit, or steps that did not commit.", low=0),
-        Panel("Staleness of used entries", "none", [
+        Panel("Age of used entries", "none", [
             (mean("oxbow_replay_staleness_steps"), "mean {{run}}"),
             (quantile(0.95, "oxbow_replay_staleness_steps"), "p95 {{run}}")],
             "Age of entries, in learner steps, when a committed step trained on them.", low=0),
