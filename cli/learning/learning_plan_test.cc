@@ -119,15 +119,16 @@ TEST(LearningPlanTest, AGridIsOneRecipeForEachCombinationOfItsValues) {
       "recipes:\n"
       "  - {name: a, file: f}\n"
       "  - {name: b, file: f, note: n, set: [batch.groups=4], grid: [{key: "
-      "optimizer.learning_rate, values: [1e-4, 3e-4]}, {key: batch.group_size, values: [8, 16]}]}\n";
+      "optimizer.learning_rate, values: [1e-4, 3e-4]}, "
+      "{key: batch.group_size, values: [8, 16]}]}\n";
   const auto bench = ReadText(head + "baseline: a\n" + recipes);
   ASSERT_TRUE(bench.ok()) << bench.status();
   std::vector<std::string> names;
   for (const LearningRun& run : PlanRuns(*bench, "out")) names.push_back(run.recipe);
-  EXPECT_EQ(names, (std::vector<std::string>{"a", "b-learning_rate-1e-4-group_size-8",
-                                             "b-learning_rate-1e-4-group_size-16",
-                                             "b-learning_rate-3e-4-group_size-8",
-                                             "b-learning_rate-3e-4-group_size-16"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{
+                "a", "b-learning_rate-1e-4-group_size-8", "b-learning_rate-1e-4-group_size-16",
+                "b-learning_rate-3e-4-group_size-8", "b-learning_rate-3e-4-group_size-16"}));
   const LearningRun last = PlanRuns(*bench, "out").back();
   EXPECT_EQ(std::vector<std::string>(last.set.begin(), last.set.begin() + 4),
             (std::vector<std::string>{"run.steps=2", "batch.groups=4",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ReplayBuffer over gRPC: converts, calls the store, converts back, counts. Decides nothing.
-// ReplayMetrics::Holds is for whoever shows the metrics to call.
+// ReplayMetrics::Holds is for the one who shows the metrics to call.
 #pragma once
 
 #include <functional>

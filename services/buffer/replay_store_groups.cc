@@ -5,8 +5,8 @@
 //   writing_    a thread writes: large entries into segments, fsync, then the batch, fsync
 //
 // An offer is decided on what those before it will have made of the store. Where a write fails,
-// all that was decided since fails with it, and memory goes back to what the disk says. Whoever
-// waits for its offer writes when nobody else does; for offers that nobody waits for a thread does.
+// all that was decided since fails with it, and memory goes back to what the disk says. A caller
+// that waits for its offer writes it when nobody else does; a thread writes the other offers.
 #include <rocksdb/write_batch.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct ReplayStore::Group {
   std::vector<EntryId> entries;  // That enter with it.
   std::vector<uint64_t> dead;    // Segments that nothing needs once it is written.
   bool sync = false;
-  bool awaited = true;  // Whoever offered waits, and writes it if nobody else does.
+  bool awaited = true;  // The caller waits, and writes it if nobody else does.
   std::vector<Offer> offers;
 };
 

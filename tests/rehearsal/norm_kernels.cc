@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer norm and the fused RMS norm: their shapes are known without a meta kernel, and CPU LibTorch
-// lacks the second.
+// does not have the second.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
