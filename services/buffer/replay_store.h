@@ -288,7 +288,7 @@ class ReplayStore {
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   int settling_ ABSL_GUARDED_BY(mutex_) = 0;  // Changes that wait for the groups; offers wait.
   absl::flat_hash_set<EntryId> unsettled_ ABSL_GUARDED_BY(mutex_);  // Entries of such groups.
-  std::unique_ptr<SegmentWriter> writer_;             // The writing thread uses it; null: no segment.
+  std::unique_ptr<SegmentWriter> writer_;             // For the writing thread; null: no segment.
   uint64_t copies_from_ ABSL_GUARDED_BY(mutex_) = 0;  // Dead bytes; after a copy that failed.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread groups_ ABSL_GUARDED_BY(mutex_);  // Writes offers for which nobody waits.
