@@ -77,7 +77,7 @@ def published(args):
 
 
 def geneval_shares(args):
-    """(identity, oxbow's shares of right pictures by tag, those of the official results), tags in order."""
+    """(identity, oxbow's shares of right pictures by tag, those of the official results, tags), tags in order."""
     root = pathlib.Path(__file__).resolve().parent.parent
     run = subprocess.run(
         [args.oxbow, "eval", "--set", str(root / "configs/sets/geneval.yaml"), "--prompts", args.geneval_prompts, "--images",
@@ -86,12 +86,19 @@ def geneval_shares(args):
     if run.returncode != 0:
         sys.exit(f"oxbow eval: {run.stderr.strip() or run.stdout.strip()}")
     rows = [row for row in json.loads(run.stdout)["rows"] if row["group"] != "overall"]
-    official = {}
-    for line in pathlib.Path(args.geneval_results).read_text().splitlines():
-        row = json.loads(line)
-        official.setdefault(row["tag"], []).append(row["correct"])
-    shares = [sum(official[row["group"]]) / len(official[row["group"]]) for row in rows]
-    return rows[0]["identity"], [row["value"]["mean"] for row in rows], shares
+    official = official_shares(pathlib.Path(args.geneval_results).read_text())
+    tags = [row["group"] for row in rows]
+    if not tags or set(tags) != set(official):
+        sys.exit(f"--geneval-results: its tags {sorted(official)} are not those of --geneval-prompts, {sorted(tags)}")
+    return rows[0]["identity"], [row["value"]["mean"] for row in rows], [official[tag] for tag in tags], tags
+
+
+def official_shares(text):
+    """Tag -> share of right pictures, of the lines that evaluate_images.py wrote."""
+    correct = {}
+    for row in map(json.loads, filter(str.strip, text.splitlines())):
+        correct.setdefault(row["tag"], []).append(row["correct"])
+    return {tag: sum(values) / len(values) for tag, values in correct.items()}
 
 
 class Clip:
@@ -157,11 +164,11 @@ def flow_factory_ocr(prompt, pictures):
 
 
 def comparisons(args, pictures):
-    """Yields name, oxbow's identity and scores, Python's scores."""
+    """Yields name, oxbow's identity and scores, Python's scores, and what each of them is of."""
     if args.pickscore:
         clip = Clip(args.pickscore)
         wanted = clip.model.logit_scale.exp() * clip.cosines(args.prompt, clip.pictures(pictures)) / 26
-        yield "pickscore", *oxbow_scores(args, "pickscore", args.pickscore), wanted.tolist()
+        yield "pickscore", *oxbow_scores(args, "pickscore", args.pickscore), wanted.tolist(), args.pictures
     if args.geneval:
         yield "geneval", *geneval_shares(args)
     if args.clip and pictures:
@@ -172,25 +179,39 @@ def comparisons(args, pictures):
                   "flow_factory": clip.cosines(args.prompt, features),
                   "hessel": 2.5 * clip.cosines("A photo depicts " + args.prompt, features).clamp(min=0)}
         for variant, values in wanted.items():
-            yield f"clipscore {variant}", *oxbow_scores(args, "clipscore", args.clip, [f"variant={variant}"]), values.tolist()
+            ours = oxbow_scores(args, "clipscore", args.clip, [f"variant={variant}"])
+            yield f"clipscore {variant}", *ours, values.tolist(), args.pictures
         if args.aesthetic_head:
             with tempfile.TemporaryDirectory() as folder:
                 head = pathlib.Path(folder, "head.safetensors")
                 subprocess.run([args.oxbow, "convert-weights", args.aesthetic_head, str(head)], check=True,
                                stdout=subprocess.DEVNULL)
                 ours = oxbow_scores(args, "aesthetic", args.clip, [f"head={head}"])
-            yield "aesthetic", *ours, aesthetic_head(args.aesthetic_head, features).tolist()
+            yield "aesthetic", *ours, aesthetic_head(args.aesthetic_head, features).tolist(), args.pictures
     if args.imagereward:
         import ImageReward
         model = ImageReward.load("ImageReward-v1.0")
         wanted = [float(model.score(args.prompt, path)) for path in args.pictures]
-        yield "imagereward", *oxbow_scores(args, "imagereward", args.imagereward), wanted
+        yield "imagereward", *oxbow_scores(args, "imagereward", args.imagereward), wanted, args.pictures
     if args.ppocr:
-        yield "ocr", *oxbow_scores(args, "ocr", args.ppocr, ["engine=ppocr"]), list(flow_factory_ocr(args.prompt, pictures))
+        wanted = list(flow_factory_ocr(args.prompt, pictures))
+        yield "ocr", *oxbow_scores(args, "ocr", args.ppocr, ["engine=ppocr"]), wanted, args.pictures
     if args.hpsv2:
         import hpsv2
         wanted = [float(hpsv2.score(picture, args.prompt, hps_version="v2.1")[0]) for picture in pictures]
-        yield "hpsv2", *oxbow_scores(args, "hpsv2", args.hpsv2), wanted
+        yield "hpsv2", *oxbow_scores(args, "hpsv2", args.hpsv2), wanted, args.pictures
+
+
+def compare(compared, tolerance):
+    """Prints every row of `comparisons`; the exit code: 0, 1 if a difference is above the tolerance, 2 without any row."""
+    count, worst = 0, 0.0
+    for name, identity, ours, wanted, labels in compared:
+        print(f"{name}: {identity}")
+        for label, a, b in zip(labels, ours, wanted, strict=True):
+            print(f"  {a:12.6f} {b:12.6f} {a - b:+.2e}  {label}")
+            count, worst = count + 1, max(worst, abs(a - b) if a == a and b == b else float("inf"))
+    print(f"{count} values, largest difference {worst:.2e}, tolerance {tolerance:g}" if count else "nothing was compared")
+    return 2 if count == 0 else 1 if worst > tolerance else 0
 
 
 def main():
@@ -218,20 +239,14 @@ def main():
         parser.error("name a model: --pickscore, --clip, --hpsv2, --imagereward, --ppocr or --geneval")
     if args.geneval and not (args.clip and args.geneval_images and args.geneval_prompts and args.geneval_results):
         parser.error("--geneval needs --clip, --geneval-images, --geneval-prompts and --geneval-results")
-    if not args.geneval and not (args.pictures and args.prompt):
+    of_pictures = args.pickscore or args.hpsv2 or args.imagereward or args.ppocr or args.aesthetic_head
+    if (of_pictures or not args.geneval) and not (args.pictures and args.prompt):
         parser.error("give PICTURE.png ... and --prompt")
     import torch
     from PIL import Image
     pictures = [Image.open(path).convert("RGB") for path in args.pictures]
-    worst = 0.0
     with torch.no_grad():
-        for name, identity, ours, wanted in comparisons(args, pictures):
-            print(f"{name}: {identity}")
-            for path, a, b in zip(args.pictures, ours, wanted):
-                print(f"  {a:12.6f} {b:12.6f} {a - b:+.2e}  {path}")
-                worst = max(worst, abs(a - b))
-    print(f"largest difference {worst:.2e}, tolerance {args.tolerance:g}")
-    sys.exit(1 if worst > args.tolerance else 0)
+        sys.exit(compare(comparisons(args, pictures), args.tolerance))
 
 
 if __name__ == "__main__":
