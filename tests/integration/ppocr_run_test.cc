@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// SPDX-License-Identifier: Apache-2.0
-// SPDX-License-Identifier: Apache-2.0
 // A run whose reward is read by PP-OCRv5, with random weights: the parts work together, and who
 // reads a picture in whose company changes nothing.
 #include <filesystem>
