@@ -78,9 +78,8 @@ def published(args):
 
 def geneval_shares(args):
     """(identity, oxbow's shares of right pictures by tag, those of the official results, tags), tags in order."""
-    root = pathlib.Path(__file__).resolve().parent.parent
     run = subprocess.run(
-        [args.oxbow, "eval", "--set", str(root / "configs/sets/geneval.yaml"), "--prompts", args.geneval_prompts, "--images",
+        [args.oxbow, "eval", "--set", "geneval", "--prompts", args.geneval_prompts, "--images",
          args.geneval_images, "--key", f"geneval.model={args.geneval}", "--key", f"geneval.head={args.clip}", "--json"],
         capture_output=True, text=True)
     if run.returncode != 0:

@@ -7,8 +7,11 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/file.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
+#include "config/embedded_yaml.h"
 #include "config/yaml_message.h"
 #include "run/prompt.h"
 #include "run/prompt_files.h"
@@ -48,6 +51,22 @@ absl::Status Check(const v1::EvaluationSet& set) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> DefinitionOf(const std::string& name_or_path) {
+  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".yaml")) {
+    return ReadFile(name_or_path);
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, text] : config::EvaluationSets()) {
+    if (name == name_or_path) return text;
+    names.push_back(name);
+  }
+  const std::string nearest = NearestName(name_or_path, names);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no set of that name; ",
+      nearest.empty() ? "" : absl::StrCat("did you mean `", nearest, "`? "),
+      "known: ", absl::StrJoin(names, ", "), "; or the path of a .yaml file: ", name_or_path));
+}
+
 absl::StatusOr<std::vector<v1::Prompt>> ReadJsonList(const std::filesystem::path& path) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kJsonBytesMax));
   const auto list = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -83,13 +102,13 @@ absl::StatusOr<std::string> GroupOf(const v1::Prompt& prompt, const std::string&
 
 }  // namespace
 
-absl::StatusOr<v1::EvaluationSet> ReadEvaluationSet(const std::filesystem::path& path) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const config::YamlSource source{.name = path.string(), .has_lines = true};
+absl::StatusOr<v1::EvaluationSet> ReadEvaluationSet(const std::string& name_or_path) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, DefinitionOf(name_or_path));
+  const config::YamlSource source{.name = name_or_path, .has_lines = true};
   OXBOW_ASSIGN_OR_RETURN(const YAML::Node node, config::ParseYaml(text, source));
   if (!node.IsMap()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path.string(), ": expected keys such as `rewards:` at the top level"));
+        absl::StrCat(name_or_path, ": expected keys such as `rewards:` at the top level"));
   }
   v1::EvaluationSet set;
   set.set_per_prompt(1);
@@ -100,9 +119,9 @@ absl::StatusOr<v1::EvaluationSet> ReadEvaluationSet(const std::filesystem::path&
   OXBOW_RETURN_IF_ERROR(config::MergeYaml(node, source, "", &set, &provenance));
   if (set.seeds().empty()) set.add_seeds(0);
   if (set.per_prompt() == 0) set.set_per_prompt(1);
-  if (set.name().empty()) set.set_name(path.stem().string());
+  if (set.name().empty()) set.set_name(std::filesystem::path(name_or_path).stem().string());
   const absl::Status status = Check(set);
-  if (!status.ok()) return Annotate(status, path.string());
+  if (!status.ok()) return Annotate(status, name_or_path);
   return set;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sets of `oxbow eval --set`: which prompts, how many pictures of each, which rewards, and how
 // the values are summed up (proto/oxbow/v1/evaluation_set.proto). configs/sets has definitions of
-// published ones; the prompts are the user's own files.
+// published ones, which every binary has; the prompts are the user's own files.
 //
 //   FILE.json    a list of texts, as HPSv2's benchmark has them
 //   other files  as a run's prompts (run/prompt_files.h); here every line counts
@@ -20,8 +20,9 @@
 namespace oxbow::cli {
 
 // Reads a definition and fills in what it leaves out: one picture from seed 0, scale 1, the mean
-// over prompts, GenEval's layout. kNotFound or kInvalidArgument in one line, with its place.
-absl::StatusOr<v1::EvaluationSet> ReadEvaluationSet(const std::filesystem::path& path);
+// over prompts, GenEval's layout. With a slash or ".yaml" it is the path of a file, else the name
+// of one of configs/sets. kNotFound or kInvalidArgument in one line, with its place.
+absl::StatusOr<v1::EvaluationSet> ReadEvaluationSet(const std::string& name_or_path);
 
 // Sets "REWARD.KEY=VALUE", a key of a reward of the set. kInvalidArgument names what is unknown.
 absl::Status SetRewardKey(const std::string& assignment, v1::EvaluationSet& set);

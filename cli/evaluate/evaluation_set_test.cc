@@ -149,9 +149,28 @@ TEST_F(EvaluationSetTest, EveryShippedDefinitionIsSound) {
     EXPECT_FALSE(set->about().empty());
     EXPECT_FALSE(set->rewards().empty());
     EXPECT_TRUE(set->prompts().empty()) << "prompts are the user's";
+    const auto named = ReadEvaluationSet(entry.path().stem());
+    ASSERT_TRUE(named.ok()) << named.status();
+    EXPECT_EQ(named->SerializeAsString(), set->SerializeAsString());
     ++count;
   }
   EXPECT_EQ(count, 6);
+}
+
+TEST_F(EvaluationSetTest, AnUnknownNameListsTheSets) {
+  const absl::Status status = ReadEvaluationSet("genval").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "no set of that name; did you mean `geneval`? known: drawbench, geneval, hpsv2, ocr, "
+            "pickscore, t2i-compbench; or the path of a .yaml file: genval");
+  EXPECT_THAT(std::string(ReadEvaluationSet("").status().message()),
+              HasSubstr("no set of that name; known: drawbench"));
+}
+
+TEST_F(EvaluationSetTest, APathIsNoName) {
+  for (const char* path : {"./geneval", "geneval.yaml", "sets/geneval"}) {
+    EXPECT_EQ(ReadEvaluationSet(path).status().code(), absl::StatusCode::kNotFound) << path;
+  }
 }
 
 TEST(SetOfRunTest, HasTheRunsPromptsAndAllItsRewardsWithTheirKeys) {

@@ -14,6 +14,7 @@
 #include "cli/model/drawn_images.h"
 #include "cli/model/eval_set.h"
 #include "cli/model/trained_part.h"
+#include "config/embedded_yaml.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
 #include "run/prompt_files.h"
@@ -126,9 +127,17 @@ absl::Status Run(const EvalFlags& flags) {
   return EvaluateSet(of_set);
 }
 
+std::string SetNames() {
+  std::string names;
+  for (const auto& [name, text] : config::EvaluationSets()) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", name);
+  }
+  return names;
+}
+
 void AddSetFlags(CLI::App& command, EvalSetFlags& flags) {
-  CLI::Option* const set =
-      command.add_option("--set", flags.set, "definition of a set of prompts (configs/sets)");
+  CLI::Option* const set = command.add_option(
+      "--set", flags.set, absl::StrCat("set of prompts: ", SetNames(), "; or a .yaml file"));
   command.add_option("--key", flags.keys, "REWARD.KEY=VALUE: a key of a reward of the set")
       ->allow_extra_args(false)
       ->needs(set);
@@ -169,7 +178,7 @@ void AddEval(CLI::App& app, int& exit_code) {
       "of an embedded task, else the run's own rewards.\n"
       "Exit code 4 if a picture of a set has no score.\n"
       "Examples: oxbow eval --run runs/digits --json\n"
-      "  oxbow eval --model DIR --set configs/sets/pickscore.yaml --prompts test.txt "
+      "  oxbow eval --model DIR --set pickscore --prompts test.txt "
       "--key pickscore.model=DIR");
   command->add_option("--model", flags->source.model, "diffusers directory");
   command->add_option("--run", flags->source.run,
