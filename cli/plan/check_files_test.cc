@@ -9,14 +9,21 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/file.h"
+#include "config/embedded_yaml.h"
+#include "config/run_config.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
+#include "run/rewards.h"
+#include "services/reward/scorer_table.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 class CheckFilesTest : public ::testing::Test {
@@ -164,6 +171,59 @@ TEST_F(CheckFilesTest, AnEntryOfAScorerIsChecked) {
   EXPECT_THAT(Said("reward.scorers"), HasSubstr("takes no key `model`"));
   config_.mutable_reward()->add_endpoints("scores:7070");  // It is the run's own all the same.
   EXPECT_THAT(Said("reward.scorers"), HasSubstr("takes no key `model`"));
+}
+
+// What docs/recipes.md says of a recipe: a key for each directory of its rewards.
+struct RecipeKeys {
+  std::string recipe;  // And its variants.
+  std::vector<std::string> keys;
+};
+
+void ExpectOnlyDirectory(const std::string& directory, const std::string& recipe,
+                         const std::vector<std::string>& keys) {
+  std::vector<std::string> overrides = {"recipe=" + recipe};
+  for (const std::string& key : keys) overrides.push_back(key + directory);
+  const auto loaded = config::LoadRunConfig({}, overrides, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const v1::RewardConfig& config = loaded->config.reward();
+  for (const std::string& name : run::RewardNames(config)) {
+    v1::ScorerConfig entry = run::ScorerOf(config, name);
+    entry.clear_device();  // This build may have none.
+    EXPECT_THAT(entry.model(), AnyOf("", directory)) << recipe << ": " << name;
+    EXPECT_THAT(entry.head(), AnyOf("", directory)) << recipe << ": " << name;
+    EXPECT_EQ(reward::CheckScorer(entry), absl::OkStatus()) << recipe;
+  }
+}
+
+TEST_F(CheckFilesTest, TheKeysOfTheRecipesPageNameEveryDirectoryOfTheirRewards) {
+  const std::string page = *ReadFile(OXBOW_SOURCE_DIR "/docs/recipes.md");
+  const auto model = [](const std::string& name) { return "reward.scorers." + name + ".model="; };
+  const std::vector<RecipeKeys> rows = {
+      {"sd35m-geneval", {model("geneval"), "reward.scorers.geneval.head="}},
+      {"sd35m-ocr", {}},
+      {"sd35m-pickscore", {model("pickscore")}},
+      {"sd35l-pickscore", {model("pickscore")}},
+      {"flux-dev-pickscore", {model("pickscore")}},
+      {"flux-dev-flow-factory", {model("pickscore_rank"), model("pickscore")}},
+      {"flux-dev-dance", {model("hpsv2")}},
+      {"flux-dev-v-grpo", {model("hpsv2")}},
+      {"wan21-ocr", {}},
+      {"wan21-flow-factory", {model("clipscore"), model("pickscore")}}};
+  for (const RecipeKeys& row : rows) {
+    EXPECT_THAT(page, HasSubstr("`" + row.recipe + "`"));
+    for (const std::string& key : row.keys) EXPECT_THAT(page, HasSubstr("`" + key + "`"));
+    for (const auto& [name, text] : config::Recipes()) {
+      if (name.starts_with(row.recipe)) ExpectOnlyDirectory(scratch_.path(), name, row.keys);
+    }
+  }
+  const std::string ppocr = "reward.scorers=[{name: ocr, engine: ppocr, model: DIRECTORY}]";
+  EXPECT_THAT(page, HasSubstr("`'" + ppocr + "'`"));
+  const auto read = config::LoadRunConfig(
+      {},
+      {"recipe=sd35m-ocr", absl::StrReplaceAll(ppocr, {{"DIRECTORY", scratch_.path().string()}})},
+      {});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(reward::CheckScorer(run::ScorerOf(read->config.reward(), "ocr")), absl::OkStatus());
 }
 
 TEST_F(CheckFilesTest, ATrajectoryThatFitsIntoNoEntryOfTheBufferIsRefusedInOneLine) {
