@@ -6,12 +6,13 @@
 
 Writes, under tests/golden/scorers/geneval unless told otherwise:
 
-    0/, 1/, ..     a detector each, the first one for square images: config.json, graph.json.gz, checkpoint.pth as mmdetection 2 saves it (exact in float16 and
-                   stored so; every second one in the format of torch before 1.6), and expected.safetensors:
+    0/, 1/, ..     a detector each, the first one for square images: config.json, graph.json.gz, checkpoint.pth in the
+                   form in which mmdetection 2 saves one, by its source (exact in float16 and stored so; every second one in the format of torch before 1.6), and expected.safetensors:
                      image.I           [H, W, 3], one of them grey
                      classes.I masks.I logits of image I as the official evaluator hands it to the detector
     expected.json  model -> image -> variant -> detections above .3: class, box, score, pixels of the mask, colour
-    ../../checkpoints/mask2former_mmdet.json.gz   names and shapes of the published checkpoint's tensors
+    ../../checkpoints/mask2former_mmdet.json.gz   names and shapes of the tensors of GenEval's detector, as the source of
+                   mmdetection 2.28 gives them; no checkpoint was seen
 
 Networks are tools/mask2former_paper.py, written over mmdetection's names; masks and boxes follow its MaskFormerFusionHead;
 images are prepared by OpenCV and Pillow; colours come from transformers' CLIP with the weights of tests/golden/scorers/clip.

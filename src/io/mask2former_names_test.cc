@@ -21,8 +21,9 @@ Shapes ShapesOf(const std::map<std::string, TensorHeader>& headers) {
   return shapes;
 }
 
-// What the published checkpoint has, written by tools/make_geneval_goldens.py.
-std::map<std::string, TensorHeader> Published() {
+// Names and shapes of the tensors of GenEval's detector as the source of mmdetection 2.28 gives
+// them, written by tools/make_geneval_goldens.py. No checkpoint was seen.
+std::map<std::string, TensorHeader> OfMmdetection() {
   const auto text =
       ReadGraphFile(OXBOW_SOURCE_DIR "/tests/golden/checkpoints/mask2former_mmdet.json.gz");
   EXPECT_TRUE(text.ok()) << text.status();
@@ -35,7 +36,7 @@ std::map<std::string, TensorHeader> Published() {
 }
 
 TEST(Mask2FormerNamesTest, TheShippedGraphGetsEachOfItsWeightsOnce) {
-  const auto names = FromMmdet(Published());
+  const auto names = FromMmdet(OfMmdetection());
   ASSERT_TRUE(names.ok()) << names.status();
   const auto graph = nlohmann::json::parse(*ReadGraphFile(
       OXBOW_SOURCE_DIR "/models/graphs/Mask2Former-mask2former-swin-s-coco.json.gz"));
@@ -52,7 +53,7 @@ TEST(Mask2FormerNamesTest, TheShippedGraphGetsEachOfItsWeightsOnce) {
 }
 
 TEST(Mask2FormerNamesTest, TensorsOfOtherNetworksAreNamed) {
-  auto headers = Published();
+  auto headers = OfMmdetection();
   EXPECT_TRUE(IsMmdetMask2Former(headers));
   headers["backbone.layer1.0.conv1.weight"] = {};
   const auto status = FromMmdet(headers).status();
