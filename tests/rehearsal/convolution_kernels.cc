@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN's convolutions, by CPU LibTorch's.
+// cuDNN's convolutions and PyTorch's depthwise ones, by CPU LibTorch's.
 #include <ATen/ATen.h>
 #include <ATen/native/ConvUtils.h>
 #include <torch/library.h>
 
 #include <array>
+#include <optional>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "tests/rehearsal/floating_point_operations.h"
 #include "tests/rehearsal/kernel_view.h"
@@ -14,24 +17,74 @@
 namespace oxbow::rehearsal {
 namespace {
 
-at::Tensor Convolve(const at::Tensor& x, const at::Tensor& weight, at::IntArrayRef padding,
-                    at::IntArrayRef stride, at::IntArrayRef dilation, int64_t groups, bool, bool,
-                    bool) {
-  const at::Tensor y =
-      Empty(at::native::conv_output_size(x.sizes(), weight.sizes(), padding, stride, dilation),
-            x.scalar_type(), x.device());
+// How a filter moves over its input.
+struct Strides {
+  std::vector<int64_t> stride, padding, dilation, output_padding;
+  bool transposed = false;
+  int64_t groups = 1;
+};
+
+at::Tensor Convolve(const std::string& name, const at::Tensor& x, const at::Tensor& weight,
+                    const at::Tensor& bias, const Strides& shape) {
+  const auto sizes = shape.transposed
+                         ? at::native::conv_input_size(x.sizes(), weight.sizes(), shape.padding,
+                                                       shape.output_padding, shape.stride,
+                                                       shape.dilation, shape.groups)
+                         : at::native::conv_output_size(x.sizes(), weight.sizes(), shape.padding,
+                                                        shape.stride, shape.dilation);
+  const at::Tensor y = Empty(sizes, x.scalar_type(), x.device());
+  Launch launch{.name = name,
+                .reads = {x, weight},
+                .writes = {y},
+                .flop = ConvolutionFlop(shape.transposed ? x : y, weight)};
+  std::optional<KernelView> shift;
+  if (bias.defined()) {
+    launch.reads.push_back(bias);
+    shift.emplace(bias);
+  }
   RunOnOneDevice(
-      {.name = "aten::cudnn_convolution",
-       .reads = {x, weight},
-       .writes = {y},
-       .flop = ConvolutionFlop(y, weight)},
-      [x = KernelView(x), weight = KernelView(weight), y = KernelView(y), stride = stride.vec(),
-       padding = padding.vec(), dilation = dilation.vec(), groups] {
-        const std::vector<int64_t> none(stride.size(), 0);
-        y.Tensor().copy_(at::convolution(x.Tensor(), weight.Tensor(), {}, stride, padding, dilation,
-                                         /*transposed=*/false, none, groups));
+      launch, [x = KernelView(x), weight = KernelView(weight), y = KernelView(y), shift, shape] {
+        y.Tensor().copy_(at::convolution(x.Tensor(), weight.Tensor(),
+                                         shift ? std::optional(shift->Tensor()) : std::nullopt,
+                                         shape.stride, shape.padding, shape.dilation,
+                                         shape.transposed, shape.output_padding, shape.groups));
       });
   return y;
+}
+
+at::Tensor CudnnConvolution(const at::Tensor& x, const at::Tensor& weight, at::IntArrayRef padding,
+                            at::IntArrayRef stride, at::IntArrayRef dilation, int64_t groups, bool,
+                            bool, bool) {
+  return Convolve("aten::cudnn_convolution", x, weight, {},
+                  {.stride = stride.vec(),
+                   .padding = padding.vec(),
+                   .dilation = dilation.vec(),
+                   .output_padding = std::vector<int64_t>(stride.size()),
+                   .groups = groups});
+}
+
+at::Tensor CudnnTransposed(const at::Tensor& x, const at::Tensor& weight, at::IntArrayRef padding,
+                           at::IntArrayRef output_padding, at::IntArrayRef stride,
+                           at::IntArrayRef dilation, int64_t groups, bool, bool, bool) {
+  return Convolve("aten::cudnn_convolution_transpose", x, weight, {},
+                  {.stride = stride.vec(),
+                   .padding = padding.vec(),
+                   .dilation = dilation.vec(),
+                   .output_padding = output_padding.vec(),
+                   .transposed = true,
+                   .groups = groups});
+}
+
+// PyTorch's own, a filter for each channel.
+at::Tensor Depthwise(const at::Tensor& x, const at::Tensor& weight, at::IntArrayRef,
+                     const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                     at::IntArrayRef padding, at::IntArrayRef dilation) {
+  return Convolve("aten::_conv_depthwise2d", x, weight, bias.value_or(at::Tensor()),
+                  {.stride = stride.vec(),
+                   .padding = padding.vec(),
+                   .dilation = dilation.vec(),
+                   .output_padding = {0, 0},
+                   .groups = x.size(1)});
 }
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
@@ -71,7 +124,9 @@ Three ConvolveBackward(const at::Tensor& grad, const at::Tensor& x, const at::Te
 }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
-  library.impl("cudnn_convolution", TORCH_FN(Convolve));
+  library.impl("cudnn_convolution", TORCH_FN(CudnnConvolution));
+  library.impl("cudnn_convolution_transpose", TORCH_FN(CudnnTransposed));
+  library.impl("_conv_depthwise2d", TORCH_FN(Depthwise));
   library.impl("convolution_backward", TORCH_FN(ConvolveBackward));
 }
 

@@ -49,6 +49,27 @@ TEST_F(RehearsalDeviceTest, ComputesWhatTheCpuComputes) {
   EXPECT_TRUE(at::equal(there.cpu(), at::addmm(bias, a, b).t().contiguous().softmax(0)));
 }
 
+TEST_F(RehearsalDeviceTest, ConvolutionsAreThoseOfTheCpu) {
+  at::manual_seed(6);
+  const at::Tensor x = at::randn({2, 4, 9, 11}), bias = at::randn({4});
+  const at::Tensor depthwise = at::randn({4, 1, 3, 3}), full = at::randn({4, 4, 3, 3});
+  const auto of = [&](at::Device device) {
+    const at::Tensor in = x.to(device), shift = bias.to(device);
+    return std::vector<at::Tensor>{
+        at::conv2d(in, full.to(device), shift, /*stride=*/2, /*padding=*/1),
+        at::conv2d(in, depthwise.to(device), shift, /*stride=*/2, /*padding=*/1, 1, /*groups=*/4),
+        at::conv2d(in, depthwise.to(device), {}, /*stride=*/1, /*padding=*/2, 2, /*groups=*/4),
+        at::conv_transpose2d(in, full.to(device), shift, /*stride=*/2, /*padding=*/1,
+                             /*output_padding=*/1)};
+  };
+  const auto near = of(at::kCPU), far = of(kGpu);
+  for (size_t i = 0; i < near.size(); ++i) {
+    EXPECT_TRUE(far[i].is_cuda());
+    EXPECT_EQ(far[i].sizes(), near[i].sizes()) << i;
+    EXPECT_TRUE(at::allclose(far[i].cpu(), near[i], 1e-5, 1e-5)) << i;
+  }
+}
+
 TEST_F(RehearsalDeviceTest, GradientsAreThoseOfTheCpu) {
   at::manual_seed(2);
   const at::Tensor a = at::randn({4, 6}), w = at::randn({6, 6});
