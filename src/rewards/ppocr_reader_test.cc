@@ -101,8 +101,8 @@ at::Tensor OutputError(const fs::path& directory, const std::string& class_name,
 }
 
 struct Inputs {
-  at::Tensor picture;  // Of the detector.
-  at::Tensor line;     // Of the recogniser.
+  at::Tensor picture;  // The detector's.
+  at::Tensor line;     // The recogniser's.
 };
 
 Inputs GoldenInputs() {
