@@ -81,6 +81,12 @@ uint64_t FrozenBytes(const v1::RunConfig& config, const run::ModelFacts& facts) 
   return (all + kFloatBytes * std::min(ExactParameters(facts), facts.transformer_parameters)) / 2;
 }
 
+// The reference of a LoRA is the model with its adapter switched off.
+bool CopiesReference(const v1::RunConfig& config) {
+  if (config.method().reference_every() > 0) return true;
+  return !IsLora(config) && run::ReadsReference(config.method());
+}
+
 bool KeepsOld(const v1::RunConfig& config) {
   return run::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
 }
@@ -113,7 +119,6 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   // An exported graph may have operators that no dry run follows.
   const uint64_t activations = ActivationBytes(config, facts);
   const bool unknown = activations == 0 && facts.architecture != nullptr;
-  const bool moves = config.method().reference_every() > 0;
   // A step of one update needs nothing undone.
   const bool undoes = config.batch().updates() * config.batch().passes() > 1;
   const bool encodes_on_host = !config.model().encoder_device().starts_with("cuda");
@@ -121,8 +126,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   return {
       {"trained weights", trained},
       {"frozen weights", frozen},
-      // The reference of a LoRA is the model with its adapter switched off.
-      {"reference policy", IsLora(config) && !moves ? 0 : trained},
+      {"reference policy", CopiesReference(config) ? trained : 0},
       {"gradients", trained, Held::kInTraining},
       {"AdamW moments", 2 * trained, Held::kInTraining},
       {"running average", average},

@@ -106,8 +106,17 @@ TEST(RunPlanTest, StepsOutsideTheWindowAreOdeAndNeverKeptPastIt) {
   EXPECT_THAT(*text, Not(HasSubstr("ode  kept")));
 }
 
+TEST(RunPlanTest, FullFineTuningHoldsAReferenceIfALossReadsIt) {
+  const auto reference = [](std::vector<std::string> settings) {
+    return BytesOf("reference policy", LearnerMemory(Config(settings), Facts(10 * kMillion)));
+  };
+  EXPECT_EQ(reference({"method.kl_weight=0"}), 0u);
+  EXPECT_EQ(reference({"method.kl_weight=0.01"}), 40 * kMillion);
+  EXPECT_EQ(reference({"method.kl_weight=0", "method.anchor.weight=0.1"}), 40 * kMillion);
+}
+
 TEST(RunPlanTest, FullFineTuningHoldsAReferenceAndLoraHoldsTheBase) {
-  const auto full = LearnerMemory(Config(), Facts(10 * kMillion));
+  const auto full = LearnerMemory(Config({"method.kl_weight=0.01"}), Facts(10 * kMillion));
   EXPECT_EQ(BytesOf("trained weights", full), 40 * kMillion);
   EXPECT_EQ(BytesOf("reference policy", full), 40 * kMillion);
   EXPECT_EQ(BytesOf("frozen weights", full), 0u);
@@ -174,7 +183,7 @@ TEST(RunPlanTest, MoreMemoryThanTheMachineHasIsSaid) {
 
 TEST(RunPlanTest, WhatIsOnAGpuIsApartFromWhatIsOnTheHost) {
   const run::ModelFacts facts = Facts(10 * kMillion);
-  const v1::RunConfig run = Config({"model.device=cuda"});
+  const v1::RunConfig run = Config({"model.device=cuda", "method.kl_weight=0.01"});
   const std::vector<MemoryItem> items = LearnerMemory(run, facts);
   const uint64_t gpu = DevicePeakOf(items);
   EXPECT_EQ(gpu, 40 * kMillion * 6) << "weights, reference, gradients, two moments, average";

@@ -116,7 +116,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                          .alpha = lora.alpha(),
                                          .targets = {lora.targets().begin(), lora.targets().end()}},
                                 .lora_seed = config.run().seed(),
-                                .with_reference = true,
+                                .with_reference = run::ReadsReference(config.method()),
                                 .with_ema = config.ema().enabled(),
                                 .old = run::OldPolicyOf(config.method()),
                                 .moving_reference = config.method().reference_every() > 0,

@@ -185,6 +185,10 @@ double OnPolicyRatioLimit(const v1::RunConfig& config) {
   return std::max(range, kRoundingsInRange * RatioRounding(config.model()));
 }
 
+bool ReadsReference(const v1::MethodConfig& method) {
+  return method.kl_weight() > 0 || method.anchor().weight() > 0;
+}
+
 model::OldPolicy OldPolicyOf(const v1::MethodConfig& method) {
   switch (config::ChosenMethod(method).old_copy) {
     case rl::OldCopy::kNever:

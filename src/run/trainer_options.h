@@ -21,6 +21,10 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
 // The copy of the policy that a method keeps.
 model::OldPolicy OldPolicyOf(const v1::MethodConfig& method);
 
+// Whether a loss reads the model as it was at the start: the KL's term or the anchor's. A full
+// fine-tune then keeps a copy of the trained weights; a LoRA needs none.
+bool ReadsReference(const v1::MethodConfig& method);
+
 // method.old_log_prob, with `auto` decided: whether the clip's centre of on-policy rows is a
 // forward pass of the learner. That costs one pass a sample. It is needed where the clip range is
 // at most ten times what a log-prob differs between worker and learner: on CPUs in float32 they are

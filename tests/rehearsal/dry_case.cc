@@ -50,7 +50,7 @@ std::unique_ptr<model::Policy> PolicyOf(const DryCase& work) {
   model::Policy::Options options{
       .architecture = work.model->architecture,
       .trained = work.trained,
-      .with_reference = work.trains,
+      .with_reference = work.trains && work.pulls,
       .with_ema = work.trains,
       .trainable = work.trains,
       .merged = work.merged,
@@ -79,7 +79,8 @@ rl::TrainerOptions OptionsOf(const DryCase& work) {
       .rows_per_pass = static_cast<int>(work.rows)};
   options.sampling.sde.back() = false;
   options.sampling.guidance = work.guidance;
-  options.kl.weight = 0.04;
+  options.kl.weight = work.pulls ? 0.04 : 0;
+  options.kl.all_steps = work.kl_all;
   return options;
 }
 
@@ -158,10 +159,16 @@ std::vector<DryCase> DryCases() {
     add("full-forward", {.trained = model::Trained::kFull, .rows = model->rows});
     add("lora-forward-guided-24", {.guidance = 4.5, .rows = 24});
     add("lora-step-guided", {.trains = true, .guidance = 4.5, .rows = 9});
+    add("lora-step-guided-kl-all", {.trains = true, .guidance = 4.5, .kl_all = true, .rows = 9});
     add("lora-step-guided-recompute",
         {.trains = true, .guidance = 4.5, .recompute = true, .rows = 9});
     add("full-step-recompute",
         {.trains = true, .trained = model::Trained::kFull, .recompute = true, .rows = 9});
+    add("full-step-recompute-no-kl", {.trains = true,
+                                      .trained = model::Trained::kFull,
+                                      .recompute = true,
+                                      .pulls = false,
+                                      .rows = 9});
   }
   return cases;
 }
@@ -180,6 +187,7 @@ double PlannedGb(const DryCase& work) {
       "batch.passes=1",
       "ema.enabled=true",
       "method.reference_every=0",
+      work.pulls ? "method.kl_weight=0.04" : "method.kl_weight=0",
       "model.encoder_device=cpu"};
   const auto resolved = config::LoadRunConfig({}, settings, {});
   OXBOW_CHECK(resolved.ok()) << resolved.status().ToString();

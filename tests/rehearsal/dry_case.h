@@ -23,7 +23,9 @@ struct DryCase {
   double guidance = 1;
   bool recompute = false;
   bool merged = false;
-  int64_t rows = 8;  // In a forward pass, or a backward pass of a step; a step has 18.
+  bool pulls = true;    // A step's loss has the KL's term, so a full fine-tune keeps a reference.
+  bool kl_all = false;  // The KL of every row, not of one row of each sample.
+  int64_t rows = 8;     // In a forward pass, or a backward pass of a step; a step has 18.
 };
 
 // The work alone, without what making the policy took.
