@@ -157,7 +157,10 @@ absl::Status Serve(const Flags& flags) {
   for (std::string line; std::getline(std::cin, line);) {
   }
   const uint64_t batches = scorer.batches, scored = scorer.scored;
-  std::cout << nlohmann::json{{"batches", batches}, {"scored", scored}, {"peak_mib", PeakMib()}}
+  std::cout << nlohmann::json{{"batches", batches},
+                              {"scored", scored},
+                              {"waited_bytes_peak", service.QueueOf(scorer).bytes_peak()},
+                              {"peak_mib", PeakMib()}}
             << "\n";
   return absl::OkStatus();
 }

@@ -212,8 +212,9 @@ def overload(args):
     served = server.end()
     offered = result["scored"] + result["refused"]
     print(f"overload: {offered / result['seconds']:.0f} pictures/s offered for {result['seconds']:.0f} s, "
-          f"{result['scored'] / result['seconds']:.0f} scored, {result['refused'] / offered:.0%} refused; the server's peak "
-          f"{served['peak_mib']} MiB, {before} before, 32 MiB of pixels may wait", flush=True)
+          f"{result['scored'] / result['seconds']:.0f} scored, {result['refused'] / offered:.0%} refused; never more than "
+          f"{served['waited_bytes_peak'] / 2 ** 20:.2f} of 32 MiB of pixels waited; the server's peak {served['peak_mib']} MiB, "
+          f"{before} before", flush=True)
 
 
 PARTS = {"model": model, "towers": towers, "http": compare_http, "fill": fill, "overload": overload}

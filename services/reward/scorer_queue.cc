@@ -74,6 +74,7 @@ absl::Status ScorerQueue::Push(Request request) {
   }
   items_ += count;
   bytes_ += entry->bytes;
+  bytes_peak_ = std::max(bytes_peak_, bytes_);
   waiting_ += count;
   entries_.push_back(std::move(entry));
   changed_.SignalAll();

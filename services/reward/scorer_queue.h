@@ -68,6 +68,12 @@ class ScorerQueue {
   // Drops the items of callers that are gone, which happens by itself only when a batch is cut.
   void DropGone();
 
+  // The most bytes that options.bytes_max ever had to admit at once.
+  uint64_t bytes_peak() const {
+    absl::MutexLock lock(&mutex_);
+    return bytes_peak_;
+  }
+
  private:
   struct Entry {
     Request request;
@@ -96,12 +102,13 @@ class ScorerQueue {
   const std::function<void(const Batch&)> scored_;
   const size_t threads_max_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   std::deque<std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);  // With items to take.
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;                          // Items to take.
   uint64_t items_ ABSL_GUARDED_BY(mutex_) = 0;                          // Not finished.
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t bytes_peak_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -167,10 +167,12 @@ TEST(ScorerQueueTest, TooMuchIsRefusedAndSaysWhenToAskAgain) {
     first.answered.WaitForNotification();
     EXPECT_TRUE(queue.Push(third.Request()).ok());
     third.answered.WaitForNotification();
+    EXPECT_EQ(queue.bytes_peak(), 4 * 6);
     // More than the limit is taken by an empty queue: it would never fit better.
     Caller large({"a", "b", "c", "d", "e", "f"});
     EXPECT_TRUE(queue.Push(large.Request()).ok());
     large.answered.WaitForNotification();
+    EXPECT_EQ(queue.bytes_peak(), 6 * 6);
   }
 }
 
