@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Golden vectors for the parts of rewards that need no model: resizing as Pillow, the text rule of OCR rewards.
 
-    make_reward_goldens.py [--out DIR] [--seed N]
+    make_reward_goldens.py [--out DIR] [--seed N] [--flow-grpo DIR --flow-factory DIR]
 
 Writes, under tests/golden/rewards unless told otherwise:
 
@@ -12,6 +12,10 @@ Writes, under tests/golden/rewards unless told otherwise:
     jpeg.json            digests of Pillow's JPEG bytes of 60 small pictures, and of what it decodes them to
     ocr_rule.json        1,000 pairs of a prompt and a text that was read, and rewards; videos likewise
     html_text.json       every name of a character in HTML, 600 texts with references to characters, and Python's reading of them
+
+The rewards of pictures in ocr_rule.json are those of the two projects' own scorers if checkouts of both are given
+(github.com/yifan123/flow_grpo ac4c86e, github.com/X-GenGroup/Flow-Factory a0b2bc5; tools/ocr_upstream.py), and of their rule
+as it is written here if not. That flow_grpo scores no videos.
 
 Pictures are made from their seed here and in the tests alike. Tests read these files from a directory, so another
 seed is another test: OXBOW_REWARD_GOLDENS=DIR reward_rules_test. Needs numpy, Levenshtein, transformers, OpenCV before 5,
@@ -31,6 +35,8 @@ import Levenshtein
 import numpy
 import PIL
 from PIL import Image
+
+import ocr_upstream
 
 
 def picture(kind, seed, width, height, channels):
@@ -164,6 +170,9 @@ def misread(rng, text):
     return read.upper() if rng.random() < 0.2 else read
 
 
+UPSTREAM = {}  # Scorers of checkouts, if they are given.
+
+
 def plain(text):
     return text.replace(" ", "").lower()
 
@@ -197,13 +206,23 @@ def some_prompt(rng):
             return prompt, flow_grpo, flow_factory
 
 
+def upstream_reward(prompt, target, read):
+    """The reward of both projects' scorers, which agree wherever flow_grpo has a target."""
+    reward = UPSTREAM["flow_factory"](prompt, read)
+    try:
+        assert UPSTREAM["flow_grpo"](prompt, read) == reward, (prompt, read)
+    except IndexError:
+        assert target is None, prompt
+    return reward
+
+
 def ocr_rule(rng):
     cases, videos = [], []
     for _ in range(1000):
         prompt, flow_grpo, flow_factory = some_prompt(rng)
         read = misread(rng, flow_factory)
         cases.append({"prompt": prompt, "flow_grpo": flow_grpo, "flow_factory": flow_factory, "read": read,
-                      "reward": image_reward(flow_factory, read)})
+                      "reward": upstream_reward(prompt, flow_grpo, read) if UPSTREAM else image_reward(flow_factory, read)})
     for _ in range(100):
         prompt, _, target = some_prompt(rng)
         frames = [misread(rng, target) for _ in range(rng.randint(0, 6))]
@@ -239,7 +258,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/golden/rewards"))
     parser.add_argument("--seed", type=int, default=20261122)
+    parser.add_argument("--flow-grpo", type=pathlib.Path)
+    parser.add_argument("--flow-factory", type=pathlib.Path)
     args = parser.parse_args()
+    if (args.flow_grpo is None) != (args.flow_factory is None):
+        parser.error("--flow-grpo and --flow-factory go together")
+    if args.flow_grpo:
+        UPSTREAM.update(flow_grpo=ocr_upstream.flow_grpo(args.flow_grpo),
+                        flow_factory=ocr_upstream.flow_factory(args.flow_factory))
     if int(PIL.__version__.split(".")[0]) >= 13:
         parser.error(f"needs Pillow before 13: {PIL.__version__}")
     args.out.mkdir(parents=True, exist_ok=True)
