@@ -5,10 +5,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/types/span.h"
 #include "base/file.h"
 #include "core/reward/group_ranks.h"
 #include "gmock/gmock.h"
@@ -35,6 +38,33 @@ constexpr double kTolerance = 1e-5;
 fs::path Goldens() {
   const char* directory = std::getenv("OXBOW_SCORER_GOLDENS");
   return directory != nullptr ? directory : OXBOW_SOURCE_DIR "/tests/golden/scorers";
+}
+
+fs::path Head() { return Goldens() / "head.safetensors"; }
+
+using Tensors = std::map<std::string, io::TensorBytes>;
+
+// The golden head after a change, as a file.
+fs::path HeadWith(const std::function<void(Tensors&)>& change) {
+  auto content = io::ReadSafetensors(Head());
+  EXPECT_TRUE(content.ok()) << content.status();
+  change(content->tensors);
+  const fs::path file = fs::path(::testing::TempDir()) / "changed_head.safetensors";
+  EXPECT_TRUE(io::WriteSafetensors(file, *content).ok());
+  return file;
+}
+
+absl::Span<float> FloatsOf(io::TensorBytes& tensor) {
+  return {reinterpret_cast<float*>(tensor.data.data()), tensor.data.size() / sizeof(float)};
+}
+
+// Zeros of this shape.
+io::TensorBytes FloatTensor(std::vector<int64_t> shape) {
+  int64_t count = 1;
+  for (const int64_t side : shape) count *= side;
+  return {.dtype = io::DType::kF32,
+          .shape = std::move(shape),
+          .data = std::string(count * sizeof(float), '\0')};
 }
 
 std::shared_ptr<ClipTowers> Towers(const std::string& name, ClipTowersOptions options = {}) {
@@ -120,6 +150,25 @@ TEST_F(ClipRewardsTest, AestheticIsThatOfTransformersWithAConvertedHead) {
   const auto golden = all["aesthetic"].get<std::vector<double>>();
   const std::vector<double> ours = ScoresOf(**scorer);
   for (size_t i = 0; i < golden.size(); ++i) EXPECT_NEAR(ours[i], golden[i], kTolerance);
+}
+
+// The head is affine: its last layer scaled by a, and its bias by a plus b, gives a * score + b.
+TEST_F(ClipRewardsTest, ScaleAndShiftOfTheLastLayerAreThoseOfTheAestheticScore) {
+  const auto towers = Towers("clip");
+  const std::vector<double> scores = ScoresOf(**OpenAesthetic(towers, Head()));
+  for (const auto& [scale, shift] : {std::pair(2.F, 0.F), std::pair(1.F, -3.5F),
+                                     std::pair(-0.75F, 1.25F), std::pair(0.F, 4.F)}) {
+    const fs::path file = HeadWith([&](Tensors& tensors) {
+      for (float& weight : FloatsOf(tensors.at("layers.7.weight"))) weight *= scale;
+      for (float& bias : FloatsOf(tensors.at("layers.7.bias"))) bias = scale * bias + shift;
+    });
+    const auto moved = OpenAesthetic(towers, file);
+    ASSERT_TRUE(moved.ok()) << moved.status();
+    const std::vector<double> moved_scores = ScoresOf(**moved);
+    for (size_t i = 0; i < scores.size(); ++i) {
+      EXPECT_NEAR(moved_scores[i], scale * scores[i] + shift, kTolerance) << scale << " " << shift;
+    }
+  }
 }
 
 TEST_F(ClipRewardsTest, AnItemScoresTheSameAloneAndAmongOthers) {
@@ -273,6 +322,34 @@ TEST_F(ClipRewardsTest, DefectsOfAModelAreNamed) {
       std::string(
           OpenAesthetic(Towers("clip"), Goldens() / "items.safetensors").status().message()),
       HasSubstr("not a tensor of an aesthetic head: image.0"));
+}
+
+TEST_F(ClipRewardsTest, AHeadOfTheWrongWidthIsNamed) {
+  const auto towers = Towers("clip");
+  const auto refused = [&](const std::function<void(Tensors&)>& change) {
+    const absl::Status status = OpenAesthetic(towers, HeadWith(change)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("changed_head.safetensors: "));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused([](Tensors& head) {
+                head["layers.0.weight"] = FloatTensor({16, 768});
+              }),
+              HasSubstr("layer 0 does not take " + std::to_string(towers->width()) + " numbers"));
+  EXPECT_THAT(refused([](Tensors& head) {
+                head["layers.4.weight"] = FloatTensor({6, 9});
+              }),
+              HasSubstr("layer 4 does not take 8 numbers"));
+  EXPECT_THAT(refused([](Tensors& head) { head["layers.2.bias"] = FloatTensor({7}); }),
+              HasSubstr("layer 2 does not take 16 numbers"));
+  EXPECT_THAT(refused([](Tensors& head) { head.erase("layers.2.bias"); }),
+              HasSubstr("layer 2 does not take 16 numbers"));
+  EXPECT_THAT(refused([](Tensors& head) {
+                head["layers.7.weight"] = FloatTensor({2, 4});
+                head["layers.7.bias"] = FloatTensor({2});
+              }),
+              HasSubstr("the last layer gives 2 numbers instead of one"));
+  EXPECT_THAT(refused([](Tensors& head) { head.clear(); }), HasSubstr("the last layer gives"));
 }
 
 }  // namespace

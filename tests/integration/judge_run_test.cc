@@ -27,6 +27,7 @@ namespace oxbow::testing {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -103,6 +104,29 @@ TEST(JudgeRunTest, AnObservedJudgeThatMisbehavesChangesNothingButItsOwnNumbers) 
   const std::vector<double> means = run.Series("train/reward_judge_mean");
   EXPECT_THAT(means, Not(SizeIs(0)));
   for (const double mean : means) EXPECT_NEAR(mean, kShare, 1e-6) << "over those that have a score";
+}
+
+TEST(JudgeRunTest, AnObservedJudgeThatAlwaysFailsChangesNothing) {
+  const std::string terms = "reward.terms=[{name: digits_ocr, weight: 1}]";
+  TrainingRun alone(Overrides({terms, "reward.observed=[]"}));
+  ASSERT_EQ(alone.WaitExit().value(), 0) << alone.process().error_output();
+
+  std::atomic<int> asked = 0;
+  ScriptedHttpServer judge([&](const Request&) -> std::optional<std::string> {
+    ++asked;
+    return HttpText(500, R"({"detail": "CUDA out of memory"})");
+  });
+  TrainingRun run(Overrides({terms, "reward.observed=[judge]", Entry(judge)}));
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> losses = alone.Series("train/loss");
+  ASSERT_THAT(losses, SizeIs(3));
+  EXPECT_THAT(run.Series("train/loss"), ElementsAreArray(losses));
+  EXPECT_EQ(run.FinalWeights(), alone.FinalWeights());
+  EXPECT_THAT(run.Series("train/samples_unscored"), Each(0));
+  EXPECT_GE(asked, 3 * 16) << "each sample was shown to it";
+  EXPECT_THAT(run.Series("train/reward_judge_failed"), ElementsAre(16, 16, 16));
+  EXPECT_THAT(run.Series("train/reward_judge_mean"), SizeIs(0)) << "never a made-up score";
+  EXPECT_THAT(run.process().error_output(), Not(HasSubstr("started again")));
 }
 
 TEST(JudgeRunTest, ATrainedJudgeThatHangsCostsSamplesAndNotTheRun) {
