@@ -71,7 +71,8 @@ void AddScore(CLI::App& app, int& exit_code) {
   command->footer(
       "Exit code 4 if an image has no score.\n"
       "Example: oxbow score a.png b.png --reward digits_ocr --prompt \"text 473\"");
-  command->add_option("images", flags->images, "PNG files")->required();
+  command->add_option("images", flags->images, "PNG files, also animated ones, and JPEG files")
+      ->required();
   command
       ->add_option_function<std::string>(
           "--reward", [flags](const std::string& name) { flags->scorer.set_name(name); },

@@ -16,8 +16,8 @@ struct FileScore {
   absl::StatusOr<reward::Score> score;
 };
 
-// One score for each PNG file, all of one prompt and one group. A file that is no picture, or that
-// the scorer cannot score, has its error.
+// One score for each PNG or JPEG file, all of one prompt and one group. A file that is no picture,
+// or that the scorer cannot score, has its error.
 std::vector<FileScore> ScoreFiles(reward::Scorer& scorer, const v1::Prompt& prompt,
                                   const std::vector<std::string>& files);
 

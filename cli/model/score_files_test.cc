@@ -15,12 +15,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string PngOf(int number) {
+Image8 PictureOf(int number) {
   Image8 image{.width = 20, .height = 8, .channels = 1, .pixels = {}};
   for (const float x : tasks::RenderDigits(tasks::DigitsOf(number), 1)) {
     image.pixels.push_back(x > 0 ? 255 : 0);
   }
-  return io::EncodePng(image);
+  return image;
 }
 
 TEST(ScoreFilesTest, EachFileHasItsScoreOrItsError) {
@@ -28,8 +28,8 @@ TEST(ScoreFilesTest, EachFileHasItsScoreOrItsError) {
   const std::string right = directory.path() / "473.png";
   const std::string wrong = directory.path() / "479.png";
   const std::string text = directory.path() / "text.png";
-  ASSERT_TRUE(WriteFileAtomically(right, PngOf(473)).ok());
-  ASSERT_TRUE(WriteFileAtomically(wrong, PngOf(479)).ok());
+  ASSERT_TRUE(WriteFileAtomically(right, io::EncodePng(PictureOf(473))).ok());
+  ASSERT_TRUE(WriteFileAtomically(wrong, io::EncodePng(PictureOf(479))).ok());
   ASSERT_TRUE(WriteFileAtomically(text, "no picture").ok());
   v1::Prompt prompt;
   prompt.set_text("text 473");
@@ -44,6 +44,24 @@ TEST(ScoreFilesTest, EachFileHasItsScoreOrItsError) {
   EXPECT_THAT(ScoresText(scorer->facts(), scores, false), HasSubstr("no score"));
   EXPECT_THAT(ScoresText(scorer->facts(), scores, true),
               HasSubstr(R"({"reward":"digits_ocr","identity":"digits_ocr/1","scores":[{"image":)"));
+}
+
+TEST(ScoreFilesTest, AJpegIsReadAndATruncatedOneHasNoScore) {
+  const oxbow::testing::ScopedDirectory directory;
+  const std::string jpeg = io::EncodeJpeg(PictureOf(473), 95);
+  const std::string whole = directory.path() / "473.jpg";
+  const std::string half = directory.path() / "half.jpg";
+  ASSERT_TRUE(WriteFileAtomically(whole, jpeg).ok());
+  ASSERT_TRUE(WriteFileAtomically(half, jpeg.substr(0, jpeg.size() - 40)).ok());
+  v1::Prompt prompt;
+  prompt.set_text("text 473");
+  const auto scorer = reward::MakeDigitsOcr();
+  const auto scores = ScoreFiles(*scorer, prompt, {half, whole});
+  ASSERT_EQ(scores.size(), 2);
+  EXPECT_EQ(scores[0].score.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(scores[0].score.status().message()), HasSubstr("half.jpg"));
+  ASSERT_TRUE(scores[1].score.ok()) << scores[1].score.status();
+  EXPECT_EQ(scores[1].score->value, 1);
 }
 
 TEST(ScoreFilesTest, ANoteIsShown) {
