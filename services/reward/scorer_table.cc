@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -39,6 +40,10 @@ struct Row {
   absl::Status (*check)(const v1::ScorerConfig& config) = nullptr;
 };
 
+bool Contains(const Keys& keys, const std::string& key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 // A scorer without settings, which has the name of its row.
 template <std::unique_ptr<Scorer> (*Make)()>
 absl::StatusOr<std::unique_ptr<Scorer>> Plain(const v1::ScorerConfig& /*config*/) {
@@ -57,6 +62,23 @@ Keys KeysOf(const v1::ScorerConfig& config) {
   return keys;
 }
 
+// The keys that an entry of `ocr` may set besides its engine and variant.
+Keys KeysOfEngine(const std::string& engine) {
+  if (engine == "ppocr") return {"model", "device", "dtype", "confidence_min"};
+  return {"page_mode", "scale", "margin", "deadline_seconds"};
+}
+
+rewards::TesseractSettings TesseractOf(const v1::ScorerConfig& config) {
+  const auto number = [](uint32_t value) {
+    return static_cast<int>(std::min<uint32_t>(value, std::numeric_limits<int>::max()));
+  };
+  rewards::TesseractSettings settings{.page_mode = number(config.page_mode()),
+                                      .scale = number(config.scale())};
+  if (config.has_margin()) settings.margin = number(config.margin());
+  if (config.deadline_seconds() != 0) settings.deadline = absl::Seconds(config.deadline_seconds());
+  return settings;
+}
+
 #ifdef OXBOW_HAS_MODEL_REWARDS
 bool IsPpocr(const v1::ScorerConfig& config) { return config.engine() == "ppocr"; }
 
@@ -73,7 +95,7 @@ absl::StatusOr<std::unique_ptr<rewards::TextReader>> Reader(
 #ifdef OXBOW_HAS_MODEL_REWARDS
   if (IsPpocr(config)) return rewards::OpenPpocr(PpocrOf(config));
 #endif
-  return rewards::TesseractReader::Create({});
+  return rewards::TesseractReader::Create(TesseractOf(config));
 }
 
 absl::StatusOr<std::unique_ptr<Scorer>> Ocr(const v1::ScorerConfig& config) {
@@ -88,24 +110,26 @@ absl::Status CheckOcr(const v1::ScorerConfig& config) {
   const auto refused = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat("reward ", config.name(), why));
   };
+  const std::string engine = config.engine().empty() ? "tesseract" : config.engine();
+#ifdef OXBOW_HAS_MODEL_REWARDS
+  const std::string engines = "tesseract or ppocr";
+  const bool known = engine == "tesseract" || engine == "ppocr";
+#else
+  const std::string engines = "tesseract in a build without LibTorch";
+  const bool known = engine == "tesseract";
+#endif
+  if (!known) return refused(absl::StrCat(": engine is ", engines, ", got ", engine));
+  for (const std::string& key : KeysOf(config)) {
+    if (key == "engine" || key == "variant" || Contains(KeysOfEngine(engine), key)) continue;
+    return refused(absl::StrCat(": engine ", engine, " takes no key `", key, "`"));
+  }
 #ifdef OXBOW_HAS_MODEL_REWARDS
   if (IsPpocr(config)) {
     if (config.model().empty()) return refused(": engine ppocr needs the key `model`");
     return Annotate(rewards::CheckPpocr(PpocrOf(config)), "reward " + config.name());
   }
-  const std::string engines = "tesseract or ppocr";
-#else
-  const std::string engines = "tesseract in a build without LibTorch";
 #endif
-  if (!config.engine().empty() && config.engine() != "tesseract") {
-    return refused(absl::StrCat(": engine is ", engines, ", got ", config.engine()));
-  }
-  for (const std::string& key : KeysOf(config)) {
-    if (key != "engine" && key != "variant") {
-      return refused(absl::StrCat(": engine tesseract takes no key `", key, "`"));
-    }
-  }
-  return absl::OkStatus();
+  return Annotate(rewards::CheckTesseract(TesseractOf(config)), "reward " + config.name());
 }
 
 absl::StatusOr<std::unique_ptr<Scorer>> JpegSize(const v1::ScorerConfig& config) {
@@ -176,7 +200,8 @@ const std::vector<Row>& Table() {
       {"ocr",
        Ocr,
        {},
-       {"engine", "variant", "model", "device", "dtype", "confidence_min"},
+       {"engine", "variant", "page_mode", "scale", "margin", "deadline_seconds", "model", "device",
+        "dtype", "confidence_min"},
        CheckOcr},
       {"jpeg_size", JpegSize, {}, {"variant"}, CheckJpegSize},
       {"brightness", Plain<rewards::MakeBrightness>},
@@ -227,10 +252,6 @@ const std::vector<Row>& Table() {
 #endif
   };
   return table;
-}
-
-bool Contains(const Keys& keys, const std::string& key) {
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
 absl::StatusOr<const Row*> RowOf(const v1::ScorerConfig& config) {

@@ -138,6 +138,35 @@ TEST(ScorerTableTest, OcrNamesItsEngine) {
             "reward ocr: engine tesseract takes no key `confidence_min`");
 }
 
+TEST(ScorerTableTest, TesseractTakesItsSettingsFromTheEntry) {
+  v1::ScorerConfig config;
+  config.set_name("ocr");
+  const std::string usual = MakeScorer(config).value()->facts().identity;
+  EXPECT_THAT(usual, ::testing::HasSubstr("page_mode=0 scale=0 margin=-1"));
+  config.set_engine("tesseract");
+  config.set_deadline_seconds(2.5);
+  EXPECT_EQ(MakeScorer(config).value()->facts().identity, usual);
+  config.set_page_mode(6);
+  config.set_scale(2);
+  config.set_margin(0);
+  EXPECT_THAT(MakeScorer(config).value()->facts().identity,
+              ::testing::HasSubstr("page_mode=6 scale=2 margin=0"));
+  const auto refused = [](void (*change)(v1::ScorerConfig&)) {
+    v1::ScorerConfig bad;
+    bad.set_name("ocr");
+    change(bad);
+    return std::string(CheckScorer(bad).message());
+  };
+  EXPECT_EQ(refused([](v1::ScorerConfig& c) { c.set_page_mode(5); }),
+            "reward ocr: page_mode is none of 0, 3, 4, 6, 7, 8, 11, 13: 5");
+  EXPECT_THAT(refused([](v1::ScorerConfig& c) { c.set_scale(9); }),
+              ::testing::HasSubstr("reward ocr: scale is not 0 to 8"));
+  EXPECT_THAT(refused([](v1::ScorerConfig& c) { c.set_margin(~0U); }),
+              ::testing::HasSubstr("margin not -1 to 256"));
+  EXPECT_THAT(refused([](v1::ScorerConfig& c) { c.set_deadline_seconds(-1); }),
+              ::testing::HasSubstr("reward ocr: deadline is not 1 ms to 24 h"));
+}
+
 #ifdef OXBOW_HAS_MODEL_REWARDS
 TEST(ScorerTableTest, PpocrIsAnEngineWithADirectory) {
   v1::ScorerConfig config;
@@ -145,6 +174,9 @@ TEST(ScorerTableTest, PpocrIsAnEngineWithADirectory) {
   config.set_engine("ppocr");
   EXPECT_EQ(CheckScorer(config).message(), "reward ocr: engine ppocr needs the key `model`");
   config.set_model(OXBOW_SOURCE_DIR "/tests/golden/scorers/ppocr/mobile/0");
+  config.set_margin(3);
+  EXPECT_EQ(CheckScorer(config).message(), "reward ocr: engine ppocr takes no key `margin`");
+  config.clear_margin();
   config.set_confidence_min(2);
   EXPECT_EQ(CheckScorer(config).message(), "reward ocr: confidence_min is 0 to 1, got 2");
   config.set_confidence_min(0.25);

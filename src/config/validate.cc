@@ -381,6 +381,9 @@ void RewardRules(const RunConfig& c, Findings& f) {
               scorer.name());
     f.Require(names.contains(scorer.name()), "reward.scorers",
               "is in neither reward.terms nor reward.observed", scorer.name());
+    // Else a picture that is hard to read would look like a reward server that is away.
+    f.Require(scorer.deadline_seconds() < r.timeout_seconds(), "reward.scorers",
+              "deadline_seconds must be below reward.timeout_seconds", scorer.name());
     if (scorer.url().empty()) continue;
     // Else a server that hangs would look like a reward server that is away.
     const double seconds =
@@ -438,6 +441,9 @@ void ServiceRules(const RunConfig& c, Findings& f) {
   if (c.reward().endpoints_size() == 0) {
     f.Require(s.reward_servers() >= 1, "services.reward_servers",
               "must be at least 1, or list reward.endpoints", s.reward_servers());
+  } else if (c.reward().scorers_size() > 0) {
+    f.Require(s.reward_servers() >= 1, "services.reward_servers",
+              "must be at least 1: they serve the entries of reward.scorers", s.reward_servers());
   }
   f.Require(s.replay_shards() >= 1 && s.replay_shards() <= 64, "services.replay_shards",
             "must be 1 to 64", s.replay_shards());

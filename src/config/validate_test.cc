@@ -492,6 +492,11 @@ INSTANTIATE_TEST_SUITE_P(
                  kError,
                  "reward.scorers",
                  "timeout_seconds must be below reward.timeout_seconds, got digits_ocr"},
+        RuleCase{"ReadingThatMayTakeTheWholeTimeout",
+                 {"reward.scorers=[{name: digits_ocr, scorer: ocr, deadline_seconds: 30}]"},
+                 kError,
+                 "reward.scorers",
+                 "deadline_seconds must be below reward.timeout_seconds, got digits_ocr"},
         RuleCase{"RewardEndpoint",
                  {"reward.endpoints=[localhost]"},
                  kError,
@@ -511,6 +516,12 @@ INSTANTIATE_TEST_SUITE_P(
                  kError,
                  "services.reward_servers",
                  "reward.endpoints"},
+        RuleCase{"NoServersOfScorers",
+                 {"services.reward_servers=0", "reward.endpoints=[a:1]",
+                  "reward.scorers=[{name: digits_ocr}]"},
+                 kError,
+                 "services.reward_servers",
+                 "they serve the entries of reward.scorers"},
         RuleCase{"NoReplayShards",
                  {"services.replay_shards=0"},
                  kError,
@@ -549,10 +560,8 @@ TEST(ValidateTest, ProblemLinesSayWhereTheValueStands) {
 TEST(ValidateTest, ARunWithoutReplayAndAdaptationUsesNoBuffer) {
   EXPECT_TRUE(UsesReplayBuffer(ValidRun({}).config));
   EXPECT_FALSE(UsesReplayBuffer(ValidRun({"replay.fraction=0"}).config));
-  EXPECT_TRUE(
-      UsesReplayBuffer(ValidRun({"replay.fraction=0", "replay.late_binding=true"}).config));
-  EXPECT_TRUE(UsesReplayBuffer(
-      ValidRun({"replay.fraction=0", "adaptation.enabled=true"}).config));
+  EXPECT_TRUE(UsesReplayBuffer(ValidRun({"replay.fraction=0", "replay.late_binding=true"}).config));
+  EXPECT_TRUE(UsesReplayBuffer(ValidRun({"replay.fraction=0", "adaptation.enabled=true"}).config));
 }
 
 TEST(ValidateTest, ReplayedGroupsRound) {

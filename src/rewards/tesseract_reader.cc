@@ -38,38 +38,6 @@ constexpr int kResolution = 300;  // Dots per inch that Tesseract is told; it gu
 
 using Engine = tesseract::TessBaseAPI;
 
-absl::Status CheckSettings(const TesseractSettings& settings) {
-  const auto within = [](int value, int least, int most) {
-    return value >= least && value <= most;
-  };
-  if (std::find(kPageModes.begin(), kPageModes.end(), settings.page_mode) == kPageModes.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("page_mode is none of 0, 3, 4, 6, 7, 8, 11, 13: ", settings.page_mode));
-  }
-  if (!within(settings.scale, 0, kScaleMax) || !within(settings.margin, -1, kMarginMax)) {
-    return absl::InvalidArgumentError(absl::StrCat("scale is not 0 to ", kScaleMax,
-                                                   ", or margin not -1 to ", kMarginMax, ": ",
-                                                   settings.scale, ", ", settings.margin));
-  }
-  if (!within(settings.engines, 0, kEnginesMax)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("engines is not 0 to ", kEnginesMax, ": ", settings.engines));
-  }
-  // Tesseract counts in milliseconds, 31 bits, and takes 0 as no deadline.
-  if (settings.deadline < absl::Milliseconds(1) || settings.deadline > absl::Hours(24)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("deadline is not 1 ms to 24 h: ", absl::FormatDuration(settings.deadline)));
-  }
-  // It becomes a file's name.
-  if (settings.language.empty() ||
-      !std::all_of(settings.language.begin(), settings.language.end(),
-                   [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; })) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("language is not a name as eng or chi_sim: \"", settings.language, "\""));
-  }
-  return absl::OkStatus();
-}
-
 std::string DataPath(const TesseractSettings& settings) {
   std::string directory = settings.tessdata;
   if (const char* prefix = std::getenv("TESSDATA_PREFIX"); directory.empty() && prefix != nullptr) {
@@ -156,6 +124,38 @@ absl::StatusOr<std::string> Recognise(Engine& engine, const Reading& reading,
 
 }  // namespace
 
+absl::Status CheckTesseract(const TesseractSettings& settings) {
+  const auto within = [](int value, int least, int most) {
+    return value >= least && value <= most;
+  };
+  if (std::find(kPageModes.begin(), kPageModes.end(), settings.page_mode) == kPageModes.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_mode is none of 0, 3, 4, 6, 7, 8, 11, 13: ", settings.page_mode));
+  }
+  if (!within(settings.scale, 0, kScaleMax) || !within(settings.margin, -1, kMarginMax)) {
+    return absl::InvalidArgumentError(absl::StrCat("scale is not 0 to ", kScaleMax,
+                                                   ", or margin not -1 to ", kMarginMax, ": ",
+                                                   settings.scale, ", ", settings.margin));
+  }
+  if (!within(settings.engines, 0, kEnginesMax)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("engines is not 0 to ", kEnginesMax, ": ", settings.engines));
+  }
+  // Tesseract counts in milliseconds, 31 bits, and takes 0 as no deadline.
+  if (settings.deadline < absl::Milliseconds(1) || settings.deadline > absl::Hours(24)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("deadline is not 1 ms to 24 h: ", absl::FormatDuration(settings.deadline)));
+  }
+  // It becomes a file's name.
+  if (settings.language.empty() ||
+      !std::all_of(settings.language.begin(), settings.language.end(),
+                   [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; })) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("language is not a name as eng or chi_sim: \"", settings.language, "\""));
+  }
+  return absl::OkStatus();
+}
+
 struct TesseractReader::Impl {
   absl::StatusOr<std::unique_ptr<Engine>> NewEngine() const;
   absl::StatusOr<std::unique_ptr<Engine>> Borrow();
@@ -230,7 +230,7 @@ absl::StatusOr<Reading> TesseractReader::Impl::Prepared(const Image8& picture) c
 
 absl::StatusOr<std::unique_ptr<TesseractReader>> TesseractReader::Create(
     TesseractSettings settings) {
-  OXBOW_RETURN_IF_ERROR(CheckSettings(settings));
+  OXBOW_RETURN_IF_ERROR(CheckTesseract(settings));
   auto impl = std::make_unique<Impl>();
   impl->settings = std::move(settings);
   absl::StatusOr<std::string> data = ReadFile(DataPath(impl->settings));
@@ -274,7 +274,11 @@ absl::StatusOr<std::string> TesseractReader::Read(const Image8& picture) {
 }
 
 std::string TesseractReader::help() const {
-  return "Tesseract; pictures under 64 px in height are enlarged and read as one line";
+  const TesseractSettings& s = impl_->settings;
+  if (s.page_mode == 0 && s.scale == 0 && s.margin == -1) {
+    return "Tesseract; pictures under 64 px in height are enlarged and read as one line";
+  }
+  return "Tesseract with settings of its own";
 }
 
 }  // namespace oxbow::rewards

@@ -37,10 +37,13 @@ struct TesseractSettings {
 inline constexpr int kSmallPictureHeight = 64;
 inline constexpr int kReadSideMax = 8192;  // Width and height as read, with the margin.
 
+// kInvalidArgument names a setting that makes no sense. Loads nothing.
+absl::Status CheckTesseract(const TesseractSettings& settings);
+
 class TesseractReader final : public TextReader {
  public:
-  // Reads the language's data and starts one engine. kInvalidArgument names a setting that makes
-  // no sense; kNotFound the data's file; kFailedPrecondition: Tesseract refuses the data.
+  // Reads the language's data and starts one engine. kInvalidArgument as CheckTesseract; kNotFound
+  // names the data's file; kFailedPrecondition: Tesseract refuses the data.
   static absl::StatusOr<std::unique_ptr<TesseractReader>> Create(TesseractSettings settings);
   ~TesseractReader() override;
 
