@@ -195,6 +195,7 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
           .images = config::ChosenMethod(setup.config.method()).trains_final_latents(),
           .schedule_id = rules.schedule_id,
           .latent_bytes = rules.LatentBytes(),
+          .latent_shape = rules.latent_shape,
           .same_window = setup.config.replay().same_window(),
           .stored_tail = setup.config.sampling().tail() == v1::TAIL_KIND_STORED};
 }

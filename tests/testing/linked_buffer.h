@@ -171,6 +171,7 @@ struct Linked {
                                   .kept_steps = kept_steps,
                                   .schedule_id = kSchedule,
                                   .latent_bytes = kLatentBytes,
+                                  .latent_shape = {kLatentBytes / 4},
                                   .same_window = same_window};
     for (size_t i = 0; i < shard_count; ++i) {
       shards.push_back(std::make_unique<Shard>(offer_bytes_max, remembered_max));

@@ -39,12 +39,13 @@ class ReplayLink {
     std::string take_from;  // The run that loses its buffer to this one; empty: none.
     Epoch epoch;
     uint64_t seed = 0;
-    uint32_t kept_steps = 0;    // i_off
-    bool images = false;        // Entries are final latents, not heads.
-    uint64_t schedule_id = 0;   // Entries of another schedule are not used.
-    uint64_t latent_bytes = 0;  // A latent's size as stored.
-    bool same_window = false;   // Use only heads whose stochastic steps are those of the step.
-    bool stored_tail = false;   // Heads with all stochastic steps keep their picture and rewards.
+    uint32_t kept_steps = 0;            // i_off
+    bool images = false;                // Entries are final latents, not heads.
+    uint64_t schedule_id = 0;           // Entries of another schedule are not used.
+    uint64_t latent_bytes = 0;          // A latent's size as stored.
+    std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
+    bool same_window = false;  // Use only heads whose stochastic steps are those of the step.
+    bool stored_tail = false;  // Heads with all stochastic steps keep their picture and rewards.
   };
 
   using StepCommit = learner::StepCommit;
@@ -123,6 +124,9 @@ class ReplayLink {
   std::optional<ReplayedHead> HeadOf(uint32_t shard, LearnerStep step, v1::ReplayEntry entry,
                                      const std::vector<bool>& sde);
   std::nullopt_t RefuseHead(const v1::ReplayEntry& entry, const char* reason);
+  // Whether latents [n, ...] are of this run's shape. Equal bytes do not say so.
+  bool HasShape(const v1::Tensor& latents) const;
+  std::optional<v1::Group> RefuseGroup(const v1::ReplayEntry& entry, const absl::Status& why);
 
   const Options options_;
   LearnerMetrics& metrics_;

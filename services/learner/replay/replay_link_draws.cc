@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "core/flow/window.h"
 #include "core/replay/table_policy.h"
@@ -25,6 +28,17 @@ bool IsWhole(const v1::Trajectory& stored, const flow::LatentSpan& head) {
   return true;
 }
 
+std::string ShapeText(std::span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// The shape of one latent of many.
+std::string LatentText(const v1::Tensor& latents) {
+  const std::span<const int64_t> shape(latents.shape().data(),
+                                       static_cast<size_t>(latents.shape_size()));
+  return ShapeText(shape.empty() ? shape : shape.subspan(1));
+}
+
 template <typename T>
 std::vector<T> Joined(std::vector<std::vector<T>> of_shards) {
   std::vector<T> all;
@@ -40,8 +54,16 @@ std::nullopt_t ReplayLink::RefuseHead(const v1::ReplayEntry& entry, const char* 
   ++heads_refused_;
   metrics_.HeadRefused(reason);
   OXBOW_LOG(Warning) << "replay entry is not used" << Field("entry", entry.entry_id())
-                     << Field("reason", reason);
+                     << Field("reason", reason)
+                     << Field("latent", LatentText(entry.trajectory().latents()))
+                     << Field("latent_of_run", ShapeText(options_.latent_shape));
   return std::nullopt;
+}
+
+bool ReplayLink::HasShape(const v1::Tensor& latents) const {
+  const auto& shape = latents.shape();
+  return !shape.empty() && std::equal(shape.begin() + 1, shape.end(), options_.latent_shape.begin(),
+                                      options_.latent_shape.end());
 }
 
 std::optional<ReplayedHead> ReplayLink::HeadOf(uint32_t shard, LearnerStep step,
@@ -56,9 +78,10 @@ std::optional<ReplayedHead> ReplayLink::HeadOf(uint32_t shard, LearnerStep step,
       sde.empty() || std::equal(sde.begin(), sde.end(), stored.sde().begin(), stored.sde().end());
   if (!same && options_.same_window) return RefuseHead(entry, "window");
   const std::string& latents = stored.latents().data();
-  // The latents that are stored have the size of this run's, and the head is among them.
+  // The latents that are stored have the shape of this run's, and the head is among them.
   const int64_t skipped = span.first - static_cast<int64_t>(stored.first_latent());
-  const int64_t count = stored.latents().shape_size() > 0 ? stored.latents().shape(0) : 0;
+  if (!HasShape(stored.latents())) return RefuseHead(entry, "size");
+  const int64_t count = stored.latents().shape(0);
   const bool fits = latents.size() == options_.latent_bytes * static_cast<uint64_t>(count);
   if (!fits || skipped < 0 || skipped + span.count > count) return RefuseHead(entry, "size");
   ReplayedHead head{.entry = EntryId(entry.entry_id()),
@@ -199,16 +222,27 @@ std::vector<ReplayedHead> ReplayLink::ReadWholeHeads(LearnerStep step,
   return heads;
 }
 
-std::optional<v1::Group> ReplayLink::ReadGroup(const v1::ReplayEntry& entry) {
-  auto read = ShardOf(entry).client().Read(
-      EntryId(entry.entry_id()), 0, static_cast<uint32_t>(entry.trajectory().latents().shape(0)));
-  absl::StatusOr<v1::Group> group =
-      read.ok() ? GroupOfEntry(*std::move(read)) : absl::StatusOr<v1::Group>(read.status());
-  if (group.ok()) return *std::move(group);
+std::optional<v1::Group> ReplayLink::RefuseGroup(const v1::ReplayEntry& entry,
+                                                 const absl::Status& why) {
   metrics_.BufferFailed("read");
   OXBOW_LOG(Warning) << "cannot read a recent group" << Field("entry", entry.entry_id())
-                     << Field("error", std::string(group.status().message()));
+                     << Field("error", std::string(why.message()));
   return std::nullopt;
+}
+
+std::optional<v1::Group> ReplayLink::ReadGroup(const v1::ReplayEntry& entry) {
+  const v1::Tensor& latents = entry.trajectory().latents();
+  if (!HasShape(latents)) {
+    return RefuseGroup(entry, absl::InvalidArgumentError(absl::StrCat(
+                                  "its latents are ", LatentText(latents), ", those of this run ",
+                                  ShapeText(options_.latent_shape))));
+  }
+  auto read = ShardOf(entry).client().Read(EntryId(entry.entry_id()), 0,
+                                           static_cast<uint32_t>(latents.shape(0)));
+  absl::StatusOr<v1::Group> group =
+      read.ok() ? GroupOfEntry(*std::move(read)) : absl::StatusOr<v1::Group>(read.status());
+  if (!group.ok()) return RefuseGroup(entry, group.status());
+  return *std::move(group);
 }
 
 }  // namespace oxbow::learner

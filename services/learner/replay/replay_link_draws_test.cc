@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -56,6 +57,26 @@ TEST(ReplayLinkDrawsTest, AHeadIsTheEntryUpToTheLastKeptTransition) {
   EXPECT_EQ(head.trajectory.latents().shape(0), kKept + 1);
   EXPECT_EQ(head.trajectory.latents().data(),
             LatentsOf(entry).substr(0, (kKept + 1) * kLatentBytes));
+}
+
+// A run whose latents have frames finds pictures of as many bytes, or the other way round.
+TEST(ReplayLinkDrawsTest, LatentsOfAnotherRankAreRefusedThoughTheirBytesFit) {
+  Linked linked;
+  v1::ReplayEntry other = Entry(1, 9, 0, 1);
+  v1::Tensor& latents = *other.mutable_trajectory()->mutable_latents();
+  const int64_t numbers = latents.shape(1);
+  latents.set_shape(1, numbers / 2);
+  latents.add_shape(2);
+  linked.link->Commit({.step = LearnerStep(0), .offers = {other, Entry(2, 8, 0, 1)}});
+  ::testing::internal::CaptureStderr();
+  const auto drawn = linked.link->Draw(LearnerStep(1), 2);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_THAT(drawn, SizeIs(1));
+  EXPECT_EQ(drawn[0].entry, EntryId(2));
+  EXPECT_THAT(linked.Metrics(), HasSubstr("heads_refused_total{reason=\"size\"} 1\n"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1);
+  EXPECT_THAT(log, HasSubstr("[5, 2]"));
+  EXPECT_THAT(log, HasSubstr("[10]"));
 }
 
 // The entry counts its newest picture, a sample with the first one keeps that one's reward.
@@ -166,6 +187,21 @@ TEST(ReplayLinkDrawsTest, PromptsThatFailedLongestAgoComeFirstFromAllShards) {
     left.push_back(one.prompt.id());
   }
   EXPECT_THAT(left, ::testing::UnorderedElementsAre(11, 23));
+}
+
+TEST(ReplayLinkDrawsTest, AGroupOfLatentsOfAnotherShapeDoesNotComeBack) {
+  Linked linked;
+  v1::Group group;
+  *group.add_trajectories() = Entry(1, 9, 0, 0.5).trajectory();
+  v1::Tensor& latents = *group.mutable_trajectories(0)->mutable_latents();
+  latents.set_shape(1, latents.shape(1) / 2);
+  latents.add_shape(2);
+  ReplayLink::StepCommit commit{.step = LearnerStep(0)};
+  commit.groups.push_back(*GroupEntry(group, PlannedOf(1, 9, 0), 0.5, {}));
+  linked.link->Commit(commit);
+  const std::vector<v1::ReplayEntry> recent = linked.link->RecentGroups();
+  ASSERT_THAT(recent, SizeIs(1));
+  EXPECT_FALSE(linked.link->ReadGroup(recent[0]).has_value());
 }
 
 TEST(ReplayLinkDrawsTest, GroupsComeBackWholeForSomeSteps) {
