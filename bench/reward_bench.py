@@ -3,12 +3,16 @@
 """Rewards in oxbow and in Python, on one machine and in one run: ratios of medians.
 
     bench/reward_bench.py build/release/bin/reward_bench [--work DIR] [--parts model,towers,http,fill,overload] [--repeats 3]
+                          [--flow-grpo CHECKOUT] [--flow-factory CHECKOUT]
 
 model     a group of 24 pictures of 512 px, one thread, random weights of ViT-B/32 and ViT-L/14, preprocessing included:
-          PickScore here, and flow_grpo's formula on transformers' CLIPModel with Pillow's preprocessing
+          PickScore here, and flow_grpo's formula on transformers' CLIPModel with Pillow's preprocessing. With --flow-grpo it
+          is flow_grpo's own scorer (flow_grpo/pickscore_scorer.py), which finds these weights under the names it asks for;
+          it needs a transformers before 5
 towers    two rewards over one model, and one
 http      a scorer that costs nothing, groups of 24 of 512 px over loopback: reward_server's service with oxbow's client, and
-          a stand-in for Flow-Factory's example server with its client: HTTP, JSON, PNG in base64 (standard library, Pillow)
+          a stand-in for Flow-Factory's example server with its client: HTTP, JSON, PNG in base64 (standard library, Pillow).
+          With --flow-factory it is that server as a process, as it is, and its client; they need fastapi, uvicorn, requests
 fill      8 callers with groups of 3 pictures, batches of 8
 overload  ten times what a scorer can do, for --seconds (60), with room for 32 MiB of pixels
 
@@ -17,12 +21,14 @@ Needs torch, transformers and Pillow for `model`, `towers` and `http`.
 import argparse
 import base64
 import http.server
+import importlib.util
 import io
 import json
 import os
 import pathlib
 import resource
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -62,13 +68,11 @@ def picture(number):
     return ((x * (number % 7 + 1) // 2 + y)[..., None] + noise + number).astype(numpy.uint8)
 
 
-def python_scorer(folder, rounds):
+def formula_scorer(folder):
     """flow_grpo's PickScore: processor, both encoders, unit vectors, exp(logit_scale) cos / 26."""
     import torch
-    from PIL import Image
     from transformers import CLIPModel, CLIPTokenizer
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-    torch.set_num_threads(1)
     model = CLIPModel.from_pretrained(folder).eval()
     tokenizer, processor = CLIPTokenizer.from_pretrained(folder), CLIPImageProcessorPil()
 
@@ -76,17 +80,40 @@ def python_scorer(folder, rounds):
         x = getattr(x, "pooler_output", x)
         return x / x.norm(p=2, dim=-1, keepdim=True)
 
-    seconds = []
-    for turn in range(rounds + 1):  # The first one warms up.
-        pictures = [picture(turn * 1000 + i) for i in range(PICTURES)]
-        prompts = [f"a photo of {turn} red apples on a table"] * PICTURES
-        start = time.perf_counter()
+    def score(prompts, images):
         with torch.no_grad():
-            pixels = processor([Image.fromarray(p) for p in pictures], return_tensors="pt")
+            pixels = processor(images, return_tensors="pt")
             ids = tokenizer(prompts, padding=True, truncation=True, max_length=77, return_tensors="pt")
             image = unit(model.get_image_features(**pixels))
             text = unit(model.get_text_features(**ids))
-            (model.logit_scale.exp() * (text @ image.T)).diag().div(26).tolist()
+            return (model.logit_scale.exp() * (text @ image.T)).diag().div(26)
+    return score
+
+
+def flow_grpo_scorer(folder, checkout):
+    """flow_grpo's own class. It loads its models by their names on a hub: this model stands in for them."""
+    import types
+    from transformers import AutoModel, CLIPImageProcessor, CLIPProcessor, CLIPTokenizerFast
+    spec = importlib.util.spec_from_file_location("pickscore_scorer", pathlib.Path(checkout, "flow_grpo/pickscore_scorer.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    processor = CLIPProcessor(CLIPImageProcessor(), CLIPTokenizerFast.from_pretrained(folder))
+    module.AutoProcessor = types.SimpleNamespace(from_pretrained=lambda _: processor)
+    module.AutoModel = types.SimpleNamespace(from_pretrained=lambda _: AutoModel.from_pretrained(folder))
+    return module.PickScoreScorer(device="cpu")
+
+
+def python_scorer(args):
+    import torch
+    from PIL import Image
+    torch.set_num_threads(1)
+    score = flow_grpo_scorer(args.child, args.flow_grpo) if args.flow_grpo else formula_scorer(args.child)
+    seconds = []
+    for turn in range(args.rounds + 1):  # The first one warms up.
+        pictures = [picture(turn * 1000 + i) for i in range(PICTURES)]
+        prompts = [f"a photo of {turn} red apples on a table"] * PICTURES
+        start = time.perf_counter()
+        score(prompts, [Image.fromarray(p) for p in pictures]).tolist()
         if turn > 0:
             seconds.append(time.perf_counter() - start)
     print(json.dumps({"seconds": seconds, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}))
@@ -115,9 +142,11 @@ def model(args):
     for name in args.models.split(","):
         folder = args.folder(name)
         ours, theirs = in_turns([[args.bench, "model", "--rounds", str(args.rounds)] + entry(folder, "pickscore"),
-                                 [sys.executable, __file__, "--child", str(folder), "--rounds", str(args.rounds), args.bench]],
+                                 [sys.executable, __file__, "--child", str(folder), "--rounds", str(args.rounds), args.bench] +
+                                 (["--flow-grpo", str(args.flow_grpo)] if args.flow_grpo else [])],
                                 args.repeats)
-        print(f"{name}: oxbow {PICTURES / ours[0]:.2f} pictures/s, Python {PICTURES / theirs[0]:.2f}: "
+        whose = "flow_grpo's scorer" if args.flow_grpo else "its formula in Python"
+        print(f"{name}: oxbow {PICTURES / ours[0]:.2f} pictures/s, {whose} {PICTURES / theirs[0]:.2f}: "
               f"{theirs[0] / ours[0]:.2f} times; peak {ours[1]} and {theirs[1]} MiB: {ours[1] / theirs[1]:.2f}", flush=True)
 
 
@@ -183,15 +212,59 @@ def http_pictures_per_s(seconds):
     return rate
 
 
+def example_server(checkout):
+    """Flow-Factory's example server as a process, and its URL, once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, str(checkout / "reward_server/example_server.py"), "--host", "127.0.0.1", "--port", str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(url + "/health").read()
+            return process, url
+        except OSError:
+            time.sleep(0.1)
+    process.kill()
+    sys.exit(f"{checkout}: its example server does not answer")
+
+
+def flow_factory_client(args):
+    """Asks that server as Flow-Factory's trainer does, for --seconds."""
+    os.environ["FLOW_FACTORY"] = str(args.flow_factory)
+    sys.path.insert(0, str(ROOT / "python/tests"))
+    import flow_factory
+    from PIL import Image
+    client = flow_factory.UpstreamClient(args.flow_factory_client)
+    pictures = [Image.fromarray(picture(i)) for i in range(PICTURES)]
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() - start < args.seconds:
+        count += len(client.compute(["a prompt"] * PICTURES, image=pictures))
+    print(json.dumps({"pictures_per_s": count / (time.perf_counter() - start)}))
+
+
+def flow_factory_pictures_per_s(checkout, bench, seconds):
+    process, url = example_server(checkout)
+    try:
+        return call([sys.executable, __file__, bench, "--flow-factory-client", url, "--flow-factory", str(checkout),
+                     "--seconds", str(seconds)])["pictures_per_s"]
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def compare_http(args):
     ours, theirs = [], []
     for _ in range(args.repeats):
         server = Server(args)
         ours.append(call([args.bench, "call", "--server", server.endpoint, "--seconds", "5"])["pictures_per_s"])
         server.end()
-        theirs.append(http_pictures_per_s(5))
+        theirs.append(flow_factory_pictures_per_s(args.flow_factory, args.bench, 5) if args.flow_factory else http_pictures_per_s(5))
     a, b = statistics.median(ours), statistics.median(theirs)
-    print(f"free scorer at {SIDE} px: oxbow {a:.0f} pictures/s, HTTP with base64 {b:.1f}: {a / b:.1f} times", flush=True)
+    whose = "Flow-Factory's example server and client" if args.flow_factory else "HTTP with base64"
+    print(f"free scorer at {SIDE} px: oxbow {a:.0f} pictures/s, {whose} {b:.1f}: {a / b:.1f} times", flush=True)
 
 
 def fill(args):
@@ -229,11 +302,15 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--flow-grpo", type=pathlib.Path)
+    parser.add_argument("--flow-factory", type=pathlib.Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--flow-factory-client", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        python_scorer(args.child, args.rounds)
-        return
+        return python_scorer(args)
+    if args.flow_factory_client:
+        return flow_factory_client(args)
 
     def folder(name):
         path = args.work / name.replace("/", "-")
