@@ -66,8 +66,11 @@ class AssemblyTest(unittest.TestCase):
         with self.assertRaises(StatusError) as raised:
             self.begin(*three)
         self.assertEqual(raised.exception.code.name, "RESOURCE_EXHAUSTED")
+        self.assertEqual(raised.exception.trailing, (("retry-after-ms", "100"),))
+        held.since -= 4
         held.release()
         held.release()
+        self.assertAlmostEqual(self.budget.pause, 4, delta=1)
         self.assertEqual(self.budget.items, 0)
         self.begin(*three)
 

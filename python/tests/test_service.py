@@ -142,7 +142,9 @@ class BatchingTest(unittest.TestCase):
             with serving(named(score=gate), limits=limits) as (_, client):
                 first = call_in_thread(lambda: ask(client, grey(1), grey(2)))
                 gate.wait_until_begun()
-                self.assertEqual(client.score(request_of([grey(3)])).code.name, "RESOURCE_EXHAUSTED")
+                refused = client.score(request_of([grey(3)]))
+                self.assertEqual(refused.code.name, "RESOURCE_EXHAUSTED")
+                self.assertEqual(refused.trailing, {"retry-after-ms": "100"})
                 gate.open.set()
                 self.assertEqual(values(first()), [1, 2])
                 self.assertEqual(values(ask(client, grey(3))), [3])

@@ -5,6 +5,8 @@ Sizes are checked, and room is taken in the budget, before any further piece is 
 """
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field
 from typing import Any, Sequence
 
@@ -49,6 +51,7 @@ class Batch:
     media: list[Medium]
     budget: Budget
     bytes: int
+    since: float = field(default_factory=time.monotonic)
     _held: bool = field(default=True)
 
     @property
@@ -71,7 +74,7 @@ class Batch:
     def release(self) -> None:
         if self._held:
             self._held = False
-            self.budget.give_back(len(self.media), self.bytes)
+            self.budget.give_back(len(self.media), self.bytes, time.monotonic() - self.since)
 
 
 def begin(request: Any, limits: Limits, budget: Budget) -> Batch:
@@ -90,8 +93,8 @@ def begin(request: Any, limits: Limits, budget: Budget) -> Batch:
         raise invalid(f"batch is larger than this server: {size} bytes over {limits.bytes_waiting_max}")
     if not budget.take(len(media), size):
         raise StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED,
-                          f"busy: {budget.items} items of {budget.bytes} bytes wait already; ask again later, "
-                          "or start more reward servers")
+                          f"busy: {budget.items} items of {budget.bytes} bytes wait already; ask again in "
+                          f"{math.ceil(1000 * budget.pause)} ms, or start more reward servers", budget.pause)
     return Batch(request, media, budget, size)
 
 

@@ -83,6 +83,9 @@ class BatchQueue:
         return batch
 
 
+PAUSE_MIN = 0.1
+
+
 class Budget:
     """Items and bytes that may wait in a server at a time. Used by one thread, so it has no lock."""
 
@@ -91,6 +94,7 @@ class Budget:
         self.bytes_max = bytes_max
         self.items = 0
         self.bytes = 0
+        self.pause = PAUSE_MIN  # After which a caller for whom there is no room may ask again.
 
     def take(self, items: int, size: int) -> bool:
         """False, with nothing taken, if there is no room."""
@@ -100,6 +104,8 @@ class Budget:
         self.bytes += size
         return True
 
-    def give_back(self, items: int, size: int) -> None:
+    def give_back(self, items: int, size: int, held: float = 0.0) -> None:
+        """`held`: seconds for which this room was taken."""
+        self.pause = max(PAUSE_MIN, held)
         self.items -= items
         self.bytes -= size

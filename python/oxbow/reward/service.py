@@ -95,7 +95,7 @@ class RewardService:
         except StatusError as error:
             if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
                 self._metrics.call_refused(_SCORE[1:], "busy")
-            await context.abort(error.code, error.message)
+            await context.abort(error.code, error.message, error.trailing)
         finally:
             seconds = time.monotonic() - start
             self._metrics.call_ended(seconds, ok)

@@ -2,6 +2,7 @@
 """Errors with a gRPC status code, and the exit codes of the command (docs/formats.md, exit codes)."""
 from __future__ import annotations
 
+import math
 import sys
 from typing import NoReturn
 
@@ -11,12 +12,18 @@ EXIT_OK, EXIT_FAILURE, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_DATA, EXIT_FULL = 0, 1
 
 
 class StatusError(Exception):
-    """What the peer is told: a code and one line."""
+    """What the peer is told: a code and one line, and after how many seconds it may ask again."""
 
-    def __init__(self, code: grpc.StatusCode, message: str):
+    def __init__(self, code: grpc.StatusCode, message: str, retry_after: float = 0.0):
         super().__init__(message)
         self.code = code
         self.message = message
+        self.retry_after = retry_after
+
+    @property
+    def trailing(self) -> tuple[tuple[str, str], ...]:
+        """Trailing metadata of the call that ends with it."""
+        return (("retry-after-ms", str(math.ceil(1000 * self.retry_after))),) if self.retry_after > 0 else ()
 
     @property
     def number(self) -> int:

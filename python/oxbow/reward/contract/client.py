@@ -2,7 +2,7 @@
 """A caller of a reward server that says exactly what was asked and answered."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Iterable, Sequence
 
 import grpc
@@ -19,6 +19,7 @@ class Answer:
     responses: dict[int, Any]
     code: grpc.StatusCode = grpc.StatusCode.OK
     message: str = ""
+    trailing: dict[str, Any] = field(default_factory=dict)  # Metadata of a call that failed.
 
     @property
     def ok(self) -> bool:
@@ -71,7 +72,7 @@ class Client:
                     return Answer(responses, grpc.StatusCode.INTERNAL, f"item {response.item} is answered twice")
                 responses[response.item] = response
         except grpc.RpcError as error:
-            return Answer(responses, error.code(), error.details() or "")
+            return Answer(responses, error.code(), error.details() or "", dict(error.trailing_metadata() or ()))
         return Answer(responses)
 
 
