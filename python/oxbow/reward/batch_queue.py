@@ -94,7 +94,7 @@ class Budget:
         self.bytes_max = bytes_max
         self.items = 0
         self.bytes = 0
-        self.pause = PAUSE_MIN  # After which a caller for whom there is no room may ask again.
+        self.pause = PAUSE_MIN  # Seconds after which a caller that found no room may ask again.
 
     def take(self, items: int, size: int) -> bool:
         """False, with nothing taken, if there is no room."""
