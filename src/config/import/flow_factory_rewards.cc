@@ -5,8 +5,7 @@
 //   PickScore                       scorer pickscore
 //   PickScore_Rank                  scorer pickscore_rank, which compares a group
 //   CLIP                            scorer clipscore, variant flow_factory
-//   OCR                             scorer ocr, variant flow_factory: Tesseract reads, not
-//   PaddleOCR
+//   OCR                             scorer ocr, variant flow_factory, engine ppocr
 //   ...RemotePointwiseRewardModel   kind json
 //   ...RemoteGroupwiseRewardModel   kind json, variant groupwise
 //   vllm_evaluate                   kind vlm, variant yes_no
@@ -103,8 +102,7 @@ class RewardSections {
       Clip("clipscore", "openai/clip-vit-large-patch14");
       keys_.emplace_back("variant: flow_factory");
     } else if (kind == "ocr") {
-      keys_.insert(keys_.end(), {"scorer: ocr", "variant: flow_factory"});
-      t_.Differs(model, "Tesseract reads here and PaddleOCR there: do not compare their curves");
+      Ocr("PaddlePaddle/PP-OCRv5_server");
     } else if (absl::EndsWith(kind, ".remotepointwiserewardmodel")) {
       Remote("pointwise");
     } else if (absl::EndsWith(kind, ".remotegroupwiserewardmodel")) {
@@ -139,6 +137,20 @@ class RewardSections {
     t_.Differs(Of("reward_model"),
                absl::StrCat("the `model` of its entry, ", directory,
                             ", is a directory on this machine; nothing is fetched"));
+  }
+
+  // Its networks compute in float32 there, whatever its dtype.
+  void Ocr(const std::string& directory) {
+    const ForeignSetting device = Of("device");
+    keys_.insert(keys_.end(), {"scorer: ocr", "variant: flow_factory", "engine: ppocr",
+                               "model: " + Quoted(directory),
+                               "device: " + Quoted(device.present ? device.text() : "cuda")});
+    used_.insert("device");
+    t_.Differs(Of("reward_model"),
+               absl::StrCat("the `model` of its entry, ", directory,
+                            ", is a directory on this machine with the networks `det` and `rec` of "
+                            "PP-OCRv5 (docs/rewards.md); nothing is fetched. Without `model` and "
+                            "`device`, `engine: tesseract` reads: do not compare their curves"));
   }
 
   void Remote(const char* variant) {

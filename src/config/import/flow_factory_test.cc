@@ -277,13 +277,16 @@ eval_rewards:
           R"(device: "cuda" dtype: "bf16")",
           R"(name: "clip" scorer: "clipscore" model: "openai/clip-vit-large-patch14" )"
           R"(device: "cuda" dtype: "bf16" variant: "flow_factory")",
-          R"(name: "OCR" scorer: "ocr" variant: "flow_factory")",
+          R"(name: "OCR" scorer: "ocr" model: "PaddlePaddle/PP-OCRv5_server" )"
+          R"(device: "cuda" variant: "flow_factory" engine: "ppocr")",
           R"(name: "style" variant: "pointwise" kind: "json" url: "http://localhost:8000" batch_max: 8 timeout_seconds: 60)",
           R"(name: "rank" variant: "groupwise" kind: "json" url: "http://b:1")",
           R"(name: "judge" variant: "yes_no" kind: "vlm" url: "http://j/v1" llm: "Qwen" concurrency: 256)"));
   EXPECT_EQ(r.timeout_seconds(), 70);
   EXPECT_THAT(run.differences,
               Contains(HasSubstr("no reward of this build: a server at reward.endpoints")));
+  EXPECT_THAT(run.differences,
+              Contains(HasSubstr("with the networks `det` and `rec` of PP-OCRv5")));
   EXPECT_THAT(run.differences, Contains(HasSubstr("key_file")));
   EXPECT_THAT(ImportedYaml(run, "x"), ::testing::Not(HasSubstr("sk-secret")));
 }
