@@ -80,6 +80,10 @@ def clip(out, seed):
 
 OPEN_CLIP = {
     "open_clip_gelu": (20, dict(image_size=42, patch_size=14, layers=3, width=40, head_width=20), dict(context_length=12, vocab_size=60, width=24, heads=3, layers=2), False),
+    "open_clip_like_b16": (16, dict(image_size=32, patch_size=8, layers=2, width=24, head_width=8), dict(context_length=20, vocab_size=40, width=16, heads=4, layers=2), False),
+    "open_clip_mlp_ratio": (9, dict(image_size=20, patch_size=5, layers=4, width=16, head_width=16, mlp_ratio=3), dict(context_length=6, vocab_size=30, width=20, heads=5, layers=1, mlp_ratio=2), False),
+    "open_clip_one_patch": (5, dict(image_size=8, patch_size=8, layers=1, width=12, head_width=12), dict(context_length=4, vocab_size=20, width=8, heads=1, layers=1), True),
+    "open_clip_wide_projection": (48, dict(image_size=28, patch_size=7, layers=5, width=16, head_width=4), dict(context_length=16, vocab_size=50, width=12, heads=2, layers=4), True),
     "open_clip_quick_gelu": (12, dict(image_size=32, patch_size=16, layers=2, width=24, head_width=8), dict(context_length=9, vocab_size=50, width=16, heads=2, layers=3), True),
 }
 
@@ -92,10 +96,10 @@ def open_clip_models(out, seed):
         act = "quick_gelu" if quick else "gelu"
         end = text["vocab_size"] - 1
         config = {"projection_dim": embed,
-                  "vision_config": {"hidden_size": vision["width"], "intermediate_size": 4 * vision["width"], "hidden_act": act,
+                  "vision_config": {"hidden_size": vision["width"], "intermediate_size": vision.get("mlp_ratio", 4) * vision["width"], "hidden_act": act,
                                     "num_hidden_layers": vision["layers"], "num_attention_heads": vision["width"] // vision["head_width"],
                                     "image_size": vision["image_size"], "patch_size": vision["patch_size"], "projection_dim": embed},
-                  "text_config": {"hidden_size": text["width"], "intermediate_size": 4 * text["width"], "hidden_act": act,
+                  "text_config": {"hidden_size": text["width"], "intermediate_size": text.get("mlp_ratio", 4) * text["width"], "hidden_act": act,
                                   "num_hidden_layers": text["layers"], "num_attention_heads": text["heads"], "vocab_size": text["vocab_size"],
                                   "max_position_embeddings": text["context_length"], "eos_token_id": 2, "projection_dim": embed}}
         pixels = torch.randn(3, 3, vision["image_size"], vision["image_size"], generator=g)

@@ -22,6 +22,7 @@
 #include "rewards/clip_towers.h"
 #include "rewards/clipscore.h"
 #include "rewards/hpsv2.h"
+#include "rewards/loaded_towers.h"
 #include "rewards/pickscore.h"
 #include "rewards/pickscore_rank.h"
 
@@ -34,6 +35,7 @@ using reward::Scorer;
 using ::testing::HasSubstr;
 
 constexpr double kTolerance = 1e-5;
+constexpr int kModelsMin = 6;  // One kind has so many, with other sizes, heads and activations.
 
 fs::path Goldens() {
   const char* directory = std::getenv("OXBOW_SCORER_GOLDENS");
@@ -101,19 +103,34 @@ class ClipRewardsTest : public ::testing::Test {
     return values;
   }
 
-  void ExpectGolden(const std::string& name, Scorer& scorer) const {
+  // Scores of each item as `make` gives them over each model of this kind, against golden ones.
+  void ExpectGolden(const std::string& kind, const std::string& reward,
+                    const std::function<std::unique_ptr<Scorer>(const std::string&)>& make) const {
     const auto all = nlohmann::json::parse(*ReadFile(Goldens() / "scores.json"));
-    const auto golden = all[name].get<std::vector<double>>();
+    int models = 0;
+    for (const auto& [name, scores] : all.items()) {
+      if (!name.starts_with(kind)) continue;
+      ++models;
+      ExpectScores(name, reward, *make(name), scores[reward].get<std::vector<double>>());
+    }
+    EXPECT_GE(models, kModelsMin) << kind;
+  }
+
+  void ExpectScores(const std::string& model, const std::string& reward, Scorer& scorer,
+                    const std::vector<double>& golden) const {
     const std::vector<double> ours = ScoresOf(scorer);
     ASSERT_EQ(ours.size(), golden.size());
     double largest = 0;
     for (size_t i = 0; i < ours.size(); ++i) {
-      EXPECT_NEAR(ours[i], golden[i], kTolerance) << name << " of " << prompts_[i];
-      EXPECT_GE(ours[i], scorer.facts().value_min - kTolerance);
-      EXPECT_LE(ours[i], scorer.facts().value_max + kTolerance);
+      EXPECT_NEAR(ours[i], golden[i], kTolerance)
+          << model << " " << reward << " of " << prompts_[i];
+      if (reward != "aesthetic") {  // The scores of a random head have no range.
+        EXPECT_GE(ours[i], scorer.facts().value_min - kTolerance);
+        EXPECT_LE(ours[i], scorer.facts().value_max + kTolerance);
+      }
       largest = std::max(largest, std::abs(ours[i] - golden[i]));
     }
-    std::cout << name << ": max difference " << largest << "\n";
+    std::cout << model << " " << reward << ": max difference " << largest << "\n";
   }
 
   std::vector<std::string> prompts_;
@@ -122,34 +139,36 @@ class ClipRewardsTest : public ::testing::Test {
 };
 
 TEST_F(ClipRewardsTest, PickScoreIsThatOfTransformers) {
-  const auto scorer = MakePickScore(Towers("clip"));
-  EXPECT_EQ(scorer->facts().name, "pickscore");
-  ExpectGolden("pickscore", *scorer);
+  EXPECT_EQ(MakePickScore(Towers("clip"))->facts().name, "pickscore");
+  ExpectGolden("clip", "pickscore",
+               [](const std::string& model) { return MakePickScore(Towers(model)); });
 }
 
 TEST_F(ClipRewardsTest, ClipScoreIsThatOfTransformersInEachConvention) {
-  const auto towers = Towers("clip");
   for (const auto& [name, variant] :
        {std::pair("clipscore_flow_grpo", ClipScoreVariant::kFlowGrpo),
         std::pair("clipscore_flow_factory", ClipScoreVariant::kFlowFactory),
         std::pair("clipscore_hessel", ClipScoreVariant::kHessel)}) {
-    ExpectGolden(name, *MakeClipScore(towers, variant));
+    ExpectGolden("clip", name, [convention = variant](const std::string& model) {
+      return MakeClipScore(Towers(model), convention);
+    });
   }
 }
 
 TEST_F(ClipRewardsTest, Hpsv2IsThatOfOpenClip) {
-  ExpectGolden("hpsv2", *MakeHpsv2(Towers("open_clip")));
+  ExpectGolden("open_clip", "hpsv2",
+               [](const std::string& model) { return MakeHpsv2(Towers(model)); });
 }
 
 TEST_F(ClipRewardsTest, AestheticIsThatOfTransformersWithAConvertedHead) {
-  const fs::path head = fs::path(::testing::TempDir()) / "head.safetensors";
-  ASSERT_TRUE(io::ConvertTorchCheckpoint(Goldens() / "head.pt", head).ok());
-  const auto scorer = OpenAesthetic(Towers("clip"), head);
-  ASSERT_TRUE(scorer.ok()) << scorer.status();
-  const auto all = nlohmann::json::parse(*ReadFile(Goldens() / "scores.json"));
-  const auto golden = all["aesthetic"].get<std::vector<double>>();
-  const std::vector<double> ours = ScoresOf(**scorer);
-  for (size_t i = 0; i < golden.size(); ++i) EXPECT_NEAR(ours[i], golden[i], kTolerance);
+  const fs::path converted = fs::path(::testing::TempDir()) / "head.safetensors";
+  ASSERT_TRUE(io::ConvertTorchCheckpoint(Goldens() / "head.pt", converted).ok());
+  ExpectGolden("clip", "aesthetic", [&](const std::string& model) {
+    auto scorer = OpenAesthetic(
+        Towers(model), model == "clip" ? converted : Goldens() / model / "head.safetensors");
+    EXPECT_TRUE(scorer.ok()) << scorer.status();
+    return *std::move(scorer);
+  });
 }
 
 // The head is affine: its last layer scaled by a, and its bias by a plus b, gives a * score + b.
@@ -191,6 +210,25 @@ TEST_F(ClipRewardsTest, RewardsOfOneModelEncodeAnImageOnce) {
   EXPECT_EQ(towers->images_embedded(), count);
   ScoresOf(*MakeClipScore(towers, ClipScoreVariant::kFlowGrpo));  // Another preprocessing.
   EXPECT_EQ(towers->images_embedded(), 2 * count);
+}
+
+TEST_F(ClipRewardsTest, EqualModelsAreLoadedOnceWhereverTheyAre) {
+  const fs::path copy = fs::path(::testing::TempDir()) / "copy_of_clip";
+  fs::remove_all(copy);
+  fs::copy(Goldens() / "clip", copy);
+  LoadedTowers loaded;
+  const auto first = loaded.Get(Goldens() / "clip", {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(*loaded.Get(copy, {}), *first);
+  EXPECT_NE(*loaded.Get(copy, {.dtype = at::kBFloat16}), *first);
+  EXPECT_NE(*loaded.Get(Goldens() / "clip_1", {}), *first);
+  std::string weights = *ReadFile(copy / "model.safetensors");
+  weights.back() = static_cast<char>(weights.back() ^ 1);
+  ASSERT_TRUE(WriteFileAtomically(copy / "model.safetensors", weights).ok());
+  LoadedTowers again;
+  const auto original = again.Get(Goldens() / "clip", {}), changed = again.Get(copy, {});
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_NE(*changed, *original);
 }
 
 // A group has one prompt: the text encoder sees it once, whatever the number of images and rewards.

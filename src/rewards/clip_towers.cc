@@ -86,7 +86,8 @@ at::Tensor UnitLength(const at::Tensor& rows) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ClipTowers>> ClipTowers::Open(const fs::path& directory,
-                                                             const ClipTowersOptions& options) {
+                                                             const ClipTowersOptions& options,
+                                                             const Loaded& loaded) {
   const fs::path config_path = directory / "config.json";
   OXBOW_ASSIGN_OR_RETURN(const std::string config, ReadFile(config_path, kConfigBytesMax));
   auto configs = ParseConfigs(config);
@@ -101,9 +102,11 @@ absl::StatusOr<std::shared_ptr<ClipTowers>> ClipTowers::Open(const fs::path& dir
                                configs->text.vocab_size));
   }
   OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::WeightFiles::Open(directory, "model"));
+  std::string identity = IdentityOf(config, directory, files, options.dtype);
+  if (auto same = loaded ? loaded(identity) : nullptr) return same;
   std::shared_ptr<ClipTowers> towers(new ClipTowers(
       std::move(configs->text), std::move(configs->vision), std::move(tokenizer), options));
-  towers->identity_ = IdentityOf(config, directory, files, options.dtype);
+  towers->identity_ = std::move(identity);
   OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors, io::LoadTensors(files));
   const absl::Status bound = towers->Bind(std::move(tensors));
   if (!bound.ok()) {

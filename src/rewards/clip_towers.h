@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -47,9 +48,14 @@ struct ClipTowersOptions {
 
 class ClipTowers {
  public:
-  // kNotFound, kDataLoss or kFailedPrecondition, naming the file or tensor.
+  // Towers of this identity that are loaded already; null if there are none.
+  using Loaded = std::function<std::shared_ptr<ClipTowers>(const std::string& identity)>;
+
+  // `loaded` is asked once the files are hashed: what it gives is the result, and no weight is
+  // loaded. kNotFound, kDataLoss or kFailedPrecondition, naming the file or tensor.
   static absl::StatusOr<std::shared_ptr<ClipTowers>> Open(const std::filesystem::path& directory,
-                                                          const ClipTowersOptions& options = {});
+                                                          const ClipTowersOptions& options = {},
+                                                          const Loaded& loaded = nullptr);
 
   // Whether EmbedImages takes the image: a valid size, 1 or 3 channels, enough bytes, no strip
   // that would be a giant once its shorter side is resized. kInvalidArgument.

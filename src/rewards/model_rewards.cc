@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewards/model_rewards.h"
 
-#include <map>
-#include <tuple>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "rewards/aesthetic.h"
 #include "rewards/clip_towers.h"
@@ -15,6 +11,7 @@
 #include "rewards/geneval.h"
 #include "rewards/hpsv2.h"
 #include "rewards/imagereward.h"
+#include "rewards/loaded_towers.h"
 #include "rewards/network_files.h"
 #include "rewards/pickscore.h"
 #include "rewards/pickscore_rank.h"
@@ -39,28 +36,6 @@ absl::StatusOr<reward::GenevalVariant> GenevalVariantNamed(const std::string& na
   if (name == "official") return reward::GenevalVariant::kOfficial;
   return absl::InvalidArgumentError(absl::StrCat("variant is official or flow_grpo, got ", name));
 }
-
-// Models that some reward of this process holds.
-class LoadedTowers {
- public:
-  absl::StatusOr<std::shared_ptr<ClipTowers>> Get(const std::filesystem::path& directory,
-                                                  const ClipTowersOptions& options) {
-    std::error_code ignored;
-    const Key key{std::filesystem::weakly_canonical(directory, ignored).string(),
-                  options.device.str(), options.dtype};
-    absl::MutexLock lock(&mutex_);  // Held while a model loads: another reward may want the same.
-    if (auto held = towers_[key].lock()) return held;
-    OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers,
-                           ClipTowers::Open(directory, options));
-    towers_[key] = towers;
-    return towers;
-  }
-
- private:
-  using Key = std::tuple<std::string, std::string, at::ScalarType>;
-  absl::Mutex mutex_;
-  std::map<Key, std::weak_ptr<ClipTowers>> towers_ ABSL_GUARDED_BY(mutex_);
-};
 
 absl::StatusOr<std::shared_ptr<ClipTowers>> TowersIn(const std::string& directory,
                                                      const ModelRewardSettings& settings) {
