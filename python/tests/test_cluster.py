@@ -61,7 +61,7 @@ class ProcessTest(unittest.TestCase):
 
 
 class PlanTest(unittest.TestCase):
-    CONFIG = {"learner": {"ranks": 2}, "services": {"log_level": "info", "log_format": "text"},
+    CONFIG = {"learner": {"ranks": 2}, "services": {"log_level": "info", "log_format": "text", "replay_shards": 1},
               "reward": {"endpoints": ["far:1"], "observed": ["row"], "scorers": [{"name": "pick"}],
                          "terms": [{"name": "pick", "weight": 1}, {"name": "mine", "weight": 1}]}}
 
@@ -82,6 +82,16 @@ class PlanTest(unittest.TestCase):
             self.assertEqual(plan.Setting(Path("/r"), config, "/bin").uses_buffer, uses, (section, key, value))
         setting = plan.Setting(Path("/r"), self.CONFIG, "/bin")
         self.assertNotIn("--buffer", plan.learner(setting, "h:1", "", ["w:3"]))
+
+    def test_each_shard_of_the_buffer_has_a_name_and_a_directory(self):
+        config = {**self.CONFIG, "replay": {"fraction": 0.25, "late_binding": False, "added": 0}, "adaptation": {"enabled": False}}
+        for shards, names, folders in ((1, ["replay_buffer"], ["/r/replay"]),
+                                       (2, ["replay_buffer-00", "replay_buffer-01"], ["/r/replay-00", "/r/replay-01"])):
+            setting = plan.Setting(Path("/r"), {**config, "services": {**config["services"], "replay_shards": shards}}, "/bin")
+            self.assertEqual(setting.shards, shards)
+            self.assertEqual([plan.buffer_name(setting, i) for i in range(shards)], names)
+            data = [plan.buffer(setting, "h:1", i) for i in range(shards)]
+            self.assertEqual([argv[argv.index("--data") + 1] for argv in data], folders)
 
     def test_ranks_are_told_what_torchrun_would_tell_them(self):
         setting = plan.Setting(Path("/r"), self.CONFIG, "/bin")

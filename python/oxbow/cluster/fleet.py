@@ -33,8 +33,8 @@ class Fleet:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         beside = {"num_cpus": 0, "scheduling_strategy": here}
         rank = {"num_gpus": 1, "num_cpus": 1} if options.gpus else {"num_cpus": 1, "scheduling_strategy": here}
-        self._buffers = [self._member("replay_buffer", lambda at: plan.buffer(setting, at), beside)] \
-            if setting.uses_buffer else []
+        self._buffers = [self._member(plan.buffer_name(setting, i), lambda at, i=i: plan.buffer(setting, at, i), beside)
+                         for i in range(setting.shards)]
         count = int(setting.config["services"]["reward_servers"]) if setting.own_rewards else 0
         self._rewards = [self._member(f"reward_server-{i}", lambda at: plan.reward_server(setting, at), beside)
                          for i in range(count)]

@@ -28,6 +28,11 @@ class Setting:
         return int(self.config["learner"]["ranks"])
 
     @property
+    def shards(self) -> int:
+        """Replay buffers; a prompt lives on one of them."""
+        return int(self.config["services"]["replay_shards"]) if self.uses_buffer else 0
+
+    @property
     def own_rewards(self) -> list[str]:
         """Rewards that the run serves itself: those with an entry in reward.scorers, and without endpoints all."""
         rewards = self.config["reward"]
@@ -50,8 +55,14 @@ class Setting:
         return str(self.run_dir / "logs" / f"{name}.log")
 
 
-def buffer(setting: Setting, listen: str) -> list[str]:
-    return [*setting.program("replay_buffer", listen), "--data", str(setting.run_dir / "replay"),
+def buffer_name(setting: Setting, shard: int) -> str:
+    """As `oxbow train` names it. With two digits names sort as shards do."""
+    return "replay_buffer" if setting.shards == 1 else f"replay_buffer-{shard:02}"
+
+
+def buffer(setting: Setting, listen: str, shard: int = 0) -> list[str]:
+    folder = "replay" if setting.shards == 1 else f"replay-{shard:02}"
+    return [*setting.program("replay_buffer", listen), "--data", str(setting.run_dir / folder),
             "--config", setting.resolved]
 
 
