@@ -46,8 +46,8 @@ def block_findings(page, text):
             yield block.line, f"a code block's language is one of {', '.join(sorted(LANGUAGES))}: {block.language or 'none'}"
         elif block.language in COMMAND_LANGUAGES:
             why = block.marker.removeprefix("skip:").strip()
-            if block.marker != "run" and not (block.marker.startswith("skip:") and why):
-                yield block.line, f"commands say `run` or `skip: WHY` behind `{block.language}`"
+            if block.marker not in ("run", "run: python") and not (block.marker.startswith("skip:") and why):
+                yield block.line, f"commands say `run`, `run: python` or `skip: WHY` behind `{block.language}`"
             elif block.language == "console" and not block.commands():
                 yield block.line, "no line begins with \"$ \""
         elif block.language == "python":

@@ -4,6 +4,7 @@
 The first word behind a fence is the language. Blocks of `sh` and `console` also say what becomes of them:
 
     ```sh run                     the documentation's test executes it
+    ```sh run: python            it does where Python has the packages of python/ (grpcio, numpy, Pillow)
     ```sh skip: needs a GPU       it does not, and says why
     ```console run                lines that begin with "$ " are commands, the others what they print
 

@@ -5,14 +5,16 @@
     tests/docs/commands.py BUILD [PAGE...]
 
 BUILD/bin is first in PATH. The working directory is a new one: configs/, models/ and python/ in it lead to the
-repository, and runs/digits is a short run that has ended. All runs are short by the environment. The blocks of a page run
+repository, runs/digits is a short run that has ended, runs/a and runs/b are copies of it, and the files that commands read
+(RUN.yaml, THEIRS.yaml, weights.pth, a.png) are there. All runs are short by the environment. The blocks of a page run
 in one shell, as a reader types them; its background processes end with the page. Commands that are skipped are
-checked all the same: `oxbow` must know each command and each flag that a page names. The last line is
-`docs commands: N passed, M failed`.
+checked all the same: `oxbow` must know each command and each flag that a page names. Last, a run is trained, measured and
+sampled from an empty directory, by absolute paths. The last line is `docs commands: N passed, M failed`.
 """
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +31,23 @@ PATIENCE = 300  # Seconds for a page.
 SHORT = {"OXBOW__RUN__STEPS": "12", "OXBOW__EVAL__IMAGES": "8", "OXBOW__EVAL__GRID_IMAGES": "8",
          "OXBOW__BATCH__GROUPS": "4", "OMP_NUM_THREADS": "1"}
 PROGRAMS = ("oxbow", "learner", "rollout_worker", "replay_buffer", "reward_server")
+
+
+FOREIGN = "src/config/import/testdata/sd3_5_geneval_cps.yaml"
+SAVED = re.compile(r"Save this as `([\w.]+)`[^`]*```python\n(.*?)```", re.DOTALL)
+FAR_AWAY = """oxbow train {0}/configs/digits.yaml --no-progress
+oxbow eval --run runs/digits --images 8
+oxbow sample --run runs/digits --prompt 'text 473'
+oxbow eval --model {0}/models/digits --images 8"""
+
+
+def python():
+    """A Python that has the packages of python/, if there is one."""
+    for one in (os.environ.get("OXBOW_PYTHON", ""), ROOT / ".deps/python-newest/bin/python", sys.executable):
+        if one and shutil.which(one) and not subprocess.run([one, "-c", "import google.protobuf, grpc, numpy, PIL"],
+                                                            capture_output=True, check=False).returncode:
+            return str(one)
+    return None
 
 
 def environment(build):
@@ -54,24 +73,53 @@ def run_script(script, folder, build):
 def prepare(folder, build):
     for name in ("configs", "models", "python", "tools", "docs", "proto"):
         (folder / name).symlink_to(ROOT / name)
-    code, output = run_script("oxbow train configs/digits.yaml --no-progress", folder, build)
+    (folder / "RUN.yaml").write_text("recipe: digits-op-grpo-diverse\nrun: {name: other}\n")
+    (folder / "THEIRS.yaml").write_text((ROOT / FOREIGN).read_text())
+    shutil.copy(ROOT / "tests/golden/checkpoints/mlp.pt", folder / "weights.pth")
+    one = folder / "one"
+    one.mkdir()
+    (one / "set.yaml").write_text("name: one\nprompts: one/prompts.txt\nrewards: [{name: digits_ocr}]\n")
+    (one / "prompts.txt").write_text("text 473\n")
+    code, output = run_script(
+        "oxbow train configs/digits.yaml --no-progress; cp -r runs/digits runs/a; cp -r runs/digits runs/b\n"
+        "oxbow eval --run runs/digits --set one/set.yaml --export-images one/out\n"
+        "cp one/out/*/samples/*.png a.png; cp a.png picture.png", folder, build)
     if code:
         sys.exit(f"the run that the pages speak of failed:\n{output}")
 
 
+def far_away(build):
+    """None, or what went wrong from a directory without links."""
+    with tempfile.TemporaryDirectory() as name:
+        code, output = run_script(FAR_AWAY.format(ROOT), name, build)
+    return None if code == 0 else f"from another directory: exit code {code}\n" + "\n".join(output.splitlines()[-15:])
+
+
+def add_saved(text, folder, interpreter):
+    """The files that a page tells its reader to save, and the programs of the Python package."""
+    for name, content in SAVED.findall(text):
+        (folder / name).write_text(content)
+    if interpreter:
+        program = folder / "bin/oxbow-reward"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/python exec {interpreter} -m oxbow.reward.command "$@"\n')
+        program.chmod(0o755)
+
+
 def script_of(blocks):
     """One shell for all blocks. At its end background processes are stopped, so that their output ends."""
-    parts = ["trap 'jobs -p | xargs -r kill 2>/dev/null || true; wait || true' EXIT"]
+    parts = ["PATH=$PWD/bin:$PATH", "trap 'jobs -p | xargs -r kill 2>/dev/null || true; wait || true' EXIT"]
     for block in blocks:
         parts += [f"echo '@@ {block.place}'", block.commands()]
     return "\n".join(parts)
 
 
-def execute(page, blocks, prepared, build):
+def execute(page, text, blocks, prepared, build, interpreter):
     """None, or what went wrong."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run(["cp", "-a", f"{prepared}/.", folder], check=True)
+        add_saved(text, folder, interpreter)
         code, output = run_script(script_of(blocks), folder, build)
     if code == 0:
         return None
@@ -145,16 +193,23 @@ def main(arguments):
             for why in flag_findings(command, helps):
                 print(f"FAIL  {place}: {why}: {command}")
                 failed += 1
-    for one in (one for page in wanted for one in blocks[page] if one.marker != "run"):
-        print(f"skip  {one.place}: {one.marker.removeprefix('skip:').strip()}")
-    runnable = {page: [one for one in found if one.marker == "run"] for page, found in blocks.items()}
+    interpreter = python()
+    runs = {"run", "run: python"} if interpreter else {"run"}
+    for one in (one for page in wanted for one in blocks[page] if one.marker not in runs):
+        why = one.marker.removeprefix("skip:").strip()
+        print(f"skip  {one.place}: {'no Python here has grpcio, numpy and Pillow' if one.marker == 'run: python' else why}")
+    runnable = {page: [one for one in found if one.marker in runs] for page, found in blocks.items()}
     runnable = {page: found for page, found in runnable.items() if found}
     with tempfile.TemporaryDirectory() as prepared, ThreadPoolExecutor(2) as pool:
         prepare(Path(prepared), build)
-        results = pool.map(lambda page: execute(page, runnable[page], prepared, build), runnable)
+        away = pool.submit(far_away, build)
+        results = pool.map(lambda page: execute(page, texts[page], runnable[page], prepared, build, interpreter), runnable)
         for page, wrong in zip(runnable, results):
             print(f"FAIL  {wrong}" if wrong else f"ok    {page}: {len(runnable[page])} blocks")
             passed, failed = passed + (not wrong), failed + bool(wrong)
+        wrong = away.result()
+        print(f"FAIL  {wrong}" if wrong else "ok    from another directory")
+        passed, failed = passed + (not wrong), failed + bool(wrong)
     print(f"docs commands: {passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 
