@@ -204,6 +204,7 @@ TEST_F(CheckFilesTest, TheKeysOfTheRecipesPageNameEveryDirectoryOfTheirRewards) 
       {"sd35m-pickscore", {model("pickscore")}},
       {"sd35l-pickscore", {model("pickscore")}},
       {"flux-dev-pickscore", {model("pickscore")}},
+      {"flux-dev-geneval-fast", {model("geneval"), "reward.scorers.geneval.head="}},
       {"flux-dev-flow-factory", {model("pickscore_rank"), model("pickscore")}},
       {"flux-dev-dance", {model("hpsv2")}},
       {"flux-dev-v-grpo", {model("hpsv2")}},
