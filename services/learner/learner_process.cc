@@ -202,6 +202,7 @@ absl::Status LearnerProcess::ConnectPeers() {
                              {.endpoints = options_.reward_endpoints,
                               .rewards = reward_names,
                               .observed = {reward.observed().begin(), reward.observed().end()},
+                              .not_asked = run::RewardsNotAsked(reward, options_.reward_endpoints),
                               .tries = static_cast<int>(reward.tries()),
                               .timeout = absl::Seconds(reward.timeout_seconds()),
                               .transport = reward.transport()}));

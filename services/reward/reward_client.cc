@@ -194,7 +194,9 @@ absl::Status RewardClient::Impl::DescribeOne(size_t server) {
   const Cancellable context(*this, std::min(options.timeout, kDescribeTimeoutMax));
   OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stubs[server]->Describe(context.get(), {}, &response)));
   std::vector<RewardFacts> rewards;
+  const auto not_asked = options.not_asked.find(options.endpoints[server]);
   for (const v1::RewardDescription& reward : response.rewards()) {
+    if (not_asked != options.not_asked.end() && not_asked->second.contains(reward.name())) continue;
     RewardFacts facts = FactsOf(reward);
     facts.identity = run::IdentityVia(options.transport, facts.identity);
     rewards.push_back(std::move(facts));

@@ -19,6 +19,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,8 @@ class RewardClient {
     std::vector<std::string> observed;  // Those of them that may be missing.
     // By name: a server whose reward has another identity is not asked for it.
     std::map<std::string, std::string> identities;
+    // By endpoint: rewards that it is not asked for, though it may have them.
+    std::map<std::string, std::set<std::string>> not_asked = {};
     int tries = 3;  // Silent calls, over all replicas, that make an absence.
     absl::Duration timeout = absl::Seconds(30);  // For one try of one batch.
     CircuitBreaker::Options breaker = {};        // No rest is longer than `timeout`.

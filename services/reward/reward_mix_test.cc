@@ -120,6 +120,21 @@ TEST(RewardMixTest, EachServerIsAskedForWhatItHas) {
   EXPECT_THAT(AskedFor(both), UnorderedElementsAre("taste", "pick", "taste", "pick"));
 }
 
+TEST(RewardMixTest, AServerIsNotAskedForWhatAnotherOneIsToHave) {
+  FakeRewardServer elsewhere({Described("ocr"), Described("pick", "sha256:bb")}, 8, Answers());
+  FakeRewardServer own({Described("pick", "sha256:aa")}, 8, Answers());
+  const auto client = RewardClient::Create({.endpoints = {elsewhere.endpoint(), own.endpoint()},
+                                            .rewards = {"ocr", "pick"},
+                                            .not_asked = {{elsewhere.endpoint(), {"pick"}}}});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ((*client)->Facts().at("pick").identity, "sha256:aa");
+  for (int call = 0; call < 3; ++call) {
+    for (const auto& scores : (*client)->Score("p", "", Images(2))) EXPECT_TRUE(scores.ok());
+  }
+  EXPECT_THAT(AskedFor(elsewhere), Each("ocr"));
+  EXPECT_THAT(AskedFor(own), ElementsAre("pick", "pick", "pick"));
+}
+
 TEST(RewardMixTest, ANameThatNoServerHasIsTheError) {
   FakeRewardServer ocr({Described("ocr")}, 8, Answers());
   FakeRewardServer pick({Described("pick")}, 8, Answers());

@@ -95,6 +95,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
            .rewards = run::RewardNames(spec.reward),
            .observed = {spec.reward.observed().begin(), spec.reward.observed().end()},
            .identities = spec.reward_identities,
+           .not_asked = run::RewardsNotAsked(spec.reward, spec.reward_endpoints),
            .tries = static_cast<int>(std::max(1u, spec.reward.tries())),
            .timeout = absl::Seconds(spec.reward.timeout_seconds()),
            .transport = spec.reward.transport()}));

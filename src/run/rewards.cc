@@ -24,6 +24,22 @@ std::vector<std::string> OwnRewards(const v1::RewardConfig& config) {
   return names;
 }
 
+std::map<std::string, std::set<std::string>> RewardsNotAsked(
+    const v1::RewardConfig& config, const std::vector<std::string>& endpoints) {
+  const std::set<std::string> elsewhere(config.endpoints().begin(), config.endpoints().end());
+  const auto is_elsewhere = [&](const std::string& endpoint) {
+    return elsewhere.contains(endpoint);
+  };
+  if (std::all_of(endpoints.begin(), endpoints.end(), is_elsewhere)) return {};
+  std::set<std::string> own;
+  for (const v1::ScorerConfig& scorer : config.scorers()) own.insert(scorer.name());
+  std::map<std::string, std::set<std::string>> not_asked;
+  for (const std::string& endpoint : endpoints) {
+    if (!own.empty() && is_elsewhere(endpoint)) not_asked[endpoint] = own;
+  }
+  return not_asked;
+}
+
 v1::ScorerConfig ScorerOf(const v1::RewardConfig& config, const std::string& name) {
   for (const v1::ScorerConfig& scorer : config.scorers()) {
     if (scorer.name() == name) return scorer;

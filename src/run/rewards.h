@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,13 @@ std::vector<std::string> RewardNames(const v1::RewardConfig& config);
 // Names of those that the run's own reward servers have: all with an entry in reward.scorers, and
 // the others, too, if reward.endpoints is empty. Same order.
 std::vector<std::string> OwnRewards(const v1::RewardConfig& config);
+
+// By endpoint: the rewards that a server is not asked for, though it may have them. A reward with
+// an entry in reward.scorers belongs to the run's own servers, those of `endpoints` that
+// reward.endpoints does not list; a server of that list would be a replica of them that nobody
+// asked for. Empty where no server is the run's own.
+std::map<std::string, std::set<std::string>> RewardsNotAsked(
+    const v1::RewardConfig& config, const std::vector<std::string>& endpoints);
 
 // The entry of a reward in reward.scorers; one of its name alone if there is none.
 v1::ScorerConfig ScorerOf(const v1::RewardConfig& config, const std::string& name);

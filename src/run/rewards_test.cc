@@ -8,6 +8,8 @@ namespace oxbow::run {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
 
 v1::RewardConfig Config() {
   v1::RewardConfig config;
@@ -45,6 +47,19 @@ TEST(RewardsTest, EveryRewardIsInOnePlace) {
   EXPECT_EQ(ScorerOf(config, "ocr").name(), "ocr");
 }
 
+TEST(RewardsTest, OnlyOwnServersAreAskedForARewardWithAnEntry) {
+  v1::RewardConfig config = Config();
+  config.add_endpoints("scores:7070");
+  config.add_endpoints("more:7070");
+  EXPECT_THAT(RewardsNotAsked(config, {"scores:7070", "more:7070", "own:1"}), IsEmpty());
+  config.add_scorers()->set_name("taste");
+  EXPECT_THAT(RewardsNotAsked(config, {"scores:7070", "more:7070", "own:1"}),
+              ElementsAre(Pair("more:7070", ElementsAre("taste")),
+                          Pair("scores:7070", ElementsAre("taste"))));
+  // A server of the run's file may be listed in it, for processes that are started one by one.
+  EXPECT_THAT(RewardsNotAsked(config, {"scores:7070", "more:7070"}), IsEmpty());
+}
+
 TEST(RewardsTest, TheRewardIsTheWeightedSumOfTheTermsAlone) {
   EXPECT_EQ(WeightedReward(Config(), {{"ocr", 1}, {"taste", 4}, {"strict", 100}}), 0);
   EXPECT_EQ(WeightedReward(Config(), {{"ocr", 0.5}, {"taste", 0}}), 1);
@@ -62,7 +77,7 @@ TEST(RewardsTest, AnObservedRewardThatFailedIsCountedWhereTheSampleIsScored) {
   group.mutable_trajectories(1)->set_reward_failed(true);
   std::map<std::string, uint64_t> failures;
   CountObservedFailures(Config(), group, failures);
-  EXPECT_THAT(failures, ElementsAre(::testing::Pair("strict", 2)));
+  EXPECT_THAT(failures, ElementsAre(Pair("strict", 2)));
 }
 
 TEST(RewardsDeathTest, AMissingScoreIsNeverAZero) {
