@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::Gt;
 using ::testing::SizeIs;
@@ -57,7 +58,11 @@ class EncodedElsewhereTest : public ::testing::TestWithParam<Pipeline> {
     }
     if (GetParam().autoencoder != nullptr) AddDrawnAutoencoder(model_, GetParam().autoencoder);
     adapter_ = nlohmann::json::parse(ReadFile(model_ / "adapter.json").value());
-    std::ofstream(prompts_) << "a red cat\n";
+    // Two prompts of one text, one for a fresh group and one for a replayed one.
+    std::ofstream(prompts_) << R"({"prompt": "a red cat", "which": 1})"
+                            << "\n"
+                            << R"({"prompt": "a red cat", "which": 2})"
+                            << "\n";
   }
 
   std::vector<std::string> Settings() const {
@@ -76,9 +81,9 @@ class EncodedElsewhereTest : public ::testing::TestWithParam<Pipeline> {
                                          "reward.terms=[{name: brightness, weight: 1}]",
                                          "reward.observed=[]",
                                          "method.zero_variance=unmasked",
-                                         "replay.fraction=0",
+                                         "replay.fraction=0.5",
                                          "run.steps=3",
-                                         "batch.groups=1",
+                                         "batch.groups=2",
                                          "batch.group_size=4",
                                          "eval.every=3",
                                          "eval.images=2",
@@ -91,7 +96,7 @@ class EncodedElsewhereTest : public ::testing::TestWithParam<Pipeline> {
 
   ScopedDirectory scratch_;
   const fs::path model_ = scratch_.path() / "model", cache_ = scratch_.path() / "cache",
-                 prompts_ = scratch_.path() / "prompts.txt";
+                 prompts_ = scratch_.path() / "prompts.jsonl";
   nlohmann::json adapter_;  // Targets, and the modules that PEFT gives an adapter for them.
 };
 
@@ -100,6 +105,7 @@ TEST_P(EncodedElsewhereTest, TrainsDrawsAndExportsAnAdapterUnderPeftsNames) {
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
   EXPECT_THAT(run.Series("train/grad_norm"), AllOf(SizeIs(3), Each(Gt(0.0))));
+  EXPECT_THAT(run.Series("train/groups_replayed"), Contains(Gt(0.0)));
   EXPECT_TRUE(run.metrics().back().contains("eval/reward_mean"));
 
   const fs::path exported = scratch_.path() / "export";
