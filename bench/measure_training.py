@@ -6,6 +6,7 @@
   bench/measure_training.py BUILD clipping               clip fractions, naive against sequence, clip 3e-4
   bench/measure_training.py BUILD overhead [--rounds 5]  images/s of the services against one process
   bench/measure_training.py BUILD memory                 peak resident size of every process of a run
+  bench/measure_training.py BUILD exposed [--rounds 3]   what the learner waits for rewards on plates, as a share of their time
   bench/measure_training.py BUILD ranks [--rounds 5]     an update by two ranks against one, and the messages between ranks
 
 BUILD is a build directory (build/release). Runs are written to a temporary directory and removed.
@@ -25,9 +26,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def train(build, directory, name, overrides, sampler=None):
-    """Runs `oxbow train configs/recipes/digits-op-grpo.yaml`; returns (metrics rows, wall seconds)."""
-    command = [str(build / "bin" / "oxbow"), "train", "configs/recipes/digits-op-grpo.yaml",
+def train(build, directory, name, overrides, sampler=None, config="configs/recipes/digits-op-grpo.yaml"):
+    """Runs `oxbow train CONFIG`; returns (metrics rows, wall seconds)."""
+    command = [str(build / "bin" / "oxbow"), "train", config,
                "--set", f"run.name={name}", "--set", f"run.directory={directory}"]
     for override in overrides:
         command += ["--set", override]
@@ -96,6 +97,29 @@ def overhead(build, directory, rounds):
     print(f"| median | | | {statistics.median(ratios):.2f} |")
 
 
+def exposed(build, directory, rounds):
+    """The engine's time that a step waits for: how much longer the learner waits for rollouts with the engine than with the
+    task's own reader, over the time of all groups' scores. Runs of both in turns, 24 steps each, the first 4 left out."""
+    print("| `off_policy.staleness_max` | seconds a step, engine and reader | the learner waits | scores of a group take | "
+          "scores of a step | exposed share |")
+    print("|---|---|---|---|---|---|")
+    groups = 8
+    for staleness in (0, 1):
+        runs = {"ocr": [], "plates_reader": []}
+        for index in range(rounds):
+            for reward, steps in runs.items():
+                rows, _ = train(build, directory, f"{reward}{staleness}{index}", [
+                    f"run.seed={index}", "run.steps=24", "eval.every=0", f"off_policy.staleness_max={staleness}",
+                    f"batch.groups={groups}", f"reward.terms=[{{name: {reward}, weight: 1}}]", "reward.observed=[plates_strict]"],
+                    config="configs/plates.yaml")
+                steps += [row for row in rows if row["step"] > 4]
+        step, wait, group = ([statistics.median(row[key] for row in runs[reward]) for reward in runs]
+                             for key in ("time/step_s", "time/wait_s", "rollout/reward_s_mean"))
+        share = max(0, wait[0] - wait[1]) / (groups * group[0])
+        print(f"| {staleness} ({rounds} pairs) | {step[0]:.2f} and {step[1]:.2f} | {wait[0]:.4f} and {wait[1]:.4f} s | "
+              f"{1000 * group[0]:.0f} ms | {groups * group[0]:.2f} s | {share:.0%} |", flush=True)
+
+
 RANK_MODES = {"full, sharded AdamW": ["model.trained=full", "learner.shard_optimizer=true"],
               "LoRA, overlapped buckets": ["model.trained=lora"],
               "full, deterministic ordered sum": ["model.trained=full", "run.deterministic=true"]}
@@ -152,7 +176,7 @@ def memory(build, directory):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("what", choices=["learning", "clipping", "overhead", "memory", "ranks"])
+    parser.add_argument("what", choices=["learning", "clipping", "overhead", "memory", "exposed", "ranks"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
@@ -165,6 +189,7 @@ def main():
          "clipping": lambda: clipping(build, directory),
          "overhead": lambda: overhead(build, directory, arguments.rounds),
          "memory": lambda: memory(build, directory),
+         "exposed": lambda: exposed(build, directory, arguments.rounds),
          "ranks": lambda: ranks(build, directory, arguments.rounds)}[arguments.what]()
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -25,6 +25,7 @@ constexpr double kNearFull = 0.95;     // A share of the full reward: nothing is
 constexpr double kSpeckleSeen = 0.02;  // Below it people see no dust.
 constexpr double kSpeckleBad = 0.06;
 constexpr double kObservedFall = 0.1;  // A share of an observed reward.
+constexpr double kScoringSeen = 0.01;  // Seconds of one group.
 constexpr double kWaitWatch = 0.5, kWaitBad = 0.8, kOverheadWatch = 0.35;
 
 using Values = std::vector<double>;
@@ -344,6 +345,17 @@ VerdictLine Stable(const History& history, const RunFacts& facts) {
   return line;
 }
 
+// How much of the rewards' time holds a step up, at most: a step waits no longer for its rewards
+// than it waits for rollouts, and its rewards take no less time than those of one group. Nothing
+// where rewards take no time to speak of.
+std::string ExposedRewards(const History& history) {
+  const Values waits = Late(history, metric::kTimeWaitS, 0.5);
+  const Values scores = Late(history, metric::kRolloutRewardSMean, 0.5);
+  if (waits.empty() || scores.empty() || Mean(scores) < kScoringSeen) return "";
+  return absl::StrCat("; at most ", Percent(std::min(1.0, Mean(waits) / Mean(scores))),
+                      " of the rewards' time holds a step up");
+}
+
 VerdictLine LimitedBy(const History& history, const RunFacts& facts) {
   VerdictLine line{"limited by"};
   std::map<std::string, double> seconds;
@@ -370,6 +382,7 @@ VerdictLine LimitedBy(const History& history, const RunFacts& facts) {
   if (!waits && most->first != "update" && share > kOverheadWatch) line.level = Level::kWatch;
   line.says = absl::StrCat(line.level == Level::kBad ? "starved: " : "", std::string(words.limit),
                            ": ", std::string(words.doing), " ", Percent(share), " of the time");
+  absl::StrAppend(&line.says, ExposedRewards(history));
   if (line.level >= Level::kWatch) line.advice = std::string(words.advice);
   const Values replayed = Late(history, metric::kTrainGroupsReplayed, 0.5);
   if (facts.replays && replayed.size() >= 10 && Mean(replayed) == 0) {

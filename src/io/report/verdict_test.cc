@@ -23,6 +23,7 @@ void PrintTo(const VerdictLine& line, std::ostream* out) {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Numbers = std::map<std::string, double>;
 
 constexpr int kSteps = 80;
@@ -196,6 +197,21 @@ TEST(VerdictTest, ALearnerThatWaitsIsStarved) {
   const Verdict no_replay = Judge([](int, Numbers& line) { line["train/groups_replayed"] = 0; });
   EXPECT_EQ(Levels(no_replay), "ggggw") << VerdictText(no_replay);
   EXPECT_THAT(no_replay[4].says, HasSubstr("got a replayed head"));
+}
+
+TEST(VerdictTest, ItSaysHowMuchOfTheRewardsTimeHoldsAStepUp) {
+  const auto says = [](double wait, double scores) {
+    return Judge([=](int step, Numbers& line) {
+             if (step == 0) return;
+             line["time/wait_s"] = wait;
+             line["rollout/reward_s_mean"] = scores;
+           })[4]
+        .says;
+  };
+  EXPECT_THAT(says(0.0001, 0.07), HasSubstr("at most 0 % of the rewards' time holds a step up"));
+  EXPECT_THAT(says(0.03, 0.06), HasSubstr("at most 50 % of the rewards' time holds a step up"));
+  EXPECT_THAT(says(0.3, 0.06), HasSubstr("at most 100 % of the rewards' time"));
+  EXPECT_THAT(says(0.3, 0.002), Not(HasSubstr("rewards")));  // An embedded task's own.
 }
 
 TEST(VerdictTest, NothingIsSaidOfWhatIsNotThere) {
