@@ -14,7 +14,7 @@ from export_model.graph_file import exported_graph, write_graph
 from export_model.published import PUBLISHED
 from export_model.self_check import check_graph
 from export_model.tracing import ExportError, make_transformer
-from export_model.wrapper import Wrapper
+from export_model.wrapper import Decoder, Wrapper
 from export_model.wrappers import TINY, WRAPPERS
 
 
@@ -50,10 +50,13 @@ def export(wrapper, config, path):
 
 def checked(wrapper, name):
     """Prints what a small model was compared with; ExportError if it differs."""
-    from export_model.pipeline_check import PIPELINES, check_pipeline  # Takes seconds to load.
+    from export_model.decoder_check import check_decoder  # These take seconds to load.
+    from export_model.pipeline_check import PIPELINES, check_pipeline
     print(check_graph(wrapper, name, wrapper.tiny[name]), flush=True)
     if name in PIPELINES:
         print(check_pipeline(name), flush=True)
+    if issubclass(wrapper, Decoder) and name in TINY:
+        print(check_decoder(name), flush=True)
 
 
 def run_export(args):

@@ -15,7 +15,7 @@ from export_model.lowering import lowered
 from export_model.nodes import Value, block_runs, values_in
 from export_model.tracing import (ExportError, class_defaults, example_inputs, full_config, plain, shapes_at, trace,
                                   transformer_class)
-from export_model.wrapper import INNER, Network
+from export_model.wrapper import INNER, Decoder, Network
 
 FORMAT, VERSION = "oxbow-graph", 1
 
@@ -28,7 +28,7 @@ def config_hash(config):
 def exported_graph(wrapper, transformer):
     """The whole file as a dict, of a transformer whose parameters may be fake."""
     config, cls = full_config(transformer), transformer_class(wrapper)
-    network = issubclass(wrapper, Network)
+    network, decoder = issubclass(wrapper, Network), issubclass(wrapper, Decoder)
     program = trace(wrapper, transformer)
     nodes, outputs, bound = lowered(program, len(wrapper.outputs) if network else 1)
     used = {value for node in nodes for value in node.inputs()} | set(outputs)
@@ -37,9 +37,10 @@ def exported_graph(wrapper, transformer):
     return {
         "format": FORMAT, "version": VERSION, "class": cls.__name__, "config_hash": config_hash(config),
         "torch": torch.__version__.split("+")[0],
-        **({"transformers": transformers.__version__} if network else {"diffusers": diffusers.__version__}),
+        **({"transformers": transformers.__version__} if network and not decoder else {"diffusers": diffusers.__version__}),
         "config": config, "defaults": plain(class_defaults(cls) | (cls.nested_defaults() if hasattr(cls, "nested_defaults") else {})),
         **({} if network else {"latent": wrapper.latent_size(config) | ({"guidance_norm": True} if wrapper.guidance_norm else {})}),
+        **({"decoder": wrapper.decoder(transformer)} if decoder else {}),
         "operators": sorted({node.name for node in nodes}),
         "inputs": [input_entry(wrapper, config, name, value.slot) for name, value in inputs.items()],
         "symbols": {name: symbol.header() for name, symbol in wrapper.symbols(config).items()},

@@ -30,6 +30,11 @@ LCNET_LINE = [
     [[3, 128, 256, WIDTH, False], *[[5, 256, 256, 1, False]] * 4],
     [[5, 256, 512, HEIGHT, True], [5, 512, 512, 1, True], [5, 512, 512, HEIGHT, False], [5, 512, 512, 1, False]]]
 
+# LTX-Video's autoencoders: what scripts/convert_ltx_to_diffusers.py of diffusers writes.
+LTX_DECODER = dict(
+    decoder_block_out_channels=[256, 512, 1024], decoder_spatio_temporal_scaling=[True] * 3, upsample_residual=[True] * 3,
+    upsample_factor=[2] * 3, timestep_conditioning=True)
+
 PUBLISHED = {
     # name: (class, config); keys that are left out are the class's defaults
     "sd3.5-medium": ("SD3Transformer2DModel", SD35 | dict(
@@ -52,6 +57,17 @@ PUBLISHED = {
     "ltx-video-13b": ("LTXVideoTransformer3DModel", dict(
         num_layers=48, attention_head_dim=128, cross_attention_dim=4096)),
     "qwen-image": ("QwenImageTransformer2DModel", {}),
+    "flux.2": ("AutoencoderKLFlux2", {}),
+    "flux.2-small-decoder": ("AutoencoderKLFlux2", dict(decoder_block_out_channels=[96, 192, 384, 384])),
+    "hunyuan-video-decoder": ("AutoencoderKLHunyuanVideo", {}),
+    "ltx-video-0.9.0": ("AutoencoderKLLTXVideo", {}),
+    "ltx-video-0.9.1": ("AutoencoderKLLTXVideo", LTX_DECODER | dict(
+        decoder_layers_per_block=[5, 6, 7, 8], decoder_inject_noise=[True, True, True, False])),
+    "ltx-video-0.9.5": ("AutoencoderKLLTXVideo", LTX_DECODER | dict(
+        block_out_channels=[128, 256, 512, 1024, 2048], down_block_types=["LTXVideo095DownBlock3D"] * 4,
+        layers_per_block=[4, 6, 6, 2, 2], decoder_layers_per_block=[5] * 4, spatio_temporal_scaling=[True] * 4,
+        decoder_inject_noise=[False] * 4, downsample_type=["spatial", "temporal", "spatiotemporal", "spatiotemporal"],
+        spatial_compression_ratio=32, temporal_compression_ratio=8)),
     "imagereward": ("ImageReward", {}),
     "mask2former-swin-s-coco": ("Mask2Former", {}),
     "pp-ocrv5-mobile-det": ("PPOCRV5MobileDetForObjectDetection", {}),

@@ -16,7 +16,7 @@ def randomised(transformer, seed):
     """Draws every parameter: zero or unit initialisation could hide errors."""
     generator = torch.Generator().manual_seed(seed)
     for name, p in transformer.named_parameters():
-        scale = 0.3 if p.dim() == 1 else p[0].numel() ** -0.5
+        scale = 0.3 if p.dim() < 2 else p[0].numel() ** -0.5
         p.data = torch.randn(p.shape, generator=generator) * scale + (1.0 if name.endswith("norm.weight") else 0.0)
     return transformer
 

@@ -118,3 +118,22 @@ class Network(Wrapper):
     """
 
     outputs = ()  # Names, in the order in which forward returns the tensors.
+
+
+class Decoder(Network):
+    """Base of decoders: latents as a transformer sees them in, pixels [B, C, H, W] or [B, C, F, H, W] in about [-1, 1] out."""
+
+    outputs = ("pixels",)
+
+    @classmethod
+    def symbols(cls, config):
+        sizes = {size for size in cls.inputs(config)["latents"] if isinstance(size, str)}
+        return {name: Symbol() for name in "BFHW" if name in sizes}
+
+    @classmethod
+    def decoder(cls, autoencoder):
+        """Pixels of a side per latent, "space"; frames per latent frame but the first, "time"; "tile" of a long video:
+
+        the latent frames between two cuts ("stride"), and those of a tile ("frames") that make pixels of their own.
+        """
+        raise NotImplementedError

@@ -14,7 +14,8 @@ from export_model.graph_file import exported_graph, graph_bytes, read_graph
 from export_model.interpreter import run
 from export_model.published import PUBLISHED
 from export_model.tracing import full_config, make_transformer
-from export_model.wrappers import TINY, TINY_TRANSFORMERS, WRAPPERS
+from export_model.wrapper import Symbol
+from export_model.wrappers import TINY, TINY_DECODERS, TINY_TRANSFORMERS, WRAPPERS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 GOLDENS = sorted((ROOT / "tests/golden/exported").iterdir())
@@ -68,6 +69,32 @@ class Goldens(unittest.TestCase):
         self.assertEqual(made["nodes"], read_graph(ROOT / "tests/golden/graphs/digits.json.gz")["nodes"])
 
 
+class Decoders(unittest.TestCase):
+    directories = sorted((ROOT / "tests/golden/decoders").iterdir())
+
+    def test_there_is_one_for_every_small_decoder(self):
+        self.assertEqual([path.name for path in self.directories], sorted(TINY_DECODERS))
+
+    def test_pixels(self):
+        """Where the graph takes all frames at once."""
+        for directory in self.directories:
+            graph, tensors = read_graph(directory / "graph.json.gz"), load_file(directory / "golden.safetensors")
+            weights = {name[7:]: value.float() for name, value in tensors.items() if name.startswith("weight.")}
+            with self.subTest(directory.name), torch.no_grad():
+                for case in range(2):
+                    pixels, = run(graph, weights, {"latents": tensors[f"{case}.latents"]})
+                    torch.testing.assert_close(pixels, tensors[f"{case}.pixels"], rtol=0, atol=1e-5)
+
+    def test_graphs(self):
+        for directory in self.directories:
+            with self.subTest(directory.name):
+                class_name, config = TINY[directory.name]
+                made = exported_graph(WRAPPERS[class_name], make_transformer(WRAPPERS[class_name], config, fake=True))
+                if (made["torch"], made["diffusers"]) != tuple(read_graph(directory / "graph.json.gz")[key] for key in ("torch", "diffusers")):
+                    self.skipTest("made with other versions")
+                self.assertEqual(graph_bytes(made), (directory / "graph.json.gz").read_bytes())
+
+
 class PublishedGraphs(unittest.TestCase):
     def test_there_is_one_for_every_known_config(self):
         names = sorted(f"{class_name}-{name}.json.gz" for name, (class_name, _) in PUBLISHED.items())
@@ -89,12 +116,18 @@ class PublishedGraphs(unittest.TestCase):
         for path in GRAPHS:
             with self.subTest(path.name), FakeTensorMode(allow_non_fake_inputs=True):
                 graph = read_graph(path)
-                latent = graph.get("latent", {"side": 1})
-                sizes = {"B": 1, "H": latent["side"], "W": latent["side"] // 4 * 2, "F": latent.get("frames"), "S": 77}
+                sizes = {name: Symbol(**limits).size(2) for name, limits in graph["symbols"].items()} | {"B": 1}
+                if latent := graph.get("latent"):
+                    sizes |= {"H": latent["side"], "W": latent["side"] // 4 * 2, "F": latent.get("frames"), "S": 77}
                 inputs = {entry["name"]: torch.empty([sizes.get(size, size) for size in entry["shape"]],
                                                      dtype=getattr(torch, entry["dtype"])) for entry in graph["inputs"]}
                 weights = {entry["name"]: torch.empty(entry["shape"]) for entry in graph["parameters"]}
                 v = run(graph, weights, inputs)
+                if "decoder" in graph:
+                    made, (height, width) = graph["decoder"], (sizes["H"], sizes["W"])
+                    frames = [1 + made["time"]] if "F" in graph["symbols"] else []
+                    self.assertEqual([list(t.shape) for t in v], [[1, 3, *frames, height * made["space"], width * made["space"]]])
+                    continue
                 if "latent" not in graph:
                     self.assertEqual([(t.shape[0], t.dtype) for t in v], [(1, torch.float32)] * len(graph["outputs"]))
                     continue
