@@ -108,8 +108,8 @@ absl::Status Bench(const Flags& flags) {
   std::string table = tuning.empty() ? "" : TuningTable(scores) + "\n";
   table += LearningTable(comparison);
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(out / "learning.md", table));
-  OXBOW_RETURN_IF_ERROR(
-      WriteFileAtomically(out / "learning.html", io::Page(bench.name(), LearningPlot(comparison))));
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(
+      out / "learning.html", io::Page(bench.name(), LearningPage(comparison, table))));
   std::cout << table;
   std::cerr << "written to " << (out / "learning.md").string() << " and learning.html\n";
   return absl::OkStatus();

@@ -5,11 +5,15 @@
 #include <cmath>
 #include <map>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/statistics.h"
 #include "cli/learning/paired_table.h"
+#include "io/report/html.h"
 #include "io/report/svg_chart.h"
 
 namespace oxbow::cli {
@@ -55,6 +59,22 @@ std::string MeanText(const std::vector<io::LearningCurve>& curves,
   if (values.size() == 1) return absl::StrFormat("%.3f", values.front());
   const double error = StandardDeviation(values, 1) / std::sqrt(static_cast<double>(values.size()));
   return absl::StrFormat("%.3f +- %.3f", Mean(values), error);
+}
+
+std::string Trimmed(std::string text) {
+  absl::StripAsciiWhitespace(&text);
+  return text;
+}
+
+// A row of a table of Markdown; nothing for the line below its head.
+std::string HtmlRow(const std::string& line, const char* cell) {
+  if (absl::StartsWith(line, "|---")) return "";
+  std::string out = "<tr>";
+  const std::vector<std::string> cells = absl::StrSplit(line, '|');
+  for (size_t i = 1; i + 1 < cells.size(); ++i) {
+    absl::StrAppend(&out, "<", cell, ">", io::EscapeHtml(Trimmed(cells[i])), "</", cell, ">");
+  }
+  return out + "</tr>\n";
 }
 
 const RecipeCurves& BaselineOf(const Comparison& comparison) {
@@ -128,14 +148,36 @@ std::string LearningPlot(const Comparison& comparison) {
       for (const io::CurvePoint& point : curve.points) by_step[point.step].push_back(point.reward);
     }
     io::Series line{.name = recipe.name, .points = {}};
-    for (const auto& [step, rewards] : by_step) line.points.push_back({step, Mean(rewards)});
+    for (const auto& [step, rewards] : by_step) {
+      const auto [low, high] = std::minmax_element(rewards.begin(), rewards.end());
+      line.points.push_back({step, Mean(rewards)});
+      line.low.push_back({step, *low});
+      line.high.push_back({step, *high});
+    }
     if (!line.points.empty()) series.push_back(std::move(line));
   }
-  return io::Chart({.title = comparison.name + ": held-out reward, mean over seeds",
-                    .unit = "reward",
-                    .y_min = 0,
-                    .y_max = 1},
-                   series);
+  return io::Chart(
+      {.title = comparison.name + ": held-out reward, mean and range over seeds", .unit = "reward"},
+      series);
+}
+
+std::string LearningPage(const Comparison& comparison, const std::string& table) {
+  std::string out = absl::StrCat("<h1>", io::EscapeHtml(comparison.name), "</h1>\n");
+  bool open = false, head = false;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(table, '\n'))) {
+    const bool row = absl::StartsWith(line, "|");
+    if (open && !row) out += "</table></div>\n";
+    if (row && !open) out += "<div class=\"wide\"><table>\n";
+    head = row && !open;
+    open = row;
+    if (row) {
+      out += HtmlRow(line, head ? "th" : "td");
+    } else if (!line.empty()) {
+      absl::StrAppend(&out, "<p class=\"lead\">", io::EscapeHtml(line), "</p>\n");
+    }
+  }
+  if (open) out += "</table></div>\n";
+  return absl::StrCat(out, "<figure class=\"chart\">", LearningPlot(comparison), "</figure>\n");
 }
 
 }  // namespace oxbow::cli

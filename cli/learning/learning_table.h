@@ -36,7 +36,10 @@ std::optional<double> LevelOf(const Comparison& comparison);
 // is in them. Then the tables of paired_table.h.
 std::string LearningTable(const Comparison& comparison);
 
-// The mean held-out reward of each recipe over steps, as an SVG document.
+// The mean held-out reward of each recipe over steps, with its range over seeds, as a drawing.
 std::string LearningPlot(const Comparison& comparison);
+
+// What stands in learning.html: `table`, that of learning.md, and the plot.
+std::string LearningPage(const Comparison& comparison, const std::string& table);
 
 }  // namespace oxbow::cli

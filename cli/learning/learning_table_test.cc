@@ -49,6 +49,15 @@ TEST(LearningTableTest, RatiosAreToWholeRunsOfTheBaseline) {
   EXPECT_FALSE(absl::StrContains(table, "unfinished"));
 }
 
+TEST(LearningTableTest, ThePageHasTheTableAndABandAroundEachMean) {
+  const Comparison comparison = Small();
+  const std::string page = LearningPage(comparison, LearningTable(comparison));
+  EXPECT_TRUE(absl::StrContains(page, "<th>recipe</th>"));
+  EXPECT_TRUE(absl::StrContains(page, "<td>slow</td>"));
+  EXPECT_FALSE(absl::StrContains(page, "|"));
+  EXPECT_TRUE(absl::StrContains(page, "<polygon class=\"band\""));
+}
+
 TEST(LearningTableTest, ALevelMayBeGiven) {
   Comparison comparison = Small();
   comparison.level = 0.85;

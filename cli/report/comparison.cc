@@ -4,11 +4,14 @@
 #include <google/protobuf/message.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/statistics.h"
 #include "base/status_macros.h"
 #include "cli/report/run_summary.h"
 #include "config/field_text.h"
@@ -32,6 +35,7 @@ struct Run {
   RunSummary summary;
   io::History history;
   std::vector<io::Sheet> sheets;
+  std::optional<v1::RunConfig> config;
 };
 
 struct Panel {
@@ -65,12 +69,63 @@ std::string TextOf(const pb::Message& config, const std::string& key) {
   return TextOf(config.GetReflection()->GetMessage(config, field), key.substr(dot + 1));
 }
 
+// What a run is but for its name, its place and its seed; the run's own where that is not known.
+std::string KindOf(const Run& run) {
+  if (!run.config) return absl::StrCat("run ", run.summary.name);
+  v1::RunConfig config = *run.config;
+  for (const char* const key : {"name", "directory", "seed"}) {
+    config.mutable_run()->GetReflection()->ClearField(
+        config.mutable_run(), v1::RunSection::descriptor()->FindFieldByName(key));
+  }
+  return config.SerializeAsString();
+}
+
+// Runs that differ in their seed alone, in the order of the first of each.
+std::vector<std::vector<const Run*>> SeedsTogether(const std::vector<Run>& runs) {
+  std::vector<std::vector<const Run*>> groups;
+  std::map<std::string, size_t> places;
+  for (const Run& run : runs) {
+    const auto [place, added] = places.emplace(KindOf(run), groups.size());
+    if (added) groups.emplace_back();
+    groups[place->second].push_back(&run);
+  }
+  return groups;
+}
+
+// The curve of one run; of several the mean at each step that all have, and their range as a band.
+io::Series CurveOf(const std::vector<const Run*>& runs, const std::string& metric) {
+  const std::string& name = runs.front()->summary.name;
+  if (runs.size() == 1) return {name, runs.front()->history.Column(metric)};
+  std::map<double, std::vector<double>> values;
+  for (const Run* run : runs) {
+    for (const io::Point& point : run->history.Column(metric)) {
+      if (std::isfinite(point.y)) values[point.x].push_back(point.y);
+    }
+  }
+  io::Series series{absl::StrCat(name, ", mean of ", runs.size(), " runs"), {}};
+  for (const auto& [step, all] : values) {
+    if (all.size() < runs.size()) continue;
+    const auto [low, high] = std::minmax_element(all.begin(), all.end());
+    series.points.push_back({step, Mean(all)});
+    series.low.push_back({step, *low});
+    series.high.push_back({step, *high});
+  }
+  return series;
+}
+
 std::string Charts(const std::vector<Run>& runs) {
-  std::string out = "<h2>Curves</h2><div class=\"charts\">\n";
+  const std::vector<std::vector<const Run*>> groups = SeedsTogether(runs);
+  std::string out = "<h2>Curves</h2>";
+  if (groups.size() < runs.size()) {
+    out +=
+        "<p class=\"lead\">Runs that differ in their seed alone are one line, their mean, with "
+        "their range around it.</p>";
+  }
+  out += "<div class=\"charts\">\n";
   for (const Panel& panel : Panels()) {
     std::vector<io::Series> series;
-    for (const Run& run : runs) {
-      io::Series one{run.summary.name, run.history.Column(panel.metric)};
+    for (const std::vector<const Run*>& group : groups) {
+      io::Series one = CurveOf(group, panel.metric);
       if (io::HasPoints(one)) series.push_back(std::move(one));
     }
     if (series.empty()) continue;
@@ -167,7 +222,9 @@ absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs
   for (const fs::path& run_dir : run_dirs) {
     OXBOW_ASSIGN_OR_RETURN(RunSummary summary, SummaryOf(run_dir));
     OXBOW_ASSIGN_OR_RETURN(const auto lines, io::ReadMetrics(run_dir / io::kMetricsFile));
-    runs.push_back({std::move(summary), io::History(lines), io::SheetsOf(run_dir)});
+    auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
+    runs.push_back({std::move(summary), io::History(lines), io::SheetsOf(run_dir),
+                    config.ok() ? std::optional(*std::move(config)) : std::nullopt});
   }
   return io::Page("oxbow: runs compared", absl::StrCat("<h1>Runs compared</h1>", Overview(runs),
                                                        Settings(runs, DifferencesOf(run_dirs)),

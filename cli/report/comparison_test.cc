@@ -49,6 +49,19 @@ TEST_F(ComparisonTest, OnlyWhatDiffersIsListedAndEveryRunIsInEveryChart) {
   EXPECT_THAT(*page, HasSubstr("<td>0.125</td>"));
 }
 
+TEST_F(ComparisonTest, RunsThatDifferInTheirSeedAloneAreOneLineWithABand) {
+  const auto first = AddRun("a", {}), second = AddRun("b", {"run.seed=1"});
+  const auto other = AddRun("c", {"run.seed=1", "optimizer.learning_rate=0.125"});
+  ASSERT_TRUE(WriteFileAtomically(second / "metrics.jsonl", io::MadeUpMetrics(20)).ok());
+  const auto page = ComparisonPage({first, second, other});
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_THAT(*page, HasSubstr("data-name=\"a, mean of 2 runs\""));
+  EXPECT_THAT(*page, Not(HasSubstr("data-name=\"b\"")));
+  EXPECT_THAT(*page, HasSubstr("data-name=\"c\""));
+  EXPECT_THAT(*page, HasSubstr("<polygon class=\"band\""));
+  EXPECT_THAT(*page, HasSubstr("differ in their seed alone"));
+}
+
 TEST_F(ComparisonTest, ARunThatIsNotThereIsNamed) {
   const auto first = AddRun("a", {});
   const auto page = ComparisonPage({first, runs_.path() / "none"});

@@ -4,12 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_replace.h"
 #include "io/report/report.h"
+#include "tests/testing/headless_browser.h"
 #include "tests/testing/made_up_run.h"
 
 namespace oxbow::io {
@@ -20,29 +21,8 @@ using ::testing::HasSubstr;
 constexpr int kWidths[] = {390, 800, 1400};
 constexpr uintmax_t kPageBytesMax = 3'000'000;
 
-std::string Output(const std::string& command) {
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return "";
-  std::string output;
-  char buffer[1 << 14];
-  for (size_t count = 0; (count = fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
-    output.append(buffer, count);
-  }
-  pclose(pipe);
-  return output;
-}
-
-// Before the page's own script: keeps its errors. After it: uses the page as a person does and
-// tells the page around it what was seen.
-constexpr char kBefore[] = R"js(<script>
-window.problems = [];
-for (const kind of ['error', 'warn', 'assert']) {
-  console[kind] = (...said) => { window.problems.push(kind + ': ' + said.join(' ')); };
-}
-window.onerror = what => { window.problems.push(String(what)); };
-window.onunhandledrejection = event => { window.problems.push(String(event.reason)); };
-document.addEventListener('securitypolicyviolation', e => window.problems.push(e.blockedURI));
-</script>)js";
+// After the page's own script: uses the page as a person does and tells the page around it what was
+// seen.
 constexpr char kAfter[] = R"js(<script>
 (() => {
 const of = css => [...document.querySelectorAll(css)];
@@ -65,6 +45,7 @@ const svg = document.querySelector('.chart svg'), box = svg.getBoundingClientRec
 svg.dispatchEvent(new PointerEvent('pointermove', {bubbles: true,
     clientX: box.left + box.width * svg.dataset.right / svg.viewBox.baseVal.width,
     clientY: box.top + 20}));
+seen.state = text('.state');
 seen.tip = document.querySelector('.tip').textContent;
 // Text may leave its box without the box being too wide: a long name of a run did.
 const root = document.documentElement;
@@ -83,11 +64,9 @@ parent.postMessage(seen, '*');
 class BrowserTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    chromium_ = Output("command -v chromium || command -v chromium-browser || true");
     if (chromium_.empty()) {
       GTEST_SKIP() << "skipped: chromium is not installed (the Debian package of that name)";
     }
-    chromium_.erase(chromium_.find_last_not_of('\n') + 1);
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_);
   }
@@ -97,34 +76,18 @@ class BrowserTest : public ::testing::Test {
     EXPECT_TRUE(WriteReport(directory_, facts).ok());
     const std::string page =
         absl::StrReplaceAll(*ReadFile(directory_ / "report.html"),
-                            {{"</title>", absl::StrCat("</title>", kBefore)}, {"</body>", kAfter}});
+                            {{"</title>", absl::StrCat("</title>", oxbow::testing::kKeepProblems)},
+                             {"</body>", kAfter}});
     EXPECT_TRUE(WriteFileAtomically(directory_ / "probed.html", page).ok());
-    std::string frames;
-    for (const int width : kWidths) {
-      absl::StrAppendFormat(&frames, "<iframe src=probed.html width=%d height=900></iframe>",
-                            width);
-    }
-    EXPECT_TRUE(
-        WriteFileAtomically(directory_ / "frames.html",
-                            absl::StrCat("<style>iframe{border:0}</style><pre id=out></pre><script>"
-                                         "const seen=[];onmessage=e=>{seen.push(e.data);"
-                                         "out.textContent=JSON.stringify(seen)}</script>",
-                                         frames))
-            .ok());
-    const std::string dom = Output(absl::StrCat(
-        "timeout 120 ", chromium_,
-        " --headless --no-sandbox --disable-gpu --window-size=3000,1200 --virtual-time-budget=8000"
-        " --user-data-dir=",
-        (directory_ / "browser").string(), " --dump-dom file://",
-        (directory_ / "frames.html").string(), " 2>/dev/null"));
-    const size_t begin = dom.find("<pre id=\"out\">"), end = dom.find("</pre>", begin);
-    if (begin == std::string::npos || end == std::string::npos) return dom;
-    const std::string text = dom.substr(begin + 14, end - begin - 14);
-    return nlohmann::json::parse(
-        absl::StrReplaceAll(text, {{"&lt;", "<"}, {"&gt;", ">"}, {"&amp;", "&"}}), nullptr, false);
+    EXPECT_TRUE(WriteFileAtomically(directory_ / "frames.html",
+                                    oxbow::testing::FramesOf("probed.html", kWidths))
+                    .ok());
+    return oxbow::testing::LookAt(chromium_,
+                                  absl::StrCat("file://", (directory_ / "frames.html").string()),
+                                  directory_ / "browser", 8000);
   }
 
-  std::string chromium_;
+  const std::string chromium_ = oxbow::testing::FindChromium();
   const std::filesystem::path directory_ =
       std::filesystem::path(::testing::TempDir()) / "browser_test" /
       ::testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -158,9 +121,26 @@ TEST_F(BrowserTest, FitsEveryWidthAndShowsPicturesAndValues) {
     EXPECT_THAT(page["tip"].get<std::string>(), HasSubstr("0.9618"));
     EXPECT_THAT(page["headings"].get<std::vector<std::string>>(),
                 ::testing::ElementsAre("Before and after", "Prompts over the steps",
-                                       "Does it learn, and honestly?", "Is the update healthy?",
+                                       "Does it learn, without cheating?", "Is the update healthy?",
                                        "Where does the time go?", "What next"));
     EXPECT_GE(page["charts"].size(), 10u);
+  }
+}
+
+// A run that was killed with its supervisor leaves a page that still says that it runs.
+TEST_F(BrowserTest, APageThatNobodyWritesAnyMoreStopsToLoadItselfAndSaysSo) {
+  ASSERT_TRUE(WriteFileAtomically(directory_ / "metrics.jsonl", MadeUpMetrics()).ok());
+  for (int step = 0; step <= 100; step += 50) AddMadeUpSheet(directory_, step, "", 0.009 * step);
+  const int64_t now = time(nullptr);
+  for (const auto& [age, state] : std::vector<std::pair<int64_t, std::string>>{
+           {60, "running"}, {660, "nothing new for 11 min; it may have been killed"}}) {
+    const nlohmann::json pages =
+        Look({.live = true, .written = now - age, .steps_total = 200, .full_reward = 1});
+    ASSERT_TRUE(pages.is_array()) << pages;
+    for (const nlohmann::json& page : pages) {
+      EXPECT_THAT(page["state"].dump(), HasSubstr(state));
+      EXPECT_EQ(page["problems"], nlohmann::json::array());
+    }
   }
 }
 

@@ -204,11 +204,15 @@ std::string Prompts(const std::vector<Sheet>& sheets) {
 
 }  // namespace
 
-std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source) {
+std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bool live) {
   std::string out =
       "<h2>Before and after</h2><p class=\"lead\">The same held-out prompts and the same "
       "noise at every evaluation.";
-  if (all.empty()) return out + "</p><p class=\"none\">No pictures yet.</p>\n";
+  if (all.empty()) {
+    return absl::StrCat(out, "</p><p class=\"none\">",
+                        live ? "No pictures yet." : "No pictures: the run made no evaluation.",
+                        "</p>\n");
+  }
   std::vector<Sheet> sheets;  // Others cannot be shown in the same places.
   for (const Sheet& sheet : all) {
     if (SameLayout(sheet, all.back())) sheets.push_back(sheet);

@@ -19,6 +19,6 @@ namespace oxbow::io {
 using SheetSource = std::function<std::string(const Sheet&, bool large)>;
 
 // A section for the page; says so where there is no sheet yet.
-std::string Gallery(const std::vector<Sheet>& sheets, const SheetSource& source);
+std::string Gallery(const std::vector<Sheet>& sheets, const SheetSource& source, bool live);
 
 }  // namespace oxbow::io

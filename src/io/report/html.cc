@@ -43,11 +43,13 @@ svg{width:100%;height:auto;display:block;overflow:visible}
 .mark{fill:var(--soft)}.cursor{stroke:var(--soft);stroke-dasharray:3 3;visibility:hidden}
 .tick{fill:var(--soft);font:11px system-ui,sans-serif}
 .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
-.area,.dot{fill:currentColor}
+.area,.dot{fill:currentColor}.band{fill:currentColor;opacity:.18}
+.dash .line{stroke-dasharray:6 4}
 .legend{margin:2px 0 6px;font-size:12.5px;color:var(--soft)}
 .legend span{display:inline-block;margin-right:12px}.legend b{color:var(--ink);font-weight:600}
 .legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:5px;
 background:currentColor;vertical-align:-1px}
+.legend .dash{background:repeating-linear-gradient(90deg,currentColor 0 4px,transparent 4px 7px)}
 .c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}
 .c4{color:var(--c4)}
 .c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}
@@ -56,6 +58,7 @@ background:currentColor;vertical-align:-1px}
 .facts div{min-width:0;overflow-wrap:anywhere}.facts dt{display:inline;color:var(--soft)}
 .facts dd{display:inline;margin:0 0 0 5px}
 .state{font-size:13px;font-weight:600;margin-left:10px;vertical-align:3px;color:var(--c2)}
+.state.old{color:var(--c1)}
 .verdict{background:var(--card);border:1px solid var(--line);border-radius:10px;margin:18px 0;
 padding:6px 16px}
 .verdict li{display:grid;grid-template-columns:92px 84px 1fr;gap:2px 10px;padding:7px 0;
@@ -130,10 +133,11 @@ std::string EscapeHtml(std::string_view text) {
   return out;
 }
 
-std::string Page(std::string_view title, std::string_view body, Reload reload) {
-  const char* const how = reload == Reload::kNever    ? ""
-                          : reload == Reload::kItself ? " data-reload=\"10\""
-                                                      : " data-live=\"1\"";
+std::string Page(std::string_view title, std::string_view body, Reload reload, int64_t written) {
+  std::string how = reload == Reload::kFromServer ? " data-live=\"1\"" : "";
+  if (reload == Reload::kItself) {
+    how = absl::StrCat(" data-reload=\"10\" data-written=\"", written, "\"");
+  }
   return absl::StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"

@@ -2,6 +2,7 @@
 // The frame of a run's page: escaping, and the page with its style sheet and its script.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,8 @@ enum class Reload {
 
 // A whole document in light, dark and print. It loads nothing from elsewhere. Without scripts it
 // shows all but the values under the pointer and the sheets between the first and the last.
-std::string Page(std::string_view title, std::string_view body, Reload reload = Reload::kNever);
+// `written`, in seconds since 1970: a page that loads itself stops, and says so, ten minutes later.
+std::string Page(std::string_view title, std::string_view body, Reload reload = Reload::kNever,
+                 int64_t written = 0);
 
 }  // namespace oxbow::io

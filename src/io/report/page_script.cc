@@ -126,7 +126,14 @@ document.documentElement.classList.add('js');
 start();
 if (document.body.dataset.live) ask();
 if (document.body.dataset.reload) {
-  setTimeout(() => location.reload(), 1000 * document.body.dataset.reload);
+  const {reload, written} = document.body.dataset, state = one('.state');
+  const minutes = Math.floor((Date.now() / 1000 - written) / 60);
+  if (minutes < 10) {
+    setTimeout(() => location.reload(), 1000 * reload);
+  } else if (state) {  // A run that lives writes its page every five minutes.
+    state.textContent = 'nothing new for ' + minutes + ' min; it may have been killed';
+    state.classList.add('old');
+  }
 }
 })();
 )js";

@@ -214,8 +214,8 @@ std::vector<Panel> TimePanels(const History& history) {
 std::string Panels(const History& history, const RunFacts& facts) {
   std::vector<double> evaluations;
   for (const Point& point : history.Column(metric::kEvalRewardMean)) evaluations.push_back(point.x);
-  std::string out =
-      Section(history, "Does it learn, and honestly?", LearningPanels(history, facts), evaluations);
+  std::string out = Section(history, "Does it learn, without cheating?",
+                            LearningPanels(history, facts), evaluations);
   out += Section(history, "Is the update healthy?", UpdatePanels(), evaluations);
   out += Section(history, "Where does the time go?", TimePanels(history), evaluations);
   if (facts.left_out.empty() || out.empty()) return out;

@@ -21,10 +21,15 @@ namespace oxbow::io {
 namespace {
 
 constexpr uint64_t kConfigBytesMax = 1 << 20;
+constexpr char kSpeckleHint[] =
+    "Grey dust where a clean picture is black or white: what a reward that reads digits does not "
+    "see.";
 
-std::string Card(std::string_view value, std::string_view label) {
-  return absl::StrCat("<div class=\"card\"><b>", std::string(value), "</b><span>",
-                      EscapeHtml(label), "</span></div>\n");
+// `hint` is shown under the pointer.
+std::string Card(std::string_view value, std::string_view label, std::string_view hint = "") {
+  return absl::StrCat("<div class=\"card\"",
+                      hint.empty() ? "" : absl::StrCat(" title=\"", EscapeHtml(hint), "\""), "><b>",
+                      std::string(value), "</b><span>", EscapeHtml(label), "</span></div>\n");
 }
 
 // "0.52 → 0.97"; empty if it was never measured.
@@ -59,9 +64,10 @@ std::optional<double> ImagesPerSecond(const History& history) {
 
 std::string Headline(const History& history, const RunFacts& facts) {
   std::string out = "<div class=\"cards\">\n";
-  const auto add_change = [&](const std::string& name, const std::string& label) {
+  const auto add_change = [&](const std::string& name, const std::string& label,
+                              std::string_view hint = "") {
     if (const std::string change = BeforeAfter(history, name); !change.empty()) {
-      out += Card(change, label);
+      out += Card(change, label, hint);
     }
   };
   add_change(metric::kEvalRewardMean, absl::StrCat("held-out ", facts.reward_name));
@@ -70,7 +76,7 @@ std::string Headline(const History& history, const RunFacts& facts) {
     if (!reward || *reward == metric::kLayoutReward || *reward == facts.reward_name) continue;
     add_change(name, absl::StrCat("held-out ", std::string(*reward)));
   }
-  add_change(metric::kEvalSpeckleMean, "speckle, lower is cleaner");
+  add_change(metric::kEvalSpeckleMean, "speckle, lower is cleaner", kSpeckleHint);
   add_change(metric::kEvalMinorityShare, "share of the rarer layout");
   out += Card(facts.steps_total > 0
                   ? absl::StrFormat("%.0f <em>of %d</em>", history.last_step(), facts.steps_total)
@@ -83,7 +89,7 @@ std::string Headline(const History& history, const RunFacts& facts) {
     out += Card(absl::StrFormat("%.3g s", *per_step), "per step");
   }
   if (const auto rate = ImagesPerSecond(history)) {
-    out += Card(Number(*rate), "images per second");
+    out += Card(Number(*rate), "images per second, mean of the run");
   }
   return out + "</div>\n";
 }
@@ -148,7 +154,7 @@ absl::StatusOr<std::string> ReportBody(const std::filesystem::path& run_dir, con
                         Configuration(run_dir));
   }
   return absl::StrCat(head, VerdictHtml(VerdictOf(history, facts)), Headline(history, facts),
-                      Gallery(SheetsOf(run_dir), source), Panels(history, facts),
+                      Gallery(SheetsOf(run_dir), source, facts.live), Panels(history, facts),
                       NextCommands(facts), Configuration(run_dir));
 }
 
@@ -159,7 +165,7 @@ absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& f
   OXBOW_ASSIGN_OR_RETURN(const std::string body, ReportBody(run_dir, facts, inside));
   return WriteFileAtomically(run_dir / "report.html",
                              Page(absl::StrCat("oxbow run ", RunName(run_dir)), body,
-                                  facts.live ? Reload::kItself : Reload::kNever));
+                                  facts.live ? Reload::kItself : Reload::kNever, facts.written));
 }
 
 }  // namespace oxbow::io

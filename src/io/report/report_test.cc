@@ -178,6 +178,8 @@ TEST_F(ReportTest, WorksForARunThatHasOnlyBegun) {
   EXPECT_THAT(one, HasSubstr("<circle"));
   EXPECT_THAT(one, HasSubstr("No pictures yet."));
   EXPECT_THAT(one, HasSubstr("data-reload=\"10\""));
+  EXPECT_THAT(Render("{\"step\":1,\"train/reward_mean\":0.5}\n"),
+              HasSubstr("No pictures: the run made no evaluation."));
 }
 
 TEST_F(ReportTest, ADirectoryThatIsNoRunIsNotFound) {

@@ -17,6 +17,7 @@ struct RunFacts {
   std::vector<std::pair<std::string, std::string>> head;
   std::vector<std::string> next_commands;  // What one may do now, as typed.
   bool live = false;                       // The page then loads itself again.
+  int64_t written = 0;                     // Now, in seconds since 1970, if live.
   uint64_t steps_total = 0;                // 0: not known.
   uint32_t eval_images = 128;              // Per evaluation.
   // The reward of a picture that is right in full, where such a reward exists.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kWidth = 460, kHeight = 230;
 constexpr double kLeft = 52, kRight = 12, kTop = 14, kBottom = 34;
-constexpr int kColours = 8;
+constexpr size_t kColours = 8;
 constexpr size_t kPointsMax = 1000;  // A line has no more; the chart is 460 wide.
 constexpr size_t kBarsMax = 60;
 constexpr size_t kDotsMax = 40;  // A line of so few points has a dot at each.
@@ -107,9 +107,24 @@ std::string Numbers(const std::vector<Point>& points) {
   return absl::StrCat(" data-x=\"", steps, "\" data-y=\"", values, "\"");
 }
 
-std::string Line(const Axis& x, const Axis& y, const Series& series, int colour) {
-  std::string out = absl::StrFormat("<g class=\"c%d\" data-name=\"%s\"%s>", colour,
-                                    EscapeHtml(series.name), Numbers(series.points));
+// Every second line.
+const char* DashOf(size_t i) { return i % 2 == 1 ? " dash" : ""; }
+
+std::string Band(const Axis& x, const Axis& y, const Series& series) {
+  if (series.low.size() < 2) return "";
+  std::string path;
+  for (const Point& point : series.high) absl::StrAppend(&path, Place(x, y, point), " ");
+  for (auto point = series.low.rbegin(); point != series.low.rend(); ++point) {
+    absl::StrAppend(&path, Place(x, y, *point), " ");
+  }
+  path.pop_back();
+  return absl::StrCat("<polygon class=\"band\" points=\"", path, "\"/>");
+}
+
+std::string Line(const Axis& x, const Axis& y, const Series& series, size_t place) {
+  std::string out = absl::StrFormat("<g class=\"c%d%s\" data-name=\"%s\"%s>", place % kColours,
+                                    DashOf(place), EscapeHtml(series.name), Numbers(series.points));
+  out += Band(x, y, series);
   const std::vector<Point>& points = series.points;
   const bool dots = points.size() <= kDotsMax;
   for (size_t start = 0; start < points.size();) {
@@ -157,8 +172,15 @@ std::string Bars(const Axis& x, const Axis& y, const std::vector<Series>& series
   return out;
 }
 
-// A round number without the zeros that Number writes: 20, 0.8.
-std::string TickText(double tick) { return absl::StrFormat("%.6g", tick); }
+// A round number without the zeros that Number writes: 20, 0.8; where `scientific`, 5e-6, but 1.
+std::string TickText(double tick, bool scientific = false) {
+  const double size = std::abs(tick);
+  if (!scientific || size == 0 || (size >= 1e-2 && size < 1e5)) {
+    return absl::StrFormat("%.6g", tick);
+  }
+  const int power = static_cast<int>(std::floor(std::log10(size) + 1e-9));
+  return absl::StrFormat("%.3ge%d", tick / std::pow(10.0, power), power);
+}
 
 std::string AxesSvg(const ChartSpec& spec, const Axis& x, const Axis& y) {
   std::string out;
@@ -168,7 +190,7 @@ std::string AxesSvg(const ChartSpec& spec, const Axis& x, const Axis& y) {
         "<line class=\"grid\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\"/>"
         "<text class=\"tick\" x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text>",
         kLeft, kWidth - kRight, y.At(tick), y.At(tick), kLeft - 7, y.At(tick) + 3.5,
-        spec.scientific ? Number(tick, true) : TickText(tick));
+        TickText(tick, spec.scientific));
   }
   for (const double tick : x.ticks) {
     absl::StrAppendFormat(
@@ -201,10 +223,11 @@ std::string Legend(const ChartSpec& spec, const std::vector<Series>& series) {
       last = point.y;
       sum += point.y;
     }
-    const std::string value = spec.stacked ? absl::StrFormat("%.0f %%", 100 * sum / total)
-                                           : Number(last, spec.scientific);
-    absl::StrAppendFormat(&out, "<span><i class=\"c%d\"></i>%s <b>%s</b></span> ", i % kColours,
-                          EscapeHtml(series[i].name), value);
+    const std::string value = spec.stacked
+                                  ? absl::StrFormat("<b>%.0f %%</b>", 100 * sum / total)
+                                  : absl::StrCat("last <b>", Number(last, spec.scientific), "</b>");
+    absl::StrAppendFormat(&out, "<span><i class=\"c%d%s\"></i>%s %s</span> ", i % kColours,
+                          spec.stacked ? "" : DashOf(i), EscapeHtml(series[i].name), value);
   }
   return out + "</p>";
 }
@@ -213,7 +236,9 @@ std::string Legend(const ChartSpec& spec, const std::vector<Series>& series) {
 Range ValueRange(const ChartSpec& spec, const std::vector<Series>& drawn) {
   Range range;
   for (const Series& one : drawn) {
-    for (const Point& point : one.points) range.Include(point.y);
+    for (const std::vector<Point>* line : {&one.points, &one.low, &one.high}) {
+      for (const Point& point : *line) range.Include(point.y);
+    }
   }
   if (spec.stacked) range.Include(0);
   if (spec.y_min) range.Include(*spec.y_min);
@@ -250,7 +275,7 @@ std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
     out += Bars(x, y, series, drawn);
   } else {
     for (size_t i = 0; i < drawn.size(); ++i) {
-      out += Line(x, y, drawn[i], static_cast<int>(i) % kColours);
+      out += Line(x, y, drawn[i], i);
     }
   }
   return out + "<line class=\"cursor\" y1=\"10\" y2=\"196\"/></svg>";
@@ -317,7 +342,10 @@ std::string Chart(const ChartSpec& spec, const std::vector<Series>& series) {
   std::vector<Series> present;
   for (const Series& one : series) {
     if (!HasPoints(one)) continue;
-    present.push_back(spec.stacked ? one : Series{one.name, Thinned(one.points, kPointsMax)});
+    present.push_back(spec.stacked
+                          ? one
+                          : Series{one.name, Thinned(one.points, kPointsMax),
+                                   Thinned(one.low, kPointsMax), Thinned(one.high, kPointsMax)});
   }
   OXBOW_CHECK(!present.empty()) << "a chart without numbers: " << spec.title;
   return absl::StrCat("<h3>", EscapeHtml(spec.title), " <small>", EscapeHtml(spec.unit),

@@ -17,6 +17,9 @@ namespace oxbow::io {
 struct Series {
   std::string name;
   std::vector<Point> points;  // Ascending x; gaps in the line where y is not finite.
+  // Edges of a band around the line, finite, with the same steps in both; empty: none.
+  std::vector<Point> low = {};
+  std::vector<Point> high = {};
 };
 
 struct ChartSpec {
@@ -43,8 +46,9 @@ std::vector<Point> Thinned(const std::vector<Point>& points, size_t count);
 bool HasPoints(const Series& series);
 
 // Draws the series that have a finite point, with a legend that holds each last value, or the
-// share of the whole where they are stacked. Requires one such series. A single point is a dot; the
-// points of a line of few are dots on it.
+// share of the whole where they are stacked. Requires one such series. Every second line is dashed,
+// so that colour is not all that tells two apart. A single point is a dot; the points of a line of
+// few are dots on it.
 std::string Chart(const ChartSpec& spec, const std::vector<Series>& series);
 
 }  // namespace oxbow::io

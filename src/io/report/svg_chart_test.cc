@@ -36,6 +36,29 @@ TEST(SvgChartTest, NotANumberBreaksTheLine) {
   EXPECT_THAT(chart, ::testing::HasSubstr("data-x=\"0 1 3 4\" data-y=\"1 2 1 2\""));
 }
 
+TEST(SvgChartTest, TheLegendSaysThatItsNumberIsTheLastAndDashesEverySecondLine) {
+  const std::string chart = Chart(
+      {.title = "x"}, {{"a", {{0, 1}, {1, 2}}}, {"b", {{0, 3}, {1, 4}}}, {"c", {{0, 5}, {1, 6}}}});
+  EXPECT_THAT(chart, ::testing::HasSubstr("a last <b>2.00</b>"));
+  EXPECT_EQ(CountOf(chart, "class=\"c1 dash\""), 2u) << "in the chart and in the legend";
+  EXPECT_EQ(CountOf(chart, " dash\""), 2u);
+}
+
+TEST(SvgChartTest, ABandIsDrawnAroundItsLineAndFitsTheAxis) {
+  const std::string chart =
+      Chart({.title = "x"}, {{"y", {{0, 1}, {1, 2}}, {{0, 0.5}, {1, 1.5}}, {{0, 1.5}, {1, 40}}}});
+  EXPECT_EQ(CountOf(chart, "<polygon class=\"band\""), 1u);
+  EXPECT_THAT(chart, ::testing::HasSubstr(">40</text>"));
+}
+
+TEST(SvgChartTest, ScientificTicksAreShort) {
+  const std::string chart = Chart({.title = "x", .scientific = true}, {{"y", {{0, 0}, {1, 4e-6}}}});
+  EXPECT_THAT(chart, ::testing::HasSubstr(">2e-6</text>"));
+  EXPECT_THAT(chart, ::testing::HasSubstr(">0</text>"));
+  EXPECT_THAT(Chart({.title = "x", .scientific = true}, {{"y", {{0, 0}, {1, 1}}}}),
+              ::testing::Not(::testing::HasSubstr("e+00</text>")));
+}
+
 TEST(SvgChartTest, OnePointIsADotAndItsStepTheOnlyTick) {
   const std::string chart = Chart({.title = "x"}, {{"y", {{1, 0.5}}}});
   EXPECT_EQ(CountOf(chart, "<circle"), 1u);
