@@ -280,12 +280,12 @@ ROLLOUTS = Dashboard("oxbow-rollouts", "oxbow: Rollouts and weights", "Who sampl
         Panel("Versions", "short", [
             (q("oxbow_learner_published_version"), "published {{run}}"),
             (q("oxbow_rollout_policy_version"), "{{instance}}")],
-            "Version each worker samples with, beside what is published. The lines lie on each other; one that stays behind is an alert.", low=0),
+            "Version each worker samples with, beside what is published. The lines should overlap; an alert fires for one that stays behind.", low=0),
         Panel("Versions behind", "short", [(q("oxbow_weights_lag_versions"), "{{instance}}")],
               "Announced minus applied, in optimiser updates. Back at 0 after each publication, at the latest after a batch.", low=0),
         Panel("Age of the newest weights", "s", [
             (f'time() - ({q("oxbow_weights_published_timestamp_seconds")} > 0)', "{{run}}")],
-            "Time since weights were published last: a saw tooth as high as a step. Without its teeth the run stands still.", low=0),
+            "Time since weights were published last: a saw tooth as high as a step. No teeth: the run is stuck.", low=0),
         Panel("Publishing", "s", p50_p95("oxbow_weights_publish_seconds"),
               "Time to hash, cut and announce a snapshot, beside training.", low=0),
         Panel("Fetching", "s", p50_p95("oxbow_weights_fetch_seconds", "instance", "{{instance}}"),
