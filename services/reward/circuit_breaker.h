@@ -23,8 +23,9 @@ class CircuitBreaker {
   void Answered() { failures_ = 0; }
 
   // `jitter` in [0, 1] spreads callers of one server: the rest is between half of its full length
-  // (0) and all of it (1).
-  void Failed(absl::Duration now, double jitter);
+  // (0) and all of it (1). It is no shorter than `pause`, which the server asked for; callers that
+  // were told the same pause are spread over a quarter more of it.
+  void Failed(absl::Duration now, double jitter, absl::Duration pause = absl::ZeroDuration());
 
   // Admits is false before this time, unless an answer comes.
   absl::Duration next() const { return failures_ == 0 ? absl::ZeroDuration() : until_; }

@@ -41,5 +41,15 @@ TEST(CircuitBreakerTest, JitterSpreadsRestsOverTheirSecondHalf) {
   }
 }
 
+TEST(CircuitBreakerTest, ARestIsNoShorterThanThePauseThatTheServerAskedFor) {
+  for (const double jitter : {0., 1.}) {
+    CircuitBreaker breaker({.rest_first = absl::Seconds(1), .rest_max = absl::Seconds(2)});
+    breaker.Failed(absl::Seconds(100), jitter, absl::Seconds(4));
+    EXPECT_EQ(breaker.next(), absl::Seconds(104 + jitter));
+    breaker.Failed(absl::Seconds(200), 1, absl::Milliseconds(5));
+    EXPECT_EQ(breaker.next(), absl::Seconds(202));
+  }
+}
+
 }  // namespace
 }  // namespace oxbow::reward

@@ -21,6 +21,7 @@
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/retry.h"
+#include "rpc/retry_after.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
 #include "services/reward/reward_directory.h"
@@ -46,6 +47,25 @@ constexpr absl::Duration kObservedWaitMax = absl::Seconds(1);   // For a server 
 using Absences = std::map<std::string, absl::Status>;  // By reward.
 using Turn = RewardDirectory::Turn;
 
+// How long a busy server asked to be left alone.
+absl::Duration PauseOf(Absences::const_iterator absence, const Absences& absences) {
+  if (absence == absences.end()) return absl::ZeroDuration();
+  return rpc::RetryAfterOf(absence->second).value_or(absl::ZeroDuration());
+}
+
+// The status of a call, and its absences, with the pause that its server asked for.
+absl::Status WithPause(absl::Status status, const grpc::ClientContext& ended, Absences& absences) {
+  const auto pause = rpc::RetryAfterOf(ended);
+  if (!pause.has_value()) return status;
+  for (auto& [reward, absence] : absences) {
+    if (absl::IsResourceExhausted(absence)) {
+      absence = rpc::WithRetryAfter(std::move(absence), *pause);
+    }
+  }
+  if (!absl::IsResourceExhausted(status)) return status;
+  return rpc::WithRetryAfter(std::move(status), *pause);
+}
+
 }  // namespace
 
 struct RewardClient::Impl {
@@ -69,7 +89,8 @@ struct RewardClient::Impl {
   Absences TryBatch(size_t server, ScoreCall& call, const ScoreBatch& batch);
   absl::Status Exchange(size_t server, ScoreCall& call, const ScoreBatch& batch,
                         Absences& absences);
-  void NoteOutcome(size_t server, const std::string& reward, const absl::Status& status);
+  void NoteOutcome(size_t server, const std::string& reward, const absl::Status& status,
+                   absl::Duration pause = absl::ZeroDuration());
   absl::StatusOr<Scores> ResultOf(const Outcomes& outcomes) const;
   void LogFailures(const std::vector<Outcomes>& outcomes) const;
 
@@ -393,18 +414,19 @@ absl::Status RewardClient::Impl::Take(const Turn& turn, ScoreCall& call, const S
     const auto absence = absences.find(reward);
     const absl::Status status =
         absence == absences.end() ? absl::OkStatus() : Annotate(absence->second, where);
-    NoteOutcome(turn.server, reward, status);
+    NoteOutcome(turn.server, reward, status, PauseOf(absence, absences));
     if (result.ok() || absl::IsResourceExhausted(result)) result.Update(status);
   }
   return result;
 }
 
 void RewardClient::Impl::NoteOutcome(size_t server, const std::string& reward,
-                                     const absl::Status& status) {
+                                     const absl::Status& status, absl::Duration pause) {
   absl::MutexLock lock(&mutex);
   if (status.ok() || !cancelled) {
     directory.Note(server, reward, status.ok(), options.clock->Now(),
-                   std::uniform_real_distribution<>(0, 1)(random));
+                   std::uniform_real_distribution<>(0, 1)(random),
+                   std::min(pause, options.timeout));
   }
   if (!status.ok() && !cancelled) {
     OXBOW_LOG(Warning) << "scoring failed" << Field("endpoint", options.endpoints[server])
@@ -527,7 +549,7 @@ absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const 
       }
     }
   }
-  return rpc::FromGrpc(stream->Finish());
+  return WithPause(rpc::FromGrpc(stream->Finish()), *context.get(), absences);
 }
 
 }  // namespace oxbow::reward

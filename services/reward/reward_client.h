@@ -9,7 +9,8 @@
 //               again, kAnswersMax times in all; the same image would fail in the next call, too
 //   absence     no server answers. Each reward of each server has a circuit breaker; a call waits
 //               for the first that answers, or gives up, as its Patience says. The image may be
-//               scored later
+//               scored later. A busy server is not asked before the pause that it asked for is
+//               over, as far as that is no longer than `timeout`
 //
 // An observed reward that fails in either way is left out of the scores of its image, and nobody
 // waits for it.

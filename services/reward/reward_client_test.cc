@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "rpc/retry_after.h"
 #include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::reward {
@@ -29,6 +30,9 @@ class FakeReplica {
       : server_({Described("fake")}, 4, std::move(handler), listen) {}
   const std::string& endpoint() const { return server_.endpoint(); }
   std::vector<int> batches() const { return server_.batches(); }
+  void EndCallsWith(const std::string& key, const std::string& value) {
+    server_.EndCallsWith(key, value);
+  }
 
  private:
   FakeRewardServer server_;
@@ -252,6 +256,43 @@ TEST(RewardClientTest, BusyReplicasAreAskedAgainAndThatCostsNoTry) {
   refusals = 1 << 20;
   const auto results = client->Score("p", "", Images(1), {.limit = absl::Milliseconds(300)});
   EXPECT_EQ(results[0].status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(RewardClientTest, ABusyServerIsLeftAloneForThePauseThatItAsksForAndNoLongerThanTheDeadline) {
+  std::atomic<int> refusals = 1;
+  FakeReplica busy([&](const v1::ScoreRequest& request, Stream& stream) {
+    if (refusals-- <= 0) return AnswerAll(request, stream);
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "busy");
+  });
+  busy.EndCallsWith(rpc::kRetryAfterKey, "400");
+  const auto client =
+      ClientOf({busy.endpoint()}, absl::Seconds(20), {.rest_first = absl::Milliseconds(1)});
+  const absl::Duration start = Clock::Steady().Now();
+  ExpectAllScored(client->Score("p", "", Images(2)));
+  EXPECT_GE(Clock::Steady().Now() - start, absl::Milliseconds(400));
+  EXPECT_THAT(busy.batches(), ElementsAre(2, 2));
+
+  refusals = 1;
+  busy.EndCallsWith(rpc::kRetryAfterKey, "3600000");
+  const auto results = client->Score("p", "", Images(1), {.limit = absl::Milliseconds(300)});
+  EXPECT_EQ(results[0].status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(results[0].status().message()), HasSubstr("busy"));
+  EXPECT_THAT(busy.batches(), ElementsAre(2, 2, 1));
+}
+
+TEST(RewardClientTest, APauseThatIsNoNumberIsNoPause) {
+  std::atomic<int> refusals = 0;
+  FakeReplica busy([&](const v1::ScoreRequest& request, Stream& stream) {
+    if (refusals-- <= 0) return AnswerAll(request, stream);
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "busy");
+  });
+  const auto client =
+      ClientOf({busy.endpoint()}, absl::Seconds(20), {.rest_max = absl::Milliseconds(1)});
+  for (const std::string pause : {"soon", "-1", "99999999999999999999", "86400001", ""}) {
+    refusals = 1;
+    busy.EndCallsWith(rpc::kRetryAfterKey, pause);
+    ExpectAllScored(client->Score("p", "", Images(1), {.limit = absl::Seconds(10)}));
+  }
 }
 
 TEST(RewardClientTest, MissingAnswerIsAskedForAgainAndThenAnError) {

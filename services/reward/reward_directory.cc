@@ -97,12 +97,12 @@ absl::Duration RewardDirectory::RestOver(const std::vector<std::string>& wanted)
 }
 
 void RewardDirectory::Note(size_t server, const std::string& reward, bool answered,
-                           absl::Duration now, double jitter) {
+                           absl::Duration now, double jitter, absl::Duration pause) {
   CircuitBreaker& breaker = BreakerOf(servers_[server], reward);
   if (answered) {
     breaker.Answered();
   } else {
-    breaker.Failed(now, jitter);
+    breaker.Failed(now, jitter, pause);
   }
 }
 

@@ -49,9 +49,10 @@ class RewardDirectory {
                            absl::Duration trial);
   // When Next may find a server that it does not find now; infinite if none has these rewards.
   absl::Duration RestOver(const std::vector<std::string>& wanted) const;
-  // Takes note of an answer (OK) or an absence. `rewards` as in a Turn.
+  // Takes note of an answer (OK) or an absence. `rewards` as in a Turn. `pause`: how long the
+  // server asked to be left alone.
   void Note(size_t server, const std::string& reward, bool answered, absl::Duration now,
-            double jitter);
+            double jitter, absl::Duration pause = absl::ZeroDuration());
 
   // Facts of all rewards, as the first server says that has them.
   std::map<std::string, RewardFacts> Facts() const;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
+#include "rpc/retry_after.h"
 #include "rpc/status.h"
 #include "services/reward/score_messages.h"
 
@@ -209,6 +210,7 @@ absl::StatusOr<std::shared_ptr<RewardService::Work>> RewardService::Start(Call& 
     const absl::Status status = Queue(work, i);
     if (status.ok()) continue;
     if (absl::IsResourceExhausted(status)) refusals.push_back(status);
+    if (const auto pause = rpc::RetryAfterOf(status)) call.stream.AskAgainIn(*pause);
     work->Settle(i, status);
   }
   // A client of before takes the refusal of one reward for an answer.

@@ -3,7 +3,8 @@
 // counts.
 //
 // A reward whose queue is full is refused with RESOURCE_EXHAUSTED: its client asks another replica,
-// or again later. A stream that waits costs no thread.
+// or again after the pause that the call's trailing metadata say (rpc/retry_after.h). A stream that
+// waits costs no thread.
 #pragma once
 
 #include <atomic>

@@ -12,6 +12,7 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "io/image.h"
 #include "rpc/channel.h"
+#include "rpc/retry_after.h"
 #include "rpc/server.h"
 #include "tasks/digits.h"
 #include "tasks/digits_ocr.h"
@@ -309,6 +310,7 @@ TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
       ++scored;
     } else {
       EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED) << status.error_message();
+      EXPECT_GE(rpc::RetryAfterOf(*call.context), absl::Milliseconds(100));
       refused.DecrementCount();
     }
   };

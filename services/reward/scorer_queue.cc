@@ -7,10 +7,14 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "rpc/retry_after.h"
 #include "services/reward/scorer_panel.h"
 
 namespace oxbow::reward {
 namespace {
+
+constexpr absl::Duration kPauseMin =
+    absl::Milliseconds(100);  // A caller that is refused waits so long.
 
 uint64_t BytesOf(const std::vector<Item>& items) {
   uint64_t bytes = 0;
@@ -67,10 +71,12 @@ absl::Status ScorerQueue::Push(Request request) {
       (items_ + count > options_.items_max || bytes_ + entry->bytes > options_.bytes_max)) {
     const absl::Duration age =
         entries_.empty() ? absl::ZeroDuration() : entry->since - entries_.front()->since;
-    return absl::ResourceExhaustedError(
-        absl::StrCat("busy: ", items_, " items of ", bytes_, " bytes wait for ", facts.name,
-                     "; ask again in ", std::max<int64_t>(100, absl::ToInt64Milliseconds(age)),
-                     " ms, or start more reward servers"));
+    const absl::Duration pause = std::max(kPauseMin, age);
+    return rpc::WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                                   "busy: ", items_, " items of ", bytes_, " bytes wait for ",
+                                   facts.name, "; ask again in ", absl::ToInt64Milliseconds(pause),
+                                   " ms, or start more reward servers")),
+                               pause);
   }
   items_ += count;
   bytes_ += entry->bytes;

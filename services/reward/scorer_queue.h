@@ -61,7 +61,8 @@ class ScorerQueue {
 
   Scorer& scorer() const { return scorer_; }
 
-  // kResourceExhausted if too much waits: it says when to ask again. kInvalidArgument if a
+  // kResourceExhausted if too much waits: it says when to ask again (rpc/retry_after.h).
+  // kInvalidArgument if a
   // groupwise scorer cannot have all items in one batch.
   absl::Status Push(Request request);
 

@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
+#include "rpc/retry_after.h"
 
 namespace oxbow::reward {
 namespace {
@@ -162,6 +163,7 @@ TEST(ScorerQueueTest, TooMuchIsRefusedAndSaysWhenToAskAgain) {
     const absl::Status refused = queue.Push(third.Request());
     EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_THAT(std::string(refused.message()), HasSubstr("ask again in"));
+    EXPECT_GE(rpc::RetryAfterOf(refused), absl::Milliseconds(100));
     scorer.gate.Notify();
     second.answered.WaitForNotification();
     first.answered.WaitForNotification();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "rpc/retry_after.h"
 #include "rpc/status.h"
 #include "rpc/trace.h"
 
@@ -68,6 +69,11 @@ void StreamBase::End(const absl::Status& status) {
   if (!result_.has_value()) result_ = status;
 }
 
+void StreamBase::AskAgainIn(absl::Duration pause) {
+  absl::MutexLock lock(&mutex_);
+  pause_ = std::max(pause_, pause);
+}
+
 bool StreamBase::cancelled() const {
   absl::MutexLock lock(&mutex_);
   return cancelled_ || (!ended_ && !finished_ && context_.IsCancelled());
@@ -106,6 +112,9 @@ void StreamBase::Cancelled() {
 
 void StreamBase::FinishWith(const absl::Status& status) {
   finished_ = true;
+  if (pause_ > absl::ZeroDuration()) {
+    context_.AddTrailingMetadata(kRetryAfterKey, RetryAfterText(pause_));
+  }
   DoFinish(ToGrpc(status));
 }
 

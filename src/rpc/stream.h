@@ -19,8 +19,8 @@
 //                                         runner_, [this](InsertStream& s) { return Insert(s); }));
 //
 // The function given to StreamHandler must not itself be a coroutine with captures: they would be
-// gone after its first wait. Only the coroutine awaits; Send, Wake, End and the getters are
-// thread-safe.
+// gone after its first wait. Only the coroutine awaits; Send, Wake, End, AskAgainIn and the getters
+// are thread-safe.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -125,6 +125,9 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
   // fails, and what it returns does not count.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The call will end with this as trailing metadata (rpc/retry_after.h); the longest pause counts.
+  void AskAgainIn(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // True once the call was cancelled, by the caller or by its deadline. It also wakes.
   bool cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
   // True if the stream was ended because its peer was idle for idle_max.
@@ -181,6 +184,7 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;                  // The coroutine is through.
   bool done_ ABSL_GUARDED_BY(mutex_) = false;                   // gRPC is.
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);  // To be sent after the writes.
+  absl::Duration pause_ ABSL_GUARDED_BY(mutex_);                // What AskAgainIn said.
 };
 
 // gRPC never calls a reaction from inside Start* or Finish, so these are called under the mutex.

@@ -47,7 +47,17 @@ class FakeRewardServer final : public v1::Reward::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Score(grpc::ServerContext*, Stream* stream) override {
+  // Trailing metadata of all calls from now on.
+  void EndCallsWith(const std::string& key, const std::string& value) {
+    absl::MutexLock lock(&mutex_);
+    trailing_ = {key, value};
+  }
+
+  grpc::Status Score(grpc::ServerContext* context, Stream* stream) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!trailing_.first.empty()) context->AddTrailingMetadata(trailing_.first, trailing_.second);
+    }
     v1::ScoreRequest request;
     while (stream->Read(&request)) {
       {
@@ -66,6 +76,7 @@ class FakeRewardServer final : public v1::Reward::Service {
   const std::vector<v1::RewardDescription> rewards_;
   mutable absl::Mutex mutex_;
   std::vector<v1::ScoreRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  std::pair<std::string, std::string> trailing_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<rpc::Server> server_;
 };
 
