@@ -115,6 +115,17 @@ PIECE = 'image { pixels: "0123456789" }'
 write("reward_calls", "pieces", [(0, "ScoreRequest", f'prompt {{ text: "text 123" }} items {{ item: 1 image {{ width: 5 height: 4 channels: 1 pixels_size: 20 }} }} items {{ item: 2 {IMAGE} }}'),
                                  (0, "ScoreRequest", f"items {{ item: 1 {PIECE} }}"), (0, "ScoreRequest", f"items {{ item: 1 {PIECE} }}"),
                                  (0, "ScoreRequest", f"items {{ item: 1 {PIECE} }}")])
+# A video of three frames, which scorers read together: one whole and one in pieces that end within frames.
+CLIP = 'prompt { text: "clip 47" } rewards: "clip_ocr" rewards: "clip_steady"'
+FRAMES = "width: 20 height: 8 channels: 1 frames: 3"
+pixels = lambda count, first=0: "".join(f"\\{(first + i) * 37 % 256:03o}" for i in range(count))
+write("reward_calls", "video", [
+    (0, "ScoreRequest", f'{CLIP} items {{ item: 1 image {{ {FRAMES} pixels: "{pixels(480)}" }} }} '
+                        f'items {{ item: 2 image {{ {FRAMES} frames_every: 1 pixels: "{pixels(480, 7)}" }} }}'),
+    (0, "ScoreRequest", f'{CLIP} items {{ item: 3 image {{ {FRAMES} pixels_size: 480 pixels: "{pixels(100)}" }} }}'),
+    (0, "ScoreRequest", f'items {{ item: 3 image {{ pixels: "{pixels(200, 100)}" }} }}'),
+    (0, "ScoreRequest", f'items {{ item: 3 image {{ pixels: "{pixels(180, 300)}" }} }}'),
+    (0, "ScoreRequest", f'{CLIP} items {{ item: 4 image {{ {FRAMES} frames_every: 2 pixels_size: 480 }} }}')])
 
 # Weights. Hashes are those of the first snapshots' chunks.
 write("weight_calls", "watch", [(0, "WatchRequest", 'epoch: 7 worker_id: "a" relay_endpoint: "0.0.0.0:5"'),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For any batches, also in pieces: each item is answered once, with all wanted rewards within their
-// range or with an error and none.
+// For any batches of pictures and videos, also in pieces: each item is answered once, with all
+// wanted rewards within their range or with an error and none.
 #include <list>
 #include <map>
 #include <memory>
@@ -22,7 +22,8 @@ enum Call : uint8_t { kScore, kNewScore, kDescribe, kCalls };
 // Holds no state between calls, so it lives as long as the target.
 struct Server {
   Server()
-      : panel(*ScorerPanel::Create(EntriesNamed({"digits_ocr", "digits_strict", "compose"}))),
+      : panel(*ScorerPanel::Create(
+            EntriesNamed({"digits_ocr", "digits_strict", "compose", "clip_ocr", "clip_steady"}))),
         metrics(registry, panel),
         service({.batch_max = 8,
                  .queue = {.threads = 1, .batch_wait = absl::ZeroDuration()},
