@@ -20,16 +20,16 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 JOINT = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0", "attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj",
          "attn.to_add_out"]
+FLOW_FACTORY_WAN = [f"attn{i}.{name}" for i in (1, 2) for name in ("to_q", "to_k", "to_v", "to_out.0")] + ["ffn.net.0.proj", "ffn.net.2"]
 CASES = {
-    # recipe: (graph, targets)
+    # recipe, or a recipe's targets in another network: (graph, targets)
     "sd35m-pickscore": ("SD3Transformer2DModel-sd3.5-medium", JOINT),
     "sd35l-pickscore": ("SD3Transformer2DModel-sd3.5-large", JOINT),
     "flux-dev-pickscore": ("FluxTransformer2DModel-flux.1-dev",
                            JOINT + ["ff.net.0.proj", "ff.net.2", "ff_context.net.0.proj", "ff_context.net.2"]),
     "wan21-ocr": ("WanTransformer3DModel-wan2.1-t2v-1.3b", ["to_q", "to_k", "to_v", "to_out.0"]),
-    "wan21-flow-factory": ("WanTransformer3DModel-wan2.1-t2v-14b",
-                           [f"attn{i}.{name}" for i in (1, 2) for name in ("to_q", "to_k", "to_v", "to_out.0")] +
-                           ["ffn.net.0.proj", "ffn.net.2"]),
+    "wan21-flow-factory": ("WanTransformer3DModel-wan2.1-t2v-14b", FLOW_FACTORY_WAN),
+    "wan21-flow-factory, 1.3b": ("WanTransformer3DModel-wan2.1-t2v-1.3b", FLOW_FACTORY_WAN),
     "qwen-image-flow-factory": ("QwenImageTransformer2DModel-qwen-image",
                                 JOINT + ["img_mlp.net.0.proj", "txt_mlp.net.0.proj"]),
     "z-image-flow-factory": ("ZImageTransformer2DModel-z-image",

@@ -26,7 +26,8 @@ nlohmann::json ReadPacked(const std::string& file) {
 
 TEST(AdapterModulesTest, RecipesTrainTheModulesThatPeftWouldTrain) {
   const nlohmann::json goldens = ReadPacked("/tests/golden/adapters.json.gz");
-  for (const auto& [recipe, golden] : goldens.items()) {
+  for (const auto& [name, golden] : goldens.items()) {
+    const std::string recipe = name.substr(0, name.find(','));  // It may be tried in two networks.
     const std::string file = "/models/graphs/" + golden["graph"].get<std::string>() + ".json.gz";
     const nlohmann::json header = ReadPacked(file);
     const auto architecture = ReadArchitecture({.class_name = header["class"],
@@ -39,7 +40,7 @@ TEST(AdapterModulesTest, RecipesTrainTheModulesThatPeftWouldTrain) {
     const auto chosen =
         MatchLoraTargets((*architecture)->linears(), {targets.begin(), targets.end()});
     ASSERT_TRUE(chosen.ok()) << recipe << ": " << chosen.status();
-    EXPECT_EQ(*chosen, golden["modules"].get<std::vector<std::string>>()) << recipe;
+    EXPECT_EQ(*chosen, golden["modules"].get<std::vector<std::string>>()) << name;
   }
 }
 
