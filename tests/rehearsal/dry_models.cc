@@ -84,6 +84,8 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
   for (DryModel& model : std::vector<DryModel>{
            sd3("sd35m", Medium()), sd3("sd35l", Large()),
            graph("flux-dev", "FluxTransformer2DModel-flux.1-dev.json.gz", {16, 64, 64}, 512, 4),
+           graph("flux-schnell", "FluxTransformer2DModel-flux.1-schnell.json.gz", {16, 64, 64}, 256,
+                 4),
            graph("wan-1.3b", "WanTransformer3DModel-wan2.1-t2v-1.3b.json.gz", wan_clip, 512, 2),
            graph("wan-14b", "WanTransformer3DModel-wan2.1-t2v-14b.json.gz", wan_clip, 512, 2),
            graph("qwen-image", "QwenImageTransformer2DModel-qwen-image.json.gz", {16, 64, 64}, 256,
@@ -96,6 +98,8 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
            graph("flux2-dev", "Flux2Transformer2DModel-flux.2-dev.json.gz", {128, 32, 32}, 512, 2),
            graph("hunyuan-video", "HunyuanVideoTransformer3DModel-hunyuan-video.json.gz",
                  {16, 9, 32, 52}, 256, 2),
+           graph("ltx-video-2b", "LTXVideoTransformer3DModel-ltx-video-2b.json.gz",
+                 {128, 5, 16, 24}, 256, 2),
            graph("ltx-video-13b", "LTXVideoTransformer3DModel-ltx-video-13b.json.gz",
                  {128, 5, 16, 24}, 256, 2)}) {
     models.push_back(std::make_shared<const DryModel>(std::move(model)));
