@@ -50,8 +50,9 @@ v1::ReplayEntry HeaderOf(uint64_t id, double reward) {
   }
   trajectory.set_reward(reward);
   trajectory.mutable_latents()->set_dtype(v1::DTYPE_F32);
-  trajectory.mutable_latents()->add_shape(kLatents);
-  trajectory.mutable_latents()->add_shape(kNumbers);
+  for (const int64_t size : {int64_t{kLatents}, int64_t{2}, int64_t{4}, int64_t{8}, int64_t{8}}) {
+    trajectory.mutable_latents()->add_shape(size);  // A video's: [n, C, F, H, W].
+  }
   header.mutable_conditioning()->mutable_tokens()->set_dtype(v1::DTYPE_U8);
   header.mutable_conditioning()->mutable_tokens()->add_shape(2);
   header.mutable_conditioning()->mutable_tokens()->set_data("ab");
@@ -191,7 +192,7 @@ TEST_F(VerificationTest, HeadersThatContradictTheirRecordAreNamed) {
     infinite.mutable_trajectory()->set_log_prob(0, std::numeric_limits<float>::infinity());
     put(4, infinite);
     v1::ReplayEntry smaller = HeaderOf(5, 0.5);
-    smaller.mutable_trajectory()->mutable_latents()->set_shape(1, kNumbers / 2);
+    smaller.mutable_trajectory()->mutable_latents()->set_shape(2, 2);  // Frames.
     put(5, smaller);
   });
   EXPECT_THAT(Found(), ElementsAre("1: header is of another entry", "2: header has another reward",

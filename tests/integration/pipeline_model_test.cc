@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <span>
 
 #include "absl/strings/str_cat.h"
@@ -180,6 +181,9 @@ fs::path TinyGuidedFlux(const fs::path& model) {
   return model;
 }
 
+constexpr size_t kFluxModules = 5;
+constexpr size_t kWanModules = 8;
+
 // Text encoders, an adapter, replay, the decoder of RGB images.
 std::vector<std::string> FluxSettings(const fs::path& model) {
   const std::string prompts = OXBOW_SOURCE_DIR "/configs/prompts/";
@@ -258,6 +262,40 @@ TEST(PipelineTest, FluxWithEmbeddedGuidanceTrainsReplaysEvaluatesAndSamples) {
   EXPECT_NE(evaluated[0], evaluated[7]);
 }
 
+// bf16, recomputed blocks, and guidance against a negative prompt.
+void AddHeavyParts(std::vector<std::string>& settings) {
+  settings.insert(settings.end(), {"model.compute_dtype=bf16", "model.checkpoint_activations=true",
+                                   "sampling.guidance=2.5", "sampling.negative_prompt=grey dust"});
+}
+
+// The adapter of a finished run under diffusers' names. It was trained: B is 0 at the start.
+void ExpectExported(const TrainingRun& run, const fs::path& out, size_t modules) {
+  const Outcome outcome = RunOxbow(
+      {"export", run.directory().string(), "--format", "diffusers", "--out", out.string()});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.message;
+  const auto file = io::ReadSafetensors(out / "pytorch_lora_weights.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status();
+  size_t trained = 0;
+  for (const auto& [name, tensor] : file->tensors) {
+    EXPECT_TRUE(name.starts_with("transformer.")) << name;
+    if (!name.ends_with(".lora_B.weight")) continue;
+    if (tensor.data != std::string(tensor.data.size(), '\0')) ++trained;
+  }
+  EXPECT_EQ(file->tensors.size(), 2 * modules);
+  EXPECT_EQ(trained, modules);
+}
+
+TEST(PipelineTest, FluxTrainsInShortProductsGuidedReplayedAndExported) {
+  const ScopedDirectory scratch;
+  std::vector<std::string> settings = FluxSettings(TinyGuidedFlux(scratch.path() / "model"));
+  AddHeavyParts(settings);
+  settings.push_back("sampling.embedded_guidance=3.5");
+  TrainingRun run(settings);
+  ExpectTrained(run);
+  ExpectReplayed(run);
+  ExpectExported(run, scratch.path() / "export", kFluxModules);
+}
+
 // Four pixels of a side and two frames per latent.
 constexpr char kVideoAutoencoder[] = R"({
   "_class_name": "AutoencoderKLWan", "base_dim": 2, "z_dim": 4, "dim_mult": [1, 2, 2],
@@ -281,13 +319,71 @@ std::vector<std::string> WanSettings(const fs::path& model) {
   return settings;
 }
 
+nlohmann::json ReplayJson(const TrainingRun& run, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "replay");
+  arguments.insert(arguments.end(), {"--run", run.directory().string(), "--format", "json"});
+  const Outcome outcome = RunOxbow(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.message;
+  return nlohmann::json::parse(outcome.output, nullptr, /*allow_exceptions=*/false);
+}
+
+// The mean of each of `count` float32 latents.
+std::vector<double> MeansOf(const io::TensorBytes& latents, size_t count) {
+  std::vector<float> numbers(latents.data.size() / sizeof(float));
+  std::copy_n(latents.data.data(), latents.data.size(), reinterpret_cast<char*>(numbers.data()));
+  const size_t each = numbers.size() / count;
+  std::vector<double> means;
+  for (auto latent = numbers.begin(); latent != numbers.end(); latent += static_cast<long>(each)) {
+    means.push_back(std::accumulate(latent, latent + static_cast<long>(each), 0.0) /
+                    static_cast<double>(each));
+  }
+  return means;
+}
+
+// The buffer that a run of videos left is listed, sound, shown, and exported with its frames.
+void ExpectEntriesOfVideos(const TrainingRun& run, const fs::path& out) {
+  const nlohmann::json list = ReplayJson(run, {"list"}), audit = ReplayJson(run, {"verify"});
+  ASSERT_GT(list["rows"].size(), 0u) << list;
+  EXPECT_GE(audit["entries"], list["entries"]);
+  EXPECT_EQ(audit["sound"], true) << audit;
+  const std::string entry = list["rows"][0]["entry"];
+  const nlohmann::json shown = ReplayJson(run, {"show", entry});
+  const Outcome exported = RunOxbow(
+      {"replay", "export", entry, "--run", run.directory().string(), "--out", out.string()});
+  ASSERT_EQ(exported.exit_code, 0) << exported.message;
+  const std::string stem = (out / ("entry_" + entry)).string();
+  const auto arrays = io::ReadSafetensors(stem + ".safetensors");
+  ASSERT_TRUE(arrays.ok()) << arrays.status();
+  const io::TensorBytes& latents = arrays->tensors.at("latents");
+  const size_t count = shown["latents"].size();
+  ASSERT_GT(count, 1u);
+  ASSERT_EQ(latents.shape, (std::vector<int64_t>{static_cast<int64_t>(count), 4, 3, 4, 8}));
+  const std::vector<double> means = MeansOf(latents, count);
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(shown["latents"][i]["finite"], true);
+    EXPECT_NEAR(shown["latents"][i]["mean"], means[i], 1e-6);
+  }
+  EXPECT_GT(fs::file_size(stem + ".png"), 100u);
+}
+
 TEST(PipelineTest, WanTrainsAnAdapterOnVideosFromItsExportedGraph) {
   const ScopedDirectory scratch;
   TrainingRun run(WanSettings(TinyWan(scratch.path() / "model")));
   ExpectTrained(run);
   ExpectReplayed(run);
+  ExpectEntriesOfVideos(run, scratch.path());
   const std::string video = Sheet(run, scratch.path() / "video.png");
   EXPECT_NE(video.find("acTL"), std::string::npos) << "an animated PNG";
+}
+
+TEST(PipelineTest, WanTrainsInShortProductsGuidedReplayedAndExported) {
+  const ScopedDirectory scratch;
+  std::vector<std::string> settings = WanSettings(TinyWan(scratch.path() / "model"));
+  AddHeavyParts(settings);
+  TrainingRun run(settings);
+  ExpectTrained(run);
+  ExpectReplayed(run);
+  ExpectExported(run, scratch.path() / "export", kWanModules);
 }
 
 // Without replay, whose heads a dead buffer cannot give; with it the run need only end.
