@@ -58,13 +58,14 @@ Prompts::Prompts(uint64_t count, uint64_t bytes) {
 Adapter::Adapter(uint64_t base_chunks, uint64_t adapter_chunks, Epoch epoch)
     : adapter_chunks_(adapter_chunks),
       epoch_(epoch),
-      maker_(std::make_unique<weights::SnapshotMaker>(Tensors("base", base_chunks, 0),
-                                                      kChunkBytes)) {}
+      maker_(std::make_unique<weights::SnapshotMaker>(
+          weights::SourceOf(Tensors("base", base_chunks, 0)), kChunkBytes)) {}
 
 weights::Snapshot Adapter::Next() {
   ++version_;
+  const weights::TensorBytesByName tensors = Tensors("adapter", adapter_chunks_, version_ << 32);
   return maker_->Make({epoch_, PolicyVersion(version_), LearnerStep(version_)},
-                      Tensors("adapter", adapter_chunks_, version_ << 32));
+                      weights::SourceOf(tensors));
 }
 
 Conditionings::Conditionings(int workers, size_t held_max, Epoch epoch)
@@ -116,9 +117,10 @@ void Conditionings::PrintSince(const Count& before) const {
   const double peer = now.peer - before.peer;
   const double held = now.held - before.held;
   const double all = std::max(1.0, learner + peer + held);
-  std::printf("conditioning: %.1f MB leased; %.2f %% from the learner, %.1f %% from other workers, "
-              "%.1f %% held\n",
-              all / 1e6, 100 * learner / all, 100 * peer / all, 100 * held / all);
+  std::printf(
+      "conditioning: %.1f MB leased; %.2f %% from the learner, %.1f %% from other workers, "
+      "%.1f %% held\n",
+      all / 1e6, 100 * learner / all, 100 * peer / all, 100 * held / all);
 }
 
 void Watchers::PrintSince(const Count& before) const {

@@ -13,12 +13,15 @@
 
 #include "base/status_macros.h"
 #include "core/parallel/ranks.h"
+#include "tests/testing/own_memory.h"
 #include "tests/testing/scoped_directory.h"
 #include "tests/testing/tiny_model.h"
 
 namespace oxbow::learner {
 namespace {
 
+using ::oxbow::testing::ForgetPeakMemory;
+using ::oxbow::testing::OwnMemory;
 using ::testing::HasSubstr;
 
 v1::RunConfig Config() {
@@ -194,16 +197,6 @@ TEST_F(CheckpointingTest, AChangedPromptFileIsRefusedByNameAndAnUnknownOneIsNot)
   EXPECT_THAT(std::string(refused.message()), HasSubstr("prompts/train.txt"));
 }
 
-// A line of /proc/self/status, in bytes.
-uint64_t OwnMemory(const std::string& field) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    uint64_t kib = 0;
-    if (word == field + ":" && status >> kib) return kib << 10;
-  }
-  return 0;
-}
-
 // The files take 192 MiB. They are written to memory that counts for no process.
 TEST_F(CheckpointingTest, WritingTakesAtMostATenthMoreThanOneCopy) {
   constexpr int64_t kValues = int64_t{16} << 20;
@@ -213,15 +206,14 @@ TEST_F(CheckpointingTest, WritingTakesAtMostATenthMoreThanOneCopy) {
   for (const char* name : {"adamw.first_moment", "adamw.second_moment"}) {
     moments[name] = at::full({kValues}, 0.25F);
   }
-  std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM starts again at VmRSS.
-  const uint64_t before = OwnMemory("VmRSS");
+  const int64_t before = ForgetPeakMemory();
   HostCopy copy;
   Checkpointing::AddTrainerState({{"weights", weights}}, copy);
   Checkpointing::AddTrainerState({moments.begin(), moments.end()}, copy);
   const auto written = checkpointing_.Write(StateAt(3), std::move(copy));
   ASSERT_TRUE(written.ok()) << written.status();
   EXPECT_GE(*written, static_cast<uint64_t>(kBytes));
-  const uint64_t peak = OwnMemory("VmHWM");
+  const int64_t peak = OwnMemory("VmHWM");
   EXPECT_LE(static_cast<double>(peak - before), 1.1 * kBytes) << peak << " after " << before;
   EXPECT_GE(static_cast<double>(peak - before), 0.9 * kBytes) << "the copy itself is measured";
 }

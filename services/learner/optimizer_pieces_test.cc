@@ -19,6 +19,7 @@
 #include "core/rl/trainer.h"
 #include "services/learner/checkpoint_tensors.h"
 #include "services/learner/checkpointing.h"
+#include "tests/testing/own_memory.h"
 #include "tests/testing/scoped_directory.h"
 #include "tests/testing/thread_ranks.h"
 #include "tests/testing/toy_policy.h"
@@ -26,6 +27,8 @@
 namespace oxbow::learner {
 namespace {
 
+using ::oxbow::testing::ForgetPeakMemory;
+using ::oxbow::testing::OwnMemory;
 using parallel::ThreadWorld;
 using ::testing::HasSubstr;
 using State = std::map<std::string, at::Tensor>;
@@ -169,16 +172,6 @@ TEST_F(OptimizerPiecesTest, RanksWithAnotherDirectoryAreNamedOnEveryRank) {
   }
 }
 
-// A line of /proc/self/status, in bytes.
-int64_t OwnMemory(const std::string& field) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    int64_t kib = 0;
-    if (word == field + ":" && status >> kib) return kib << 10;
-  }
-  return 0;
-}
-
 // 128 MiB, to files in memory that counts for no process.
 TEST_F(OptimizerPiecesTest, WritingTakesATenthMoreThanThePieceAndJoiningOnePieceMore) {
   constexpr int64_t kValues = int64_t{16} << 20;
@@ -188,8 +181,7 @@ TEST_F(OptimizerPiecesTest, WritingTakesATenthMoreThanThePieceAndJoiningOnePiece
     piece[name] = at::full({kValues}, 0.25F);
   }
   ASSERT_TRUE(checkpointing_.Prepare(1).ok());
-  std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM starts again at VmRSS.
-  const int64_t held = OwnMemory("VmRSS");
+  const int64_t held = ForgetPeakMemory();
   std::map<std::string, FileDigest> written;
   written[PieceName(1, 2)] = *WritePieceOf(1, 2, directory_.path(), 1, piece);
   HostCopy copy;
@@ -200,8 +192,7 @@ TEST_F(OptimizerPiecesTest, WritingTakesATenthMoreThanThePieceAndJoiningOnePiece
   EXPECT_LE(static_cast<double>(OwnMemory("VmHWM") - held), 0.1 * kBytes) << "no further copy";
 
   const Checkpoint checkpoint = *checkpointing_.LoadNewest();
-  std::ofstream("/proc/self/clear_refs") << 5;
-  const int64_t before = OwnMemory("VmRSS");
+  const int64_t before = ForgetPeakMemory();
   const auto moments = JoinPieces(checkpoint);
   ASSERT_TRUE(moments.ok()) << moments.status();
   EXPECT_EQ(moments->at("adamw.first_moment").numel(), 2 * kValues);

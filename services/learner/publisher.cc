@@ -2,9 +2,7 @@
 #include "services/learner/publisher.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/accumulate.h>
 
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,19 +10,10 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
-#include "io/tensor_torch.h"
+#include "services/learner/weights_source.h"
 
 namespace oxbow::learner {
 namespace {
-
-weights::TensorBytesByName FrozenBytes(const model::NamedTensors& policy,
-                                       const model::NamedTensors& decoder) {
-  weights::TensorBytesByName bytes = io::AllFromTorch(policy);
-  for (auto& [name, tensor] : io::AllFromTorch(decoder)) {
-    bytes.emplace(absl::StrCat(weights::kDecoderPrefix, name), std::move(tensor));
-  }
-  return bytes;
-}
 
 at::Tensor IsFinite(const at::Tensor& tensor) { return at::isfinite(tensor.detach()).all(); }
 
@@ -34,12 +23,6 @@ bool AreFinite(const model::NamedTensors& tensors) {
   std::vector<at::Tensor> answers;
   for (const auto& [name, tensor] : tensors) answers.push_back(IsFinite(tensor));
   return answers.empty() || at::stack(answers).all().item<bool>();
-}
-
-std::map<std::string, std::vector<int64_t>> ShapesOf(const model::NamedTensors& tensors) {
-  std::map<std::string, std::vector<int64_t>> shapes;
-  for (const auto& [name, tensor] : tensors) shapes[name] = tensor.sizes().vec();
-  return shapes;
 }
 
 }  // namespace
@@ -55,7 +38,7 @@ Publisher::Publisher(Options options, model::Policy& policy, Coordinator& coordi
       on_failure_(std::move(on_failure)),
       shapes_(ShapesOf(policy.sampler_parameters().tensors())),
       gate_(options_.gate),
-      frozen_(FrozenBytes(policy.frozen(), options_.decoder)) {
+      maker_(FrozenSource(policy.frozen(), options_.decoder)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -90,15 +73,21 @@ absl::StatusOr<bool> Publisher::Publish(PolicyVersion version, LearnerStep commi
                        << Field("best_reward", gate_.best_reward());
     return admitted;
   }
+  WaitUntilAnnounced();  // Before the copy: two are never alive.
   Taken taken{.identity = {.epoch = options_.epoch, .version = version, .step = committed},
               .trained = parallel::HostCopy(policy_.sampler_parameters().flat()),
               .probe = weights::RunProbe(policy_.sampler(), options_.probe_shape,
                                          options_.probe_seed, options_.probe_tolerance)};
   absl::MutexLock lock(&mutex_);
-  const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !taken_.has_value(); };
-  mutex_.Await(absl::Condition(&free));
   taken_ = std::move(taken);
+  busy_ = true;
   return true;
+}
+
+void Publisher::WaitUntilAnnounced() {
+  absl::MutexLock lock(&mutex_);
+  const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
+  mutex_.Await(absl::Condition(&free));
 }
 
 std::optional<Publisher::Taken> Publisher::Next() {
@@ -111,30 +100,19 @@ std::optional<Publisher::Taken> Publisher::Next() {
 }
 
 void Publisher::Run() {
-  weights::SnapshotMaker maker(std::exchange(frozen_, {}));
-  while (const std::optional<Taken> taken = Next()) {
-    const absl::Status status = Announce(maker, *taken);
+  while (std::optional<Taken> taken = Next()) {
+    const absl::Status status = Announce(*taken);
+    taken.reset();
+    {
+      absl::MutexLock lock(&mutex_);
+      busy_ = false;
+    }
     if (!status.ok()) on_failure_(Annotate(status, "publish"));
   }
 }
 
-weights::TensorBytesByName Publisher::BytesOf(const parallel::HostCopy& trained) const {
-  weights::TensorBytesByName tensors;
-  int64_t begin = 0;
-  for (const auto& [name, shape] : shapes_) {
-    const int64_t length = c10::multiply_integers(shape);
-    io::TensorBytes bytes{.dtype = io::DType::kF32, .shape = shape, .data = {}};
-    bytes.data.resize(static_cast<size_t>(length) * sizeof(float));
-    trained.Read(begin, std::span<float>(reinterpret_cast<float*>(bytes.data.data()),
-                                         static_cast<size_t>(length)));
-    tensors.emplace_hint(tensors.end(), name, std::move(bytes));
-    begin += length;
-  }
-  return tensors;
-}
-
-absl::Status Publisher::Announce(weights::SnapshotMaker& maker, const Taken& taken) {
-  weights::Snapshot snapshot = maker.Make(taken.identity, BytesOf(taken.trained));
+absl::Status Publisher::Announce(Taken& taken) {
+  weights::Snapshot snapshot = maker_.Make(taken.identity, TrainedSource(taken.trained, shapes_));
   *snapshot.manifest.mutable_probe() = taken.probe;
   // The coordinator first, or a quick worker would name a version that it does not know.
   coordinator_.Published(taken.identity.version, taken.identity.step);

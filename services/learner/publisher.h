@@ -28,6 +28,7 @@
 #include "services/learner/coordinator/coordinator.h"
 #include "services/learner/learner_metrics.h"
 #include "services/learner/publication_gate.h"
+#include "services/learner/weights_source.h"
 #include "services/weights/probe.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/snapshot_maker.h"
@@ -76,10 +77,10 @@ class Publisher {
     v1::SnapshotManifest::Probe probe;
   };
   absl::Status CheckFinite() const;
+  void WaitUntilAnnounced();
   void Run();
   std::optional<Taken> Next();  // Nothing: all that was taken is published, and no more comes.
-  absl::Status Announce(weights::SnapshotMaker& maker, const Taken& taken);
-  weights::TensorBytesByName BytesOf(const parallel::HostCopy& trained) const;
+  absl::Status Announce(Taken& taken);
 
   const Options options_;
   model::Policy& policy_;
@@ -87,12 +88,13 @@ class Publisher {
   weights::WeightChannelService& channel_;
   const Metrics metrics_;
   const std::function<void(const absl::Status&)> on_failure_;
-  const std::map<std::string, std::vector<int64_t>> shapes_;  // What trains, by name.
+  const TensorShapes shapes_;  // What trains, by name.
   PublicationGate gate_;
-  weights::TensorBytesByName frozen_;  // For the own thread, which empties it.
+  weights::SnapshotMaker maker_;  // The own thread's, after the constructor.
 
   absl::Mutex mutex_;
   std::optional<Taken> taken_ ABSL_GUARDED_BY(mutex_);
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // A publication is taken and not yet announced.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

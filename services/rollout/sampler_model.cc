@@ -84,9 +84,10 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
              .compute = spec_.compute,
              .device = spec_.device,
              .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
-    OXBOW_ASSIGN_OR_RETURN(decoder_,
-                           model::MakeImageDecoder(spec_.autoencoder_config_json,
-                                                   DecoderTensorsOf(tensors, spec_.device)));
+    OXBOW_ASSIGN_OR_RETURN(
+        decoder_,
+        model::MakeImageDecoder(spec_.autoencoder_config_json, spec_.autoencoder_graph_json,
+                                DecoderTensorsOf(tensors, spec_.device)));
   }
   model::NamedTensors trained;
   for (const auto& [name, parameter] : policy_->parameters().tensors()) {
@@ -119,7 +120,7 @@ absl::Status SamplerModel::Apply(const weights::VerifiedSnapshot& snapshot,
   model::NamedTensors accepted;
   if (ready()) {
     for (const auto& [name, tensor] : policy_->parameters().tensors()) {
-      accepted[name] = tensor.detach().clone();
+      accepted[name] = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
     }
   }
   absl::Cleanup go_back = [&] {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/weights/snapshot_maker.h"
 
+#include <algorithm>
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -10,49 +13,81 @@
 
 namespace oxbow::weights {
 
-SnapshotMaker::SnapshotMaker(const TensorBytesByName& frozen, uint64_t chunk_bytes)
-    : chunk_bytes_(chunk_bytes) {
-  OXBOW_CHECK(chunk_bytes > 0 && chunk_bytes <= kSnapshotChunkBytesMax)
-      << "chunk size " << chunk_bytes;
-  for (const auto& [name, tensor] : frozen) frozen_[name] = Cut(name, tensor, frozen_chunks_);
+TensorSource SourceOf(const TensorBytesByName& tensors) {
+  return [&tensors](const UseTensor& use) {
+    for (const auto& [name, tensor] : tensors) use(name, tensor);
+  };
 }
 
-v1::TensorManifest SnapshotMaker::Cut(const std::string& name, const io::TensorBytes& tensor,
+int SnapshotMaker::HashThreads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
+}
+
+SnapshotMaker::SnapshotMaker(const TensorSource& frozen, uint64_t chunk_bytes, int threads)
+    : chunk_bytes_(chunk_bytes), threads_(threads) {
+  OXBOW_CHECK(chunk_bytes > 0 && chunk_bytes <= kSnapshotChunkBytesMax)
+      << "chunk size " << chunk_bytes;
+  frozen([this](const std::string& name, const io::TensorBytes& tensor) {
+    frozen_[name] = Add(name, tensor, frozen_chunks_);
+  });
+}
+
+SnapshotMaker::Cut SnapshotMaker::CutOne(const v1::TensorManifest* before, int index,
+                                         std::string_view piece) const {
+  if (before != nullptr && index < before->chunk_sha256_size()) {
+    const std::string& hash = before->chunk_sha256(index);
+    const Chunk& same = before_chunks_.at(hash);
+    if (*same == piece) return {.sha256 = hash, .xxh3 = before->chunk_xxh3(index), .chunk = same};
+  }
+  return {.sha256 = Sha256(piece),
+          .xxh3 = Checksum128(piece),
+          .chunk = std::make_shared<const std::string>(piece)};
+}
+
+std::vector<SnapshotMaker::Cut> SnapshotMaker::CutAll(const v1::TensorManifest* before,
+                                                      std::string_view bytes) const {
+  std::vector<std::string_view> pieces;
+  rpc::ForEachChunk(bytes, chunk_bytes_, [&](uint64_t, std::string_view piece) {
+    pieces.push_back(piece);
+    return true;
+  });
+  std::vector<Cut> cuts(pieces.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < pieces.size(); i = next++) {
+      cuts[i] = CutOne(before, static_cast<int>(i), pieces[i]);
+    }
+  };
+  // A thread costs less than the hash of one chunk.
+  std::vector<std::jthread> others;
+  for (size_t t = 1; t < std::min<size_t>(threads_, pieces.size()); ++t) others.emplace_back(work);
+  work();
+  others.clear();  // Joins.
+  return cuts;
+}
+
+v1::TensorManifest SnapshotMaker::Add(const std::string& name, const io::TensorBytes& tensor,
                                       ChunksByHash& chunks) const {
   v1::TensorManifest entry;
   entry.set_name(name);
   entry.set_dtype(rpc::ToProto(tensor.dtype));
   entry.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
   const auto before = before_.find(name);
-  rpc::ForEachChunk(tensor.data, chunk_bytes_, [&](uint64_t offset, std::string_view piece) {
-    const auto index = static_cast<int>(offset / chunk_bytes_);
-    if (before != before_.end() && index < before->second.chunk_sha256_size()) {
-      const std::string& hash = before->second.chunk_sha256(index);
-      const Chunk& same = before_chunks_.at(hash);
-      if (*same == piece) {
-        entry.add_chunk_sha256(hash);
-        entry.add_chunk_xxh3(before->second.chunk_xxh3(index));
-        chunks.emplace(hash, same);
-        return true;
-      }
-    }
-    std::string hash = Sha256(piece);
-    entry.add_chunk_sha256(hash);
-    entry.add_chunk_xxh3(Checksum128(piece));
-    Chunk& chunk = chunks[std::move(hash)];
-    if (chunk == nullptr) chunk = std::make_shared<const std::string>(piece);
-    return true;
-  });
+  for (Cut& cut : CutAll(before == before_.end() ? nullptr : &before->second, tensor.data)) {
+    entry.add_chunk_sha256(cut.sha256);
+    entry.add_chunk_xxh3(std::move(cut.xxh3));
+    chunks.emplace(std::move(cut.sha256), std::move(cut.chunk));  // Equal bytes: one memory.
+  }
   return entry;
 }
 
-Snapshot SnapshotMaker::Make(SnapshotIdentity identity, const TensorBytesByName& trained) {
+Snapshot SnapshotMaker::Make(SnapshotIdentity identity, const TensorSource& trained) {
   ChunksByHash chunks;
   Entries entries;
-  for (const auto& [name, tensor] : trained) {
+  trained([&](const std::string& name, const io::TensorBytes& tensor) {
     OXBOW_CHECK(!frozen_.contains(name)) << "a tensor is frozen and trained: " << name;
-    entries[name] = Cut(name, tensor, chunks);
-  }
+    entries[name] = Add(name, tensor, chunks);
+  });
   before_ = entries;
   before_chunks_ = chunks;
   entries.insert(frozen_.begin(), frozen_.end());
@@ -73,7 +108,7 @@ Snapshot SnapshotMaker::Make(SnapshotIdentity identity, const TensorBytesByName&
 
 Snapshot MakeSnapshot(SnapshotIdentity identity, const TensorBytesByName& frozen,
                       const TensorBytesByName& trained, uint64_t chunk_bytes) {
-  return SnapshotMaker(frozen, chunk_bytes).Make(identity, trained);
+  return SnapshotMaker(SourceOf(frozen), chunk_bytes).Make(identity, SourceOf(trained));
 }
 
 }  // namespace oxbow::weights

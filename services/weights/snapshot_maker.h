@@ -3,16 +3,26 @@
 //
 // The frozen part is cut and hashed once. A chunk of the trained part that has the bytes of the
 // last snapshot keeps its hash and its memory: comparing costs a tenth of hashing, and stops at the
-// first difference. Not thread-safe.
+// first difference. Tensors come one at a time, so that a snapshot takes the memory of its chunks
+// and of one tensor. The chunks of a large tensor are hashed by several threads. Not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "services/weights/snapshot.h"
 
 namespace oxbow::weights {
+
+// Calls `use` once for each tensor, which may be gone when `use` returns.
+using UseTensor = std::function<void(const std::string& name, const io::TensorBytes& tensor)>;
+using TensorSource = std::function<void(const UseTensor& use)>;
+
+TensorSource SourceOf(const TensorBytesByName& tensors);  // `tensors` outlive it.
 
 // `frozen` and `trained` have no name in common. The caller fills in the probe.
 Snapshot MakeSnapshot(SnapshotIdentity identity, const TensorBytesByName& frozen,
@@ -20,20 +30,32 @@ Snapshot MakeSnapshot(SnapshotIdentity identity, const TensorBytesByName& frozen
 
 class SnapshotMaker {
  public:
-  // Keeps the bytes of `frozen` as chunks.
-  explicit SnapshotMaker(const TensorBytesByName& frozen,
-                         uint64_t chunk_bytes = kSnapshotChunkBytes);
+  // Keeps the bytes of `frozen` as chunks. `threads` hash.
+  explicit SnapshotMaker(const TensorSource& frozen, uint64_t chunk_bytes = kSnapshotChunkBytes,
+                         int threads = HashThreads());
 
   // The same as MakeSnapshot of both parts.
-  Snapshot Make(SnapshotIdentity identity, const TensorBytesByName& trained);
+  Snapshot Make(SnapshotIdentity identity, const TensorSource& trained);
+
+  // At most four, and half of the processors: sampling and training run beside it.
+  static int HashThreads();
 
  private:
   using Entries = std::map<std::string, v1::TensorManifest>;
 
-  v1::TensorManifest Cut(const std::string& name, const io::TensorBytes& tensor,
+  struct Cut {
+    std::string sha256;
+    std::string xxh3;
+    Chunk chunk;
+  };
+  v1::TensorManifest Add(const std::string& name, const io::TensorBytes& tensor,
                          ChunksByHash& chunks) const;
+  // `before`: the same tensor of the last snapshot, or null.
+  Cut CutOne(const v1::TensorManifest* before, int index, std::string_view piece) const;
+  std::vector<Cut> CutAll(const v1::TensorManifest* before, std::string_view bytes) const;
 
   const uint64_t chunk_bytes_;
+  const int threads_;
   Entries frozen_;
   ChunksByHash frozen_chunks_;
   Entries before_;  // The trained part of the last snapshot.

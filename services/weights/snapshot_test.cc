@@ -45,13 +45,13 @@ TEST(SnapshotTest, AMakerHashesAgainOnlyWhatChanged) {
   std::mt19937_64 random(seed);
   const TensorBytesByName frozen = {{"base", Bytes(random, 100)}};
   TensorBytesByName trained = {{"a", Bytes(random, 95)}, {"b", Bytes(random, 64)}};
-  SnapshotMaker maker(frozen, 16);
-  Snapshot before = maker.Make({.version = PolicyVersion(0)}, trained);
+  SnapshotMaker maker(SourceOf(frozen), 16, /*threads=*/3);
+  Snapshot before = maker.Make({.version = PolicyVersion(0)}, SourceOf(trained));
   for (uint64_t version = 1; version < 30; ++version) {
     if (version % 3 == 0) trained["a"].data[random() % trained["a"].data.size()] ^= 1;
     if (version % 7 == 0) trained["b"] = Bytes(random, random() % 80);  // Another shape.
     const SnapshotIdentity identity{.version = PolicyVersion(version)};
-    const Snapshot made = maker.Make(identity, trained);
+    const Snapshot made = maker.Make(identity, SourceOf(trained));
     const Snapshot whole = MakeSnapshot(identity, frozen, trained, 16);
     ASSERT_EQ(made.manifest.SerializeAsString(), whole.manifest.SerializeAsString());
     ASSERT_EQ(made.chunks.size(), whole.chunks.size());

@@ -73,4 +73,9 @@ void HostCopy::Read(int64_t begin, std::span<float> part) const {
   }
 }
 
+void HostCopy::Release(int64_t end) {
+  const auto whole = std::min(static_cast<size_t>(end / kPiece), pieces_.size());
+  for (size_t i = 0; i < whole; ++i) pieces_[i].reset();
+}
+
 }  // namespace oxbow::parallel

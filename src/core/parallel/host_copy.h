@@ -39,6 +39,9 @@ class HostCopy {
   // the copy; the constructor does not.
   void Read(int64_t begin, std::span<float> part) const;
 
+  // Gives back the memory of the pieces before element `end`, which are not read again.
+  void Release(int64_t end);
+
  private:
   std::vector<at::Tensor> pieces_;
   std::shared_ptr<c10::Event> written_;  // Null on a CPU.
