@@ -6,11 +6,17 @@
     tools/check_exported_adapter.py goldens tests/golden/models /tmp/exports
     tools/check_exported_adapter.py record tests/golden/models /tmp/exports
 
+    TEST_TMPDIR=/tmp/exports build/dev/tests/exported_golden_test --gtest_filter='*ExportedAdapter*'
+    tools/check_exported_adapter.py graphs tests/golden/exported /tmp/exports
+    tools/check_exported_adapter.py record-graphs tests/golden/exported /tmp/exports
+
     oxbow export RUN --format F --out /tmp/run/F      for F in diffusers, peft and merged
     tools/check_exported_adapter.py run models/digits /tmp/run
 
 `record` also writes exported.safetensors beside the golden models: the SHA-256 of the files that the loaders read, and
 the velocities that they computed, so that the test can check both without Python.
+
+`graphs` and `record-graphs` do the same with the small models of all classes, by the pipeline of each.
 
 `run` compares the formats of one run with each other, of any class that export_model knows. Velocities must agree
 within 1e-5. ComfyUI's reading is checked by names: its key map of SD3 has the diffusers names of all linear layers
@@ -33,6 +39,10 @@ from export_model.tracing import example_inputs, full_config, shapes_at
 from export_model.wrappers import WRAPPERS
 
 TOLERANCE = 1e-5
+PIPELINES = {"SD3Transformer2DModel": "StableDiffusion3Pipeline", "FluxTransformer2DModel": "FluxPipeline",
+             "WanTransformer3DModel": "WanPipeline", "QwenImageTransformer2DModel": "QwenImagePipeline",
+             "ZImageTransformer2DModel": "ZImagePipeline", "Flux2Transformer2DModel": "Flux2Pipeline",
+             "HunyuanVideoTransformer3DModel": "HunyuanVideoPipeline", "LTXVideoTransformer3DModel": "LTXPipeline"}
 
 
 def pipeline(pipeline_class, transformer):
@@ -96,9 +106,42 @@ def goldens(models, exports, record=False):
         digests |= {f"{file.stem}/{path.relative_to(directory)}": hashlib.sha256(path.read_bytes()).hexdigest()
                     for path in sorted(directory.rglob("*")) if path.is_file()}
     if ok and record:
-        versions = {m.__name__: m.__version__ for m in (diffusers, peft, torch)}
-        safetensors.torch.save_file(velocities, models / "exported.safetensors", metadata=digests | versions)
+        safetensors.torch.save_file(velocities, models / "exported.safetensors", metadata=digests | versions())
     return ok
+
+
+def of_graph(directory, exports, record):
+    with safetensors.safe_open(directory / "golden.safetensors", "pt") as golden:
+        tensors = {key: golden.get_tensor(key) for key in golden.keys()}
+    config = json.loads((directory / "config.json").read_text())
+    transformer_class = getattr(diffusers, config["_class_name"])
+    section = lambda name: {k[len(name) + 1:]: v for k, v in tensors.items() if k.startswith(name + ".")}
+    inputs = section("0.in")
+    inputs.pop("direction")
+
+    def fresh():
+        model = transformer_class.from_config(config)
+        model.load_state_dict({k: v.float() for k, v in section("weight").items()})
+        return model
+    pipeline_class = getattr(diffusers, PIPELINES[config["_class_name"]])
+    velocities = {"diffusers": with_diffusers(fresh(), exports, inputs, pipeline_class),
+                  "peft": with_peft(fresh(), exports / "peft", inputs)}
+    ok = all([compare(f"{directory.name} by {loader}", v, section("0.adapted")["v"]) for loader, v in velocities.items()])
+    if ok and record:
+        files = {str(path.relative_to(exports)): hashlib.sha256(path.read_bytes()).hexdigest()
+                 for path in sorted(exports.rglob("*")) if path.is_file()}
+        file = directory / "exported.safetensors"
+        safetensors.torch.save_file({key: v.contiguous() for key, v in velocities.items()}, file, metadata=files | versions())
+        file.chmod(0o644)
+    return ok
+
+
+def graphs(models, exports, record=False):
+    return all([of_graph(directory, exports / directory.name, record) for directory in sorted(models.glob("*_tiny"))])
+
+
+def versions():
+    return {m.__name__: m.__version__ for m in (diffusers, peft, torch)}
 
 
 def run(model, exports):
@@ -117,12 +160,13 @@ def run(model, exports):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("goldens", "record", "run"))
+    parser.add_argument("what", choices=("goldens", "record", "graphs", "record-graphs", "run"))
     parser.add_argument("model", type=pathlib.Path, help="golden models, or the base model's directory")
     parser.add_argument("exports", type=pathlib.Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    checks = {"goldens": goldens, "record": lambda *paths: goldens(*paths, record=True), "run": run}
+    checks = {"goldens": goldens, "record": lambda *paths: goldens(*paths, record=True), "graphs": graphs,
+              "record-graphs": lambda *paths: graphs(*paths, record=True), "run": run}
     return 0 if checks[args.what](args.model, args.exports) else 1
 
 

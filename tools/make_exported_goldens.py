@@ -5,6 +5,9 @@
     make_exported_goldens.py [NAME...]                          the committed directories of tests/golden/exported
     make_exported_goldens.py --seed 7 --out /tmp/other          others: other weights, inputs and adapters
     make_exported_goldens.py --seed 7 --random 8 --out /tmp/other    others, eight configurations a class drawn
+    make_exported_goldens.py --seed 20260102 --random 6 --weights-max 36000 flux_dev_tiny    the committed drawn ones: so were made
+        7 wan_tiny of 20000 at most, 7 sd3_tiny of 22000, 2 hunyuan_video_tiny of 85000, 1 flux2_klein_tiny of 60000,
+        2 qwen_image_tiny of 31000, 2 ltx_tiny of 15700, 1 z_image_tiny of any
 
 Each directory: config.json and graph.json.gz (tools/export_model), and golden.safetensors:
 `weight.*` its checkpoint (exact in float16 and stored so), for each case N = 0, 1, ... of its own sizes
@@ -116,7 +119,7 @@ def bf16(directory):
         inputs = {key: value.bfloat16() if key in ("x", "tokens") else value for key, value in cut(f"{index}.in.").items()}
         inputs.pop("direction")
         with torch.no_grad():
-            velocities[f"{index}.out.v"] = wrapper(loaded)(**inputs).float()
+            velocities[f"{index}.out.v"] = wrapper(loaded)(**inputs).float().contiguous()
     save_file(velocities, str(directory / "bf16.safetensors"), metadata={"format": "pt", "float32": json.dumps(kept)})
     (directory / "bf16.safetensors").chmod(0o644)
 
@@ -150,12 +153,23 @@ def drawn(class_name, config, draw):
     return config | depth | text
 
 
+def drawn_within(class_name, config, draw, weights_max):
+    """The first drawn configuration with at most so many weights; 0: any."""
+    for _ in range(1000):
+        found = drawn(class_name, config, draw)
+        weights = sum(p.numel() for p in make_transformer(WRAPPERS[class_name], found, fake=True).parameters())
+        if weights_max == 0 or weights <= weights_max:
+            return found
+    raise SystemExit(f"{class_name}: no drawn configuration of a thousand has at most {weights_max} weights")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=TINY_TRANSFORMERS, help="of " + ", ".join(TINY_TRANSFORMERS))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/golden/exported"))
     parser.add_argument("--seed", type=int, default=20260101)
     parser.add_argument("--random", type=int, default=0, metavar="N", help="draw N configurations for each name")
+    parser.add_argument("--weights-max", type=int, default=0, metavar="N", help="draw again what has more weights; 0: any")
     args = parser.parse_args()
     torch.set_num_threads(1)
     draw = random.Random(args.seed)
@@ -164,7 +178,8 @@ def main():
         if not args.random:
             golden(name, class_name, config, args.out, args.seed)
         for index in range(args.random):
-            golden(f"{name}_{index}", class_name, drawn(class_name, config, draw), args.out, args.seed + index)
+            found = drawn_within(class_name, config, draw, args.weights_max)
+            golden(f"{name}_{index}", class_name, found, args.out, args.seed + index)
 
 
 if __name__ == "__main__":

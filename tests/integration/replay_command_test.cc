@@ -7,7 +7,9 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <numeric>
 
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/image.h"
@@ -157,6 +159,34 @@ TEST_F(ReplayCommandTest, ExportsAStripOfTheSteps) {
   const io::TensorBytes& latents = arrays->tensors.at("latents");
   ASSERT_EQ(latents.shape, (std::vector<int64_t>{3, 1, 16, 16}));
   EXPECT_EQ(latents.data, EntryOf(5).trajectory().latents().data());
+}
+
+// A path of videos: three latents [1, 2, 4, 8] whose numbers all differ.
+TEST_F(ReplayCommandTest, TheFramesOfAVideoComeBackAsTheyWereOffered) {
+  v1::ReplayEntry entry = EntryOf(1);
+  v1::Tensor& latents = *entry.mutable_trajectory()->mutable_latents();
+  latents.clear_shape();
+  for (const int64_t size : {3, 1, 2, 4, 8}) latents.add_shape(size);
+  std::vector<float> numbers(3 * 2 * 4 * 8);
+  std::iota(numbers.begin(), numbers.end(), 0.5f);
+  latents.set_data(numbers.data(), numbers.size() * sizeof(float));
+  buffer::ReplayClient client(endpoint_, kPatience);
+  ASSERT_TRUE(client.Offer(Epoch(1), {entry}).ok());
+  ASSERT_TRUE(client.Advance(Epoch(1), LearnerStep(0), {}, {}).ok());
+  for (const bool live : {true, false}) {
+    if (!live) Stop();
+    EXPECT_EQ(Replay("verify", live).exit_code, 0);
+    EXPECT_THAT(Replay("show", live, {"1"}).output, HasSubstr("[3, 1, 2, 4, 8]"));
+    const fs::path out = scratch_.path() / (live ? "live" : "stopped");
+    ASSERT_EQ(Replay("export", live, {"1", "--out", out}).exit_code, 0);
+    const auto arrays = io::ReadSafetensors(out / "entry_1.safetensors");
+    ASSERT_TRUE(arrays.ok()) << arrays.status();
+    EXPECT_EQ(arrays->tensors.at("latents").shape, (std::vector<int64_t>{3, 1, 2, 4, 8}));
+    EXPECT_EQ(arrays->tensors.at("latents").data, latents.data());
+    const auto strip = io::DecodePng(*ReadFile(out / "entry_1.png"));
+    ASSERT_TRUE(strip.ok()) << strip.status();
+    EXPECT_LT(strip->width, 2 * strip->height) << "two frames wide, three latents high";
+  }
 }
 
 // A flipped byte on disk is found in the directory, and by the process that serves it.
