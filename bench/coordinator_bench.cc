@@ -523,8 +523,8 @@ int Measure(const std::string& binary, const Flags& flags) {
   World world{.timers = timers, .sinks = sinks, .group_time = absl::Seconds(flags.group_seconds)};
   std::vector<std::unique_ptr<SimulatedWorker>> workers;
   for (int i = 0; i < flags.workers; ++i) {
-    workers.push_back(std::make_unique<SimulatedWorker>(
-        *stubs[static_cast<size_t>(i) % stubs.size()], world, i));
+    workers.push_back(
+        std::make_unique<SimulatedWorker>(*stubs[static_cast<size_t>(i) % stubs.size()], world, i));
     timers.At(Now() + i * world.group_time / flags.workers,
               [worker = workers.back().get()] { worker->Begin(); });
   }

@@ -28,9 +28,7 @@ namespace oxbow::bench {
 class Prompts {
  public:
   Prompts(uint64_t count, uint64_t bytes);
-  const learner::SentConditioning& Of(uint64_t group) const {
-    return sent_[group % sent_.size()];
-  }
+  const learner::SentConditioning& Of(uint64_t group) const { return sent_[group % sent_.size()]; }
   weights::ContentStore& content() { return content_; }
 
  private:

@@ -91,8 +91,8 @@ absl::Status ExpandGrids(v1::LearningBench& bench) {
   for (const v1::BenchedRecipe& recipe : bench.recipes()) {
     OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::BenchedRecipe> points, PointsOf(recipe));
     if (recipe.grid_size() > 0 && recipe.name() == bench.baseline()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "baseline: name one point of the grid, such as ", points.front().name()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("baseline: name one point of the grid, such as ", points.front().name()));
     }
     recipes.Add(points.begin(), points.end());
   }

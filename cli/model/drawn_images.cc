@@ -152,11 +152,11 @@ absl::StatusOr<std::vector<Image8>> ImageDrawer::Finish(const std::string& promp
   OXBOW_ASSIGN_OR_RETURN(const model::Conditioning text, loaded.prompts->Get({prompt}));
   const at::Device device = drawing_->policy->parameters().flat().device();
   const model::Conditioning conditioning = model::MovedTo(text, device);
-  const flow::Paths paths = flow::ContinuePaths(
-      model::OdeSpec(sigmas), {flow::NoiseKey{}}, latent.to(device), step, at::kFloat,
-      [&](const at::Tensor& x, const at::Tensor& sigma) {
-        return drawing_->policy->current().Velocity(x, sigma, conditioning);
-      });
+  const flow::Paths paths =
+      flow::ContinuePaths(model::OdeSpec(sigmas), {flow::NoiseKey{}}, latent.to(device), step,
+                          at::kFloat, [&](const at::Tensor& x, const at::Tensor& sigma) {
+                            return drawing_->policy->current().Velocity(x, sigma, conditioning);
+                          });
   return std::move(
       model::DecodeFrames(*loaded.decoder, paths.latents[paths.latents.size(0) - 1]).front());
 }

@@ -49,8 +49,8 @@ std::vector<std::string> PromptWarnings(const ModelSource& source,
   }
   std::vector<std::string> warnings;
   if (!unknown.empty()) {
-    warnings.push_back(absl::StrCat(path, " was not trained on these words, and guesses: ",
-                                    ListOf(unknown)));
+    warnings.push_back(
+        absl::StrCat(path, " was not trained on these words, and guesses: ", ListOf(unknown)));
   }
   if (empty) warnings.push_back("a prompt without words asks for nothing in particular");
   return warnings;

@@ -154,10 +154,9 @@ absl::StatusOr<FleetFacts> AskFleetOfRun(const std::string& run_dir, absl::Durat
   if (const auto& status = asking.facts().status; status.has_value()) {
     const v1::StatusResponse known = *status;
     for (const std::string& endpoint : known.reward_endpoints()) {
-      const bool child =
-          std::any_of(services.begin(), services.end(), [&](const run::ServiceEndpoint& service) {
-            return service.grpc == endpoint;
-          });
+      const bool child = std::any_of(
+          services.begin(), services.end(),
+          [&](const run::ServiceEndpoint& service) { return service.grpc == endpoint; });
       if (!child) asking.Reward("reward", endpoint, "");
     }
   }

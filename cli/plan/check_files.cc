@@ -188,13 +188,13 @@ void CheckHeldOut(const v1::PromptConfig& config, std::vector<Problem>& problems
   if (!train.ok() || !held_out.ok()) return;
   std::set<std::string> trained;
   for (const v1::Prompt& prompt : *train) trained.insert(prompt.text());
-  const auto both = std::count_if(
-      held_out->begin(), held_out->end(),
-      [&](const v1::Prompt& prompt) { return trained.contains(prompt.text()); });
+  const auto both =
+      std::count_if(held_out->begin(), held_out->end(),
+                    [&](const v1::Prompt& prompt) { return trained.contains(prompt.text()); });
   if (both == 0) return;
-  problems.push_back({Severity::kWarning, "prompts.eval",
-                      absl::StrCat(both, " of ", held_out->size(),
-                                   " held-out prompts are trained on, too")});
+  problems.push_back(
+      {Severity::kWarning, "prompts.eval",
+       absl::StrCat(both, " of ", held_out->size(), " held-out prompts are trained on, too")});
 }
 
 // A reward that the run's own servers are to have.

@@ -190,8 +190,8 @@ absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration
   }
   if (!place.run_dir.empty()) {
     if (opened.config && !config::UsesReplayBuffer(*opened.config) && !fs::exists(data)) {
-      return absl::NotFoundError(absl::StrCat(
-          "this run keeps no replay, its replay.fraction is 0: ", place.run_dir));
+      return absl::NotFoundError(
+          absl::StrCat("this run keeps no replay, its replay.fraction is 0: ", place.run_dir));
     }
     opened.source = LiveOf(place.run_dir, place.shard, std::min(timeout, absl::Seconds(2)));
     if (opened.source != nullptr) return opened;

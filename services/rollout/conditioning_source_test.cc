@@ -61,8 +61,7 @@ class ConditioningSourceTest : public ::testing::Test {
   }
 
   double Bytes(const std::string& source) const {
-    const std::string line =
-        "oxbow_rollout_conditioning_bytes_total{source=\"" + source + "\"} ";
+    const std::string line = "oxbow_rollout_conditioning_bytes_total{source=\"" + source + "\"} ";
     const std::string text = telemetry::ScrapeText(registry_);
     return std::stod(text.substr(text.find(line) + line.size()));
   }

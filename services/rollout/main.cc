@@ -125,9 +125,9 @@ absl::Status Serve(const Flags& flags) {
   // Created before the worker, whose threads give it chunks, and destroyed after it.
   OXBOW_ASSIGN_OR_RETURN(
       const std::unique_ptr<weights::WeightRelay> relay,
-      weights::WeightRelay::Start({.listen = flags.service.listen,
-                                   .content_bytes_max = flags.conditioning_mib << 20},
-                                  follow_metrics));
+      weights::WeightRelay::Start(
+          {.listen = flags.service.listen, .content_bytes_max = flags.conditioning_mib << 20},
+          follow_metrics));
   const std::string host = HostName();
   Worker worker({.learner = flags.learner,
                  .worker_id = flags.id.empty() ? DefaultId(host) : flags.id,

@@ -68,7 +68,7 @@ class RelayRoster {
   const size_t fanout_;
   Ticket next_ = 1;
   bool planned_ = false;
-  std::map<Ticket, Watcher> watchers_;  // In the order they joined.
+  std::map<Ticket, Watcher> watchers_;     // In the order they joined.
   std::map<std::string, Ticket> tickets_;  // By worker.
   std::set<std::string> corrupt_;
   std::set<Origin> corrupt_origins_;

@@ -33,9 +33,9 @@ class WeightChannelService::WatchStream final : public grpc::ServerWriteReactor<
               RelayRoster::Ticket ticket)
       : service_(service),
         ticket_(ticket),
-        told_{.manifest_sha256 = request.manifest_sha256(),
-              .applied =
-                  request.have_any() ? std::optional(request.have_version()) : std::nullopt} {}
+        told_{
+            .manifest_sha256 = request.manifest_sha256(),
+            .applied = request.have_any() ? std::optional(request.have_version()) : std::nullopt} {}
 
   void Wake() {
     absl::MutexLock lock(&mutex_);
@@ -101,11 +101,10 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
       runner_(options.streams) {
   using WatchHandler =
       grpc::internal::CallbackServerStreamingHandler<v1::WatchRequest, WatchMessage>;
-  MarkMethodCallback(
-      kWatchMethod, new WatchHandler([this](grpc::CallbackServerContext* context,
-                                            const v1::WatchRequest* request) {
-        return Watch(context, request);
-      }));
+  MarkMethodCallback(kWatchMethod, new WatchHandler([this](grpc::CallbackServerContext* context,
+                                                           const v1::WatchRequest* request) {
+                       return Watch(context, request);
+                     }));
   MarkMethodStreamed(kFetchMethod, nullptr);
   MarkMethodCallback(kFetchMethod,
                      rpc::StreamHandler<v1::FetchRequest, FetchPiece>(

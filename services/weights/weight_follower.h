@@ -118,7 +118,7 @@ class WeightFollower {
   uint64_t have_version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string have_sha256_ ABSL_GUARDED_BY(mutex_);
   bool refused_ ABSL_GUARDED_BY(mutex_) = false;  // So the next manifest shall come whole.
-  std::string learner_ ABSL_GUARDED_BY(mutex_);  // The last one watched.
+  std::string learner_ ABSL_GUARDED_BY(mutex_);   // The last one watched.
   std::thread watch_thread_;
   std::thread fetch_thread_;
 };

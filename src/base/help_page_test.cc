@@ -40,9 +40,8 @@ TEST_F(HelpPageTest, AGroupOfOptionsSaysHowManyOfThemAreNeeded) {
   CLI::Option_group* const group = command->add_option_group("source");
   group->add_option("--model", text_, "a directory");
   group->require_option(1);
-  EXPECT_THAT(command->help(),
-              AllOf(HasSubstr("\nOne of these is required:\n  --model TEXT  "),
-                    Not(HasSubstr("Option Group")), Not(HasSubstr("Exactly"))));
+  EXPECT_THAT(command->help(), AllOf(HasSubstr("\nOne of these is required:\n  --model TEXT  "),
+                                     Not(HasSubstr("Option Group")), Not(HasSubstr("Exactly"))));
 }
 
 TEST_F(HelpPageTest, LinesHaveAtMostAHundredColumns) {

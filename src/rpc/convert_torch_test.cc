@@ -120,8 +120,7 @@ TEST(ConvertTorchTest, ConditioningTravelsInSixteenBitsWhereTheyHoldEveryValue) 
   EXPECT_EQ(travels_as(values), v1::DTYPE_F32);
   EXPECT_EQ(travels_as(values.to(at::kHalf).to(at::kFloat)), v1::DTYPE_F16);
   EXPECT_EQ(travels_as((values * 1e30).to(at::kBFloat16).to(at::kFloat)), v1::DTYPE_BF16);
-  EXPECT_EQ(travels_as(at::tensor({-0.0f, 0.0f, INFINITY, -INFINITY}).unsqueeze(0)),
-            v1::DTYPE_F16);
+  EXPECT_EQ(travels_as(at::tensor({-0.0f, 0.0f, INFINITY, -INFINITY}).unsqueeze(0)), v1::DTYPE_F16);
   EXPECT_EQ(travels_as(at::tensor({1.0f, 1e30f, 1.0009765625f}).unsqueeze(0)), v1::DTYPE_F32)
       << "each type holds some of them";
 }

@@ -22,7 +22,8 @@ void AddTlsFlags(CLI::App& app, TlsOptions& options) {
   app.add_option("--tls-cert", options.files.cert, "PEM file of this process's certificate")
       ->envname(kCert)
       ->group(kGroup);
-  app.add_option("--tls-key", options.files.key, "PEM file of its private key")->envname(kKey)
+  app.add_option("--tls-key", options.files.key, "PEM file of its private key")
+      ->envname(kKey)
       ->group(kGroup);
   app.add_option("--tls-name", options.name,
                  "DNS name in every certificate of the fleet; default: a server's is its host")

@@ -32,8 +32,7 @@ v1::Lease MakeLease(uint64_t group) {
 }
 
 // Names the conditioning of `group` in the lease, and serves it or a forgery of the same size.
-void AddConditioning(uint64_t group, bool forged, weights::ContentStore& served,
-                     v1::Lease& lease) {
+void AddConditioning(uint64_t group, bool forged, weights::ContentStore& served, v1::Lease& lease) {
   const auto bytes = [](uint64_t of) {
     return rpc::ToProto(TinyConditioning(of)).SerializeAsString();
   };
@@ -222,8 +221,7 @@ class FakeLearner::Scorer final : public v1::Reward::Service {
 FakeLearner::FakeLearner(Script script) : script_(std::move(script)) {
   weights_ = std::make_unique<weights::WeightChannelService>(
       weights::WeightChannelService::Options{.epoch = script_.epoch, .content = &content_},
-      metrics_, Clock::Steady(),
-      [this](const v1::ReportAppliedRequest& report) {
+      metrics_, Clock::Steady(), [this](const v1::ReportAppliedRequest& report) {
         absl::MutexLock lock(&mutex_);
         seen_.reports.push_back(report);
       });

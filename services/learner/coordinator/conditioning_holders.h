@@ -32,7 +32,7 @@ class ConditioningHolders {
 
  private:
   struct Held {
-    std::vector<std::string> workers;               // The newest first.
+    std::vector<std::string> workers;              // The newest first.
     std::list<const std::string*>::iterator turn;  // In turns_.
   };
 

@@ -69,8 +69,8 @@ absl::Status CheckDimensions(const LatentGeometry& geometry,
 
 // The inputs of one forward pass, for estimates.
 struct ForwardSize {
-  int64_t rows = 1;                   // In one backward pass; guidance doubles them.
-  bool on_cpu = true;                 // Where few rows are padded.
+  int64_t rows = 1;    // In one backward pass; guidance doubles them.
+  bool on_cpu = true;  // Where few rows are padded.
   // Adapters of attention's linear layers train, and nothing else: what feed-forward layers and
   // modulation take need not be kept.
   bool attention_adapters = false;
