@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reward servers that answer without a score, that go away, and that hang: a run drops what cannot
 // be scored, waits for who is away, and ends in the server's words if nothing can be scored.
-#include <poll.h>
 #include <signal.h>
 
 #include <atomic>
@@ -18,6 +17,7 @@
 #include "tests/integration/oxbow_command.h"
 #include "tests/integration/scripted_rewards.h"
 #include "tests/integration/training_run.h"
+#include "tests/testing/eventually.h"
 
 namespace oxbow::testing {
 namespace {
@@ -43,13 +43,6 @@ std::vector<std::string> Overrides(const std::string& endpoint,
 
 Answer Bright(const v1::Image& image) {
   return {.value = Brightness(image), .item_error = {}, .call_error = {}};
-}
-
-// Waits for something that another process brings about; a deadline, not a duration.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  for (int i = 0; i < 1200 && !condition(); ++i) poll(nullptr, 0, 50);
-  return condition();
 }
 
 std::string StatusOf(const TrainingRun& run) {
