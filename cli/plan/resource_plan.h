@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,21 +41,24 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
 // Processes that `oxbow train` starts, learner ranks counted one by one.
 uint32_t ProcessesOf(const v1::RunConfig& config);
 
+// Bytes by device, "cpu" or "cuda:0".
+using BytesOfDevices = std::map<std::string, uint64_t>;
+
 // What all of them hold together in the memory of one machine, without the activations of workers.
-// `rewards`: weights of rewards there (cli/plan/reward_plan.h).
+// `rewards`: weights of rewards there, not on a GPU (cli/plan/reward_plan.h).
 uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts,
                       uint64_t rewards = 0);
 
 // What a GPU of a rank, of a worker and of the rewards will hold, with the size of this machine's
 // GPUs where it has some (`gpu_bytes` above 0); nothing on CPUs.
-std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts, uint64_t rewards,
-                       uint64_t gpu_bytes);
+std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts,
+                       const BytesOfDevices& rewards, uint64_t gpu_bytes);
 
-// A warning where the processes take more than is `available` on the host, or a rank more than a
-// GPU has. 0: not known.
+// A warning where the processes take more than is `available` on the host, or a rank and the
+// rewards on its GPU, or rewards on another one, more than a GPU has. 0: not known.
 std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
                                            const run::ModelFacts& facts, uint64_t available,
-                                           uint64_t gpu_bytes, uint64_t rewards = 0);
+                                           uint64_t gpu_bytes, const BytesOfDevices& rewards = {});
 
 // What the run writes at most: the checkpoints, including one being written; the final weights; and
 // a full replay buffer, counted twice because compaction lags behind.

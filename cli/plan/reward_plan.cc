@@ -26,6 +26,18 @@ std::string DeviceOf(const v1::ScorerConfig& entry) {
   return entry.device() == "cuda" ? "cuda:0" : entry.device();
 }
 
+// Directories of an entry's networks: PP-OCRv5 has two in one, a detector and a recogniser.
+std::vector<std::string> NetworksOf(const v1::ScorerConfig& entry) {
+  if (entry.engine() != "ppocr") return {entry.model()};
+  return {entry.model() + "/det", entry.model() + "/rec"};
+}
+
+// Whether its head is a model of its own, beside `model`; else it is some layers, which stay
+// float32 on the host.
+bool HeadIsATower(const v1::ScorerConfig& entry) {
+  return reward::ScorerNameOf(entry) == "geneval";
+}
+
 // Bytes of the floats of a directory or file, each of `width` bytes; 0 if it cannot be read.
 uint64_t BytesAt(const std::string& path, uint64_t width) {
   std::error_code ignored;
@@ -81,18 +93,25 @@ std::vector<RewardWeights> WeightsOfRewards(const v1::RewardConfig& reward) {
   for (const std::string& name : run::OwnRewards(reward)) {
     const v1::ScorerConfig entry = run::ScorerOf(reward, name);
     const bool half = entry.dtype() == "bf16" || entry.dtype() == "f16";
-    AddWeights(entry.model(), DeviceOf(entry), half ? kFloat / 2 : kFloat, name, all);
-    AddWeights(entry.head(), "cpu", kFloat, name, all);
+    const uint64_t width = half ? kFloat / 2 : kFloat;
+    for (const std::string& network : NetworksOf(entry)) {
+      AddWeights(network, DeviceOf(entry), width, name, all);
+    }
+    if (HeadIsATower(entry)) {
+      AddWeights(entry.head(), DeviceOf(entry), width, name, all);
+    } else {
+      AddWeights(entry.head(), "cpu", kFloat, name, all);
+    }
   }
   return all;
 }
 
-uint64_t RewardBytes(const v1::RunConfig& config, const std::string& device) {
-  uint64_t bytes = 0;
+BytesOfDevices RewardBytes(const v1::RunConfig& config) {
+  BytesOfDevices bytes;
   for (const RewardWeights& weights : WeightsOfRewards(config.reward())) {
-    if (weights.device == (device == "cuda" ? "cuda:0" : device)) bytes += weights.bytes;
+    bytes[weights.device] += weights.bytes * config.services().reward_servers();
   }
-  return bytes * config.services().reward_servers();
+  return bytes;
 }
 
 std::string RewardsText(const v1::RunConfig& config,

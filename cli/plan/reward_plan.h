@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cli/plan/resource_plan.h"
 #include "core/reward/scorer.h"
 #include "oxbow/v1/common.pb.h"
 #include "oxbow/v1/config.pb.h"
@@ -29,8 +30,8 @@ struct RewardWeights {
 // is left out.
 std::vector<RewardWeights> WeightsOfRewards(const v1::RewardConfig& reward);
 
-// Bytes on one device in all servers of the run.
-uint64_t RewardBytes(const v1::RunConfig& config, const std::string& device);
+// Bytes of that on each device, in all servers of the run.
+BytesOfDevices RewardBytes(const v1::RunConfig& config);
 
 // A line for each reward with its identity, and one for each of their weights.
 std::string RewardsText(const v1::RunConfig& config,

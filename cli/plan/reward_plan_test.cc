@@ -11,10 +11,13 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
-const std::string kClip = OXBOW_SOURCE_DIR "/tests/golden/scorers/clip";
-const std::string kHead = OXBOW_SOURCE_DIR "/tests/golden/scorers/head.safetensors";
+const std::string kScorers = OXBOW_SOURCE_DIR "/tests/golden/scorers";
+const std::string kClip = kScorers + "/clip";
+const std::string kHead = kScorers + "/head.safetensors";
 
 v1::ScorerConfig& Add(v1::RunConfig& config, const std::string& name, const std::string& dtype) {
   config.mutable_reward()->add_observed(name);
@@ -27,7 +30,9 @@ v1::ScorerConfig& Add(v1::RunConfig& config, const std::string& name, const std:
 
 uint64_t ValuesIn(const io::WeightFiles& files) {
   uint64_t values = 0;
-  for (const auto& [name, header] : files.headers()) values += files.BytesOf(name).size();
+  for (const auto& [name, header] : files.headers()) {
+    values += files.BytesOf(name).size() / io::WidthOf(header.dtype);
+  }
   return values;
 }
 
@@ -57,13 +62,47 @@ TEST(RewardPlanTest, WeightsCountOnceForAllRewardsOverThem) {
   EXPECT_THAT(weights[1].rewards, ElementsAre("aesthetic"));  // Its head.
   EXPECT_EQ(weights[2].device, "cuda:0");
   EXPECT_EQ(weights[2].bytes * 2, weights[0].bytes);
-  // The head's file is in float32, so its bytes are those in memory.
-  EXPECT_EQ(weights[1].bytes, ValuesIn(io::WeightFiles::OpenFile(kHead).value()));
-  EXPECT_EQ(RewardBytes(config, "cuda"), 2 * weights[2].bytes);
-  EXPECT_EQ(RewardBytes(config, "cpu"), 2 * (weights[0].bytes + weights[1].bytes));
+  EXPECT_EQ(weights[1].bytes, 4 * ValuesIn(io::WeightFiles::OpenFile(kHead).value()));
+  EXPECT_THAT(RewardBytes(config),
+              ElementsAre(Pair("cpu", 2 * (weights[0].bytes + weights[1].bytes)),
+                          Pair("cuda:0", 2 * weights[2].bytes)));
   EXPECT_THAT(RewardsText(config, {}), HasSubstr("weights of pickscore, clipscore, aesthetic: "));
   config.mutable_reward()->mutable_scorers(0)->set_model("/nowhere");
   EXPECT_THAT(WeightsOfRewards(config.reward())[0].rewards, ElementsAre("clipscore", "aesthetic"));
+}
+
+TEST(RewardPlanTest, TheHeadOfGenevalIsAClipOnItsDeviceInItsType) {
+  v1::RunConfig config;
+  v1::ScorerConfig& entry = Add(config, "geneval", "f16");
+  entry.set_model(kScorers + "/ppocr/mobile/0/det");  // Any weights will do.
+  entry.set_head(kClip);
+  entry.set_device("cuda:1");
+  Add(config, "clipscore", "f16").set_device("cuda:1");
+  const auto weights = WeightsOfRewards(config.reward());
+  ASSERT_EQ(weights.size(), 2u);
+  EXPECT_EQ(weights[0].device, "cuda:1");
+  EXPECT_EQ(weights[1].device, "cuda:1");
+  EXPECT_THAT(weights[1].path, EndsWith("scorers/clip"));
+  EXPECT_THAT(weights[1].rewards, ElementsAre("geneval", "clipscore")) << "they share it";
+  EXPECT_EQ(weights[1].bytes, 2 * ValuesIn(io::WeightFiles::Open(kClip, "model").value()));
+}
+
+TEST(RewardPlanTest, BothNetworksOfPpocrCount) {
+  v1::RunConfig config;
+  config.mutable_services()->set_reward_servers(1);
+  v1::ScorerConfig& entry = Add(config, "ocr", "");
+  entry.set_engine("ppocr");
+  entry.set_device("cuda");
+  entry.set_model(kScorers + "/ppocr/mobile/0");
+  uint64_t bytes = 0;
+  for (const char* network : {"/det", "/rec"}) {
+    bytes += 4 * ValuesIn(io::WeightFiles::Open(entry.model() + network, "model").value());
+  }
+  EXPECT_GT(bytes, 0u);
+  const auto weights = WeightsOfRewards(config.reward());
+  ASSERT_EQ(weights.size(), 2u);
+  EXPECT_THAT(weights[0].path, EndsWith("/det"));
+  EXPECT_THAT(RewardBytes(config), ElementsAre(Pair("cuda:0", bytes)));
 }
 
 TEST(RewardPlanTest, WhatIsMissingIsNamed) {

@@ -14,6 +14,7 @@
 namespace oxbow::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -176,9 +177,9 @@ TEST(RunPlanTest, MoreMemoryThanTheMachineHasIsSaid) {
   ASSERT_TRUE(problem.has_value());
   EXPECT_EQ(problem->severity, config::Severity::kWarning);
   EXPECT_FALSE(CheckMemory(run, facts, 0, 0).has_value()) << "not known";
-  EXPECT_TRUE(CheckMemory(run, facts, needed, 0, /*rewards=*/1).has_value());
+  EXPECT_TRUE(CheckMemory(run, facts, needed, 0, {{"cpu", 1}}).has_value());
   EXPECT_EQ(MemoryNeeded(run, facts, /*rewards=*/100), needed + 100);
-  EXPECT_EQ(DeviceText(run, facts, kMillion, 0), "") << "all of it is the host's";
+  EXPECT_EQ(DeviceText(run, facts, {{"cpu", kMillion}}, 0), "") << "all of it is the host's";
 }
 
 TEST(RunPlanTest, WhatIsOnAGpuIsApartFromWhatIsOnTheHost) {
@@ -188,13 +189,37 @@ TEST(RunPlanTest, WhatIsOnAGpuIsApartFromWhatIsOnTheHost) {
   const uint64_t gpu = DevicePeakOf(items);
   EXPECT_EQ(gpu, 40 * kMillion * 6) << "weights, reference, gradients, two moments, average";
   EXPECT_LT(MemoryNeeded(run, facts), MemoryNeeded(Config(), facts));
-  EXPECT_THAT(DeviceText(run, facts, kMillion, gpu),
-              HasSubstr("on a rank's GPU        228.9 MiB of 228.9 MiB"));
-  EXPECT_THAT(DeviceText(run, facts, kMillion, gpu), HasSubstr("rewards, on a GPU      976.6 KiB"));
+  const BytesOfDevices rewards = {{"cpu", 1}, {"cuda:1", kMillion}};
+  EXPECT_THAT(DeviceText(run, facts, rewards, gpu),
+              AllOf(HasSubstr("on a rank's GPU        228.9 MiB of 228.9 MiB"),
+                    HasSubstr("rewards on cuda:1      976.6 KiB of 228.9 MiB\n")));
   EXPECT_FALSE(CheckMemory(run, facts, 0, gpu).has_value());
   const auto problem = CheckMemory(run, facts, 0, gpu - 1);
   ASSERT_TRUE(problem.has_value());
   EXPECT_THAT(problem->message, HasSubstr("a learner rank takes 228.9 MiB on its GPU"));
+}
+
+TEST(RunPlanTest, RewardsCountWhereTheyAreWhateverTheModelIsOn) {
+  const run::ModelFacts facts = Facts(10 * kMillion);
+  // On the host beside a model on a GPU.
+  const v1::RunConfig on_gpu = Config({"model.device=cuda"});
+  const uint64_t host = MemoryNeeded(on_gpu, facts);
+  EXPECT_FALSE(CheckMemory(on_gpu, facts, host, 0, {{"cuda:0", kMillion}}).has_value());
+  EXPECT_TRUE(CheckMemory(on_gpu, facts, host, 0, {{"cpu", 1}}).has_value());
+  // On the GPU of a rank, and on another one.
+  const uint64_t rank = DevicePeakOf(LearnerMemory(on_gpu, facts));
+  EXPECT_FALSE(CheckMemory(on_gpu, facts, 0, rank + 5, {{"cuda:0", 5}}).has_value());
+  EXPECT_FALSE(CheckMemory(on_gpu, facts, 0, rank, {{"cuda:1", rank}}).has_value());
+  const auto shared = CheckMemory(on_gpu, facts, 0, rank + 4, {{"cuda:0", 5}});
+  ASSERT_TRUE(shared.has_value());
+  EXPECT_EQ(shared->key, "reward.scorers");
+  EXPECT_THAT(shared->message, HasSubstr("rewards take 5 B on cuda:0, a learner rank "));
+  // On a GPU beside a model on the host.
+  const v1::RunConfig on_host = Config({"model.device=cpu"});
+  EXPECT_EQ(DeviceText(on_host, facts, {{"cuda:0", kMillion}}, 0),
+            "rewards on cuda:0      976.6 KiB\n");
+  EXPECT_TRUE(CheckMemory(on_host, facts, 0, kMillion - 1, {{"cuda:0", kMillion}}).has_value());
+  EXPECT_FALSE(CheckMemory(on_host, facts, 0, kMillion, {{"cuda:0", kMillion}}).has_value());
 }
 
 TEST(RunPlanTest, OfAFrozenBaseInSixteenBitsSomeStaysFloat32) {

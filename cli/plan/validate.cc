@@ -44,7 +44,7 @@ absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
   OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
   OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(resolved.config, facts));
   const uint64_t available = LookAtMachine(resolved.config.run().directory(), {}).memory_available;
-  const uint64_t bytes = RewardBytes(resolved.config, resolved.config.model().device());
+  const BytesOfDevices bytes = RewardBytes(resolved.config);
   const uint64_t gpu_bytes = model::GpuBytes();
   if (const auto problem = CheckMemory(resolved.config, facts, available, gpu_bytes, bytes)) {
     Print(*problem, resolved.provenance);
