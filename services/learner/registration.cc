@@ -16,6 +16,7 @@ v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
   registration.set_transformer_config_json(setup.model.transformer_config_json);
   registration.set_transformer_graph_json(setup.model.architecture->graph_json());
   registration.set_autoencoder_config_json(setup.model.autoencoder_config_json);
+  registration.set_autoencoder_graph_json(setup.model.autoencoder_graph_json);
   if (!setup.negative.empty()) {
     *registration.mutable_negative() = rpc::ToProto(setup.negative);
   }

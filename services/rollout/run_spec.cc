@@ -59,6 +59,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   OXBOW_RETURN_IF_ERROR(model::CheckDimensions(spec.architecture->latent(), spec.latent_shape));
 
   spec.autoencoder_config_json = response.autoencoder_config_json();
+  spec.autoencoder_graph_json = response.autoencoder_graph_json();
   OXBOW_ASSIGN_OR_RETURN(spec.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                  "model.compute_dtype"));
   if (config.model().trained() == v1::TRAINED_PART_LORA) spec.trained = model::Trained::kLora;

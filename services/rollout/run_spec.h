@@ -38,6 +38,7 @@ struct RunSpec {
 
   std::shared_ptr<const model::Architecture> architecture;
   std::string autoencoder_config_json;  // Empty: the latent is the image.
+  std::string autoencoder_graph_json;   // Empty for a class that needs none.
   model::Trained trained = model::Trained::kFull;
   model::LoraSpec lora;
   at::Device device = at::kCPU;  // The worker's own; the learner does not know it.

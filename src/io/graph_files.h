@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where exported graphs of transformers lie: files of JSON, or of JSON packed with gzip
-// (docs/formats.md).
+// Where exported graphs of transformers and decoders lie: files of JSON, or of JSON packed with
+// gzip (docs/formats.md).
 #pragma once
 
 #include <filesystem>

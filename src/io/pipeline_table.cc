@@ -50,7 +50,7 @@ const std::vector<PipelineComponent> kWan = {
 std::vector<PipelineComponent> EncodedElsewhere(const std::string& transformer,
                                                 const std::string& text_encoder,
                                                 const std::string& tokenizer,
-                                                const std::string& autoencoder = "AutoencoderKL") {
+                                                const std::string& autoencoder) {
   return {{"transformer", "diffusers", transformer, kConfig, kDiffusersBase, true},
           {"text_encoder", "transformers", text_encoder, kConfig, kTransformersBase, true},
           {"tokenizer", "transformers", tokenizer, "", "", true},
@@ -61,7 +61,8 @@ std::vector<PipelineComponent> EncodedElsewhere(const std::string& transformer,
 
 std::vector<PipelineComponent> HunyuanVideo() {
   std::vector<PipelineComponent> components =
-      EncodedElsewhere("HunyuanVideoTransformer3DModel", "LlamaModel", "LlamaTokenizer");
+      EncodedElsewhere("HunyuanVideoTransformer3DModel", "LlamaModel", "LlamaTokenizer",
+                       "AutoencoderKLHunyuanVideo");
   components.push_back(
       {"text_encoder_2", "transformers", "CLIPTextModel", kConfig, kTransformersBase, true});
   components.push_back({"tokenizer_2", "transformers", "CLIPTokenizer", "", "", true});
@@ -94,13 +95,14 @@ const std::vector<Pipeline>& PipelineTable() {
        .absent = {}},
       {.class_name = "ZImagePipeline",
        .text_side = kOutside,
-       .components = EncodedElsewhere("ZImageTransformer2DModel", "Qwen3Model", "Qwen2Tokenizer"),
+       .components = EncodedElsewhere("ZImageTransformer2DModel", "Qwen3Model", "Qwen2Tokenizer",
+                                      "AutoencoderKL"),
        .absent = {},
        .transformer_without = {"siglip_feat_dim"}},
       {.class_name = "Flux2KleinPipeline",
        .text_side = kOutside,
-       .components =
-           EncodedElsewhere("Flux2Transformer2DModel", "Qwen3ForCausalLM", "Qwen2Tokenizer"),
+       .components = EncodedElsewhere("Flux2Transformer2DModel", "Qwen3ForCausalLM",
+                                      "Qwen2Tokenizer", "AutoencoderKLFlux2"),
        .absent = {}},
       {.class_name = "HunyuanVideoPipeline",
        .text_side = kOutside,
@@ -109,8 +111,8 @@ const std::vector<Pipeline>& PipelineTable() {
        .transformer_without = {"image_condition_type"}},
       {.class_name = "LTXPipeline",
        .text_side = kOutside,
-       .components =
-           EncodedElsewhere("LTXVideoTransformer3DModel", "T5EncoderModel", "T5TokenizerFast"),
+       .components = EncodedElsewhere("LTXVideoTransformer3DModel", "T5EncoderModel",
+                                      "T5TokenizerFast", "AutoencoderKLLTXVideo"),
        .absent = {}}};
   return table;
 }

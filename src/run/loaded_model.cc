@@ -84,6 +84,7 @@ absl::StatusOr<LoadedDecoder> LoadAutoencoder(const io::DiffusersComponent& vae,
                   .device = device}));
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<model::ImageDecoder> decoder, architecture->Make(tensors));
   return LoadedDecoder{.config_json = vae.config_json,
+                       .graph_json = architecture->graph_json(),
                        .factors = architecture->factors(),
                        .tensors = std::move(tensors),
                        .decoder = std::move(decoder)};
@@ -117,6 +118,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape,
                          model::LatentShape(latent, decoder.factors, PictureSizeOf(sampling)));
   loaded.autoencoder_config_json = std::move(decoder.config_json);
+  loaded.autoencoder_graph_json = std::move(decoder.graph_json);
   loaded.autoencoder = std::move(decoder.tensors);
   loaded.decoder = std::move(decoder.decoder);
   auto tensors = ReadTransformer(transformer, *loaded.architecture, config, device);

@@ -24,6 +24,7 @@ struct LoadedModel {
   std::shared_ptr<const model::Architecture> architecture;
   std::string transformer_config_json;
   std::string autoencoder_config_json;  // Empty: the latent is the image.
+  std::string autoencoder_graph_json;   // Empty for a class that needs none.
   model::NamedTensors transformer;
   model::NamedTensors autoencoder;    // The decoder's tensors.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
@@ -45,6 +46,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
 
 struct LoadedDecoder {
   std::string config_json;  // Empty without an autoencoder: the latent is the image.
+  std::string graph_json;   // Empty for a class that needs none.
   model::LatentFactors factors;
   model::NamedTensors tensors;
   std::unique_ptr<model::ImageDecoder> decoder;

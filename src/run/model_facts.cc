@@ -41,6 +41,25 @@ absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& compone
   return bytes;
 }
 
+// What `read` makes of a component's exported graph, or of none (empty) where none fits. A
+// directory's own graph must fit; among the shipped ones the config chooses.
+template <typename Read>
+auto WithGraph(const io::DiffusersComponent& component, bool native, const Read& read)
+    -> decltype(read(std::string())) {
+  const io::GraphFiles graphs = native ? io::GraphFiles() : io::FindGraphFiles(component);
+  if (!graphs.own.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(const std::string graph_json, io::ReadGraphFile(graphs.own));
+    auto made = read(graph_json);
+    if (made.ok()) return made;
+    return io::DataError(made.status(), graphs.own.string());
+  }
+  for (const std::filesystem::path& path : graphs.shipped) {
+    OXBOW_ASSIGN_OR_RETURN(const std::string graph_json, io::ReadGraphFile(path));
+    if (auto made = read(graph_json); made.ok()) return made;
+  }
+  return read(std::string());
+}
+
 // What sampling needs of the autoencoder; without one the latent is the image.
 absl::Status ReadDecoderFacts(const io::DiffusersComponents& components, ModelFacts& facts) {
   const auto vae = components.find("vae");
@@ -119,33 +138,26 @@ model::PictureSize PictureSizeOf(const v1::SamplingConfig& sampling) {
 
 absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(
     const io::DiffusersComponent& vae) {
-  OXBOW_ASSIGN_OR_RETURN(auto decoder, model::ReadDecoder(vae.config_json));
-  if (decoder->class_name() == vae.class_name) return decoder;
-  return absl::InvalidArgumentError(
-      absl::StrCat("config.json is of ", decoder->class_name(),
-                   " (its _class_name, or without one), model_index.json says ", vae.class_name));
+  OXBOW_ASSIGN_OR_RETURN(const std::string class_name, model::DecoderClassOf(vae.config_json));
+  if (class_name != vae.class_name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("config.json is of ", class_name,
+                     " (its _class_name, or without one), model_index.json says ", vae.class_name));
+  }
+  return WithGraph(vae, model::IsNativeDecoder(class_name), [&](const std::string& graph_json) {
+    return model::ReadDecoder(vae.config_json, graph_json);
+  });
 }
 
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const io::DiffusersComponent& transformer) {
-  model::ArchitectureSource source{.class_name = transformer.class_name,
-                                   .config_json = transformer.config_json};
-  const io::GraphFiles graphs =
-      model::IsNative(source.class_name) ? io::GraphFiles() : io::FindGraphFiles(transformer);
-  // A directory's own graph must fit; among the shipped ones the config chooses.
-  if (!graphs.own.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(source.graph_json, io::ReadGraphFile(graphs.own));
-    auto architecture = model::ReadArchitecture(source);
-    if (architecture.ok()) return architecture;
-    return io::DataError(architecture.status(), graphs.own.string());
-  }
-  for (const std::filesystem::path& path : graphs.shipped) {
-    OXBOW_ASSIGN_OR_RETURN(source.graph_json, io::ReadGraphFile(path));
-    if (auto architecture = model::ReadArchitecture(source); architecture.ok()) return architecture;
-  }
-  source.graph_json.clear();
-  auto architecture = model::ReadArchitecture(source);
-  if (architecture.ok()) return architecture;
+  const bool native = model::IsNative(transformer.class_name);
+  auto architecture = WithGraph(transformer, native, [&](const std::string& graph_json) {
+    return model::ReadArchitecture({.class_name = transformer.class_name,
+                                    .config_json = transformer.config_json,
+                                    .graph_json = graph_json});
+  });
+  if (architecture.ok() || !absl::IsInvalidArgument(architecture.status())) return architecture;
   return io::DataError(architecture.status(), (transformer.directory / "config.json").string());
 }
 

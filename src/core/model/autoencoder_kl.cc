@@ -297,9 +297,9 @@ class Architecture final : public DecoderArchitecture {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadAutoencoderKl(
-    const std::string& class_name, const std::string& config_json) {
-  OXBOW_ASSIGN_OR_RETURN(AutoencoderKlParams params, ParseAutoencoderKlConfig(config_json));
-  return std::make_shared<const Architecture>(class_name, std::move(params));
+    const DecoderSource& source) {
+  OXBOW_ASSIGN_OR_RETURN(AutoencoderKlParams params, ParseAutoencoderKlConfig(source.config_json));
+  return std::make_shared<const Architecture>(source.class_name, std::move(params));
 }
 
 bool BelongsTo(AutoencoderPart part, const std::string& name) {

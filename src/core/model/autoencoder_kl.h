@@ -84,6 +84,6 @@ absl::StatusOr<std::unique_ptr<AutoencoderKl>> MakeAutoencoderKl(const Autoencod
 
 // The row of decoder_table.cc.
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadAutoencoderKl(
-    const std::string& class_name, const std::string& config_json);
+    const DecoderSource& source);
 
 }  // namespace oxbow::model

@@ -197,9 +197,9 @@ class Architecture final : public DecoderArchitecture {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadAutoencoderKlWan(
-    const std::string& class_name, const std::string& config_json) {
-  OXBOW_ASSIGN_OR_RETURN(Params params, ParseAutoencoderKlWanConfig(config_json));
-  return std::make_shared<const Architecture>(class_name, std::move(params));
+    const DecoderSource& source) {
+  OXBOW_ASSIGN_OR_RETURN(Params params, ParseAutoencoderKlWanConfig(source.config_json));
+  return std::make_shared<const Architecture>(source.class_name, std::move(params));
 }
 
 int64_t AutoencoderKlWanParams::space_factor() const { return int64_t{1} << (dim_mult.size() - 1); }

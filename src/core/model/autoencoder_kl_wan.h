@@ -70,6 +70,6 @@ absl::StatusOr<std::unique_ptr<AutoencoderKlWan>> MakeAutoencoderKlWan(
 
 // The rows of decoder_table.cc.
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadAutoencoderKlWan(
-    const std::string& class_name, const std::string& config_json);
+    const DecoderSource& source);
 
 }  // namespace oxbow::model

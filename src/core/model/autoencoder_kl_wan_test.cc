@@ -155,8 +155,13 @@ TEST(DecoderTableTest, TheConfigsClassChoosesTheRow) {
     EXPECT_EQ((*decoder)->factors().space, 2);
   }
   EXPECT_EQ((*ReadDecoder("{}"))->class_name(), "AutoencoderKL");
+  EXPECT_TRUE(IsNativeDecoder("AutoencoderKLWan"));
+  EXPECT_FALSE(IsNativeDecoder("AutoencoderTiny"));
+  EXPECT_FALSE(IsNativeDecoder(""));
   EXPECT_THAT(std::string(named("AutoencoderTiny", {}).status().message()),
-              HasSubstr("AutoencoderKLWan"));
+              HasSubstr("export_model export AutoencoderTiny --config"));
+  EXPECT_THAT(std::string(ReadDecoder(R"({"_class_name": 3})").status().message()),
+              HasSubstr("_class_name is no name: 3"));
 }
 
 TEST(AutoencoderKlWanTest, MemoryDoesNotGrowWithTheLength) {

@@ -1,27 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/decoder_architecture.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace oxbow::model {
 
-absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadDecoder(
-    const std::string& config_json) {
+absl::StatusOr<std::string> DecoderClassOf(const std::string& config_json) {
   const auto json = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError("autoencoder config: not a JSON object");
-  const std::vector<DecoderRow>& table = DecoderTable();
   const auto written = json.find("_class_name");
-  if (written == json.end()) return table.front().read(table.front().class_name, config_json);
-  for (const DecoderRow& row : table) {
-    if (*written == row.class_name) return row.read(row.class_name, config_json);
-  }
-  const std::string known = absl::StrJoin(
-      table, ", ", [](std::string* out, const DecoderRow& row) { out->append(row.class_name); });
+  if (written == json.end()) return DecoderTable().front().class_name;
+  if (written->is_string() && !written->get<std::string>().empty()) return *written;
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown autoencoder (", known, " are supported): ", written->dump()));
+      absl::StrCat("autoencoder config: _class_name is no name: ", written->dump()));
+}
+
+bool IsNativeDecoder(const std::string& class_name) {
+  return std::ranges::any_of(DecoderTable(), [&](const DecoderRow& row) {
+    return !row.class_name.empty() && row.class_name == class_name;
+  });
+}
+
+absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadDecoder(
+    const std::string& config_json, const std::string& graph_json) {
+  OXBOW_ASSIGN_OR_RETURN(const std::string class_name, DecoderClassOf(config_json));
+  for (const DecoderRow& row : DecoderTable()) {
+    if (!row.class_name.empty() && row.class_name != class_name) continue;
+    return row.read(
+        {.class_name = class_name, .config_json = config_json, .graph_json = graph_json});
+  }
+  const std::string known =
+      absl::StrJoin(DecoderTable(), ", ",
+                    [](std::string* out, const DecoderRow& row) { out->append(row.class_name); });
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown autoencoder (", known, " are supported): ", class_name));
 }
 
 }  // namespace oxbow::model

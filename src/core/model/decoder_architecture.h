@@ -28,6 +28,9 @@ class DecoderArchitecture {
   virtual int64_t latent_channels() const = 0;
   virtual LatentFactors factors() const = 0;
 
+  // The exported graph that it was read from, for other processes to read; empty without one.
+  virtual std::string graph_json() const { return {}; }
+
   // Every tensor of a checkpoint, and which of them the decoder needs.
   virtual Shapes shapes() const = 0;
   virtual bool InDecoder(const std::string& tensor) const = 0;
@@ -37,19 +40,32 @@ class DecoderArchitecture {
   virtual absl::StatusOr<std::unique_ptr<ImageDecoder>> Make(const NamedTensors& tensors) const = 0;
 };
 
-struct DecoderRow {
+// What describes an autoencoder.
+struct DecoderSource {
   std::string class_name;
-  // kInvalidArgument for a config that is not this autoencoder's.
-  absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> (*read)(
-      const std::string& class_name, const std::string& config_json);
+  std::string config_json;
+  std::string graph_json;  // Its exported graph; empty without one.
+};
+
+struct DecoderRow {
+  std::string class_name;  // Empty: any class that has no row of its own.
+  // kInvalidArgument for a config or graph that is not this autoencoder's.
+  absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> (*read)(const DecoderSource& source);
 };
 
 // One row per autoencoder. decoder_table.cc defines nothing else, as architecture_table.cc.
 const std::vector<DecoderRow>& DecoderTable();
 
-// What a vae/config.json describes; its _class_name chooses the row, the first one without it.
+// The class that a vae/config.json names, or the table's first. kInvalidArgument for what is no
+// config.
+absl::StatusOr<std::string> DecoderClassOf(const std::string& config_json);
+
+// Whether a class has a row of its own, and needs no graph.
+bool IsNativeDecoder(const std::string& class_name);
+
+// What a vae/config.json describes, perhaps with a graph; its class chooses the row.
 // kInvalidArgument for a class without a row, and for what the row's reader refuses.
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadDecoder(
-    const std::string& config_json);
+    const std::string& config_json, const std::string& graph_json = {});
 
 }  // namespace oxbow::model

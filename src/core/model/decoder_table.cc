@@ -2,14 +2,17 @@
 #include "core/model/autoencoder_kl.h"
 #include "core/model/autoencoder_kl_wan.h"
 #include "core/model/decoder_architecture.h"
+#include "core/model/exported_graph/exported_decoder.h"
 
 namespace oxbow::model {
 
+// The first row that fits is taken, so the one of any class is the last.
 const std::vector<DecoderRow>& DecoderTable() {
   static const std::vector<DecoderRow> table = {
       {"AutoencoderKL", &ReadAutoencoderKl},
       {"AutoencoderKLWan", &ReadAutoencoderKlWan},
       {"AutoencoderKLQwenImage", &ReadAutoencoderKlWan},
+      {"", &exported::ReadExportedDecoder},
   };
   return table;
 }

@@ -57,9 +57,10 @@ std::vector<std::vector<Image8>> DecodeFrames(const ImageDecoder& decoder,
 std::unique_ptr<ImageDecoder> MakePixelDecoder() { return std::make_unique<PixelDecoder>(); }
 
 absl::StatusOr<std::unique_ptr<ImageDecoder>> MakeImageDecoder(
-    const std::string& autoencoder_config_json, const NamedTensors& tensors) {
+    const std::string& autoencoder_config_json, const std::string& graph_json,
+    const NamedTensors& tensors) {
   if (autoencoder_config_json.empty()) return MakePixelDecoder();
-  OXBOW_ASSIGN_OR_RETURN(const auto architecture, ReadDecoder(autoencoder_config_json));
+  OXBOW_ASSIGN_OR_RETURN(const auto architecture, ReadDecoder(autoencoder_config_json, graph_json));
   return architecture->Make(tensors);
 }
 

@@ -39,10 +39,11 @@ std::vector<std::vector<Image8>> DecodeFrames(const ImageDecoder& decoder,
 // For models without an autoencoder, whose latent is the image in [-1, 1].
 std::unique_ptr<ImageDecoder> MakePixelDecoder();
 
-// The decoder that vae/config.json describes, over `tensors`, which are the decoder's; without a
-// config (empty) the pixels themselves. kInvalidArgument for another config, and for tensors that
-// do not fit it.
+// The decoder that vae/config.json describes, with its exported graph if it needs one, over
+// `tensors`, which are the decoder's; without a config (empty) the pixels themselves.
+// kInvalidArgument for another config or graph, and for tensors that do not fit it.
 absl::StatusOr<std::unique_ptr<ImageDecoder>> MakeImageDecoder(
-    const std::string& autoencoder_config_json, const NamedTensors& tensors);
+    const std::string& autoencoder_config_json, const std::string& graph_json,
+    const NamedTensors& tensors);
 
 }  // namespace oxbow::model

@@ -101,27 +101,11 @@ absl::Status Plain(const std::exception& error) {
   return absl::InvalidArgumentError(what.substr(0, what.find('\n')));
 }
 
-}  // namespace
-
-absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
-                                 const SymbolValues& sizes) {
-  const Graph& graph = program->graph;
-  const at::AutoGradMode with_gradients(true);
+// What `run` returns, or what it throws as a status.
+template <typename Run>
+auto Guarded(const Run& run) -> decltype(run()) {
   try {
-    const NamedTensors weights = Weights(graph);
-    const std::vector<at::Tensor> inputs = Inputs(graph, sizes);
-    if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
-    const Interpreter interpreter(program, weights, PlainLinears(graph, weights), Nowhere(), {});
-    Ledger ledger(*program);
-    for (const auto& [name, weight] : weights) ledger.Ignore(weight);
-    for (const at::Tensor& input : inputs) ledger.Ignore(input);
-    const at::Tensor v = interpreter.Run(
-        inputs, [&](size_t node, const SlotValues& values) { ledger.Watch(node, values); })[0];
-    if (v.sizes() != inputs[0].sizes()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("output: not of x's shape but [", absl::StrJoin(v.sizes(), ", "), "]"));
-    }
-    return ledger.Count();
+    return run();
   } catch (const c10::NotImplementedError& error) {
     return absl::UnimplementedError(Plain(error).message());
   } catch (const c10::Error& error) {
@@ -131,6 +115,51 @@ absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
   } catch (const std::exception& error) {
     return Plain(error);
   }
+}
+
+absl::StatusOr<KeptBytes> Counted(const std::shared_ptr<const Program>& program,
+                                  const SymbolValues& sizes) {
+  const Graph& graph = program->graph;
+  const NamedTensors weights = Weights(graph);
+  const std::vector<at::Tensor> inputs = Inputs(graph, sizes);
+  if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
+  const Interpreter interpreter(program, weights, PlainLinears(graph, weights), Nowhere(), {});
+  Ledger ledger(*program);
+  for (const auto& [name, weight] : weights) ledger.Ignore(weight);
+  for (const at::Tensor& input : inputs) ledger.Ignore(input);
+  const at::Tensor v = interpreter.Run(
+      inputs, [&](size_t node, const SlotValues& values) { ledger.Watch(node, values); })[0];
+  if (v.sizes() != inputs[0].sizes()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("output: not of x's shape but [", absl::StrJoin(v.sizes(), ", "), "]"));
+  }
+  return ledger.Count();
+}
+
+}  // namespace
+
+absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
+                                 const SymbolValues& sizes) {
+  const at::AutoGradMode with_gradients(true);
+  return Guarded([&] { return Counted(program, sizes); });
+}
+
+absl::StatusOr<std::vector<std::vector<int64_t>>> OutputShapes(
+    const std::shared_ptr<const Program>& program, const SymbolValues& sizes) {
+  using Shapes = std::vector<std::vector<int64_t>>;
+  const at::NoGradGuard no_gradients;
+  return Guarded([&]() -> absl::StatusOr<Shapes> {
+    const Graph& graph = program->graph;
+    const NamedTensors weights = Weights(graph);
+    const std::vector<at::Tensor> inputs = Inputs(graph, sizes);
+    if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
+    const Interpreter interpreter(program, weights, PlainLinears(graph, weights), Nowhere(), {});
+    Shapes shapes;
+    for (const at::Tensor& output : interpreter.Run(inputs)) {
+      shapes.push_back(output.sizes().vec());
+    }
+    return shapes;
+  });
 }
 
 }  // namespace oxbow::model::exported

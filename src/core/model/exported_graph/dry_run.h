@@ -26,4 +26,8 @@ struct KeptBytes {
 absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
                                  const SymbolValues& sizes);
 
+// The shapes of the outputs at these sizes. Statuses are those of DryRun.
+absl::StatusOr<std::vector<std::vector<int64_t>>> OutputShapes(
+    const std::shared_ptr<const Program>& program, const SymbolValues& sizes);
+
 }  // namespace oxbow::model::exported

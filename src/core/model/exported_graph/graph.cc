@@ -150,6 +150,7 @@ absl::StatusOr<Graph> ParseGraph(std::string_view json) {
   OXBOW_RETURN_IF_ERROR(ReadNodes(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadBlocks(root, graph));
   OXBOW_RETURN_IF_ERROR(ReadLatent(root, graph));
+  OXBOW_RETURN_IF_ERROR(ReadDecoderSection(root, graph));
   OXBOW_RETURN_IF_ERROR(CheckSlots(graph));
   return graph;
 }

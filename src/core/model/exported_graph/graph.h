@@ -100,6 +100,16 @@ struct GraphBlock {
   size_t end = 0;
 };
 
+// How the pixels that a decoder makes fit its latents.
+struct GraphDecoder {
+  int64_t time = 1;   // Frames per latent frame but the first.
+  int64_t space = 1;  // Pixels of a side per latent.
+  // A longer video is cut along time: tiles of tile_frames + 1 latent frames begin tile_stride
+  // apart. 0: it is not cut.
+  int64_t tile_frames = 0;
+  int64_t tile_stride = 0;
+};
+
 struct Graph {
   std::string class_name;     // "FluxTransformer2DModel"
   std::string config_json;    // Every key of the class with its value.
@@ -117,6 +127,9 @@ struct Graph {
   int64_t side = 0;    // Height and width by default, in latents.
   int64_t frames = 0;  // By default, in latents; 0: images.
   bool guidance_norm = false;
+  // For an autoencoder's decoder: latents [B, C, H, W] or [B, C, F, H, W] are its only input,
+  // pixels its only output.
+  std::optional<GraphDecoder> decoder;
 };
 
 inline constexpr size_t kGraphBytesMax = size_t{64} << 20;

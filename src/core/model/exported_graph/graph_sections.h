@@ -23,6 +23,9 @@ absl::Status ReadOutputs(const Field& root, Graph& graph);
 absl::Status ReadParameters(const Field& root, Graph& graph);
 absl::Status ReadConstants(const Field& root, Graph& graph);
 
+// graph_decoder.cc. After the inputs and outputs.
+absl::Status ReadDecoderSection(const Field& root, Graph& graph);
+
 // graph_nodes.cc
 absl::Status ReadNodes(const Field& root, Graph& graph);
 absl::Status ReadBlocks(const Field& root, Graph& graph);  // After the nodes.

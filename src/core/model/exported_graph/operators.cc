@@ -45,6 +45,7 @@ constexpr std::string_view kAllowed[] = {
     "clone",
     "complex",
     "concat",
+    "concatenate",
     "conj",
     "constant_pad_nd",
     "contiguous",

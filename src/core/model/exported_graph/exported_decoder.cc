@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/model/exported_graph/exported_decoder.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "core/model/binding.h"
+#include "core/model/exported_graph/dry_run.h"
+#include "core/model/exported_graph/exported_transformer.h"
+#include "core/model/exported_graph/graph_config.h"
+#include "core/model/exported_graph/interpreter.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+constexpr int64_t kTime = 2;  // The dimension of frames, of latents and of pixels.
+
+// The first frames of `pixels` fade over from the last ones of `before`, in place.
+void FadeOver(const at::Tensor& before, at::Tensor& pixels, int64_t frames) {
+  frames = std::min({before.size(kTime), pixels.size(kTime), frames});
+  if (frames == 0) return;
+  const at::Tensor share = at::arange(frames, at::TensorOptions().dtype(at::kDouble))
+                               .div(static_cast<double>(frames))
+                               .view({1, 1, frames, 1, 1});
+  const auto weight = [&](const at::Tensor& of) { return of.to(pixels.device(), at::kFloat); };
+  const at::Tensor last = before.narrow(kTime, before.size(kTime) - frames, frames);
+  at::Tensor first = pixels.narrow(kTime, 0, frames);
+  first.copy_(last * weight(1 - share) + first * weight(share));
+}
+
+class RunningDecoder final : public ExportedDecoder {
+ public:
+  RunningDecoder(std::shared_ptr<const Program> program, const NamedTensors& weights,
+                 at::Device device)
+      : facts_(*program->graph.decoder),
+        video_(program->graph.inputs[0].shape.size() == 5),
+        device_(device),
+        interpreter_(program, weights, PlainLinears(program->graph, weights), device, {}) {}
+
+  at::Tensor Pixels(const at::Tensor& latents) const override {
+    return Joined(latents, kTime, [&](const at::Tensor& piece) { return piece; });
+  }
+
+  at::Tensor Decode(const at::Tensor& latents) const override {
+    return Joined(latents, 1, ToBytes);
+  }
+
+ private:
+  using Change = std::function<at::Tensor(const at::Tensor&)>;
+
+  // The pixels of all rows, each piece changed when it is made; `time` is then the dimension of
+  // frames.
+  at::Tensor Joined(const at::Tensor& latents, int64_t time, const Change& change) const {
+    const at::NoGradGuard no_gradients;
+    const bool picture = video_ && latents.dim() == 4;
+    const at::Tensor all = picture ? latents.unsqueeze(kTime) : latents;
+    OXBOW_CHECK(all.dim() == (video_ ? 5 : 4) && all.size(0) > 0) << "latents " << latents.sizes();
+    std::vector<at::Tensor> rows;
+    for (int64_t row = 0; row < all.size(0); ++row) {
+      std::vector<at::Tensor> pieces;
+      DecodeRow(all.narrow(0, row, 1), [&](const at::Tensor& pixels) {
+        pieces.push_back(change(pixels).to(latents.device()));
+      });
+      rows.push_back(pieces.size() == 1 ? pieces[0] : at::cat(pieces, time));
+    }
+    const at::Tensor joined = at::cat(rows);
+    return picture ? joined.squeeze(time) : joined;
+  }
+
+  void DecodeRow(const at::Tensor& latents,
+                 const std::function<void(const at::Tensor&)>& take) const {
+    if (facts_.tile_frames == 0) return take(Run(latents));
+    const int64_t frames = latents.size(kTime);
+    at::Tensor before;
+    for (int64_t first = 0; first < frames; first += facts_.tile_stride) {
+      const int64_t count = std::min(frames - first, facts_.tile_frames + 1);
+      if (first > 0 && count == 1) break;  // The tile before has made its frames.
+      at::Tensor pixels = Run(latents.narrow(kTime, first, count));
+      if (first > 0) {
+        pixels = pixels.narrow(kTime, 1, pixels.size(kTime) - 1);
+        FadeOver(before, pixels, (facts_.tile_frames - facts_.tile_stride) * facts_.time);
+      }
+      const int64_t made = facts_.tile_stride * facts_.time + (first == 0 ? 1 : 0);
+      take(pixels.narrow(kTime, 0, std::min(made, pixels.size(kTime))));
+      before = pixels;
+    }
+  }
+
+  at::Tensor Run(const at::Tensor& latents) const {
+    return interpreter_.Run({latents.to(device_, at::kFloat).contiguous()})[0];
+  }
+
+  const GraphDecoder facts_;
+  const bool video_;
+  const at::Device device_;
+  const Interpreter interpreter_;
+};
+
+class ExportedDecoderArchitecture final : public DecoderArchitecture {
+ public:
+  // `shapes`: of the whole checkpoint.
+  ExportedDecoderArchitecture(std::shared_ptr<const Program> program, Shapes shapes,
+                              std::string graph_json)
+      : program_(std::move(program)),
+        shapes_(std::move(shapes)),
+        of_decoder_(ShapesOf(program_->graph)),
+        graph_json_(std::move(graph_json)) {}
+
+  const std::string& class_name() const override { return program_->graph.class_name; }
+  int64_t latent_channels() const override { return program_->graph.inputs[0].shape[1].size; }
+  LatentFactors factors() const override {
+    return {.time = program_->graph.decoder->time, .space = program_->graph.decoder->space};
+  }
+  Shapes shapes() const override { return shapes_; }
+  bool InDecoder(const std::string& tensor) const override { return of_decoder_.contains(tensor); }
+  std::string graph_json() const override { return graph_json_; }
+  absl::StatusOr<std::unique_ptr<ImageDecoder>> Make(const NamedTensors& tensors) const override {
+    OXBOW_RETURN_IF_ERROR(Annotate(CheckFit(of_decoder_, tensors), class_name()));
+    const at::Device device = tensors.empty() ? at::kCPU : tensors.begin()->second.device();
+    return std::make_unique<RunningDecoder>(program_, tensors, device);
+  }
+
+ private:
+  const std::shared_ptr<const Program> program_;
+  const Shapes shapes_;
+  const Shapes of_decoder_;
+  const std::string graph_json_;
+};
+
+// Whether the pixels have the size that the graph says.
+absl::Status CheckFactors(const std::shared_ptr<const Program>& program) {
+  constexpr int64_t kFrames = 2, kHeight = 2, kWidth = 3;
+  const GraphDecoder& facts = *program->graph.decoder;
+  const auto shapes =
+      OutputShapes(program, {{"B", 1}, {"F", kFrames}, {"H", kHeight}, {"W", kWidth}});
+  if (!shapes.ok()) return absl::InvalidArgumentError(shapes.status().message());
+  std::vector<int64_t> expected = {1, shapes->at(0).size() > 1 ? shapes->at(0)[1] : 0};
+  if (program->graph.inputs[0].shape.size() == 5)
+    expected.push_back((kFrames - 1) * facts.time + 1);
+  expected.insert(expected.end(), {kHeight * facts.space, kWidth * facts.space});
+  if (shapes->at(0) == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("decoder: pixels are [", absl::StrJoin(shapes->at(0), ", "), "] instead of [",
+                   absl::StrJoin(expected, ", "), "]"));
+}
+
+absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> FromGraph(const DecoderSource& source) {
+  OXBOW_ASSIGN_OR_RETURN(Graph graph, ParseGraph(source.graph_json));
+  if (graph.class_name != source.class_name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("class: ", graph.class_name, " instead of ", source.class_name));
+  }
+  if (!graph.decoder) {
+    return absl::InvalidArgumentError("decoder: missing: not an autoencoder's graph");
+  }
+  OXBOW_RETURN_IF_ERROR(CheckConfig(graph, source.config_json));
+  Shapes shapes = ShapesOf(graph);
+  std::erase_if(graph.parameters,
+                [](const GraphParameter& parameter) { return parameter.slot == kNoSlot; });
+  OXBOW_ASSIGN_OR_RETURN(const auto program, Compile(std::move(graph)));
+  OXBOW_RETURN_IF_ERROR(CheckFactors(program));
+  return std::make_shared<const ExportedDecoderArchitecture>(program, std::move(shapes),
+                                                             source.graph_json);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadExportedDecoder(
+    const DecoderSource& source) {
+  if (source.graph_json.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no graph of this autoencoder; `cd tools && python3 -m export_model export ",
+                     source.class_name, " --config CONFIG --out DIR` makes its vae/graph.json.gz"));
+  }
+  auto architecture = FromGraph(source);
+  if (!architecture.ok()) return Annotate(architecture.status(), "graph");
+  return architecture;
+}
+
+}  // namespace oxbow::model::exported

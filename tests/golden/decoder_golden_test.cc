@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exported graphs of autoencoders' decoders against diffusers' pipelines.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "core/model/exported_graph/exported_decoder.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "io/graph_files.h"
+#include "io/safetensors.h"
+#include "io/tensor_torch.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const fs::path kGoldens = OXBOW_SOURCE_DIR "/tests/golden/decoders";
+// Both sides are float32 with sums in different orders; relative to the largest pixel.
+constexpr double kTolerance = 1e-5;
+
+std::vector<std::string> Names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kGoldens))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class DecoderGoldenTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  DecoderGoldenTest()
+      : config_(*ReadFile(directory_ / "config.json")),
+        graph_(*io::ReadGraphFile(directory_ / "graph.json.gz")) {
+    const auto file = *io::ReadSafetensors(directory_ / "golden.safetensors");
+    cases_ = std::stoi(file.metadata.at("cases"));
+    tensors_ = *io::AllToTorch(file.tensors);
+    const auto architecture = ReadDecoder(config_, graph_);
+    EXPECT_TRUE(architecture.ok()) << architecture.status();
+    architecture_ = *architecture;
+    for (const auto& [name, tensor] : tensors_) {
+      if (name.starts_with("weight.")) weights_[name.substr(7)] = tensor.to(at::kFloat);
+    }
+    auto decoder = architecture_->Make(weights_);
+    EXPECT_TRUE(decoder.ok()) << decoder.status();
+    decoder_ = *std::move(decoder);
+  }
+  at::Tensor Latents(int number) const { return tensors_.at(absl::StrCat(number, ".latents")); }
+  at::Tensor Golden(int number) const { return tensors_.at(absl::StrCat(number, ".pixels")); }
+  at::Tensor Pixels(const at::Tensor& latents) const {
+    return dynamic_cast<const ExportedDecoder&>(*decoder_).Pixels(latents);
+  }
+
+  const fs::path directory_ = kGoldens / GetParam();
+  const std::string config_, graph_;
+  int cases_ = 0;
+  NamedTensors tensors_, weights_;
+  std::shared_ptr<const DecoderArchitecture> architecture_;
+  std::unique_ptr<ImageDecoder> decoder_;
+};
+
+TEST_P(DecoderGoldenTest, PixelsAreThoseOfDiffusersPipeline) {
+  EXPECT_GE(cases_, 2);
+  for (int number = 0; number < cases_; ++number) {
+    const at::Tensor latents = Latents(number), golden = Golden(number), pixels = Pixels(latents);
+    ASSERT_EQ(pixels.sizes(), golden.sizes());
+    const double error = (pixels - golden).abs().max().item<double>();
+    EXPECT_LE(error, kTolerance * std::max(1.0, golden.abs().max().item<double>()))
+        << "case " << number;
+    EXPECT_EQ(latents.size(1), architecture_->latent_channels());
+    EXPECT_EQ(golden.size(-1), latents.size(-1) * architecture_->factors().space);
+    if (latents.dim() == 4) continue;
+    EXPECT_EQ(golden.size(2), 1 + (latents.size(2) - 1) * architecture_->factors().time);
+  }
+}
+
+TEST_P(DecoderGoldenTest, BytesAreTheRoundedPixels) {
+  for (int number = 0; number < cases_; ++number) {
+    const at::Tensor bytes = decoder_->Decode(Latents(number));
+    const at::Tensor golden = ((Golden(number) / 2 + 0.5).clamp(0, 1) * 255).movedim(1, -1);
+    ASSERT_EQ(bytes.scalar_type(), at::kByte);
+    ASSERT_EQ(bytes.sizes(), golden.sizes());
+    EXPECT_LE((bytes.to(at::kFloat) - golden).abs().max().item<double>(), 0.5 + 5e-3);
+  }
+}
+
+TEST_P(DecoderGoldenTest, ARowHasItsOwnBitsAndAPictureIsOneFrame) {
+  const at::Tensor two = Latents(0);
+  ASSERT_EQ(two.size(0), 2);
+  const at::Tensor bytes = decoder_->Decode(two);
+  EXPECT_TRUE(at::equal(Pixels(two.narrow(0, 1, 1)), Pixels(two).narrow(0, 1, 1)));
+  if (two.dim() == 4) return;
+  EXPECT_TRUE(at::equal(decoder_->Decode(two.squeeze(2)), bytes.squeeze(1)));
+}
+
+TEST_P(DecoderGoldenTest, TheDecodersTensorsAreThoseThatItsGraphReads) {
+  const Shapes shapes = architecture_->shapes();
+  size_t read = 0;
+  for (const auto& [name, shape] : shapes) read += architecture_->InDecoder(name) ? 1 : 0;
+  EXPECT_EQ(read, weights_.size());
+  EXPECT_TRUE(shapes.contains("encoder.conv_in.weight") ||
+              shapes.contains("encoder.conv_in.conv.weight"));
+  EXPECT_FALSE(architecture_->InDecoder("bn.num_batches_tracked"));
+  NamedTensors fewer = weights_;
+  const std::string name = fewer.begin()->first;
+  fewer.erase(name);
+  EXPECT_THAT(std::string(architecture_->Make(fewer).status().message()), HasSubstr(name));
+}
+
+TEST_P(DecoderGoldenTest, AnotherConfigOrGraphIsRefusedByItsKey) {
+  const auto refusal = [&](const std::string& config, const std::string& graph) {
+    const absl::Status status = ReadDecoder(config, graph).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  const auto with = [&](const char* key, const json& value) {
+    json graph = json::parse(graph_);
+    graph["decoder"][key] = value;
+    return graph.dump();
+  };
+  json config = json::parse(config_);
+  EXPECT_THAT(refusal(config_, ""), HasSubstr("export_model export AutoencoderKL"));
+  config["latent_channels"] = 77;
+  EXPECT_THAT(refusal(config.dump(), graph_), HasSubstr("latent_channels"));
+  EXPECT_THAT(refusal(config_, with("space", 3)), HasSubstr("decoder: pixels are [1, 3,"));
+  EXPECT_THAT(refusal(config_, with("space", 0)), HasSubstr("decoder.space"));
+  EXPECT_THAT(refusal(config_, with("time", 9)), HasSubstr("decoder"));
+  EXPECT_THAT(refusal(config_, with("tile", {{"frames", 7}, {"stride", 8}})),
+              HasSubstr("decoder.tile"));
+  EXPECT_THAT(refusal(config_, with("speed", 1)), HasSubstr("decoder"));
+  json graph = json::parse(graph_);
+  graph.erase("decoder");
+  EXPECT_THAT(refusal(config_, graph.dump()), HasSubstr("not an autoencoder's graph"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Decoders, DecoderGoldenTest, ::testing::ValuesIn(Names()),
+                         [](const auto& info) { return info.param; });
+
+// Factors and channels of the published autoencoders, and of each the graphs that come with oxbow.
+TEST(PublishedDecodersTest, ShippedGraphsFitTheConfigsThatTheyName) {
+  struct Published {
+    const char* class_name;
+    size_t graphs;
+    int64_t channels, time, space;
+  };
+  for (const Published& published : {Published{"AutoencoderKLFlux2", 2, 128, 1, 16},
+                                     Published{"AutoencoderKLHunyuanVideo", 1, 16, 4, 8},
+                                     Published{"AutoencoderKLLTXVideo", 3, 128, 8, 32}}) {
+    const io::GraphFiles files = io::FindGraphFiles({.class_name = published.class_name,
+                                                     .directory = {},
+                                                     .config_json = {},
+                                                     .weights_base = {}});
+    EXPECT_EQ(files.shipped.size(), published.graphs);
+    for (const fs::path& path : files.shipped) {
+      const std::string graph = *io::ReadGraphFile(path);
+      json config = json::parse(graph)["config"];
+      config["_class_name"] = published.class_name;
+      const auto decoder = ReadDecoder(config.dump(), graph);
+      ASSERT_TRUE(decoder.ok()) << path << ": " << decoder.status();
+      EXPECT_EQ((*decoder)->latent_channels(), published.channels) << path;
+      EXPECT_EQ((*decoder)->factors().time, published.time) << path;
+      EXPECT_EQ((*decoder)->factors().space, published.space) << path;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::model::exported
