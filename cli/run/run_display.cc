@@ -58,7 +58,6 @@ void RunDisplay::Erase() {
 }
 
 void RunDisplay::ShowEvaluations() {
-  bool any = false;
   for (const auto& line : metrics_.Take()) {
     const double step = line.at(metric::kStep);
     // Those of the starts before are in the report.
@@ -66,12 +65,8 @@ void RunDisplay::ShowEvaluations() {
     const std::string text = EvaluationLine(line);
     if (text.empty()) continue;
     Erase();
-    out_ << text << "\n";
-    any = true;
+    out_ << text << std::endl;
   }
-  if (!any) return;
-  out_ << std::flush;
-  options_.evaluated();
 }
 
 void RunDisplay::ShowNotices(const v1::StatusResponse& status) {

@@ -34,8 +34,6 @@ class RunDisplay {
     bool resumed = false;
     absl::Duration log_every = absl::Seconds(10);  // Between lines where none is rewritten.
     std::function<std::optional<size_t>()> columns;
-    // Called after an evaluation has been shown.
-    std::function<void()> evaluated = [] {};
   };
 
   RunDisplay(Options options, std::ostream& out) : options_(std::move(options)), out_(out) {}

@@ -219,6 +219,9 @@ void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
               << ")\n";
     absl::StrAppend(&why, ": ", fleet.LastWordsOf(child));
   }
+  if (supervisor.exit_code() == kExitNotFinite) {
+    why += " (lower optimizer.learning_rate or optimizer.grad_norm_max)";
+  }
   std::cerr << "oxbow train: " << why << "\n";
 }
 
@@ -238,11 +241,11 @@ void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, b
   gethostname(host, sizeof host - 1);
   const absl::Status written =
       run::AppendStart(run_dir, {.time = absl::Now(),
-                            .command = run::ThisCommand(),
-                            .recipe = RecipesOf(resolved.provenance),
-                            .version = absl::StrCat(build.version, " (", build.git, ")"),
-                            .host = host,
-                            .resumed = resumed});
+                                 .command = run::ThisCommand(),
+                                 .recipe = RecipesOf(resolved.provenance),
+                                 .version = absl::StrCat(build.version, " (", build.git, ")"),
+                                 .host = host,
+                                 .resumed = resumed});
   if (!written.ok()) std::cerr << "oxbow train: warning: " << written.message() << "\n";
   Row("run", absl::StrCat(run_dir.string(), ", ", resolved.config.run().steps(), " steps"));
   if (const std::string from = run::StartSource(run_dir); !from.empty()) Row("starts from", from);
@@ -285,19 +288,14 @@ absl::StatusOr<int> Run(const Flags& flags) {
                .accept_reward_change = flags.accept_reward_change,
                .tls = flags.tls},
               entered.lock, Clock::Steady());
-  RunDisplay display(
-      {.run_dir = run_dir,
-       .images_per_step =
-           uint64_t{resolved.config.batch().groups()} * resolved.config.batch().group_size(),
-       .resumed = flags.resume,
-       .columns = [quiet = flags.no_progress]() -> std::optional<size_t> {
-         return quiet ? std::nullopt : TerminalColumns(STDOUT_FILENO);
-       },
-       .evaluated =
-           [run_dir] {
-             io::WriteReport(run_dir, learner::FactsOfRun(run_dir, /*live=*/true)).IgnoreError();
-           }},
-      std::cout);
+  RunDisplay display({.run_dir = run_dir,
+                      .images_per_step = uint64_t{resolved.config.batch().groups()} *
+                                         resolved.config.batch().group_size(),
+                      .resumed = flags.resume,
+                      .columns = [quiet = flags.no_progress]() -> std::optional<size_t> {
+                        return quiet ? std::nullopt : TerminalColumns(STDOUT_FILENO);
+                      }},
+                     std::cout);
   const bool joinable = !flags.listen.empty() ||
                         !rpc::IsLoopback(absl::StrCat(resolved.config.services().host(), ":0"));
   const bool stopped = Supervise(fleet, display, joinable);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "config/chosen_method.h"
 #include "config/run_config.h"
 #include "config/validate.h"
@@ -126,14 +127,14 @@ std::vector<std::pair<std::string, std::string>> HeadOf(const v1::RunConfig& con
 std::optional<BestCheckpoint> BestCheckpointOf(const std::filesystem::path& run_dir) {
   const auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
   if (!config.ok() || config->checkpoint().best().empty()) return std::nullopt;
-  const auto best =
-      CheckpointStore(run_dir / "checkpoints", 1).Best(config->checkpoint().best());
+  const auto best = CheckpointStore(run_dir / "checkpoints", 1).Best(config->checkpoint().best());
   if (!best.has_value()) return std::nullopt;
   return BestCheckpoint{best->committed_steps, config->checkpoint().best(), best->value};
 }
 
 io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live) {
   io::RunFacts facts{.name = io::RunName(run_dir), .live = live};
+  if (live) facts.written = absl::ToUnixSeconds(absl::Now());
   const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
   const auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
   if (config.ok()) {

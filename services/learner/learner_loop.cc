@@ -202,6 +202,7 @@ absl::Status LearnerLoop::FinishStep() {
   ApplyStopRules();
   numbers_.erase(metric::kTimeWallS);
   parts_.progress.StepCommitted(committed_, parts_.trainer.version().value, numbers_);
+  if (!std::exchange(logged_, true) || evaluated_ == committed_) parts_.evaluated();
   if (committed_ > 0) {
     parts_.metrics.StepCommitted(total, numbers_);
     OXBOW_LOG(Info) << "step committed" << Field("step", finished)

@@ -114,6 +114,8 @@ class LearnerLoop {
     std::function<absl::Status(RunState)> checkpoint;
     // Copies of checkpoints that failed so far; empty: none is made.
     std::function<uint64_t()> copies_failed;
+    // The log has the first line of this start, or one with an evaluation.
+    std::function<void()> evaluated = [] {};
   };
 
   LearnerLoop(Options options, Parts parts);
@@ -180,6 +182,7 @@ class LearnerLoop {
   bool epsilon_warned_ = false;
   bool publication_owed_ = false;             // Weights were withheld.
   std::optional<uint64_t> evaluated_;         // Committed steps at the last evaluation.
+  bool logged_ = false;                       // Whether this start has logged a line.
   std::map<std::string, double> evaluation_;  // Its numbers; empty if it failed.
   std::optional<double> best_;                // The best of the checkpoints' evaluations.
   config::MetricSeries stop_values_;

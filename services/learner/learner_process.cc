@@ -57,6 +57,8 @@ void LogRefusal(const v1::ReportAppliedRequest& report) {
 constexpr absl::Duration kSameRequest = absl::Seconds(3);
 // At the end of the run, and of one that drains.
 constexpr absl::Duration kCopyMax = absl::Hours(2);
+// An open page takes one of twice this age for one of a run that was killed.
+constexpr absl::Duration kReportEvery = absl::Minutes(5);
 constexpr absl::Duration kCopyMaxOnDrain = absl::Seconds(60);
 
 // Calls `stop` at the first stop signal; the second one ends the process at once. The destructor
@@ -318,6 +320,8 @@ absl::Status LearnerProcess::MakeLoop() {
                                                log_->resumed_wall_seconds(), from_.reuse);
   if (const auto best = checkpointing_.Best(options.best_metric)) options.best_before = best->value;
   OXBOW_RETURN_IF_ERROR(ReadStopValues(options));
+  report_ =
+      std::make_unique<LiveReport>([this] { return WriteReport(/*live=*/true); }, kReportEvery);
   loop_ = std::make_unique<LearnerLoop>(std::move(options), PartsOfLoop());
   return absl::OkStatus();
 }
@@ -374,7 +378,8 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .cancel_scoring = cancel_scoring,
           .await_checkpoint = [this] { return writer_->Finish(); },
           .checkpoint = [this](RunState state) { return BeginCheckpoint(std::move(state)); },
-          .copies_failed = copies_failed};
+          .copies_failed = copies_failed,
+          .evaluated = [this] { report_->Ask(); }};
 }
 
 absl::Status LearnerProcess::Serve() {
@@ -435,14 +440,17 @@ absl::Status LearnerProcess::WriteOwnEndpoints() {
   return run::WriteEndpoints(options_.directory, services);
 }
 
-// `oxbow train` writes the report of its runs itself.
-void LearnerProcess::WriteOwnReport() const {
+absl::Status LearnerProcess::WriteReport(bool live) const {
+  OXBOW_RETURN_IF_ERROR(options_.check_directory());
+  return io::WriteReport(options_.directory, FactsOfRun(options_.directory, live));
+}
+
+// `oxbow train` writes the last report of its runs, also where the learner was killed.
+void LearnerProcess::WriteLastReport() const {
+  report_->Stop();
   if (options_.supervised || loop_->committed() == 0) return;
-  const absl::Status status =
-      io::WriteReport(options_.directory, FactsOfRun(options_.directory, /*live=*/false));
-  if (!status.ok()) {
-    OXBOW_LOG(Warning) << "report was not written"
-                       << Field("error", std::string(status.message()));
+  if (const absl::Status status = WriteReport(/*live=*/false); !status.ok()) {
+    OXBOW_LOG(Warning) << "report was not written" << Field("error", std::string(status.message()));
   }
 }
 
@@ -508,9 +516,9 @@ absl::Status LearnerProcess::Run() {
   if (status.ok()) {
     status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());
-    WriteOwnReport();
-    AwaitCopies();
   }
+  WriteLastReport();
+  if (status.ok()) AwaitCopies();
   coordinator_->Drain(complete && status.ok() ? DrainReason::kRunComplete
                                               : DrainReason::kLearnerEnds);
   channel_->Stop();

@@ -19,6 +19,7 @@
 #include "services/learner/checkpointing.h"
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"
+#include "services/learner/live_report.h"
 #include "services/learner/publisher.h"
 #include "services/learner/range_watch.h"
 #include "services/learner/ranks/rank_leader.h"
@@ -61,7 +62,8 @@ class LearnerProcess {
   LearnerLoop::Parts PartsOfLoop();
   absl::Status BeginCheckpoint(RunState state);
   absl::Status WriteOwnEndpoints();
-  void WriteOwnReport() const;
+  absl::Status WriteReport(bool live) const;
+  void WriteLastReport() const;
   void AwaitCopies();
   absl::Status TryRewards();
   void PinRewards();
@@ -109,6 +111,7 @@ class LearnerProcess {
   // Last: their threads use what is above.
   std::unique_ptr<CheckpointCopier> copier_;  // Null: no second place.
   std::unique_ptr<CheckpointWriter> writer_;
+  std::unique_ptr<LiveReport> report_;
 };
 
 }  // namespace oxbow::learner

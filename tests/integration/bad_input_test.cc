@@ -96,8 +96,22 @@ TEST_F(BadInputTest, ValidateRefusesWhatTrainRefusesAndNothingElse) {
   EXPECT_THAT(silly.message, AllOf(HasSubstr("optimizer.learning_rate: "),
                                    HasSubstr("batch.rows_per_pass: the processes of the run take"),
                                    HasSubstr("(warning)")));
+  const Outcome wide =
+      Run("validate", digits_, {"--set", "model.trained=lora", "--set", "model.lora.rank=100000"});
+  EXPECT_EQ(wide.exit_code, 0);
+  EXPECT_THAT(wide.message, AllOf(HasSubstr("model.lora.rank: "), HasSubstr("got 100000"),
+                                  HasSubstr("(warning)")));
   const Outcome good = Run("validate", digits_, {});
   EXPECT_EQ(good.exit_code, 0) << good.message;
+}
+
+TEST_F(BadInputTest, ALossThatIsNotFiniteEndsTheRunAndSaysWhatToLower) {
+  const Outcome outcome =
+      Train(digits_, {"--set", "optimizer.learning_rate=1e30", "--set", "run.steps=5", "--set",
+                      "batch.groups=4", "--set", "eval.images=8"});
+  EXPECT_EQ(outcome.exit_code, 6) << outcome.message;
+  EXPECT_THAT(outcome.message,
+              HasSubstr("(lower optimizer.learning_rate or optimizer.grad_norm_max)"));
 }
 
 TEST_F(BadInputTest, AnExistingRunIsNotOverwritten) {

@@ -4,7 +4,11 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <thread>
 
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/oxbow_command.h"
@@ -16,6 +20,17 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// Waits for a report with this text: it is written beside the steps.
+bool ReportSays(const std::string& directory, const std::string& text) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (absl::Now() < deadline) {
+    const auto page = ReadFile(directory + "/report.html");
+    if (page.ok() && absl::StrContains(*page, text)) return true;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
 TEST(HandStartedTest, TheRunIsFoundByItsDirectoryWhileItLivesAndAfterwards) {
   LaunchedRun run({"run.steps=100000", "checkpoint.every=2", "checkpoint.keep=100"});
   Process& learner = run.Launch({});
@@ -23,6 +38,7 @@ TEST(HandStartedTest, TheRunIsFoundByItsDirectoryWhileItLivesAndAfterwards) {
   ASSERT_TRUE(run.WaitForStep(4)) << learner.error_output();
   const std::string directory = run.files().directory().string();
 
+  EXPECT_TRUE(ReportSays(directory, "data-reload=\"10\"")) << "it lives as the run does";
   const Outcome status = RunOxbow({"status", "--run", directory});
   EXPECT_EQ(status.exit_code, 0) << status.message;
   EXPECT_THAT(status.output, AllOf(HasSubstr("run        run"), HasSubstr("weights    version")));
@@ -36,7 +52,8 @@ TEST(HandStartedTest, TheRunIsFoundByItsDirectoryWhileItLivesAndAfterwards) {
 
   learner.Kill(SIGTERM);
   ASSERT_THAT(run.WaitExit(), ::testing::ElementsAre(0)) << learner.error_output();
-  EXPECT_TRUE(std::filesystem::exists(run.files().directory() / "report.html"));
+  EXPECT_TRUE(ReportSays(directory, "What next"));
+  EXPECT_FALSE(absl::StrContains(*ReadFile(directory + "/report.html"), "data-reload=\"10\""));
   const Outcome ended = RunOxbow({"status", "--run", directory});
   EXPECT_THAT(ended.output, HasSubstr("run        run  (stopped"));
   const Outcome rolled = RunOxbow({"rollback", directory, "--to", "2"});
