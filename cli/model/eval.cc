@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,8 +14,10 @@
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
 #include "cli/model/eval_set.h"
+#include "cli/model/measured_task.h"
 #include "cli/model/trained_part.h"
 #include "config/embedded_yaml.h"
+#include "config/file_paths.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
 #include "run/prompt_files.h"
@@ -55,21 +58,35 @@ absl::StatusOr<uint32_t> CountOf(const std::string& images) {
   return count;
 }
 
+// The default prompts, looked for from the model's directory up where they are not in the working
+// directory, as those of a run's file are.
+std::string DefaultPrompts(const std::filesystem::path& model) {
+  v1::RunConfig config;
+  config.mutable_prompts()->set_eval(kDigits);
+  std::error_code ignored;
+  config::FindFilesFrom(
+      std::filesystem::absolute(model, ignored),
+      [&](const std::filesystem::path& path) { return std::filesystem::exists(path, ignored); },
+      config);
+  return config.prompts().eval();
+}
+
 // The file of prompts: what the flag names, else the held-out prompts of the run.
 absl::StatusOr<std::string> PromptsOf(const EvalFlags& flags) {
   if (!flags.prompts.empty()) return flags.prompts;
-  if (flags.source.run.empty()) return kDigits;
+  if (flags.source.run.empty()) return DefaultPrompts(flags.source.model);
   OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, ConfigOfRun(flags.source.run));
   OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path file,
                          run::PromptFile(config.prompts().eval(), run::PromptSplit::kHeldOut));
   return file.string();
 }
 
-// Whether the run's prompts are of no synthetic task: then its own rewards measure it.
+// Whether no synthetic task measures the run: then its own rewards do.
 absl::StatusOr<bool> NeedsOwnRewards(const EvalFlags& flags, const std::string& file) {
   if (flags.source.run.empty()) return false;
+  OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, ConfigOfRun(flags.source.run));
   OXBOW_ASSIGN_OR_RETURN(const auto prompts, run::ReadPrompts(file, run::PromptSplit::kHeldOut));
-  return tasks::TaskOfPrompt(prompts.front().text()) == nullptr;
+  return MeasuredTask(config.reward(), prompts.front().text()) == nullptr;
 }
 
 // Whole rounds over the prompts, at least one: as near to `images` as that allows from above.
@@ -175,7 +192,7 @@ void AddEval(CLI::App& app, int& exit_code) {
   command->footer(
       "Without --set: a run's own held-out prompts; reward, strict, speckle and diversity on "
       "those\n"
-      "of an embedded task, else the run's own rewards.\n"
+      "of an embedded task that trains on its rewards, else the run's own rewards.\n"
       "Exit code 4 if a picture of a set has no score.\n"
       "Examples: oxbow eval --run runs/digits --json\n"
       "  oxbow eval --model DIR --set pickscore --prompts test.txt "

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "cli/report/run_summary.h"
 #include "cli/version.h"
+#include "config/file_paths.h"
 #include "config/run_config.h"
 #include "io/safetensors.h"
 #include "services/learner/checkpoint_store.h"
@@ -66,7 +67,14 @@ absl::Status CheckFits(const TrainedPart& trained,
 
 absl::StatusOr<v1::RunConfig> ConfigOfRun(const std::filesystem::path& run) {
   auto config = config::LoadResolved(run / "config.resolved.yaml");
-  return absl::IsNotFound(config.status()) ? NoRun(run) : std::move(config);
+  if (absl::IsNotFound(config.status())) return NoRun(run);
+  if (!config.ok()) return config;
+  std::error_code ignored;
+  config::FindFilesFrom(
+      std::filesystem::absolute(run, ignored),
+      [&](const std::filesystem::path& path) { return std::filesystem::exists(path, ignored); },
+      *config);
+  return config;
 }
 
 absl::StatusOr<TrainedPart> ReadTrainedPart(const std::filesystem::path& run,

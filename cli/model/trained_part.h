@@ -24,7 +24,8 @@ struct TrainedPart {
   bool lora() const { return config.model().trained() == v1::TRAINED_PART_LORA; }
 };
 
-// The config of a run. kNotFound, naming the runs beside it, if there is none.
+// The config of a run. Its relative paths are found from the run's directory up where they are not
+// in the working directory. kNotFound, naming the runs beside it, if there is none.
 absl::StatusOr<v1::RunConfig> ConfigOfRun(const std::filesystem::path& run);
 
 // What --checkpoint takes.

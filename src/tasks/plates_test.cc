@@ -107,7 +107,7 @@ TEST(PlatesReadingTest, TaskReportsWhatItsReaderSees) {
   EXPECT_NEAR(measures[1].value, (1 + 2.0 / 3 + 0 + 1) / 4, 1e-12);
   ASSERT_EQ(measures[3].name, "strict");
   EXPECT_EQ(measures[3].value, 0.5);
-  EXPECT_EQ(measures[6].name, "minority_row_share");
+  EXPECT_EQ(measures[6].name, "minority_share");
   EXPECT_EQ(measures[6].value, 0) << "no image stands in the middle row";
 }
 

@@ -34,6 +34,9 @@ struct DigitsTraits {
   using Wanted = Digits;
   using Counter = DigitsCounter;
   static constexpr const char* kName = "digits";
+  static std::vector<std::string> Rewards() {
+    return {"digits_ocr", "digits_strict", "digits_row", "digits_graded"};
+  }
   static constexpr ImageFormat kFormat = {kImageWidth, kImageHeight, 1};
   static DigitsCounter NewCounter() { return DigitsCounter(kRowOffsets); }
   static void Count(DigitsCounter& counter, const Digits& wanted, std::span<const uint8_t> pixels) {
@@ -46,7 +49,7 @@ struct DigitsTraits {
     return EditDistance(ReadDigits(pixels), wanted) == 0;
   }
   static std::vector<Measure> OwnMeasures(const DigitsReport& report) {
-    return {{"minority_row_share", report.minority_row_share},
+    return {{"minority_share", report.minority_row_share},
             {"digit_1_accuracy", report.digit_accuracy[0]},
             {"digit_2_accuracy", report.digit_accuracy[1]},
             {"digit_3_accuracy", report.digit_accuracy[2]}};
@@ -58,6 +61,7 @@ struct PlatesTraits {
   using Wanted = Digits;
   using Counter = DigitsCounter;
   static constexpr const char* kName = "plates";
+  static std::vector<std::string> Rewards() { return {"plates_reader", "plates_strict"}; }
   static constexpr ImageFormat kFormat = {kPlateWidth, kPlateHeight, 1};
   static DigitsCounter NewCounter() { return DigitsCounter(kPlateOffsets); }
   static void Count(DigitsCounter& counter, const Digits& wanted, std::span<const uint8_t> pixels) {
@@ -78,6 +82,7 @@ struct ComposeTraits {
   using Wanted = Scene;
   using Counter = ComposeCounter;
   static constexpr const char* kName = "compose";
+  static std::vector<std::string> Rewards() { return {"compose", "compose_strict"}; }
   static constexpr ImageFormat kFormat = {kComposeSide, kComposeSide, kComposeChannels};
   static ComposeCounter NewCounter() { return {}; }
   static void Count(ComposeCounter& counter, const Scene& wanted, std::span<const uint8_t> pixels) {
@@ -100,6 +105,7 @@ struct ClipTraits {
   using Wanted = ClipNumber;
   using Counter = ClipCounter;
   static constexpr const char* kName = "clip";
+  static std::vector<std::string> Rewards() { return {"clip_ocr", "clip_steady"}; }
   static constexpr ImageFormat kFormat = {kClipWidth, kClipHeight, 1, kClipFrames};
   static ClipCounter NewCounter() { return {}; }
   static void Count(ClipCounter& counter, const ClipNumber& wanted,
@@ -116,7 +122,7 @@ struct ClipTraits {
   static std::vector<Measure> OwnMeasures(const ClipReport& report) {
     return {{"steady", report.steady},
             {"minority_way_share", report.minority_way_share},
-            {"minority_row_share", report.minority_row_share},
+            {"minority_share", report.minority_row_share},
             {"digit_1_accuracy", report.digit_accuracy[0]},
             {"digit_2_accuracy", report.digit_accuracy[1]},
             {"frame_1_accuracy", report.frame_accuracy[0]},
@@ -150,6 +156,7 @@ class TaskOf final : public SyntheticTask {
  public:
   std::string name() const override { return Traits::kName; }
   ImageFormat format() const override { return Traits::kFormat; }
+  std::vector<std::string> rewards() const override { return Traits::Rewards(); }
   std::unique_ptr<TaskReport> NewReport() const override {
     return std::make_unique<CountedReport<Traits>>();
   }

@@ -54,6 +54,8 @@ class SyntheticTask {
   virtual ~SyntheticTask() = default;
   virtual std::string name() const = 0;  // "digits"
   virtual ImageFormat format() const = 0;
+  // Names of the rewards that its report measures, too.
+  virtual std::vector<std::string> rewards() const = 0;
   virtual std::unique_ptr<TaskReport> NewReport() const = 0;
   // Whether an image shows what its prompt asks for. Errors as TaskReport::Add.
   virtual absl::StatusOr<bool> IsRight(const std::string& prompt,

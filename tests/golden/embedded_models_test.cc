@@ -136,13 +136,13 @@ TEST_P(EmbeddedModelTest, ShippedModelPassesItsOwnGate) {
   const absl::Status fit = task_->CheckBaseModel(*report);
   EXPECT_TRUE(fit.ok()) << fit;
   if (std::string(GetParam().task) == "digits") {
-    EXPECT_GT(tasks::ValueOf(*report, "minority_row_share"), 0.3);
+    EXPECT_GT(tasks::ValueOf(*report, "minority_share"), 0.3);
   }
   if (std::string(GetParam().task) == "plates") {
-    EXPECT_GT(tasks::ValueOf(*report, "minority_row_share"), 0.2);
+    EXPECT_GT(tasks::ValueOf(*report, "minority_share"), 0.2);
   }
   if (std::string(GetParam().task) == "clip") {
-    EXPECT_GT(tasks::ValueOf(*report, "minority_row_share"), 0.3);
+    EXPECT_GT(tasks::ValueOf(*report, "minority_share"), 0.3);
     EXPECT_GT(tasks::ValueOf(*report, "minority_way_share"), 0.25);
   }
 }

@@ -92,6 +92,25 @@ TEST_F(CommandTest, AFinishedRunIsShownWithTheWeightsItTrained) {
   EXPECT_EQ(Content(run.directory() / "report.html"), report) << "the report is made of the files";
 }
 
+TEST_F(CommandTest, ARunOfAnotherRewardIsMeasuredByThatRewardFromAnywhere) {
+  TrainingRun run(
+      {"run.steps=1", "reward.terms=[{name: edge_density, weight: 1}]", "eval.every=0"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const Outcome measured = RunOxbow({"eval", "--run", run.directory().string(), "--json"});
+  ASSERT_EQ(measured.exit_code, 0) << measured.message;
+  EXPECT_THAT(measured.output,
+              AllOf(HasSubstr("edge_density"), ::testing::Not(HasSubstr("strict"))));
+}
+
+TEST_F(CommandTest, AModelIsMeasuredFromAnotherDirectory) {
+  const std::filesystem::path here = std::filesystem::current_path();
+  std::filesystem::current_path(scratch_.path());
+  const Outcome measured = RunOxbow({"eval", "--model", kBase, "--images", "16", "--json"});
+  std::filesystem::current_path(here);
+  ASSERT_EQ(measured.exit_code, 0) << measured.message;
+  EXPECT_THAT(measured.output, HasSubstr("minority_share"));
+}
+
 TEST_F(CommandTest, ALiveRunTellsItsStatusAndAnEndedOneSaysSo) {
   TrainingRun run({"run.steps=500", "checkpoint.every=0"});
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
