@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -57,6 +58,12 @@ absl::StatusOr<FleetFacts> AskFleetOf(const DoctorFlags& flags, bool done) {
   return FleetFacts();
 }
 
+bool NobodyAnswered(const FleetFacts& fleet) {
+  return std::all_of(fleet.services.begin(), fleet.services.end(), [](const ServiceFacts& service) {
+    return service.state == ServiceFacts::State::kSilent;
+  });
+}
+
 // The verdict on what the run has logged, one check a topic.
 Checks JudgeRun(const RunSummary& run) {
   Checks checks = {{"run", "state", Verdict::kOk,
@@ -84,6 +91,8 @@ absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
   if (certificate_ends.ok()) {
     const bool done = run && !run->live && std::string_view(run->state()) == "done";
     OXBOW_ASSIGN_OR_RETURN(fleet, AskFleetOf(flags, done));
+    // A run that was ended has nobody to answer.
+    if (run && !run->live && NobodyAnswered(fleet)) fleet = FleetFacts();
   }
   if (!flags.file.empty()) JudgeConfig(flags, checks, needs, directory);
   if (!certificate_ends.ok()) {
