@@ -21,7 +21,7 @@
 namespace oxbow::cli {
 namespace {
 
-constexpr char kConsent[] = "; if you know that it has ended: --force";
+constexpr char kConsent[] = "; if it has ended: --force";
 
 // A zombie (exited, but not waited for) counts as ended.
 bool IsAlive(pid_t pid) {
@@ -67,8 +67,8 @@ absl::Status CheckNobodyAt(const std::string& learner, absl::Duration timeout) {
                                                       learner, ", step ", status->learner_step()));
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("it cannot be known that the run has ended: its learner's address does not "
-                   "refuse connections, and does not answer",
+      absl::StrCat("the run may be live: its learner's address takes connections and does not "
+                   "answer",
                    kConsent, ": ", learner, ": ", std::string(status.status().message())));
 }
 
@@ -80,16 +80,14 @@ absl::Status CheckEnded(const std::filesystem::path& run_dir, const std::string&
   const auto services = run::ReadEndpoints(run_dir);
   const auto starter = run::ReadStarter(run_dir);
   if (!services.ok() || !starter.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "it cannot be known that the run has ended, nothing tells where its learner is: "
-        "--learner HOST:PORT does (endpoints.json is missing)",
-        kConsent, ": ", run_dir.string()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("no endpoints.json says where the run's learner is: give --learner HOST:PORT",
+                     kConsent, ": ", run_dir.string()));
   }
   if (!starter->host.empty() && starter->host != HostName()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("it cannot be known from here that the run has ended, it was started on "
-                     "another machine",
-                     kConsent, ": ", starter->host));
+        absl::StrCat("the run was started on another machine and may be live there", kConsent, ": ",
+                     starter->host));
   }
   if (IsAlive(starter->pid)) {
     return absl::FailedPreconditionError(

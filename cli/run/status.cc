@@ -21,6 +21,7 @@
 #include "base/status_macros.h"
 #include "cli/report/run_summary.h"
 #include "cli/run/progress_line.h"
+#include "cli/run/run_display.h"
 #include "metrics/step_metrics.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
@@ -110,7 +111,8 @@ absl::Status Show(const StatusFlags& flags) {
   constexpr int kSilencesMax = 3;
   StepRate rate;
   bool answered = false;
-  const bool clears = flags.watch_s > 0 && flags.format == "text" && isatty(STDOUT_FILENO) == 1;
+  const bool clears =
+      flags.watch_s > 0 && flags.format == "text" && TerminalColumns(STDOUT_FILENO).has_value();
   if (!flags.run_dir.empty() && !run::IsLive(flags.run_dir)) {
     // The learner of a file system without locks may be alive nonetheless.
     if (!Ask(flags).ok()) return ShowEnded(flags);

@@ -36,8 +36,7 @@ class EncodingLog {
                             : absl::ToDoubleSeconds(now - started_) / static_cast<double>(done) *
                                   static_cast<double>(total - done);
     OXBOW_LOG(Info) << "encoding prompts" << Field("done", done) << Field("total", total)
-                    << Field("seconds_left", static_cast<int64_t>(left))
-                    << Field("directory", where_);
+                    << Field("seconds_left", static_cast<int64_t>(left)) << Field("into", where_);
   }
 
  private:
@@ -80,7 +79,7 @@ absl::Status ConditioningCache::WarmMemory(const std::vector<v1::Prompt>& prompt
       missing.push_back(prompt);
     }
   }
-  EncodingLog log(clock_, "");
+  EncodingLog log(clock_, "memory");
   log.Show(0, missing.size());
   for (size_t begin = 0; begin < missing.size() && all_fit_; begin += kBatch) {
     const size_t end = std::min(missing.size(), begin + kBatch);

@@ -14,6 +14,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 std::vector<std::string> Meant(const std::string& name) {
   return KeysMeantBy(name, *v1::RunConfig::descriptor());
@@ -31,7 +32,7 @@ TEST(KeyNamesTest, AnExplanationIsThatOfTheDefaultsFile) {
   const auto groups = ExplainKey("batch.groups");
   ASSERT_TRUE(groups.ok()) << groups.status();
   EXPECT_EQ(groups->value, "48");
-  EXPECT_EQ(groups->meaning, "prompts per learner step");
+  EXPECT_THAT(groups->meaning, StartsWith("prompts per learner step; recipes "));
   EXPECT_EQ(groups->takes, "a whole number from 0 to 4294967295");
   EXPECT_FALSE(groups->may_change_on_resume);
   EXPECT_TRUE(ExplainKey("eval.every")->may_change_on_resume);

@@ -34,6 +34,7 @@ using v1::RunConfig;
 constexpr uint32_t kPipelineDepth = 0;
 
 constexpr double kLearningRateMax = 1e-2;
+constexpr uint64_t kTrialSteps = 20;
 
 constexpr uint32_t kGroupSizeMin = 4;  // Below it a group's standard deviation is noise.
 
@@ -333,7 +334,8 @@ void OptimizerRules(const RunConfig& c, Findings& f) {
             o.weight_decay());
   f.Require(o.grad_norm_max() > 0, "optimizer.grad_norm_max", "must be above 0", o.grad_norm_max());
   const uint64_t updates = c.run().steps() * c.batch().updates() * c.batch().passes();
-  if (o.warmup_updates() > 0 && o.warmup_updates() >= updates) {
+  // A run of a few steps is a trial, whose end nobody looks at.
+  if (o.warmup_updates() > 0 && o.warmup_updates() >= updates && c.run().steps() > kTrialSteps) {
     f.Warn("optimizer.warmup_updates",
            absl::StrCat("lasts the whole run of ", updates, " updates, got ", o.warmup_updates()));
   }

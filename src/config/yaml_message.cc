@@ -305,7 +305,7 @@ std::string ExpectedOf(const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_UINT32:
       return absl::StrCat("a whole number from 0 to ", std::numeric_limits<uint32_t>::max());
     case FieldDescriptor::CPPTYPE_UINT64:
-      return "a whole number of at least 0";
+      return "a whole number from 0 to 2^64 - 1";
     case FieldDescriptor::CPPTYPE_ENUM:
       return absl::StrCat("one of ", absl::StrJoin(EnumChoices(*field.enum_type()), ", "));
     default:

@@ -93,6 +93,11 @@ void Coordinator::Drain(DrainReason reason) {
   }
 }
 
+bool Coordinator::draining() const {
+  absl::MutexLock lock(&mutex_);
+  return draining_.has_value();
+}
+
 void Coordinator::Tick() {
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);

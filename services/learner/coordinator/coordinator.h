@@ -109,6 +109,7 @@ class Coordinator final : public ResultReceiver {
   // Tells every worker, also those that come later, that there are no more leases. May be called
   // again when the run turns out to be complete.
   void Drain(DrainReason reason = DrainReason::kLearnerEnds);
+  bool draining() const;
   // Notes trouble that is no lease's, for `oxbow status`.
   void NoteFailure(const std::string& what, const std::string& reason);
   // Why a sample last had no score; empty if none was without.

@@ -124,8 +124,12 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
   void End(const grpc::Status& status) {
     if (open_) {
       coordinator_.Close(*this, goodbye_);
-      OXBOW_LOG(Info) << "worker left" << Field("worker", worker_)
-                      << Field("goodbye", goodbye_ ? "yes" : "no");
+      // At the end of the learner nobody needs to say it.
+      if (goodbye_ || coordinator_.draining()) {
+        OXBOW_LOG(Info) << "worker left" << Field("worker", worker_);
+      } else {
+        OXBOW_LOG(Warning) << "worker left without a goodbye" << Field("worker", worker_);
+      }
     }
     absl::MutexLock lock(&mutex_);
     ended_ = true;
