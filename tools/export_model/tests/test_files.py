@@ -2,6 +2,7 @@
 """The committed files: goldens are what their graphs compute, and graphs are what the exporter writes today."""
 import json
 import pathlib
+import re
 import unittest
 
 import diffusers
@@ -24,7 +25,8 @@ GRAPHS = sorted((ROOT / "models/graphs").glob("*.json.gz"))
 
 class Goldens(unittest.TestCase):
     def test_there_is_one_for_every_small_model(self):
-        self.assertEqual([path.name for path in GOLDENS], sorted(TINY_TRANSFORMERS))
+        drawn = re.compile(r"_\d+$")  # Other configurations of the same class.
+        self.assertEqual(sorted({drawn.sub("", path.name) for path in GOLDENS}), sorted(TINY_TRANSFORMERS))
 
     def test_velocities(self):
         for directory in GOLDENS:
@@ -52,7 +54,7 @@ class Goldens(unittest.TestCase):
                 torch.testing.assert_close(run(graph, weights, inputs), tensors["0.adapted.v"], rtol=0, atol=1e-4)
 
     def test_graphs(self):
-        for directory in GOLDENS:
+        for directory in (path for path in GOLDENS if path.name in TINY):  # Not those that were drawn.
             with self.subTest(directory.name):
                 class_name, config = TINY[directory.name]
                 committed = read_graph(directory / "graph.json.gz")
