@@ -38,8 +38,11 @@ void WriteWeights(const fs::path& part, const model::Shapes& shapes, const Filli
 
 }  // namespace
 
-void AddAutoencoder(const fs::path& model, const char* config, const Filling& fill) {
-  const auto decoder = model::ReadDecoder(config);
+namespace {
+
+void WriteAutoencoder(const fs::path& model, const std::string& config,
+                      const std::string& graph_json, const Filling& fill) {
+  const auto decoder = model::ReadDecoder(config, graph_json);
   ASSERT_TRUE(decoder.ok()) << decoder.status();
   fs::create_directory(model / "vae");
   std::ofstream(model / "vae" / "config.json") << config;
@@ -49,13 +52,32 @@ void AddAutoencoder(const fs::path& model, const char* config, const Filling& fi
   std::ofstream(model / "model_index.json") << index.dump();
 }
 
-void AddDrawnAutoencoder(const fs::path& model, const char* config) {
-  uint64_t seed = 0;
-  AddAutoencoder(model, config, [&](const std::string& name, size_t, std::vector<float>& values) {
+// Scales and deviations are 1.
+Filling Drawn() {
+  return [seed = uint64_t{0}](const std::string& name, size_t, std::vector<float>& values) mutable {
     RandomStream random({.seed = ++seed});
     random.FillNormal(std::span(values));
-    for (float& value : values) value = name.ends_with("gamma") ? 1 : 0.2f * value;
-  });
+    const bool one =
+        name.ends_with("gamma") || name.ends_with("running_var") || name.ends_with("latents_std");
+    for (float& value : values) value = one ? 1 : 0.2f * value;
+  };
+}
+
+}  // namespace
+
+void AddAutoencoder(const fs::path& model, const char* config, const Filling& fill) {
+  WriteAutoencoder(model, config, "", fill);
+}
+
+void AddDrawnAutoencoder(const fs::path& model, const char* config) {
+  WriteAutoencoder(model, config, "", Drawn());
+}
+
+void AddDrawnAutoencoder(const fs::path& model, const fs::path& part) {
+  const auto graph = io::ReadGraphFile(part / "graph.json.gz");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  WriteAutoencoder(model, ReadFile(part / "config.json").value(), *graph, Drawn());
+  fs::copy(part / "graph.json.gz", model / "vae");
 }
 
 void AddDrawnTransformer(const fs::path& model) {

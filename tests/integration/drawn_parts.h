@@ -19,6 +19,9 @@ void AddAutoencoder(const std::filesystem::path& model, const char* config, cons
 // With weights of which a decoded latent neither vanishes nor overflows.
 void AddDrawnAutoencoder(const std::filesystem::path& model, const char* config);
 
+// The same of an autoencoder that `part` has the config.json and graph.json.gz of.
+void AddDrawnAutoencoder(const std::filesystem::path& model, const std::filesystem::path& part);
+
 // Adds drawn weights to a transformer that has its config.json and its graph.
 void AddDrawnTransformer(const std::filesystem::path& model);
 

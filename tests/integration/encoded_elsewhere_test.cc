@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipelines whose text encoders are not here, from files to an adapter: prompts from a cache that
 // tools/encode_prompts wrote, networks from their exported graphs.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,9 +26,11 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::Gt;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 const std::string kGoldens = OXBOW_SOURCE_DIR "/tests/golden/text/";
+const std::string kDecoders = OXBOW_SOURCE_DIR "/tests/golden/decoders/";
 
 // Two pixels of a side per latent.
 constexpr char kAutoencoder[] = R"({
@@ -42,7 +47,7 @@ constexpr char kQwenAutoencoder[] = R"({
 
 struct Pipeline {
   std::string name;         // Its golden files have it.
-  const char* autoencoder;  // Null: the latent is the picture.
+  const char* autoencoder;  // Its config.json, or a golden decoder that has it and a graph.
   int tokens = 0;           // A prompt has so many.
   std::vector<std::string> sampling = {};
 };
@@ -56,7 +61,12 @@ class EncodedElsewhereTest : public ::testing::TestWithParam<Pipeline> {
     if (!fs::exists(model_ / "transformer" / "diffusion_pytorch_model.safetensors")) {
       AddDrawnTransformer(model_);
     }
-    if (GetParam().autoencoder != nullptr) AddDrawnAutoencoder(model_, GetParam().autoencoder);
+    const std::string autoencoder = GetParam().autoencoder;
+    if (autoencoder.starts_with("{")) {
+      AddDrawnAutoencoder(model_, GetParam().autoencoder);
+    } else {
+      AddDrawnAutoencoder(model_, fs::path(kDecoders + autoencoder));
+    }
     adapter_ = nlohmann::json::parse(ReadFile(model_ / "adapter.json").value());
     // Two prompts of one text, one for a fresh group and one for a replayed one.
     std::ofstream(prompts_) << R"({"prompt": "a red cat", "which": 1})"
@@ -130,17 +140,48 @@ TEST_P(EncodedElsewhereTest, TrainsDrawsAndExportsAnAdapterUnderPeftsNames) {
   EXPECT_GT(fs::file_size(sheet), 100u);
 }
 
+// What validate says of an autoencoder that cannot run is one line.
+TEST_P(EncodedElsewhereTest, AnAutoencoderWithoutItsGraphOrOfAnotherClassIsRefused) {
+  const auto refusal = [&] {
+    std::vector<std::string> arguments = {"validate",
+                                          OXBOW_SOURCE_DIR "/configs/recipes/digits-op-grpo.yaml"};
+    for (const std::string& setting : Settings()) {
+      arguments.push_back("--set");
+      arguments.push_back(setting);
+    }
+    const Outcome outcome = RunOxbow(arguments);
+    EXPECT_EQ(outcome.exit_code, 4) << outcome.message;
+    std::string reasons;  // Other lines are warnings.
+    for (const std::string& line :
+         std::vector<std::string>(absl::StrSplit(outcome.message, '\n'))) {
+      if (absl::StrContains(line, "model.path: ")) reasons += line + "\n";
+    }
+    EXPECT_EQ(std::count(reasons.begin(), reasons.end(), '\n'), 1) << outcome.message;
+    return reasons;
+  };
+  const std::string class_name =
+      nlohmann::json::parse(ReadFile(model_ / "vae" / "config.json").value())["_class_name"];
+  if (fs::remove(model_ / "vae" / "graph.json.gz")) {
+    EXPECT_THAT(refusal(), HasSubstr("python3 -m export_model export " + class_name));
+  }
+  auto index = nlohmann::json::parse(ReadFile(model_ / "model_index.json").value());
+  index["vae"][1] = "AutoencoderTiny";
+  std::ofstream(model_ / "model_index.json") << index.dump();
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("AutoencoderTiny"), HasSubstr("vae " + class_name)));
+}
+
 // Guidance of Qwen-Image keeps the norm of each token; HunyuanVideo takes its scale as an input.
 INSTANTIATE_TEST_SUITE_P(
     Pipelines, EncodedElsewhereTest,
-    ::testing::Values(Pipeline{"qwen_image", kQwenAutoencoder, 256, {"sampling.guidance=4"}},
-                      Pipeline{"z_image", kAutoencoder, 128, {"sampling.guidance=3"}},
-                      Pipeline{"flux2_klein", nullptr, 64},
-                      Pipeline{"hunyuan_video",
-                               nullptr,
-                               128,
-                               {"sampling.frames=3", "sampling.embedded_guidance=5"}},
-                      Pipeline{"ltx", nullptr, 20, {"sampling.frames=3", "sampling.guidance=3"}}),
+    ::testing::Values(
+        Pipeline{"qwen_image", kQwenAutoencoder, 256, {"sampling.guidance=4"}},
+        Pipeline{"z_image", kAutoencoder, 128, {"sampling.guidance=3"}},
+        Pipeline{"flux2_klein", "flux2_decoder_tiny", 64},
+        Pipeline{"hunyuan_video",
+                 "hunyuan_decoder_tiny",
+                 128,
+                 {"sampling.frames=21", "sampling.embedded_guidance=5"}},
+        Pipeline{"ltx", "ltx_decoder_tiny", 20, {"sampling.frames=3", "sampling.guidance=3"}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

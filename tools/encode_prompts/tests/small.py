@@ -67,7 +67,7 @@ def flux2_klein():
     return diffusers.Flux2KleinPipeline(
         scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=qwen_tokenizer(), text_encoder=text,
         transformer=diffusers.Flux2Transformer2DModel(
-            patch_size=1, in_channels=3, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+            patch_size=1, in_channels=8, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
             joint_attention_dim=24, timestep_guidance_channels=16, axes_dims_rope=(4, 4, 4, 4), guidance_embeds=False))
 
 
