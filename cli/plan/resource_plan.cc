@@ -163,7 +163,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"decoder of images", decoder},
       {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0, Held::kInTraining},
       {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},
-      {"experience, at most", config.services().sink_bytes_max(), Held::kInTraining, kOnHost}};
+      {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
 
 std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
@@ -283,8 +283,9 @@ std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts
       text,
       absl::StrFormat("%-22s %s; %d trained steps in a backward pass\n", "the learner",
                       BytesText(PeakOf(items)), run::RowsOfPass(config)),
-      absl::StrFormat("%-22s %s of services.sink_bytes_max\n", "experience needs",
-                      BytesText(run::SinkBytesNeeded(config, facts.latent_shape))));
+      absl::StrFormat("%-22s %s of the %s allowed (services.sink_bytes_max)\n", "for experience",
+                      BytesText(run::SinkBytesNeeded(config, facts.latent_shape)),
+                      BytesText(config.services().sink_bytes_max())));
 }
 
 }  // namespace oxbow::cli

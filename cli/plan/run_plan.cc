@@ -63,7 +63,7 @@ std::string PictureText(const run::ModelFacts& facts) {
 
 std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {
   if (config::ChosenMethod(config.method()).trains_final_latents()) {
-    return "what is replayed is a whole image\n";
+    return config::KeepsSuccesses(config) ? "what is replayed is a whole image\n" : "";
   }
   const std::vector<double> kc = flow::SensitivityTable(sampling);
   const int kept = run::KeptStepsOf(config, sampling);
