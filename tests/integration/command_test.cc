@@ -98,8 +98,8 @@ TEST_F(CommandTest, ARunOfAnotherRewardIsMeasuredByThatRewardFromAnywhere) {
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   const Outcome measured = RunOxbow({"eval", "--run", run.directory().string(), "--json"});
   ASSERT_EQ(measured.exit_code, 0) << measured.message;
-  EXPECT_THAT(measured.output,
-              AllOf(HasSubstr("edge_density"), ::testing::Not(HasSubstr("strict"))));
+  EXPECT_THAT(measured.output, AllOf(HasSubstr("\"reward\":\"edge_density\""),
+                                     ::testing::Not(HasSubstr("speckle"))));
 }
 
 TEST_F(CommandTest, AModelIsMeasuredFromAnotherDirectory) {
