@@ -91,6 +91,7 @@ class SecondArchitectureTest : public ::testing::TestWithParam<const char*> {
                                                  "batch.groups=2",
                                                  "batch.group_size=4",
                                                  "batch.updates=1",
+                                                 "method.kl_weight=0.01",
                                                  "replay.fraction=0",
                                                  "eval.every=0",
                                                  "ema.enabled=true",
