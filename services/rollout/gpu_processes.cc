@@ -22,6 +22,8 @@ constexpr int kDeathsMax = 5;
 constexpr absl::Duration kBackoffFirst = absl::Seconds(1);
 constexpr absl::Duration kBackoffMax = absl::Seconds(30);
 constexpr absl::Duration kSteady = absl::Minutes(1);  // A life that forgives earlier deaths.
+// How long the others have to see by themselves that the run has ended.
+constexpr absl::Duration kLast = absl::Seconds(30);
 constexpr int kSignalBase = 128;
 
 class Fleet {
@@ -40,8 +42,11 @@ class Fleet {
     while (!due_.empty() || !running_.empty()) {
       StartDue();
       const int signal = Next(signals);
-      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) Stop(signal);
+      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
+        Stop(absl::StrCat("signal ", signal));
+      }
       Reap();
+      if (!stopping_ && clock_.Now() >= all_end_) Stop("another GPU's worker has ended in order");
     }
     return result_;
   }
@@ -73,17 +78,17 @@ class Fleet {
         {.binary = spawner, .argv = argv, .own_group = true, .signals = ChildSignals::kUnblocked});
   }
 
-  // A signal of the set, or 0 when a start is due.
+  // A signal of the set, or 0 when a start or the end is due.
   int Next(const sigset_t& signals) const {
-    if (due_.empty()) return sigwaitinfo(&signals, nullptr);
-    absl::Duration first = absl::InfiniteDuration();
+    absl::Duration first = stopping_ ? absl::InfiniteDuration() : all_end_;
     for (const auto& [i, due] : due_) first = std::min(first, due);
+    if (first == absl::InfiniteDuration()) return sigwaitinfo(&signals, nullptr);
     const timespec wait = absl::ToTimespec(std::max(first - clock_.Now(), absl::ZeroDuration()));
     return std::max(0, sigtimedwait(&signals, nullptr, &wait));
   }
 
-  void Stop(int signal) {
-    OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
+  void Stop(const std::string& why) {
+    OXBOW_LOG(Info) << "stopping" << Field("reason", why);
     due_.clear();
     stopping_ = true;
     for (const auto& [pid, i] : running_) ::kill(pid, SIGTERM);
@@ -105,6 +110,10 @@ class Fleet {
 
   void Ended(size_t i, int code, const std::string& how) {
     if (stopping_ && (code == kExitOk || code == kSignalBase + SIGTERM)) return;
+    if (code == kExitOk) {  // The run has ended, and one that has just started may not see it.
+      all_end_ = std::min(all_end_, clock_.Now() + kLast);
+      due_.clear();
+    }
     const absl::Duration due =
         stopping_ ? absl::InfiniteDuration() : restarts_[i].DueAfter(code, clock_.Now());
     if (due < absl::InfiniteDuration()) {
@@ -121,6 +130,7 @@ class Fleet {
   std::vector<Restarts> restarts_;
   std::map<size_t, absl::Duration> due_;  // By process: when it starts.
   std::map<pid_t, size_t> running_;
+  absl::Duration all_end_ = absl::InfiniteDuration();  // When all are stopped.
   bool stopping_ = false;
   absl::Status result_;
 };

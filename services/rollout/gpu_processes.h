@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `rollout_worker --gpus`: one process of this program for each GPU. This process starts them,
-// passes stop signals on, starts again what dies, and ends when all have ended.
+// passes stop signals on, starts again what dies, and ends when all have ended. They are one worker
+// of one run: when one ends in order, the others are stopped 30 s later.
 #pragma once
 
 #include <string>

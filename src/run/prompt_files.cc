@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -57,7 +58,9 @@ bool IsEmpty(const json& value) {
 
 std::string KeysOf(const json& object) {
   std::vector<std::string> keys;
-  for (const auto& [key, value] : object.items()) keys.push_back(key.substr(0, 40));
+  for (const auto& [key, value] : object.items()) {
+    keys.push_back(absl::Utf8SafeCHexEscape(key.substr(0, 40)));
+  }
   constexpr size_t kShown = 8;
   const bool more = keys.size() > kShown;
   keys.resize(std::min(keys.size(), kShown));

@@ -136,6 +136,7 @@ TEST_F(PromptFilesTest, ABadLineHasItsPlaceAndItsFix) {
   EXPECT_THAT(ErrorOf("c.jsonl", "[\"a\"]\n"), HasSubstr("c.jsonl:1: not a JSON object"));
   EXPECT_THAT(ErrorOf("d.jsonl", "{\"text\":1,\"tag\":\"x\"}\n"),
               HasSubstr("d.jsonl:1: no text under \"prompt\"; the line has: tag, text"));
+  EXPECT_THAT(ErrorOf("keys.jsonl", "{\"a\\nb\":1}\n"), HasSubstr("the line has: a\\nb"));
   EXPECT_THAT(ErrorOf("e.jsonl", "{\"prompt\":7}\n"), HasSubstr("e.jsonl:1: no text"));
   EXPECT_THAT(ErrorOf("f.jsonl", "{\"prompt\":\" \"}\n"), HasSubstr("f.jsonl:1: \"prompt\" is em"));
   EXPECT_THAT(ErrorOf("g.jsonl", "{\"prompt\":\"\\ud800\"}\n"), HasSubstr("g.jsonl:1: not JSON"));

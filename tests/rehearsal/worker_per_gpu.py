@@ -3,7 +3,7 @@
 """`rollout_worker --gpus` on two of the rehearsal device's GPUs: tests/rehearsal/worker_per_gpu.py BUILD
 
 A run without workers of its own gets one process on each GPU. One of them is killed and comes again; all end with the
-run. A worker whose first process is killed leaves none behind. The last line is a summary.
+run, a process that never saw its learner too. A worker whose first process is killed leaves none behind. The last line is a summary.
 """
 import os
 import json
@@ -83,6 +83,14 @@ def stop_signals_and_death(build, root):
         until("no process left", lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in processes))
 
 
+def one_that_ends_in_order_takes_the_others_with_it(build, root):
+    worker = start(build, root, "rollout_worker", "--learner", "127.0.0.1:1", "--gpus", "all")
+    processes = until("three processes", lambda: [pid for pid in children(worker.pid) if count(root, "READY") == 3])
+    os.kill(processes[0], signal.SIGTERM)
+    assert worker.wait(LIMIT) == 0, (root / "rollout_worker.log").read_text()[-2000:]
+    assert count(root, "another GPU's worker has ended in order") == 1
+
+
 def refusals(build, root):
     for flags, code, said in [(["--gpus", "3"], 3, "this machine has 3"), (["--gpus", "x"], 2, "numbers such as 0,1"),
                               (["--gpus", "all", "--device", "cpu"], 2, "--device")]:
@@ -94,7 +102,8 @@ def refusals(build, root):
 def main():
     build = pathlib.Path(sys.argv[1]).absolute()
     os.chdir(pathlib.Path(__file__).resolve().parents[2])
-    passed, cases = 0, [a_run_on_two_gpus, stop_signals_and_death, refusals]
+    passed, cases = 0, [a_run_on_two_gpus, stop_signals_and_death,
+                           one_that_ends_in_order_takes_the_others_with_it, refusals]
     for case in cases:
         with tempfile.TemporaryDirectory() as root:
             try:
