@@ -63,6 +63,7 @@ class Buffer {
 
   ~Buffer() {
     offer_.reset();
+    fuzz::RunToTheEnd(service_.streams());
     CheckWhole();
   }
 

@@ -31,6 +31,10 @@ inline Settle RunnerOf(rpc::StreamRunner& runner) {
 inline Settle AtOnce() {
   return [] {};
 }
+// Returns when every stream has ended. A thread of the service may wake one that has its status.
+inline void RunToTheEnd(rpc::StreamRunner& runner) {
+  for (runner.RunReady(); runner.streams() > 0; runner.RunReady()) std::this_thread::yield();
+}
 // All in one thread, and no stream is ever too slow.
 inline rpc::StreamRunner::Options NoThreads() {
   return {.threads = 0, .idle_max = absl::InfiniteDuration()};
