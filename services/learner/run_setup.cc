@@ -32,6 +32,12 @@ v1::DType StorageDType(const v1::SamplingConfig& sampling) {
   }
 }
 
+// A deterministic run keeps a head as long as the group may fail at all: the buffer may be back.
+uint32_t HeadFailuresMax(const v1::RunConfig& config) {
+  return config.run().deterministic() ? lease::LeaseTable::Options().failures_max - 1
+                                      : Coordinator::Options().head_failures_max;
+}
+
 absl::Status CheckPrompts(const RunSetup& setup) {
   if (setup.train.size() >= setup.config.batch().groups()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("prompts.train has ", setup.train.size(),
@@ -179,6 +185,7 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                                     .factor = setup.config.services().speculation_factor()}},
           .rules = GroupRulesOf(setup),
           .run_id = RunIdOf(setup, epoch),
+          .head_failures_max = HeadFailuresMax(setup.config),
           .ranks = static_cast<int>(setup.config.learner().ranks()),
           .credit_max = std::max(1u, setup.config.services().groups_in_flight())};
 }
@@ -186,8 +193,10 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
 ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
                                     std::vector<std::string> endpoints) {
   const GroupRules rules = GroupRulesOf(setup);
+  const absl::Duration timeout = absl::Seconds(setup.config.services().rpc_timeout_seconds());
   return {.endpoints = std::move(endpoints),
-          .timeout = absl::Seconds(setup.config.services().rpc_timeout_seconds()),
+          .timeout = timeout,
+          .await_back = setup.config.run().deterministic() ? timeout : absl::ZeroDuration(),
           .backlog_bytes_max = setup.config.services().sink_bytes_max(),
           .epoch = epoch,
           .seed = setup.config.run().seed(),

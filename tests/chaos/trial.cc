@@ -36,7 +36,7 @@ bool MayDiffer(const TrialPlan& plan, const Evidence& evidence) {
     const std::string& name = NameOf(event);
     return name == "replay buffer is away, training goes on without it" ||
            name == "replay buffer goes on without a checkpoint, with what was born before" ||
-           name == "replay buffer refuses a call" || name == "cannot read a replay entry" ||
+           name == "replay buffer refuses a call" || name == "cannot read replay entries" ||
            name == "checkpoint without the replay buffer" ||
            name == "group goes on without its replayed head";
   });

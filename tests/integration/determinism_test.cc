@@ -24,6 +24,12 @@ std::vector<double> UninterruptedLosses() {
   return run.Series("train/loss");
 }
 
+double Sum(const TrainingRun& run, const char* key) {
+  double total = 0;
+  for (const double value : run.Series(key)) total += value;
+  return total;
+}
+
 TEST(DeterminismTest, KillingTheLearnerChangesNoLoss) {
   const std::vector<double> expected = UninterruptedLosses();
   ASSERT_THAT(expected, SizeIs(10));
@@ -33,6 +39,26 @@ TEST(DeterminismTest, KillingTheLearnerChangesNoLoss) {
   ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
   ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
   EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+}
+
+// Draws, commits and workers' reads wait for the buffer, which the supervisor starts again.
+TEST(DeterminismTest, KillingTheReplayBufferChangesNoLoss) {
+  TrainingRun whole(kOverrides);
+  ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
+  const std::vector<double> expected = whole.Series("train/loss");
+  ASSERT_THAT(expected, SizeIs(10));
+  EXPECT_GT(Sum(whole, "train/groups_replayed"), 0) << "or this test shows nothing";
+
+  TrainingRun killed(kOverrides);
+  for (const int step : {2, 5}) {
+    ASSERT_TRUE(killed.WaitForStep(step)) << killed.process().error_output();
+    ASSERT_TRUE(killed.KillChild("replay_buffer", SIGKILL)) << step;
+  }
+  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
+  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+  EXPECT_THAT(killed.Series("train/groups_replayed"),
+              ElementsAreArray(whole.Series("train/groups_replayed")));
+  EXPECT_TRUE(killed.FinalWeights() == whole.FinalWeights()) << "other bytes";
 }
 
 // Its tables are those of the checkpoint: the same prompts are sampled again, the same groups
@@ -51,25 +77,14 @@ TEST(DeterminismTest, KillingTheLearnerOfAnAdaptedRunChangesNoLoss) {
   ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
   const std::vector<double> expected = whole.Series("train/loss");
   ASSERT_THAT(expected, SizeIs(10));
-  const auto sum = [&](const char* key) {
-    double total = 0;
-    for (const double value : whole.Series(key)) total += value;
-    return total;
-  };
-  EXPECT_GT(sum("adaptation/hard_again"), 0);
-  EXPECT_GT(sum("adaptation/groups_reused"), 0);
+  EXPECT_GT(Sum(whole, "adaptation/hard_again"), 0);
+  EXPECT_GT(Sum(whole, "adaptation/groups_reused"), 0);
 
   TrainingRun killed(overrides);
   ASSERT_TRUE(killed.WaitForStep(6)) << killed.process().error_output();
   ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
   ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
   EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
-}
-
-double Sum(const TrainingRun& run, const char* key) {
-  double total = 0;
-  for (const double value : run.Series(key)) total += value;
-  return total;
 }
 
 // Need and rate of success are part of the checkpoint; what joins a step follows from the buffer's.

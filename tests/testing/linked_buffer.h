@@ -42,6 +42,11 @@ class Door final : public buffer::ReplayService {
     absl::MutexLock lock(&mutex_);
     shuts_ = true;
   }
+  // Opens by itself once it has refused so many calls.
+  void OpenAfter(int refusals) {
+    absl::MutexLock lock(&mutex_);
+    refusals_ = refusals;
+  }
   std::vector<std::string> journal() const {
     absl::MutexLock lock(&mutex_);
     return journal_;
@@ -109,9 +114,11 @@ class Door final : public buffer::ReplayService {
     if (status.ok() && line != nullptr) TookEffect(line());
     return status;
   }
-  bool shut() const {
+  bool shut() {
     absl::MutexLock lock(&mutex_);
-    return shut_;
+    const bool refused = shut_;
+    if (refused && refusals_ > 0 && --refusals_ == 0) shut_ = false;
+    return refused;
   }
   void TookEffect(std::string line) {
     absl::MutexLock lock(&mutex_);
@@ -122,6 +129,7 @@ class Door final : public buffer::ReplayService {
   mutable absl::Mutex mutex_;
   bool shut_ ABSL_GUARDED_BY(mutex_) = false;
   bool shuts_ ABSL_GUARDED_BY(mutex_) = false;
+  int refusals_ ABSL_GUARDED_BY(mutex_) = 0;  // Until it opens; 0: it stays shut.
   std::vector<std::string> journal_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -187,6 +195,13 @@ struct Linked {
     ASSERT_TRUE(link->AwaitAttachedForTest(absl::Seconds(20)));
   }
   std::string Metrics() const { return telemetry::ScrapeText(registry); }
+
+  // Makes the link one that waits for a shard that is away.
+  void Awaiting(absl::Duration await_back) {
+    link.reset();
+    options.await_back = await_back;
+    link = std::make_unique<ReplayLink>(options, metrics);
+  }
 
   // Another link to the same shards: of another run, or of another start.
   std::unique_ptr<ReplayLink> Another(const std::string& run, Epoch epoch) {

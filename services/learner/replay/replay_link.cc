@@ -72,6 +72,7 @@ ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
             .shard = static_cast<uint32_t>(shards_.size()),
             .timeout = options_.timeout,
             .probe_every = options_.probe_every,
+            .await_back = options_.await_back,
             .call_bytes_max = options_.call_bytes_max,
             .commits_max = options_.commits_max,
             .backlog_bytes_max = options_.backlog_bytes_max / options_.endpoints.size(),

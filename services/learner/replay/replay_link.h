@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The learner's end of the replay buffer: all its shards as one. A shard that fails never stops
-// training: the run goes on with the others, and on-policy without any (shard_link.h). Shards are
-// called side by side.
+// training: the run goes on with the others, and on-policy without any, or waits for it for a
+// limited time (shard_link.h). Shards are called side by side.
 //
 // The learner's loop owns it.
 #pragma once
@@ -31,7 +31,8 @@ class ReplayLink {
     std::vector<std::string> endpoints;  // One per shard; a prompt lives on shard id % shards.
     absl::Duration timeout = absl::Seconds(10);
     absl::Duration probe_every = absl::Milliseconds(500);  // While the buffer is away.
-    uint64_t call_bytes_max = buffer::kOfferCallBytes;     // Offers beyond it go in another call.
+    absl::Duration await_back;  // At most, for a shard that is away; 0: not at all.
+    uint64_t call_bytes_max = buffer::kOfferCallBytes;  // Offers beyond it go in another call.
     // Waiting for a shard that is away, commits and bytes of offers; older ones lose their offers.
     size_t commits_max = 64;
     uint64_t backlog_bytes_max = uint64_t{1} << 30;

@@ -112,7 +112,8 @@ std::vector<ReplayedHead> ReplayLink::ReadHeads(uint32_t shard, LearnerStep step
                                                 const std::vector<bool>& sde) {
   std::vector<EntryId> ids;
   for (const v1::ReplayEntry& entry : drawn.entries()) ids.push_back(EntryId(entry.entry_id()));
-  auto entries = shards_[shard]->client().ReadMany(ids);
+  auto entries = shards_[shard]->Ask(
+      "read", [&](buffer::ReplayClient& client) { return client.ReadMany(ids); });
   if (!entries.ok() || entries->size() < ids.size()) {
     metrics_.BufferFailed("read");
     OXBOW_LOG(Warning) << "cannot read replay entries"
@@ -140,7 +141,9 @@ std::vector<ReplayedHead> ReplayLink::Draw(LearnerStep step, uint32_t count,
     const auto turn = (static_cast<uint64_t>(place) + step.value) % shards;
     const uint32_t share = count / shards + (turn < count % shards ? 1 : 0);
     if (share == 0) return;
-    const auto response = shards_[shard]->client().Draw(options_.epoch, step, share, options_.seed);
+    const auto response = shards_[shard]->Ask("draw", [&](buffer::ReplayClient& client) {
+      return client.Draw(options_.epoch, step, share, options_.seed);
+    });
     if (!response.ok()) {
       shards_[shard]->Failed("draw", response.status());
       return;
@@ -154,8 +157,9 @@ std::vector<WaitingPrompt> ReplayLink::DrawHardPrompts(LearnerStep step, uint32_
   if (count == 0) return {};
   std::vector<std::vector<v1::ReplayEntry>> of_shards(shards_.size());
   ForEach(Deliver(), [&](uint32_t shard) {
-    auto response = shards_[shard]->client().Draw(options_.epoch, step, count, options_.seed,
-                                                  replay::kHardPrompts);
+    auto response = shards_[shard]->Ask("draw", [&](buffer::ReplayClient& client) {
+      return client.Draw(options_.epoch, step, count, options_.seed, replay::kHardPrompts);
+    });
     if (!response.ok()) {
       shards_[shard]->Failed("draw", response.status());
       return;
@@ -180,7 +184,8 @@ std::vector<WaitingPrompt> ReplayLink::DrawHardPrompts(LearnerStep step, uint32_
 std::vector<v1::ReplayEntry> ReplayLink::Listed(const std::string& table) {
   std::vector<std::vector<v1::ReplayEntry>> of_shards(shards_.size());
   ForEach(Deliver(), [&](uint32_t shard) {
-    auto listed = shards_[shard]->client().List(table);
+    auto listed = shards_[shard]->Ask(
+        "list", [&](buffer::ReplayClient& client) { return client.List(table); });
     if (!listed.ok()) {
       shards_[shard]->Failed("list", listed.status());
       return;
@@ -237,8 +242,9 @@ std::optional<v1::Group> ReplayLink::ReadGroup(const v1::ReplayEntry& entry) {
                                   "its latents are ", LatentText(latents), ", those of this run ",
                                   ShapeText(options_.latent_shape))));
   }
-  auto read = ShardOf(entry).client().Read(EntryId(entry.entry_id()), 0,
-                                           static_cast<uint32_t>(latents.shape(0)));
+  auto read = ShardOf(entry).Ask("read", [&](buffer::ReplayClient& client) {
+    return client.Read(EntryId(entry.entry_id()), 0, static_cast<uint32_t>(latents.shape(0)));
+  });
   absl::StatusOr<v1::Group> group =
       read.ok() ? GroupOfEntry(*std::move(read)) : absl::StatusOr<v1::Group>(read.status());
   if (!group.ok()) return RefuseGroup(entry, group.status());

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "services/learner/replay/replay_link.h"
 #include "tests/testing/linked_buffer.h"
 
@@ -170,6 +171,43 @@ TEST(ReplayLinkFaultsTest, ADeadShardTakesNothingFromTheOthers) {
     EXPECT_EQ(short_of_one.shards[shard]->Content(), always.shards[shard]->Content()) << shard;
   }
   EXPECT_TRUE(short_of_one.link->attached());
+}
+
+// The door stays shut for longer than one call tries.
+TEST(ReplayLinkFaultsTest, ALinkThatWaitsDrawsWhatItWouldHaveDrawnWithoutTheAbsence) {
+  Linked always, waiting;
+  waiting.Awaiting(absl::Seconds(60));
+  for (Linked* linked : {&always, &waiting}) {
+    for (uint64_t step = 0; step < 3; ++step) linked->link->Commit(OneOffer(step));
+  }
+  waiting.GoAway();
+  waiting.shards[0]->door.OpenAfter(5);
+  waiting.link->Commit(OneOffer(3));
+  always.link->Commit(OneOffer(3));
+  EXPECT_TRUE(waiting.link->attached());
+
+  waiting.shards[0]->door.ShutAfterOne();  // Draws, and is away when the heads are read.
+  waiting.shards[0]->door.OpenAfter(5);
+  const std::vector<ReplayedHead> drawn = waiting.link->Draw(LearnerStep(4), 2);
+  const std::vector<ReplayedHead> expected = always.link->Draw(LearnerStep(4), 2);
+  ASSERT_THAT(drawn, SizeIs(2));
+  ASSERT_THAT(expected, SizeIs(2));
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(drawn[i].entry, expected[i].entry);
+  EXPECT_EQ(waiting.shards[0]->Content(), always.shards[0]->Content());
+}
+
+TEST(ReplayLinkFaultsTest, ALinkWaitsForAShardOnceAndThenGoesOnWithoutIt) {
+  Linked linked;
+  linked.Awaiting(absl::Milliseconds(300));
+  linked.link->Commit(OneOffer(0));
+  linked.GoAway();
+  const absl::Duration began = Clock::Steady().Now();
+  EXPECT_THAT(linked.link->Draw(LearnerStep(1), 4), IsEmpty());
+  EXPECT_GE(Clock::Steady().Now() - began, absl::Milliseconds(300));
+  EXPECT_FALSE(linked.link->attached());
+  linked.link->Commit(OneOffer(1));
+  linked.ComeBack();
+  EXPECT_THAT(linked.link->Draw(LearnerStep(2), 4), SizeIs(2)) << "and takes what waited";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "rpc/retry.h"
 
 namespace oxbow::learner {
 namespace {
@@ -26,6 +27,12 @@ bool IsRefusal(const absl::Status& status) {
 // Whether the buffer is another run's, or a later start's of this run.
 bool EndsTheRun(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsAborted(status);
+}
+
+// Whether nobody answered, as while a dead buffer is being started again.
+bool IsAway(const absl::Status& status) {
+  const rpc::Failure failure = rpc::FailureOf(status);
+  return failure == rpc::Failure::kAbsent || failure == rpc::Failure::kSilent;
 }
 
 uint64_t BytesOf(const StepCommit& commit) {
@@ -107,6 +114,22 @@ bool ShardLink::Failed(const char* call, const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   attached_ = false;
   return false;
+}
+
+bool ShardLink::AwaitBack(const char* call, const absl::Status& status, absl::Duration give_up) {
+  if (options_.await_back <= absl::ZeroDuration() || waited_in_vain_ || !IsAway(status)) {
+    return false;
+  }
+  OXBOW_LOG(Warning) << "replay buffer is away, the step waits for it" << Field("call", call)
+                     << Field("error", std::string(status.message()));
+  metrics_.BufferFailed(call);
+  metrics_.BufferAttached(false);
+  absl::MutexLock lock(&mutex_);
+  attached_ = false;  // The prober asks it.
+  const bool back =
+      mutex_.AwaitWithTimeout(absl::Condition(&attached_), give_up - Clock::Steady().Now());
+  waited_in_vain_ = !back || Clock::Steady().Now() >= give_up;
+  return !waited_in_vain_;
 }
 
 void ShardLink::Restore(const std::string& checkpoint, LearnerStep step) {
@@ -193,8 +216,9 @@ bool ShardLink::Deliver() {
   while (!pending_.empty()) {
     const Pending& first = pending_.front();
     const bool restores = first.restore.has_value();
-    const absl::Status status =
-        restores ? HandRestore(*first.restore, first.commit.step) : HandCommit(first.commit);
+    const absl::Status status = Ask(restores ? "restore" : "commit", [&](buffer::ReplayClient&) {
+      return restores ? HandRestore(*first.restore, first.commit.step) : HandCommit(first.commit);
+    });
     if (!status.ok()) {
       // Those behind a refused commit must not wait for ever. A restore that is refused can never
       // be done, and without it the buffer is of another past.
@@ -241,7 +265,9 @@ void ShardLink::LimitBacklog() {
 
 absl::Status ShardLink::Checkpoint(const std::string& name, uint32_t keep) {
   if (!Deliver()) return absl::UnavailableError("the replay buffer is away");
-  const absl::Status status = client_.Checkpoint(options_.epoch, name, keep);
+  const absl::Status status = Ask("checkpoint", [&](buffer::ReplayClient& client) {
+    return client.Checkpoint(options_.epoch, name, keep);
+  });
   if (EndsTheRun(status)) {
     Failed("checkpoint", status);
   } else if (!status.ok()) {

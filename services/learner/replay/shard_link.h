@@ -3,6 +3,9 @@
 // commits wait here in a bounded queue and are handed in, in order, once it answers again. Only a
 // shard that says that it is another run's, or a later start's of this run, ends the run.
 //
+// With `await_back` calls wait for a shard that is away: what a step draws must not depend on who
+// died. Once a wait was in vain, nothing waits any more.
+//
 // One thread at a time calls it; a thread of its own asks a lost shard whether it is back.
 #pragma once
 
@@ -16,8 +19,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/ids.h"
 #include "services/buffer/replay_client.h"
 #include "services/learner/learner_metrics.h"
@@ -43,6 +48,7 @@ class ShardLink {
     uint32_t shard = 0;
     absl::Duration timeout;
     absl::Duration probe_every;
+    absl::Duration await_back;  // At most, for a shard that is away; 0: not at all.
     uint64_t call_bytes_max = 0;
     size_t commits_max = 0;
     uint64_t backlog_bytes_max = 0;
@@ -69,6 +75,15 @@ class ShardLink {
   // Sorts the error of a call: a shard that refuses is there, any other is away. True if refused.
   bool Failed(const char* call, const absl::Status& status);
 
+  // Makes a call, and again while the shard is away and comes back in time.
+  template <typename Call>
+  auto Ask(const char* name, const Call& call) {
+    const absl::Duration give_up = Clock::Steady().Now() + options_.await_back;
+    auto answer = call(client_);
+    while (AwaitBack(name, StatusOf(answer), give_up)) answer = call(client_);
+    return answer;
+  }
+
   // Keeps the content under a name.
   absl::Status Checkpoint(const std::string& name, uint32_t keep);
 
@@ -86,6 +101,15 @@ class ShardLink {
     uint64_t bytes = 0;  // Size of the offers.
   };
 
+  static const absl::Status& StatusOf(const absl::Status& answer) { return answer; }
+  template <typename Value>
+  static const absl::Status& StatusOf(const absl::StatusOr<Value>& answer) {
+    return answer.status();
+  }
+
+  // Whether a call that ended like this found the shard away, and the shard answers by `give_up`.
+  bool AwaitBack(const char* call, const absl::Status& status, absl::Duration give_up);
+
   absl::Status HandCommit(const StepCommit& commit);
   absl::Status HandOffers(const StepCommit& commit);
   absl::Status HandRestore(const std::string& checkpoint, LearnerStep step);
@@ -98,6 +122,7 @@ class ShardLink {
   buffer::ReplayClient client_;
   std::deque<Pending> pending_;
   uint64_t pending_bytes_ = 0;
+  bool waited_in_vain_ = false;
 
   mutable absl::Mutex mutex_;
   bool attached_ ABSL_GUARDED_BY(mutex_) = true;
