@@ -40,8 +40,8 @@ PIPELINES = {
     "flux.2-klein-4b": ("flux2_klein", {}, (512, 512, 0)),
     "flux.2-klein-9b": ("flux2_klein", {}, (512, 512, 0)),
     "hunyuan-video": ("hunyuan_video", {}, (256, 416, 33)),
-    "ltx-video-2b": ("ltx", {}, (512, 768, 33)),
-    "ltx-video-13b": ("ltx", {}, (512, 768, 33)),
+    "ltx-video-2b": ("ltx", {"text_encoder": T5_XXL}, (512, 768, 33)),
+    "ltx-video-13b": ("ltx", {"text_encoder": T5_XXL}, (512, 768, 33)),
 }
 # Pixels of a latent, and frames, of the decoders that are not here: there the latent is the picture.
 LATENTS = {"hunyuan_video": (8, 4), "ltx": (32, 8), "qwen_image": (8, 1), "z_image": (8, 1), "flux2_klein": (16, 1), "flux": (8, 1),
@@ -117,7 +117,8 @@ def directory(name, root):
     tokenizers = GOLDEN / "pipeline"
     for part in ("tokenizer", "tokenizer_2"):
         if index.get(part, [None])[0] and not (model / part).exists():
-            source = ROOT / "tests/golden/models/tokenizer" if part == "tokenizer" else next(tokenizers.glob("**/spiece.model")).parent
+            t5 = index[part][1].startswith("T5")
+            source = next(tokenizers.glob("**/spiece.model")).parent if t5 else ROOT / "tests/golden/models/tokenizer"
             shutil.copytree(source, model / part)
     return model, total
 

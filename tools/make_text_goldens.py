@@ -14,9 +14,10 @@ Writes, under tests/golden/text unless told otherwise:
     pipeline/                              text encoders and tokenizers of a tiny SD3, as diffusers saves them
     pipeline_flux/                         the same of a tiny FLUX.1, whose tokenizers are those of tokenizer_json/
     pipeline_wan/                          the same of a tiny Wan, whose tokenizer is laid out like UMT5's
+    pipeline_ltx/                          the same of a tiny LTX-Video, whose tokenizer is in tokenizer_json/
     pipeline_qwen_image/ and others        tiny ones whose prompts are encoded outside; encoded_qwen_image/ and others are the
                                            rooms that tools/encode_prompts fills
-    prompts_*, flux_prompts, wan_prompts.safetensors   the result of its encode_prompt for `prompts` in the metadata
+    prompts_*, flux_prompts, wan_prompts, ltx_prompts.safetensors   the result of its encode_prompt for `prompts` in the metadata
 
 Tests read every file of that shape, so another seed is another test: OXBOW_TEXT_GOLDENS=DIR text_golden_test.
 Needs torch, diffusers, transformers, tokenizers and sentencepiece.
@@ -27,6 +28,8 @@ import json
 import pathlib
 import random
 import shutil
+import subprocess
+import sys
 
 import diffusers
 import sentencepiece
@@ -37,6 +40,7 @@ from safetensors.torch import save_file
 from transformers import (CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer, T5Config, T5EncoderModel,
                           T5Tokenizer, UMT5Config, UMT5EncoderModel)
 
+TOOLS = pathlib.Path(__file__).resolve().parent
 WORDS = ("a photo of the cat dog red blue house running through field at night with neon sign that says hello world "
          "oil painting detailed caf\u00e9 na\u00efve \u00fcber stra\u00dfe \u041c\u043e\u0441\u043a\u0432\u0430 \u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 \u4f60\u597d "
          "\u4e16\u754c \u65e5\u672c\u8a9e \u3053\u3093\u306b\u3061\u306f \uc548\ub155 \ud55c\uad6d \u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22 12 345 2024 3.14 "
@@ -420,6 +424,38 @@ def wan(out, seed):
         path.chmod(0o644)
 
 
+def ltx(out, seed):
+    """A tiny LTX-Video without its transformer's weights, and the result of encode_prompt: T5's words and their mask."""
+    root = out / "pipeline_ltx"
+    if root.exists():
+        shutil.rmtree(root)
+    tokenizer = T5Tokenizer.from_pretrained(str(out / "tokenizer_json" / "tokenizer_3"))
+    encoder = T5EncoderModel(T5Config(vocab_size=len(tokenizer) + 5, d_model=16, d_kv=6, d_ff=24, num_layers=2, num_heads=2,
+                                      feed_forward_proj="gated-gelu")).eval()
+    randomise(encoder, torch.Generator().manual_seed(seed + 4))
+    encoder.encoder.embed_tokens.weight = encoder.shared.weight
+    pipe = diffusers.LTXPipeline(
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=tokenizer, text_encoder=encoder,
+        transformer=diffusers.LTXVideoTransformer3DModel(
+            in_channels=3, out_channels=3, num_attention_heads=2, attention_head_dim=8, cross_attention_dim=16, num_layers=1,
+            caption_channels=16))
+    pipe.save_pretrained(root)
+    shutil.rmtree(root / "tokenizer")  # It lies in tokenizer_json.
+    half_files(root / "text_encoder")
+    texts = ["", "text 473", "A photo of a CAT! it's \"OPEN\" \u304b\u3099", "wow! " * 40, "a <extra_id_0> b</s> c", "<pad>x",
+             "x<pad>", "</s>", "  two\t\n spaces\u3000 ", "caf&eacute; &amp;amp; &lt;neon&gt;", "\u201cOPEN\u201d \uff26\uff35\uff2c\uff2c \ufb01eld",
+             "\u4f60\u597d \U0001f600 \u0416", "a\u0000b\ufeff red"]
+    with torch.no_grad():
+        tokens, mask, negative, negative_mask = pipe.encode_prompt(texts, device="cpu", max_sequence_length=37)
+    save(out / "ltx_prompts.safetensors",
+         {"out.tokens": tokens, "out.mask": mask.float(), "out.negative_tokens": negative[:1], "out.negative_mask": negative_mask[:1].float()},
+         {"prompts": json.dumps(texts), "directory": "pipeline_ltx", "t5_length": "37", "seed": str(seed)})
+    (root / "transformer" / "diffusion_pytorch_model.safetensors").unlink()  # Tests draw them.
+    graph_and_adapter(root, pipe.transformer, LTX_TARGETS)
+    for path in [*root.rglob("*.safetensors"), out / "ltx_prompts.safetensors"]:
+        path.chmod(0o644)
+
+
 def clean_prompts(seed):
     """Prompts and WanPipeline's reading of them, with ftfy; without those that need what is left out here."""
     import ftfy
@@ -431,13 +467,14 @@ def clean_prompts(seed):
     return [[text, prompt_clean(text)] for text in texts if ftfy.fix_text(text) == ftfy.fix_text(text, left_out)]
 
 
+LTX_TARGETS = ["attn1.to_q", "attn2.to_k", "to_out.0", "ff.net.2"]
+
 # Pipelines whose prompts are encoded outside: how many tokens a prompt has, targets of an adapter.
 OUTSIDE = {
     "qwen_image": ("QwenImagePipeline", 256, ["attn.to_q", "attn.add_k_proj", "img_mlp.net.2"]),
     "z_image": ("ZImagePipeline", 128, ["attention.to_q", "attention.to_out.0", "feed_forward.w2"]),
     "flux2_klein": ("Flux2KleinPipeline", 64, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"]),
-    "hunyuan_video": ("HunyuanVideoPipeline", 128, ["attn.to_q", "attn.to_add_out", "proj_mlp", "ff.net.0.proj"]),
-    "ltx": ("LTXPipeline", 20, ["attn1.to_q", "attn2.to_k", "to_out.0", "ff.net.2"])}
+    "hunyuan_video": ("HunyuanVideoPipeline", 128, ["attn.to_q", "attn.to_add_out", "proj_mlp", "ff.net.0.proj"])}
 
 
 def adapter(transformer, targets):
@@ -448,13 +485,18 @@ def adapter(transformer, targets):
     return {"targets": targets, "modules": names}
 
 
+def graph_and_adapter(root, transformer, targets):
+    """graph.json.gz of a pipeline's transformer, and adapter.json."""
+    config = root.absolute() / "transformer" / "config.json"
+    subprocess.run([sys.executable, "-m", "export_model", "export", type(transformer).__name__, "--config", config, "--out", config.parent],
+                   cwd=TOOLS, check=True)
+    (root / "adapter.json").write_text(json.dumps(adapter(transformer, targets)) + "\n")
+
+
 def outside(out, seed, name):
     """A pipeline, the graph of its transformer, adapter.json, and the room that tools/encode_prompts fills. Tests draw the transformer's weights,
     but for those of Qwen-Image."""
-    import subprocess
-    import sys
-    tools = pathlib.Path(__file__).resolve().parent
-    sys.path.insert(0, str(tools / "encode_prompts" / "tests"))
+    sys.path.insert(0, str(TOOLS / "encode_prompts" / "tests"))
     import small
     pipeline_class, tokens, targets = OUTSIDE[name]
     root, room = out / f"pipeline_{name}", out / f"encoded_{name}"
@@ -467,13 +509,10 @@ def outside(out, seed, name):
     half_files(root / "transformer", "diffusion_pytorch_model.safetensors")
     if name != "qwen_image":
         (root / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
-    config = root.absolute() / "transformer" / "config.json"
-    subprocess.run([sys.executable, "-m", "export_model", "export", type(pipe.transformer).__name__, "--config", config,
-                    "--out", config.parent], cwd=tools, check=True)
-    (root / "adapter.json").write_text(json.dumps(adapter(pipe.transformer, targets)) + "\n")
+    graph_and_adapter(root, pipe.transformer, targets)
     texts = out / "texts.jsonl"
     texts.write_text('{"prompt": "a red cat"}\n{"prompt": ""}\n')
-    subprocess.run([sys.executable, tools / "encode_prompts", "--model", root, "--cache", room, "--tokens", str(tokens),
+    subprocess.run([sys.executable, TOOLS / "encode_prompts", "--model", root, "--cache", room, "--tokens", str(tokens),
                     "--prompts", texts], check=True)
     texts.unlink()
     for path in root.rglob("*.safetensors"):
@@ -504,6 +543,7 @@ def main():
         one_file(name, args.out / "pipeline" / folder, args.out / "tokenizer_json" / folder)
     flux(args.out, args.seed)
     wan(args.out, args.seed)
+    ltx(args.out, args.seed)
     for name in OUTSIDE:
         outside(args.out, args.seed, name)
 

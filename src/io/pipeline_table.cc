@@ -46,11 +46,11 @@ const std::vector<PipelineComponent> kWan = {
     {"vae", "diffusers", "AutoencoderKLWan", kConfig, kDiffusersBase},
 };
 
-// A pipeline whose text encoders run outside (tools/encode_prompts).
-std::vector<PipelineComponent> EncodedElsewhere(const std::string& transformer,
-                                                const std::string& text_encoder,
-                                                const std::string& tokenizer,
-                                                const std::string& autoencoder) {
+// A pipeline with one text encoder, or of more the first.
+std::vector<PipelineComponent> OneEncoder(const std::string& transformer,
+                                          const std::string& text_encoder,
+                                          const std::string& tokenizer,
+                                          const std::string& autoencoder) {
   return {{"transformer", "diffusers", transformer, kConfig, kDiffusersBase, true},
           {"text_encoder", "transformers", text_encoder, kConfig, kTransformersBase, true},
           {"tokenizer", "transformers", tokenizer, "", "", true},
@@ -61,8 +61,8 @@ std::vector<PipelineComponent> EncodedElsewhere(const std::string& transformer,
 
 std::vector<PipelineComponent> HunyuanVideo() {
   std::vector<PipelineComponent> components =
-      EncodedElsewhere("HunyuanVideoTransformer3DModel", "LlamaModel", "LlamaTokenizer",
-                       "AutoencoderKLHunyuanVideo");
+      OneEncoder("HunyuanVideoTransformer3DModel", "LlamaModel", "LlamaTokenizer",
+                 "AutoencoderKLHunyuanVideo");
   components.push_back(
       {"text_encoder_2", "transformers", "CLIPTextModel", kConfig, kTransformersBase, true});
   components.push_back({"tokenizer_2", "transformers", "CLIPTokenizer", "", "", true});
@@ -89,20 +89,19 @@ const std::vector<Pipeline>& PipelineTable() {
        .transformer_without = {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}},
       {.class_name = "QwenImagePipeline",
        .text_side = kOutside,
-       .components =
-           EncodedElsewhere("QwenImageTransformer2DModel", "Qwen2_5_VLForConditionalGeneration",
-                            "Qwen2Tokenizer", "AutoencoderKLQwenImage"),
+       .components = OneEncoder("QwenImageTransformer2DModel", "Qwen2_5_VLForConditionalGeneration",
+                                "Qwen2Tokenizer", "AutoencoderKLQwenImage"),
        .absent = {}},
       {.class_name = "ZImagePipeline",
        .text_side = kOutside,
-       .components = EncodedElsewhere("ZImageTransformer2DModel", "Qwen3Model", "Qwen2Tokenizer",
-                                      "AutoencoderKL"),
+       .components =
+           OneEncoder("ZImageTransformer2DModel", "Qwen3Model", "Qwen2Tokenizer", "AutoencoderKL"),
        .absent = {},
        .transformer_without = {"siglip_feat_dim"}},
       {.class_name = "Flux2KleinPipeline",
        .text_side = kOutside,
-       .components = EncodedElsewhere("Flux2Transformer2DModel", "Qwen3ForCausalLM",
-                                      "Qwen2Tokenizer", "AutoencoderKLFlux2"),
+       .components = OneEncoder("Flux2Transformer2DModel", "Qwen3ForCausalLM", "Qwen2Tokenizer",
+                                "AutoencoderKLFlux2"),
        .absent = {}},
       {.class_name = "HunyuanVideoPipeline",
        .text_side = kOutside,
@@ -110,9 +109,9 @@ const std::vector<Pipeline>& PipelineTable() {
        .absent = {},
        .transformer_without = {"image_condition_type"}},
       {.class_name = "LTXPipeline",
-       .text_side = kOutside,
-       .components = EncodedElsewhere("LTXVideoTransformer3DModel", "T5EncoderModel",
-                                      "T5TokenizerFast", "AutoencoderKLLTXVideo"),
+       .text_side = "ltx",
+       .components = OneEncoder("LTXVideoTransformer3DModel", "T5EncoderModel", "T5TokenizerFast",
+                                "AutoencoderKLLTXVideo"),
        .absent = {}}};
   return table;
 }

@@ -183,6 +183,7 @@ fs::path TinyGuidedFlux(const fs::path& model) {
 
 constexpr size_t kFluxModules = 5;
 constexpr size_t kWanModules = 8;
+constexpr size_t kLtxModules = 3;
 
 // Text encoders, an adapter, replay, the decoder of RGB images.
 std::vector<std::string> FluxSettings(const fs::path& model) {
@@ -319,6 +320,16 @@ std::vector<std::string> WanSettings(const fs::path& model) {
   return settings;
 }
 
+// Text encoder, scheduler and the graphs of transformer and decoder, whose weights are drawn.
+fs::path TinyLtx(const fs::path& model) {
+  const std::string goldens = OXBOW_SOURCE_DIR "/tests/golden/";
+  fs::copy(goldens + "text/pipeline_ltx", model, fs::copy_options::recursive);
+  fs::copy(goldens + "text/tokenizer_json/tokenizer_3", model / "tokenizer");
+  AddDrawnTransformer(model);
+  AddDrawnAutoencoder(model, fs::path(goldens + "decoders/ltx_decoder_tiny"));
+  return model;
+}
+
 nlohmann::json ReplayJson(const TrainingRun& run, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "replay");
   arguments.insert(arguments.end(), {"--run", run.directory().string(), "--format", "json"});
@@ -372,6 +383,21 @@ TEST(PipelineTest, WanTrainsAnAdapterOnVideosFromItsExportedGraph) {
   ExpectTrained(run);
   ExpectReplayed(run);
   ExpectEntriesOfVideos(run, scratch.path());
+  const std::string video = Sheet(run, scratch.path() / "video.png");
+  EXPECT_NE(video.find("acTL"), std::string::npos) << "an animated PNG";
+}
+
+// Prompts of two lengths in one batch, which the mask tells apart, beside a negative one.
+TEST(PipelineTest, LtxTrainsAnAdapterOnVideosFromItsExportedGraphs) {
+  const ScopedDirectory scratch;
+  std::vector<std::string> settings = FluxSettings(TinyLtx(scratch.path() / "model"));
+  settings.insert(settings.end(),
+                  {"model.lora.targets=[attn1.to_q, attn2.to_k, ff.net.2]", "sampling.frames=3",
+                   "sampling.height=8", "sampling.width=16", "sampling.guidance=3"});
+  TrainingRun run(settings);
+  ExpectTrained(run);
+  ExpectReplayed(run);
+  ExpectExported(run, scratch.path() / "export", kLtxModules);
   const std::string video = Sheet(run, scratch.path() / "video.png");
   EXPECT_NE(video.find("acTL"), std::string::npos) << "an animated PNG";
 }

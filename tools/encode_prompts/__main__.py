@@ -3,8 +3,8 @@
 
     python3 tools/encode_prompts --model DIR --cache DIR --tokens N --prompts FILE [--prompts FILE ..]
 
-For QwenImagePipeline, ZImagePipeline, Flux2KleinPipeline, HunyuanVideoPipeline and LTXPipeline, whose text encoders oxbow does
-not have. N is the run's prompts.t5_length, --dtype its model.encoder_dtype. A FILE is .txt (a prompt per line) or .jsonl
+For QwenImagePipeline, ZImagePipeline, Flux2KleinPipeline and HunyuanVideoPipeline, whose text encoders oxbow does not have.
+N is the run's prompts.t5_length, --dtype its model.encoder_dtype. A FILE is .txt (a prompt per line) or .jsonl
 ({"prompt": ...}). The negative prompt, empty by default, is encoded too. What is in the cache already is left out: stop and
 start it as you like. Needs the packages of tools/export_model/requirements.txt.
 """

@@ -43,14 +43,8 @@ def hunyuan_video(pipe, texts, tokens):
     return masked(embeddings, mask, tokens) | {"pooled": pooled}
 
 
-def ltx(pipe, texts, tokens):
-    embeddings, mask, _, _ = pipe.encode_prompt(
-        texts, do_classifier_free_guidance=False, max_sequence_length=tokens, device=pipe.device)
-    return masked(embeddings, mask, tokens)
-
-
 ENCODE = {"QwenImagePipeline": qwen_image, "ZImagePipeline": z_image, "Flux2KleinPipeline": flux2_klein,
-          "HunyuanVideoPipeline": hunyuan_video, "LTXPipeline": ltx}
+          "HunyuanVideoPipeline": hunyuan_video}
 
 
 def encoded(pipe, texts, tokens):

@@ -73,6 +73,19 @@ class WanText final : public TextConditioning {
   const std::unique_ptr<T5Encoder> t5_;
 };
 
+class LtxText final : public TextConditioning {
+ public:
+  explicit LtxText(std::unique_ptr<T5Encoder> t5) : t5_(std::move(t5)) {}
+
+  EncodedText Encode(const std::vector<at::Tensor>& ids) const override {
+    OXBOW_CHECK(ids.size() == 2) << ids.size() << " tensors for ids and mask";
+    return {{kT5Tokens, t5_->Encode(ids[0], /*mask=*/{})}, {kT5Mask, ids[1].to(at::kFloat)}};
+  }
+
+ private:
+  const std::unique_ptr<T5Encoder> t5_;
+};
+
 }  // namespace
 
 Conditioning ComposeSingleClip(const EncodedText& text) {
@@ -103,6 +116,11 @@ Conditioning ComposeWan(const EncodedText& text) {
   return {{kPromptTokens, text.at(kT5Tokens).to(at::kFloat)}};
 }
 
+Conditioning ComposeLtx(const EncodedText& text) {
+  return {{kPromptTokens, text.at(kT5Tokens).to(at::kFloat)},
+          {kPromptMask, text.at(kT5Mask).to(at::kFloat)}};
+}
+
 std::unique_ptr<TextConditioning> MakeSingleClipConditioning(
     std::unique_ptr<ClipTextEncoder> encoder) {
   return std::make_unique<SingleClip>(std::move(encoder));
@@ -121,6 +139,10 @@ std::unique_ptr<TextConditioning> MakeFluxTextConditioning(std::unique_ptr<ClipT
 
 std::unique_ptr<TextConditioning> MakeWanTextConditioning(std::unique_ptr<T5Encoder> t5) {
   return std::make_unique<WanText>(std::move(t5));
+}
+
+std::unique_ptr<TextConditioning> MakeLtxTextConditioning(std::unique_ptr<T5Encoder> t5) {
+  return std::make_unique<LtxText>(std::move(t5));
 }
 
 }  // namespace oxbow::model

@@ -6,6 +6,7 @@
 //                       [t5.tokens              ]
 //   FLUX.1     tokens = t5.tokens                      pooled = c.pooled, c without projection
 //   Wan        tokens = t5.tokens, 0 behind the text
+//   LTX-Video  tokens = t5.tokens                      mask = where the text is
 //
 // SD3 (arXiv:2403.03206) sets its two CLIPs side by side, fills them with zeros to T5's width and
 // appends T5 over the sequence. Without T5 that part is zeros. One implementation per way of
@@ -34,6 +35,10 @@ inline constexpr char kClipPooled[] = "clip.pooled";     // [B, P]
 inline constexpr char kClip2Tokens[] = "clip_2.tokens";  // [B, S, D2]
 inline constexpr char kClip2Pooled[] = "clip_2.pooled";  // [B, P2]
 inline constexpr char kT5Tokens[] = "t5.tokens";         // [B, S3, D3]
+inline constexpr char kT5Mask[] = "t5.mask";             // [B, S3]
+
+// The name in a Conditioning: 1 where a token is attended to. [B, S]
+inline constexpr char kPromptMask[] = "mask";
 
 Conditioning ComposeSingleClip(const EncodedText& text);
 
@@ -52,6 +57,9 @@ Conditioning ComposeFlux(const EncodedText& text);
 
 // Requires kT5Tokens.
 Conditioning ComposeWan(const EncodedText& text);
+
+// Requires kT5Tokens and kT5Mask.
+Conditioning ComposeLtx(const EncodedText& text);
 
 class TextConditioning {
  public:
@@ -77,5 +85,8 @@ std::unique_ptr<TextConditioning> MakeFluxTextConditioning(std::unique_ptr<ClipT
 
 // kT5Tokens, zero where the mask is false; ids of UMT5 and their mask [B, S] bool.
 std::unique_ptr<TextConditioning> MakeWanTextConditioning(std::unique_ptr<T5Encoder> t5);
+
+// kT5Tokens, padding among what T5 attends to, and kT5Mask; ids of T5 and their mask [B, S] bool.
+std::unique_ptr<TextConditioning> MakeLtxTextConditioning(std::unique_ptr<T5Encoder> t5);
 
 }  // namespace oxbow::model

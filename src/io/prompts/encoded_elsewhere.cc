@@ -14,7 +14,6 @@
 namespace oxbow::io {
 namespace {
 
-constexpr char kMask[] = "mask";
 constexpr char kMissingFile[] = "missing.jsonl";
 
 // What a transformer takes of a prompt, and the keys of its config that say how wide.
@@ -30,7 +29,6 @@ constexpr Taken kTaken[] = {
     {"ZImageTransformer2DModel", "cap_feat_dim", true},
     {"Flux2Transformer2DModel", "joint_attention_dim"},
     {"HunyuanVideoTransformer3DModel", "text_embed_dim", true, "pooled_projection_dim"},
-    {"LTXVideoTransformer3DModel", "caption_channels", true},
 };
 
 absl::StatusOr<int64_t> WidthOf(const DiffusersComponent& transformer, const char* key) {
@@ -48,7 +46,7 @@ absl::StatusOr<model::Shapes> ShapesOf(const DiffusersComponent& transformer, in
     if (transformer.class_name != taken.class_name) continue;
     OXBOW_ASSIGN_OR_RETURN(const int64_t width, WidthOf(transformer, taken.width));
     model::Shapes shapes = {{model::kPromptTokens, {1, tokens, width}}};
-    if (taken.masked) shapes[kMask] = {1, tokens};
+    if (taken.masked) shapes[model::kPromptMask] = {1, tokens};
     if (taken.pooled_width != nullptr) {
       OXBOW_ASSIGN_OR_RETURN(const int64_t pooled, WidthOf(transformer, taken.pooled_width));
       shapes[model::kPooledPrompt] = {1, pooled};

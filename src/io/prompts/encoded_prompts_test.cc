@@ -164,6 +164,49 @@ TEST(EncodedPromptsTest, PromptsAreCleanedAsWanPipelineDoes) {
   EXPECT_EQ(CleanedPrompt("a \xff b"), "a \xef\xbf\xbd b");
 }
 
+fs::path LtxPipeline() {
+  const fs::path model = Fresh("float_ltx");
+  fs::copy(Goldens() / "pipeline_ltx", model, fs::copy_options::recursive);
+  fs::copy(Goldens() / "tokenizer_json/tokenizer_3", model / "tokenizer");
+  InFloat32(model / "text_encoder/model.safetensors");
+  return model;
+}
+
+// T5 attends to the padding; the transformer is told where the text ends.
+TEST(EncodedPromptsTest, TheTinyLtxEncodesAsDiffusersDoes) {
+  Safetensors golden = *ReadSafetensors(Goldens() / "ltx_prompts.safetensors");
+  const auto out = *AllToTorch(golden.tensors);
+  const auto prompts =
+      Opened(Components(LtxPipeline()), std::stoll(golden.metadata["t5_length"]), Fresh("ltx"));
+  ASSERT_NE(prompts, nullptr);
+  const auto texts = nlohmann::json::parse(golden.metadata["prompts"]).get<Texts>();
+  for (const char* way : {"encoded", "stored"}) {
+    const auto conditioning = prompts->Get(texts);
+    ASSERT_TRUE(conditioning.ok()) << conditioning.status();
+    EXPECT_EQ(conditioning->size(), 2u);
+    ExpectClose(absl::StrCat("LTX ", way), conditioning->at(model::kPromptTokens),
+                out.at("out.tokens"));
+    EXPECT_TRUE(at::equal(conditioning->at(model::kPromptMask), out.at("out.mask"))) << way;
+    prompts->Release();
+  }
+  EXPECT_FALSE(prompts->encoders().loaded());
+  const auto negative = *prompts->Get({""});
+  ExpectClose("LTX negative", negative.at(model::kPromptTokens), out.at("out.negative_tokens"));
+  EXPECT_TRUE(at::equal(negative.at(model::kPromptMask), out.at("out.negative_mask")));
+}
+
+TEST(EncodedPromptsTest, AnLtxTakesAT5OfTheWidthOfItsCaptions) {
+  const fs::path model = LtxPipeline();
+  std::string config = *ReadFile(model / "transformer/config.json");
+  const std::string width = "\"caption_channels\": 16";
+  ASSERT_NE(config.find(width), std::string::npos);
+  config.replace(config.find(width), width.size(), "\"caption_channels\": 20");
+  ASSERT_TRUE(WriteFileAtomically(model / "transformer/config.json", config).ok());
+  const absl::Status status = EncodedPrompts::Open(Components(model), {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("caption_channels: 16 != 20"), std::string::npos) << status;
+}
+
 // In one line, with the file and its key.
 TEST(EncodedPromptsTest, OtherKindsOfWanAreRefused) {
   const auto refused = [](const std::string& file, const std::string& from, const std::string& to,
@@ -227,6 +270,7 @@ TEST(EncodedPromptsTest, WhereARunDoesNotSayTheModelHasItsNumberOfTokens) {
   EXPECT_EQ(*PromptTokens(wan, 0), 512);
   EXPECT_EQ(*PromptTokens(wan, 20), 20);
   EXPECT_EQ(*PromptTokens(sd3, 0), 24 + 128);
+  EXPECT_EQ(*PromptTokens(Components(LtxPipeline()), 0), 128);
   const auto encoders = *TextEncoders::Open(wan, {});
   EXPECT_EQ(encoders->row_shapes().at(model::kT5Tokens), (std::vector<int64_t>{1, 512, 20}));
   EXPECT_EQ(encoders->identity(), (*TextEncoders::Open(wan, {.t5_length = 512}))->identity());

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -80,6 +81,17 @@ absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::
   return T5Side{.component = encoder, .tokenizer = *std::move(tokenizer), .params = *params};
 }
 
+absl::Status CheckT5Width(const T5Side& t5, const DiffusersComponent& transformer, const char* key,
+                          int64_t width) {
+  const auto config = nlohmann::json::parse(transformer.config_json, nullptr, false);
+  const auto found = config.find(key);
+  if (found != config.end() && found->is_number_integer()) width = found->get<int64_t>();
+  if (t5.params.d_model == width) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(t5.component.directory.filename().string(),
+                                                    "'s d_model is not the transformer's ", key,
+                                                    ": ", t5.params.d_model, " != ", width));
+}
+
 absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
                                                                  const TextEncoders::Options& to) {
   OXBOW_ASSIGN_OR_RETURN(const WeightFiles files, OpenComponentWeights(side.component));
@@ -120,6 +132,10 @@ at::Tensor IdsOf(const ClipTokenizer& tokenizer, const std::vector<std::string>&
 at::Tensor IdsOf(const T5Tokenizer& tokenizer, const std::vector<std::string>& texts,
                  int64_t length) {
   return IdsBy(tokenizer, texts, length);
+}
+
+at::Tensor MaskOf(const at::Tensor& ids, const T5Tokenizer& tokenizer) {
+  return ids.eq(tokenizer.end_id()).to(at::kLong).flip(1).cumsum(1).flip(1).gt(0);
 }
 
 std::string TypeInIdentity(const TextEncoders::Options& options) {

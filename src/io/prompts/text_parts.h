@@ -40,6 +40,10 @@ struct T5Side {
 absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components, const std::string& suffix);
 absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::string& suffix);
 
+// Whether T5 is as wide as `key` of the transformer's config says, `width` where it does not.
+absl::Status CheckT5Width(const T5Side& t5, const DiffusersComponent& transformer, const char* key,
+                          int64_t width);
+
 // Reads the weights. In kFloat T5 stays in the type it is stored in: in float32 T5-XXL is 19 GB.
 absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide& side,
                                                                  const TextEncoders::Options& to);
@@ -54,6 +58,10 @@ at::Tensor IdsOf(const ClipTokenizer& tokenizer, const std::vector<std::string>&
                  int64_t length);
 at::Tensor IdsOf(const T5Tokenizer& tokenizer, const std::vector<std::string>& texts,
                  int64_t length);
+
+// The mask of ids that IdsOf gives for T5: [texts, length] bool, true up to the last end token. One
+// in the text may come before it.
+at::Tensor MaskOf(const at::Tensor& ids, const T5Tokenizer& tokenizer);
 
 // The encoders of a text side. A side says how they are loaded, what ids they take, and how what
 // they say is composed.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/prompts/encoded_elsewhere.h"
 #include "io/prompts/flux_text_side.h"
+#include "io/prompts/ltx_text_side.h"
 #include "io/prompts/sd3_text_side.h"
 #include "io/prompts/text_encoders.h"
 #include "io/prompts/wan_text_side.h"
@@ -12,6 +13,7 @@ const std::vector<TextSide>& TextSideTable() {
       {"sd3", OpenSd3TextSide, Sd3PromptTokens, kT5LengthOfRecipes, "tokenizer_3"},
       {"flux", OpenFluxTextSide, FluxPromptTokens, 512, "tokenizer_2"},
       {"wan", OpenWanTextSide, WanPromptTokens, 512, "tokenizer"},
+      {"ltx", OpenLtxTextSide, LtxPromptTokens, 128, "tokenizer"},
       {"encoded_elsewhere", OpenEncodedElsewhere, TokensEncodedElsewhere, 512},
   };
   return table;

@@ -3,8 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "io/prompts/prompt_clean.h"
@@ -22,19 +20,7 @@ absl::Status CheckWan(const T5Side& t5, const DiffusersComponent& transformer) {
         absl::StrCat((t5.component.directory / "config.json").string(),
                      ": model_type is not umt5: a Wan takes UMT5, which has a bias per block"));
   }
-  const auto config = nlohmann::json::parse(transformer.config_json, nullptr, false);
-  const auto found = config.find("text_dim");
-  const int64_t width =
-      found != config.end() && found->is_number_integer() ? found->get<int64_t>() : kTextDim;
-  if (t5.params.d_model == width) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("text_encoder's d_model is not the transformer's text_dim: ", t5.params.d_model,
-                   " != ", width));
-}
-
-// [texts, length] bool: up to the last end token. One in the text may come before it.
-at::Tensor MaskOf(const at::Tensor& ids, int64_t end) {
-  return ids.eq(end).to(at::kLong).flip(1).cumsum(1).flip(1).gt(0);
+  return CheckT5Width(t5, transformer, "text_dim", kTextDim);
 }
 
 class Wan final : public LoadedOnDemand {
@@ -70,7 +56,7 @@ class Wan final : public LoadedOnDemand {
     clean.reserve(texts.size());
     for (const std::string& text : texts) clean.push_back(CleanedPrompt(text));
     const at::Tensor ids = IdsOf(t5_.tokenizer, clean, t5_length_);
-    return {ids, MaskOf(ids, t5_.tokenizer.end_id())};
+    return {ids, MaskOf(ids, t5_.tokenizer)};
   }
 
   const T5Side t5_;

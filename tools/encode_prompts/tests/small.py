@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small random pipelines whose prompts are encoded outside, saved as diffusers saves them, without an autoencoder.
 
-The latents of LTX, FLUX.2 and HunyuanVideo are RGB pictures: oxbow has no decoder of theirs.
+The latents of FLUX.2 and HunyuanVideo are RGB pictures: oxbow has no decoder of theirs.
 """
 import diffusers
 import tokenizers
@@ -49,19 +49,6 @@ def z_image():
             axes_dims=[4, 4, 4], axes_lens=[256, 32, 32]))
 
 
-def ltx():
-    text = transformers.T5EncoderModel(transformers.T5Config(
-        vocab_size=60, d_model=16, d_kv=6, d_ff=24, num_layers=2, num_heads=2, feed_forward_proj="gated-gelu"))
-    text.encoder.embed_tokens.weight = text.shared.weight
-    words = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0)] + [(chr(c), -3.0) for c in range(97, 123)]
-    return diffusers.LTXPipeline(
-        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=transformers.T5Tokenizer(vocab=words, extra_ids=0),
-        text_encoder=text,
-        transformer=diffusers.LTXVideoTransformer3DModel(
-            in_channels=3, out_channels=3, num_attention_heads=2, attention_head_dim=8, cross_attention_dim=16, num_layers=1,
-            caption_channels=16))
-
-
 def flux2_klein():
     text = qwen3(transformers.Qwen3ForCausalLM, num_hidden_layers=28, hidden_size=8, intermediate_size=8)  # Its pipeline takes layers 9, 18 and 27.
     return diffusers.Flux2KleinPipeline(
@@ -88,7 +75,7 @@ def hunyuan_video():
             num_refiner_layers=1, patch_size=2, patch_size_t=1, text_embed_dim=16, pooled_projection_dim=12, rope_axes_dim=(2, 4, 6)))
 
 
-MAKE = {"QwenImagePipeline": qwen_image, "ZImagePipeline": z_image, "LTXPipeline": ltx, "Flux2KleinPipeline": flux2_klein,
+MAKE = {"QwenImagePipeline": qwen_image, "ZImagePipeline": z_image, "Flux2KleinPipeline": flux2_klein,
         "HunyuanVideoPipeline": hunyuan_video}
 
 

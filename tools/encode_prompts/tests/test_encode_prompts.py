@@ -72,7 +72,7 @@ class EncodePromptsTest(unittest.TestCase):
 
     def test_what_is_there_is_left_out(self):
         model, prompts = self.root / "model", self.root / "prompts.jsonl"
-        small.save("LTXPipeline", model)
+        small.save("ZImagePipeline", model)
         prompts.write_text(json.dumps({"prompt": "one"}) + "\n")
         self.assertIn("encoded 2 prompts", run(*self.arguments(model, prompts, 8)))
         prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("one", "two", "two")))
@@ -83,8 +83,8 @@ class EncodePromptsTest(unittest.TestCase):
 
     def test_other_weights_types_and_lengths_are_other_rooms(self):
         model, other = self.root / "model", self.root / "other"
-        small.save("LTXPipeline", model)
-        small.save("LTXPipeline", other, seed=4)
+        small.save("ZImagePipeline", model)
+        small.save("ZImagePipeline", other, seed=4)
         names = {room.identity(model, 8, "f32"), room.identity(model, 9, "f32"), room.identity(model, 8, "bf16"),
                  room.identity(other, 8, "f32")}
         self.assertEqual(len(names), 4)
