@@ -6,9 +6,11 @@
 
 RUN is the directory of an ended run. Its metrics and sheets, again and again, make a run of --steps steps and --sheets
 sheets, whose report.html is written and opened from disk, and which `oxbow watch` serves. Prints the page's size, the
-time to the first paint with content (headless Chromium, the median of five cold starts), the requests of the page and
-the lines on its console. With --live a run of CONFIG.yaml is trained while a page asks its server for news every two
-seconds, as the page's script does; prints the processor time of the server over that of the run.
+time to the first paint with content in headless Chromium, five times each in turn with an empty page: in a new tab of a
+browser that is open, and from a browser's own cold start. Prints the requests of the page and the lines on its console,
+too. Then the run goes on by a step each 0.3 s, while a page asks its server for news every two seconds, as the page's
+script does; prints the processor time of the server. With --live a run of CONFIG.yaml is trained meanwhile instead, and
+the processor time of the server is also set against that of the run.
 """
 import argparse
 import json
@@ -22,6 +24,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from open_browser import OpenBrowser
+
 PROBE = """<script>
 for (const kind of ['error', 'warn', 'assert']) {
   const own = console[kind]; console[kind] = (...said) => { console.log('CONSOLE', kind, ...said); own(...said); };
@@ -34,6 +38,7 @@ new PerformanceObserver(list => {
   }
 }).observe({type: 'paint', buffered: true});
 </script>"""
+EMPTY = "<!DOCTYPE html><html><head><title>empty</title></head><body>empty</body></html>"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -100,6 +105,24 @@ def with_probe(page, into):
     return into.as_uri()
 
 
+def spread(values):
+    return f"{statistics.median(values):.0f} ms ({min(values):.0f} to {max(values):.0f})"
+
+
+def measure_paints(page, scratch):
+    """Of the page from disk and of an empty one, in turn: other work slows both."""
+    pages = [with_probe(text, scratch / name) for name, text in (("empty.html", EMPTY), ("probed.html", page))]
+    browser = OpenBrowser(tempfile.mkdtemp(dir=scratch))
+    browser.painted(pages[0])  # The first tab is slower than all others.
+    empty, full = zip(*[[browser.painted(url) for url in pages] for _ in range(5)])
+    browser.close()
+    print(f"from disk        in an open browser: first paint {spread(full)}, of an empty page {spread(empty)}")
+    empty, full = zip(*[[painted(url, scratch) for url in pages] for _ in range(5)])
+    print(f"                 browser started for it: {spread([one[0] for one in full])}, "
+          f"for an empty page {spread([one[0] for one in empty])}; "
+          f"{full[0][1]} requests, {len(full[0][2])} lines on the console")
+
+
 def measure_page(arguments, scratch):
     oxbow = arguments.bin / "oxbow"
     run = scratch / "long"
@@ -113,10 +136,7 @@ def measure_page(arguments, scratch):
     again = time.monotonic() - begun
     page = (run / "report.html").read_text()
     print(f"report.html      {len(page.encode()) / 1e6:.2f} MB, written in {first:.2f} s, again in {again:.2f} s")
-    runs = [painted(with_probe(page, run / "probed.html"), scratch) for _ in range(5)]
-    print(f"from disk        first paint {statistics.median(one[0] for one in runs):.0f} ms "
-          f"({min(one[0] for one in runs):.0f} to {max(one[0] for one in runs):.0f}), "
-          f"{runs[0][1]} requests, {len(runs[0][2])} lines on the console")
+    measure_paints(page, scratch)
     watch, address = served(oxbow, run)
     try:
         seconds = []
@@ -131,28 +151,76 @@ def measure_page(arguments, scratch):
           f"answered in {1e3 * seconds[0]:.0f} ms at first, {1e3 * statistics.median(seconds):.0f} ms later")
 
 
+class Follower:
+    """A page of the run that asks its server for news, as its script does."""
+
+    def __init__(self, oxbow, run):
+        self.watch, self.address = served(oxbow, run)
+        page = urllib.request.urlopen(self.address).read().decode()
+        self.have = re.search(r'data-live="([^"]*)"', page).group(1)
+        self.asked, self.answers, self.bytes, self.next = 0, 0, 0, time.monotonic()
+        before = processor_seconds(self.watch.pid)
+        sheets = re.findall(r"url\((sheets/[^)]*)\)", page)
+        for sheet in sheets:
+            urllib.request.urlopen(self.address + sheet).read()
+        self.begun, self.seconds = time.monotonic(), processor_seconds(self.watch.pid)
+        print(f"opening it       {before:.2f} s of the processor for start and page, "
+              f"{self.seconds - before:.2f} s for {len(sheets)} sheets")
+
+    def ask(self):
+        if time.monotonic() < self.next:
+            return
+        self.next = time.monotonic() + 2
+        self.asked += 1
+        with urllib.request.urlopen(f"{self.address}state.json?have={self.have}") as answer:
+            if answer.status == 200:
+                body = answer.read()
+                self.have = json.loads(body)["version"]
+                self.answers, self.bytes = self.answers + 1, self.bytes + len(body)
+
+    def close(self):
+        """Prints, and returns the processor time of the server, its start left out."""
+        spent, lasted = processor_seconds(self.watch.pid) - self.seconds, time.monotonic() - self.begun
+        self.watch.terminate()
+        self.watch.wait(10)
+        print(f"serving it       {spent:.2f} s of the processor in {lasted:.0f} s, {100 * spent / lasted:.2f} % of a "
+              f"core: {self.asked} questions, {self.answers} answers of {self.bytes / 1e6:.2f} MB together")
+        return spent
+
+
 def measure_server(arguments, scratch):
+    """Beside the long run, which goes on by its own steps again."""
+    run = scratch / "long"
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    page = Follower(arguments.bin / "oxbow", run)
+    end, step = time.monotonic() + arguments.seconds, len(lines)
+    with (run / "metrics.jsonl").open("a") as out:
+        while time.monotonic() < end:
+            line = {key: value for key, value in json.loads(lines[1 + step % (len(lines) - 1)]).items()
+                    if not key.startswith("eval/")}
+            out.write(json.dumps(dict(line, step=step)) + "\n")
+            out.flush()
+            step += 1
+            page.ask()
+            time.sleep(0.3)
+    page.close()
+
+
+def measure_live_server(arguments, scratch):
     oxbow = arguments.bin / "oxbow"
     train = subprocess.Popen([oxbow, "train", arguments.live, "--no-progress", f"--set=run.directory={scratch}",
                               "--name=live"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (scratch / "live/metrics.jsonl").exists():
         time.sleep(0.2)
-    watch, address = served(oxbow, scratch / "live")
-    have, asked, of_run, of_server = "", 0, 0.0, 0.0
+    page, of_run = Follower(oxbow, scratch / "live"), 0.0
     while train.poll() is None:
-        with urllib.request.urlopen(f"{address}state.json?have={have}") as answer:
-            if answer.status == 200:
-                have = json.loads(answer.read())["version"]
-        asked += 1
+        page.ask()
         try:
-            of_run, of_server = processor_seconds(train.pid), processor_seconds(watch.pid)
+            of_run = processor_seconds(train.pid)
         except OSError:
             pass  # A child has just ended.
-        time.sleep(2)
-    watch.terminate()
-    watch.wait(10)
-    print(f"serving a run    {of_server:.2f} s of the processor beside {of_run:.1f} s of the run: "
-          f"{100 * of_server / of_run:.2f} % ({asked} questions)")
+        time.sleep(0.2)
+    print(f"                 {100 * page.close() / of_run:.2f} % of the {of_run:.1f} s of the run")
 
 
 def main():
@@ -161,12 +229,12 @@ def main():
     parser.add_argument("--bin", type=Path, default=Path("build/release/bin"))
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--sheets", type=int, default=100)
-    parser.add_argument("--live", help="a run file to train while a page is served")
+    parser.add_argument("--seconds", type=float, default=60, help="how long the long run is followed")
+    parser.add_argument("--live", help="a run file to train while a page is served, in place of following")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="oxbow-page-", ignore_cleanup_errors=True) as scratch:
         measure_page(arguments, Path(scratch))
-        if arguments.live:
-            measure_server(arguments, Path(scratch))
+        (measure_live_server if arguments.live else measure_server)(arguments, Path(scratch))
 
 
 if __name__ == "__main__":

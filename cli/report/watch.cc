@@ -113,11 +113,11 @@ absl::Status Watch(const WatchFlags& flags) {
   ReplayShelf shelf(flags.run_dir);
   OXBOW_ASSIGN_OR_RETURN(
       const std::unique_ptr<WatchServer> server,
-      WatchServer::Start({.run_dir = flags.run_dir,
-                          .host = flags.host,
-                          .port = flags.port,
-                          .replay = [&shelf] { return shelf.Section(); },
-                          .replay_picture = [&shelf](uint64_t e) { return shelf.Picture(e); }}));
+      WatchServer::Start(
+          {.page = {.run_dir = flags.run_dir, .replay = [&shelf] { return shelf.Section(); }},
+           .host = flags.host,
+           .port = flags.port,
+           .replay_picture = [&shelf](uint64_t e) { return shelf.Picture(e); }}));
   std::cout << "http://" << flags.host << ":" << server->port() << "/  (Ctrl-C ends)" << std::endl;
   int number = 0;
   sigwait(&ends, &number);

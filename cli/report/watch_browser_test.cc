@@ -99,7 +99,7 @@ TEST(WatchBrowserTest, ANewStepAppearsByItselfAtEveryWidth) {
   ASSERT_TRUE(WriteFileAtomically(run_dir / "metrics.jsonl", io::MadeUpMetrics()).ok());
   for (int step = 0; step <= 100; step += 50) io::AddMadeUpSheet(run_dir, step, "", 0.005 * step);
   const auto server = WatchServer::Start(
-      {.run_dir = run_dir, .replay = [] { return "<h2>Replay</h2><p>no entry</p>"; }});
+      {.page = {.run_dir = run_dir, .replay = [] { return "<h2>Replay</h2><p>no entry</p>"; }}});
   ASSERT_TRUE(server.ok()) << server.status();
   // When all frames have shown what was there, the run goes on.
   std::atomic<int> asked = 0;

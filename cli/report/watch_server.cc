@@ -3,19 +3,13 @@
 
 #include <httplib.h>
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "io/metrics_file.h"
-#include "io/report/html.h"
-#include "io/report/report.h"
 #include "io/report/sheets.h"
-#include "run/run_lock.h"
-#include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
 namespace {
@@ -28,10 +22,6 @@ constexpr int kThreads = 4;
 constexpr char kPolicy[] =
     "default-src 'none'; img-src 'self' data:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; connect-src 'self'";
-
-std::string SheetAddress(const io::Sheet& sheet, bool large) {
-  return absl::StrCat("sheets/", sheet.step, large ? "/large" : "/small");
-}
 
 void NotFound(httplib::Response& response, const std::string& why) {
   response.status = 404;
@@ -47,7 +37,7 @@ struct WatchServer::Http {
 };
 
 WatchServer::WatchServer(Options options)
-    : options_(std::move(options)), http_(std::make_unique<Http>()) {}
+    : options_(std::move(options)), page_(options_.page), http_(std::make_unique<Http>()) {}
 
 WatchServer::~WatchServer() {
   http_->server.stop();
@@ -57,8 +47,8 @@ WatchServer::~WatchServer() {
 int WatchServer::port() const { return http_->port; }
 
 absl::StatusOr<std::unique_ptr<WatchServer>> WatchServer::Start(Options options) {
-  if (!fs::is_directory(options.run_dir)) {
-    return absl::NotFoundError(absl::StrCat("no run there: ", options.run_dir.string()));
+  if (!fs::is_directory(options.page.run_dir)) {
+    return absl::NotFoundError(absl::StrCat("no run there: ", options.page.run_dir.string()));
   }
   auto server = std::unique_ptr<WatchServer>(new WatchServer(std::move(options)));
   const Options& own = server->options_;
@@ -85,63 +75,33 @@ absl::StatusOr<std::unique_ptr<WatchServer>> WatchServer::Start(Options options)
   return server;
 }
 
-std::string WatchServer::Version() const {
-  std::error_code none;
-  const auto bytes = fs::file_size(options_.run_dir / io::kMetricsFile, none);
-  const auto when = fs::last_write_time(options_.run_dir / io::kMetricsFile, none);
-  const auto sheets = fs::last_write_time(options_.run_dir / "samples", none);
-  return absl::StrCat(none ? 0 : bytes, "-", when.time_since_epoch().count() % 1'000'000'007, "-",
-                      sheets.time_since_epoch().count() % 1'000'000'007, "-",
-                      run::IsLive(options_.run_dir) ? "live" : "ended");
-}
-
-std::string WatchServer::Body() {
-  const std::string version = Version();
-  absl::MutexLock lock(&mutex_);
-  if (version == body_version_) return body_;
-  const io::RunFacts facts = learner::FactsOfRun(options_.run_dir, run::IsLive(options_.run_dir));
-  const auto body = io::ReportBody(options_.run_dir, facts, SheetAddress);
-  // A run that has only begun has no metrics yet.
-  body_ = body.ok() ? *body
-                    : absl::StrCat("<h1>", io::EscapeHtml(facts.name), "</h1><p class=\"lead\">",
-                                   io::EscapeHtml(std::string(body.status().message())), "</p>");
-  if (options_.replay) absl::StrAppend(&body_, options_.replay());
-  body_version_ = version;
-  return body_;
-}
-
 void WatchServer::AddRoutes() {
   httplib::Server& server = http_->server;
   server.Get("/", [this](const httplib::Request&, httplib::Response& response) {
-    response.set_content(io::Page(absl::StrCat("oxbow run ", io::RunName(options_.run_dir)), Body(),
-                                  io::Reload::kFromServer),
-                         "text/html; charset=utf-8");
+    response.set_content(page_.Document(), "text/html; charset=utf-8");
   });
   server.Get("/state.json", [this](const httplib::Request& request, httplib::Response& response) {
-    const std::string version = Version();
-    if (request.get_param_value("have") == version) {
+    const auto state = page_.NewSince(request.get_param_value("have"));
+    if (state) {
+      response.set_content(*state, "application/json");
+    } else {
       response.status = 204;
-      return;
     }
-    const nlohmann::json state = {{"version", version}, {"main", Body()}};
-    response.set_content(state.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
-                         "application/json");
   });
-  server.Get(R"(/sheets/(\d+)/(small|large))", [this](const httplib::Request& request,
-                                                      httplib::Response& response) {
-    int64_t step = 0;
-    const std::vector<io::Sheet> sheets = io::SheetsOf(options_.run_dir);
-    const auto found = absl::SimpleAtoi(std::string(request.matches[1]), &step)
-                           ? std::find_if(sheets.begin(), sheets.end(),
-                                          [&](const auto& sheet) { return sheet.step == step; })
-                           : sheets.end();
-    if (found == sheets.end()) return NotFound(response, "no such sheet");
-    const io::SheetFile file =
-        io::FitSheet(*found, request.matches[2] == "large" ? kLargeBytes : io::kSmallSheetBytes);
-    if (file.bytes.empty()) return NotFound(response, "the sheet cannot be read");
-    response.set_header("Cache-Control", "max-age=3600");
-    response.set_content(file.bytes, file.type.c_str());
-  });
+  server.Get(R"(/sheets/(\d+)/(small|large))",
+             [this](const httplib::Request& request, httplib::Response& response) {
+               int64_t step = 0;
+               if (!absl::SimpleAtoi(std::string(request.matches[1]), &step)) {
+                 return NotFound(response, "no such sheet");
+               }
+               const std::optional<io::Sheet> found = io::SheetAt(options_.page.run_dir, step);
+               if (!found) return NotFound(response, "no such sheet");
+               const io::SheetFile file = io::FitSheet(
+                   *found, request.matches[2] == "large" ? kLargeBytes : io::kSmallSheetBytes);
+               if (file.bytes.empty()) return NotFound(response, "the sheet cannot be read");
+               response.set_header("Cache-Control", "max-age=3600");
+               response.set_content(file.bytes, file.type.c_str());
+             });
   server.Get(R"(/replay/(\d+))", [this](const httplib::Request& request,
                                         httplib::Response& response) {
     uint64_t entry = 0;

@@ -2,7 +2,7 @@
 // Serves the page of a run over HTTP while the run goes on, and after it:
 //
 //   GET /                    the page; it asks for what is new by itself
-//   GET /state.json?have=V   {"version", "main"}: what stands in the page now; 204 if that is V
+//   GET /state.json?have=V   the sections that changed since version V; 204 if none did
 //   GET /sheets/STEP/SIZE    a sheet of pictures; SIZE is small or large
 //   GET /replay/ENTRY        a replay entry's steps as one picture
 //
@@ -17,18 +17,16 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "cli/report/live_page.h"
 
 namespace oxbow::cli {
 
 class WatchServer {
  public:
   struct Options {
-    std::filesystem::path run_dir;
+    LivePage::Options page;
     std::string host = "127.0.0.1";
     int port = 0;  // 0: any that is free.
-    // A section of the page about replay entries; empty text: none.
-    std::function<std::string()> replay;
     // A PNG of an entry.
     std::function<absl::StatusOr<std::string>(uint64_t entry)> replay_picture;
   };
@@ -44,14 +42,9 @@ class WatchServer {
   struct Http;
   explicit WatchServer(Options options);
   void AddRoutes();
-  // What changes with every step, every sheet, and the run's end.
-  std::string Version() const;
-  std::string Body();
 
   const Options options_;
-  absl::Mutex mutex_;
-  std::string body_version_ ABSL_GUARDED_BY(mutex_);
-  std::string body_ ABSL_GUARDED_BY(mutex_);
+  LivePage page_;
   std::unique_ptr<Http> http_;
 };
 

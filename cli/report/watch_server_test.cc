@@ -38,6 +38,8 @@ class WatchServerTest : public ::testing::Test {
             .ok());
   }
   std::filesystem::path run_dir() const { return directory_.path(); }
+  // Each question is answered with what is there now.
+  LivePage::Options Page() const { return {.run_dir = run_dir(), .share_max = 0}; }
 
   testing::ScopedDirectory directory_;
 };
@@ -47,13 +49,13 @@ httplib::Client ClientOf(const WatchServer& server) {
 }
 
 TEST_F(WatchServerTest, ThePageFollowsTheRunAndSaysWhenItIsLive) {
-  const auto server = WatchServer::Start({.run_dir = run_dir()});
+  const auto server = WatchServer::Start({.page = Page()});
   ASSERT_TRUE(server.ok()) << server.status();
   httplib::Client client = ClientOf(**server);
   EXPECT_EQ(client.Get("/")->status, 200) << "before the first step";
   Log(0, 0.5);
   const auto first = nlohmann::json::parse(client.Get("/state.json")->body);
-  EXPECT_THAT(first["main"].get<std::string>(), HasSubstr("Held-out reward"));
+  EXPECT_THAT(first["parts"]["learning"].get<std::string>(), HasSubstr("Held-out reward"));
   const std::string have = absl::StrCat("/state.json?have=", first["version"].get<std::string>());
   EXPECT_EQ(client.Get(have)->status, 204);
   Log(10, 0.75);
@@ -68,7 +70,7 @@ TEST_F(WatchServerTest, ThePageFollowsTheRunAndSaysWhenItIsLive) {
 TEST_F(WatchServerTest, SheetsAreServedAndOtherFilesAreNot) {
   Log(0, 0.5);
   AddSheet(0);
-  const auto server = WatchServer::Start({.run_dir = run_dir()});
+  const auto server = WatchServer::Start({.page = Page()});
   ASSERT_TRUE(server.ok()) << server.status();
   httplib::Client client = ClientOf(**server);
   EXPECT_THAT(client.Get("/")->body, HasSubstr("url(sheets/0/large)"));
@@ -84,13 +86,13 @@ TEST_F(WatchServerTest, SheetsAreServedAndOtherFilesAreNot) {
 
 TEST_F(WatchServerTest, ReplayEntriesAreOnThePage) {
   Log(0, 0.5);
-  const auto server =
-      WatchServer::Start({.run_dir = run_dir(),
-                          .replay = [] { return "<h2>Replay</h2><img src=\"replay/7\">"; },
-                          .replay_picture = [](uint64_t entry) -> absl::StatusOr<std::string> {
-                            if (entry == 7) return "picture";
-                            return absl::NotFoundError("no such entry");
-                          }});
+  const auto server = WatchServer::Start(
+      {.page = {.run_dir = run_dir(),
+                .replay = [] { return "<h2>Replay</h2><img src=\"replay/7\">"; }},
+       .replay_picture = [](uint64_t entry) -> absl::StatusOr<std::string> {
+         if (entry == 7) return "picture";
+         return absl::NotFoundError("no such entry");
+       }});
   httplib::Client client = ClientOf(**server);
   EXPECT_THAT(client.Get("/")->body, HasSubstr("<h2>Replay</h2>"));
   EXPECT_EQ(client.Get("/replay/7")->body, "picture");
@@ -98,11 +100,11 @@ TEST_F(WatchServerTest, ReplayEntriesAreOnThePage) {
 }
 
 TEST_F(WatchServerTest, APortThatIsTakenAndARunThatIsNotAreOneLine) {
-  const auto server = WatchServer::Start({.run_dir = run_dir()});
+  const auto server = WatchServer::Start({.page = Page()});
   ASSERT_TRUE(server.ok()) << server.status();
-  const auto second = WatchServer::Start({.run_dir = run_dir(), .port = (*server)->port()});
+  const auto second = WatchServer::Start({.page = Page(), .port = (*server)->port()});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable) << second.status();
-  EXPECT_EQ(WatchServer::Start({.run_dir = run_dir() / "none"}).status().code(),
+  EXPECT_EQ(WatchServer::Start({.page = {.run_dir = run_dir() / "none"}}).status().code(),
             absl::StatusCode::kNotFound);
 }
 

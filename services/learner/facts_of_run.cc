@@ -86,8 +86,8 @@ std::vector<std::pair<std::string, std::string>> LeftOut(const v1::RunConfig& co
 }
 
 // Whether a picture of the run can be right in full, as its evaluations say.
-bool CanBeRight(const std::filesystem::path& run_dir) {
-  for (const io::Sheet& sheet : io::SheetsOf(run_dir)) {
+bool CanBeRight(const std::vector<io::Sheet>& sheets) {
+  for (const io::Sheet& sheet : sheets) {
     for (const io::EvaluatedPicture& picture : sheet.pictures) {
       if (picture.right.has_value()) return true;
     }
@@ -132,7 +132,8 @@ std::optional<BestCheckpoint> BestCheckpointOf(const std::filesystem::path& run_
   return BestCheckpoint{best->committed_steps, config->checkpoint().best(), best->value};
 }
 
-io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live) {
+io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live,
+                        const std::vector<io::Sheet>* sheets) {
   io::RunFacts facts{.name = io::RunName(run_dir), .live = live};
   if (live) facts.written = absl::ToUnixSeconds(absl::Now());
   const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
@@ -147,7 +148,7 @@ io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live) {
     facts.eval_images = config->eval().images();
     facts.replays = config::KeepsSuccesses(*config);
     facts.left_out = LeftOut(*config);
-    if (CanBeRight(run_dir)) {
+    if (CanBeRight(sheets != nullptr ? *sheets : io::SheetsOf(run_dir))) {
       facts.full_reward = run::FullReward(config->reward());
       facts.reward_min = 0;
     }

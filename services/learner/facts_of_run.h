@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/report/run_facts.h"
+#include "io/report/sheets.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::learner {
@@ -28,7 +29,8 @@ struct BestCheckpoint {
 std::optional<BestCheckpoint> BestCheckpointOf(const std::filesystem::path& run_dir);
 
 // Facts that cannot be known, because a file is missing, are left out. `live`: whether the run
-// goes on.
-io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live);
+// goes on. `sheets`: those of the run, where the caller has read them.
+io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live,
+                        const std::vector<io::Sheet>* sheets = nullptr);
 
 }  // namespace oxbow::learner

@@ -8,7 +8,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -100,53 +99,69 @@ std::vector<Line> MetricsFollower::Take() {
   return ParseMetrics(content).value_or(std::vector<Line>());
 }
 
-History::History(const std::vector<std::map<std::string, double>>& lines) {
-  for (const auto& line : lines) {
-    for (const auto& [name, value] : line) rows_[line.at(metric::kStep)][name] = value;
+void History::Add(const std::vector<std::map<std::string, double>>& lines) {
+  for (const Line& line : lines) {
+    const double step = line.at(metric::kStep);
+    for (const auto& [name, value] : line) {
+      std::vector<Point>& column = columns_[name];
+      auto place = column.end();
+      if (!column.empty() && column.back().x >= step) {
+        place = std::lower_bound(column.begin(), column.end(), step,
+                                 [](const Point& point, double x) { return point.x < x; });
+      }
+      if (place != column.end() && place->x == step) {
+        place->y = value;
+      } else {
+        column.insert(place, {step, value});
+      }
+    }
   }
 }
 
 std::vector<Point> History::Column(const std::string& name) const {
-  std::vector<Point> points;
-  for (const auto& [step, row] : rows_) {
-    if (const auto value = row.find(name); value != row.end())
-      points.push_back({step, value->second});
-  }
-  return points;
+  const auto column = columns_.find(name);
+  return column == columns_.end() ? std::vector<Point>() : column->second;
+}
+
+double History::last_step() const {
+  const auto steps = columns_.find(metric::kStep.name);
+  return steps == columns_.end() ? 0 : steps->second.back().x;
 }
 
 std::string History::FirstPresent(const std::vector<std::string>& names) const {
   OXBOW_CHECK(!names.empty()) << "no metric to look for";
   for (const std::string& name : names) {
-    if (!Column(name).empty()) return name;
+    if (columns_.contains(name)) return name;
   }
   return names.front();
 }
 
 std::vector<std::string> History::NamesWithPrefix(const std::string& prefix) const {
-  std::set<std::string> names;
-  for (const auto& [step, row] : rows_) {
-    for (const auto& [name, value] : row) {
-      if (name.starts_with(prefix)) names.insert(name);
-    }
+  std::vector<std::string> names;
+  for (auto column = columns_.lower_bound(prefix);
+       column != columns_.end() && column->first.starts_with(prefix); ++column) {
+    names.push_back(column->first);
   }
-  return {names.begin(), names.end()};
+  return names;
 }
 
 std::optional<Point> History::First(const std::string& name) const {
-  for (const Point& point : Column(name)) {
+  const auto column = columns_.find(name);
+  if (column == columns_.end()) return std::nullopt;
+  for (const Point& point : column->second) {
     if (std::isfinite(point.y)) return point;
   }
   return std::nullopt;
 }
 
 std::optional<Point> History::Last(const std::string& name) const {
-  std::vector<Point> points = Column(name);
-  std::reverse(points.begin(), points.end());
-  for (const Point& point : points) {
-    if (std::isfinite(point.y)) return point;
-  }
-  return std::nullopt;
+  const auto column = columns_.find(name);
+  if (column == columns_.end()) return std::nullopt;
+  const std::vector<Point>& points = column->second;
+  const auto last = std::find_if(points.rbegin(), points.rend(),
+                                 [](const Point& point) { return std::isfinite(point.y); });
+  if (last == points.rend()) return std::nullopt;
+  return *last;
 }
 
 }  // namespace oxbow::io

@@ -63,7 +63,10 @@ struct Point {
 class History {
  public:
   // `lines` as read from metrics.jsonl; lines of one step are merged, the later value counts.
-  explicit History(const std::vector<std::map<std::string, double>>& lines);
+  explicit History(const std::vector<std::map<std::string, double>>& lines = {}) { Add(lines); }
+
+  // Takes lines that were appended to the file.
+  void Add(const std::vector<std::map<std::string, double>>& lines);
 
   // The values of one metric by step, in order; empty if it was never logged.
   std::vector<Point> Column(const std::string& name) const;
@@ -77,11 +80,11 @@ class History {
   std::optional<Point> First(const std::string& name) const;
   std::optional<Point> Last(const std::string& name) const;
 
-  bool empty() const { return rows_.empty(); }
-  double last_step() const { return rows_.empty() ? 0 : rows_.rbegin()->first; }
+  bool empty() const { return columns_.empty(); }
+  double last_step() const;
 
  private:
-  std::map<double, std::map<std::string, double>> rows_;
+  std::map<std::string, std::vector<Point>> columns_;  // Each by step, none empty.
 };
 
 }  // namespace oxbow::io

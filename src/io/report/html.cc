@@ -133,10 +133,12 @@ std::string EscapeHtml(std::string_view text) {
   return out;
 }
 
-std::string Page(std::string_view title, std::string_view body, Reload reload, int64_t written) {
-  std::string how = reload == Reload::kFromServer ? " data-live=\"1\"" : "";
-  if (reload == Reload::kItself) {
-    how = absl::StrCat(" data-reload=\"10\" data-written=\"", written, "\"");
+std::string Page(std::string_view title, std::string_view body, const PageUpdates& updates) {
+  std::string how;
+  if (updates.how == Reload::kFromServer) {
+    how = absl::StrCat(" data-live=\"", EscapeHtml(updates.version), "\"");
+  } else if (updates.how == Reload::kItself) {
+    how = absl::StrCat(" data-reload=\"10\" data-written=\"", updates.written, "\"");
   }
   return absl::StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"

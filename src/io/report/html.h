@@ -18,10 +18,15 @@ enum class Reload {
   kFromServer,  // It asks its server for what changed.
 };
 
+struct PageUpdates {
+  Reload how = Reload::kNever;
+  // kItself: in seconds since 1970. The page stops to load itself, and says so, ten minutes later.
+  int64_t written = 0;
+  std::string version = "";  // kFromServer: what the page shows, in the server's words.
+};
+
 // A whole document in light, dark and print. It loads nothing from elsewhere. Without scripts it
 // shows all but the values under the pointer and the sheets between the first and the last.
-// `written`, in seconds since 1970: a page that loads itself stops, and says so, ten minutes later.
-std::string Page(std::string_view title, std::string_view body, Reload reload = Reload::kNever,
-                 int64_t written = 0);
+std::string Page(std::string_view title, std::string_view body, const PageUpdates& updates = {});
 
 }  // namespace oxbow::io

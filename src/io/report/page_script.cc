@@ -99,21 +99,42 @@ document.addEventListener('pointermove', event => {
   hidden = () => { cursor.style.visibility = 'hidden'; tip.style.display = 'none'; };
 });
 
+// Puts the sections that changed into the page, those that are new at their places.
+function take(state) {
+  for (const part of all('main>section')) if (!state.order.includes(part.id)) part.remove();
+  let before = null;
+  for (const id of state.order) {
+    let part = document.getElementById(id);
+    if (!part) {
+      part = document.createElement('section');
+      part.id = id;
+      one('main').insertBefore(part, before ? before.nextSibling : one('main').firstChild);
+    }
+    if (id in state.parts) {
+      const open = all('details', part).map(details => details.open);
+      part.innerHTML = state.parts[id];
+      all('details', part).forEach((details, i) => { details.open = !!open[i]; });
+    }
+    before = part;
+  }
+}
+
 // What is new: from the server of this page, or from the file it is.
-let have = '';
+let have = document.body.dataset.live;
 async function ask() {
+  if (document.hidden) { setTimeout(ask, 2000); return; }
   try {
     const answer = await fetch('state.json?have=' + have);
     if (answer.status === 200) {
       const state = await answer.json(), slider = one('#slider');
-      const kept = slider && +slider.value < sheets.length - 1 ? +slider.value : -1;
-      const open = all('details').map(details => details.open);
-      if (playing) play();
-      one('main').innerHTML = state.main;
-      all('details').forEach((details, i) => { details.open = !!open[i]; });
+      const shown = slider && +slider.value < sheets.length - 1 ? +slider.value : -1;
+      if ('pictures' in state.parts && playing) play();
+      take(state);
       have = state.version;
-      start();
-      if (kept >= 0) show(kept);
+      if ('pictures' in state.parts) {
+        start();
+        if (shown >= 0) show(shown);
+      }
     }
     document.body.classList.remove('away');
   } catch (error) {

@@ -211,19 +211,25 @@ std::vector<Panel> TimePanels(const History& history) {
 
 }  // namespace
 
-std::string Panels(const History& history, const RunFacts& facts) {
+std::vector<PanelSection> PanelSections(const History& history, const RunFacts& facts) {
   std::vector<double> evaluations;
   for (const Point& point : history.Column(metric::kEvalRewardMean)) evaluations.push_back(point.x);
-  std::string out = Section(history, "Does it learn, without cheating?",
-                            LearningPanels(history, facts), evaluations);
-  out += Section(history, "Is the update healthy?", UpdatePanels(), evaluations);
-  out += Section(history, "Where does the time go?", TimePanels(history), evaluations);
-  if (facts.left_out.empty() || out.empty()) return out;
+  std::vector<PanelSection> sections;
+  const auto add = [&](const char* id, const char* heading, const std::vector<Panel>& panels) {
+    std::string html = Section(history, heading, panels, evaluations);
+    if (!html.empty()) sections.push_back({id, std::move(html)});
+  };
+  add("learning", "Does it learn, without cheating?", LearningPanels(history, facts));
+  add("update", "Is the update healthy?", UpdatePanels());
+  add("time", "Where does the time go?", TimePanels(history));
+  if (facts.left_out.empty() || sections.empty()) return sections;
   std::vector<std::string> reasons;
   for (const auto& [what, why] : facts.left_out)
     reasons.push_back(absl::StrCat(what, " (", why, ")"));
-  return absl::StrCat(out, "<p class=\"lead\">Not part of this run: ",
-                      EscapeHtml(absl::StrJoin(reasons, ", ")), ".</p>\n");
+  sections.push_back(
+      {"left_out", absl::StrCat("<p class=\"lead\">Not part of this run: ",
+                                EscapeHtml(absl::StrJoin(reasons, ", ")), ".</p>\n")});
+  return sections;
 }
 
 }  // namespace oxbow::io

@@ -4,13 +4,19 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "io/metrics_file.h"
 #include "io/report/run_facts.h"
 
 namespace oxbow::io {
 
+struct PanelSection {
+  std::string id;  // "learning"
+  std::string html;
+};
+
 // All charts under their headings, and a last line with what this run does not measure and why.
-std::string Panels(const History& history, const RunFacts& facts);
+std::vector<PanelSection> PanelSections(const History& history, const RunFacts& facts);
 
 }  // namespace oxbow::io

@@ -144,28 +144,45 @@ std::string RunName(const std::filesystem::path& run_dir) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
-absl::StatusOr<std::string> ReportBody(const std::filesystem::path& run_dir, const RunFacts& facts,
-                                       const SheetSource& source) {
-  OXBOW_ASSIGN_OR_RETURN(const auto lines, ReadMetrics(run_dir / kMetricsFile));
-  const History history(lines);
+std::vector<ReportPart> ReportParts(const std::filesystem::path& run_dir, const RunReading& run,
+                                    const RunFacts& facts, const SheetSource& source) {
+  const History& history = run.history();
   const std::string head = Head(facts, RunName(run_dir));
   if (history.empty()) {
-    return absl::StrCat(head, "<p class=\"lead\">No step has been logged yet.</p>\n",
-                        Configuration(run_dir));
+    return {{"head", absl::StrCat(head, "<p class=\"lead\">No step has been logged yet.</p>\n")},
+            {"config", Configuration(run_dir)}};
   }
-  return absl::StrCat(head, VerdictHtml(VerdictOf(history, facts)), Headline(history, facts),
-                      Gallery(SheetsOf(run_dir), source, facts.live), Panels(history, facts),
-                      NextCommands(facts), Configuration(run_dir));
+  std::vector<ReportPart> parts = {
+      {"head",
+       absl::StrCat(head, VerdictHtml(VerdictOf(history, facts)), Headline(history, facts))},
+      {"pictures", Gallery(run.sheets(), source, facts.live)}};
+  for (PanelSection& section : PanelSections(history, facts)) {
+    parts.push_back({section.id, std::move(section.html)});
+  }
+  parts.push_back({"next", NextCommands(facts)});
+  parts.push_back({"config", Configuration(run_dir)});
+  return parts;
+}
+
+std::string JoinParts(const std::vector<ReportPart>& parts) {
+  std::string body;
+  for (const ReportPart& part : parts) {
+    absl::StrAppend(&body, "<section id=\"", part.id, "\">", part.html, "</section>\n");
+  }
+  return body;
 }
 
 absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts) {
   const auto inside = [](const Sheet& sheet, bool large) {
     return SheetUri(sheet, large ? kLargeSheetBytes : kSmallSheetBytes);
   };
-  OXBOW_ASSIGN_OR_RETURN(const std::string body, ReportBody(run_dir, facts, inside));
-  return WriteFileAtomically(run_dir / "report.html",
-                             Page(absl::StrCat("oxbow run ", RunName(run_dir)), body,
-                                  facts.live ? Reload::kItself : Reload::kNever, facts.written));
+  RunReading run(run_dir);
+  OXBOW_RETURN_IF_ERROR(run.Update());
+  return WriteFileAtomically(
+      run_dir / "report.html",
+      Page(absl::StrCat("oxbow run ", RunName(run_dir)),
+           JoinParts(ReportParts(run_dir, run, facts, inside)),
+           {.how = facts.live ? Reload::kItself : Reload::kNever, .written = facts.written}));
 }
 
 }  // namespace oxbow::io

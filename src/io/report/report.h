@@ -9,24 +9,35 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/report/gallery.h"
 #include "io/report/run_facts.h"
+#include "io/report/run_reading.h"
 
 namespace oxbow::io {
 
 // The name of the run in `run_dir`: its last part.
 std::string RunName(const std::filesystem::path& run_dir);
 
-// What stands between <main> and </main>. kNotFound if the run has no metrics.jsonl; kDataLoss if
-// that is damaged.
-absl::StatusOr<std::string> ReportBody(const std::filesystem::path& run_dir, const RunFacts& facts,
-                                       const SheetSource& source);
+// A section of the page. Its id stays the same while the run goes on, so that a page that is open
+// replaces only what changed.
+struct ReportPart {
+  std::string id;
+  std::string html;
+};
+
+// The sections in their order.
+std::vector<ReportPart> ReportParts(const std::filesystem::path& run_dir, const RunReading& run,
+                                    const RunFacts& facts, const SheetSource& source);
+
+// What stands between <main> and </main>.
+std::string JoinParts(const std::vector<ReportPart>& parts);
 
 // Writes run_dir/report.html, replacing it whole; while `facts.live` an open page loads itself
-// again. Errors as ReportBody.
+// again. kNotFound if the run has no metrics.jsonl; kDataLoss if that is damaged.
 absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts = {});
 
 }  // namespace oxbow::io

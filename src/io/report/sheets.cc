@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <system_error>
@@ -50,6 +51,9 @@ std::vector<Sheet> Found(const fs::path& run_dir) {
   return sheets;
 }
 
+// A sheet is written within a moment, file by file.
+constexpr std::chrono::seconds kSettled{2};
+
 bool Load(Sheet& sheet) {
   const auto png = ReadFile(sheet.file, kSheetFileBytesMax);
   if (!png.ok()) return false;
@@ -64,6 +68,21 @@ bool Load(Sheet& sheet) {
   if (auto pictures = ReadEvaluation(sheet.file.parent_path() / kEvaluationFile); pictures.ok()) {
     sheet.pictures = *std::move(pictures);
   }
+  return true;
+}
+
+// As Load, but a sheet that has not changed since is taken from the cache.
+bool LoadOnce(Sheet& sheet, SheetCache& cache) {
+  std::error_code error;
+  const auto written = fs::last_write_time(sheet.file.parent_path(), error);
+  if (error) return false;
+  if (const auto kept = cache.find(sheet.file);
+      kept != cache.end() && kept->second.written == written) {
+    sheet = kept->second.sheet;
+    return true;
+  }
+  if (!Load(sheet)) return false;
+  if (fs::file_time_type::clock::now() - written > kSettled) cache[sheet.file] = {written, sheet};
   return true;
 }
 
@@ -114,15 +133,24 @@ Box Sheet::BoxOf(size_t i) const {
   return box;
 }
 
-std::vector<Sheet> SheetsOf(const fs::path& run_dir) {
+std::vector<Sheet> SheetsOf(const fs::path& run_dir, SheetCache* cache) {
   std::vector<Sheet> found = Found(run_dir);
   std::vector<Sheet> sheets;
   const size_t count = std::min(found.size(), kSheetsMax);
   for (size_t i = 0; i < count; ++i) {
     Sheet& sheet = found[count == 1 ? 0 : i * (found.size() - 1) / (count - 1)];
-    if (Load(sheet)) sheets.push_back(std::move(sheet));
+    if (cache != nullptr ? LoadOnce(sheet, *cache) : Load(sheet))
+      sheets.push_back(std::move(sheet));
   }
   return sheets;
+}
+
+std::optional<Sheet> SheetAt(const fs::path& run_dir, int64_t step) {
+  const std::vector<Sheet> found = Found(run_dir);
+  const auto one = std::find_if(found.begin(), found.end(),
+                                [&](const Sheet& sheet) { return sheet.step == step; });
+  if (one == found.end()) return std::nullopt;
+  return *one;
 }
 
 SheetFile FitSheet(const Sheet& sheet, size_t bytes_max) {

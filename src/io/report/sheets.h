@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,9 +37,20 @@ struct Sheet {
   Box BoxOf(size_t i) const;
 };
 
+// Sheets that were read, by file: for a reader that comes again. One whose directory was written to
+// since, or within the last seconds, is read again.
+struct KeptSheet {
+  std::filesystem::file_time_type written;
+  Sheet sheet;
+};
+using SheetCache = std::map<std::filesystem::path, KeptSheet>;
+
 // The sheets of the run by step, at most kSheetsMax, always the first and the last. What cannot be
 // read is left out.
-std::vector<Sheet> SheetsOf(const std::filesystem::path& run_dir);
+std::vector<Sheet> SheetsOf(const std::filesystem::path& run_dir, SheetCache* cache = nullptr);
+
+// The file of the sheet of one step, alone; absent if there is none.
+std::optional<Sheet> SheetAt(const std::filesystem::path& run_dir, int64_t step);
 
 struct SheetFile {
   std::string type;   // "image/png"

@@ -17,7 +17,7 @@ namespace {
 constexpr double kWidth = 460, kHeight = 230;
 constexpr double kLeft = 52, kRight = 12, kTop = 14, kBottom = 34;
 constexpr size_t kColours = 8;
-constexpr size_t kPointsMax = 1000;  // A line has no more; the chart is 460 wide.
+constexpr size_t kPointsMax = 500;  // A line has no more; the chart is 460 wide.
 constexpr size_t kBarsMax = 60;
 constexpr size_t kDotsMax = 40;  // A line of so few points has a dot at each.
 

@@ -215,7 +215,7 @@ TEST(VerdictTest, ItSaysHowMuchOfTheRewardsTimeHoldsAStepUp) {
 }
 
 TEST(VerdictTest, NothingIsSaidOfWhatIsNotThere) {
-  const Verdict empty = VerdictOf(History({}), {});
+  const Verdict empty = VerdictOf(History(), {});
   EXPECT_EQ(Levels(empty), "nnnnn") << VerdictText(empty);
   const Verdict begun = Judge([](int, Numbers&) {}, 4);
   EXPECT_EQ(Levels(begun).substr(0, 3), "nnn") << VerdictText(begun);

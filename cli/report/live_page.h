@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page of a run as its server keeps it: built again when the run's files have changed, but so
+// seldom that this takes at most a hundredth of a core, however long the run and whoever asks.
+//
+// A version is the text of a number that grows with each building. An open page says which it
+// shows, and gets the sections that changed since.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/clock.h"
+#include "io/report/report.h"
+#include "io/report/run_reading.h"
+
+namespace oxbow::cli {
+
+class LivePage {
+ public:
+  struct Options {
+    std::filesystem::path run_dir;
+    // A section about replay entries; empty text: none.
+    std::function<std::string()> replay;
+    const Clock* clock = &Clock::Steady();
+    double share_max = 0.01;  // How much of a core building may take; 0: no limit.
+  };
+
+  explicit LivePage(Options options);
+
+  // The whole document.
+  std::string Document();
+
+  // {"version", "order": the id of each section, "parts": the content of those that changed} as
+  // JSON; all sections if `have` is no version of this server. Absent if nothing changed.
+  std::optional<std::string> NewSince(const std::string& have);
+
+ private:
+  struct Standing {
+    io::ReportPart part;
+    uint64_t changed = 0;  // The building that changed it.
+  };
+
+  // What changes with every step, every sheet, and the run's end.
+  std::string Stamp() const;
+  void Refresh() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Build() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RestAfter(absl::Duration spent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string VersionOf(uint64_t building) const;
+
+  const Options options_;
+  const int64_t epoch_;  // Versions of another server are not this one's.
+  absl::Mutex mutex_;
+  io::RunReading run_ ABSL_GUARDED_BY(mutex_);
+  std::string stamp_ ABSL_GUARDED_BY(mutex_);
+  uint64_t buildings_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Standing> parts_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration rests_until_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace oxbow::cli
