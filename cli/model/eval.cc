@@ -44,6 +44,10 @@ absl::Status CheckSource(const EvalFlags& flags) {
   const bool set = !flags.of_set.set.empty();
   const int sources = int{!flags.source.model.empty()} + int{!flags.source.run.empty()} +
                       int{set && !flags.images.empty()};
+  if (!set && !flags.of_set.export_images.empty() && flags.source.run.empty()) {
+    return absl::InvalidArgumentError(
+        "without --set, --export-images writes pictures of a run's held-out prompts: give --run");
+  }
   if (sources == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(set ? "give one of --run, --model and --images"
                                         : "give one of --run and --model");
@@ -99,8 +103,7 @@ absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags, const std:
         absl::StrCat("prompt is of no synthetic task, the only prompts that can be measured here: ",
                      prompts.front()));
   }
-  const auto count = static_cast<uint32_t>(prompts.size());
-  flags.drawing.per_prompt = std::max(1U, (wanted + count - 1) / count);
+  flags.drawing.per_prompt = RoundsFor(wanted, prompts.size());
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
                          DrawImages(flags.source, prompts, flags.drawing));
   const std::unique_ptr<tasks::TaskReport> report = task->NewReport();
@@ -135,7 +138,10 @@ absl::Status Run(const EvalFlags& flags) {
   if (of_set.set.empty()) {
     OXBOW_ASSIGN_OR_RETURN(of_set.prompts, PromptsOf(flags));
     OXBOW_ASSIGN_OR_RETURN(const bool own_rewards, NeedsOwnRewards(flags, of_set.prompts));
-    if (!own_rewards) return MeasureTask(flags, of_set.prompts);
+    if (!own_rewards && of_set.export_images.empty()) return MeasureTask(flags, of_set.prompts);
+    if (!flags.images.empty()) {
+      OXBOW_ASSIGN_OR_RETURN(of_set.pictures, CountOf(flags.images));
+    }
   }
   of_set.source = flags.source;
   if (!of_set.set.empty()) of_set.images = flags.images;
@@ -168,13 +174,10 @@ void AddSetFlags(CLI::App& command, EvalSetFlags& flags) {
   command.add_option("--against", flags.against, "another run, model or folder, compared with it")
       ->needs(set);
   CLI::Option* const folder =
-      command
-          .add_option("--export-images", flags.export_images,
-                      "folder to write the pictures into, in place of scoring them")
-          ->needs(set);
+      command.add_option("--export-images,--save", flags.export_images,
+                         "folder to write the pictures into, in place of scoring them");
   command.add_option("--layout", flags.layout, "of the folder, in place of the set's")
-      ->check(CLI::IsMember({"geneval", "hpsv2", "t2i_compbench", "t2i-compbench"}))
-      ->needs(set);
+      ->check(CLI::IsMember({"geneval", "hpsv2", "t2i_compbench", "t2i-compbench"}));
   command.add_option("--html", flags.html, "file to write the report into")
       ->needs(set)
       ->excludes(folder);

@@ -169,8 +169,13 @@ absl::Status Print(const EvalSetFlags& flags, const SetReport& report) {
 
 }  // namespace
 
+uint32_t RoundsFor(uint32_t pictures, size_t prompts) {
+  const auto count = static_cast<uint32_t>(prompts);
+  return std::max(1U, (pictures + count - 1) / count);
+}
+
 absl::Status EvaluateSet(const EvalSetFlags& flags) {
-  OXBOW_ASSIGN_OR_RETURN(const v1::EvaluationSet set, SetOf(flags));
+  OXBOW_ASSIGN_OR_RETURN(v1::EvaluationSet set, SetOf(flags));
   const bool scored = flags.export_images.empty();
   RewardServers servers;
   if (scored) {
@@ -178,6 +183,7 @@ absl::Status EvaluateSet(const EvalSetFlags& flags) {
     OXBOW_RETURN_IF_ERROR(CheckRewards(set, servers));
   }
   OXBOW_ASSIGN_OR_RETURN(const std::vector<SetPrompt> prompts, ReadSetPrompts(set));
+  if (flags.pictures > 0) set.set_per_prompt(RoundsFor(flags.pictures, prompts.size()));
   const Source source{.model = flags.source, .images = flags.images};
   if (!scored) {
     OXBOW_ASSIGN_OR_RETURN(const PicturesOf pictures,

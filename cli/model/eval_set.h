@@ -24,13 +24,17 @@ struct EvalSetFlags {
   std::string images;         // Folder of pictures in the set's layout.
   std::string against;        // Another run, model or folder, by what it holds.
   std::string export_images;  // Folder to write pictures into, in place of scoring them.
-  std::string layout;         // Empty: the set's.
+  uint32_t pictures = 0;  // Whole rounds over the prompts, at least so many; 0: as the set says.
+  std::string layout;     // Empty: the set's.
   ImageOptions drawing;
   std::optional<uint64_t> seed;  // In place of the set's seeds.
   uint64_t bootstrap_seed = 0;
   std::string html;  // File to write.
   bool json = false;
 };
+
+// Rounds over so many prompts, at least one, that give at least `pictures`. Requires a prompt.
+uint32_t RoundsFor(uint32_t pictures, size_t prompts);
 
 // Prints the report. kDataLoss if a picture has no score; else the errors of what it reads.
 absl::Status EvaluateSet(const EvalSetFlags& flags);

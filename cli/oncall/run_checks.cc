@@ -16,10 +16,8 @@ namespace {
 // What the run of `config` needs on one machine, without activations.
 MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
   MachineNeeds needs;
-  const v1::ServiceConfig& services = config.services();
-  const uint32_t rewards = config.reward().endpoints().empty() ? services.reward_servers() : 0;
-  needs.busy_processes = config.learner().ranks() + services.rollout_workers();
-  needs.processes = needs.busy_processes + rewards + 1;
+  needs.busy_processes = config.learner().ranks() + config.services().rollout_workers();
+  needs.processes = ProcessesOf(config);
   needs.memory = MemoryNeeded(config, facts);
   needs.disk = DiskBytesNeeded(config, facts);
   return needs;

@@ -12,7 +12,9 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "cli/plan/bytes_text.h"
+#include "core/model/device.h"
 #include "io/weight_files.h"
+#include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "services/reward/scorer_table.h"
 
@@ -79,13 +81,29 @@ absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(const v1::Reward
   std::vector<std::unique_ptr<reward::Scorer>> scorers;  // Together: they may share a model.
   std::vector<reward::RewardFacts> facts;
   for (const std::string& name : run::OwnRewards(reward)) {
-    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<reward::Scorer> scorer,
-                           reward::MakeScorer(run::ScorerOf(reward, name)));
+    v1::ScorerConfig entry = run::ScorerOf(reward, name);
+    if (!entry.device().empty()) {
+      OXBOW_RETURN_IF_ERROR(Annotate(model::DeviceNamed(entry.device()).status(), name));
+      entry.set_device("cpu");
+    }
+    OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<reward::Scorer> scorer, reward::MakeScorer(entry));
     facts.push_back(scorer->facts());
     facts.back().identity = run::IdentityVia(reward.transport(), facts.back().identity);
     scorers.push_back(std::move(scorer));
   }
   return facts;
+}
+
+absl::StatusOr<std::vector<reward::RewardFacts>> CheckOwnRewards(const v1::RunConfig& config) {
+  OXBOW_ASSIGN_OR_RETURN(std::vector<reward::RewardFacts> rewards, LoadOwnRewards(config.reward()));
+  const std::pair<std::string, run::PromptSplit> files[] = {
+      {config.prompts().train(), run::PromptSplit::kTrain},
+      {config.prompts().eval(), run::PromptSplit::kHeldOut}};
+  for (const auto& [file, split] : files) {
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> prompts, run::ReadPrompts(file, split));
+    OXBOW_RETURN_IF_ERROR(CheckMetadataKeys(rewards, prompts, file));
+  }
+  return rewards;
 }
 
 std::vector<RewardWeights> WeightsOfRewards(const v1::RewardConfig& reward) {

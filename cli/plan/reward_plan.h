@@ -15,8 +15,13 @@
 
 namespace oxbow::cli {
 
-// Loads them. Errors name the reward, and the file or tensor that is missing.
+// Loads them, on the CPU: a process that goes on keeps nothing on a GPU. Errors name the reward,
+// and the file or tensor that is missing.
 absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(const v1::RewardConfig& reward);
+
+// The same, and whether the prompts of both files have what these rewards need to know of them, as
+// CheckMetadataKeys. `oxbow validate` and `oxbow train` both ask this.
+absl::StatusOr<std::vector<reward::RewardFacts>> CheckOwnRewards(const v1::RunConfig& config);
 
 // Weights that a reward server holds. Rewards over one model, device and type hold them once.
 struct RewardWeights {

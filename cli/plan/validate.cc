@@ -3,7 +3,6 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -17,7 +16,6 @@
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
 #include "core/model/device_memory.h"
-#include "run/prompt_files.h"
 #include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
@@ -26,18 +24,6 @@ namespace {
 void Print(const config::Problem& problem, const config::Provenance& provenance) {
   std::cerr << config::ProblemLine(problem, provenance)
             << (problem.severity == config::Severity::kWarning ? " (warning)" : "") << "\n";
-}
-
-// Whether the prompts have what the rewards need to know of them.
-absl::Status CheckPrompts(const v1::PromptConfig& prompts,
-                          const std::vector<reward::RewardFacts>& rewards) {
-  const std::pair<std::string, run::PromptSplit> files[] = {
-      {prompts.train(), run::PromptSplit::kTrain}, {prompts.eval(), run::PromptSplit::kHeldOut}};
-  for (const auto& [file, split] : files) {
-    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::Prompt> read, run::ReadPrompts(file, split));
-    OXBOW_RETURN_IF_ERROR(CheckMetadataKeys(rewards, read, file));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
@@ -50,8 +36,7 @@ absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
     Print(*problem, resolved.provenance);
   }
   OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::RewardFacts> rewards,
-                         LoadOwnRewards(resolved.config.reward()));
-  OXBOW_RETURN_IF_ERROR(CheckPrompts(resolved.config.prompts(), rewards));
+                         CheckOwnRewards(resolved.config));
   std::cout << text << DeviceText(resolved.config, facts, bytes, gpu_bytes)
             << RewardsText(resolved.config, rewards);
   return absl::OkStatus();

@@ -62,6 +62,7 @@ void RunDisplay::ShowEvaluations() {
     const double step = line.at(metric::kStep);
     // Those of the starts before are in the report.
     if (options_.resumed && (!first_ || step <= static_cast<double>(*first_))) continue;
+    committed_ = std::max(committed_, static_cast<uint64_t>(step));
     const std::string text = EvaluationLine(line);
     if (text.empty()) continue;
     Erase();

@@ -43,7 +43,8 @@ class RunDisplay {
   // Shows the evaluations that are left, and erases the line in place.
   void End();
 
-  uint64_t committed() const { return committed_; }  // Steps; 0 before the first call.
+  // Steps that the learner said it has done, or has logged; 0 before the first call.
+  uint64_t committed() const { return committed_; }
   uint64_t steps_total() const { return steps_total_; }
 
  private:

@@ -62,6 +62,18 @@ TEST_F(RunDisplayTest, AnEvaluationStaysAboveTheLineThatIsRewritten) {
   EXPECT_TRUE(out_.str().ends_with("\r\033[K"));
 }
 
+// The learner finishes its step after the last question that it answers.
+TEST_F(RunDisplayTest, TheLastStepIsKnownFromWhatTheLearnerLogged) {
+  RunDisplay display = Make(80);
+  display.Show(absl::Seconds(1), At(5));
+  Log("{\"step\":6,\"time/wall_s\":12,\"train/reward_mean\":0.9}\n");
+  display.End();
+  EXPECT_EQ(display.committed(), 6u);
+  RunDisplay resumed = Make(80, /*resumed=*/true);
+  resumed.End();
+  EXPECT_EQ(resumed.committed(), 0u) << "those lines are of the start before";
+}
+
 TEST_F(RunDisplayTest, ANoticeStaysAndIsShownOnce) {
   RunDisplay display = Make(80);
   v1::StatusResponse status = At(9);

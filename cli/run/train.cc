@@ -20,6 +20,7 @@
 #include "cli/model/start_from.h"
 #include "cli/oncall/run_checks.h"
 #include "cli/plan/check_files.h"
+#include "cli/plan/reward_plan.h"
 #include "cli/run/fleet.h"
 #include "cli/run/join_address.h"
 #include "cli/run/run_directory.h"
@@ -88,6 +89,7 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
     std::cerr << "oxbow train: warning: " << config::ProblemLine(problem, resolved.provenance)
               << "\n";
   }
+  OXBOW_RETURN_IF_ERROR(CheckOwnRewards(resolved.config).status());
   return resolved;
 }
 

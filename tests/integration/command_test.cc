@@ -100,6 +100,56 @@ TEST_F(CommandTest, ARunOfAnotherRewardIsMeasuredByThatRewardFromAnywhere) {
   ASSERT_EQ(measured.exit_code, 0) << measured.message;
   EXPECT_THAT(measured.output, AllOf(HasSubstr("\"reward\":\"edge_density\""),
                                      ::testing::Not(HasSubstr("speckle"))));
+
+  // Whole rounds over the prompts, as of a task's report.
+  std::ofstream(scratch_.path() / "three.txt") << "text 473\ntext 120\ntext 905\n";
+  const Outcome counted = RunOxbow({"eval", "--run", run.directory().string(), "--json", "--images",
+                                    "7", "--prompts", (scratch_.path() / "three.txt").string()});
+  ASSERT_EQ(counted.exit_code, 0) << counted.message;
+  EXPECT_THAT(counted.output, HasSubstr("\"prompts\":3,\"pictures_per_prompt\":3,"));
+}
+
+TEST_F(CommandTest, PicturesOfARunsOwnPromptsAreSavedWithoutASet) {
+  TrainingRun run({"run.steps=1", "eval.every=0"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  std::ofstream(scratch_.path() / "two.txt") << "text 473\ntext 120\n";
+  const std::filesystem::path folder = scratch_.path() / "pictures";
+  const Outcome saved =
+      RunOxbow({"eval", "--run", run.directory().string(), "--save", folder.string(), "--images",
+                "4", "--prompts", (scratch_.path() / "two.txt").string()});
+  ASSERT_EQ(saved.exit_code, 0) << saved.message;
+  for (const char* file : {"00000/samples/0000.png", "00001/samples/0001.png"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder / file)) << file;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "00001/samples/0002.png"));
+  const Outcome model = RunOxbow({"eval", "--model", kBase, "--save", folder.string()});
+  EXPECT_EQ(model.exit_code, 2);
+  EXPECT_THAT(model.message, HasSubstr("--run"));
+}
+
+// What one refuses, the other refuses in the same words, before anything starts.
+TEST_F(CommandTest, TrainAndValidateAgreeOnRewards) {
+  std::filesystem::create_directories(scratch_.path() / "empty");
+  const std::string model = (scratch_.path() / "empty").string();
+  const std::vector<std::vector<std::string>> cases = {
+      {"reward.terms=[{name: digits_graded, weight: 1}]"},  // These prompts have no metadata.
+      {"reward.terms=[{name: pickscore, weight: 1}]",
+       "reward.scorers=[{name: pickscore, model: " + model + "}]"}};
+  for (const std::vector<std::string>& keys : cases) {
+    std::vector<std::string> rest = {kSource + "/configs/digits.yaml", "--set",
+                                     "run.directory=" + (scratch_.path() / "runs").string()};
+    for (const std::string& key : keys) rest.insert(rest.end(), {"--set", key});
+    std::vector<std::string> validate = {"validate"}, train = {"train"};
+    validate.insert(validate.end(), rest.begin(), rest.end());
+    train.insert(train.end(), rest.begin(), rest.end());
+    const Outcome said = RunOxbow(validate), started = RunOxbow(train);
+    EXPECT_NE(said.exit_code, 0) << keys[0];
+    EXPECT_EQ(started.exit_code, said.exit_code) << keys[0] << started.message;
+    const std::string words = "oxbow validate: ";
+    ASSERT_TRUE(said.message.starts_with(words)) << said.message;
+    EXPECT_THAT(started.message, HasSubstr(said.message.substr(words.size())));
+    EXPECT_FALSE(std::filesystem::exists(scratch_.path() / "runs")) << keys[0];
+  }
 }
 
 TEST_F(CommandTest, AModelIsMeasuredFromAnotherDirectory) {
