@@ -7,7 +7,7 @@
     make_exported_goldens.py --seed 7 --random 8 --out /tmp/other    others, eight configurations a class drawn
     make_exported_goldens.py --seed 20260102 --random 6 --weights-max 36000 flux_dev_tiny    the committed drawn ones: so were made
         7 wan_tiny of 20000 at most, 7 sd3_tiny of 22000, 2 hunyuan_video_tiny of 85000, 1 flux2_klein_tiny of 60000,
-        2 qwen_image_tiny of 31000, 2 ltx_tiny of 15700, 1 z_image_tiny of any
+        2 qwen_image_tiny of 31000, 2 ltx_tiny of 15700, 2 z_image_tiny of any
 
 Each directory: config.json and graph.json.gz (tools/export_model), and golden.safetensors:
 `weight.*` its checkpoint (exact in float16 and stored so), for each case N = 0, 1, ... of its own sizes
@@ -147,8 +147,13 @@ def drawn(class_name, config, draw):
             in_channels=(channels := draw.randint(1, 5)), out_channels=channels, text_dim=draw.randint(4, 16),
             freq_dim=2 * draw.randint(4, 16), ffn_dim=draw.randint(8, 40), cross_attn_norm=draw.choice((True, False)),
             patch_size=draw.choice(((1, 2, 2), (1, 1, 1), (2, 2, 1))))
-    depth = {key: draw.randint(1, 3) for key in ("num_layers", "num_single_layers", "n_layers") if key in config}
-    text = {key: draw.randint(4, 16) for key in ("joint_attention_dim", "text_embed_dim", "caption_channels", "cap_feat_dim")
+    if class_name == "ZImageTransformer2DModel":
+        heads, axes = draw.randint(1, 3), draw.choice(((2, 4, 6), (4, 4, 4), (6, 2, 4)))
+        return config | dict(
+            n_layers=draw.randint(2, 3), n_refiner_layers=draw.randint(1, 2), n_heads=heads, n_kv_heads=heads, dim=12 * heads,
+            axes_dims=list(axes), in_channels=draw.randint(1, 5), cap_feat_dim=draw.randint(4, 16))
+    depth = {key: draw.randint(1, 3) for key in ("num_layers", "num_single_layers") if key in config}
+    text = {key: draw.randint(4, 16) for key in ("joint_attention_dim", "text_embed_dim", "caption_channels")
             if key in config}
     return config | depth | text
 
