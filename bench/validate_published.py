@@ -37,6 +37,7 @@ PIPELINES = {
     "wan2.1-t2v-14b": ("wan", {"text_encoder": UMT5_XXL}, (240, 416, 33)),
     "qwen-image": ("qwen_image", {}, (512, 512, 0)),
     "z-image": ("z_image", {}, (512, 512, 0)),
+    "flux.2-dev": ("flux2_dev", {}, (512, 512, 0)),
     "flux.2-klein-4b": ("flux2_klein", {}, (512, 512, 0)),
     "flux.2-klein-9b": ("flux2_klein", {}, (512, 512, 0)),
     "hunyuan-video": ("hunyuan_video", {}, (256, 416, 33)),
@@ -44,7 +45,7 @@ PIPELINES = {
     "ltx-video-13b": ("ltx", {"text_encoder": T5_XXL}, (512, 768, 33)),
 }
 # Pixels of a latent, and frames, of the decoders that are not here: there the latent is the picture.
-LATENTS = {"hunyuan_video": (8, 4), "ltx": (32, 8), "qwen_image": (8, 1), "z_image": (8, 1), "flux2_klein": (16, 1), "flux": (8, 1),
+LATENTS = {"hunyuan_video": (8, 4), "ltx": (32, 8), "qwen_image": (8, 1), "z_image": (8, 1), "flux2_dev": (16, 1), "flux2_klein": (16, 1), "flux": (8, 1),
            "wan": (8, 4)}
 
 

@@ -473,6 +473,7 @@ LTX_TARGETS = ["attn1.to_q", "attn2.to_k", "to_out.0", "ff.net.2"]
 OUTSIDE = {
     "qwen_image": ("QwenImagePipeline", 256, ["attn.to_q", "attn.add_k_proj", "img_mlp.net.2"]),
     "z_image": ("ZImagePipeline", 128, ["attention.to_q", "attention.to_out.0", "feed_forward.w2"]),
+    "flux2_dev": ("Flux2Pipeline", 256, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"]),
     "flux2_klein": ("Flux2KleinPipeline", 64, ["attn.to_q", "attn.to_out.0", "attn.to_qkv_mlp_proj", "ff.linear_in"]),
     "hunyuan_video": ("HunyuanVideoPipeline", 128, ["attn.to_q", "attn.to_add_out", "proj_mlp", "ff.net.0.proj"])}
 

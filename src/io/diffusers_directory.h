@@ -64,7 +64,8 @@ using DiffusersComponents = std::map<std::string, DiffusersComponent>;
 // that are.
 absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const std::filesystem::path& directory);
 
-// The row of the pipeline that has this transformer. kFailedPrecondition if none has.
+// The first row with this transformer: pipelines that share one have one text side.
+// kFailedPrecondition if none has it.
 absl::StatusOr<const Pipeline*> PipelineOf(const DiffusersComponents& components);
 
 // The tensors of a component that has weights.

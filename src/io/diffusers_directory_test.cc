@@ -2,6 +2,7 @@
 #include "io/diffusers_directory.h"
 
 #include <fstream>
+#include <map>
 
 #include "base/file.h"
 #include "gmock/gmock.h"
@@ -121,6 +122,19 @@ TEST(DiffusersDirectoryTest, OtherModelsAreRefusedByNameWithWhatIsSupported) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(part)) << other.what;
     }
   }
+}
+
+// PipelineOf knows a pipeline by its transformer: FLUX.2 has two of one class.
+TEST(DiffusersDirectoryTest, PipelinesOfOneTransformerHaveOneTextSide) {
+  std::map<std::string, std::string> side_of;
+  for (const Pipeline& pipeline : PipelineTable()) {
+    for (const PipelineComponent& row : pipeline.components) {
+      if (row.name != "transformer") continue;
+      const auto known = side_of.emplace(row.class_name, pipeline.text_side).first;
+      EXPECT_EQ(known->second, pipeline.text_side) << pipeline.class_name;
+    }
+  }
+  EXPECT_LT(side_of.size(), PipelineTable().size());
 }
 
 TEST(DiffusersDirectoryTest, AConfigOfAnotherClassThanTheIndexSaysIsRefused) {

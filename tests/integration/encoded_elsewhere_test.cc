@@ -170,11 +170,14 @@ TEST_P(EncodedElsewhereTest, AnAutoencoderWithoutItsGraphOrOfAnotherClassIsRefus
   EXPECT_THAT(refusal(), AllOf(HasSubstr("AutoencoderTiny"), HasSubstr("vae " + class_name)));
 }
 
-// Guidance of Qwen-Image keeps the norm of each token; HunyuanVideo takes its scale as an input.
+// Guidance of Qwen-Image keeps the norm of each token; FLUX.2-dev and HunyuanVideo take its scale
+// as an input.
 INSTANTIATE_TEST_SUITE_P(
     Pipelines, EncodedElsewhereTest,
     ::testing::Values(Pipeline{"qwen_image", kQwenAutoencoder, 256, {"sampling.guidance=4"}},
                       Pipeline{"z_image", kAutoencoder, 128, {"sampling.guidance=3"}},
+                      Pipeline{
+                          "flux2_dev", "flux2_decoder_tiny", 256, {"sampling.embedded_guidance=4"}},
                       Pipeline{"flux2_klein", "flux2_decoder_tiny", 64},
                       Pipeline{"hunyuan_video",
                                "hunyuan_decoder_tiny",

@@ -33,7 +33,7 @@ def z_image(pipe, texts, tokens):
     return {"tokens": whole, "mask": mask}
 
 
-def flux2_klein(pipe, texts, tokens):
+def flux2(pipe, texts, tokens):
     embeddings, _ = pipe.encode_prompt(texts, device=pipe.device, max_sequence_length=tokens)
     return {"tokens": embeddings}
 
@@ -43,7 +43,7 @@ def hunyuan_video(pipe, texts, tokens):
     return masked(embeddings, mask, tokens) | {"pooled": pooled}
 
 
-ENCODE = {"QwenImagePipeline": qwen_image, "ZImagePipeline": z_image, "Flux2KleinPipeline": flux2_klein,
+ENCODE = {"QwenImagePipeline": qwen_image, "ZImagePipeline": z_image, "Flux2Pipeline": flux2, "Flux2KleinPipeline": flux2,
           "HunyuanVideoPipeline": hunyuan_video}
 
 

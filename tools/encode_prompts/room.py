@@ -12,7 +12,8 @@ from safetensors.torch import save
 
 WHOLE_MAX, PIECE, PIECES = 64 << 10, 4 << 10, 4
 NOTES = ("_name_or_path", "transformers_version", "torch_dtype", "dtype")
-TOKENIZER_FILES = ("vocab.json", "merges.txt", "spiece.model", "special_tokens_map.json", "tokenizer_config.json", "tokenizer.json")
+TOKENIZER_FILES = ("vocab.json", "merges.txt", "spiece.model", "special_tokens_map.json", "tokenizer_config.json", "tokenizer.json",
+                   "chat_template.jinja")
 
 
 def sha256(content):

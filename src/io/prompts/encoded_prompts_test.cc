@@ -396,6 +396,9 @@ TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
   EXPECT_NE(*IdentityOfTextEncoders(Components(model), ""),
             *IdentityOfTextEncoders(Components(), ""))
       << "tokenizer.json counts before the files of older versions";
+  const std::string with_json = *IdentityOfTextEncoders(Components(model), "");
+  ASSERT_TRUE(WriteFileAtomically(model / "tokenizer_3/chat_template.jinja", "{{ a }}").ok());
+  EXPECT_NE(*IdentityOfTextEncoders(Components(model), ""), with_json) << "what a prompt is put in";
 }
 
 // Other programs may read it: docs/formats.md.

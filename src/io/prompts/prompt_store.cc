@@ -44,7 +44,8 @@ constexpr const char* kTokenizerFiles[] = {"vocab.json",
                                            "spiece.model",
                                            "special_tokens_map.json",
                                            "tokenizer_config.json",
-                                           "tokenizer.json"};
+                                           "tokenizer.json",
+                                           "chat_template.jinja"};
 
 // Each part with its length in front, so that no two lists of parts look alike.
 void Add(std::string& all, const std::string& name, std::string_view content) {

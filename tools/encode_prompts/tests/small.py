@@ -3,6 +3,9 @@
 
 The latents of FLUX.2 and HunyuanVideo are RGB pictures: oxbow has no decoder of theirs.
 """
+import json
+import pathlib
+
 import diffusers
 import tokenizers
 import torch
@@ -49,13 +52,30 @@ def z_image():
             axes_dims=[4, 4, 4], axes_lens=[256, 32, 32]))
 
 
+def flux2_transformer(guidance_embeds):
+    return diffusers.Flux2Transformer2DModel(
+        patch_size=1, in_channels=8, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=24, timestep_guidance_channels=16, axes_dims_rope=(4, 4, 4, 4), guidance_embeds=guidance_embeds)
+
+
 def flux2_klein():
     text = qwen3(transformers.Qwen3ForCausalLM, num_hidden_layers=28, hidden_size=8, intermediate_size=8)  # Its pipeline takes layers 9, 18 and 27.
     return diffusers.Flux2KleinPipeline(
         scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=qwen_tokenizer(), text_encoder=text,
-        transformer=diffusers.Flux2Transformer2DModel(
-            patch_size=1, in_channels=8, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
-            joint_attention_dim=24, timestep_guidance_channels=16, axes_dims_rope=(4, 4, 4, 4), guidance_embeds=False))
+        transformer=flux2_transformer(guidance_embeds=False))
+
+
+def flux2_dev():
+    """Its directory names a processor of pictures, of which a prompt needs the tokenizer alone."""
+    tokenizer = qwen_tokenizer()
+    tokenizer.chat_template = TEMPLATE.replace("m['content']", "m['content'][0]['text']")
+    text = TEXT | dict(model_type="mistral", vocab_size=300, head_dim=4, num_hidden_layers=31, hidden_size=8, intermediate_size=8)
+    vision = dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
+                  patch_size=4, image_size=8)  # Its pipeline takes layers 10, 20 and 30 of the text.
+    return diffusers.Flux2Pipeline(
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(), vae=None, tokenizer=tokenizer,
+        text_encoder=transformers.Mistral3ForConditionalGeneration(transformers.Mistral3Config(text_config=text, vision_config=vision)),
+        transformer=flux2_transformer(guidance_embeds=True))
 
 
 def hunyuan_video():
@@ -75,8 +95,8 @@ def hunyuan_video():
             num_refiner_layers=1, patch_size=2, patch_size_t=1, text_embed_dim=16, pooled_projection_dim=12, rope_axes_dim=(2, 4, 6)))
 
 
-MAKE = {"QwenImagePipeline": qwen_image, "ZImagePipeline": z_image, "Flux2KleinPipeline": flux2_klein,
-        "HunyuanVideoPipeline": hunyuan_video}
+MAKE = {"QwenImagePipeline": qwen_image, "ZImagePipeline": z_image, "Flux2Pipeline": flux2_dev,
+        "Flux2KleinPipeline": flux2_klein, "HunyuanVideoPipeline": hunyuan_video}
 
 
 def save(name, directory, seed=3):
@@ -84,4 +104,8 @@ def save(name, directory, seed=3):
     pipe = MAKE[name]()
     pipe.text_encoder.eval()
     pipe.save_pretrained(directory)
+    if name == "Flux2Pipeline":
+        path = pathlib.Path(directory) / "model_index.json"
+        index = json.loads(path.read_text())
+        path.write_text(json.dumps(index | {"tokenizer": ["transformers", "PixtralProcessor"]}, indent=2) + "\n")
     return pipe

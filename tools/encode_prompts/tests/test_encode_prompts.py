@@ -81,13 +81,15 @@ class EncodePromptsTest(unittest.TestCase):
         self.assertIn("encoded 3 prompts", run(*self.arguments(model, prompts, 9)))
         self.assertFalse(list(self.root.glob("cache/**/*.tmp")))
 
-    def test_other_weights_types_and_lengths_are_other_rooms(self):
+    def test_other_weights_types_lengths_and_templates_are_other_rooms(self):
         model, other = self.root / "model", self.root / "other"
         small.save("ZImagePipeline", model)
         small.save("ZImagePipeline", other, seed=4)
         names = {room.identity(model, 8, "f32"), room.identity(model, 9, "f32"), room.identity(model, 8, "bf16"),
                  room.identity(other, 8, "f32")}
-        self.assertEqual(len(names), 4)
+        (model / "tokenizer" / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+        names.add(room.identity(model, 8, "f32"))
+        self.assertEqual(len(names), 5)
 
     def test_another_pipeline_is_refused_by_name(self):
         (self.root / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
