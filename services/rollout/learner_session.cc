@@ -296,6 +296,9 @@ void LearnerSession::ApplyNewest() {
   absl::Status status;
   try {
     status = model_.Apply(*snapshot, comparison);
+  } catch (const c10::OutOfMemoryError& error) {
+    // Nothing would be leased to a worker without weights, or soon to one with old ones.
+    return FailFull(absl::StrCat(model::MemoryText(error), ": the weights do not fit"), {});
   } catch (const std::exception& error) {
     status = absl::InternalError(absl::StrCat("torch: ", error.what()));
   }
@@ -347,25 +350,20 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
       continue;
     }
     tasks.push_back({GroupId(ready.lease.group_id()), ready.lease.group_size(),
-                     model::MovedTo(*conditioning, spec_.device), std::move(ready.head),
-                     *std::move(window)});
+                     *std::move(conditioning), std::move(ready.head), *std::move(window)});
     leases.push_back(std::move(ready.lease));
   }
   if (tasks.empty()) return;
   std::vector<SampledGroup> groups;
   try {
+    for (GroupTask& task : tasks) {
+      task.conditioning = model::MovedTo(task.conditioning, spec_.device);
+    }
     groups = SampleGroups(spec_, Watched(model_.model(), progress_), model_.version(),
                           model_.decoder(), tasks);
   } catch (const c10::OutOfMemoryError& error) {
-    const std::string text = absl::StrCat("out of memory: ", model::MemoryText(error));
-    leases_.Drain();
-    for (const v1::Lease& lease : leases) Finish(lease.lease_id(), {.failure = text});
-    stream_.Goodbye();
-    stream_.AwaitEnd(kGoodbyeWait);  // An earlier end could overtake what was said.
-    return Fail(OutOfMemoryError(absl::StrCat(
-        text,
-        ": not even one row at a time fits: model.compute_dtype: bf16 needs less, or give "
-        "this worker a device with more memory")));
+    return FailFull(absl::StrCat(model::MemoryText(error), ": not even one row at a time fits"),
+                    leases);
   } catch (const std::exception& error) {
     for (const v1::Lease& lease : leases)
       Finish(lease.lease_id(), {.failure = absl::StrCat("torch: ", error.what())});
@@ -491,6 +489,17 @@ void LearnerSession::AwaitRewards() {
     has_rewards_ = true;
   }
   OfferCredit();
+}
+
+void LearnerSession::FailFull(const std::string& why, const std::vector<v1::Lease>& leases) {
+  const std::string text = absl::StrCat("out of memory: ", why);
+  leases_.Drain();
+  for (const v1::Lease& lease : leases) Finish(lease.lease_id(), {.failure = text});
+  stream_.Goodbye();
+  stream_.AwaitEnd(kGoodbyeWait);  // An earlier end could overtake what was said.
+  Fail(OutOfMemoryError(absl::StrCat(text,
+                                     ": model.compute_dtype: bf16 needs less, or give this worker "
+                                     "a device with more memory")));
 }
 
 void LearnerSession::Fail(const absl::Status& why) {

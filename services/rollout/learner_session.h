@@ -85,6 +85,8 @@ class LearnerSession {
   bool Pause(uint64_t lease_id, absl::Duration wait);
   void AwaitRewards();
   void Fail(const absl::Status& why);  // Ends Serve, for good.
+  // Gives back `leases` and all others, says goodbye and fails. `why` in one line.
+  void FailFull(const std::string& why, const std::vector<v1::Lease>& leases);
   void OfferCredit();
   void RenewLoop();
   bool LookAtSampler(bool stalled);

@@ -211,6 +211,17 @@ TEST(WorkerTest, ADeviceTooSmallForOneRowEndsTheWorkerAndGivesItsLeasesBack) {
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("out of memory"));
 }
 
+TEST(WorkerTest, ADeviceTooSmallForTheWeightsEndsTheWorkerInOneLine) {
+  FakeLearner learner({.leases = 1});
+  const FullDevice device(1 << 30);
+  RunningWorker worker(learner.endpoint());
+  ASSERT_TRUE(worker.AwaitEnd());
+  const absl::Status status = worker.Stop();
+  EXPECT_EQ(ExitCodeOf(status), kExitOutOfMemory) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("the weights do not fit"), ::testing::Not(HasSubstr("\n"))));
+}
+
 TEST(WorkerTest, AnotherWorkerRepeatsTheSameBits) {
   std::string latents[2];
   for (std::string& bytes : latents) {
