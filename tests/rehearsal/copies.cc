@@ -27,11 +27,12 @@ void Refuse(const char* what) {
               "CUDA error: operation not permitted when stream is capturing: ", what);
 }
 
-// Pageable memory is read before the call returns, pinned memory when the stream gets there.
+// Pageable memory is read before the call returns, pinned memory when the stream gets there. Where
+// nobody asked for non_blocking, LibTorch waits for the stream.
 void ToDevice(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   const bool pinned = IsPinned(from.const_data_ptr());
   if (!pinned) Refuse("a copy of pageable host memory");
-  TheLog().Moved(to.device().index(), Transfer::kHostToDevice, Size(from));
+  TheLog().Moved(to.device().index(), Transfer::kHostToDevice, Size(from), !non_blocking);
   if (IsDry()) return;
   const bool later = non_blocking && pinned;
   const bool queued = TheSettings().mode == Mode::kLate || IsCapturing();
@@ -47,10 +48,10 @@ void ToDevice(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
 void ToHost(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   const bool later = non_blocking && IsPinned(to.const_data_ptr());
   if (!later) Refuse("the host reads a tensor");
-  TheLog().Moved(from.device().index(), Transfer::kDeviceToHost, Size(from));
+  TheLog().Moved(from.device().index(), Transfer::kDeviceToHost, Size(from), !later);
   const KernelScope scope;
   if (IsDry()) {
-    to.zero_();
+    if (!later) to.zero_();  // A copy that goes behind costs the host nothing.
     return;
   }
   if (later && TheSettings().mode == Mode::kLate && to.is_floating_point()) {
@@ -65,7 +66,7 @@ void ToHost(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
 
 void OnDevices(const at::Tensor& to, const at::Tensor& from) {
   if (to.device() != from.device()) {
-    TheLog().Moved(to.device().index(), Transfer::kDeviceToDevice, Size(from));
+    TheLog().Moved(to.device().index(), Transfer::kDeviceToDevice, Size(from), /*waits=*/false);
     BlockOn(RecordEvent(StreamOf(from)), StreamOf(to));
   }
   if (IsDry()) return Count({.name = "aten::copy_", .reads = {from}, .writes = {to}});
@@ -88,7 +89,7 @@ at::Tensor& Copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
 
 at::Scalar Value(const at::Tensor& self) {
   Refuse("item()");
-  TheLog().Moved(self.device().index(), Transfer::kValue, Size(self));
+  TheLog().Moved(self.device().index(), Transfer::kValue, Size(self), /*waits=*/true);
   if (IsDry()) return at::Scalar(1);
   Synchronize(StreamOf(self));
   const KernelScope scope;

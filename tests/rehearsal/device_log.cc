@@ -76,6 +76,13 @@ void Add(Work& sum, const Work& work) {
 }
 
 template <typename Map>
+Work Sum(const Map& works) {
+  Work sum;
+  for (const auto& [name, work] : works) Add(sum, work);
+  return sum;
+}
+
+template <typename Map>
 void WriteMap(std::ostream& out, const Map& works) {
   out << "{";
   const char* comma = "";
@@ -89,18 +96,13 @@ void WriteMap(std::ostream& out, const Map& works) {
 
 }  // namespace
 
-Work Figures::AllKernels() const {
-  Work sum;
-  for (const auto& [name, work] : kernels) Add(sum, work);
-  return sum;
-}
+Work Figures::AllKernels() const { return Sum(kernels); }
+
+Work Figures::AllWaits() const { return Sum(waits); }
 
 Work Figures::All(Transfer transfer) const {
-  Work sum;
   const auto found = transfers.find(transfer);
-  if (found == transfers.end()) return sum;
-  for (const auto& [site, work] : found->second) Add(sum, work);
-  return sum;
+  return found == transfers.end() ? Work{} : Sum(found->second);
 }
 
 DeviceLog& TheLog() {
@@ -117,10 +119,12 @@ void DeviceLog::Kernel(c10::DeviceIndex device, std::string_view name, double by
   Add(found->second, {1, bytes, flop});
 }
 
-void DeviceLog::Moved(c10::DeviceIndex device, Transfer transfer, double bytes) {
+void DeviceLog::Moved(c10::DeviceIndex device, Transfer transfer, double bytes, bool waits) {
   const std::string site = TheSettings().log_directory.empty() ? "" : CallSite();
   const std::scoped_lock lock(mutex_);
-  Add(devices_[device].transfers[transfer][site], {1, bytes, 0});
+  Figures& figures = devices_[device];
+  Add(figures.transfers[transfer][site], {1, bytes, 0});
+  if (waits) Add(figures.waits[site], {1, bytes, 0});
 }
 
 Figures DeviceLog::Of(c10::DeviceIndex device) const {
@@ -154,6 +158,8 @@ void DeviceLog::Write() const {
       out << ",\n   \"" << NameOf(transfer) << "\": ";
       WriteMap(out, sites);
     }
+    out << ",\n   \"waits\": ";
+    WriteMap(out, figures.waits);
     out << "}";
     comma = ",";
   }

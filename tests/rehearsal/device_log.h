@@ -20,22 +20,23 @@ struct Work {
 
 enum class Transfer { kHostToDevice, kDeviceToHost, kDeviceToDevice, kValue };
 
-// Counts of one device. A value is a transfer for which the host waits: item(), a comparison, a
-// size.
+// Counts of one device. A value is a transfer of a few bytes: item(), a comparison, a size.
 struct Figures {
   std::map<std::string, Work, std::less<>> kernels;           // By operator.
   std::map<Transfer, std::map<std::string, Work>> transfers;  // By call site.
+  std::map<std::string, Work> waits;  // By call site: transfers after all that was launched before.
 
   Work AllKernels() const;
   Work All(Transfer transfer) const;
+  Work AllWaits() const;
 };
 
 class DeviceLog {
  public:
   void Kernel(c10::DeviceIndex device, std::string_view name, double bytes, double flop);
-  // With a log to write, names the call site: the innermost frame that is neither LibTorch's nor
-  // this library's.
-  void Moved(c10::DeviceIndex device, Transfer transfer, double bytes);
+  // `waits`: the host goes on when it is done. With a log to write, names the call site: the
+  // innermost frame that is neither LibTorch's nor this library's.
+  void Moved(c10::DeviceIndex device, Transfer transfer, double bytes, bool waits);
 
   Figures Of(c10::DeviceIndex device) const;
   void Clear();

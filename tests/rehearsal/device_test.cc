@@ -126,6 +126,23 @@ TEST_F(RehearsalDeviceTest, KernelsTransfersAndValuesAreCounted) {
   EXPECT_EQ(figures.All(Transfer::kHostToDevice).count, 0);
 }
 
+// LibTorch waits for the stream with every copy that is not asked to go behind.
+TEST_F(RehearsalDeviceTest, BlockingCopiesInBothDirectionsAreWaits) {
+  const at::Tensor pageable = at::ones({4}), there = at::ones({4}, kGpu);
+  const at::Tensor pinned = at::ones({4}, at::TensorOptions().pinned_memory(true));
+  const auto waits = [&](const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+    TheLog().Clear();
+    at::Tensor(to).copy_(from, non_blocking);
+    return TheLog().Of(0).AllWaits().count;
+  };
+  EXPECT_EQ(waits(there, pageable, false), 1);
+  EXPECT_EQ(waits(there, pinned, false), 1);
+  EXPECT_EQ(waits(there, pinned, true), 0);
+  EXPECT_EQ(waits(pageable, there, false), 1);
+  EXPECT_EQ(waits(pageable, there, true), 1) << "pageable memory is never written behind";
+  EXPECT_EQ(waits(pinned, there, true), 0);
+}
+
 using RehearsalDeathTest = RehearsalDeviceTest;
 
 TEST_F(RehearsalDeathTest, AHostThatReadsDeviceMemoryDiesByName) {

@@ -3,7 +3,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
+#include <ctime>
 #include <functional>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "base/check.h"
 #include "cli/plan/resource_plan.h"
 #include "config/run_config.h"
+#include "core/flow/sampler.h"
 #include "core/flow/schedule.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
@@ -119,7 +122,7 @@ DryFigures Of(const std::function<void()>& work) {
   figures.tflop = kernels.flop / 1e12;
   figures.kernels = static_cast<double>(kernels.count);
   figures.host_mb = (to_device.bytes + to_host.bytes) / 1e6;
-  figures.waits = static_cast<double>(to_host.count + log.All(Transfer::kValue).count);
+  figures.waits = static_cast<double>(log.AllWaits().count);
   return figures;
 }
 
@@ -130,6 +133,39 @@ DryFigures Forward(const DryCase& work, const model::Policy& policy) {
     const at::NoGradGuard no_grad;
     (void)policy.current().Velocity(x, sigma, prompt);
   });
+}
+
+std::vector<flow::NoiseKey> Keys(int64_t count) {
+  std::vector<flow::NoiseKey> keys(static_cast<size_t>(count));
+  for (size_t i = 0; i < keys.size(); ++i) keys[i].sample = static_cast<uint32_t>(i);
+  return keys;
+}
+
+// CPU time of this thread.
+double ThreadMs() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+}
+
+// A group's fresh samples, drawn where their prompt is.
+DryFigures Sample(const DryCase& work, const model::Policy& policy) {
+  const flow::SamplingSpec spec = OptionsOf(work).sampling;
+  const std::vector<flow::NoiseKey> keys = Keys(work.rows);
+  const model::Conditioning prompt = OnGpu(Prompt(*work.model));
+  DryFigures figures = Of([&] {
+    const c10::InferenceMode no_gradients;
+    (void)flow::ContinuePaths(spec, keys, flow::DrawStarts(keys, work.model->latent).to(kGpu),
+                              /*first_step=*/0, at::kFloat,
+                              [&](const at::Tensor& x, const at::Tensor& sigma) {
+                                return policy.current().Velocity(x, sigma, prompt);
+                              });
+  });
+  for (double* figure :
+       {&figures.traffic_gb, &figures.tflop, &figures.kernels, &figures.host_mb, &figures.waits}) {
+    *figure /= spec.steps();
+  }
+  return figures;
 }
 
 DryFigures Step(const DryCase& work, model::Policy& policy) {
@@ -158,6 +194,7 @@ std::vector<DryCase> DryCases() {
     if (!model->in_full) continue;
     add("full-forward", {.trained = model::Trained::kFull, .rows = model->rows});
     add("lora-forward-guided-24", {.guidance = 4.5, .rows = 24});
+    add("lora-sample-guided-24", {.samples = true, .guidance = 4.5, .rows = 24});
     add("lora-step-guided", {.trains = true, .guidance = 4.5, .rows = 9});
     add("lora-step-guided-kl-all", {.trains = true, .guidance = 4.5, .kl_all = true, .rows = 9});
     add("lora-step-guided-recompute",
@@ -212,9 +249,22 @@ double PlannedGb(const DryCase& work) {
   return Gigabytes(cli::DevicePeakOf(cli::LearnerMemory(resolved->config, facts)));
 }
 
+double HostMsOfSamplingStep() {
+  constexpr int64_t kRows = 24;
+  const flow::SamplingSpec spec = OptionsOf({.rows = kRows}).sampling;
+  const std::vector<int64_t> shape = {16, 64, 64};
+  const at::Tensor start = flow::DrawStarts(Keys(kRows), shape).to(kGpu), v = at::zeros_like(start);
+  const c10::InferenceMode no_gradients;
+  const double begin = ThreadMs();
+  (void)flow::ContinuePaths(spec, Keys(kRows), start, /*first_step=*/0, at::kFloat,
+                            [&](const at::Tensor&, const at::Tensor&) { return v; });
+  return (ThreadMs() - begin) / spec.steps();
+}
+
 DryFigures Rehearse(const DryCase& work) {
   const auto policy = PolicyOf(work);
-  return work.trains ? Step(work, *policy) : Forward(work, *policy);
+  if (work.trains) return Step(work, *policy);
+  return work.samples ? Sample(work, *policy) : Forward(work, *policy);
 }
 
 }  // namespace oxbow::rehearsal

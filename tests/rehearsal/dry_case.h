@@ -17,7 +17,8 @@ namespace oxbow::rehearsal {
 struct DryCase {
   std::string name;  // "sd35m-lora-forward": a row of docs/device_budgets.md.
   std::shared_ptr<const DryModel> model;
-  bool trains = false;  // A learner step with one update, else one velocity of all rows.
+  bool trains = false;   // A learner step with one update, else one velocity of all rows.
+  bool samples = false;  // Whole paths of all rows, as a worker draws them; figures are of a step.
   model::Trained trained = model::Trained::kLora;
   at::ScalarType compute = at::kBFloat16;
   double guidance = 1;
@@ -28,7 +29,8 @@ struct DryCase {
   int64_t rows = 8;     // In a forward pass, or a backward pass of a step; a step has 18.
 };
 
-// The work alone, without what making the policy took.
+// The work alone, without what making the policy took. For paths all but memory is divided by their
+// steps.
 struct DryFigures {
   double held_gb = 0;  // Before it: weights, moments, copies.
   double peak_gb = 0;
@@ -36,13 +38,17 @@ struct DryFigures {
   double tflop = 0;
   double kernels = 0;
   double host_mb = 0;  // To the device and back.
-  double waits = 0;    // The host waits for a value or a copy.
+  double waits = 0;    // The host waits for a value or a copy, and so for all kernels before it.
 };
 
 std::vector<DryCase> DryCases();
 
 // Requires a dry device.
 DryFigures Rehearse(const DryCase& work);
+
+// CPU time, in ms, that the calling thread spends on a step of 24 latents of 512 px beside the
+// network: launches, copies, waits, log-probs. Requires a dry device.
+double HostMsOfSamplingStep();
 
 // What `oxbow validate` says that a learner step takes on the GPU of a rank.
 double PlannedGb(const DryCase& work);

@@ -3,11 +3,14 @@
 // the project's own networks and trainer on a dry device.
 //
 //   dry_run                  prints a table
-//   dry_run --check FILE.md  fails, with that of the file's table, where a figure differs by more
+//   dry_run --host           prints what a sampling step costs the host beside the network's
+//   kernels dry_run --check FILE.md  fails, with that of the file's table, where a figure differs
+//   by more
 //                            than 3 %, or `oxbow validate` is wrong by more than 15 % of a peak
 //   dry_run --write FILE.md  replaces the file's table
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -93,6 +96,19 @@ void WriteTable(const std::string& path, const std::vector<std::string>& rows) {
   }
 }
 
+// CPU time of the thread that samples; how busy the machine is changes it.
+int PrintHostTime() {
+  TheSettings().mode = Mode::kDry;
+  at::set_num_threads(1);
+  constexpr int kTimes = 9;
+  std::vector<double> times;
+  for (int i = 0; i < kTimes; ++i) times.push_back(HostMsOfSamplingStep());
+  std::sort(times.begin(), times.end());
+  std::printf("a sampling step of 24 latents of 512 px: %.2f ms (%.2f to %.2f)\n",
+              times[kTimes / 2], times.front(), times.back());
+  return 0;
+}
+
 int Run(std::string_view mode, const std::string& path) {
   TheSettings().mode = Mode::kDry;
   at::set_num_threads(1);
@@ -127,7 +143,8 @@ int Run(std::string_view mode, const std::string& path) {
 
 int main(int argc, char** argv) {
   if (argc == 1) return oxbow::rehearsal::Run("", "");
+  if (argc == 2 && argv[1] == std::string_view("--host")) return oxbow::rehearsal::PrintHostTime();
   if (argc == 3) return oxbow::rehearsal::Run(argv[1], argv[2]);
-  std::fprintf(stderr, "dry_run [--check FILE.md | --write FILE.md]\n");
+  std::fprintf(stderr, "dry_run [--host | --check FILE.md | --write FILE.md]\n");
   return 2;
 }

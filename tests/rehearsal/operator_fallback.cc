@@ -269,7 +269,7 @@ void Call::RunNow() {
 }
 
 void Call::ReadByTheHost() {
-  TheLog().Moved(device_.index(), Transfer::kValue, 8);
+  TheLog().Moved(device_.index(), Transfer::kValue, 8, /*waits=*/true);
   if (TheSettings().mode == Mode::kDry) {
     Stack results;
     for (const c10::Argument& result : schema_.returns()) {

@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "core/flow/dpmpp.h"
 #include "core/flow/noise_ahead.h"
+#include "core/flow/path_record.h"
 
 namespace oxbow::flow {
 namespace {
@@ -74,53 +75,29 @@ Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
       << "one start per key: " << keys.size();
   OXBOW_CHECK(first_step >= 0 && first_step <= spec.steps()) << "first step " << first_step;
   const at::NoGradGuard no_grad;
-  const int64_t batch = start.size(0);
-  const int64_t count = spec.steps() - first_step;
-  const at::IntArrayRef shape = start.sizes().slice(1);
-
-  Paths paths{.first_step = first_step};
-  std::vector<int64_t> path_shape = BatchShape(static_cast<size_t>(batch), shape);
-  path_shape.insert(path_shape.begin(), count + 1);
-  paths.latents = at::empty(path_shape, start.options().dtype(at::kFloat));
-  paths.log_prob = at::zeros({count, batch}, at::kFloat);
-
   NoiseAhead noise(
       NoisySteps(spec, first_step), start.sizes().vec(), start.device(),
       [&keys](uint32_t step, size_t row, std::span<float> out) { DrawRow(keys[row], step, out); });
-  std::vector<at::Tensor> unscored(static_cast<size_t>(count));  // Velocities, on a GPU.
   DpmppSolver solver(DpmppOf(spec.solver));
   at::Tensor x = Rounded(start.to(at::kFloat), storage);
-  paths.latents[0].copy_(x);
-  for (int64_t n = 0; n < count; ++n) {
-    const int step = first_step + static_cast<int>(n);
+  PathRecord record(spec, first_step, x);
+  for (int step = first_step; step < spec.steps(); ++step) {
     const StepKernel kernel = KernelAt(spec, step);
-    const auto rows = GatherKernels(spec, std::vector<int>(static_cast<size_t>(batch), step));
-    const at::Tensor v = velocity(x, at::full({batch}, kernel.sigma, x.options()));
+    const at::Tensor v = velocity(x, at::full({start.size(0)}, kernel.sigma, x.options()));
     if (kernel.scale > 0) {
-      const at::Tensor mean = RowMean(*rows, x, v);
-      x = Rounded(KernelStep(kernel, mean, noise.Take()), storage);
-      if (x.is_cpu()) {
-        paths.log_prob[n].copy_(RowLogProb(*rows, mean, x));
-      } else {
-        unscored[static_cast<size_t>(n)] = v;
-      }
+      x = KernelStep(kernel, KernelMean(kernel, x, v), noise.Take());
       solver.Restart();
     } else if (spec.solver == SolverKind::kEuler) {
-      x = Rounded(RowMean(*rows, x, v), storage);
+      x = KernelMean(kernel, x, v);
     } else {
       const bool last = step + 1 == spec.steps();
-      x = Rounded(solver.Step(x, v.to(at::kFloat), kernel.sigma, kernel.sigma_next, last), storage);
+      x = solver.Step(x, v.to(at::kFloat), kernel.sigma, kernel.sigma_next, last);
     }
-    paths.latents[n + 1].copy_(x);
+    x = Rounded(x, storage);
+    record.Add(x, v);
   }
-  paths.latents = paths.latents.cpu();
-  for (int64_t n = 0; n < count; ++n) {
-    const at::Tensor& v = unscored[static_cast<size_t>(n)];
-    if (!v.defined()) continue;
-    paths.log_prob[n].copy_(ScoreTransition(spec, first_step + static_cast<int>(n),
-                                            paths.latents[n], paths.latents[n + 1], v.cpu()));
-  }
-  return paths;
+  record.Finish();
+  return {.latents = record.latents(), .log_prob = record.log_prob(), .first_step = first_step};
 }
 
 at::Tensor ScoreTransition(const SamplingSpec& spec, int step, const at::Tensor& x,

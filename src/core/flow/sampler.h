@@ -48,8 +48,7 @@ Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                   at::IntArrayRef shape, at::ScalarType storage, const VelocityFunction& velocity);
 
 // Continues from x_{first_step} = `start` [B, C, H, W] to x_T under `spec`. Velocities are asked
-// for on the device of `start`; the paths are in host memory. A GPU's sums have other bits, so
-// log-probs are computed on the CPU: for a start on a GPU at the end, so that no step waits.
+// for on the device of `start`; the paths are in host memory (path_record.h).
 Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                     const at::Tensor& start, int first_step, at::ScalarType storage,
                     const VelocityFunction& velocity);

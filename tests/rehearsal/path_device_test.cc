@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths that are drawn on a GPU: what is in host memory then, and what the host did for it.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "core/flow/sampler.h"
+#include "core/flow/schedule.h"
+#include "tests/rehearsal/device_log.h"
+#include "tests/rehearsal/settings.h"
+
+namespace oxbow::rehearsal {
+namespace {
+
+constexpr int kSteps = 6;
+constexpr int64_t kRows = 5;
+
+flow::SamplingSpec Spec() {
+  return {.sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSteps, 3),
+          .sde = {true, true, false, true, true, true}};
+}
+
+// Of rows of `shape`, with a network of one product.
+flow::Paths PathsOn(at::Device device, at::IntArrayRef shape, at::ScalarType storage) {
+  std::vector<flow::NoiseKey> keys;
+  for (uint32_t i = 0; i < kRows; ++i) keys.push_back({.run_seed = 3, .sample = i});
+  const at::Tensor start = flow::DrawStarts(keys, shape).to(device);
+  TheLog().Clear();
+  return flow::ContinuePaths(Spec(), keys, start, /*first_step=*/0, storage,
+                             [](const at::Tensor& x, const at::Tensor& s) {
+                               EXPECT_EQ(s.device(), x.device());
+                               return x * 0.5 + s.view({-1, 1, 1, 1});
+                             });
+}
+
+class PathDeviceTest : public ::testing::TestWithParam<Mode> {
+ protected:
+  void SetUp() override { TheSettings() = {.devices = 2, .mode = GetParam()}; }
+  void TearDown() override { TheSettings() = {.devices = 2}; }
+};
+INSTANTIATE_TEST_SUITE_P(Modes, PathDeviceTest, ::testing::Values(Mode::kNow, Mode::kLate));
+
+// Noise that the caller draws, and noise of a thread.
+TEST_P(PathDeviceTest, HasTheBitsOfTheCpu) {
+  for (const int64_t side : {3, 64}) {
+    for (const at::ScalarType storage : {at::kFloat, at::kHalf}) {
+      const flow::Paths there = PathsOn(at::Device(at::kCUDA, 0), {4, side, side}, storage);
+      const flow::Paths here = PathsOn(at::kCPU, {4, side, side}, storage);
+      EXPECT_TRUE(there.latents.is_cpu() && there.log_prob.is_cpu());
+      EXPECT_TRUE(at::equal(there.latents, here.latents)) << side;
+      EXPECT_TRUE(at::equal(there.log_prob, here.log_prob)) << side;
+    }
+  }
+}
+
+TEST_P(PathDeviceTest, NoStepWaitsAndOnlyNoiseGoesThere) {
+  const flow::Paths paths = PathsOn(at::Device(at::kCUDA, 0), {4, 64, 64}, at::kFloat);
+  const Figures figures = TheLog().Of(0);
+  constexpr int kNoisy = 4;  // The third step has no noise, and the last is deterministic.
+  EXPECT_EQ(figures.All(Transfer::kHostToDevice).bytes, kNoisy * kRows * 4 * 64 * 64 * 4);
+  EXPECT_EQ(figures.AllWaits().count, 1) << "x_0 alone, which is there before the first step";
+}
+
+}  // namespace
+}  // namespace oxbow::rehearsal
