@@ -99,11 +99,13 @@ endif
 	@cmake --build build/cuda -j $(JOBS) --target oxbow learner rollout_worker replay_buffer reward_server
 	@tests/gpu/fleets.py build/cuda $(FLEET_FLAGS)
 
+# An allocation that fails: ten of them, or with REHEARSAL_EVERY=10 every tenth of a run, for hours.
 REHEARSAL_FLEETS ?=
+REHEARSAL_EVERY ?=
 rehearse-gpu: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target rehearsal_tests rehearsal
 	@tests/rehearsal/run.sh $(BUILD)
-	@tests/rehearsal/full_runs.py $(BUILD)
+	@tests/rehearsal/full_runs.py $(BUILD) $(if $(REHEARSAL_EVERY),--every $(REHEARSAL_EVERY) --jobs 2)
 	@tests/rehearsal/worker_per_gpu.py $(BUILD)
 	@tests/gpu/fleets.py $(BUILD) --rehearse --jobs 1 $(if $(REHEARSAL_FLEETS),--only $(REHEARSAL_FLEETS))
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/rehearsal/settings.h"
 
+#include <errno.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -35,7 +37,10 @@ Settings FromEnvironment() {
   if (std::getenv("OXBOW_REHEARSAL_MEMORY") != nullptr) {
     settings.memory_bytes = static_cast<size_t>(Number("OXBOW_REHEARSAL_MEMORY", 0));
   }
-  settings.failing_allocation = static_cast<uint64_t>(Number("OXBOW_REHEARSAL_FAIL", 0));
+  const char* const fails_in = std::getenv("OXBOW_REHEARSAL_FAIL_IN");
+  if (fails_in == nullptr || std::string(fails_in) == program_invocation_short_name) {
+    settings.failing_allocation = static_cast<uint64_t>(Number("OXBOW_REHEARSAL_FAIL", 0));
+  }
   if (const char* mode = std::getenv("OXBOW_REHEARSAL_MODE")) settings.mode = ModeNamed(mode);
   if (const char* log = std::getenv("OXBOW_REHEARSAL_LOG")) settings.log_directory = log;
   return settings;

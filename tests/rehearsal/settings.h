@@ -3,7 +3,9 @@
 //
 //   OXBOW_REHEARSAL_DEVICES=2          GPUs of this machine; 1 unless told, 0: a machine without
 //   OXBOW_REHEARSAL_MEMORY=80e9        bytes of a GPU; more throws c10::OutOfMemoryError, as on
-//   CUDA OXBOW_REHEARSAL_FAIL=120           the allocation of this number throws it
+//                                      CUDA
+//   OXBOW_REHEARSAL_FAIL=120           the allocation of this number throws it
+//   OXBOW_REHEARSAL_FAIL_IN=learner    only in the program of this name
 //   OXBOW_REHEARSAL_MODE=late          now: kernels run when they are launched (unless told)
 //                                      late: they run when somebody waits for them, and not before
 //                                      dry: no arithmetic and no memory, shapes alone
