@@ -3,6 +3,8 @@
 // that count, and what each side does when the other is gone.
 #include "services/learner/ranks/rank_leader.h"
 
+#include <atomic>
+
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -277,6 +279,43 @@ TEST(HeldGroupsTest, WithoutAnAnswerNothingCounts) {
   EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_UNSPECIFIED);
   EXPECT_THAT(error, HasSubstr("rank 0 did not answer: gone"));
   EXPECT_TRUE(held.Take(LeaseId(100)).ok()) << "rank 0 may have accepted it";
+}
+
+// A rank 0 that shuts down, or is restarted, cancels the calls under way.
+class CancelsOneCall final : public v1::LearnerRanks::Service {
+ public:
+  grpc::Status Join(grpc::ServerContext*,
+                    grpc::ServerReaderWriter<v1::RankCommand, v1::RankReport>* stream) override {
+    v1::RankReport report;
+    while (stream->Read(&report)) {
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status Accept(grpc::ServerContext*, grpc::ServerReader<v1::InsertRequest>* reader,
+                      v1::InsertResponse* response) override {
+    v1::InsertRequest request;
+    while (reader->Read(&request)) {
+    }
+    if (calls++ == 0) return {grpc::StatusCode::CANCELLED, "CANCELLED"};
+    response->mutable_ack()->set_outcome(v1::INSERT_OUTCOME_ACCEPTED);
+    return grpc::Status::OK;
+  }
+  std::atomic<int> calls = 0;
+};
+
+TEST(HeldGroupsTest, ACancelledCallIsNoAnswerAndIsMadeAgain) {
+  CancelsOneCall leader;
+  const auto server = rpc::Server::Start({}, {&leader}).value();
+  auto line = std::make_unique<RankStream>(
+      RankStream::Options{.leader = server->endpoint(), .rank = 1, .place = {}}, Clock::Steady(),
+      [](const absl::Status&) {});
+  HeldGroups held({.storage = v1::DTYPE_F32}, /*offers=*/false,
+                  [&](const v1::Group& group) { return line->Accept(group); });
+  std::string error;
+  EXPECT_EQ(held.Submit({.group = MakeGroup(14, 100)}, error), v1::INSERT_OUTCOME_ACCEPTED)
+      << error;
+  EXPECT_EQ(leader.calls, 2);
+  line.reset();
 }
 
 // The first answers are lost after rank 0 has decided. Asking again must not change the outcome.

@@ -156,6 +156,8 @@ absl::StatusOr<v1::InsertResponse::Ack> RankStream::AskOnce(const v1::Group& gro
   }
   writer->WritesDone();
   const absl::Status status = rpc::FromGrpc(writer->Finish());
+  // By a rank 0 that shuts down: nobody knows what it had decided.
+  if (absl::IsCancelled(status)) return absl::UnavailableError(status.message());
   if (!status.ok()) return status;
   return response.ack();
 }
