@@ -519,7 +519,8 @@ int Measure(const std::string& binary, const Flags& flags) {
   Timers timers;
   Sinks sinks(channels, flags.sinks, conditionings);
   std::optional<Watchers> watchers;
-  if (flags.base_chunks > 0) watchers.emplace(channels, flags.workers, Epoch(kEpoch));
+  const Watchers::Names names{.count = flags.workers};
+  if (flags.base_chunks > 0) watchers.emplace(channels, names, "127.0.0.1:1", Epoch(kEpoch));
   World world{.timers = timers, .sinks = sinks, .group_time = absl::Seconds(flags.group_seconds)};
   std::vector<std::unique_ptr<SimulatedWorker>> workers;
   for (int i = 0; i < flags.workers; ++i) {

@@ -135,12 +135,13 @@ void Watchers::PrintSince(const Count& before) const {
 // Messages stay bytes: a thousand decoded manifests would fill the machine.
 class Watchers::Watcher final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Watcher(Watchers& all, const std::shared_ptr<grpc::Channel>& channel, int number, Epoch epoch)
+  Watcher(Watchers& all, const std::shared_ptr<grpc::Channel>& channel, int number,
+          const std::string& relay, Epoch epoch)
       : all_(all), stub_(channel) {
     v1::WatchRequest request;
     request.set_epoch(epoch.value);
     request.set_worker_id(absl::StrCat("w", number));
-    request.set_relay_endpoint("127.0.0.1:1");
+    request.set_relay_endpoint(relay);
     const grpc::Slice bytes(request.SerializeAsString());
     request_ = grpc::ByteBuffer(&bytes, 1);
     stub_.PrepareBidiStreamingCall(&context_, "/oxbow.v1.WeightChannel/Watch", {}, this);
@@ -181,11 +182,11 @@ class Watchers::Watcher final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-Watchers::Watchers(const std::vector<std::shared_ptr<grpc::Channel>>& channels, int count,
-                   Epoch epoch) {
-  for (int i = 0; i < count; ++i) {
+Watchers::Watchers(const std::vector<std::shared_ptr<grpc::Channel>>& channels, Names names,
+                   const std::string& relay, Epoch epoch) {
+  for (int i = 0; i < names.count; ++i) {
     watchers_.push_back(std::make_unique<Watcher>(
-        *this, channels[static_cast<size_t>(i) % channels.size()], i, epoch));
+        *this, channels[static_cast<size_t>(i) % channels.size()], names.first + i, relay, epoch));
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What leaves the learner beside leases, for coordinator_bench: the conditioning of prompts and the
-// manifests of weights. Both are the product's code; prompts and weights are made up.
+// What leaves the learner beside leases, for coordinator_bench and fleet_load: the conditioning of
+// prompts and the manifests of weights. Both are the product's code; prompts and weights are made
+// up.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -87,7 +88,13 @@ class Conditionings {
 // A stream of manifests for each worker.
 class Watchers {
  public:
-  Watchers(const std::vector<std::shared_ptr<grpc::Channel>>& channels, int count, Epoch epoch);
+  struct Names {  // w0, w1, ...
+    int first = 0;
+    int count = 0;
+  };
+  // `relay`: where all of them say that they serve others.
+  Watchers(const std::vector<std::shared_ptr<grpc::Channel>>& channels, Names names,
+           const std::string& relay, Epoch epoch);
   ~Watchers();
 
   struct Count {
