@@ -14,6 +14,7 @@
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
 #include "core/model/exported_graph/overwritten_nodes.h"
+#include "core/model/exported_graph/packed_convolution.h"
 #include "core/model/exported_graph/settled_nodes.h"
 #include "core/model/packed_weights.h"
 
@@ -89,6 +90,7 @@ absl::StatusOr<std::unique_ptr<ExportedNetwork>> ExportedNetwork::Make(
   std::erase_if(weights, [&](const auto& weight) { return !expected.contains(weight.first); });
   OXBOW_RETURN_IF_ERROR(CheckFit(expected, weights));
   OXBOW_ASSIGN_OR_RETURN(Graph settled, SettleNodes(std::move(graph), weights));
+  if (options.device.is_cpu() && options.compute == at::kFloat) PackPixelLayers(settled, weights);
   OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
                          Compile(OverwriteDeadInputs(std::move(settled))));
   const NamedTensors placed = Placed(program->graph, std::move(weights), options);

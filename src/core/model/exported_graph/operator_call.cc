@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "core/model/exported_graph/fused_norms.h"
 #include "core/model/exported_graph/operators.h"
 #include "core/model/exported_graph/patch_convolution.h"
 #include "core/model/exported_graph/shape_stand_ins.h"
@@ -141,6 +142,7 @@ absl::StatusOr<OperatorCall> OperatorCall::Resolve(const GraphNode& node,
   OperatorCall call(*found);
   call.autocast_ = node.autocast;
   call.convolution_ = IsConvolution(name.name, name.overload);
+  call.norm_ = name.name == "aten::rms_norm";
   OXBOW_RETURN_IF_ERROR(call.Arguments(node, types));
   OXBOW_RETURN_IF_ERROR(call.Aliases(node, MayReturnItsArgument(name)));
   OXBOW_RETURN_IF_ERROR(call.Outputs(node, types));
@@ -316,6 +318,7 @@ void OperatorCall::Bind(const SlotValues& fixed, at::Device device) {
     if (!open) arguments_[fill.argument] = Listed(fill, fixed);
     return !open;
   });
+  if (convolution_) packed_ = PackedConvolution::Of(arguments_);
 }
 
 IValue OperatorCall::Listed(const ListFill& fill, const SlotValues& values) {
@@ -358,7 +361,13 @@ torch::jit::Stack OperatorCall::Filled(const SlotValues& values) const {
 void OperatorCall::Run(SlotValues& values) const {
   torch::jit::Stack stack = Filled(values);
   try {
-    if (!convolution_ || !ConvolvePatches(stack)) op_.callBoxed(stack);
+    if (packed_.has_value()) {
+      stack.assign({(*packed_)(stack[0].toTensor())});
+    } else if (norm_ && NormalizeRms(stack)) {
+      // Done.
+    } else if (!convolution_ || !ConvolvePatches(stack)) {
+      op_.callBoxed(stack);
+    }
   } catch (const c10::NotImplementedError&) {
     stack = Filled(values);
     if (!stack[0].isTensor() || !stack[0].toTensor().is_meta()) throw;

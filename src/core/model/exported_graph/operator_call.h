@@ -7,10 +7,12 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/model/exported_graph/graph.h"
+#include "core/model/exported_graph/packed_convolution.h"
 
 namespace oxbow::model::exported {
 
@@ -76,6 +78,8 @@ class OperatorCall {
   std::vector<size_t> devices_;  // Arguments that are the model's device.
   std::vector<Slot> outputs_;
   bool convolution_ = false;
+  bool norm_ = false;
+  std::optional<PackedConvolution> packed_;
   bool list_ = false;  // Outputs are the elements of one list.
   bool autocast_ = true;
   Slot written_ = kNoSlot;

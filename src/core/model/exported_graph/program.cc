@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/model/exported_graph/folding.h"
+#include "core/model/exported_graph/fused_norms.h"
 
 namespace oxbow::model::exported {
 namespace {
@@ -154,6 +155,9 @@ std::vector<Slot> ReadsOf(const GraphNode& node) {
 absl::StatusOr<std::shared_ptr<const Program>> Compile(Graph graph) {
   auto program = std::make_shared<Program>();
   program->graph = std::move(graph);
+  OXBOW_RETURN_IF_ERROR(ResolveSteps(*program));  // Errors count nodes as the file does.
+  program->graph = FuseRmsNorms(std::move(program->graph));
+  program->steps.clear();
   OXBOW_RETURN_IF_ERROR(ResolveSteps(*program));
   OXBOW_RETURN_IF_ERROR(FindLinears(*program));
   const SharedMemory memory(*program);

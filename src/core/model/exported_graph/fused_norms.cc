@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/model/exported_graph/fused_norms.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/model/exported_graph/program.h"
+
+namespace oxbow::model::exported {
+namespace {
+
+// The nodes of one norm. All but the last two are read by the next alone.
+struct Norm {
+  size_t square = 0, mean = 0, shift = 0, root = 0, scale = 0, weigh = 0;
+  Slot input = kNoSlot;
+  Slot weight = kNoSlot;
+  double eps = 0;
+};
+
+const Value* ArgumentOf(const GraphNode& node, std::string_view name) {
+  const auto found = std::find_if(node.arguments.begin(), node.arguments.end(),
+                                  [&](const auto& argument) { return argument.first == name; });
+  return found == node.arguments.end() ? nullptr : &found->second;
+}
+
+Slot SlotAt(const GraphNode& node, std::string_view name) {
+  const Value* value = ArgumentOf(node, name);
+  const auto* ref = value == nullptr ? nullptr : std::get_if<SlotRef>(&value->is);
+  return ref == nullptr ? kNoSlot : ref->slot;
+}
+
+std::optional<double> NumberAt(const GraphNode& node, std::string_view name) {
+  const Value* value = ArgumentOf(node, name);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* whole = std::get_if<int64_t>(&value->is)) return static_cast<double>(*whole);
+  if (const auto* real = std::get_if<double>(&value->is)) return *real;
+  return std::nullopt;
+}
+
+class NormFinder {
+ public:
+  explicit NormFinder(const Graph& graph) : graph_(graph) {
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      for (const Slot slot : graph.nodes[i].outputs) maker_[slot] = i;
+      for (const Slot slot : ReadsOf(graph.nodes[i])) readers_[slot].push_back(i);
+    }
+    for (const GraphOutput& output : graph.outputs) readers_[output.slot].push_back(SIZE_MAX);
+    for (const GraphParameter& parameter : graph.parameters) {
+      if (parameter.shape.size() == 1) widths_[parameter.slot] = parameter.shape[0];
+    }
+  }
+
+  std::optional<Norm> At(size_t root) const {
+    Norm norm{.root = root};
+    const auto shift = MakerOf(SlotAt(Node(root), "self"), "aten::add");
+    if (!shift || !Root(root)) return std::nullopt;
+    const auto mean = MakerOf(SlotAt(Node(*shift), "self"), "aten::mean");
+    if (!mean || !OfLastSize(Node(*mean))) return std::nullopt;
+    const auto square = MakerOf(SlotAt(Node(*mean), "self"), "aten::pow");
+    const std::optional<double> eps = NumberAt(Node(*shift), "other");
+    if (!square || !eps || NumberAt(Node(*square), "exponent") != 2.0) return std::nullopt;
+    if (const auto alpha = NumberAt(Node(*shift), "alpha"); alpha.value_or(1) != 1) {
+      return std::nullopt;
+    }
+    norm = {.square = *square, .mean = *mean, .shift = *shift, .root = root};
+    norm.input = SlotAt(Node(*square), "self");
+    norm.eps = *eps;
+    return Weighed(norm) && OneBlock(norm) && !WritesInPlace(norm) ? std::optional(norm)
+                                                                   : std::nullopt;
+  }
+
+  int64_t WidthOf(Slot weight) const { return widths_.at(weight); }
+
+ private:
+  const GraphNode& Node(size_t i) const { return graph_.nodes[i]; }
+
+  bool Root(size_t i) const { return Node(i).op == "aten::rsqrt" && Node(i).outputs.size() == 1; }
+
+  // The node that makes a value which one node alone reads.
+  std::optional<size_t> MakerOf(Slot slot, std::string_view op) const {
+    const auto found = maker_.find(slot);
+    if (slot == kNoSlot || found == maker_.end() || Node(found->second).op != op) {
+      return std::nullopt;
+    }
+    return readers_.at(slot).size() == 1 ? std::optional(found->second) : std::nullopt;
+  }
+
+  static bool OfLastSize(const GraphNode& mean) {
+    const Value* dim = ArgumentOf(mean, "dim");
+    const Value* keep = ArgumentOf(mean, "keepdim");
+    const auto* list = dim == nullptr ? nullptr : std::get_if<Value::List>(&dim->is);
+    const auto* kept = keep == nullptr ? nullptr : std::get_if<bool>(&keep->is);
+    const auto* last =
+        list == nullptr || list->size() != 1 ? nullptr : std::get_if<int64_t>(&list->front().is);
+    const Value* type = ArgumentOf(mean, "dtype");
+    return last != nullptr && *last == -1 && kept != nullptr && *kept &&
+           (type == nullptr || std::holds_alternative<std::monostate>(type->is));
+  }
+
+  // The only reader of a slot, a product with another value; that value is `other`.
+  std::optional<size_t> ProductOf(Slot slot, Slot& other) const {
+    const auto readers = readers_.find(slot);
+    if (readers == readers_.end() || readers->second.size() != 1) return std::nullopt;
+    const size_t i = readers->second[0];
+    if (i == SIZE_MAX || Node(i).op != "aten::mul") return std::nullopt;
+    const Slot self = SlotAt(Node(i), "self"), right = SlotAt(Node(i), "other");
+    other = self == slot ? right : self;
+    return other == kNoSlot || other == slot ? std::nullopt : std::optional(i);
+  }
+
+  bool Weighed(Norm& norm) const {
+    Slot input = kNoSlot;
+    const auto scale = ProductOf(Node(norm.root).outputs[0], input);
+    if (!scale || input != norm.input) return false;
+    const auto weigh = ProductOf(Node(*scale).outputs[0], norm.weight);
+    if (!weigh || !widths_.contains(norm.weight)) return false;
+    norm.scale = *scale;
+    norm.weigh = *weigh;
+    return true;
+  }
+
+  bool OneBlock(const Norm& norm) const {
+    return std::all_of(graph_.blocks.begin(), graph_.blocks.end(), [&](const GraphBlock& block) {
+      const auto inside = [&](size_t i) { return i >= block.first && i < block.end; };
+      return inside(norm.square) == inside(norm.weigh);
+    });
+  }
+
+  bool WritesInPlace(const Norm& norm) const {
+    return std::any_of(graph_.nodes.begin() + static_cast<ptrdiff_t>(norm.square),
+                       graph_.nodes.begin() + static_cast<ptrdiff_t>(norm.weigh),
+                       [](const GraphNode& node) { return node.op.ends_with('_'); });
+  }
+
+  const Graph& graph_;
+  std::map<Slot, size_t> maker_;
+  std::map<Slot, std::vector<size_t>> readers_;  // SIZE_MAX: the graph's result.
+  std::map<Slot, int64_t> widths_;               // Of weights.
+};
+
+GraphNode NodeOf(const Norm& norm, const NormFinder& finder, GraphNode last) {
+  last.op = "aten::rms_norm";
+  last.overload.clear();
+  last.arguments = {{"input", {SlotRef{norm.input}}},
+                    {"normalized_shape", {Value::List{{finder.WidthOf(norm.weight)}}}},
+                    {"weight", {SlotRef{norm.weight}}},
+                    {"eps", {norm.eps}}};
+  return last;
+}
+
+}  // namespace
+
+Graph FuseRmsNorms(Graph graph) {
+  const NormFinder finder(graph);
+  std::vector<bool> gone(graph.nodes.size());
+  std::vector<std::pair<size_t, GraphNode>> made;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].op != "aten::rsqrt") continue;
+    const std::optional<Norm> norm = finder.At(i);
+    if (!norm) continue;
+    for (const size_t node : {norm->square, norm->mean, norm->shift, norm->root, norm->scale}) {
+      gone[node] = true;
+    }
+    made.emplace_back(norm->weigh, NodeOf(*norm, finder, graph.nodes[norm->weigh]));
+  }
+  for (auto& [node, norm] : made) graph.nodes[node] = std::move(norm);
+  std::vector<size_t> moved = {0};  // By node: where it is now.
+  std::vector<GraphNode> nodes;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!gone[i]) nodes.push_back(std::move(graph.nodes[i]));
+    moved.push_back(nodes.size());
+  }
+  for (GraphBlock& block : graph.blocks) {
+    block.first = moved[block.first];
+    block.end = moved[block.end];
+  }
+  graph.nodes = std::move(nodes);
+  return graph;
+}
+
+}  // namespace oxbow::model::exported
