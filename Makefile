@@ -5,6 +5,7 @@
 # make test    install missing packages, build, run every test
 # make check-cuda   build and link the CUDA and NCCL code against CUDA LibTorch (4.6 GB in .deps/cuda-venv);
 #                     its tests need a GPU and are skipped without one
+# make build-cuda   build and link all programs with CUDA LibTorch, into build/cuda/bin; needs no GPU
 # make test-gpu   build the core with CUDA LibTorch; run all its tests, including those that need a GPU, and
 # sd35m_bench
 # make rehearse-gpu   run the GPU tests and short runs of all programs on the rehearsal device, which needs no GPU
@@ -31,7 +32,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train demo-video test test-again check-cuda test-gpu gpu-fleets rehearse-gpu check-observe check-python check-export-model docs chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train demo-video test test-again check-cuda build-cuda test-gpu gpu-fleets rehearse-gpu check-observe check-python check-export-model docs chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -77,9 +78,18 @@ check-cuda:
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
 endif
+	@cmake --preset cuda-core $(CMAKE_FLAGS)
+	@cmake --build build/cuda-core -j $(JOBS) --target $(CUDA_TARGETS)
+	@build/cuda-core/tests/nccl_ranks_test --gtest_brief=1
+
+# What docker/Dockerfile puts into an image.
+PROGRAMS = oxbow oxbow_health oxbow_spawn learner rollout_worker replay_buffer reward_server
+build-cuda:
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
+endif
 	@cmake --preset cuda $(CMAKE_FLAGS)
-	@cmake --build build/cuda -j $(JOBS) --target $(CUDA_TARGETS)
-	@build/cuda/tests/nccl_ranks_test --gtest_brief=1
+	@cmake --build build/cuda -j $(JOBS) --target $(PROGRAMS)
 
 BENCH_FLAGS ?=
 test-gpu:
@@ -96,7 +106,7 @@ ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)
 endif
 	@cmake --preset cuda $(CMAKE_FLAGS)
-	@cmake --build build/cuda -j $(JOBS) --target oxbow learner rollout_worker replay_buffer reward_server
+	@cmake --build build/cuda -j $(JOBS) --target $(PROGRAMS)
 	@tests/gpu/fleets.py build/cuda $(FLEET_FLAGS)
 
 # An allocation that fails: ten of them, or with REHEARSAL_EVERY=10 every tenth of a run, for hours.
@@ -113,7 +123,7 @@ check-observe: deps $(BUILD)/build.ninja
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --observe
 endif
-	@cmake --build $(BUILD) -j $(JOBS) --target oxbow oxbow_health oxbow_spawn learner rollout_worker replay_buffer reward_server
+	@cmake --build $(BUILD) -j $(JOBS) --target $(PROGRAMS)
 	@tests/observe/check.sh $(BUILD)
 
 check-python:

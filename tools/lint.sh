@@ -22,6 +22,7 @@ check "metric names" python3 tools/metric_names.py
 check "docs: links and code blocks" python3 tools/check_docs.py
 check "docs: configuration reference" python3 tools/config_reference.py
 check "bill of materials" python3 tools/sbom.py --self-test
+check "what an image is built from" python3 tools/check_image.py
 check "licence lines" python3 tools/spdx.py
 formatted() {
   command -v clang-format > /dev/null || { echo "no clang-format: tools/install_deps.sh --lint installs it"; return 1; }
