@@ -119,6 +119,7 @@ absl::Status Bench(const Flags& flags) {
 
 void AddBench(CLI::App& app, int& exit_code) {
   CLI::App* const bench = app.add_subcommand("bench", "Compare recipes");
+  bench->footer("Example: oxbow bench learning configs/bench/digits.yaml");
   bench->require_subcommand(1);
   CLI::App* const command = bench->add_subcommand(
       "learning",

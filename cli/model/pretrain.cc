@@ -205,6 +205,7 @@ void AddPretrain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PretrainFlags>();
   CLI::App* command = app.add_subcommand(
       "pretrain", "Make an embedded model from nothing and write it if it passes the gate");
+  command->footer("Example: oxbow pretrain --task digits --out mine/digits");
   command->add_option("--task", flags->task, "digits, plates, compose or clip")
       ->capture_default_str();
   command->add_option(

@@ -86,6 +86,7 @@ absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
   FleetFacts fleet;
   std::optional<RunSummary> run;
   if (!flags.run_dir.empty()) {
+    OXBOW_RETURN_IF_ERROR(FindRun(flags.run_dir));
     if (auto summary = SummaryOf(flags.run_dir); summary.ok()) run = *std::move(summary);
   }
   if (certificate_ends.ok()) {

@@ -68,6 +68,7 @@ void AddImportConfig(CLI::App& app, int& exit_code) {
   CLI::App* const command =
       app.add_subcommand("import-config", "Turn another project's run file into one of ours");
   command->require_subcommand(1);
+  command->footer("Example: oxbow import-config flow-factory sd3_5.yaml --out sd35.yaml");
   CLI::App* const flow_factory =
       command->add_subcommand("flow-factory", "A YAML file of Flow-Factory's");
   flow_factory->footer(

@@ -290,6 +290,7 @@ void AddReshard(CLI::App& replay, int& exit_code) {
 void AddReplay(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<ReplayFlags>();  // Lives as long as the callbacks below.
   CLI::App* replay = app.add_subcommand("replay", "Look into a replay buffer; changes nothing");
+  replay->footer("Example: oxbow replay list --run runs/digits");
   replay->require_subcommand(1);
   AddReshard(*replay, exit_code);
   const auto add = [&](const char* name, const char* help, const char* footer,

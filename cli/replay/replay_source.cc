@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "cli/report/run_summary.h"
 #include "config/run_config.h"
 #include "config/validate.h"
 #include "core/replay/table_policy.h"
@@ -189,6 +190,7 @@ absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration
     return opened;
   }
   if (!place.run_dir.empty()) {
+    OXBOW_RETURN_IF_ERROR(FindRun(place.run_dir));
     if (opened.config && !config::UsesReplayBuffer(*opened.config) && !fs::exists(data)) {
       return absl::NotFoundError(
           absl::StrCat("this run keeps no replay, its replay.fraction is 0: ", place.run_dir));

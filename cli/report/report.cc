@@ -8,6 +8,7 @@
 
 #include "base/exit_code.h"
 #include "cli/commands.h"
+#include "cli/report/run_summary.h"
 #include "run/run_lock.h"
 #include "services/learner/facts_of_run.h"
 
@@ -22,8 +23,10 @@ void AddReport(CLI::App& app, int& exit_code) {
   command->add_option("RUN_DIR", *run_dir, "The run's directory, with metrics.jsonl in it")
       ->required();
   command->callback([run_dir, &exit_code] {
-    const absl::Status status =
-        io::WriteReport(*run_dir, learner::FactsOfRun(*run_dir, run::IsLive(*run_dir)));
+    absl::Status status = FindRun(*run_dir);
+    if (status.ok()) {
+      status = io::WriteReport(*run_dir, learner::FactsOfRun(*run_dir, run::IsLive(*run_dir)));
+    }
     exit_code = ExitCodeOf(status);
     if (status.ok()) {
       std::cout << (std::filesystem::path(*run_dir) / "report.html").string() << "\n";

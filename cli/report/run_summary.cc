@@ -50,6 +50,11 @@ absl::Status NoRun(const fs::path& run_dir) {
       names.empty() ? "" : absl::StrCat("; runs beside it: ", absl::StrJoin(names, ", "))));
 }
 
+absl::Status FindRun(const fs::path& run_dir) {
+  std::error_code ignored;
+  return fs::is_directory(run_dir, ignored) ? absl::OkStatus() : NoRun(run_dir);
+}
+
 namespace {
 
 std::string AgeText(absl::Duration age) {

@@ -38,6 +38,9 @@ absl::StatusOr<RunSummary> SummaryOf(const std::filesystem::path& run_dir);
 // kNotFound: "no run there: runs/nope; runs beside it: digits, digits-sparse".
 absl::Status NoRun(const std::filesystem::path& run_dir);
 
+// NoRun unless there is such a directory.
+absl::Status FindRun(const std::filesystem::path& run_dir);
+
 // The runs in a directory, those that changed last first; what is no run is left out.
 std::vector<RunSummary> RunsIn(const std::filesystem::path& directory);
 

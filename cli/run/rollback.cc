@@ -9,6 +9,7 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
+#include "cli/report/run_summary.h"
 #include "cli/run/ended_run.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
@@ -30,6 +31,7 @@ struct Flags {
 absl::Status RollBack(const Flags& flags) {
   const std::filesystem::path run_dir = flags.run_dir;
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  OXBOW_RETURN_IF_ERROR(FindRun(run_dir));
   if (!std::filesystem::is_directory(run_dir / "checkpoints")) {
     return absl::NotFoundError(absl::StrCat("no checkpoints in ", run_dir.string()));
   }

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
+#include "cli/report/run_summary.h"
 #include "cli/simulate/simulation_costs.h"
 #include "cli/simulate/simulation_table.h"
 #include "config/run_config.h"
@@ -64,6 +65,7 @@ void Override(const std::optional<T>& flag, T& value) {
 absl::StatusOr<simulate::RunModel> Base(const Flags& flags, std::string& source) {
   simulate::RunModel model;
   if (!flags.from_run.empty()) {
+    OXBOW_RETURN_IF_ERROR(FindRun(flags.from_run));
     OXBOW_ASSIGN_OR_RETURN(const MeasuredRun run, MeasureRun(flags.from_run));
     model = run.model;
     source = absl::StrFormat(

@@ -127,6 +127,36 @@ TEST_F(CommandTest, PicturesOfARunsOwnPromptsAreSavedWithoutASet) {
   EXPECT_THAT(model.message, HasSubstr("--run"));
 }
 
+TEST_F(CommandTest, ARunThatIsNotThereIsOneLineOfEveryCommand) {
+  const std::string none = (scratch_.path() / "none").string();
+  std::filesystem::create_directories(scratch_.path() / "real");
+  std::ofstream(scratch_.path() / "real/metrics.jsonl") << "{\"step\":1}\n";
+  const std::vector<std::vector<std::string>> calls = {
+      {"report", none},
+      {"watch", none, "--port", "0"},
+      {"export", none, "--format", "diffusers"},
+      {"compare", none, none},
+      {"rollback", none, "--to", "best"},
+      {"status", "--run", none},
+      {"doctor", "--run-dir", none},
+      {"eval", "--run", none},
+      {"sample", "--run", none, "--prompt", "text 473"},
+      {"replay", "list", "--run", none},
+      {"simulate", "--from-run", none}};
+  for (const std::vector<std::string>& call : calls) {
+    const Outcome outcome = RunOxbow(call);
+    EXPECT_EQ(outcome.exit_code, 4) << call[0];
+    EXPECT_THAT(outcome.message, HasSubstr("no run there: " + none + "; runs beside it: real"))
+        << call[0];
+  }
+}
+
+TEST_F(CommandTest, CommandsOfCommandsHaveAnExampleToo) {
+  for (const char* command : {"replay", "bench", "config", "import-config", "pretrain"}) {
+    EXPECT_THAT(RunOxbow({command, "--help"}).output, HasSubstr("Example: oxbow ")) << command;
+  }
+}
+
 // What one refuses, the other refuses in the same words, before anything starts.
 TEST_F(CommandTest, TrainAndValidateAgreeOnRewards) {
   std::filesystem::create_directories(scratch_.path() / "empty");

@@ -24,7 +24,7 @@ main *{min-width:0}
 h1{font-size:26px;margin:0;overflow-wrap:anywhere}h2{font-size:19px;margin:38px 0 4px}
 h3{font-size:15px;margin:0}h3 small{color:var(--soft);font-weight:400}
 .lead,.how{color:var(--soft);margin:2px 0 12px}.how{font-size:13.5px;margin:8px 0 0}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(158px,1fr));gap:10px;
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(220px,1fr));gap:10px;
 margin:20px 0}
 .card,figure{background:var(--card);border:1px solid var(--line);border-radius:10px;
 padding:14px 16px;margin:0}
