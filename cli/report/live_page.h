@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page of a run as its server keeps it: built again when the run's files have changed, but so
-// seldom that this takes at most a hundredth of a core, however long the run and whoever asks.
+// seldom that this takes at most a hundredth of a core, however long the run and however many ask.
 //
 // A version is the text of a number that grows with each building. An open page says which it
 // shows, and gets the sections that changed since.
