@@ -96,6 +96,12 @@ bool IsGpuOfARank(const v1::RunConfig& config, const std::string& device) {
   for (uint32_t rank = 0; rank < config.learner().ranks(); ++rank) {
     if (device == absl::StrCat("cuda:", rank)) return true;
   }
+// Ranks that share AdamW's moments; 1: each has all of them.
+uint64_t PiecesOf(const v1::RunConfig& config) {
+  const v1::LearnerConfig& learner = config.learner();
+  return learner.shard_optimizer() && !IsLora(config) ? std::max(1u, learner.ranks()) : 1;
+}
+
   return false;
 }
 
@@ -150,18 +156,22 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   constexpr bool kOnHost = true;
   return {
       {"trained weights", trained},
+  const uint64_t moments = 2 * trained / PiecesOf(config);
+  const uint64_t casts = IsMixedPrecision(config) ? trained / 2 : 0;
       {"frozen weights", frozen},
       {"reference policy", CopiesReference(config) ? trained : 0},
+  // A rank's piece of the sum of gradients, which comes when activations have gone.
+  const uint64_t sum = PiecesOf(config) > 1 ? trained / PiecesOf(config) : 0;
       {"gradients", trained, Held::kInTraining},
-      {"AdamW moments", 2 * trained, Held::kInTraining},
+      {"AdamW moments", moments, Held::kInTraining},
       {"running average", average},
       {"old policy", KeepsOld(config) ? trained : 0},
-      {"copy to undo a step", undoes ? 3 * trained + average : 0, Held::kInTraining, kOnHost},
+      {"copy to undo a step", undoes ? trained + moments + average : 0, Held::kInTraining, kOnHost},
       {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
        Held::kInTraining, kOnHost},
       {"text encoders, first", facts.text_encoder_bytes, Held::kAtStart, encodes_on_host},
       {"decoder of images", decoder},
-      {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0, Held::kInTraining},
+      {"casts of weights", casts, Held::kInTraining},
       {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
@@ -172,6 +182,8 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
   const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts();
   return {{"trained weights", trained},
+      {"summed gradient, more than these", sum - std::min(sum, casts + activations),
+       Held::kInTraining},
           {"frozen weights", frozen},
           {"merged weights, at most", merges ? frozen : 0},
           {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0},

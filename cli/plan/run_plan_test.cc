@@ -130,6 +130,20 @@ TEST(RunPlanTest, FullFineTuningHoldsAReferenceAndLoraHoldsTheBase) {
   EXPECT_EQ(BytesOf("running average", no_average), 0u);
 }
 
+TEST(RunPlanTest, RanksShareTheMomentsOfAFullFineTuneAlone) {
+  const auto held = [](const std::string& what, std::vector<std::string> settings) {
+    settings.insert(settings.end(), {"learner.ranks=4", "batch.updates=2"});
+    return BytesOf(what, LearnerMemory(Config(settings), Facts(10 * kMillion)));
+  };
+  EXPECT_EQ(held("AdamW moments", {}), 20 * kMillion);
+  EXPECT_EQ(held("summed gradient, more than these", {}), 10 * kMillion);
+  EXPECT_EQ(held("copy to undo a step", {"ema.enabled=false"}), (40 + 20) * kMillion);
+  for (const char* whole : {"learner.shard_optimizer=false", "model.trained=lora"}) {
+    EXPECT_EQ(held("AdamW moments", {whole}), 80 * kMillion) << whole;
+    EXPECT_EQ(held("summed gradient, more than these", {whole}), 0u) << whole;
+  }
+}
+
 TEST(RunPlanTest, TextEncodersAreGoneBeforeTrainingTakesMore) {
   run::ModelFacts facts = Facts(kMillion);
   const v1::RunConfig run = Config({"model.trained=lora"});

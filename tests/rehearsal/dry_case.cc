@@ -19,6 +19,7 @@
 #include "core/rl/trainer.h"
 #include "tests/rehearsal/device_log.h"
 #include "tests/rehearsal/device_memory.h"
+#include "tests/rehearsal/dry_ranks.h"
 
 namespace oxbow::rehearsal {
 namespace {
@@ -79,7 +80,8 @@ rl::TrainerOptions OptionsOf(const DryCase& work) {
       .sampling = {.sigmas = flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, kSteps, 3),
                    .sde = std::vector<bool>(kSteps, true)},
       .updates = 1,
-      .rows_per_pass = static_cast<int>(work.rows)};
+      .rows_per_pass = static_cast<int>(work.rows),
+      .shard_optimizer = work.trained == model::Trained::kFull};
   options.sampling.sde.back() = false;
   options.sampling.guidance = work.guidance;
   options.kl.weight = work.pulls ? 0.04 : 0;
@@ -169,9 +171,9 @@ DryFigures Sample(const DryCase& work, const model::Policy& policy) {
 }
 
 DryFigures Step(const DryCase& work, model::Policy& policy) {
-  const auto ranks = parallel::MakeSingleRank();
+  const auto ranks = work.ranks == 1 ? parallel::MakeSingleRank() : MakeDryRanks(work.ranks);
+  const std::vector<rl::Group> groups(static_cast<size_t>(work.ranks), GroupOf(work));
   rl::Trainer trainer(OptionsOf(work), policy, *ranks);
-  const std::vector<rl::Group> groups = {GroupOf(work)};
   return Of([&] {
     const auto result = trainer.Step(LearnerStep(0), groups);
     OXBOW_CHECK(result.ok()) << result.status().ToString();
@@ -191,6 +193,17 @@ std::vector<DryCase> DryCases() {
     add("lora-forward", {.rows = model->rows});
     add("lora-forward-merged", {.merged = true, .rows = model->rows});
     add("lora-step-recompute", {.trains = true, .recompute = true, .rows = model->rows});
+    for (const int ranks : model->ranks) {
+      const std::string of = "-" + std::to_string(ranks) + "-ranks";
+      add("lora-step-recompute" + of,
+          {.trains = true, .recompute = true, .ranks = ranks, .rows = model->rows});
+      if (!model->in_full) continue;
+      add("full-step-recompute" + of, {.trains = true,
+                                       .trained = model::Trained::kFull,
+                                       .recompute = true,
+                                       .ranks = ranks,
+                                       .rows = 9});
+    }
     if (!model->in_full) continue;
     add("full-forward", {.trained = model::Trained::kFull, .rows = model->rows});
     add("lora-forward-guided-24", {.guidance = 4.5, .rows = 24});
@@ -220,6 +233,7 @@ double PlannedGb(const DryCase& work) {
       work.recompute ? "model.checkpoint_activations=true" : "model.checkpoint_activations=false",
       absl::StrCat("sampling.guidance=", work.guidance),
       absl::StrCat("batch.rows_per_pass=", work.rows),
+      absl::StrCat("learner.ranks=", work.ranks),
       "batch.updates=1",
       "batch.passes=1",
       "ema.enabled=true",

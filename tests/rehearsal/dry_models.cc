@@ -102,6 +102,7 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
                  {128, 5, 16, 24}, 256, 2),
            graph("ltx-video-13b", "LTXVideoTransformer3DModel-ltx-video-13b.json.gz",
                  {128, 5, 16, 24}, 256, 2)}) {
+    if (model.name == "sd35m" || model.name == "flux-dev") model.ranks = {2, 8};
     models.push_back(std::make_shared<const DryModel>(std::move(model)));
   }
   return models;

@@ -17,8 +17,9 @@ struct DryModel {
   std::vector<int64_t> latent;  // One image of 512 x 512, or of a video: [C, H, W], [C, F, H, W].
   int64_t prompt_tokens = 0;
   std::vector<std::string> lora_targets;
-  int64_t rows = 0;      // That its recipes take through the network at a time.
-  bool in_full = false;  // Guided and full fine-tuning as well.
+  int64_t rows = 0;        // That its recipes take through the network at a time.
+  bool in_full = false;    // Guided and full fine-tuning as well.
+  std::vector<int> ranks;  // Steps of so many ranks as well.
 };
 
 // SD3.5 by its own network, and every network of models/graphs that draws by its exported graph.

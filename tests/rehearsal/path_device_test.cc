@@ -19,7 +19,7 @@ flow::SamplingSpec Spec() {
           .sde = {true, true, false, true, true, true}};
 }
 
-// Of rows of `shape`, with a network of one product.
+// Paths of rows of `shape`, with a network of one product.
 flow::Paths PathsOn(at::Device device, at::IntArrayRef shape, at::ScalarType storage) {
   std::vector<flow::NoiseKey> keys;
   for (uint32_t i = 0; i < kRows; ++i) keys.push_back({.run_seed = 3, .sample = i});

@@ -23,8 +23,8 @@ namespace oxbow::flow {
 
 class PathRecord {
  public:
-  // Of steps `first_step` to the spec's last, from x_{first_step} = `x` [B, C, H, W], float32.
-  // `spec` must outlive it.
+  // Begins a path of steps `first_step` to the spec's last, from x_{first_step} = `x` [B, C, H, W],
+  // float32. `spec` must outlive it.
   PathRecord(const SamplingSpec& spec, int first_step, const at::Tensor& x);
   ~PathRecord();
   PathRecord(const PathRecord&) = delete;
