@@ -12,6 +12,7 @@
 #include "base/sha256.h"
 #include "io/metrics_file.h"
 #include "metrics/step_metrics.h"
+#include "run/replay_directories.h"
 #include "services/buffer/replay_store.h"
 #include "services/learner/checkpoint_store.h"
 
@@ -21,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr uint32_t kShardsMax = 64;           // As a config allows.
 constexpr uint64_t kAnyCapacity = 1'000'000;  // A smaller one would evict entries to be reported.
 
 std::optional<StepRow> RowOf(const std::string& line) {
@@ -108,6 +110,13 @@ void ReadBuffer(const fs::path& directory, Evidence& evidence) {
   }
 }
 
+// RUN/replay, or RUN/replay-00, RUN/replay-01, ... as far as there are any.
+std::vector<fs::path> Shards(const fs::path& run_directory) {
+  std::vector<fs::path> some = run::ReplayDirectories(run_directory, kShardsMax);
+  std::erase_if(some, [](const fs::path& shard) { return !fs::exists(shard); });
+  return some.empty() ? run::ReplayDirectories(run_directory, 1) : some;
+}
+
 void ReadCheckpoint(const fs::path& directory, Evidence& evidence) {
   const auto checkpoint = learner::CheckpointStore(directory, /*keep=*/1).LoadNewest();
   if (!checkpoint.ok()) return evidence.damage.push_back(checkpoint.status().ToString());
@@ -131,7 +140,7 @@ Evidence ReadEvidence(const fs::path& run_directory) {
   ReadStepLog(run_directory / "steps.jsonl", evidence);
   ReadMetricLines(run_directory / io::kMetricsFile, evidence);
   ReadLogs(run_directory / "logs", evidence);
-  ReadBuffer(run_directory / "replay", evidence);
+  for (const fs::path& shard : Shards(run_directory)) ReadBuffer(shard, evidence);
   ReadCheckpoint(run_directory / "checkpoints", evidence);
   ReadWeights(run_directory / "weights", evidence);
   const std::string epoch = ReadFile(run_directory / "epoch").value_or("");

@@ -19,7 +19,8 @@ struct RunFacts {
   uint64_t groups = 0;   // Per step.
   uint64_t updates = 0;  // Per step: policy versions between two steps.
   uint64_t staleness_max = 0;
-  uint64_t capacity = 0;          // Capacity of the replay buffer.
+  uint64_t capacity = 0;          // Capacity of the replay buffer, all shards together.
+  uint64_t shards = 1;            // Each has an equal share, rounded up. 0: there is no buffer.
   std::vector<uint64_t> prompts;  // Ids, in the order of the file.
   bool own_scorer = false;        // The harness scored: the run has no reward server of its own.
   // Why the run may have ended before it was whole: exit code -> words of its last lines.

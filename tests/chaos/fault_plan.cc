@@ -266,6 +266,9 @@ TrialPlan PlanTrial(uint64_t seed) {
   plan.deterministic = plan.staleness_max == 0 && random.NextBelow(3) > 0;
   plan.lora = random.NextBelow(2) == 1;
   plan.capacity = random.NextBelow(2) == 1 ? 512 : 6;
+  if (seed >= kFirstSeedOfAllKinds && plan.replay_fraction > 0) {
+    plan.shards = static_cast<uint32_t>(1 + random.NextBelow(3));
+  }
   return plan;
 }
 
@@ -285,6 +288,7 @@ std::string Describe(const TrialPlan& plan) {
                       plan.seed, plan.ranks, plan.workers, plan.far_worker ? " + 1" : "",
                       plan.replay_fraction, plan.capacity, plan.staleness_max, plan.publish_every,
                       plan.lora ? "LoRA" : "full", plan.deterministic ? ", deterministic" : "");
+  if (plan.shards > 1) absl::StrAppend(&text, " ", plan.shards, " shards;");
   for (const Fault& fault : plan.faults) {
     absl::StrAppend(&text, fault.overlaps ? " + [" : " [", std::string(NameOf(fault.kind)), " ",
                     absl::FormatDuration(fault.delay),
@@ -322,6 +326,7 @@ std::vector<std::string> Overrides(const TrialPlan& plan) {
   set("services.rollout_workers", plan.workers);
   set("replay.fraction", plan.replay_fraction);
   set("replay.capacity", plan.capacity);
+  set("services.replay_shards", plan.shards);
   set("off_policy.staleness_max", plan.staleness_max);
   set("off_policy.publish_every", plan.publish_every);
   set("model.trained", plan.lora ? "lora" : "full");

@@ -36,10 +36,16 @@ std::vector<StepRow> History(const Evidence& evidence) {
   return CommittedHistory(evidence, seen_elsewhere);
 }
 
-OfferBook BookOf(const Evidence& evidence) {
-  OfferBook book(evidence.facts.capacity);
-  for (const Event& event : LogOf(evidence, "learner")) book.Hear(event);
-  return book;
+// A book of each shard. A line without a shard is of all.
+std::vector<OfferBook> BooksOf(const Evidence& evidence) {
+  const uint64_t shards = std::max<uint64_t>(1, evidence.facts.shards);
+  std::vector<OfferBook> books(shards, OfferBook((evidence.facts.capacity + shards - 1) / shards));
+  for (const Event& event : LogOf(evidence, "learner")) {
+    for (uint64_t shard = 0; shard < shards; ++shard) {
+      if (!event.contains("shard") || NumberIn(event, "shard") == shard) books[shard].Hear(event);
+    }
+  }
+  return books;
 }
 
 // The steps from which a start of the learner continued.
@@ -81,11 +87,19 @@ std::vector<StepRow> CommittedHistory(const Evidence& evidence, Violations& viol
 }
 
 Violations CheckOffersSurvive(const Evidence& evidence) {
-  return BookOf(evidence).Missing(evidence.buffer);
+  Violations violations;
+  for (const OfferBook& book : BooksOf(evidence)) {
+    const Violations missing = book.Missing(evidence.buffer);
+    violations.insert(violations.end(), missing.begin(), missing.end());
+  }
+  return violations;
 }
 
 Violations CheckOneEntryPerPrompt(const Evidence& evidence) {
-  Violations violations = BookOf(evidence).impossible();
+  Violations violations;
+  for (const OfferBook& book : BooksOf(evidence)) {
+    violations.insert(violations.end(), book.impossible().begin(), book.impossible().end());
+  }
   std::map<uint64_t, uint64_t> of_prompt;
   for (const StoredEntry& entry : evidence.buffer) {
     const auto [first, alone] = of_prompt.emplace(entry.prompt, entry.id);
@@ -93,7 +107,8 @@ Violations CheckOneEntryPerPrompt(const Evidence& evidence) {
     violations.push_back(absl::StrCat("entries ", first->second, " and ", entry.id, " of prompt ",
                                       entry.prompt, " both live"));
   }
-  if (evidence.buffer.size() > evidence.facts.capacity) {
+  if (evidence.buffer.size() + 1 >
+      evidence.facts.capacity + std::max<uint64_t>(1, evidence.facts.shards)) {
     violations.push_back(absl::StrCat("the buffer of ", evidence.facts.capacity, " holds ",
                                       evidence.buffer.size(), " entries"));
   }
@@ -249,6 +264,7 @@ Violations CheckMemory(const Evidence& evidence) {
   Violations violations;
   for (const auto& [kind, bytes_max] : ResidentBytesMax(evidence.libtorch_bytes)) {
     if (kind == "reward_server" && evidence.facts.own_scorer) continue;
+    if (kind == "replay_buffer" && evidence.facts.shards == 0) continue;
     const auto found = evidence.resident_peaks.find(kind);
     if (found == evidence.resident_peaks.end()) {
       violations.push_back(absl::StrCat("the memory of ", kind, " was never seen"));

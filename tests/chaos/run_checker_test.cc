@@ -287,6 +287,41 @@ TEST(RunCheckerTest, WhatIsNotPromisedIsNoViolation) {
   EXPECT_THAT(CheckOffersSurvive(evidence), ElementsAre(HasSubstr("entry 4"))) << "known before";
 }
 
+// What one shard forgets, the other does not; each has its share of the capacity.
+TEST(RunCheckerTest, EachShardHasABookOfItsOwn) {
+  const auto at = [](const char* shard, Event event) {
+    event["shard"] = shard;
+    return event;
+  };
+  Evidence evidence;
+  evidence.facts.capacity = 3;
+  evidence.facts.shards = 2;
+  Learner(evidence) = {at("0", Restored("")),
+                       at("1", Restored("")),
+                       at("0", Answered(1, 12, "inserted")),
+                       at("1", Answered(2, 11, "inserted")),
+                       Kept("a"),
+                       at("0", Answered(3, 14, "inserted")),
+                       at("1", Answered(4, 13, "inserted")),
+                       at("1", Restored("a"))};
+  evidence.buffer = {{1, 12, true}, {2, 11, true}, {3, 14, true}};
+  EXPECT_THAT(CheckOffersSurvive(evidence), IsEmpty());
+  EXPECT_THAT(CheckOneEntryPerPrompt(evidence), IsEmpty());
+  evidence.buffer.pop_back();
+  EXPECT_THAT(CheckOffersSurvive(evidence), ElementsAre(HasSubstr("entry 3 of prompt 14")));
+  Learner(evidence).push_back(at("0", Answered(5, 16, "inserted")));
+  EXPECT_THAT(CheckOneEntryPerPrompt(evidence),
+              ElementsAre(HasSubstr("as number 3 of a buffer of 2")));
+}
+
+TEST(RunCheckerTest, ARunWithoutReplayHasNoBuffer) {
+  Evidence evidence = Kept();
+  evidence.resident_peaks.erase("replay_buffer");
+  EXPECT_THAT(CheckMemory(evidence), ElementsAre(HasSubstr("replay_buffer was never seen")));
+  evidence.facts.shards = 0;
+  EXPECT_THAT(CheckMemory(evidence), IsEmpty());
+}
+
 TEST(RunCheckerTest, AHeadThatCouldNotBeHadLeavesItsPrompt) {
   Evidence evidence = Kept();
   StepRow& row = evidence.step_log.back();

@@ -236,7 +236,7 @@ absl::StatusOr<TakeBack> TrialRun::BeginCrowd(const Fault& fault) {
   std::string service = "learner";
   Crowd::Methods methods = {"/oxbow.v1.Coordinator/Work", "/oxbow.v1.Coordinator/Status"};
   if (fault.kind == FaultKind::kCrowdBuffer) {
-    service = "replay_buffer";
+    service = plan_.shards == 1 ? "replay_buffer" : "replay_buffer-00";
     methods = {"/oxbow.v1.ReplayBuffer/Offer", "/oxbow.v1.ReplayBuffer/Info"};
   } else if (fault.kind == FaultKind::kCrowdReward) {
     service = "reward_server-0";

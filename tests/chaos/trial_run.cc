@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "run/prompt_files.h"
+#include "run/replay_directories.h"
 #include "tests/chaos/checkpoint_damage.h"
 
 namespace oxbow::chaos {
@@ -40,6 +41,7 @@ RunFacts FactsOf(const TrialPlan& plan, const fs::path& source) {
                  .updates = kTrialUpdates,
                  .staleness_max = plan.staleness_max,
                  .capacity = plan.capacity,
+                 .shards = plan.replay_fraction > 0 ? plan.shards : 0,
                  .prompts = {},
                  .own_scorer = plan.Any(NeedsOwnScorer),
                  .ends = EndsOf(plan)};
@@ -102,7 +104,8 @@ std::vector<std::string> TrialRun::Arguments() const {
 bool TrialRun::MountDisk() {
   const bool whole = plan_.Has(FaultKind::kRunDiskFull);
   if (!whole && !plan_.Has(FaultKind::kReplayDiskFull)) return false;
-  const fs::path place = whole ? run_directory() : run_directory() / "replay";
+  const fs::path place =
+      whole ? run_directory() : run::ReplayDirectories(run_directory(), plan_.shards).front();
   fs::create_directories(place);
   fs::create_directories(directory_ / "logs");
   absl::StatusOr<std::unique_ptr<FullDisk>> disk = FullDisk::Mount(place);

@@ -156,14 +156,16 @@ absl::Status ShardLink::HandRestore(const std::string& checkpoint, LearnerStep s
                        << Field("checkpoint", checkpoint) << Field("step", step);
   }
   OXBOW_LOG(Debug) << "replay buffer restored" << Field("epoch", options_.epoch)
-                   << Field("checkpoint", held) << Field("step", step);
+                   << Field("shard", options_.shard) << Field("checkpoint", held)
+                   << Field("step", step);
   return absl::OkStatus();
 }
 
 void ShardLink::Answered(LearnerStep step, const v1::ReplayEntry& offer,
                          const v1::OfferResponse::Result& result) {
   if (offer.table().empty()) metrics_.OfferAnswered(OutcomeName(result.outcome()));
-  OXBOW_LOG(Debug) << "offer answered" << Field("epoch", options_.epoch) << Field("step", step)
+  OXBOW_LOG(Debug) << "offer answered" << Field("epoch", options_.epoch)
+                   << Field("shard", options_.shard) << Field("step", step)
                    << Field("entry", offer.entry_id()) << Field("prompt", offer.prompt().id())
                    << Field("outcome", OutcomeName(result.outcome()))
                    << Field("replaced", result.replaced_entry_id());
