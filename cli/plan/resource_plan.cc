@@ -60,6 +60,15 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
        .prompt_tokens = facts.prompt_tokens});
 }
 
+// What a worker takes to decode all groups that it holds.
+uint64_t DecodingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  if (facts.decoder == nullptr) return 0;
+  const uint64_t samples =
+      uint64_t{config.services().groups_in_flight()} * config.batch().group_size();
+  return facts.decoder->DecodingBytes(facts.latent_shape, static_cast<int64_t>(samples),
+                                      !OnGpu(config));
+}
+
 // Weights that stay float32 whatever the compute dtype is.
 uint64_t ExactParameters(const run::ModelFacts& facts) {
   uint64_t count = 0;
@@ -87,6 +96,12 @@ bool CopiesReference(const v1::RunConfig& config) {
   return !IsLora(config) && run::ReadsReference(config.method());
 }
 
+// Ranks that share AdamW's moments; 1: each has all of them.
+uint64_t PiecesOf(const v1::RunConfig& config) {
+  const v1::LearnerConfig& learner = config.learner();
+  return learner.shard_optimizer() && !IsLora(config) ? std::max(1u, learner.ranks()) : 1;
+}
+
 bool KeepsOld(const v1::RunConfig& config) {
   return run::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
 }
@@ -96,12 +111,6 @@ bool IsGpuOfARank(const v1::RunConfig& config, const std::string& device) {
   for (uint32_t rank = 0; rank < config.learner().ranks(); ++rank) {
     if (device == absl::StrCat("cuda:", rank)) return true;
   }
-// Ranks that share AdamW's moments; 1: each has all of them.
-uint64_t PiecesOf(const v1::RunConfig& config) {
-  const v1::LearnerConfig& learner = config.learner();
-  return learner.shard_optimizer() && !IsLora(config) ? std::max(1u, learner.ranks()) : 1;
-}
-
   return false;
 }
 
@@ -147,8 +156,12 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
   const uint64_t average = config.ema().enabled() ? trained : 0;
+  const uint64_t moments = 2 * trained / PiecesOf(config);
+  const uint64_t casts = IsMixedPrecision(config) ? trained / 2 : 0;
   // An exported graph may have operators that no dry run follows.
   const uint64_t activations = ActivationBytes(config, facts);
+  // A rank's piece of the sum of gradients, which comes when activations have gone.
+  const uint64_t sum = PiecesOf(config) > 1 ? trained / PiecesOf(config) : 0;
   const bool unknown = activations == 0 && facts.architecture != nullptr;
   // A step of one update needs nothing undone.
   const bool undoes = config.batch().updates() * config.batch().passes() > 1;
@@ -156,12 +169,8 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   constexpr bool kOnHost = true;
   return {
       {"trained weights", trained},
-  const uint64_t moments = 2 * trained / PiecesOf(config);
-  const uint64_t casts = IsMixedPrecision(config) ? trained / 2 : 0;
       {"frozen weights", frozen},
       {"reference policy", CopiesReference(config) ? trained : 0},
-  // A rank's piece of the sum of gradients, which comes when activations have gone.
-  const uint64_t sum = PiecesOf(config) > 1 ? trained / PiecesOf(config) : 0;
       {"gradients", trained, Held::kInTraining},
       {"AdamW moments", moments, Held::kInTraining},
       {"running average", average},
@@ -173,6 +182,8 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"decoder of images", decoder},
       {"casts of weights", casts, Held::kInTraining},
       {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},
+      {"summed gradient, more than these", sum - std::min(sum, casts + activations),
+       Held::kInTraining},
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
 
@@ -182,12 +193,11 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
   const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts();
   return {{"trained weights", trained},
-      {"summed gradient, more than these", sum - std::min(sum, casts + activations),
-       Held::kInTraining},
           {"frozen weights", frozen},
           {"merged weights, at most", merges ? frozen : 0},
           {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0},
           {"decoder of images", decoder},
+          {"what it makes of latents", DecodingBytes(config, facts)},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + frozen + decoder, MemoryItem::Held::kAlways,
            /*on_host=*/true}};
@@ -252,7 +262,8 @@ std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts
   const std::string size = gpu_bytes > 0 ? absl::StrCat(" of ", BytesText(gpu_bytes)) : "";
   if (OnGpu(config)) {
     add("on a rank's GPU", DevicePeakOf(LearnerMemory(config, facts)), size);
-    add("on a worker's GPU", DevicePeakOf(WorkerMemory(config, facts)), " and activations");
+    add("on a worker's GPU", DevicePeakOf(WorkerMemory(config, facts)),
+        " and activations of the network");
   }
   for (const auto& [device, bytes] : rewards) {
     if (device != "cpu") add(absl::StrCat("rewards on ", device), bytes, size);

@@ -34,8 +34,9 @@ uint64_t DevicePeakOf(std::vector<MemoryItem> items);
 // right to about a quarter; 0 where the transformer is not known.
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
 
-// What a worker holds, without activations: transformer and decoder as it samples with them, and as
-// they came. It has no text encoder.
+// What a worker holds: transformer and decoder as it samples with them, and as they came, and what
+// decoding makes (0 for decoders that are exported graphs); not the activations of the transformer.
+// It has no text encoder.
 std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 // Processes that `oxbow train` starts, learner ranks counted one by one.

@@ -7,6 +7,7 @@
 #include "cli/plan/resource_plan.h"
 #include "config/embedded_yaml.h"
 #include "config/run_config.h"
+#include "core/model/decoder_architecture.h"
 #include "core/model/sd3.h"
 #include "run/group_bytes.h"
 #include "services/buffer/replay_client.h"
@@ -179,6 +180,19 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
   EXPECT_EQ(DiskBytesNeeded(run, facts) - DiskBytesNeeded(run, without),
             2 * run.replay().capacity() * conditioning)
       << "each entry's once";
+}
+
+TEST(RunPlanTest, AWorkerHoldsWhatItsDecoderMakesOfAllGroupsInFlight) {
+  run::ModelFacts facts = Facts(kMillion);
+  facts.latent_shape = {4, 16, 16};
+  const std::vector<std::string> settings = {"model.device=cuda", "batch.group_size=2",
+                                             "services.groups_in_flight=3"};
+  const uint64_t without = DevicePeakOf(WorkerMemory(Config(settings), facts));
+  facts.decoder = model::ReadDecoder(R"({"_class_name": "AutoencoderKL"})", "").value();
+  const uint64_t made = facts.decoder->DecodingBytes(facts.latent_shape, 6, /*on_cpu=*/false);
+  EXPECT_EQ(made, uint64_t{6} * 16 * 16 * 64 * 8 * 4) << "eight values of 64 channels and a pixel";
+  EXPECT_EQ(DevicePeakOf(WorkerMemory(Config(settings), facts)), without + made);
+  EXPECT_EQ(facts.decoder->DecodingBytes(facts.latent_shape, 6, /*on_cpu=*/true), made / 6);
 }
 
 TEST(RunPlanTest, MoreMemoryThanTheMachineHasIsSaid) {

@@ -67,6 +67,7 @@ absl::Status ReadDecoderFacts(const io::DiffusersComponents& components, ModelFa
   const auto decoder = DecoderOf(vae->second);
   if (!decoder.ok()) return io::DataError(decoder.status(), vae->second.directory.string());
   facts.factors = (*decoder)->factors();
+  facts.decoder = *decoder;
   OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(vae->second));
   for (const auto& [name, tensor] : tensors) {
     if ((*decoder)->InDecoder(name)) facts.decoder_parameters += Elements(tensor);

@@ -31,6 +31,7 @@ struct ModelFacts {
   model::LatentFactors factors;       // The decoder's.
   int64_t prompt_tokens = 0;
   uint64_t conditioning_bytes = 0;  // One prompt's in float32; it may travel in less.
+  std::shared_ptr<const model::DecoderArchitecture> decoder;  // Null: the latent is the image.
 };
 
 // kNotFound, kDataLoss or kFailedPrecondition with the file's name: missing, truncated or not

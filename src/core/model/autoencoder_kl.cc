@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -285,6 +286,10 @@ class Architecture final : public DecoderArchitecture {
   bool InDecoder(const std::string& tensor) const override {
     return BelongsTo(AutoencoderPart::kDecoder, tensor);
   }
+  uint64_t DecodingBytes(const std::vector<int64_t>& latent, int64_t rows,
+                         bool on_cpu) const override {
+    return AutoencoderKlDecodingBytes(params_, latent[1], latent[2], rows, on_cpu);
+  }
   absl::StatusOr<std::unique_ptr<ImageDecoder>> Make(const NamedTensors& tensors) const override {
     return MakeAutoencoderKl(params_, tensors, AutoencoderPart::kDecoder);
   }
@@ -305,6 +310,24 @@ absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadAutoencoderKl(
 bool BelongsTo(AutoencoderPart part, const std::string& name) {
   return part == AutoencoderPart::kWhole || name.starts_with("decoder.") ||
          name.starts_with("post_quant_conv.");
+}
+
+uint64_t AutoencoderKlDecodingBytes(const AutoencoderKlParams& params, int64_t height,
+                                    int64_t width, int64_t rows, bool on_cpu) {
+  const std::vector<int64_t>& widths = params.block_out_channels;
+  int64_t most = 0;  // Numbers of a row.
+  int64_t in = widths.back();
+  for (size_t level = 0; level < widths.size(); ++level) {
+    const int64_t out = widths[widths.size() - 1 - level];
+    const int64_t pixels = (height << level) * (width << level);
+    // A block's input and all that it makes: before and behind the first convolution.
+    most = std::max(most, pixels * (3 * in + 4 * out));
+    // A later one, beside the input of its level.
+    most = std::max(most, pixels * (in + 7 * out));
+    in = out;
+  }
+  const int64_t at_once = std::min(rows, on_cpu ? 1 : kRowsOnGpu);
+  return static_cast<uint64_t>(at_once * most) * sizeof(float);
 }
 
 Shapes AutoencoderKlShapes(const AutoencoderKlParams& params, AutoencoderPart part) {

@@ -56,6 +56,11 @@ enum class AutoencoderPart { kDecoder, kWhole };
 // Whether a tensor of a checkpoint belongs to this part.
 bool BelongsTo(AutoencoderPart part, const std::string& name);
 
+// Bytes that a device holds at most, beside the weights, while it decodes `rows` latents of
+// `height` x `width`: in one level, all that its blocks make.
+uint64_t AutoencoderKlDecodingBytes(const AutoencoderKlParams& params, int64_t height,
+                                    int64_t width, int64_t rows, bool on_cpu);
+
 // Name -> shape of every tensor of the part.
 Shapes AutoencoderKlShapes(const AutoencoderKlParams& params, AutoencoderPart part);
 

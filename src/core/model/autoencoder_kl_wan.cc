@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -182,6 +183,12 @@ class Architecture final : public DecoderArchitecture {
   LatentFactors factors() const override {
     return {.time = params_.time_factor(), .space = params_.space_factor()};
   }
+  uint64_t DecodingBytes(const std::vector<int64_t>& latent, int64_t /*rows*/,
+                         bool /*on_cpu*/) const override {
+    const size_t side = latent.size() - 2;
+    return AutoencoderKlWanDecodingBytes(params_, latent.size() == 4 ? latent[1] : 1, latent[side],
+                                         latent[side + 1]);
+  }
   Shapes shapes() const override { return AutoencoderKlWanShapes(params_); }
   bool InDecoder(const std::string& tensor) const override { return of_decoder_.contains(tensor); }
   absl::StatusOr<std::unique_ptr<ImageDecoder>> Make(const NamedTensors& tensors) const override {
@@ -215,6 +222,33 @@ Shapes AutoencoderKlWanDecoderShapes(const AutoencoderKlWanParams& params) {
   ConvolutionNumbers numbers;
   const Decoder shape_only({bind, numbers}, params);
   return bind.shapes();
+}
+
+uint64_t AutoencoderKlWanDecodingBytes(const AutoencoderKlWanParams& params, int64_t frames,
+                                       int64_t height, int64_t width) {
+  constexpr int64_t kRemembered = 2;  // Frames, of the input of each convolution.
+  const std::vector<int64_t>& multiples = params.dim_mult;
+  int64_t in = params.decoder_width() * multiples.back();
+  int64_t time = 1;                                               // Frames that one latent becomes.
+  int64_t remembered = height * width * (params.z_dim + 4 * in);  // Before the levels.
+  int64_t most = 0;
+  for (size_t level = 0; level < multiples.size(); ++level) {
+    const size_t resolution = multiples.size() - 1 - level;
+    const int64_t out = params.decoder_width() * multiples[resolution];
+    const int64_t pixels = (height << level) * (width << level);
+    // A block's input and all that it makes; the last convolution's input beside what it remembers.
+    most = std::max(most, pixels * (time * (3 * in + 4 * out) + (time + kRemembered) * out));
+    remembered += pixels * (in + (2 * params.num_res_blocks + 1) * out);
+    if (resolution == 0) {
+      remembered += pixels * out;  // The last convolution of all.
+      continue;
+    }
+    const bool longer = frames > 1 && params.temperal_downsample[resolution - 1];
+    if (longer) remembered += pixels * out;
+    time *= longer ? 2 : 1;
+    in = out / 2;
+  }
+  return static_cast<uint64_t>(most + kRemembered * remembered) * sizeof(float);
 }
 
 Shapes AutoencoderKlWanShapes(const AutoencoderKlWanParams& params) {

@@ -48,6 +48,12 @@ struct AutoencoderKlWanParams {
 // Wan2.2's other body (is_residual, patch_size). kInvalidArgument.
 absl::StatusOr<AutoencoderKlWanParams> ParseAutoencoderKlWanConfig(const std::string& config_json);
 
+// Bytes that a device holds at most, beside the weights, while it decodes a clip of so many latent
+// frames of `height` x `width`: what a block makes of the frames of one latent, and the frames that
+// every convolution remembers.
+uint64_t AutoencoderKlWanDecodingBytes(const AutoencoderKlWanParams& params, int64_t frames,
+                                       int64_t height, int64_t width);
+
 // Name -> shape of every tensor of a checkpoint, and of the decoder's.
 Shapes AutoencoderKlWanShapes(const AutoencoderKlWanParams& params);
 Shapes AutoencoderKlWanDecoderShapes(const AutoencoderKlWanParams& params);

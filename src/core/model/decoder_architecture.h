@@ -35,6 +35,13 @@ class DecoderArchitecture {
   virtual Shapes shapes() const = 0;
   virtual bool InDecoder(const std::string& tensor) const = 0;
 
+  // Bytes that a device holds at most, beside the weights, while it decodes `rows` latents [C, H,
+  // W] or [C, F, H, W]; 0: not known.
+  virtual uint64_t DecodingBytes(const std::vector<int64_t>& /*latent_shape*/, int64_t /*rows*/,
+                                 bool /*on_cpu*/) const {
+    return 0;
+  }
+
   // Binds (does not copy) `tensors`: the decoder's and nothing else, in float32. kInvalidArgument
   // names every missing, extra or misshapen tensor.
   virtual absl::StatusOr<std::unique_ptr<ImageDecoder>> Make(const NamedTensors& tensors) const = 0;
