@@ -27,9 +27,13 @@
 namespace oxbow::rl {
 namespace {
 
-// With their prompts where the network is: every pass of the step reads them.
-std::vector<Group> WithPromptsOn(at::Device device, std::vector<Group> groups) {
-  for (Group& group : groups) group.conditioning = model::MovedTo(group.conditioning, device);
+// Those of `own` with their prompts where the network is: every pass of the step reads them. This
+// rank computes no others.
+std::vector<Group> WithPromptsOn(at::Device device, parallel::Share own,
+                                 std::vector<Group> groups) {
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (own.Has(i)) groups[i].conditioning = model::MovedTo(groups[i].conditioning, device);
+  }
   return groups;
 }
 
@@ -234,8 +238,9 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
                                          const std::function<bool()>& interrupted) {
   Impl& impl = *impl_;
   const at::Device device = impl.policy.parameters().flat().device();
+  const parallel::Share own = parallel::ShareOf(given.size(), impl.ranks.rank(), impl.ranks.size());
   const std::vector<Group> moved =
-      device.is_cpu() ? std::vector<Group>() : WithPromptsOn(device, given);
+      device.is_cpu() ? std::vector<Group>() : WithPromptsOn(device, own, given);
   const std::vector<Group>& groups = device.is_cpu() ? given : moved;
   (void)impl.ranks.TakeCommunicationTime();
   const model::RowCount rows_before = impl.policy.rows();
