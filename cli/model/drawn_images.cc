@@ -110,6 +110,7 @@ absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource
   model::NamedTensors trained;
   if (source.run.empty()) {
     config = ConfigOfModel(source, prompt);
+    if (options.steps > 0) config.mutable_sampling()->set_steps(options.steps);
   } else {
     OXBOW_ASSIGN_OR_RETURN(TrainedPart part, ReadTrainedPart(source.run, source.checkpoint));
     OXBOW_ASSIGN_OR_RETURN(trained, io::AllToTorch(std::move(part.tensors)));

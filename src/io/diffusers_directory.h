@@ -42,6 +42,8 @@ struct Pipeline {
   std::vector<std::string> absent;            // Components that are only ever declared as absent.
   // Keys of the transformer's config that are null, or absent, in the models this is for.
   std::vector<std::string> transformer_without = {};
+  // A dynamic time shift follows the steps as well, by FLUX.2's rule.
+  bool shift_by_steps = false;
 };
 
 // One row per pipeline, the first for directories that do not say their pipeline.

@@ -102,6 +102,23 @@ absl::StatusOr<double> DynamicShiftOf(const Json& config, int64_t image_tokens) 
   return shift;
 }
 
+bool IsDynamic(const Json& config) {
+  const auto dynamic = config.find("use_dynamic_shifting");
+  return dynamic != config.end() && !dynamic->is_null() && *dynamic != false;
+}
+
+// compute_empirical_mu of diffusers' FLUX.2 pipelines: a line through 10 and 200 steps, each of
+// them a line in the tokens; of large images the second alone.
+double Flux2Shift(int64_t image_tokens, int64_t steps) {
+  constexpr int64_t kLarge = 4300;
+  const auto tokens = static_cast<double>(image_tokens);
+  const double at_10 = 8.73809524e-05 * tokens + 1.89833333;
+  const double at_200 = 0.00016927 * tokens + 0.45666666;
+  if (image_tokens > kLarge) return std::exp(at_200);
+  const double slope = (at_200 - at_10) / 190;
+  return std::exp(at_200 + slope * static_cast<double>(steps - 200));
+}
+
 }  // namespace
 
 bool IsUnipcScheduler(const DiffusersComponent& scheduler) {
@@ -112,16 +129,22 @@ absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64
   const Json config = Json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return absl::DataLossError("scheduler_config.json: not a JSON object");
   if (IsUnipcScheduler(scheduler)) return UnipcShift(config);
-  const auto dynamic = config.find("use_dynamic_shifting");
-  if (dynamic == config.end() || dynamic->is_null() || *dynamic == false) {
-    return PositiveOr(config, "shift", 1.0);
-  }
+  if (!IsDynamic(config)) return PositiveOr(config, "shift", 1.0);
   const auto type = config.find("time_shift_type");
-  if (*dynamic != true || (type != config.end() && *type != "exponential")) {
+  if (config["use_dynamic_shifting"] != true || (type != config.end() && *type != "exponential")) {
     return absl::FailedPreconditionError(
         "scheduler_config.json asks for a time shift other than exponential; set sampling.shift");
   }
   return DynamicShiftOf(config, image_tokens);
+}
+
+absl::StatusOr<double> PipelineShift(const DiffusersComponents& components, int64_t image_tokens,
+                                     int64_t steps) {
+  OXBOW_ASSIGN_OR_RETURN(const Pipeline* const pipeline, PipelineOf(components));
+  const DiffusersComponent& scheduler = components.at("scheduler");
+  OXBOW_ASSIGN_OR_RETURN(const double shift, SchedulerShift(scheduler, image_tokens));
+  if (!pipeline->shift_by_steps || !IsDynamic(Json::parse(scheduler.config_json))) return shift;
+  return Flux2Shift(image_tokens, steps);
 }
 
 }  // namespace oxbow::io

@@ -23,4 +23,9 @@ bool IsUnipcScheduler(const DiffusersComponent& scheduler);
 // shift that is no positive number.
 absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens);
 
+// The time shift with which a pipeline draws such an image in so many steps: that of its scheduler,
+// but for FLUX.2, which has its own rule in place of a dynamic one. Errors as SchedulerShift.
+absl::StatusOr<double> PipelineShift(const DiffusersComponents& components, int64_t image_tokens,
+                                     int64_t steps);
+
 }  // namespace oxbow::io

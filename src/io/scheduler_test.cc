@@ -89,24 +89,37 @@ TEST(SchedulerTest, UnipcOfAnotherGridIsRefusedByItsKey) {
   }
 }
 
-// From tools/make_scheduler_goldens.py: what diffusers' FluxPipeline samples pictures along.
-TEST(SchedulerTest, NoiseLevelsOfFluxAreThoseOfItsPipelineAtEverySize) {
-  std::ifstream file(OXBOW_SOURCE_DIR "/tests/golden/flux_sigmas.json");
+// From tools/make_scheduler_goldens.py: what a pipeline of diffusers samples pictures along.
+void ExpectNoiseLevels(const std::string& file_name, const std::string& transformer) {
+  std::ifstream file(OXBOW_SOURCE_DIR "/tests/golden/" + file_name);
   const nlohmann::json golden = nlohmann::json::parse(file);
-  const DiffusersComponent scheduler{.config_json = golden["scheduler"].dump()};
+  const DiffusersComponents components = {
+      {"transformer", {.class_name = transformer}},
+      {"scheduler", {.config_json = golden["scheduler"].dump()}}};
   ASSERT_GE(golden["cases"].size(), 4u);
   for (const nlohmann::json& picture : golden["cases"]) {
     const int64_t tokens =
         picture["height"].get<int64_t>() / 16 * (picture["width"].get<int64_t>() / 16);
+    const int steps = picture["steps"].get<int>();
     const auto expected = picture["sigmas"].get<std::vector<double>>();
-    const std::vector<double> sigmas =
-        flow::SigmaGrid(flow::ScheduleKind::kLinspace, picture["steps"].get<int>(),
-                        *SchedulerShift(scheduler, tokens));
+    const std::vector<double> sigmas = flow::SigmaGrid(flow::ScheduleKind::kLinspace, steps,
+                                                       *PipelineShift(components, tokens, steps));
     ASSERT_EQ(sigmas.size(), expected.size());
     for (size_t i = 0; i < sigmas.size(); ++i) {
       EXPECT_NEAR(sigmas[i], expected[i], 2e-7) << tokens << " tokens, level " << i;
     }
   }
+}
+
+TEST(SchedulerTest, NoiseLevelsOfFluxAreThoseOfItsPipelineAtEverySize) {
+  ExpectNoiseLevels("flux_sigmas.json", "FluxTransformer2DModel");
+}
+
+TEST(SchedulerTest, NoiseLevelsOfFlux2FollowTheStepsAsWell) {
+  ExpectNoiseLevels("flux2_sigmas.json", "Flux2Transformer2DModel");
+  const DiffusersComponents fixed = {{"transformer", {.class_name = "Flux2Transformer2DModel"}},
+                                     {"scheduler", {.config_json = R"({"shift": 3.0})"}}};
+  EXPECT_EQ(*PipelineShift(fixed, 1024, 28), 3);
 }
 
 }  // namespace
