@@ -124,11 +124,11 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   auto tensors = ReadTransformer(transformer, *loaded.architecture, config, device);
   if (!tensors.ok()) return io::DataError(tensors.status(), transformer.directory.string());
   loaded.transformer = *std::move(tensors);
-  const io::DiffusersComponent& scheduler = components->at("scheduler");
-  loaded.unipc_scheduler = io::IsUnipcScheduler(scheduler);
+  loaded.unipc_scheduler = io::IsUnipcScheduler(components->at("scheduler"));
   loaded.shift = sampling.shift();
   if (loaded.shift == 0) {
-    auto shift = io::SchedulerShift(scheduler, model::TokensOf(latent, loaded.latent_shape));
+    auto shift = io::PipelineShift(*components, model::TokensOf(latent, loaded.latent_shape),
+                                   sampling.steps());
     if (!shift.ok()) return io::DataError(shift.status(), config.path());
     loaded.shift = *shift;
   }

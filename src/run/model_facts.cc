@@ -124,10 +124,10 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
   const model::LatentGeometry& latent = facts->architecture->latent();
   OXBOW_ASSIGN_OR_RETURN(facts->latent_shape, model::LatentShape(latent, facts->factors,
                                                                  PictureSizeOf(config.sampling())));
-  const io::DiffusersComponent& scheduler = components->at("scheduler");
-  facts->unipc_scheduler = io::IsUnipcScheduler(scheduler);
+  facts->unipc_scheduler = io::IsUnipcScheduler(components->at("scheduler"));
   if (facts->shift != 0) return facts;
-  const auto shift = io::SchedulerShift(scheduler, model::TokensOf(latent, facts->latent_shape));
+  const auto shift = io::PipelineShift(*components, model::TokensOf(latent, facts->latent_shape),
+                                       config.sampling().steps());
   if (!shift.ok()) return AsDataError(shift.status());
   facts->shift = *shift;
   return facts;
