@@ -82,7 +82,7 @@ struct TrialPlan {
   bool deterministic = false;
   bool lora = false;
   uint64_t capacity = 512;
-  uint32_t shards = 1;        // Of the replay buffer; more than one only with all kinds of faults.
+  uint32_t shards = 1;        // The replay buffer's; more than one only with all kinds of faults.
   std::vector<Fault> faults;  // In order of their begin.
 
   bool Has(FaultKind kind) const;

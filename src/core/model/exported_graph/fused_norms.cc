@@ -138,7 +138,7 @@ class NormFinder {
   const Graph& graph_;
   std::map<Slot, size_t> maker_;
   std::map<Slot, std::vector<size_t>> readers_;  // SIZE_MAX: the graph's result.
-  std::map<Slot, int64_t> widths_;               // Of weights.
+  std::map<Slot, int64_t> widths_;               // The sizes of weights.
 };
 
 GraphNode NodeOf(const Norm& norm, const NormFinder& finder, GraphNode last) {
