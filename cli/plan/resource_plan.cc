@@ -182,7 +182,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"decoder of images", decoder},
       {"casts of weights", casts, Held::kInTraining},
       {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},
-      {"summed gradient, more than these", sum - std::min(sum, casts + activations),
+      {"summed gradient, beyond activations", sum - std::min(sum, casts + activations),
        Held::kInTraining},
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
@@ -197,7 +197,7 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
           {"merged weights, at most", merges ? frozen : 0},
           {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0},
           {"decoder of images", decoder},
-          {"what it makes of latents", DecodingBytes(config, facts)},
+          {"decoding of latents", DecodingBytes(config, facts)},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + frozen + decoder, MemoryItem::Held::kAlways,
            /*on_host=*/true}};

@@ -137,11 +137,11 @@ TEST(RunPlanTest, RanksShareTheMomentsOfAFullFineTuneAlone) {
     return BytesOf(what, LearnerMemory(Config(settings), Facts(10 * kMillion)));
   };
   EXPECT_EQ(held("AdamW moments", {}), 20 * kMillion);
-  EXPECT_EQ(held("summed gradient, more than these", {}), 10 * kMillion);
+  EXPECT_EQ(held("summed gradient, beyond activations", {}), 10 * kMillion);
   EXPECT_EQ(held("copy to undo a step", {"ema.enabled=false"}), (40 + 20) * kMillion);
   for (const char* whole : {"learner.shard_optimizer=false", "model.trained=lora"}) {
     EXPECT_EQ(held("AdamW moments", {whole}), 80 * kMillion) << whole;
-    EXPECT_EQ(held("summed gradient, more than these", {whole}), 0u) << whole;
+    EXPECT_EQ(held("summed gradient, beyond activations", {whole}), 0u) << whole;
   }
 }
 

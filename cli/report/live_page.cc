@@ -35,7 +35,7 @@ LivePage::LivePage(Options options)
 std::string LivePage::Document() {
   absl::MutexLock lock(&mutex_);
   Refresh();
-  std::vector<io::ReportPart> parts;
+  std::vector<io::PageSection> parts;
   for (const Standing& one : parts_) parts.push_back(one.part);
   return io::Page(absl::StrCat("oxbow run ", io::RunName(options_.run_dir)), io::JoinParts(parts),
                   {.how = io::Reload::kFromServer, .version = VersionOf(buildings_)});
@@ -95,7 +95,7 @@ void LivePage::Build() {
   const absl::Status read = run_.Update();
   const io::RunFacts facts =
       learner::FactsOfRun(options_.run_dir, run::IsLive(options_.run_dir), &run_.sheets());
-  std::vector<io::ReportPart> parts;
+  std::vector<io::PageSection> parts;
   if (read.ok()) {
     parts = io::ReportParts(options_.run_dir, run_, facts, SheetAddress);
   } else {  // A run that has only begun has no metrics yet.
@@ -109,7 +109,7 @@ void LivePage::Build() {
   }
   ++buildings_;
   std::vector<Standing> standing;
-  for (io::ReportPart& part : parts) {
+  for (io::PageSection& part : parts) {
     const auto before = std::find_if(parts_.begin(), parts_.end(), [&](const Standing& one) {
       return one.part.id == part.id && one.part.html == part.html;
     });

@@ -43,7 +43,7 @@ class LivePage {
 
  private:
   struct Standing {
-    io::ReportPart part;
+    io::PageSection part;
     uint64_t changed = 0;  // The building that changed it.
   };
 

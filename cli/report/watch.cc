@@ -16,7 +16,6 @@
 #include "cli/replay/replay_rows.h"
 #include "cli/replay/replay_source.h"
 #include "cli/replay/replay_strip.h"
-#include "cli/report/run_summary.h"
 #include "cli/report/watch_server.h"
 #include "io/image.h"
 #include "io/report/html.h"
@@ -104,7 +103,6 @@ class ReplayShelf {
 };
 
 absl::Status Watch(const WatchFlags& flags) {
-  OXBOW_RETURN_IF_ERROR(FindRun(flags.run_dir));
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   const rpc::GrpcHold hold;
   // Before the server's threads begin, so that they do not take the signals.

@@ -9,12 +9,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "cli/report/run_summary.h"
 #include "io/report/sheets.h"
 
 namespace oxbow::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr size_t kLargeBytes = 4 << 20;
 constexpr int kThreads = 4;
@@ -47,9 +47,7 @@ WatchServer::~WatchServer() {
 int WatchServer::port() const { return http_->port; }
 
 absl::StatusOr<std::unique_ptr<WatchServer>> WatchServer::Start(Options options) {
-  if (!fs::is_directory(options.page.run_dir)) {
-    return absl::NotFoundError(absl::StrCat("no run there: ", options.page.run_dir.string()));
-  }
+  OXBOW_RETURN_IF_ERROR(FindRun(options.page.run_dir));
   auto server = std::unique_ptr<WatchServer>(new WatchServer(std::move(options)));
   const Options& own = server->options_;
   Http& http = *server->http_;

@@ -46,7 +46,7 @@ class Repository:
                         for pair in TARGET.findall(text) for name in pair if name}
         self.rules = set(re.findall(r"^([\w-]+):", texts["Makefile"], re.M))
         self.keys = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/config_reference.md").read_text()))
-        self.include = texts
+        self.texts = texts
 
     def has_path(self, path):
         """As written from the root, from src (as an include), or without the endings of a file pair."""
@@ -102,7 +102,7 @@ def missing_path(path, flags, there):
             return f"no such file: {one}"
     for flag in flags:
         if path.endswith(".py") and flag.startswith("--") and there.has_path(path) and \
-                f'"{flag}"' not in there.include.get(path, ""):
+                f'"{flag}"' not in there.texts.get(path, ""):
             return f"{path} has no {flag}"
     return None
 

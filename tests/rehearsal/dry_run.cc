@@ -43,7 +43,7 @@ std::vector<double> Values(const DryFigures& f) {
 // `planned` is 0 where nothing trains.
 std::string Row(const std::string& name, const DryFigures& f, double planned) {
   char line[200];
-  std::snprintf(line, sizeof(line), "| %s | %.2f | %.2f | %.1f | %.1f | %.0f | %.1f | %.0f |",
+  std::snprintf(line, sizeof(line), "| %s | %.2f | %.2f | %.1f | %.1f | %.0f | %.1f | %.4g |",
                 name.c_str(), f.held_gb, f.peak_gb, f.traffic_gb, f.tflop, f.kernels, f.host_mb,
                 f.waits);
   char last[24] = " |";

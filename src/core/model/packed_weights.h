@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights of linear layers in the layout by which oneDNN multiplies fastest, for networks that run
-// forward alone, on the CPU and in float32. A packed weight is opaque: only Linear (layers.h) reads
-// it, and no gradient flows through it. Products differ from those of plain weights by rounding.
+// forward alone, on the CPU and in float32. A packed weight is opaque: only PackedProduct
+// reads it, and no gradient flows through it. Products differ from those of plain weights by
+// rounding.
 #pragma once
 
 #include <ATen/core/Tensor.h>

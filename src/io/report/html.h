@@ -25,6 +25,13 @@ struct PageUpdates {
   std::string version = "";  // kFromServer: what the page shows, in the server's words.
 };
 
+// A section of the page. Its id stays the same while the run goes on, so that a page that is open
+// replaces only what changed.
+struct PageSection {
+  std::string id;  // "learning"
+  std::string html;
+};
+
 // A whole document in light, dark and print. It loads nothing from elsewhere. Without scripts it
 // shows all but the values under the pointer and the sheets between the first and the last.
 std::string Page(std::string_view title, std::string_view body, const PageUpdates& updates = {});

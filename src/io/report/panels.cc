@@ -211,10 +211,10 @@ std::vector<Panel> TimePanels(const History& history) {
 
 }  // namespace
 
-std::vector<PanelSection> PanelSections(const History& history, const RunFacts& facts) {
+std::vector<PageSection> PanelSections(const History& history, const RunFacts& facts) {
   std::vector<double> evaluations;
   for (const Point& point : history.Column(metric::kEvalRewardMean)) evaluations.push_back(point.x);
-  std::vector<PanelSection> sections;
+  std::vector<PageSection> sections;
   const auto add = [&](const char* id, const char* heading, const std::vector<Panel>& panels) {
     std::string html = Section(history, heading, panels, evaluations);
     if (!html.empty()) sections.push_back({id, std::move(html)});

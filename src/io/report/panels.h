@@ -7,16 +7,12 @@
 #include <vector>
 
 #include "io/metrics_file.h"
+#include "io/report/html.h"
 #include "io/report/run_facts.h"
 
 namespace oxbow::io {
 
-struct PanelSection {
-  std::string id;  // "learning"
-  std::string html;
-};
-
 // All charts under their headings, and a last line with what this run does not measure and why.
-std::vector<PanelSection> PanelSections(const History& history, const RunFacts& facts);
+std::vector<PageSection> PanelSections(const History& history, const RunFacts& facts);
 
 }  // namespace oxbow::io

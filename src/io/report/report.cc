@@ -144,29 +144,27 @@ std::string RunName(const std::filesystem::path& run_dir) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
-std::vector<ReportPart> ReportParts(const std::filesystem::path& run_dir, const RunReading& run,
-                                    const RunFacts& facts, const SheetSource& source) {
+std::vector<PageSection> ReportParts(const std::filesystem::path& run_dir, const RunReading& run,
+                                     const RunFacts& facts, const SheetSource& source) {
   const History& history = run.history();
   const std::string head = Head(facts, RunName(run_dir));
   if (history.empty()) {
     return {{"head", absl::StrCat(head, "<p class=\"lead\">No step has been logged yet.</p>\n")},
             {"config", Configuration(run_dir)}};
   }
-  std::vector<ReportPart> parts = {
+  std::vector<PageSection> parts = {
       {"head",
        absl::StrCat(head, VerdictHtml(VerdictOf(history, facts)), Headline(history, facts))},
       {"pictures", Gallery(run.sheets(), source, facts.live)}};
-  for (PanelSection& section : PanelSections(history, facts)) {
-    parts.push_back({section.id, std::move(section.html)});
-  }
+  for (PageSection& section : PanelSections(history, facts)) parts.push_back(std::move(section));
   parts.push_back({"next", NextCommands(facts)});
   parts.push_back({"config", Configuration(run_dir)});
   return parts;
 }
 
-std::string JoinParts(const std::vector<ReportPart>& parts) {
+std::string JoinParts(const std::vector<PageSection>& parts) {
   std::string body;
-  for (const ReportPart& part : parts) {
+  for (const PageSection& part : parts) {
     absl::StrAppend(&body, "<section id=\"", part.id, "\">", part.html, "</section>\n");
   }
   return body;

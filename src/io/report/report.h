@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/report/gallery.h"
+#include "io/report/html.h"
 #include "io/report/run_facts.h"
 #include "io/report/run_reading.h"
 
@@ -22,19 +23,12 @@ namespace oxbow::io {
 // The name of the run in `run_dir`: its last part.
 std::string RunName(const std::filesystem::path& run_dir);
 
-// A section of the page. Its id stays the same while the run goes on, so that a page that is open
-// replaces only what changed.
-struct ReportPart {
-  std::string id;
-  std::string html;
-};
-
 // The sections in their order.
-std::vector<ReportPart> ReportParts(const std::filesystem::path& run_dir, const RunReading& run,
-                                    const RunFacts& facts, const SheetSource& source);
+std::vector<PageSection> ReportParts(const std::filesystem::path& run_dir, const RunReading& run,
+                                     const RunFacts& facts, const SheetSource& source);
 
 // What stands between <main> and </main>.
-std::string JoinParts(const std::vector<ReportPart>& parts);
+std::string JoinParts(const std::vector<PageSection>& parts);
 
 // Writes run_dir/report.html, replacing it whole; while `facts.live` an open page loads itself
 // again. kNotFound if the run has no metrics.jsonl; kDataLoss if that is damaged.

@@ -26,12 +26,6 @@ const Value* ArgumentOf(const GraphNode& node, std::string_view name) {
   return found == node.arguments.end() ? nullptr : &found->second;
 }
 
-Slot SlotAt(const GraphNode& node, std::string_view name) {
-  const Value* value = ArgumentOf(node, name);
-  const auto* ref = value == nullptr ? nullptr : std::get_if<SlotRef>(&value->is);
-  return ref == nullptr ? kNoSlot : ref->slot;
-}
-
 std::optional<double> NumberAt(const GraphNode& node, std::string_view name) {
   const Value* value = ArgumentOf(node, name);
   if (value == nullptr) return std::nullopt;
@@ -55,18 +49,18 @@ class NormFinder {
 
   std::optional<Norm> At(size_t root) const {
     Norm norm{.root = root};
-    const auto shift = MakerOf(SlotAt(Node(root), "self"), "aten::add");
+    const auto shift = MakerOf(SlotOf(Node(root), "self"), "aten::add");
     if (!shift || !Root(root)) return std::nullopt;
-    const auto mean = MakerOf(SlotAt(Node(*shift), "self"), "aten::mean");
+    const auto mean = MakerOf(SlotOf(Node(*shift), "self"), "aten::mean");
     if (!mean || !OfLastSize(Node(*mean))) return std::nullopt;
-    const auto square = MakerOf(SlotAt(Node(*mean), "self"), "aten::pow");
+    const auto square = MakerOf(SlotOf(Node(*mean), "self"), "aten::pow");
     const std::optional<double> eps = NumberAt(Node(*shift), "other");
     if (!square || !eps || NumberAt(Node(*square), "exponent") != 2.0) return std::nullopt;
     if (const auto alpha = NumberAt(Node(*shift), "alpha"); alpha.value_or(1) != 1) {
       return std::nullopt;
     }
     norm = {.square = *square, .mean = *mean, .shift = *shift, .root = root};
-    norm.input = SlotAt(Node(*square), "self");
+    norm.input = SlotOf(Node(*square), "self");
     norm.eps = *eps;
     return Weighed(norm) && OneBlock(norm) && !WritesInPlace(norm) ? std::optional(norm)
                                                                    : std::nullopt;
@@ -106,7 +100,7 @@ class NormFinder {
     if (readers == readers_.end() || readers->second.size() != 1) return std::nullopt;
     const size_t i = readers->second[0];
     if (i == SIZE_MAX || Node(i).op != "aten::mul") return std::nullopt;
-    const Slot self = SlotAt(Node(i), "self"), right = SlotAt(Node(i), "other");
+    const Slot self = SlotOf(Node(i), "self"), right = SlotOf(Node(i), "other");
     other = self == slot ? right : self;
     return other == kNoSlot || other == slot ? std::nullopt : std::optional(i);
   }

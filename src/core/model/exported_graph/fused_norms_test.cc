@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "core/model/exported_graph/packed_convolution.h"
+#include "core/model/exported_graph/rms_norm.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "core/model/exported_graph/fused_norms.h"
 #include "core/model/exported_graph/operators.h"
 #include "core/model/exported_graph/patch_convolution.h"
+#include "core/model/exported_graph/rms_norm.h"
 #include "core/model/exported_graph/shape_stand_ins.h"
 
 namespace oxbow::model::exported {

@@ -11,13 +11,11 @@ namespace oxbow::model::exported {
 Graph OverwriteDeadInputs(Graph graph) {
   const std::set<std::string> makers = {"aten::conv2d", "aten::conv_transpose2d", "aten::linear",
                                         "aten::add", "aten::mul"};
-  std::map<Slot, int> reads;
+  std::map<Slot, int> reads = ReadCounts(graph);
   std::set<Slot> own;  // Results that are no views.
   for (const GraphNode& node : graph.nodes) {
-    for (const Slot slot : ReadsOf(node)) ++reads[slot];
     if (makers.contains(node.op)) own.insert(node.outputs[0]);
   }
-  for (const GraphOutput& output : graph.outputs) ++reads[output.slot];
   for (GraphNode& node : graph.nodes) {
     if (node.op != "aten::relu") continue;
     const std::vector<Slot> read = ReadsOf(node);

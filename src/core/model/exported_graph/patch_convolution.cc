@@ -11,10 +11,6 @@ namespace {
 
 constexpr size_t kArguments = 7;  // input, weight, bias, stride, padding, dilation, groups
 
-bool AllAre(const std::vector<int64_t>& numbers, int64_t wanted) {
-  return std::all_of(numbers.begin(), numbers.end(), [=](int64_t n) { return n == wanted; });
-}
-
 // [B, C, n1 k1, n2 k2, ..] -> [B n1 n2 .., C k1 k2 ..]; `counts` becomes n1, n2, ..
 at::Tensor Patches(const at::Tensor& x, at::IntArrayRef kernel, std::vector<int64_t>& counts) {
   std::vector<int64_t> split = {x.size(0), x.size(1)};
@@ -34,6 +30,10 @@ at::Tensor Patches(const at::Tensor& x, at::IntArrayRef kernel, std::vector<int6
 }
 
 }  // namespace
+
+bool AllAre(const std::vector<int64_t>& numbers, int64_t wanted) {
+  return std::all_of(numbers.begin(), numbers.end(), [=](int64_t n) { return n == wanted; });
+}
 
 bool IsConvolution(std::string_view name, std::string_view overload) {
   return overload.empty() &&

@@ -5,9 +5,13 @@
 
 #include <ATen/core/stack.h>
 
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace oxbow::model::exported {
+
+bool AllAre(const std::vector<int64_t>& numbers, int64_t wanted);
 
 // Whether the operator is a convolution that gives its padding in numbers.
 bool IsConvolution(std::string_view name, std::string_view overload);

@@ -42,14 +42,6 @@ absl::Status ResolveSteps(Program& program) {
   return absl::OkStatus();
 }
 
-Slot SlotOf(const GraphNode& node, std::string_view argument) {
-  for (const auto& [name, value] : node.arguments) {
-    const auto* ref = std::get_if<SlotRef>(&value.is);
-    if (name == argument && ref != nullptr) return ref->slot;
-  }
-  return kNoSlot;
-}
-
 // Weights of linear layers are read as such, with their own biases, and by nothing else.
 absl::Status FindLinears(Program& program) {
   std::map<Slot, const GraphParameter*> parameters;
@@ -150,6 +142,23 @@ std::vector<Slot> ReadsOf(const GraphNode& node) {
   std::vector<Slot> reads;
   for (const auto& [name, value] : node.arguments) ReadsOf(value, reads);
   return reads;
+}
+
+std::map<Slot, int> ReadCounts(const Graph& graph) {
+  std::map<Slot, int> counts;
+  for (const GraphNode& node : graph.nodes) {
+    for (const Slot slot : ReadsOf(node)) ++counts[slot];
+  }
+  for (const GraphOutput& output : graph.outputs) ++counts[output.slot];
+  return counts;
+}
+
+Slot SlotOf(const GraphNode& node, std::string_view argument) {
+  for (const auto& [name, value] : node.arguments) {
+    const auto* ref = std::get_if<SlotRef>(&value.is);
+    if (name == argument && ref != nullptr) return ref->slot;
+  }
+  return kNoSlot;
 }
 
 absl::StatusOr<std::shared_ptr<const Program>> Compile(Graph graph) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -58,5 +59,11 @@ absl::StatusOr<std::shared_ptr<const Program>> Compile(Graph graph);
 
 // The slots that a node reads.
 std::vector<Slot> ReadsOf(const GraphNode& node);
+
+// How often nodes and outputs read each slot.
+std::map<Slot, int> ReadCounts(const Graph& graph);
+
+// The slot that an argument is; kNoSlot if it is none or left out.
+Slot SlotOf(const GraphNode& node, std::string_view argument);
 
 }  // namespace oxbow::model::exported

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/model/exported_graph/rms_norm.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
-
-#include "core/model/exported_graph/fused_norms.h"
 
 namespace oxbow::model::exported {
 namespace {
