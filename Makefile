@@ -20,7 +20,7 @@
 #              from seed 1000 on with all kinds of faults (tests/chaos/README.md)
 # make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
 # make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
-# make fuzz   FUZZ_SECONDS=60: every fuzz target under libFuzzer and sanitizers for so long, two at a time (tests/fuzz)
+# make fuzz   FUZZ_SECONDS=60 FUZZ_SEED=0: every fuzz target under libFuzzer and sanitizers for so long, two at a time (tests/fuzz)
 # make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose
 # make deploy-test   build the images and run under compose; install and start Docker if needed (root)
 # make build | bench | lint | quick-lint | format | clean
@@ -167,7 +167,7 @@ ifeq ($(INSTALL),yes)
 endif
 	@cmake --preset fuzz $(CMAKE_FLAGS)
 	@cmake --build build/fuzz -j $(JOBS) --target fuzz
-	@tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS)
+	@tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(FUZZ_SEED)
 
 IMAGES ?=
 IMAGE_FLAGS ?=

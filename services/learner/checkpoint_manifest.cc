@@ -15,6 +15,14 @@ using nlohmann::json;
 constexpr char kHash[] = "sha256";
 constexpr size_t kDigits = 64;
 
+// Where the digits of the manifest's own hash begin; npos, if it has none. A file's hash stands
+// further in, and no text in JSON has a line break.
+size_t OwnHash(const std::string& text) {
+  constexpr std::string_view kLine = "\n  \"sha256\": \"";
+  const size_t at = text.find(kLine);
+  return at == text.npos ? at : at + kLine.size();
+}
+
 absl::Status Corrupt(const std::string& what) {
   return absl::DataLossError(absl::StrCat("manifest is corrupt: ", what));
 }
@@ -129,8 +137,10 @@ absl::Status CheckHash(const json& manifest, const std::string& text) {
   if (found == manifest.end()) return absl::OkStatus();
   if (!found->is_string()) return Corrupt("its hash");
   const std::string hash = found->get<std::string>();
-  const size_t at = text.find(hash);
-  if (hash.size() != kDigits || at == std::string::npos) return Corrupt("its hash");
+  const size_t at = OwnHash(text);
+  if (hash.size() != kDigits || at == text.npos || text.compare(at, kDigits, hash) != 0) {
+    return Corrupt("its hash");
+  }
   std::string covered = text;
   covered.replace(at, kDigits, kDigits, '0');
   return Sha256Hex(covered) == hash ? absl::OkStatus() : Corrupt("its hash does not fit");
@@ -146,8 +156,7 @@ std::string ManifestText(const CheckpointManifest& manifest) {
   const std::string zeros(kDigits, '0');
   const json object = {{"state", StateToJson(manifest.state)}, {"files", files}, {kHash, zeros}};
   std::string text = object.dump(2) + "\n";
-  // A file whose digest is all zeros does not exist; its hash is the only such value.
-  return text.replace(text.find(zeros), kDigits, Sha256Hex(text));
+  return text.replace(OwnHash(text), kDigits, Sha256Hex(text));
 }
 
 absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text) {

@@ -48,6 +48,14 @@ TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read->files, Example().files);
 }
 
+TEST(CheckpointManifestTest, AHashOfZerosAtAFileIsNotTakenForItsOwn) {
+  CheckpointManifest manifest = Example();
+  manifest.files["adapter.safetensors"] = {.sha256 = std::string(64, '0'), .bytes = 8};
+  const auto read = ParseManifest(ManifestText(manifest));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->files, manifest.files);
+}
+
 TEST(CheckpointManifestTest, EveryChangedByteIsRefused) {
   const std::string text = ManifestText(Example());
   for (size_t i = 0; i + 1 < text.size(); ++i) {  // The newline at the end says nothing.

@@ -5,6 +5,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "absl/strings/match.h"
 #include "base/check.h"
 #include "base/descriptor.h"
@@ -16,21 +19,52 @@ namespace {
 
 constexpr char kPage[] = "family 1\n";
 
+// An address of the loopback network: the host part is 256..65535.
+sockaddr_in Loopback(uint16_t host, uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl((INADDR_LOOPBACK & 0xff000000) | host);
+  return address;
+}
+
+// Calls once more what a signal interrupted: libFuzzer's alarm for slow inputs comes every few
+// seconds.
+template <typename Call>
+auto Uninterrupted(Call call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+// The test opens thousands of connections a second, and a closed one keeps its pair of addresses for
+// a while: each comes from another address.
+oxbow::Descriptor Connected(int port) {
+  static uint16_t host = 0;
+  host = static_cast<uint16_t>(host < 256 ? 256 : host + 1);
+  oxbow::Descriptor client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in from = Loopback(host, 0), to = Loopback(1, static_cast<uint16_t>(port));
+  OXBOW_CHECK(::bind(client.value, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0)
+      << strerror(errno);
+  const int called = Uninterrupted([&] {
+    return ::connect(client.value, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  });
+  OXBOW_CHECK(called == 0 || errno == EISCONN) << strerror(errno);
+  return client;
+}
+
 std::string Answer(int port, std::string_view request) {
-  const oxbow::Descriptor client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // The port is free again at once: the test opens thousands of connections.
-  const linger now{.l_onoff = 1, .l_linger = 0};
-  ::setsockopt(client.value, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-  OXBOW_CHECK(::connect(client.value, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
-  (void)::send(client.value, request.data(), request.size(), MSG_NOSIGNAL);
+  const oxbow::Descriptor client = Connected(port);
+  Uninterrupted(
+      [&] { return ::send(client.value, request.data(), request.size(), MSG_NOSIGNAL); });
   ::shutdown(client.value, SHUT_WR);
   std::string answer;
   char bytes[4096];
-  for (ssize_t got; (got = ::recv(client.value, bytes, sizeof bytes, 0)) > 0;) {
+  for (ssize_t got; (got = Uninterrupted([&] {
+                       return ::recv(client.value, bytes, sizeof bytes, 0);
+                     })) > 0;) {
     answer.append(bytes, static_cast<size_t>(got));
   }
   return answer;

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs every fuzz target of a build for some seconds, two at a time, from the inputs in corpus/.
 #
-#   tests/fuzz/run.sh BUILD_DIRECTORY SECONDS
+#   tests/fuzz/run.sh BUILD_DIRECTORY SECONDS [SEED]
 #
+# Without a seed each run tries other inputs. A target without threads tries the same ones with the same seed.
 # Inputs that crash a target go to BUILD_DIRECTORY/found. The last line sums up.
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
-build=$(realpath "$1") seconds=$2
+build=$(realpath "$1") seconds=$2 seed=${3:-0}
 corpus=$(realpath "$(dirname "$0")/corpus")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -17,7 +18,7 @@ one() { # one TARGET: a line that says how it went
   # Threads of a service hold memory for the next call: the check for leaks would stop at every input.
   case $name in *_calls) flags=(-detect_leaks=0) ;; esac
   mkdir -p "$work/$name"
-  if "$build/tests/${name}_fuzz" "$work/$name" "$corpus/$name" -max_total_time="$seconds" -max_len=4096 \
+  if "$build/tests/${name}_fuzz" "$work/$name" "$corpus/$name" -seed="$seed" -max_total_time="$seconds" -max_len=4096 \
     -timeout=25 -rss_limit_mb=2560 -print_final_stats=1 -artifact_prefix="$build/found/$name-" "${flags[@]}" \
     >"$log" 2>&1; then
     echo "ok    $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") executions"
@@ -27,7 +28,7 @@ one() { # one TARGET: a line that says how it went
   fi
 }
 export -f one
-export build seconds corpus work
+export build seconds seed corpus work
 
 find "$build/tests" -maxdepth 1 -name '*_fuzz' -printf '%f\n' | sed 's/_fuzz$//' | sort |
   xargs -P 2 -I NAME bash -c 'one NAME' | tee "$work/lines"
