@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   OXBOW_ASSIGN_OR_RETURN(run::LoadedModel loaded,
                          run::LoadModel(config.model(), config.prompts(), config.sampling()));
   v1::SamplingConfig& sampling = *impl->config.mutable_sampling();
-  run::ResolveSampling(loaded.shift, loaded.unipc_scheduler, sampling);
+  run::ResolveSampling(loaded.schedule, sampling);
   sampling.set_embedded_guidance(loaded.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(impl->spec.sampling, run::SamplingSpecFromConfig(sampling));
   OXBOW_ASSIGN_OR_RETURN(impl->spec.storage, run::StorageFromConfig(sampling));

@@ -53,7 +53,12 @@ absl::StatusOr<Comparison> Compare(const v1::LearningBench& bench,
                         .recipes = {},
                         .levels = {bench.levels().begin(), bench.levels().end()}};
   for (const v1::BenchedRecipe& recipe : bench.recipes()) {
-    RecipeCurves curves{.name = recipe.name(), .note = recipe.note(), .curves = {}, .seeds = {}};
+    RecipeCurves curves{.name = recipe.name(),
+                        .note = recipe.note(),
+                        .curves = {},
+                        .seeds = {},
+                        .grid = recipe.grid_of(),
+                        .point = recipe.point()};
     for (const LearningRun& run : runs) {
       if (run.recipe != recipe.name()) continue;
       OXBOW_ASSIGN_OR_RETURN(const bool finished, IsFinished(run));

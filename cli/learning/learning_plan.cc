@@ -66,6 +66,8 @@ void Place(const std::string& name, const std::filesystem::path& out, LearningRu
 absl::StatusOr<std::vector<v1::BenchedRecipe>> PointsOf(const v1::BenchedRecipe& recipe) {
   std::vector<v1::BenchedRecipe> points(1, recipe);
   points.front().clear_grid();
+  points.front().clear_grid_of();
+  points.front().clear_point();
   for (const v1::BenchedValues& axis : recipe.grid()) {
     if (axis.key().empty() || axis.values().empty()) {
       return absl::InvalidArgumentError(
@@ -78,6 +80,8 @@ absl::StatusOr<std::vector<v1::BenchedRecipe>> PointsOf(const v1::BenchedRecipe&
         const std::string leaf = axis.key().substr(axis.key().rfind('.') + 1);
         made.set_name(absl::StrCat(point.name(), "-", leaf, "-", value));
         made.add_set(absl::StrCat(axis.key(), "=", value));
+        made.set_grid_of(recipe.name());
+        made.set_point(point.point().empty() ? value : absl::StrCat(point.point(), ", ", value));
       }
     }
     points = std::move(finer);

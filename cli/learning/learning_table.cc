@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/statistics.h"
+#include "cli/learning/grid_table.h"
 #include "cli/learning/paired_table.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
@@ -136,7 +137,8 @@ std::string LearningTable(const Comparison& comparison) {
     if (recipe.curves.empty()) continue;
     absl::StrAppend(&table, Row(recipe, baseline, *level, comparison.level));
   }
-  absl::StrAppend(&table, PairedTables(comparison), DifficultyTable(comparison));
+  absl::StrAppend(&table, GridTables(comparison), PairedTables(comparison),
+                  DifficultyTable(comparison));
   return table;
 }
 

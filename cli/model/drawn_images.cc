@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource
   v1::SamplingConfig& sampling = *config.mutable_sampling();
   OXBOW_ASSIGN_OR_RETURN(drawing->model,
                          run::LoadModel(config.model(), config.prompts(), sampling));
-  run::ResolveSampling(drawing->model.shift, drawing->model.unipc_scheduler, sampling);
+  run::ResolveSampling(drawing->model.schedule, sampling);
   OXBOW_ASSIGN_OR_RETURN(drawing->policy, PolicyFor(config, drawing->model));
   if (!trained.empty()) OXBOW_RETURN_IF_ERROR(drawing->policy->Load(trained));
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(config));

@@ -103,7 +103,7 @@ void CheckGuidance(const v1::RunConfig& config, const run::ModelFacts& facts,
 void CheckKept(const v1::RunConfig& config, const run::ModelFacts& facts,
                std::vector<Problem>& problems) {
   v1::SamplingConfig sampling = config.sampling();
-  run::ResolveSampling(facts.shift, facts.unipc_scheduler, sampling);
+  run::ResolveSampling(facts.schedule, sampling);
   const auto spec = run::SamplingSpecFromConfig(sampling);
   if (!spec.ok()) return;  // Printing the plan reports it.
   for (Problem& problem : run::CheckKeptSteps(config, *spec))

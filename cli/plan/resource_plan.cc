@@ -42,6 +42,22 @@ bool TrainsAttentionAlone(const v1::LoraConfig& lora) {
   });
 }
 
+model::Execution ExecutionOf(const v1::RunConfig& config) {
+  return {.compute = IsMixedPrecision(config) ? at::kBFloat16 : at::kFloat,
+          .checkpoint_activations = config.model().checkpoint_activations()};
+}
+
+// A pass over so many samples.
+model::ForwardSize PassOf(const v1::RunConfig& config, const run::ModelFacts& facts,
+                          uint64_t samples) {
+  const auto rows = static_cast<int64_t>(samples);
+  return {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
+          .on_cpu = !OnGpu(config),
+          .attention_adapters = IsLora(config) && TrainsAttentionAlone(config.model().lora()),
+          .latent_shape = facts.latent_shape,
+          .prompt_tokens = facts.prompt_tokens};
+}
+
 uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   if (facts.architecture == nullptr) return 0;
   // An anchor asks for one more row of each sample.
@@ -49,24 +65,28 @@ uint64_t ActivationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
       config.method().anchor().weight() > 0
           ? run::RowsOfPass(config) / std::max<uint64_t>(1, run::TrainedSteps(config))
           : 0;
-  const auto rows = static_cast<int64_t>(run::RowsOfPass(config) + anchored);
   return facts.architecture->ActivationBytes(
-      {.compute = IsMixedPrecision(config) ? at::kBFloat16 : at::kFloat,
-       .checkpoint_activations = config.model().checkpoint_activations()},
-      {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
-       .on_cpu = !OnGpu(config),
-       .attention_adapters = IsLora(config) && TrainsAttentionAlone(config.model().lora()),
-       .latent_shape = facts.latent_shape,
-       .prompt_tokens = facts.prompt_tokens});
+      ExecutionOf(config), PassOf(config, facts, run::RowsOfPass(config) + anchored));
 }
 
-// What a worker takes to decode all groups that it holds.
+// Samples that a worker draws and decodes together: those of all groups that it holds.
+uint64_t SamplesTogether(const v1::RunConfig& config) {
+  return uint64_t{config.services().groups_in_flight()} * config.batch().group_size();
+}
+
+// What the network takes while a worker samples.
+uint64_t SamplingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  if (facts.architecture == nullptr) return 0;
+  model::ForwardSize pass = PassOf(config, facts, SamplesTogether(config));
+  const int64_t rows_max = config.sampling().rows_per_forward();
+  if (rows_max > 0) pass.rows = std::min(pass.rows, rows_max);
+  return facts.architecture->SamplingBytes(ExecutionOf(config), pass);
+}
+
 uint64_t DecodingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   if (facts.decoder == nullptr) return 0;
-  const uint64_t samples =
-      uint64_t{config.services().groups_in_flight()} * config.batch().group_size();
-  return facts.decoder->DecodingBytes(facts.latent_shape, static_cast<int64_t>(samples),
-                                      !OnGpu(config));
+  return facts.decoder->DecodingBytes(
+      facts.latent_shape, static_cast<int64_t>(SamplesTogether(config)), !OnGpu(config));
 }
 
 // Weights that stay float32 whatever the compute dtype is.
@@ -192,11 +212,12 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
   const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts();
+  const uint64_t bytes = IsMixedPrecision(config) ? kFloatBytes / 2 : kFloatBytes;
   return {{"trained weights", trained},
           {"frozen weights", frozen},
-          {"merged weights, at most", merges ? frozen : 0},
-          {"casts of weights", IsMixedPrecision(config) ? trained / 2 : 0},
+          {"merged weights", merges ? facts.adapted_parameters * bytes : 0},
           {"decoder of images", decoder},
+          {"sampling, about", SamplingBytes(config, facts)},
           {"decoding of latents", DecodingBytes(config, facts)},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + frozen + decoder, MemoryItem::Held::kAlways,
@@ -211,12 +232,6 @@ uint32_t ProcessesOf(const v1::RunConfig& config) {
 
 uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts, uint64_t rewards) {
   std::vector<MemoryItem> learner = LearnerMemory(config, facts);
-  for (MemoryItem& item : learner) {
-    // The sink's bound is what experience may take; what it will take is known.
-    if (item.what == "experience, at most") {
-      item.bytes = run::SinkBytesNeeded(config, facts.latent_shape);
-    }
-  }
   std::vector<MemoryItem> worker = WorkerMemory(config, facts);
   if (OnGpu(config)) {
     for (std::vector<MemoryItem>* items : {&learner, &worker}) {
@@ -262,8 +277,7 @@ std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts
   const std::string size = gpu_bytes > 0 ? absl::StrCat(" of ", BytesText(gpu_bytes)) : "";
   if (OnGpu(config)) {
     add("on a rank's GPU", DevicePeakOf(LearnerMemory(config, facts)), size);
-    add("on a worker's GPU", DevicePeakOf(WorkerMemory(config, facts)),
-        " and activations of the network");
+    add("on a worker's GPU", DevicePeakOf(WorkerMemory(config, facts)), size);
   }
   for (const auto& [device, bytes] : rewards) {
     if (device != "cpu") add(absl::StrCat("rewards on ", device), bytes, size);

@@ -35,8 +35,7 @@ uint64_t DevicePeakOf(std::vector<MemoryItem> items);
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 // What a worker holds: transformer and decoder as it samples with them, and as they came, and what
-// decoding makes (0 for decoders that are exported graphs); not the activations of the transformer.
-// It has no text encoder.
+// sampling and decoding take beside them. It has no text encoder.
 std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 // Processes that `oxbow train` starts, learner ranks counted one by one.
@@ -45,7 +44,7 @@ uint32_t ProcessesOf(const v1::RunConfig& config);
 // Bytes by device, "cpu" or "cuda:0".
 using BytesOfDevices = std::map<std::string, uint64_t>;
 
-// What all of them hold together in the memory of one machine, without the activations of workers.
+// What all of them hold together in the memory of one machine.
 // `rewards`: weights of rewards there, not on a GPU (cli/plan/reward_plan.h).
 uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts,
                       uint64_t rewards = 0);

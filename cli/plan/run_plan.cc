@@ -95,7 +95,7 @@ std::string GuidanceText(const v1::RunConfig& config, double scale) {
 
 absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::ModelFacts& facts) {
   v1::SamplingConfig resolved = config.sampling();
-  run::ResolveSampling(facts.shift, facts.unipc_scheduler, resolved);
+  run::ResolveSampling(facts.schedule, resolved);
   double guidance = 0;
   if (facts.architecture != nullptr) {
     OXBOW_ASSIGN_OR_RETURN(guidance, run::EmbeddedGuidance(*facts.architecture, config.sampling()));

@@ -32,7 +32,7 @@ run::ModelFacts Facts(uint64_t trained) {
   return {.transformer_parameters = 10 * kMillion,
           .trained_parameters = trained,
           .text_encoder_bytes = 4 * kMillion,
-          .shift = 3,
+          .schedule = {.shift = 3},
           .latent_shape = {1, 8, 20}};
 }
 
@@ -163,13 +163,21 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
                               .trained_parameters = 19 * kMillion,
                               .text_encoder_bytes = 12'000 * kMillion,
                               .decoder_parameters = 50 * kMillion,
-                              .shift = 3,
+                              .schedule = {.shift = 3},
                               .latent_shape = {16, 64, 64},
                               .prompt_tokens = 205,
                               .conditioning_bytes = 4 * (205 * 4096 + 2048)};
-  const std::vector<std::string> chosen = {"recipe=sd35m-ocr-op", "model.compute_dtype=bf16"};
+  const std::vector<std::string> chosen = {"recipe=sd35m-ocr-op", "model.compute_dtype=bf16",
+                                           "sampling.rows_per_forward=8", "model.device=cuda"};
   const v1::RunConfig run = config::LoadRunConfig({}, chosen, {}).value().config;
   EXPECT_LT(PeakOf(WorkerMemory(run, facts)), uint64_t{12} << 30) << "in use, and as it came";
+  v1::RunConfig at_once = run;
+  at_once.mutable_sampling()->set_rows_per_forward(0);
+  const double rows = 2. * run.services().groups_in_flight() * run.batch().group_size();
+  const auto more =
+      static_cast<double>(PeakOf(WorkerMemory(at_once, facts)) - PeakOf(WorkerMemory(run, facts)));
+  // 18 numbers of 16 bits for each of 1229 tokens and 1152 units of width.
+  EXPECT_NEAR(more / ((rows - 8) * 1229 * 1152 * 18 * 2), 1, 1e-6) << "guided: two rows an image";
   EXPECT_GT(PeakOf(WorkerMemory(run, facts)), uint64_t{9} << 30);
   // 512 entries of 3.4 MB of conditioning and a few latents are most of it.
   EXPECT_LT(DiskBytesNeeded(run, facts), uint64_t{9} << 30);

@@ -75,7 +75,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   RunSetup setup;
   OXBOW_ASSIGN_OR_RETURN(setup.model,
                          run::LoadModel(config.model(), config.prompts(), config.sampling()));
-  run::ResolveSampling(setup.model.shift, setup.model.unipc_scheduler, *config.mutable_sampling());
+  run::ResolveSampling(setup.model.schedule, *config.mutable_sampling());
   config.mutable_sampling()->set_embedded_guidance(setup.model.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(setup.sampling, run::SamplingSpecFromConfig(config.sampling()));
   if (setup.sampling.dynamics != flow::DynamicsKind::kOde) {

@@ -168,6 +168,8 @@ void SamplingRules(const RunConfig& c, Findings& f) {
             s.steps());
   f.Require(s.shift() >= 0, "sampling.shift", "must be above 0, or 0 for the model's own",
             s.shift());
+  f.Require(s.shift_terminal() >= 0 && s.shift_terminal() < 1, "sampling.shift_terminal",
+            "must be a noise level below 1, or 0 not to stretch the levels", s.shift_terminal());
   f.Require(s.guidance() >= 1, "sampling.guidance",
             "must be at least 1: 1 follows the prompt alone, above 1 leads away from "
             "sampling.negative_prompt",

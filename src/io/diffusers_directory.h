@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/flow/schedule.h"
 #include "io/safetensors.h"
 #include "io/tensor_bytes.h"
 #include "io/weight_files.h"
@@ -42,6 +43,8 @@ struct Pipeline {
   std::vector<std::string> absent;            // Components that are only ever declared as absent.
   // Keys of the transformer's config that are null, or absent, in the models this is for.
   std::vector<std::string> transformer_without = {};
+  // The grid of noise levels that it hands to FlowMatchEulerDiscreteScheduler.
+  flow::ScheduleKind grid = flow::ScheduleKind::kDiffusersDefault;
   // A dynamic time shift follows the steps as well, by FLUX.2's rule.
   bool shift_by_steps = false;
 };

@@ -16,6 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kNumberMax = 1e9;
+constexpr char kShiftTerminal[] = "shift_terminal";
 
 // A number of the scheduler's config, `absent` if there is none.
 absl::StatusOr<double> PositiveOr(const Json& config, const char* key, double absent) {
@@ -40,7 +41,7 @@ const std::vector<Setting>& UnipcSettings() {
       {"num_train_timesteps", 1000, 1000}, {"final_sigmas_type", "zero", "zero"},
       {"use_karras_sigmas", false, false}, {"use_exponential_sigmas", false, false},
       {"use_beta_sigmas", false, false},   {"use_dynamic_shifting", false, false},
-      {"thresholding", false, false},      {"shift_terminal", nullptr, nullptr},
+      {"thresholding", false, false},      {kShiftTerminal, nullptr, nullptr},
   };
   return settings;
 }
@@ -138,13 +139,26 @@ absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64
   return DynamicShiftOf(config, image_tokens);
 }
 
-absl::StatusOr<double> PipelineShift(const DiffusersComponents& components, int64_t image_tokens,
-                                     int64_t steps) {
+absl::StatusOr<PipelineSchedule> ReadPipelineSchedule(const DiffusersComponents& components,
+                                                      int64_t image_tokens, int64_t steps,
+                                                      double shift) {
   OXBOW_ASSIGN_OR_RETURN(const Pipeline* const pipeline, PipelineOf(components));
   const DiffusersComponent& scheduler = components.at("scheduler");
-  OXBOW_ASSIGN_OR_RETURN(const double shift, SchedulerShift(scheduler, image_tokens));
-  if (!pipeline->shift_by_steps || !IsDynamic(Json::parse(scheduler.config_json))) return shift;
-  return Flux2Shift(image_tokens, steps);
+  PipelineSchedule schedule{.grid = pipeline->grid, .shift = shift};
+  if (IsUnipcScheduler(scheduler)) {
+    schedule.grid = flow::ScheduleKind::kUnipcFlowWhole;
+    schedule.whole_timesteps = true;
+  }
+  if (shift > 0) return schedule;
+  OXBOW_ASSIGN_OR_RETURN(schedule.shift, SchedulerShift(scheduler, image_tokens));
+  const Json config = Json::parse(scheduler.config_json);
+  if (pipeline->shift_by_steps && IsDynamic(config)) {
+    schedule.shift = Flux2Shift(image_tokens, steps);
+  }
+  OXBOW_ASSIGN_OR_RETURN(schedule.shift_terminal, PositiveOr(config, kShiftTerminal, 0));
+  if (schedule.shift_terminal < 1) return schedule;
+  return absl::DataLossError(absl::StrCat("scheduler_config.json: ", kShiftTerminal,
+                                          " is not below 1: ", schedule.shift_terminal));
 }
 
 }  // namespace oxbow::io

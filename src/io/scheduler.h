@@ -2,19 +2,28 @@
 // What scheduler_config.json says about noise levels. Steps are taken by flow::SamplePaths, so that
 // the keys of a scheduler's own solver mean nothing here.
 //
-// FlowMatchEulerDiscreteScheduler   shift, or use_dynamic_shifting with its four numbers
+// FlowMatchEulerDiscreteScheduler   shift, or use_dynamic_shifting with its four numbers;
+//                                   shift_terminal
 // UniPCMultistepScheduler           flow_shift, with use_flow_sigmas and flow_prediction
 #pragma once
 
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "core/flow/schedule.h"
 #include "io/diffusers_directory.h"
 
 namespace oxbow::io {
 
-// Whether the class is UniPCMultistepScheduler, whose grid and whole timesteps are then what
-// diffusers does by default.
+// The noise levels along which a pipeline of diffusers draws; see flow::SigmaGrid.
+struct PipelineSchedule {
+  flow::ScheduleKind grid = flow::ScheduleKind::kDiffusersDefault;
+  double shift = 1;
+  double shift_terminal = 0;
+  bool whole_timesteps = false;  // The network sees trunc(1000 sigma) / 1000.
+};
+
+// Whether the class is UniPCMultistepScheduler, which has a grid of its own and whole timesteps.
 bool IsUnipcScheduler(const DiffusersComponent& scheduler);
 
 // The time shift of a scheduler for images of so many transformer tokens: static, 1 if it has
@@ -23,9 +32,11 @@ bool IsUnipcScheduler(const DiffusersComponent& scheduler);
 // shift that is no positive number.
 absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens);
 
-// The time shift with which a pipeline draws such an image in so many steps: that of its scheduler,
-// but for FLUX.2, which has its own rule in place of a dynamic one. Errors as SchedulerShift.
-absl::StatusOr<double> PipelineShift(const DiffusersComponents& components, int64_t image_tokens,
-                                     int64_t steps);
+// How a pipeline draws such an image in so many steps. The shift is that of its scheduler, but for
+// FLUX.2, which has its own rule in place of a dynamic one. With a `shift` above 0 that one is
+// taken, and the scheduler's shift and its end are not read. Errors as SchedulerShift.
+absl::StatusOr<PipelineSchedule> ReadPipelineSchedule(const DiffusersComponents& components,
+                                                      int64_t image_tokens, int64_t steps,
+                                                      double shift = 0);
 
 }  // namespace oxbow::io

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "core/flow/schedule.h"
@@ -89,25 +90,39 @@ TEST(SchedulerTest, UnipcOfAnotherGridIsRefusedByItsKey) {
   }
 }
 
-// From tools/make_scheduler_goldens.py: what a pipeline of diffusers samples pictures along.
+Json GoldenFile(const std::string& name) {
+  std::ifstream file(OXBOW_SOURCE_DIR "/tests/golden/" + name);
+  return Json::parse(file);
+}
+
+DiffusersComponents PipelineWith(const std::string& transformer, const Json& scheduler,
+                                 const std::string& scheduler_class = "") {
+  return {{"transformer", {.class_name = transformer}},
+          {"scheduler", {.class_name = scheduler_class, .config_json = scheduler.dump()}}};
+}
+
+// Goldens are of tools/make_scheduler_goldens.py: what a pipeline of diffusers samples along.
+void ExpectLevels(const DiffusersComponents& components, int64_t tokens, const Json& golden) {
+  const int steps = golden["steps"].get<int>();
+  const auto own = ReadPipelineSchedule(components, tokens, steps);
+  ASSERT_TRUE(own.ok()) << own.status();
+  const std::vector<double> sigmas =
+      flow::SigmaGrid(own->grid, steps, own->shift, own->shift_terminal);
+  const auto expected = golden["sigmas"].get<std::vector<double>>();
+  ASSERT_EQ(sigmas.size(), expected.size());
+  for (size_t i = 0; i < sigmas.size(); ++i) {
+    EXPECT_NEAR(sigmas[i], expected[i], 2e-7) << tokens << " tokens, level " << i;
+  }
+}
+
 void ExpectNoiseLevels(const std::string& file_name, const std::string& transformer) {
-  std::ifstream file(OXBOW_SOURCE_DIR "/tests/golden/" + file_name);
-  const nlohmann::json golden = nlohmann::json::parse(file);
-  const DiffusersComponents components = {
-      {"transformer", {.class_name = transformer}},
-      {"scheduler", {.config_json = golden["scheduler"].dump()}}};
+  const Json golden = GoldenFile(file_name);
+  const DiffusersComponents components = PipelineWith(transformer, golden["scheduler"]);
   ASSERT_GE(golden["cases"].size(), 4u);
-  for (const nlohmann::json& picture : golden["cases"]) {
+  for (const Json& picture : golden["cases"]) {
     const int64_t tokens =
         picture["height"].get<int64_t>() / 16 * (picture["width"].get<int64_t>() / 16);
-    const int steps = picture["steps"].get<int>();
-    const auto expected = picture["sigmas"].get<std::vector<double>>();
-    const std::vector<double> sigmas = flow::SigmaGrid(flow::ScheduleKind::kLinspace, steps,
-                                                       *PipelineShift(components, tokens, steps));
-    ASSERT_EQ(sigmas.size(), expected.size());
-    for (size_t i = 0; i < sigmas.size(); ++i) {
-      EXPECT_NEAR(sigmas[i], expected[i], 2e-7) << tokens << " tokens, level " << i;
-    }
+    ExpectLevels(components, tokens, picture);
   }
 }
 
@@ -117,9 +132,42 @@ TEST(SchedulerTest, NoiseLevelsOfFluxAreThoseOfItsPipelineAtEverySize) {
 
 TEST(SchedulerTest, NoiseLevelsOfFlux2FollowTheStepsAsWell) {
   ExpectNoiseLevels("flux2_sigmas.json", "Flux2Transformer2DModel");
-  const DiffusersComponents fixed = {{"transformer", {.class_name = "Flux2Transformer2DModel"}},
-                                     {"scheduler", {.config_json = R"({"shift": 3.0})"}}};
-  EXPECT_EQ(*PipelineShift(fixed, 1024, 28), 3);
+  const DiffusersComponents fixed = PipelineWith("Flux2Transformer2DModel", {{"shift", 3.0}});
+  EXPECT_EQ(ReadPipelineSchedule(fixed, 1024, 28)->shift, 3);
+}
+
+TEST(SchedulerTest, EveryPipelineHasItsOwnGridAndItsLastLevel) {
+  const Json golden = GoldenFile("pipeline_sigmas.json");
+  std::set<std::string> pipelines;
+  for (const Json& drawn : golden) {
+    SCOPED_TRACE(drawn["pipeline"].get<std::string>() + " " + drawn["scheduler"].dump());
+    pipelines.insert(drawn["pipeline"]);
+    ExpectLevels(PipelineWith(drawn["transformer"], drawn["scheduler"], drawn["scheduler_class"]),
+                 drawn["tokens"], drawn);
+  }
+  EXPECT_EQ(pipelines.size(), PipelineTable().size());
+}
+
+TEST(SchedulerTest, AShiftOfTheConfigTakesTheEndOfTheSchedulerAway) {
+  const DiffusersComponents components = PipelineWith(
+      "LTXVideoTransformer3DModel",
+      {{"use_dynamic_shifting", true}, {"time_shift_type", "linear"}, {"shift_terminal", .1}});
+  const auto given = ReadPipelineSchedule(components, 1024, 20, /*shift=*/2);
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->shift, 2);
+  EXPECT_EQ(given->shift_terminal, 0);
+  EXPECT_EQ(given->grid, flow::ScheduleKind::kLinspace);
+}
+
+TEST(SchedulerTest, ALastLevelThatIsNoneIsBrokenData) {
+  for (const Json& last : {Json(1.0), Json(-.1), Json("0.1")}) {
+    const absl::Status status =
+        ReadPipelineSchedule(PipelineWith("LTXVideoTransformer3DModel", {{"shift_terminal", last}}),
+                             1024, 20)
+            .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << last;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("shift_terminal"));
+  }
 }
 
 }  // namespace

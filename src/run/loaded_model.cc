@@ -124,14 +124,11 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   auto tensors = ReadTransformer(transformer, *loaded.architecture, config, device);
   if (!tensors.ok()) return io::DataError(tensors.status(), transformer.directory.string());
   loaded.transformer = *std::move(tensors);
-  loaded.unipc_scheduler = io::IsUnipcScheduler(components->at("scheduler"));
-  loaded.shift = sampling.shift();
-  if (loaded.shift == 0) {
-    auto shift = io::PipelineShift(*components, model::TokensOf(latent, loaded.latent_shape),
-                                   sampling.steps());
-    if (!shift.ok()) return io::DataError(shift.status(), config.path());
-    loaded.shift = *shift;
-  }
+  const auto schedule =
+      io::ReadPipelineSchedule(*components, model::TokensOf(latent, loaded.latent_shape),
+                               sampling.steps(), sampling.shift());
+  if (!schedule.ok()) return io::DataError(schedule.status(), config.path());
+  loaded.schedule = *schedule;
   auto encoded = OpenPrompts(*components, prompts, config);
   if (!encoded.ok()) return io::DataError(encoded.status(), config.path());
   loaded.prompts = *std::move(encoded);

@@ -16,6 +16,7 @@
 #include "core/model/parameters.h"
 #include "io/diffusers_directory.h"
 #include "io/prompts/encoded_prompts.h"
+#include "io/scheduler.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::run {
@@ -28,8 +29,7 @@ struct LoadedModel {
   model::NamedTensors transformer;
   model::NamedTensors autoencoder;    // The decoder's tensors.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
-  double shift = 1;                   // sampling.shift, or the scheduler's own.
-  bool unipc_scheduler = false;       // See ResolveSampling.
+  io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
   double embedded_guidance = 0;       // Resolved; see embedded_guidance.h.
   std::unique_ptr<io::EncodedPrompts> prompts;
   std::unique_ptr<model::ImageDecoder> decoder;

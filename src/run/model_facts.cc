@@ -93,7 +93,7 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
                                         const io::DiffusersComponents& components) {
   const io::DiffusersComponent& transformer = components.at("transformer");
   OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(transformer));
-  ModelFacts facts{.transformer_parameters = Elements(tensors), .shift = config.sampling().shift()};
+  ModelFacts facts{.transformer_parameters = Elements(tensors)};
   OXBOW_ASSIGN_OR_RETURN(facts.architecture, ArchitectureOf(transformer));
   OXBOW_ASSIGN_OR_RETURN(
       facts.text_encoder_bytes,
@@ -110,6 +110,7 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
     OXBOW_ASSIGN_OR_RETURN(const LoraSize lora, LoraSizeOf(tensors, config.model().lora()));
     facts.trained_parameters = lora.parameters;
     facts.lora_rank_useful = lora.rank_useful;
+    facts.adapted_parameters = lora.adapted;
   }
   return facts;
 }
@@ -124,12 +125,11 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
   const model::LatentGeometry& latent = facts->architecture->latent();
   OXBOW_ASSIGN_OR_RETURN(facts->latent_shape, model::LatentShape(latent, facts->factors,
                                                                  PictureSizeOf(config.sampling())));
-  facts->unipc_scheduler = io::IsUnipcScheduler(components->at("scheduler"));
-  if (facts->shift != 0) return facts;
-  const auto shift = io::PipelineShift(*components, model::TokensOf(latent, facts->latent_shape),
-                                       config.sampling().steps());
-  if (!shift.ok()) return AsDataError(shift.status());
-  facts->shift = *shift;
+  const auto schedule =
+      io::ReadPipelineSchedule(*components, model::TokensOf(latent, facts->latent_shape),
+                               config.sampling().steps(), config.sampling().shift());
+  if (!schedule.ok()) return AsDataError(schedule.status());
+  facts->schedule = *schedule;
   return facts;
 }
 
@@ -177,6 +177,7 @@ absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader
   for (const std::string& module : matched) {
     const auto& [in, out] = modules.at(module);
     size.parameters += lora.rank() * static_cast<uint64_t>(in + out);
+    size.adapted += static_cast<uint64_t>(in * out);
     const auto useful = static_cast<uint64_t>(std::min(in, out));
     size.rank_useful = size.rank_useful == 0 ? useful : std::min(size.rank_useful, useful);
   }

@@ -14,6 +14,7 @@
 #include "core/model/decoder_architecture.h"
 #include "io/diffusers_directory.h"
 #include "io/safetensors.h"
+#include "io/scheduler.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::run {
@@ -23,10 +24,10 @@ struct ModelFacts {
   uint64_t transformer_parameters = 0;
   uint64_t trained_parameters = 0;    // All but the buffers, or those of the LoRA matrices.
   uint64_t lora_rank_useful = 0;      // The narrowest adapted layer's; 0: no LoRA.
+  uint64_t adapted_parameters = 0;    // Those of layers that a LoRA adapts.
   uint64_t text_encoder_bytes = 0;    // In memory: T5 as it is stored, if in 16 bits; else float32.
   uint64_t decoder_parameters = 0;    // The autoencoder's.
-  double shift = 1;                   // sampling.shift, or the scheduler's own.
-  bool unipc_scheduler = false;       // See ResolveSampling.
+  io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
   model::LatentFactors factors;       // The decoder's.
   int64_t prompt_tokens = 0;
@@ -52,6 +53,7 @@ absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
 struct LoraSize {
   uint64_t parameters = 0;   // rank * (in + out) over the linear layers that `lora` targets.
   uint64_t rank_useful = 0;  // Their smallest min(in, out): a higher rank adds nothing.
+  uint64_t adapted = 0;      // in * out over the same layers.
 };
 
 // kInvalidArgument for a target that matches no layer.

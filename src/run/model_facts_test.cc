@@ -46,7 +46,7 @@ TEST_F(ModelFactsTest, SizesAreThoseOfTheWholeFiles) {
   EXPECT_EQ(facts->transformer_parameters, elements);
   EXPECT_LT(facts->trained_parameters, elements);  // The position table is not trained.
   EXPECT_THAT(facts->latent_shape, ElementsAre(1, 8, 20));
-  EXPECT_GT(facts->shift, 0);
+  EXPECT_GT(facts->schedule.shift, 0);
   EXPECT_GT(facts->conditioning_bytes, static_cast<uint64_t>(facts->prompt_tokens) * 4);
 }
 
@@ -176,6 +176,7 @@ TEST(LoraSizeTest, CountBothMatricesOfTargetedLinearLayers) {
   for (const char* target : {"attn.to_q", "proj"}) lora.add_targets(target);
   EXPECT_EQ(LoraSizeOf(tensors, lora)->parameters, 2u * (6 + 4) + 2u * (4 + 6));
   EXPECT_EQ(LoraSizeOf(tensors, lora)->rank_useful, 4u);
+  EXPECT_EQ(LoraSizeOf(tensors, lora)->adapted, 2u * 6 * 4);
   lora.add_targets("patches");  // A convolution.
   EXPECT_EQ(LoraSizeOf(tensors, lora).status().code(), absl::StatusCode::kInvalidArgument);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "core/flow/schedule.h"
@@ -53,21 +54,31 @@ absl::Status CheckFixed(const flow::WindowPlan& plan) {
 
 constexpr uint32_t kStepsMax = 10'000;
 
-absl::StatusOr<flow::ScheduleKind> ScheduleOf(v1::ScheduleKind kind) {
-  switch (kind) {
-    case v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT:
-      return flow::ScheduleKind::kDiffusersDefault;
-    case v1::SCHEDULE_KIND_LINSPACE:
-      return flow::ScheduleKind::kLinspace;
-    case v1::SCHEDULE_KIND_DANCE:
-      return flow::ScheduleKind::kDance;
-    case v1::SCHEDULE_KIND_UNIPC_FLOW:
-      return flow::ScheduleKind::kUnipcFlow;
-    case v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE:
-      return flow::ScheduleKind::kUnipcFlowWhole;
-    default:
-      return absl::InvalidArgumentError("sampling.schedule is not set");
+struct NamedGrid {
+  v1::ScheduleKind name;
+  flow::ScheduleKind grid;
+};
+
+constexpr NamedGrid kGrids[] = {
+    {v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT, flow::ScheduleKind::kDiffusersDefault},
+    {v1::SCHEDULE_KIND_LINSPACE, flow::ScheduleKind::kLinspace},
+    {v1::SCHEDULE_KIND_DANCE, flow::ScheduleKind::kDance},
+    {v1::SCHEDULE_KIND_UNIPC_FLOW, flow::ScheduleKind::kUnipcFlow},
+    {v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE, flow::ScheduleKind::kUnipcFlowWhole},
+};
+
+absl::StatusOr<flow::ScheduleKind> GridOf(v1::ScheduleKind name) {
+  for (const NamedGrid& row : kGrids) {
+    if (row.name == name) return row.grid;
   }
+  return absl::InvalidArgumentError("sampling.schedule is not set");
+}
+
+v1::ScheduleKind NameOf(flow::ScheduleKind grid) {
+  for (const NamedGrid& row : kGrids) {
+    if (row.grid == grid) return row.name;
+  }
+  OXBOW_CHECK(false) << "a grid without a name: " << static_cast<int>(grid);
 }
 
 absl::StatusOr<flow::DynamicsKind> DynamicsOf(v1::DynamicsKind kind) {
@@ -142,11 +153,14 @@ absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& conf
   return plan;
 }
 
-void ResolveSampling(double shift, bool unipc_scheduler, v1::SamplingConfig& config) {
-  if (config.shift() == 0) config.set_shift(shift);
-  if (!unipc_scheduler || config.schedule() != v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT) return;
-  config.set_schedule(v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE);
-  config.set_whole_timesteps(true);
+void ResolveSampling(const io::PipelineSchedule& own, v1::SamplingConfig& config) {
+  if (config.shift() == 0) {
+    config.set_shift(own.shift);
+    if (config.shift_terminal() == 0) config.set_shift_terminal(own.shift_terminal);
+  }
+  if (config.schedule() != v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT) return;
+  config.set_schedule(NameOf(own.grid));
+  if (own.whole_timesteps) config.set_whole_timesteps(true);
 }
 
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config) {
@@ -158,11 +172,15 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
     return absl::InvalidArgumentError(
         absl::StrCat("sampling.shift must be above 0 (is it resolved?): ", config.shift()));
   }
-  OXBOW_ASSIGN_OR_RETURN(const flow::ScheduleKind schedule, ScheduleOf(config.schedule()));
+  if (!(config.shift_terminal() >= 0 && config.shift_terminal() < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sampling.shift_terminal must be at least 0 and below 1: ", config.shift_terminal()));
+  }
+  OXBOW_ASSIGN_OR_RETURN(const flow::ScheduleKind grid, GridOf(config.schedule()));
   flow::SamplingSpec spec;
   OXBOW_ASSIGN_OR_RETURN(spec.dynamics, DynamicsOf(config.dynamics()));
   const int steps = static_cast<int>(config.steps());
-  spec.sigmas = flow::SigmaGrid(schedule, steps, config.shift());
+  spec.sigmas = flow::SigmaGrid(grid, steps, config.shift(), config.shift_terminal());
   spec.eta = config.eta();
   spec.guidance = config.guidance();
   spec.embedded_guidance = config.embedded_guidance();

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "core/flow/dynamics.h"
 #include "core/flow/window.h"
+#include "io/scheduler.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::run {
@@ -17,9 +18,9 @@ namespace oxbow::run {
 // kInvalidArgument with the key and its fix for settings that leave nothing to train.
 absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config);
 
-// Fills in what a config leaves to the model: a shift of 0 becomes `shift`, and diffusers_default,
-// where the model's scheduler is UniPC, that scheduler's grid of today with its whole timesteps.
-void ResolveSampling(double shift, bool unipc_scheduler, v1::SamplingConfig& config);
+// Fills in what a config leaves to the model: the shift, with the level at its end, where the shift
+// is 0; the grid, with its whole timesteps, where the schedule is diffusers_default.
+void ResolveSampling(const io::PipelineSchedule& own, v1::SamplingConfig& config);
 
 // How a run samples. The spec's flags are the steps that some learner step takes stochastically.
 // kInvalidArgument names a setting that is unspecified or out of range. Requires a resolved

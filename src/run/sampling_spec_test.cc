@@ -52,19 +52,44 @@ TEST(SamplingSpecTest, TheLastStepIsNeverStochastic) {
 TEST(SamplingSpecTest, WhatAConfigLeavesToTheModelIsTheSchedulers) {
   v1::SamplingConfig config;
   config.set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
-  ResolveSampling(3, /*unipc_scheduler=*/false, config);
+  ResolveSampling({.shift = 3}, config);
   EXPECT_EQ(config.shift(), 3);
+  EXPECT_EQ(config.shift_terminal(), 0);
   EXPECT_EQ(config.schedule(), v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
   EXPECT_FALSE(config.whole_timesteps());
-  ResolveSampling(5, /*unipc_scheduler=*/true, config);
+  const io::PipelineSchedule unipc{.grid = flow::ScheduleKind::kUnipcFlowWhole,
+                                   .shift = 5,
+                                   .shift_terminal = .1,
+                                   .whole_timesteps = true};
+  ResolveSampling(unipc, config);
   EXPECT_EQ(config.shift(), 3) << "its own";
+  EXPECT_EQ(config.shift_terminal(), 0) << "it comes with the shift";
   EXPECT_EQ(config.schedule(), v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE);
   EXPECT_TRUE(config.whole_timesteps());
   config.set_schedule(v1::SCHEDULE_KIND_UNIPC_FLOW);
   config.set_whole_timesteps(false);
-  ResolveSampling(5, /*unipc_scheduler=*/true, config);
+  ResolveSampling(unipc, config);
   EXPECT_EQ(config.schedule(), v1::SCHEDULE_KIND_UNIPC_FLOW);
   EXPECT_FALSE(config.whole_timesteps());
+}
+
+TEST(SamplingSpecTest, TheLevelAtTheEndComesWithTheModelsShift) {
+  const io::PipelineSchedule own{.grid = flow::ScheduleKind::kLinspace, .shift_terminal = .1};
+  v1::SamplingConfig config;
+  config.set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
+  config.set_dynamics(v1::DYNAMICS_KIND_ODE);
+  config.set_solver(v1::SOLVER_KIND_EULER);
+  config.set_steps(4);
+  v1::SamplingConfig stretched = config, chosen = config;
+  ResolveSampling(own, stretched);
+  EXPECT_EQ(stretched.schedule(), v1::SCHEDULE_KIND_LINSPACE);
+  EXPECT_EQ(SamplingSpecFromConfig(stretched)->sigmas,
+            flow::SigmaGrid(flow::ScheduleKind::kLinspace, 4, 1, .1));
+  chosen.set_shift_terminal(.2);
+  ResolveSampling(own, chosen);
+  EXPECT_EQ(chosen.shift_terminal(), .2);
+  chosen.set_shift_terminal(1);
+  EXPECT_FALSE(SamplingSpecFromConfig(chosen).ok());
 }
 
 TEST(SamplingSpecTest, WholeTimestepsLeaveTheGridAsItIs) {

@@ -39,8 +39,8 @@ auto Uninterrupted(Call call) {
   return result;
 }
 
-// The test opens thousands of connections a second, and a closed one keeps its pair of addresses for
-// a while: each comes from another address.
+// The test opens thousands of connections a second, and a closed one keeps its pair of addresses
+// for a while: each comes from another address.
 oxbow::Descriptor Connected(int port) {
   static uint16_t host = 0;
   host = static_cast<uint16_t>(host < 256 ? 256 : host + 1);
@@ -48,23 +48,20 @@ oxbow::Descriptor Connected(int port) {
   const sockaddr_in from = Loopback(host, 0), to = Loopback(1, static_cast<uint16_t>(port));
   OXBOW_CHECK(::bind(client.value, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0)
       << strerror(errno);
-  const int called = Uninterrupted([&] {
-    return ::connect(client.value, reinterpret_cast<const sockaddr*>(&to), sizeof to);
-  });
+  const int called = Uninterrupted(
+      [&] { return ::connect(client.value, reinterpret_cast<const sockaddr*>(&to), sizeof to); });
   OXBOW_CHECK(called == 0 || errno == EISCONN) << strerror(errno);
   return client;
 }
 
 std::string Answer(int port, std::string_view request) {
   const oxbow::Descriptor client = Connected(port);
-  Uninterrupted(
-      [&] { return ::send(client.value, request.data(), request.size(), MSG_NOSIGNAL); });
+  Uninterrupted([&] { return ::send(client.value, request.data(), request.size(), MSG_NOSIGNAL); });
   ::shutdown(client.value, SHUT_WR);
   std::string answer;
   char bytes[4096];
-  for (ssize_t got; (got = Uninterrupted([&] {
-                       return ::recv(client.value, bytes, sizeof bytes, 0);
-                     })) > 0;) {
+  for (ssize_t got;
+       (got = Uninterrupted([&] { return ::recv(client.value, bytes, sizeof bytes, 0); })) > 0;) {
     answer.append(bytes, static_cast<size_t>(got));
   }
   return answer;

@@ -239,6 +239,9 @@ TEST_P(ExportedGoldenTest, TheMemoryOfATrainingPassIsKnown) {
   EXPECT_GT(kept, 100000u);
   EXPECT_GT(architecture_->ActivationBytes({}, many), 3 * kept);
   const uint64_t again = architecture_->ActivationBytes({.checkpoint_activations = true}, few);
+  const uint64_t without_gradients = architecture_->SamplingBytes({}, few);
+  EXPECT_LT(without_gradients, kept);
+  EXPECT_GT(architecture_->SamplingBytes({}, many), 3 * without_gradients);
   const bool saves = blocks_ > 2;  // One or two blocks save nothing.
   EXPECT_LT(again, saves ? kept : kept + kept / 4);
 }

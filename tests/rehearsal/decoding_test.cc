@@ -4,12 +4,16 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/image_decoder.h"
+#include "io/graph_files.h"
 #include "tests/rehearsal/device_memory.h"
 #include "tests/rehearsal/settings.h"
 
@@ -29,9 +33,24 @@ constexpr char kImages[] = R"({"_class_name": "AutoencoderKL",
 // Wan2.1's, with the values that the class has by itself; Qwen-Image's has the same sizes.
 constexpr char kVideos[] = R"({"_class_name": "AutoencoderKLWan"})";
 
+struct Autoencoder {
+  std::string config;
+  std::string graph;  // Empty for a class that needs none.
+};
+
+// A shipped graph, with its config.
+Autoencoder Shipped(const std::string& file) {
+  const auto json = io::ReadGraphFile(OXBOW_SOURCE_DIR "/models/graphs/" + file);
+  OXBOW_CHECK(json.ok()) << json.status().ToString();
+  const auto graph = nlohmann::json::parse(*json);
+  nlohmann::json config = graph["config"];
+  config["_class_name"] = graph["class"];
+  return {config.dump(), *json};
+}
+
 struct Case {
   std::string name;
-  const char* config;
+  std::function<Autoencoder()> autoencoder;
   std::vector<int64_t> latent;
   int64_t rows;
 };
@@ -42,7 +61,8 @@ class DecodingMemoryTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(DecodingMemoryTest, IsWhatIsSaidOfIt) {
   TheSettings().mode = Mode::kDry;
-  const auto decoder = model::ReadDecoder(GetParam().config, "");
+  const Autoencoder autoencoder = GetParam().autoencoder();
+  const auto decoder = model::ReadDecoder(autoencoder.config, autoencoder.graph);
   ASSERT_TRUE(decoder.ok()) << decoder.status();
   model::NamedTensors weights;
   for (const auto& [name, shape] : (*decoder)->shapes()) {
@@ -64,14 +84,23 @@ TEST_P(DecodingMemoryTest, IsWhatIsSaidOfIt) {
   EXPECT_NEAR(said / peak, 1, 0.05) << said << " said, " << peak << " taken";
 }
 
+Autoencoder Images() { return {kImages, ""}; }
+Autoencoder Videos() { return {kVideos, ""}; }
+Autoencoder Flux2() { return Shipped("AutoencoderKLFlux2-flux.2.json.gz"); }
+Autoencoder Hunyuan() { return Shipped("AutoencoderKLHunyuanVideo-hunyuan-video-decoder.json.gz"); }
+Autoencoder Ltx() { return Shipped("AutoencoderKLLTXVideo-ltx-video-0.9.1.json.gz"); }
+
 INSTANTIATE_TEST_SUITE_P(
     PublishedSizes, DecodingMemoryTest,
-    ::testing::Values(Case{"OneImageOf512", kImages, {16, 64, 64}, 1},
-                      Case{"MoreImagesThanAreDecodedAtOnce", kImages, {16, 16, 16}, 20},
-                      Case{"AWideImage", kImages, {16, 16, 48}, 1},
-                      Case{"AClipOf33Frames", kVideos, {16, 9, 30, 52}, 2},
-                      Case{"AClipOf5Frames", kVideos, {16, 2, 60, 104}, 1},
-                      Case{"ImagesOfADecoderOfVideos", kVideos, {16, 64, 64}, 4}),
+    ::testing::Values(Case{"OneImageOf512", Images, {16, 64, 64}, 1},
+                      Case{"MoreImagesThanAreDecodedAtOnce", Images, {16, 16, 16}, 20},
+                      Case{"AWideImage", Images, {16, 16, 48}, 1},
+                      Case{"AClipOf33Frames", Videos, {16, 9, 30, 52}, 2},
+                      Case{"AClipOf5Frames", Videos, {16, 2, 60, 104}, 1},
+                      Case{"ImagesOfADecoderOfVideos", Videos, {16, 64, 64}, 4},
+                      Case{"ImagesByAGraph", Flux2, {128, 32, 32}, 3},
+                      Case{"AClipByAGraph", Ltx, {128, 5, 16, 24}, 2},
+                      Case{"AClipInTilesOfAGraph", Hunyuan, {16, 9, 32, 52}, 1}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

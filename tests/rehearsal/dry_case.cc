@@ -234,6 +234,9 @@ double PlannedGb(const DryCase& work) {
       absl::StrCat("sampling.guidance=", work.guidance),
       absl::StrCat("batch.rows_per_pass=", work.rows),
       absl::StrCat("learner.ranks=", work.ranks),
+      absl::StrCat("batch.group_size=", work.rows),
+      "services.groups_in_flight=1",
+      work.merged ? "model.lora.merge_for_rollouts=true" : "model.lora.merge_for_rollouts=false",
       "batch.updates=1",
       "batch.passes=1",
       "ema.enabled=true",
@@ -258,9 +261,12 @@ double PlannedGb(const DryCase& work) {
     for (const std::string& module : *modules) {
       const auto [in, out] = linears.at(module);
       facts.trained_parameters += static_cast<uint64_t>(kRank * (in + out));
+      facts.adapted_parameters += static_cast<uint64_t>(in * out);
     }
   }
-  return Gigabytes(cli::DevicePeakOf(cli::LearnerMemory(resolved->config, facts)));
+  const auto items = work.trains ? cli::LearnerMemory(resolved->config, facts)
+                                 : cli::WorkerMemory(resolved->config, facts);
+  return Gigabytes(cli::DevicePeakOf(items));
 }
 
 double HostMsOfSamplingStep() {

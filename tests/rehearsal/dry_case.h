@@ -51,7 +51,8 @@ DryFigures Rehearse(const DryCase& work);
 // network: launches, copies, waits, log-probs. Requires a dry device.
 double HostMsOfSamplingStep();
 
-// What `oxbow validate` says that a learner step takes on the GPU of a rank.
+// What `oxbow validate` says that a learner step takes on the GPU of a rank, or sampling on a
+// worker's.
 double PlannedGb(const DryCase& work);
 
 }  // namespace oxbow::rehearsal

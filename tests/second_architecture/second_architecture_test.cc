@@ -289,7 +289,7 @@ TEST_P(SecondArchitectureTest, ItsFactsAreKnownBeforeItIsLoaded) {
                                            : 2u * (12 + 16) + 2u * (16 + 32));
   const auto setup = learner::ReadSetup(Config());
   ASSERT_TRUE(setup.ok()) << setup.status();
-  EXPECT_EQ(facts->shift, setup->model.shift) << "by the tokens of three frames";
+  EXPECT_EQ(facts->schedule.shift, setup->model.schedule.shift) << "by the tokens of three frames";
 }
 
 TEST_P(SecondArchitectureTest, AModelThatTheTablesDoNotHaveIsRefusedByName) {

@@ -51,18 +51,7 @@ std::vector<double> UnipcFlowWhole(int steps, double shift) {
   return levels;
 }
 
-}  // namespace
-
-double Shift(double shift, double t) { return shift * t / (1 + (shift - 1) * t); }
-
-double DynamicShift(int64_t tokens, double base_shift, double max_shift, int64_t base_tokens,
-                    int64_t max_tokens) {
-  const double slope = (max_shift - base_shift) / static_cast<double>(max_tokens - base_tokens);
-  return std::exp(base_shift + slope * static_cast<double>(tokens - base_tokens));
-}
-
-std::vector<double> SigmaGrid(ScheduleKind kind, int steps, double shift) {
-  OXBOW_CHECK(steps >= 1 && shift > 0) << "sigma grid: steps " << steps << ", shift " << shift;
+std::vector<double> Grid(ScheduleKind kind, int steps, double shift) {
   switch (kind) {
     case ScheduleKind::kDiffusersDefault:
       return EndingAtZero(Shifted(shift, Linspace(1, Shift(shift, kSmallestLevel), steps)));
@@ -76,6 +65,27 @@ std::vector<double> SigmaGrid(ScheduleKind kind, int steps, double shift) {
       return UnipcFlowWhole(steps, shift);
   }
   OXBOW_CHECK(false) << "schedule kind " << static_cast<int>(kind);
+}
+
+}  // namespace
+
+double Shift(double shift, double t) { return shift * t / (1 + (shift - 1) * t); }
+
+double DynamicShift(int64_t tokens, double base_shift, double max_shift, int64_t base_tokens,
+                    int64_t max_tokens) {
+  const double slope = (max_shift - base_shift) / static_cast<double>(max_tokens - base_tokens);
+  return std::exp(base_shift + slope * static_cast<double>(tokens - base_tokens));
+}
+
+std::vector<double> SigmaGrid(ScheduleKind kind, int steps, double shift, double shift_terminal) {
+  OXBOW_CHECK(steps >= 1 && shift > 0) << "sigma grid: steps " << steps << ", shift " << shift;
+  OXBOW_CHECK(shift_terminal >= 0 && shift_terminal < 1) << shift_terminal;
+  std::vector<double> levels = Grid(kind, steps, shift);
+  const double lowest = levels[levels.size() - 2];
+  if (shift_terminal == 0 || steps == 1 || lowest == 1) return levels;
+  const double scale = (1 - lowest) / (1 - shift_terminal);
+  for (size_t i = 0; i + 1 < levels.size(); ++i) levels[i] = 1 - (1 - levels[i]) / scale;
+  return levels;
 }
 
 }  // namespace oxbow::flow

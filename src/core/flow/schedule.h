@@ -26,7 +26,11 @@ double Shift(double shift, double t);
 double DynamicShift(int64_t tokens, double base_shift = 0.5, double max_shift = 1.15,
                     int64_t base_tokens = 256, int64_t max_tokens = 4096);
 
-// T + 1 values, the last one 0. Requires steps >= 1 and shift > 0.
-std::vector<double> SigmaGrid(ScheduleKind kind, int steps, double shift);
+// T + 1 values, the last one 0. Requires steps >= 1, shift > 0 and 0 <= shift_terminal < 1. A
+// shift_terminal above 0 stretches the levels above 0, so that the smallest of them is that number
+// and the distances to 1 keep their ratios (diffusers' stretch_shift_to_terminal); a single level
+// stays.
+std::vector<double> SigmaGrid(ScheduleKind kind, int steps, double shift,
+                              double shift_terminal = 0);
 
 }  // namespace oxbow::flow

@@ -68,6 +68,10 @@ TEST(ScheduleTest, EveryGridFallsStrictlyToZero) {
       EXPECT_EQ(grid.back(), 0);
       EXPECT_LE(grid.front(), 1);
       for (size_t i = 1; i < grid.size(); ++i) EXPECT_LT(grid[i], grid[i - 1]);
+      const auto stretched = SigmaGrid(kind, steps, 3, .125);
+      EXPECT_NEAR(stretched[grid.size() - 2], steps == 1 ? grid[0] : .125, 1e-15);
+      EXPECT_EQ(stretched.back(), 0);
+      for (size_t i = 1; i < grid.size(); ++i) EXPECT_LT(stretched[i], stretched[i - 1]);
     }
   }
 }

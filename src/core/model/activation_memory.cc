@@ -44,6 +44,9 @@ constexpr PerToken kLastContext = {.exact = 2, .computed = 3};
 constexpr PerToken kAdaptedStream = {.exact = 2, .computed = 8};
 constexpr PerToken kAdaptedSecond = {.computed = 8};
 constexpr PerToken kAdaptedLastContext = {.exact = 1, .computed = 3};
+// Without gradients, where a block holds most: residual; what both norms made; q, k, v of each
+// stream and side by side; their norms.
+constexpr PerToken kSampling = {.exact = 1, .computed = 16};
 // Shifts, scales and gates of both streams, and what they are made from.
 constexpr int64_t kModulation = 40;
 
@@ -91,18 +94,27 @@ struct Counter {
   }
 };
 
+Counter CounterOf(const Sd3Params& params, const Execution& execution, const ForwardSize& size) {
+  const int64_t p = params.patch_size;
+  return {.params = params,
+          .product_bytes = execution.compute == at::kFloat ? kFloatBytes : 2,
+          .rows = size.on_cpu ? std::max(size.rows, kRowsMin) : size.rows,
+          .image = size.latent_shape[1] / p * (size.latent_shape[2] / p),
+          .prompt = size.prompt_tokens,
+          .adapted = size.attention_adapters && !size.on_cpu};
+}
+
 }  // namespace
+
+uint64_t Sd3SamplingBytes(const Sd3Params& params, const Execution& execution,
+                          const ForwardSize& size) {
+  const Counter count = CounterOf(params, execution, size);
+  return static_cast<uint64_t>(count.Bytes(kSampling, count.image + count.prompt));
+}
 
 uint64_t Sd3ActivationBytes(const Sd3Params& params, const Execution& execution,
                             const ForwardSize& size) {
-  const int64_t p = params.patch_size;
-  const int64_t height = size.latent_shape[1], width = size.latent_shape[2];
-  const Counter count{.params = params,
-                      .product_bytes = execution.compute == at::kFloat ? kFloatBytes : 2,
-                      .rows = size.on_cpu ? std::max(size.rows, kRowsMin) : size.rows,
-                      .image = height / p * (width / p),
-                      .prompt = size.prompt_tokens,
-                      .adapted = size.attention_adapters && !size.on_cpu};
+  const Counter count = CounterOf(params, execution, size);
   int64_t blocks = 0, largest = 0;
   for (int64_t i = 0; i < params.num_layers; ++i) {
     blocks += count.OfBlock(i);
@@ -115,7 +127,8 @@ uint64_t Sd3ActivationBytes(const Sd3Params& params, const Execution& execution,
   const int64_t ends =
       count.rows * (count.prompt * params.joint_attention_dim + count.image * 4 * params.width() +
                     params.pooled_projection_dim + 8 * params.width());
-  const int64_t images = count.rows * height * width * params.in_channels * 12;
+  const int64_t images =
+      count.rows * size.latent_shape[1] * size.latent_shape[2] * params.in_channels * 12;
   return static_cast<uint64_t>(blocks + ends * kFloatBytes + images * kDoubleBytes);
 }
 

@@ -69,7 +69,7 @@ absl::Status CheckDimensions(const LatentGeometry& geometry,
 
 // The inputs of one forward pass, for estimates.
 struct ForwardSize {
-  int64_t rows = 1;    // In one backward pass; guidance doubles them.
+  int64_t rows = 1;    // In one pass; guidance doubles them.
   bool on_cpu = true;  // Where few rows are padded.
   // Adapters of attention's linear layers train, and nothing else: what feed-forward layers and
   // modulation take need not be kept.
@@ -107,6 +107,11 @@ class Architecture {
 
   // Bytes that a forward pass keeps for its backward pass, at most.
   virtual uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const = 0;
+  // Bytes that a forward pass without gradients holds at most, beside the weights; 0: not known.
+  virtual uint64_t SamplingBytes(const Execution& /*execution*/,
+                                 const ForwardSize& /*size*/) const {
+    return 0;
+  }
 
   // Binds (does not copy) `weights`: all of shapes() and nothing else. Leaf views of a trainable
   // ParameterSet train them. With `adapter`, adds its low-rank products. kInvalidArgument names

@@ -73,6 +73,10 @@ LinearModules Sd3Linears(const Sd3Params& params);
 uint64_t Sd3ActivationBytes(const Sd3Params& params, const Execution& execution,
                             const ForwardSize& size);
 
+// Bytes that a forward pass without gradients holds at most, beside the weights, by the same count.
+uint64_t Sd3SamplingBytes(const Sd3Params& params, const Execution& execution,
+                          const ForwardSize& size);
+
 // As Architecture::Make. Forward is thread-compatible.
 absl::StatusOr<std::unique_ptr<VelocityModel>> MakeSd3Transformer(
     const Sd3Params& params, const NamedTensors& tensors, const LoraAdapter* adapter = nullptr,

@@ -84,6 +84,9 @@ class Sd3Architecture final : public Architecture {
   uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
     return Sd3ActivationBytes(params_, execution, size);
   }
+  uint64_t SamplingBytes(const Execution& execution, const ForwardSize& size) const override {
+    return Sd3SamplingBytes(params_, execution, size);
+  }
   absl::StatusOr<std::unique_ptr<VelocityModel>> Make(const NamedTensors& weights,
                                                       const LoraAdapter* adapter,
                                                       const Execution& execution) const override {

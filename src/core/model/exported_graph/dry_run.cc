@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -96,6 +97,40 @@ class Ledger {
   uint64_t between_ = 0;
 };
 
+// The memory that nodes made and that is still there, and the most of it that there was.
+class Held {
+ public:
+  // Memory that no node made, of which they may make views.
+  void Ignore(const at::Tensor& given) { ignored_.insert(given.storage().unsafeGetStorageImpl()); }
+
+  // After a node that made `outputs`, before what it read last is given back.
+  void Watch(const std::vector<Slot>& outputs, const SlotValues& values) {
+    std::erase_if(storages_, [](const auto& held) { return held.second.storage.expired(); });
+    for (const Slot slot : outputs) {
+      if (slot == kNoSlot || !values[static_cast<size_t>(slot)].isTensor()) continue;
+      const c10::Storage& storage = values[static_cast<size_t>(slot)].toTensor().storage();
+      if (ignored_.contains(storage.unsafeGetStorageImpl())) continue;
+      storages_.try_emplace(storage.unsafeGetStorageImpl(),
+                            Memory{storage.getWeakStorageImpl(), storage.nbytes()});
+    }
+    uint64_t bytes = 0;
+    for (const auto& [address, held] : storages_) bytes += held.bytes;
+    peak_ = std::max(peak_, bytes);
+  }
+
+  uint64_t peak() const { return peak_; }
+
+ private:
+  struct Memory {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // Keeps the address from being used again.
+    uint64_t bytes;
+  };
+
+  std::set<const c10::StorageImpl*> ignored_;
+  std::map<const c10::StorageImpl*, Memory> storages_;
+  uint64_t peak_ = 0;
+};
+
 absl::Status Plain(const std::exception& error) {
   const std::string what = error.what();
   return absl::InvalidArgumentError(what.substr(0, what.find('\n')));
@@ -136,6 +171,25 @@ absl::StatusOr<KeptBytes> Counted(const std::shared_ptr<const Program>& program,
   return ledger.Count();
 }
 
+// The outputs, without values. `held`, unless null, is told of weights and inputs.
+absl::StatusOr<std::vector<at::Tensor>> RunWithoutGradients(
+    const std::shared_ptr<const Program>& program, const SymbolValues& sizes,
+    const Interpreter::Watch& watch, Held* held) {
+  const at::NoGradGuard no_gradients;
+  return Guarded([&]() -> absl::StatusOr<std::vector<at::Tensor>> {
+    const Graph& graph = program->graph;
+    const NamedTensors weights = Weights(graph);
+    const std::vector<at::Tensor> inputs = Inputs(graph, sizes);
+    if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
+    if (held != nullptr) {
+      for (const auto& [name, weight] : weights) held->Ignore(weight);
+      for (const at::Tensor& input : inputs) held->Ignore(input);
+    }
+    const Interpreter interpreter(program, weights, PlainLinears(graph, weights), Nowhere(), {});
+    return interpreter.Run(inputs, watch);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
@@ -144,22 +198,24 @@ absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
   return Guarded([&] { return Counted(program, sizes); });
 }
 
+absl::StatusOr<uint64_t> PeakBytes(const std::shared_ptr<const Program>& program,
+                                   const SymbolValues& sizes) {
+  Held held;
+  const Interpreter::Watch watch = [&](size_t node, const SlotValues& values) {
+    held.Watch(program->graph.nodes[node].outputs, values);
+  };
+  const auto outputs = RunWithoutGradients(program, sizes, watch, &held);
+  if (!outputs.ok()) return outputs.status();
+  return held.peak();
+}
+
 absl::StatusOr<std::vector<std::vector<int64_t>>> OutputShapes(
     const std::shared_ptr<const Program>& program, const SymbolValues& sizes) {
-  using Shapes = std::vector<std::vector<int64_t>>;
-  const at::NoGradGuard no_gradients;
-  return Guarded([&]() -> absl::StatusOr<Shapes> {
-    const Graph& graph = program->graph;
-    const NamedTensors weights = Weights(graph);
-    const std::vector<at::Tensor> inputs = Inputs(graph, sizes);
-    if (const absl::Status fit = CheckInputs(graph, inputs); !fit.ok()) return fit;
-    const Interpreter interpreter(program, weights, PlainLinears(graph, weights), Nowhere(), {});
-    Shapes shapes;
-    for (const at::Tensor& output : interpreter.Run(inputs)) {
-      shapes.push_back(output.sizes().vec());
-    }
-    return shapes;
-  });
+  const auto outputs = RunWithoutGradients(program, sizes, nullptr, nullptr);
+  if (!outputs.ok()) return outputs.status();
+  std::vector<std::vector<int64_t>> shapes;
+  for (const at::Tensor& output : *outputs) shapes.push_back(output.sizes().vec());
+  return shapes;
 }
 
 }  // namespace oxbow::model::exported

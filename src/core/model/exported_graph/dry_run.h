@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run of a program on tensors without values: finds shapes that do not fit before any weight is
-// read, and counts the memory that a training pass keeps.
+// read, and counts the memory that a pass takes.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,12 @@ struct KeptBytes {
 // kUnimplemented if an operator cannot run without values.
 absl::StatusOr<KeptBytes> DryRun(const std::shared_ptr<const Program>& program,
                                  const SymbolValues& sizes);
+
+// Bytes in float32 that a run without gradients holds at most, beside weights and inputs: of the
+// values of nodes. Memory that an operator takes inside itself is not seen. Statuses are those of
+// DryRun.
+absl::StatusOr<uint64_t> PeakBytes(const std::shared_ptr<const Program>& program,
+                                   const SymbolValues& sizes);
 
 // The shapes of the outputs at these sizes. Statuses are those of DryRun.
 absl::StatusOr<std::vector<std::vector<int64_t>>> OutputShapes(

@@ -120,19 +120,18 @@ class ExportedArchitecture final : public Architecture {
 
   // Counted in float32 also for shorter types: an upper bound.
   uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
-    const std::vector<int64_t>& shape = size.latent_shape;
-    const int64_t block = size.on_cpu ? RowsOfBlock(program_->graph) : 1;
-    SymbolValues sizes = {{"B", (size.rows + block - 1) / block * block},
-                          {"H", shape[shape.size() - 2]},
-                          {"W", shape.back()},
-                          {"F", shape[1]},
-                          {"S", std::max(size.prompt_tokens, int64_t{1})}};
+    const SymbolValues sizes = SizesOf(size);
     const auto kept = DryRun(program_, sizes);
     if (!kept.ok()) return 0;
-    uint64_t loss = kImagesOfLoss * static_cast<uint64_t>(sizes["B"]);
-    for (const int64_t side : shape) loss *= static_cast<uint64_t>(side);
+    uint64_t loss = kImagesOfLoss * static_cast<uint64_t>(sizes.at("B"));
+    for (const int64_t side : size.latent_shape) loss *= static_cast<uint64_t>(side);
     return loss + kept->outside +
            (execution.checkpoint_activations ? kept->between + kept->largest_block : kept->blocks);
+  }
+
+  // Counted in float32, as above.
+  uint64_t SamplingBytes(const Execution& /*execution*/, const ForwardSize& size) const override {
+    return PeakBytes(program_, SizesOf(size)).value_or(0);
   }
 
   absl::StatusOr<std::unique_ptr<VelocityModel>> Make(const NamedTensors& weights,
@@ -142,6 +141,16 @@ class ExportedArchitecture final : public Architecture {
   }
 
  private:
+  SymbolValues SizesOf(const ForwardSize& size) const {
+    const std::vector<int64_t>& shape = size.latent_shape;
+    const int64_t block = size.on_cpu ? RowsOfBlock(program_->graph) : 1;
+    return {{"B", (size.rows + block - 1) / block * block},
+            {"H", shape[shape.size() - 2]},
+            {"W", shape.back()},
+            {"F", shape[1]},
+            {"S", std::max(size.prompt_tokens, int64_t{1})}};
+  }
+
   const std::shared_ptr<const Program> program_;
   const LatentGeometry latent_;
   const std::vector<ConditioningPart> conditioning_;

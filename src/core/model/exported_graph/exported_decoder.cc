@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <functional>
@@ -123,6 +124,29 @@ class ExportedDecoderArchitecture final : public DecoderArchitecture {
   Shapes shapes() const override { return shapes_; }
   bool InDecoder(const std::string& tensor) const override { return of_decoder_.contains(tensor); }
   std::string graph_json() const override { return graph_json_; }
+  // Beside what the graph holds: the pixels of the tile before, and those in bytes that are done.
+  // A CPU's convolutions take memory inside themselves, which is not seen.
+  uint64_t DecodingBytes(const std::vector<int64_t>& latent, int64_t rows,
+                         bool /*on_cpu*/) const override {
+    const GraphDecoder& facts = *program_->graph.decoder;
+    const bool video = latent.size() == 4;
+    const int64_t frames = video ? latent[1] : 1;
+    const bool cut = facts.tile_frames > 0 && frames > facts.tile_frames + 1;
+    const SymbolValues sizes = {{"B", 1},
+                                {"F", cut ? facts.tile_frames + 1 : frames},
+                                {"H", latent[latent.size() - 2]},
+                                {"W", latent.back()}};
+    const auto peak = PeakBytes(program_, sizes);
+    const auto shapes = OutputShapes(program_, sizes);
+    if (!peak.ok() || !shapes.ok()) return 0;
+    const auto pixels = static_cast<uint64_t>(c10::multiply_integers(shapes->at(0)));
+    const auto rows_at_once = static_cast<uint64_t>(video ? 1 : rows);
+    const uint64_t frames_made = static_cast<uint64_t>((frames - 1) * facts.time + 1);
+    const uint64_t frames_of_tile = video ? static_cast<uint64_t>(shapes->at(0)[kTime]) : 1;
+    return *peak + (cut ? pixels * sizeof(float) : 0) +
+           rows_at_once * (pixels / frames_of_tile) * frames_made;
+  }
+
   absl::StatusOr<std::unique_ptr<ImageDecoder>> Make(const NamedTensors& tensors) const override {
     OXBOW_RETURN_IF_ERROR(Annotate(CheckFit(of_decoder_, tensors), class_name()));
     const at::Device device = tensors.empty() ? at::kCPU : tensors.begin()->second.device();
