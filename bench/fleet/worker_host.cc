@@ -118,9 +118,9 @@ class Host {
       if (!score.ok()) return Failed(score.status(), stream);
       scores.push_back(score->at(kReward));
     }
-    const v1::Group group = MakeGroup(load_, worker, session.epoch, lease, scores);
+    v1::Group group = MakeGroup(load_, worker, session.epoch, lease, scores);
     const auto pause = [&stream](absl::Duration wait) { return !stream.AwaitEnd(wait); };
-    const auto ack = session.senders.at(lease.sink_rank())->Send(group, pause);
+    const auto ack = session.senders.at(lease.sink_rank())->Send(std::move(group), pause);
     if (!ack.ok()) return Failed(ack.status(), stream);
     switch (ack->outcome()) {
       case v1::INSERT_OUTCOME_ACCEPTED:

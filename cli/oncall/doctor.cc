@@ -48,6 +48,10 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   }
   directory = resolved->config.run().directory();
   checks = CheckConfig(*resolved, needs);
+  const bool failed = std::any_of(checks.begin(), checks.end(), [](const Check& check) {
+    return check.verdict == Verdict::kFail;
+  });
+  if (!failed) checks.push_back(CheckRewards(resolved->config));
 }
 
 // If no fleet is named, asks nothing; nor if its run has done all its steps.

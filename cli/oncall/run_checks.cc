@@ -5,15 +5,17 @@
 #include <ATen/Version.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
 #include "cli/plan/resource_plan.h"
+#include "cli/plan/reward_plan.h"
 #include "run/group_bytes.h"
 
 namespace oxbow::cli {
 namespace {
 
-// What the run of `config` needs on one machine, without activations.
+// What the run of `config` needs on one machine.
 MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
   MachineNeeds needs;
   needs.busy_processes = config.learner().ranks() + config.services().rollout_workers();
@@ -53,6 +55,20 @@ Checks CheckConfig(const config::ResolvedConfig& resolved, MachineNeeds& needs) 
                       "model.device: cpu, or a CUDA build on a machine with a driver"});
   }
   return checks;
+}
+
+Check CheckRewards(const v1::RunConfig& config) {
+  const auto rewards = CheckOwnRewards(config);
+  if (!rewards.ok()) {
+    return {"config", "rewards", Verdict::kFail, std::string(rewards.status().message()),
+            "correct reward.scorers, or the file that it names"};
+  }
+  std::vector<std::string> names;
+  for (const reward::RewardFacts& facts : *rewards) names.push_back(facts.identity);
+  return {"config", "rewards", Verdict::kOk,
+          names.empty() ? "none of the run's own"
+                        : absl::StrCat("loaded: ", absl::StrJoin(names, ", ")),
+          ""};
 }
 
 Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,

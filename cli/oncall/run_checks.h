@@ -16,6 +16,9 @@ namespace oxbow::cli {
 // "config/*": the rules, the files and the device. Sets `needs` if the model's files can be read.
 Checks CheckConfig(const config::ResolvedConfig& resolved, MachineNeeds& needs);
 
+// "config/rewards": whether the run's own rewards load, and the prompts have what they need.
+Check CheckRewards(const v1::RunConfig& config);
+
 // "machine/*". `directory` and `ports`: see LookAtMachine. `certificate_left`: see MachineFacts.
 Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
                     const MachineNeeds& needs, absl::Duration certificate_left);

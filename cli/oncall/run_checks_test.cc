@@ -23,5 +23,28 @@ TEST(RunChecksTest, OwnServersAreCountedWhereEndpointsHaveOtherRewards) {
             without + 3);
 }
 
+Check RewardsWith(const std::vector<std::string>& settings) {
+  const auto resolved =
+      config::LoadRunConfig(OXBOW_SOURCE_DIR "/configs/digits.yaml", settings, {});
+  EXPECT_TRUE(resolved.ok()) << resolved.status();
+  v1::RunConfig config = resolved->config;
+  for (std::string* const file :
+       {config.mutable_prompts()->mutable_train(), config.mutable_prompts()->mutable_eval()}) {
+    *file = OXBOW_SOURCE_DIR "/" + *file;
+  }
+  return CheckRewards(config);
+}
+
+TEST(RunChecksTest, RewardsAreLoadedBeforeARunStarts) {
+  const Check embedded = RewardsWith({});
+  EXPECT_EQ(embedded.verdict, Verdict::kOk) << embedded.found;
+  EXPECT_NE(embedded.found.find("digits_ocr"), std::string::npos) << embedded.found;
+  const Check absent =
+      RewardsWith({"reward.terms=[{name: pickscore, weight: 1}]", "reward.observed=[]",
+                   "reward.scorers=[{name: pickscore, model: /nowhere/PickScore}]"});
+  EXPECT_EQ(absent.verdict, Verdict::kFail);
+  EXPECT_NE(absent.found.find("/nowhere/PickScore"), std::string::npos) << absent.found;
+}
+
 }  // namespace
 }  // namespace oxbow::cli

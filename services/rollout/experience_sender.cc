@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -51,21 +52,11 @@ struct Conversation {
   }
 };
 
-void SendAll(const v1::Group& group, Conversation& conversation) {
-  v1::InsertRequest header;
-  *header.mutable_header() = group;
-  std::vector<std::string> latents;
-  for (v1::Trajectory& trajectory : *header.mutable_header()->mutable_trajectories()) {
-    latents.push_back(std::move(*trajectory.mutable_latents()->mutable_data()));
-    if (latents.back().empty())
-      trajectory.clear_latents();
-    else
-      trajectory.mutable_latents()->clear_data();
-  }
-  if (!conversation.Write(header)) return;
-  for (size_t i = 0; i < latents.size(); ++i) {
+void SendAll(const ExperienceSender::Parcel& parcel, Conversation& conversation) {
+  if (!conversation.Write(parcel.header)) return;
+  for (size_t i = 0; i < parcel.latents.size(); ++i) {
     const bool sent = rpc::ForEachChunk(
-        latents[i], rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
+        parcel.latents[i], rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
           if (!conversation.Spend(piece.size())) return false;
           v1::InsertRequest request;
           request.mutable_chunk()->set_trajectory(static_cast<uint32_t>(i));
@@ -75,6 +66,20 @@ void SendAll(const v1::Group& group, Conversation& conversation) {
         });
     if (!sent) return;
   }
+}
+
+ExperienceSender::Parcel ParcelOf(v1::Group group) {
+  ExperienceSender::Parcel parcel;
+  for (v1::Trajectory& trajectory : *group.mutable_trajectories()) {
+    parcel.latents.push_back(std::move(*trajectory.mutable_latents()->mutable_data()));
+    if (parcel.latents.back().empty()) {
+      trajectory.clear_latents();
+    } else {
+      trajectory.mutable_latents()->clear_data();
+    }
+  }
+  *parcel.header.mutable_header() = std::move(group);
+  return parcel;
 }
 
 // The last limit of a stream that always moves.
@@ -90,29 +95,31 @@ ExperienceSender::ExperienceSender(const std::string& endpoint, absl::Duration s
       stub_(v1::ExperienceSink::NewStub(rpc::Connect(endpoint))) {}
 
 absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::Send(
-    const v1::Group& group, const std::function<bool(absl::Duration)>& pause) {
+    v1::Group group, const std::function<bool(absl::Duration)>& pause) {
+  const Parcel parcel = ParcelOf(std::move(group));
+  const v1::Group& header = parcel.header.header();
   absl::StatusOr<v1::InsertResponse::Ack> ack;
   const auto once = [&] {
-    ack = SendOnce(group);
+    ack = SendOnce(parcel);
     return ack.status();
   };
   const auto told_pause = [&](absl::Duration wait) {
-    OXBOW_LOG(Info) << "group not taken yet, sending again" << Field("group", group.group_id())
-                    << Field("lease", group.lease_id()) << Field("sink", endpoint_)
+    OXBOW_LOG(Info) << "group not taken yet, sending again" << Field("group", header.group_id())
+                    << Field("lease", header.lease_id()) << Field("sink", endpoint_)
                     << Field("in", absl::FormatDuration(wait)) << Field("status", ack.status());
     return pause(wait);
   };
   const absl::Status status = rpc::RetryUntilAnswered(retry_, once, told_pause);
   if (status.ok()) return ack;
-  return Annotate(status, absl::StrCat("send group ", group.group_id(), " to ", endpoint_));
+  return Annotate(status, absl::StrCat("send group ", header.group_id(), " to ", endpoint_));
 }
 
-absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const v1::Group& group) {
+absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const Parcel& parcel) {
   const std::unique_ptr<grpc::ClientContext> context = rpc::ContextWithDeadline(kSendAtMost);
   rpc::SilenceGuard::Watched watched(guard_, *context, silence_max_);
   const std::unique_ptr<Stream> stream = stub_->Insert(context.get());
   Conversation conversation{*stream, watched, 0, std::nullopt};
-  SendAll(group, conversation);
+  SendAll(parcel, conversation);
   while (!conversation.ack.has_value() && conversation.ReadOne()) {
   }
   stream->WritesDone();

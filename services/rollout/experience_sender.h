@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -27,14 +28,20 @@ class ExperienceSender {
   // was accepted, a duplicate, fenced or invalid. If the sink is away, busy or silent, the group is
   // sent again; its lease ensures that it counts once. `pause` waits for the given time, and is
   // false when the answer is no longer wanted. Thread-safe.
-  absl::StatusOr<v1::InsertResponse::Ack> Send(const v1::Group& group,
+  absl::StatusOr<v1::InsertResponse::Ack> Send(v1::Group group,
                                                const std::function<bool(absl::Duration)>& pause);
+
+  // A group as it goes over the wire, the same for each try.
+  struct Parcel {
+    v1::InsertRequest header;          // The group without the bytes of its latents.
+    std::vector<std::string> latents;  // By trajectory.
+  };
 
   // Ends the streams in progress and all later ones.
   void Cancel() { guard_.CancelAll(); }
 
  private:
-  absl::StatusOr<v1::InsertResponse::Ack> SendOnce(const v1::Group& group);
+  absl::StatusOr<v1::InsertResponse::Ack> SendOnce(const Parcel& parcel);
 
   const std::string endpoint_;
   const absl::Duration silence_max_;

@@ -464,8 +464,9 @@ absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::Send(const v1::Lease& le
   message.set_worker_id(worker_id_);
   message.set_sample_seconds(sample_seconds);
   message.set_reward_seconds(reward_seconds);
+  group = {};  // The message has its bytes.
   return senders_[lease.sink_rank()]->Send(
-      message, [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
+      std::move(message), [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
 }
 
 bool LearnerSession::Pause(uint64_t lease_id, absl::Duration wait) {
