@@ -158,6 +158,7 @@ std::string LearningPlot(const Comparison& comparison) {
     }
     if (!line.points.empty()) series.push_back(std::move(line));
   }
+  if (series.empty()) return "";
   return io::Chart(
       {.title = comparison.name + ": held-out reward, mean and range over seeds", .unit = "reward"},
       series);
@@ -179,7 +180,8 @@ std::string LearningPage(const Comparison& comparison, const std::string& table)
     }
   }
   if (open) out += "</table></div>\n";
-  return absl::StrCat(out, "<figure class=\"chart\">", LearningPlot(comparison), "</figure>\n");
+  const std::string plot = LearningPlot(comparison);
+  return plot.empty() ? out : absl::StrCat(out, "<figure class=\"chart\">", plot, "</figure>\n");
 }
 
 }  // namespace oxbow::cli

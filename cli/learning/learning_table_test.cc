@@ -68,5 +68,13 @@ TEST(LearningTableTest, ALevelMayBeGiven) {
   EXPECT_EQ(LearningTable(comparison), "No run of the baseline is finished.\n");
 }
 
+TEST(LearningTableTest, APageBeforeTheFirstRunHasNoPlot) {
+  Comparison comparison = Small();
+  for (RecipeCurves& recipe : comparison.recipes) recipe.curves.clear();
+  const std::string page = LearningPage(comparison, LearningTable(comparison));
+  EXPECT_TRUE(absl::StrContains(page, "No run of the baseline is finished."));
+  EXPECT_FALSE(absl::StrContains(page, "<figure"));
+}
+
 }  // namespace
 }  // namespace oxbow::cli
