@@ -38,8 +38,8 @@ std::optional<double> LevelOf(const Comparison& comparison);
 // is in them. Then the tables of grid_table.h and paired_table.h.
 std::string LearningTable(const Comparison& comparison);
 
-// The mean held-out reward of each recipe over steps, with its range over seeds, as a drawing; empty
-// where no run is finished.
+// The mean held-out reward of each recipe over steps, with its range over seeds, as a drawing;
+// empty where no run is finished.
 std::string LearningPlot(const Comparison& comparison);
 
 // What stands in learning.html: `table`, that of learning.md, and the plot.
