@@ -23,16 +23,14 @@ TEST(RunChecksTest, OwnServersAreCountedWhereEndpointsHaveOtherRewards) {
             without + 3);
 }
 
-Check RewardsWith(const std::vector<std::string>& settings) {
+Check RewardsWith(std::vector<std::string> settings) {
+  const std::string prompts = OXBOW_SOURCE_DIR "/configs/prompts/digits_";
+  settings.push_back("prompts.train=" + prompts + "train.txt");
+  settings.push_back("prompts.eval=" + prompts + "eval.txt");
   const auto resolved =
       config::LoadRunConfig(OXBOW_SOURCE_DIR "/configs/digits.yaml", settings, {});
   EXPECT_TRUE(resolved.ok()) << resolved.status();
-  v1::RunConfig config = resolved->config;
-  for (std::string* const file :
-       {config.mutable_prompts()->mutable_train(), config.mutable_prompts()->mutable_eval()}) {
-    *file = OXBOW_SOURCE_DIR "/" + *file;
-  }
-  return CheckRewards(config);
+  return CheckRewards(resolved->config);
 }
 
 TEST(RunChecksTest, RewardsAreLoadedBeforeARunStarts) {
