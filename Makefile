@@ -20,7 +20,8 @@
 #              from seed 1000 on with all kinds of faults (tests/chaos/README.md)
 # make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
 # make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
-# make fuzz   FUZZ_SECONDS=60 FUZZ_SEED=0: every fuzz target under libFuzzer and sanitizers for so long, two at a time (tests/fuzz)
+# make fuzz   FUZZ_SECONDS=60: every fuzz target under libFuzzer and sanitizers for so long, two at a time (tests/fuzz);
+#              with FUZZ_SEED=1 the same inputs each time
 # make images   container images oxbow/buffer and oxbow/torch (docker/README.md), and the secrets of deploy/compose
 # make deploy-test   build the images and run under compose; install and start Docker if needed (root)
 # make build | bench | lint | quick-lint | format | clean

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/paired_statistics.h"
 #include "base/statistics.h"
+#include "cli/learning/mean_text.h"
 
 namespace oxbow::cli {
 namespace {
@@ -62,14 +63,6 @@ std::map<uint32_t, double> RowMeans(const Grid& grid) {
   return means;
 }
 
-std::string MeanAndError(const std::vector<double>& values) {
-  if (values.empty()) return "-";
-  const double error = values.size() < 2 ? 0
-                                         : StandardDeviation(values, 1) /
-                                               std::sqrt(static_cast<double>(values.size()));
-  return absl::StrFormat("%.3f +- %.3f", Mean(values), error);
-}
-
 // " | +0.120 (8 seeds) | 0.0078", nothing to compare with where `grid` is the baseline's.
 std::string Difference(const Grid& grid, const Grid& baseline) {
   if (grid.name == baseline.name) return " | | |\n";
@@ -99,10 +92,9 @@ std::string TableOf(const std::vector<const Grid*>& grids, const Grid& baseline)
   for (const Grid* const grid : grids) {
     absl::StrAppend(&table, "| ", grid->name, " |");
     for (const RecipeCurves* const recipe : grid->curves) {
-      absl::StrAppend(&table, " ", MeanAndError(Values(Ends(*recipe))), " |");
+      absl::StrAppend(&table, " ", MeanText(Values(Ends(*recipe))), " |");
     }
-    absl::StrAppend(&table, " ", MeanAndError(Values(RowMeans(*grid))),
-                    Difference(*grid, baseline));
+    absl::StrAppend(&table, " ", MeanText(Values(RowMeans(*grid))), Difference(*grid, baseline));
   }
   return table;
 }

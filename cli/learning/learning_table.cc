@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/statistics.h"
 #include "cli/learning/grid_table.h"
+#include "cli/learning/mean_text.h"
 #include "cli/learning/paired_table.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
@@ -49,17 +50,13 @@ std::string RatioText(const RecipeCurves& recipe, const RecipeCurves& baseline, 
                          interval->high);
 }
 
-// "0.97 +- 0.01": mean over runs and its standard error.
 std::string MeanText(const std::vector<io::LearningCurve>& curves,
                      double io::LearningCurve::*value) {
   std::vector<double> values;
   for (const io::LearningCurve& curve : curves) {
     if (std::isfinite(curve.*value)) values.push_back(curve.*value);
   }
-  if (values.empty()) return "-";
-  if (values.size() == 1) return absl::StrFormat("%.3f", values.front());
-  const double error = StandardDeviation(values, 1) / std::sqrt(static_cast<double>(values.size()));
-  return absl::StrFormat("%.3f +- %.3f", Mean(values), error);
+  return cli::MeanText(values);
 }
 
 std::string Trimmed(std::string text) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/statistics.h"
+#include "cli/learning/mean_text.h"
 
 namespace oxbow::cli {
 namespace {
@@ -188,11 +189,7 @@ std::string DifficultyTable(const Comparison& comparison) {
       for (const io::LearningCurve& curve : OfValue(recipe, value).curves) {
         if (std::isfinite(curve.final_reward)) ends.push_back(curve.final_reward);
       }
-      const double error = ends.size() < 2 ? 0
-                                           : StandardDeviation(ends, 1) /
-                                                 std::sqrt(static_cast<double>(ends.size()));
-      absl::StrAppend(&text, ends.empty() ? std::string(" - |")
-                                          : absl::StrFormat(" %.3f +- %.3f |", Mean(ends), error));
+      absl::StrAppend(&text, " ", MeanText(ends), " |");
     }
     absl::StrAppend(&text, "\n");
   }

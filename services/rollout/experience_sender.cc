@@ -52,11 +52,11 @@ struct Conversation {
   }
 };
 
-void SendAll(const ExperienceSender::Parcel& parcel, Conversation& conversation) {
-  if (!conversation.Write(parcel.header)) return;
-  for (size_t i = 0; i < parcel.latents.size(); ++i) {
+void SendAll(const ExperienceSender::WireGroup& wire, Conversation& conversation) {
+  if (!conversation.Write(wire.header)) return;
+  for (size_t i = 0; i < wire.latents.size(); ++i) {
     const bool sent = rpc::ForEachChunk(
-        parcel.latents[i], rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
+        wire.latents[i], rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
           if (!conversation.Spend(piece.size())) return false;
           v1::InsertRequest request;
           request.mutable_chunk()->set_trajectory(static_cast<uint32_t>(i));
@@ -68,18 +68,18 @@ void SendAll(const ExperienceSender::Parcel& parcel, Conversation& conversation)
   }
 }
 
-ExperienceSender::Parcel ParcelOf(v1::Group group) {
-  ExperienceSender::Parcel parcel;
+ExperienceSender::WireGroup OnTheWire(v1::Group group) {
+  ExperienceSender::WireGroup wire;
   for (v1::Trajectory& trajectory : *group.mutable_trajectories()) {
-    parcel.latents.push_back(std::move(*trajectory.mutable_latents()->mutable_data()));
-    if (parcel.latents.back().empty()) {
+    wire.latents.push_back(std::move(*trajectory.mutable_latents()->mutable_data()));
+    if (wire.latents.back().empty()) {
       trajectory.clear_latents();
     } else {
       trajectory.mutable_latents()->clear_data();
     }
   }
-  *parcel.header.mutable_header() = std::move(group);
-  return parcel;
+  *wire.header.mutable_header() = std::move(group);
+  return wire;
 }
 
 // The last limit of a stream that always moves.
@@ -96,11 +96,11 @@ ExperienceSender::ExperienceSender(const std::string& endpoint, absl::Duration s
 
 absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::Send(
     v1::Group group, const std::function<bool(absl::Duration)>& pause) {
-  const Parcel parcel = ParcelOf(std::move(group));
-  const v1::Group& header = parcel.header.header();
+  const WireGroup wire = OnTheWire(std::move(group));
+  const v1::Group& header = wire.header.header();
   absl::StatusOr<v1::InsertResponse::Ack> ack;
   const auto once = [&] {
-    ack = SendOnce(parcel);
+    ack = SendOnce(wire);
     return ack.status();
   };
   const auto told_pause = [&](absl::Duration wait) {
@@ -114,12 +114,12 @@ absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::Send(
   return Annotate(status, absl::StrCat("send group ", header.group_id(), " to ", endpoint_));
 }
 
-absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const Parcel& parcel) {
+absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const WireGroup& wire) {
   const std::unique_ptr<grpc::ClientContext> context = rpc::ContextWithDeadline(kSendAtMost);
   rpc::SilenceGuard::Watched watched(guard_, *context, silence_max_);
   const std::unique_ptr<Stream> stream = stub_->Insert(context.get());
   Conversation conversation{*stream, watched, 0, std::nullopt};
-  SendAll(parcel, conversation);
+  SendAll(wire, conversation);
   while (!conversation.ack.has_value() && conversation.ReadOne()) {
   }
   stream->WritesDone();

@@ -32,7 +32,7 @@ class ExperienceSender {
                                                const std::function<bool(absl::Duration)>& pause);
 
   // A group as it goes over the wire, the same for each try.
-  struct Parcel {
+  struct WireGroup {
     v1::InsertRequest header;          // The group without the bytes of its latents.
     std::vector<std::string> latents;  // By trajectory.
   };
@@ -41,7 +41,7 @@ class ExperienceSender {
   void Cancel() { guard_.CancelAll(); }
 
  private:
-  absl::StatusOr<v1::InsertResponse::Ack> SendOnce(const Parcel& parcel);
+  absl::StatusOr<v1::InsertResponse::Ack> SendOnce(const WireGroup& wire);
 
   const std::string endpoint_;
   const absl::Duration silence_max_;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kPage[] = "family 1\n";
 
-// An address of the loopback network: the host part is 256..65535.
+// 127.0.0.0/8 with this host part; 1 is the usual address.
 sockaddr_in Loopback(uint16_t host, uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// How every table of a comparison writes a mean over runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace oxbow::cli {
+
+// "0.970 +- 0.010": the mean and its standard error; of a single value no error; "-" without
+// values.
+std::string MeanText(const std::vector<double>& values);
+
+}  // namespace oxbow::cli
