@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,6 +18,7 @@ namespace oxbow::cli {
 namespace {
 
 constexpr size_t kColumnsUnknown = 80;
+constexpr size_t kOtherRewardsMax = 3;  // In the line of an evaluation.
 constexpr char kEraseLine[] = "\r\033[K";
 
 }  // namespace
@@ -32,25 +34,32 @@ std::optional<size_t> TerminalColumns(int descriptor) {
   return size.ws_col;
 }
 
-std::string EvaluationLine(const std::map<std::string, double>& line) {
+std::string EvaluationLine(const std::map<std::string, double>& line,
+                           std::optional<size_t> columns) {
   const auto reward = line.find(metric::kEvalRewardMean);
   if (reward == line.end()) return "";
   std::string text =
       absl::StrFormat("step %-6.0f held-out %.3f", line.at(metric::kStep), reward->second);
-  int others = 0;
+  std::string time;
+  if (const auto wall = line.find(metric::kTimeWallS); wall != line.end()) {
+    time = absl::StrCat("  ", ClockText(wall->second));
+  }
+  std::vector<std::string> parts;
   for (const auto& [name, value] : line) {
     const auto one = metric::kEvalRewardNameMean.ValueIn(name);
     // A single term is the reward itself.
-    if (!one || *one == metric::kLayoutReward || value == reward->second || ++others > 3) continue;
-    absl::StrAppend(&text, "  ", std::string(*one), absl::StrFormat(" %.3f", value));
+    if (!one || *one == metric::kLayoutReward || value == reward->second) continue;
+    if (parts.size() == kOtherRewardsMax) break;
+    parts.push_back(absl::StrCat("  ", std::string(*one), absl::StrFormat(" %.3f", value)));
   }
   if (const auto speckle = line.find(metric::kEvalSpeckleMean); speckle != line.end()) {
-    absl::StrAppend(&text, absl::StrFormat("  speckle %.3g", speckle->second));
+    parts.push_back(absl::StrFormat("  speckle %.3g", speckle->second));
   }
-  if (const auto wall = line.find(metric::kTimeWallS); wall != line.end()) {
-    absl::StrAppend(&text, "  ", ClockText(wall->second));
+  for (const std::string& part : parts) {
+    if (columns && text.size() + part.size() + time.size() > *columns) break;
+    text += part;
   }
-  return text;
+  return text + time;
 }
 
 void RunDisplay::Erase() {
@@ -63,7 +72,7 @@ void RunDisplay::ShowEvaluations() {
     // Those of the starts before are in the report.
     if (options_.resumed && (!first_ || step <= static_cast<double>(*first_))) continue;
     committed_ = std::max(committed_, static_cast<uint64_t>(step));
-    const std::string text = EvaluationLine(line);
+    const std::string text = EvaluationLine(line, options_.columns());
     if (text.empty()) continue;
     Erase();
     out_ << text << std::endl;

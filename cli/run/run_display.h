@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -66,7 +67,9 @@ class RunDisplay {
 };
 
 // "step 30     held-out 0.943  digits_strict 0.836  speckle 0.0138  0:12" of a line of
-// metrics.jsonl; empty for a line without an evaluation.
-std::string EvaluationLine(const std::map<std::string, double>& line);
+// metrics.jsonl; empty for a line without an evaluation. Parts leave, the last first but never the
+// time, until the line fits so many columns.
+std::string EvaluationLine(const std::map<std::string, double>& line,
+                           std::optional<size_t> columns = std::nullopt);
 
 }  // namespace oxbow::cli

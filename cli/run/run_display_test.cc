@@ -62,6 +62,13 @@ TEST_F(RunDisplayTest, AnEvaluationStaysAboveTheLineThatIsRewritten) {
   EXPECT_TRUE(out_.str().ends_with("\r\033[K"));
 }
 
+TEST_F(RunDisplayTest, AnEvaluationFitsANarrowTerminal) {
+  RunDisplay display = Make(60);
+  Log(kEvaluation);
+  display.End();
+  EXPECT_EQ(out_.str(), "step 10     held-out 0.943  digits_strict 0.836  0:13\n");
+}
+
 // The learner finishes its step after the last question that it answers.
 TEST_F(RunDisplayTest, TheLastStepIsKnownFromWhatTheLearnerLogged) {
   RunDisplay display = Make(80);

@@ -183,7 +183,8 @@ void Summarise(const fs::path& run_dir) {
   if (!lines.ok() || lines->empty()) return;
   const io::RunFacts facts = learner::FactsOfRun(run_dir, /*live=*/false);
   const io::History history(*lines);
-  std::cout << "\n" << io::VerdictText(io::VerdictOf(history, facts)) << "\n";
+  const size_t columns = TerminalColumns(STDOUT_FILENO).value_or(0);
+  std::cout << "\n" << io::VerdictText(io::VerdictOf(history, facts), columns) << "\n";
   for (const std::string& name :
        {std::string(metric::kEvalRewardMean), metric::kEvalShortMean.Of("strict"),
         std::string(metric::kTrainRewardMean)}) {

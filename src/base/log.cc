@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -59,6 +60,14 @@ std::string TextValue(std::string_view value) {
   return out;
 }
 
+// A terminal may show a line that is rewritten in place, such as a progress bar: it gives way.
+const char* LineStart() {
+  const char* const term = std::getenv("TERM");
+  const bool rewrites = term != nullptr && std::string_view(term) != "dumb" &&
+                        std::getenv("NO_COLOR") == nullptr && ::isatty(STDERR_FILENO) == 1;
+  return rewrites ? "\r\033[K" : "";
+}
+
 constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
 
 }  // namespace
@@ -89,7 +98,7 @@ LogEvent::~LogEvent() {
     out += "}\n";
   } else {
     const char letter = "DIWE"[static_cast<int>(level_)];
-    out = absl::StrCat(std::string(1, letter), " ",
+    out = absl::StrCat(LineStart(), std::string(1, letter), " ",
                        absl::FormatTime("%H:%M:%E3S", time, absl::UTCTimeZone()), " ",
                        Settings().service, ": ", message_);
     for (const Field& field : fields_)

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/statistics.h"
 #include "io/report/svg_chart.h"
 #include "metrics/alert_limits.h"
@@ -394,6 +395,26 @@ VerdictLine LimitedBy(const History& history, const RunFacts& facts) {
   return line;
 }
 
+// Sentences stand in a column of their own, behind topic and level.
+constexpr size_t kSentencesAt = 23;
+constexpr size_t kSentenceMin = 20;
+
+// Breaks a sentence between words; its further lines begin at `indent`.
+std::string Wrapped(const std::string& sentence, size_t indent, size_t columns) {
+  const size_t width = std::max(kSentenceMin, columns - std::min(columns, indent));
+  std::string text;
+  size_t used = 0;
+  for (const absl::string_view word : absl::StrSplit(sentence, ' ')) {
+    if (used > 0 && columns > 0 && used + 1 + word.size() > width) {
+      absl::StrAppend(&text, "\n", std::string(indent, ' '));
+      used = 0;
+    }
+    absl::StrAppend(&text, used > 0 ? " " : "", word);
+    used += (used > 0) + word.size();
+  }
+  return text;
+}
+
 }  // namespace
 
 const char* LevelWord(Level level) {
@@ -415,11 +436,14 @@ Verdict VerdictOf(const History& history, const RunFacts& facts) {
           Stable(history, facts), LimitedBy(history, facts)};
 }
 
-std::string VerdictText(const Verdict& verdict) {
+std::string VerdictText(const Verdict& verdict, size_t columns) {
   std::string text;
   for (const VerdictLine& line : verdict) {
-    absl::StrAppendFormat(&text, "%-11s %-9s  %s\n", line.topic, LevelWord(line.level), line.says);
-    if (!line.advice.empty()) absl::StrAppendFormat(&text, "%23s-> %s\n", "", line.advice);
+    absl::StrAppendFormat(&text, "%-11s %-9s  %s\n", line.topic, LevelWord(line.level),
+                          Wrapped(line.says, kSentencesAt, columns));
+    if (line.advice.empty()) continue;
+    absl::StrAppend(&text, std::string(kSentencesAt, ' '), "-> ",
+                    Wrapped(line.advice, kSentencesAt + 3, columns), "\n");
   }
   return text;
 }

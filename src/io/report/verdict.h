@@ -39,6 +39,8 @@ Verdict VerdictOf(const History& history, const RunFacts& facts);
 //   learning    good   held-out reward 0.573 -> 0.977 of 1, best 0.980 at step 90
 //   diverse     bad    one layout is left: the rarer one's share 0.45 -> 0.01
 //                      -> raise method.diversity.weight, lower the learning rate
-std::string VerdictText(const Verdict& verdict);
+//
+// Sentences are broken between words to fit so many columns; with 0 they are not.
+std::string VerdictText(const Verdict& verdict, size_t columns = 0);
 
 }  // namespace oxbow::io

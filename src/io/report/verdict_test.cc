@@ -92,6 +92,16 @@ TEST(VerdictTest, AGoodRunIsGood) {
   EXPECT_THAT(verdict[4].says, HasSubstr("learner update"));
 }
 
+TEST(VerdictTest, TextIsBrokenBetweenWordsToFitATerminal) {
+  Verdict verdict;
+  verdict[0] = {"learning", Level::kWatch, "one two three four five six seven", "eight nine ten"};
+  const std::string text = VerdictText(verdict, 44);
+  EXPECT_THAT(text, ::testing::StartsWith("learning    watch      one two three four\n"
+                                          "                       five six seven\n"
+                                          "                       -> eight nine ten\n"));
+  EXPECT_THAT(VerdictText(verdict), HasSubstr("four five six seven\n"));
+}
+
 TEST(VerdictTest, ACollapsedRunNamesItsBestStep) {
   const Verdict verdict = Judge([](int step, Numbers& line) {
     if (step < 40) return;
