@@ -6,47 +6,77 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/exit_code.h"
 #include "cli/commands.h"
 
 namespace oxbow::cli {
 namespace {
 
-// What may follow each command, by the command's words: "replay list" -> "--run --buffer".
-void Collect(const CLI::App& app, const std::string& words,
-             std::map<std::string, std::string>& next) {
+// What may follow, by the words before it: "replay list" -> "--run --buffer",
+// "export --format" -> "diffusers peft".
+using Followers = std::map<std::string, std::string>;
+
+// "{bash,zsh}" in what the help says of an option: its values are these. Empty without it.
+std::string ValuesOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t open = type.find('{'), close = type.find('}', open);
+  if (open == std::string::npos || close == std::string::npos) return "";
+  return absl::StrReplaceAll(type.substr(open + 1, close - open - 1), {{",", " "}});
+}
+
+std::string Joined(const std::string& words, const std::string& word) {
+  return absl::StrCat(words, words.empty() ? "" : " ", word);
+}
+
+// `values` has the flags that take a value.
+void Collect(const CLI::App& app, const std::string& words, Followers& next, Followers& values) {
   std::string& here = next[words];
   for (const CLI::App* command : app.get_subcommands({})) {
     if (command->get_name().empty()) continue;
     absl::StrAppend(&here, command->get_name(), " ");
-    Collect(*command, absl::StrCat(words, words.empty() ? "" : " ", command->get_name()), next);
+    Collect(*command, Joined(words, command->get_name()), next, values);
   }
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) absl::StrAppend(&here, "--", name, " ");
+    if (option->get_positional()) absl::StrAppend(&here, ValuesOf(*option), " ");
+    for (const std::string& name : option->get_lnames()) {
+      absl::StrAppend(&here, "--", name, " ");
+      if (option->get_items_expected_max() == 0) continue;
+      values[absl::StrCat(words, " --", name)] = ValuesOf(*option);
+    }
   }
 }
 
-// Bash; zsh runs it through bashcompinit. Files are completed where nothing else fits.
+// Lines of a `case` that offer what may follow.
+std::string Cases(const Followers& followers) {
+  std::string lines;
+  for (const auto& [words, after] : followers) {
+    absl::StrAppend(&lines, "      '", words, "') COMPREPLY=($(compgen -W '", after,
+                    "' -- \"$now\")); return;;\n");
+  }
+  return lines;
+}
+
+// Bash; zsh runs it through bashcompinit. Files are completed where nothing else fits, as they are
+// for the value of a flag that may be anything.
 std::string Script(const CLI::App& app, bool zsh) {
-  std::map<std::string, std::string> next;
-  Collect(app, "", next);
-  std::string script = zsh ? "autoload -U +X bashcompinit && bashcompinit\n" : "";
-  script +=
+  Followers next, values;
+  Collect(app, "", next, values);
+  return absl::StrCat(
+      zsh ? "autoload -U +X bashcompinit && bashcompinit\n" : "",
       "_oxbow() {\n  local words='' word i\n"
+      "  local now=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
+      "  COMPREPLY=()\n"
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
       "    word=${COMP_WORDS[i]}\n"
       "    [[ $word == -* || $word == */* ]] || words=\"${words:+$words }$word\"\n"
       "  done\n"
-      "  while :; do\n    case \"$words\" in\n";
-  for (const auto& [words, after] : next) {
-    absl::StrAppend(&script, "      '", words, "') COMPREPLY=($(compgen -W '", after,
-                    "' -- \"${COMP_WORDS[COMP_CWORD]}\")); return;;\n");
-  }
-  // A value of a flag is no command: without it the words are those of a command.
-  return script +
-         "    esac\n    [[ $words == *' '* ]] && words=${words% *} || words=''\n"
-         "  done\n}\n"
-         "complete -o default -F _oxbow oxbow\n";
+      "  while :; do\n    case \"$words $before\" in\n",
+      Cases(values), "    esac\n    case \"$words\" in\n", Cases(next),
+      // A value of a flag is no command: without it the words are those of a command.
+      "    esac\n    [[ $words == *' '* ]] && words=${words% *} || words=''\n"
+      "  done\n}\n"
+      "complete -o default -F _oxbow oxbow\n");
 }
 
 }  // namespace
