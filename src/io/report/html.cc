@@ -13,7 +13,7 @@ constexpr char kStyle[] = R"css(
 --line:#e3e5e8;
 --c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b0559a;--c4:#c08a00;--c5:#3d9fd6;--c6:#6b7480;
 --c7:#8a5a3c}
-@media (prefers-color-scheme:dark){:root{--bg:#16181b;--card:#1e2125;--ink:#e6e8ea;
+@media screen and (prefers-color-scheme:dark){:root{--bg:#16181b;--card:#1e2125;--ink:#e6e8ea;
 --soft:#9aa3ad;
 --line:#33383e;--c0:#56b4e9;--c1:#f0863c;--c2:#2fc498;--c3:#d98ac6;--c4:#e6b422;--c5:#8fd0f5;
 --c6:#a5adb6;--c7:#c49878}}
@@ -22,6 +22,7 @@ body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,sans
 main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}
 main *{min-width:0}
 h1{font-size:26px;margin:0;overflow-wrap:anywhere}h2{font-size:19px;margin:38px 0 4px}
+h3,figcaption,.legend{overflow-wrap:anywhere}
 h3{font-size:15px;margin:0}h3 small{color:var(--soft);font-weight:400}
 .lead,.how{color:var(--soft);margin:2px 0 12px}.how{font-size:13.5px;margin:8px 0 0}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(220px,1fr));gap:10px;
@@ -101,6 +102,7 @@ overflow:auto}
 .verdict em+span,.verdict small{grid-column:1/3}}
 @media print{:root{color-scheme:light}body{background:#fff}main{max-width:none;padding:0}
 details,.slide,.strip{display:none!important}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 
