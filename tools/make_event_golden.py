@@ -6,6 +6,8 @@ The output is committed in src/io/tensorboard/event_writer_test.cc. Needs: pip i
 import io
 
 from tensorboard.compat.proto import event_pb2
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 STRINGS = 7  # DT_STRING
@@ -46,6 +48,11 @@ value = image.summary.value.add(tag="sheet")
 value.image.height, value.image.width, value.image.colorspace = 8, 20, 3
 value.image.encoded_image_string = b"PNG"
 print("image", framed(image))
+hyper = at(0)
+hyper.summary.MergeFrom(hparams_pb({"method.name": "grpo", "run.seed": 3}, trial_id="runs/a", start_time_secs=1700000000.25))
+plugin = hyper.summary.value[0].metadata.plugin_data
+plugin.content = HParamsPluginData.FromString(plugin.content).SerializeToString(deterministic=True)  # Sorts the map.
+print("hyper", framed(hyper))
 restart = at(26)
 restart.session_log.status = event_pb2.SessionLog.START
 print("restart", framed(restart))

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/copy_target.h"
+#include "config/run_config.h"
 #include "config/validate.h"
 #include "core/model/image_decoder.h"
 #include "core/parallel/c10d_ranks.h"
@@ -35,6 +36,7 @@
 #include "run/trainer_options.h"
 #include "services/learner/facts_of_run.h"
 #include "services/learner/final_weights.h"
+#include "services/learner/hyper_parameters.h"
 #include "services/learner/optimizer_pieces.h"
 #include "services/learner/registration.h"
 #include "services/learner/reward_check.h"
@@ -211,6 +213,12 @@ absl::Status LearnerProcess::ConnectPeers() {
   std::optional<int64_t> resume_after;
   if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
   OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));
+  OXBOW_RETURN_IF_ERROR(
+      log_->Text(resume_after.value_or(0), "config",
+                 absl::StrCat("```yaml\n", config::ResolvedYaml({setup_.config, {}}), "```\n")));
+  if (!resume_after.has_value()) {
+    OXBOW_RETURN_IF_ERROR(log_->HyperParameters(HyperParametersOf(setup_.config)));
+  }
   OXBOW_ASSIGN_OR_RETURN(
       step_log_, StepLog::Open(options_.directory / "steps.jsonl", options_.check_directory));
   progress_ =

@@ -182,8 +182,12 @@ absl::Status RunLog::Evaluation(int64_t step, std::string_view caption, const io
   return Images(step, "eval", caption, sheet);
 }
 
-absl::Status RunLog::Text(const std::string& tag, std::string_view markdown) {
-  return events_.Text({unix_seconds_(), 0}, tag, markdown);
+absl::Status RunLog::Text(int64_t step, const std::string& tag, std::string_view markdown) {
+  return events_.Text({unix_seconds_(), step}, tag, markdown);
+}
+
+absl::Status RunLog::HyperParameters(const std::map<std::string, io::HyperParameter>& values) {
+  return events_.HyperParameters({unix_seconds_(), 0}, run_dir_.string(), values);
 }
 
 }  // namespace oxbow::telemetry

@@ -22,12 +22,14 @@ class RunLogTest : public ::testing::Test {
 
   std::string Metrics() const { return *ReadFile(run_dir_ / "metrics.jsonl"); }
 
-  int EventFiles() const {
-    int files = 0;
+  // The records of each start's event file.
+  std::vector<std::vector<std::string>> Events() const {
+    std::vector<std::vector<std::string>> files;
     for (const auto& entry : std::filesystem::directory_iterator(run_dir_)) {
       if (!entry.path().filename().string().starts_with("events.out.tfevents.")) continue;
-      EXPECT_TRUE(io::ReadRecords(*ReadFile(entry.path())).ok()) << entry.path();
-      ++files;
+      const auto records = io::ReadRecords(*ReadFile(entry.path()));
+      EXPECT_TRUE(records.ok()) << entry.path();
+      files.push_back(records.value_or(std::vector<std::string>()));
     }
     return files;
   }
@@ -59,6 +61,16 @@ TEST_F(RunLogTest, SheetsLieUnderTheirStepWithACaption) {
   EXPECT_EQ(*image, sheet_);
 }
 
+TEST_F(RunLogTest, ATextIsReadBackFromTheEvents) {
+  const std::string page = "```yaml\nrun:\n  name: digits\n```\n";
+  ASSERT_TRUE(Open()->Text(7, "config", page).ok());
+  const auto files = Events();
+  ASSERT_EQ(files.size(), 1u);
+  ASSERT_EQ(files[0].size(), 2u) << "the version and the text";
+  EXPECT_NE(files[0][1].find(page), std::string::npos);
+  EXPECT_NE(files[0][1].find("config"), std::string::npos);
+}
+
 TEST_F(RunLogTest, AResumedRunLeavesTheFileOfOneThatNeverStopped) {
   const auto log_steps = [&](RunLog& log, int first, int last) {
     for (int step = first; step <= last; ++step) {
@@ -81,7 +93,7 @@ TEST_F(RunLogTest, AResumedRunLeavesTheFileOfOneThatNeverStopped) {
   EXPECT_FALSE(std::filesystem::exists(SampleDirectory(run_dir_, 8)));
   log_steps(*log, 6, 10);
   EXPECT_EQ(Metrics(), uninterrupted);
-  EXPECT_EQ(EventFiles(), 3);
+  EXPECT_EQ(Events().size(), 3u);
 }
 
 // Before the last lines lies a hole of 5 GiB, which cannot be read in a moment, nor held.

@@ -31,11 +31,14 @@ std::string Content(const std::filesystem::path& path) {
   return out.str();
 }
 
-bool HasFileStartingWith(const std::filesystem::path& directory, const std::string& prefix) {
+// The events of a run that was started once.
+std::string EventsOf(const std::filesystem::path& directory) {
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    if (entry.path().filename().string().starts_with(prefix)) return true;
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) {
+      return Content(entry.path());
+    }
   }
-  return false;
+  return "";
 }
 
 TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {
@@ -60,7 +63,11 @@ TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {
   EXPECT_THAT(report, HasSubstr("data:image/png;base64,"));
   EXPECT_EQ(report.find("src=\"http"), std::string::npos)
       << "the report must open without a network";
-  EXPECT_TRUE(HasFileStartingWith(run.directory(), "events.out.tfevents."));
+  const std::string events = EventsOf(run.directory());
+  EXPECT_THAT(events, HasSubstr("train/loss"));
+  EXPECT_THAT(events, HasSubstr("```yaml\nrun:\n  name: run\n")) << "the resolved config";
+  EXPECT_THAT(events, HasSubstr("\n  groups: 8\n"));
+  EXPECT_THAT(events, HasSubstr("_hparams_/session_start_info"));
   EXPECT_TRUE(std::filesystem::exists(run.directory() / "config.resolved.yaml"));
   EXPECT_TRUE(std::filesystem::exists(run.directory() / "checkpoints" / "step_000006"));
   EXPECT_TRUE(std::filesystem::exists(run.directory() / "weights"));

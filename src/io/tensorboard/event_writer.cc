@@ -29,12 +29,19 @@ namespace image {
 constexpr int kHeight = 1, kWidth = 2, kColorspace = 3, kEncoded = 4, kRgb = 3;
 }
 namespace metadata {
-constexpr int kPluginData = 1, kPluginName = 1, kDataClass = 4, kTensorClass = 2, kBlobClass = 3;
+constexpr int kPluginData = 1, kPluginName = 1, kContent = 2, kDataClass = 4, kTensorClass = 2,
+              kBlobClass = 3;
 }
 namespace tensor {
-constexpr int kDtype = 1, kShape = 2, kStringValue = 8, kTypeString = 7;
+constexpr int kDtype = 1, kShape = 2, kStringValue = 8, kTypeFloat = 1, kTypeString = 7;
 constexpr int kDimension = 2, kDimensionSize = 1;
 }  // namespace tensor
+
+// tensorboard/plugins/hparams/plugin_data.proto, protobuf's map entries and struct.proto.
+namespace hparams {
+constexpr int kStart = 3, kValues = 1, kGroup = 4, kStartSeconds = 5;
+constexpr int kKey = 1, kValue = 2, kNumber = 2, kText = 3;
+}  // namespace hparams
 
 WireMessage At(EventTime time) {
   WireMessage message;
@@ -126,6 +133,35 @@ absl::Status EventWriter::Images(EventTime time, const std::string& tag,
   for (const EncodedImage& image : images) strings.push_back(image.bytes);
   const WireMessage content = WireMessage().Message(
       summary::kValue, StringsValue(tag, "images", metadata::kBlobClass, strings));
+  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+}
+
+absl::Status EventWriter::HyperParameters(EventTime time, const std::string& group,
+                                          const std::map<std::string, HyperParameter>& values) {
+  WireMessage start;
+  for (const auto& [name, held] : values) {
+    WireMessage one;
+    if (const auto* number = std::get_if<double>(&held)) one.Double(hparams::kNumber, *number);
+    if (const auto* text = std::get_if<std::string>(&held)) one.Bytes(hparams::kText, *text);
+    start.Message(hparams::kValues,
+                  WireMessage().Bytes(hparams::kKey, name).Message(hparams::kValue, one));
+  }
+  start.Bytes(hparams::kGroup, group).Double(hparams::kStartSeconds, time.unix_seconds);
+  const WireMessage plugin =
+      WireMessage()
+          .Bytes(metadata::kPluginName, "hparams")
+          .Bytes(metadata::kContent, WireMessage().Message(hparams::kStart, start).bytes());
+  // A value must have a tensor: the package writes an empty one, too.
+  const WireMessage nothing =
+      WireMessage()
+          .Integer(tensor::kDtype, tensor::kTypeFloat)
+          .Message(tensor::kShape, WireMessage().Message(tensor::kDimension, WireMessage()));
+  const WireMessage content = WireMessage().Message(
+      summary::kValue,
+      WireMessage()
+          .Bytes(value::kTag, "_hparams_/session_start_info")
+          .Message(value::kTensor, nothing)
+          .Message(value::kMetadata, WireMessage().Message(metadata::kPluginData, plugin)));
   return file_.Append(SummaryEvent(time, content), /*sync=*/false);
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,6 +38,8 @@ struct EncodedImage {
   std::string bytes;  // PNG.
 };
 
+using HyperParameter = std::variant<double, std::string>;
+
 // Owned by one thread.
 class EventWriter {
  public:
@@ -56,6 +59,11 @@ class EventWriter {
                       const std::vector<EncodedImage>& images);
 
   absl::Status Text(EventTime time, const std::string& tag, std::string_view markdown);
+
+  // What TensorBoard's tab of hyperparameters shows of this run beside others. Runs of one
+  // `group` are one row there.
+  absl::Status HyperParameters(EventTime time, const std::string& group,
+                               const std::map<std::string, HyperParameter>& values);
 
   const std::filesystem::path& path() const { return path_; }
 

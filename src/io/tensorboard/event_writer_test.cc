@@ -28,6 +28,11 @@ constexpr char kStrip[] =
 constexpr char kImage[] =
     "2300000000000000b09f77430900001040fc54d94110072a160a140a057368656574220b08081014"
     "18032203504e471f746fca";
+constexpr char kHyper[] =
+    "8300000000000000b3b191e90900001040fc54d9412a780a760a1c5f68706172616d735f2f736573"
+    "73696f6e5f73746172745f696e666f42060801120212004a4e0a4c0a0768706172616d7312411a3f"
+    "0a150a0b6d6574686f642e6e616d6512061a046772706f0a150a0872756e2e736565641209110000"
+    "000000000840220672756e732f612900001040fc54d9419635b675";
 constexpr char kRestart[] = "0f000000000000006d532b090900001040fc54d941101a3a020801ec5cd644";
 
 constexpr double kTime = 1700000000.25;
@@ -55,6 +60,9 @@ TEST(EventWriterTest, EveryEventHasTheBytesOfTheTensorboardPackage) {
   expect_appended(writer->Text({kTime, 0}, "config", "# digits"), kText);
   expect_appended(writer->Images({kTime, -1}, "eval", {{20, 8, "PNG1"}, {20, 8, "PNG2"}}), kStrip);
   expect_appended(writer->Image({kTime, 7}, "sheet", {20, 8, "PNG"}), kImage);
+  expect_appended(
+      writer->HyperParameters({kTime, 0}, "runs/a", {{"method.name", "grpo"}, {"run.seed", 3.0}}),
+      kHyper);
   expect_appended(writer->Restart({kTime, 26}), kRestart);
 }
 
