@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "cli/revision.h"  // Written at every build.
 
 namespace oxbow::cli {
 

@@ -115,8 +115,13 @@ absl::Status Bench(const Flags& flags) {
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(out / "learning.md", table));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(
       out / "learning.html", io::Page(bench.name(), LearningPage(comparison, table))));
+  const std::string picture = LearningPicture(comparison);
+  if (!picture.empty()) {
+    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(out / "learning.svg", picture));
+  }
   std::cout << table;
-  std::cerr << "written to " << (out / "learning.md").string() << " and learning.html\n";
+  std::cerr << "written to " << (out / "learning.md").string()
+            << ", learning.html and learning.svg\n";
   return absl::OkStatus();
 }
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,69 +36,133 @@ std::vector<Grid> GridsOf(const Comparison& comparison) {
   return grids;
 }
 
-// Reward at the end by seed.
-std::map<uint32_t, double> Ends(const RecipeCurves& recipe) {
-  std::map<uint32_t, double> ends;
+// What a table compares; of a run without the number, nothing.
+struct Measure {
+  std::string title;
+  int digits;
+  std::function<std::optional<double>(const io::LearningCurve&)> of;
+  bool more_is_better;
+};
+
+using BySeed = std::map<uint32_t, double>;
+
+BySeed ValuesOf(const RecipeCurves& recipe, const Measure& measure) {
+  BySeed values;
   for (size_t i = 0; i < recipe.curves.size() && i < recipe.seeds.size(); ++i) {
-    const double reward = recipe.curves[i].final_reward;
-    if (std::isfinite(reward)) ends[recipe.seeds[i]] = reward;
+    const std::optional<double> value = measure.of(recipe.curves[i]);
+    if (value.has_value() && std::isfinite(*value)) values[recipe.seeds[i]] = *value;
   }
-  return ends;
+  return values;
 }
 
-std::vector<double> Values(const std::map<uint32_t, double>& by_seed) {
+std::vector<double> Values(const BySeed& by_seed) {
   std::vector<double> values;
   for (const auto& [seed, value] : by_seed) values.push_back(value);
   return values;
 }
 
 // The mean over all points, of seeds that have finished at every one.
-std::map<uint32_t, double> RowMeans(const Grid& grid) {
-  std::map<uint32_t, std::vector<double>> rewards;
+BySeed RowMeans(const Grid& grid, const Measure& measure) {
+  std::map<uint32_t, std::vector<double>> of_seed;
   for (const RecipeCurves* const recipe : grid.curves) {
-    for (const auto& [seed, reward] : Ends(*recipe)) rewards[seed].push_back(reward);
+    for (const auto& [seed, value] : ValuesOf(*recipe, measure)) of_seed[seed].push_back(value);
   }
-  std::map<uint32_t, double> means;
-  for (const auto& [seed, of] : rewards) {
-    if (of.size() == grid.curves.size()) means[seed] = Mean(of);
+  BySeed means;
+  for (const auto& [seed, values] : of_seed) {
+    if (values.size() == grid.curves.size()) means[seed] = Mean(values);
   }
   return means;
 }
 
-// " | +0.120 (8 seeds) | 0.0078", nothing to compare with where `grid` is the baseline's.
-std::string Difference(const Grid& grid, const Grid& baseline) {
-  if (grid.name == baseline.name) return " | | |\n";
-  const std::map<uint32_t, double> ours = RowMeans(grid), theirs = RowMeans(baseline);
-  std::vector<double> differences;
-  for (const auto& [seed, mean] : ours) {
-    const auto other = theirs.find(seed);
-    if (other != theirs.end()) differences.push_back(mean - other->second);
+// The point with the best mean; nothing without a finished run.
+std::optional<size_t> BestPoint(const Grid& grid, const Measure& measure) {
+  std::optional<size_t> best;
+  double best_mean = 0;
+  for (size_t i = 0; i < grid.curves.size(); ++i) {
+    const std::vector<double> values = Values(ValuesOf(*grid.curves[i], measure));
+    if (values.empty()) continue;
+    const double mean = Mean(values);
+    const bool better = measure.more_is_better ? mean > best_mean : mean < best_mean;
+    if (best.has_value() && !better) continue;
+    best = i;
+    best_mean = mean;
   }
-  if (differences.empty()) return " | - | - |\n";
-  return absl::StrFormat(" | %+.3f (%d seeds) | %.3g |\n", Mean(differences), differences.size(),
-                         SignFlipP(differences));
+  return best;
 }
 
-std::string TableOf(const std::vector<const Grid*>& grids, const Grid& baseline) {
-  std::string head = "| held-out reward at the end |", line = "\n|---|";
+// " +0.120 (8 seeds) | 0.0078 |", over seeds that both have.
+std::string Difference(const BySeed& ours, const BySeed& theirs, int digits) {
+  std::vector<double> differences;
+  for (const auto& [seed, value] : ours) {
+    const auto other = theirs.find(seed);
+    if (other != theirs.end()) differences.push_back(value - other->second);
+  }
+  if (differences.empty()) return " - | - |";
+  return absl::StrFormat(" %+.*f (%d seeds) | %.3g |", digits, Mean(differences),
+                         differences.size(), SignFlipP(differences));
+}
+
+std::string RowOf(const Grid& grid, const Grid& baseline, const Measure& measure) {
+  std::string row = absl::StrCat("| ", grid.name, " |");
+  for (const RecipeCurves* const recipe : grid.curves) {
+    absl::StrAppend(&row, " ", MeanText(Values(ValuesOf(*recipe, measure)), measure.digits), " |");
+  }
+  const BySeed means = RowMeans(grid, measure);
+  absl::StrAppend(&row, " ", MeanText(Values(means), measure.digits), " |");
+  const std::optional<size_t> best = BestPoint(grid, measure);
+  const std::optional<size_t> best_of_baseline = BestPoint(baseline, measure);
+  const std::string best_name = best.has_value() ? grid.points[*best] : "-";
+  if (grid.name == baseline.name || !best.has_value() || !best_of_baseline.has_value()) {
+    return absl::StrCat(row, " | | ", best_name, " | | |\n");
+  }
+  return absl::StrCat(
+      row, Difference(means, RowMeans(baseline, measure), measure.digits), " ", best_name, " |",
+      Difference(ValuesOf(*grid.curves[*best], measure),
+                 ValuesOf(*baseline.curves[*best_of_baseline], measure), measure.digits),
+      "\n");
+}
+
+std::string TableOf(const std::vector<const Grid*>& grids, const Grid& baseline,
+                    const Measure& measure) {
+  std::string head = absl::StrCat("| ", measure.title, " |"), line = "\n|---|";
   for (const std::string& point : baseline.points) {
     absl::StrAppend(&head, " ", point, " |");
     line += "---|";
   }
   std::string table = absl::StrCat(
-      "\nBy point of a grid, mean and standard error over seeds. The difference of the means over "
-      "all "
-      "points is to ",
-      baseline.name, ", seed by seed, with p of sign flips.\n\n", head,
-      " mean of the row | difference | p |", line, "---|---|---|\n");
-  for (const Grid* const grid : grids) {
-    absl::StrAppend(&table, "| ", grid->name, " |");
-    for (const RecipeCurves* const recipe : grid->curves) {
-      absl::StrAppend(&table, " ", MeanText(Values(Ends(*recipe))), " |");
-    }
-    absl::StrAppend(&table, " ", MeanText(Values(RowMeans(*grid))), Difference(*grid, baseline));
-  }
+      "\n", head, " mean of the row | difference | p | best | difference at the best | p |", line,
+      "---|---|---|---|---|---|\n");
+  for (const Grid* const grid : grids) table += RowOf(*grid, baseline, measure);
   return table;
+}
+
+// The reward at the end, and for each level the steps to it. A run that never got there counts with
+// all its steps.
+std::vector<Measure> MeasuresOf(const Comparison& comparison) {
+  std::vector<Measure> measures = {
+      {"held-out reward at the end", 3,
+       [](const io::LearningCurve& curve) { return std::optional(curve.final_reward); }, true}};
+  for (const double level : comparison.levels) {
+    measures.push_back({absl::StrFormat("steps to %g", level), 1,
+                        [level](const io::LearningCurve& curve) -> std::optional<double> {
+                          if (curve.points.empty()) return std::nullopt;
+                          return io::Reached(curve, level).value_or(curve.points.back()).step;
+                        },
+                        false});
+  }
+  return measures;
+}
+
+std::string TablesOf(const std::vector<const Grid*>& grids, const Grid& baseline,
+                     const Comparison& comparison) {
+  std::string text = absl::StrCat(
+      "\nBy point of a grid, mean and standard error over seeds. Differences are to ",
+      baseline.name,
+      ", seed by seed, with p of sign flips: of the means over all points, and of the point that is "
+      "best for the one to the point that is best for the other, both chosen on these runs. A run "
+      "that never reached a level counts with all its steps.\n");
+  for (const Measure& measure : MeasuresOf(comparison)) text += TableOf(grids, baseline, measure);
+  return text;
 }
 
 }  // namespace
@@ -117,7 +183,7 @@ std::string GridTables(const Comparison& comparison) {
         if (recipe->name == comparison.baseline) baseline = &grid;
       }
     }
-    text += TableOf(alike, *baseline);
+    text += TablesOf(alike, *baseline, comparison);
   }
   return text;
 }

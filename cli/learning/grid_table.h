@@ -9,11 +9,12 @@
 
 namespace oxbow::cli {
 
-// A table for each set of recipes whose grids have the same points: a row per grid, a column per
-// point with the held-out reward at the end, mean and standard error over seeds. Then the mean over
-// all points: its difference to the grid of the baseline, over seeds that both have finished at
-// every point, and p of sign flips. So a recipe is judged on the whole row, and not on the point
-// that suits it or the other. Empty where no recipe has a grid.
+// Tables for each set of recipes whose grids have the same points: a row per grid, a column per
+// point, mean and standard error over seeds, of the held-out reward at the end and of the steps to
+// each level. Then the mean over all points: its difference to the grid of the baseline, over seeds
+// that both have finished at every point, and p of sign flips. So a recipe is judged on the whole
+// row. Last the same difference where each has the point that suits it best. Empty where no recipe
+// has a grid.
 std::string GridTables(const Comparison& comparison);
 
 }  // namespace oxbow::cli

@@ -10,12 +10,20 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Runs of seeds 0 to 7 that end at `reward`, the later seeds a little higher.
-RecipeCurves Point(const std::string& grid, const std::string& point, double reward) {
+// Runs of seeds 0 to 7 that end at `reward`, the later seeds a little higher, and have reached .3
+// at step `at`; 0: never.
+RecipeCurves Point(const std::string& grid, const std::string& point, double reward,
+                   double at = 0) {
   RecipeCurves recipe{.name = grid + "-rate-" + point, .grid = grid, .point = point};
   for (uint32_t seed = 0; seed < 8; ++seed) {
     const double end = reward + 0.01 * seed;
-    recipe.curves.push_back(io::CurveOf({{{"step", 5}, {"eval/reward_mean", end}}}));
+    std::vector<std::map<std::string, double>> rows = {{{"step", 50}, {"eval/reward_mean", end}}};
+    if (at > 0) {  // A level is reached by the mean of three evaluations.
+      rows.insert(rows.begin(), {{{"step", 1}, {"eval/reward_mean", .2}},
+                                 {{"step", 2}, {"eval/reward_mean", .2}},
+                                 {{"step", at + seed % 2}, {"eval/reward_mean", .9}}});
+    }
+    recipe.curves.push_back(io::CurveOf(rows));
     recipe.seeds.push_back(seed);
   }
   return recipe;
@@ -31,9 +39,20 @@ Comparison TwoGrids() {
 TEST(GridTableTest, ARecipeIsJudgedOnItsWholeRow) {
   const std::string text = GridTables(TwoGrids());
   EXPECT_THAT(text, HasSubstr("| held-out reward at the end | 1e-4 | 2e-4 | mean of the row |"));
-  EXPECT_THAT(text, HasSubstr("| plain | 0.135 +- 0.009 | 0.235 +- 0.009 | 0.185 +- 0.009 | | |"));
+  EXPECT_THAT(text, HasSubstr("| plain | 0.135 +- 0.009 | 0.235 +- 0.009 | 0.185 +- 0.009 | | | 2e-4 | | |"));
   EXPECT_THAT(text, HasSubstr("| replay | 0.185 +- 0.009 | 0.685 +- 0.009 | 0.435 +- 0.009 | "
-                              "+0.250 (8 seeds) | 0.00781 |"));
+                              "+0.250 (8 seeds) | 0.00781 | 2e-4 | +0.450 (8 seeds) | 0.00781 |"));
+}
+
+TEST(GridTableTest, StepsToALevelAreComparedOverTheRowAndAtTheBestOfEach) {
+  Comparison comparison = TwoGrids();
+  comparison.levels = {.3};
+  comparison.recipes = {Point("plain", "1e-4", .1), Point("plain", "2e-4", .2, 30),
+                        Point("replay", "1e-4", .1, 20), Point("replay", "2e-4", .2, 40)};
+  const std::string text = GridTables(comparison);
+  EXPECT_THAT(text, HasSubstr("| plain | 50.0 +- 0.0 | 30.5 +- 0.2 | 40.2 +- 0.1 | | | 2e-4 | | |"));
+  EXPECT_THAT(text, HasSubstr("| replay | 20.5 +- 0.2 | 40.5 +- 0.2 | 30.5 +- 0.2 | -9.8 (8 seeds) | "
+                              "0.00781 | 1e-4 | -10.0 (8 seeds) | 0.00781 |"));
 }
 
 TEST(GridTableTest, ASeedThatIsNotFinishedAtOnePointIsInNoMeanOfTheRow) {

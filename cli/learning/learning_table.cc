@@ -17,6 +17,7 @@
 #include "cli/learning/paired_table.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
+#include "io/report/svg_picture.h"
 
 namespace oxbow::cli {
 namespace {
@@ -104,6 +105,26 @@ std::string Row(const RecipeCurves& recipe, const RecipeCurves& baseline, double
   return row;
 }
 
+constexpr char kWhatIsDrawn[] = "held-out reward by step, mean and two standard errors over seeds";
+constexpr int kPictureColumns = 2;
+
+io::Series MeanCurve(const std::string& name, const RecipeCurves& recipe) {
+  std::map<double, std::vector<double>> by_step;
+  for (const io::LearningCurve& curve : recipe.curves) {
+    for (const io::CurvePoint& point : curve.points) by_step[point.step].push_back(point.reward);
+  }
+  io::Series line{.name = name, .points = {}};
+  for (const auto& [step, rewards] : by_step) {
+    const double mean = Mean(rewards);
+    const auto count = static_cast<double>(rewards.size());
+    const double error = count > 1 ? StandardDeviation(rewards, 1) / std::sqrt(count) : 0;
+    line.points.push_back({step, mean});
+    line.low.push_back({step, mean - 2 * error});
+    line.high.push_back({step, mean + 2 * error});
+  }
+  return line;
+}
+
 }  // namespace
 
 std::optional<double> LevelOf(const Comparison& comparison) {
@@ -142,23 +163,29 @@ std::string LearningTable(const Comparison& comparison) {
 std::string LearningPlot(const Comparison& comparison) {
   std::vector<io::Series> series;
   for (const RecipeCurves& recipe : comparison.recipes) {
-    std::map<double, std::vector<double>> by_step;
-    for (const io::LearningCurve& curve : recipe.curves) {
-      for (const io::CurvePoint& point : curve.points) by_step[point.step].push_back(point.reward);
-    }
-    io::Series line{.name = recipe.name, .points = {}};
-    for (const auto& [step, rewards] : by_step) {
-      const auto [low, high] = std::minmax_element(rewards.begin(), rewards.end());
-      line.points.push_back({step, Mean(rewards)});
-      line.low.push_back({step, *low});
-      line.high.push_back({step, *high});
-    }
-    if (!line.points.empty()) series.push_back(std::move(line));
+    if (!recipe.curves.empty()) series.push_back(MeanCurve(recipe.name, recipe));
   }
   if (series.empty()) return "";
-  return io::Chart(
-      {.title = comparison.name + ": held-out reward, mean and range over seeds", .unit = "reward"},
-      series);
+  return io::Chart({.title = comparison.name + ": " + kWhatIsDrawn, .unit = "reward"}, series);
+}
+
+std::string LearningPicture(const Comparison& comparison) {
+  const bool grids = std::any_of(comparison.recipes.begin(), comparison.recipes.end(),
+                                 [](const RecipeCurves& recipe) { return !recipe.grid.empty(); });
+  std::vector<io::PictureChart> charts;
+  for (const RecipeCurves& recipe : comparison.recipes) {
+    if (recipe.curves.empty() || (grids && recipe.grid.empty())) continue;
+    auto chart = std::find_if(charts.begin(), charts.end(), [&](const io::PictureChart& one) {
+      return one.spec.title == recipe.point;
+    });
+    if (chart == charts.end()) {
+      const io::ChartSpec spec = {.title = recipe.point, .unit = "reward", .y_min = 0, .y_max = 1};
+      chart = charts.insert(charts.end(), {.spec = spec, .series = {}});
+    }
+    chart->series.push_back(MeanCurve(grids ? recipe.grid : recipe.name, recipe));
+  }
+  if (charts.empty()) return "";
+  return io::SvgPicture(comparison.name + ": " + kWhatIsDrawn, charts, kPictureColumns);
 }
 
 std::string LearningPage(const Comparison& comparison, const std::string& table) {

@@ -38,9 +38,13 @@ std::optional<double> LevelOf(const Comparison& comparison);
 // is in them. Then the tables of grid_table.h and paired_table.h.
 std::string LearningTable(const Comparison& comparison);
 
-// The mean held-out reward of each recipe over steps, with its range over seeds, as a drawing;
-// empty where no run is finished.
+// The mean held-out reward of each recipe over steps, with two standard errors over seeds, as a
+// drawing; empty where no run is finished.
 std::string LearningPlot(const Comparison& comparison);
+
+// The same as a file of its own, learning.svg: of grids a chart for each point, with a line for each
+// recipe.
+std::string LearningPicture(const Comparison& comparison);
 
 // What stands in learning.html: `table`, that of learning.md, and the plot.
 std::string LearningPage(const Comparison& comparison, const std::string& table);

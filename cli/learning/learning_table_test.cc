@@ -76,5 +76,44 @@ TEST(LearningTableTest, APageBeforeTheFirstRunHasNoPlot) {
   EXPECT_FALSE(absl::StrContains(page, "<figure"));
 }
 
+// How often `part` is in `text`.
+int Count(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(LearningTableTest, ThePictureHasALineOfEachRecipeAndNeedsNoPage) {
+  const std::string picture = LearningPicture(Small());
+  EXPECT_TRUE(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_EQ(Count(picture, "<svg"), 2) << "the file and one chart";
+  EXPECT_EQ(Count(picture, "class=\"band\""), 3) << "of the recipes that have runs";
+  EXPECT_EQ(Count(picture, "class=\"key\""), 3);
+  EXPECT_TRUE(absl::StrContains(picture, ">slow</text>"));
+  EXPECT_EQ(Count(picture, "<p"), Count(picture, "<polygon") + Count(picture, "<polyline") +
+                                      Count(picture, "<path"));
+}
+
+TEST(LearningTableTest, ThePictureOfGridsHasAChartForEachPoint) {
+  Comparison comparison = Small();
+  for (RecipeCurves& recipe : comparison.recipes) recipe.grid = recipe.name;
+  std::vector<RecipeCurves> points;
+  for (const char* const point : {"1e-4", "2e-4", "4e-4"}) {
+    for (RecipeCurves recipe : comparison.recipes) {
+      recipe.point = point;
+      points.push_back(recipe);
+    }
+  }
+  comparison.recipes = points;
+  const std::string picture = LearningPicture(comparison);
+  EXPECT_EQ(Count(picture, "<svg"), 4);
+  EXPECT_EQ(Count(picture, "class=\"key\""), 3) << "one legend";
+  for (const char* const point : {"1e-4", "2e-4", "4e-4"}) {
+    EXPECT_EQ(Count(picture, std::string(">") + point + "</text>"), 1) << point;
+  }
+  for (RecipeCurves& recipe : comparison.recipes) recipe.curves.clear();
+  EXPECT_EQ(LearningPicture(comparison), "");
+}
+
 }  // namespace
 }  // namespace oxbow::cli

@@ -8,11 +8,11 @@
 
 namespace oxbow::cli {
 
-std::string MeanText(const std::vector<double>& values) {
+std::string MeanText(const std::vector<double>& values, int digits) {
   if (values.empty()) return "-";
-  if (values.size() == 1) return absl::StrFormat("%.3f", values.front());
+  if (values.size() == 1) return absl::StrFormat("%.*f", digits, values.front());
   const double error = StandardDeviation(values, 1) / std::sqrt(static_cast<double>(values.size()));
-  return absl::StrFormat("%.3f +- %.3f", Mean(values), error);
+  return absl::StrFormat("%.*f +- %.*f", digits, Mean(values), digits, error);
 }
 
 }  // namespace oxbow::cli

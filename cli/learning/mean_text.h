@@ -7,8 +7,8 @@
 
 namespace oxbow::cli {
 
-// "0.970 +- 0.010": the mean and its standard error; of a single value no error; "-" without
-// values.
-std::string MeanText(const std::vector<double>& values);
+// "0.970 +- 0.010": the mean and its standard error, with so many decimals; of a single value no
+// error; "-" without values.
+std::string MeanText(const std::vector<double>& values, int digits = 3);
 
 }  // namespace oxbow::cli

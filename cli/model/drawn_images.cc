@@ -12,6 +12,8 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/model/trained_part.h"
+#include "config/hub_cache.h"
+#include "config/run_config.h"
 #include "core/model/device.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
@@ -182,9 +184,18 @@ absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
   return drawn;
 }
 
+void AddModelFlag(CLI::App& command, std::string& model) {
+  command
+      .add_option("--model", model,
+                  "diffusers directory, or the id of a model that `hf download` has fetched")
+      ->transform([](const std::string& path) {
+        return config::FetchedModel(path, config::ProcessEnvironment());
+      });
+}
+
 void AddSourceFlags(CLI::App& command, ModelSource& source) {
   CLI::Option_group* const group = command.add_option_group("source");
-  group->add_option("--model", source.model, "diffusers directory");
+  AddModelFlag(*group, source.model);
   CLI::Option* const run =
       group->add_option("--run", source.run, "directory of a run: what a checkpoint of it has");
   group->require_option(1);

@@ -79,6 +79,10 @@ absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
                                                    const std::vector<std::string>& prompts,
                                                    const ImageOptions& options);
 
+// --model: a directory, or the id of a model in the cache of the Hugging Face Hub. `model` outlives
+// the parsing.
+void AddModelFlag(CLI::App& command, std::string& model);
+
 // --model or --run. Both references outlive the parsing.
 void AddSourceFlags(CLI::App& command, ModelSource& source);
 

@@ -200,7 +200,7 @@ void AddEval(CLI::App& app, int& exit_code) {
       "Examples: oxbow eval --run runs/digits --json\n"
       "  oxbow eval --model DIR --set pickscore --prompts test.txt "
       "--key pickscore.model=DIR");
-  command->add_option("--model", flags->source.model, "diffusers directory");
+  AddModelFlag(*command, flags->source.model);
   command->add_option("--run", flags->source.run,
                       "directory of a run: what its newest checkpoint has");
   command->add_option("--prompts", flags->prompts,

@@ -27,6 +27,7 @@ struct SampleFlags {
   ImageOptions images;
   std::string out = "grid.png";
   bool frames = false;
+  bool replace = false;
 };
 
 // Green for right, red for wrong; no frame where the prompt is of another task.
@@ -64,6 +65,11 @@ absl::Status Sample(SampleFlags flags) {
   if (std::filesystem::path(flags.out).extension() != ".png") {
     return absl::InvalidArgumentError("--out is a PNG file, so its name ends in .png, got " +
                                       flags.out);
+  }
+  std::error_code ignored;
+  if (!flags.replace && std::filesystem::exists(flags.out, ignored)) {
+    return absl::InvalidArgumentError(
+        "--out exists (remove it, choose another name or give --replace): " + flags.out);
   }
   if (!flags.prompts.empty()) {
     OXBOW_ASSIGN_OR_RETURN(flags.texts, ReadPromptFile(flags.prompts));
@@ -106,6 +112,7 @@ void AddSample(CLI::App& app, int& exit_code) {
                    "PNG file to write; of videos animated, and each in a file beside it")
       ->capture_default_str();
   command->add_flag("--frames", flags->frames, "of videos a PNG file of each frame, too");
+  command->add_flag("--replace", flags->replace, "overwrite --out if it exists");
   command->callback([flags, &exit_code] {
     const absl::Status status = Sample(*flags);
     exit_code = ExitCodeOf(status);

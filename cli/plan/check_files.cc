@@ -12,6 +12,7 @@
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "cli/model/trained_part.h"
+#include "config/file_paths.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
@@ -157,11 +158,10 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
   const auto prompts = run::ReadPrompts(path, split);
   if (!prompts.ok()) {
     const bool missing = absl::IsNotFound(prompts.status());
-    problems.push_back(
-        {Severity::kError, key,
-         absl::StrCat(std::string(prompts.status().message()),
-                      missing ? " (paths are relative to the working directory)" : ""),
-         prompts.status().code()});
+    problems.push_back({Severity::kError, key,
+                        absl::StrCat(std::string(prompts.status().message()),
+                                     missing ? config::WhereLookedFor(path) : ""),
+                        prompts.status().code()});
     return;
   }
   if (train && prompts->size() < config.batch().groups()) {

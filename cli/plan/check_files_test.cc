@@ -25,6 +25,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CheckFilesTest : public ::testing::Test {
  protected:
@@ -54,9 +55,13 @@ TEST_F(CheckFilesTest, PromptFilesAreReadWhole) {
   EXPECT_THAT(Said("prompts.eval"), HasSubstr("test.txt:2: not UTF-8"));
   config_.mutable_batch()->set_groups(3);
   EXPECT_THAT(Said("prompts.train"), HasSubstr("fewer prompts than batch.groups = 3, got 2"));
+  config_.mutable_prompts()->set_eval("nowhere/test.txt");
+  EXPECT_THAT(Said("prompts.eval"),
+              AllOf(HasSubstr("nowhere/test.txt"), HasSubstr("in the working directory, then from "
+                                                             "the run file's folder upwards")));
   config_.mutable_prompts()->set_eval("/nowhere/test.txt");
   EXPECT_THAT(Said("prompts.eval"),
-              AllOf(HasSubstr("/nowhere/test.txt"), HasSubstr("working directory")));
+              AllOf(HasSubstr("/nowhere/test.txt"), Not(HasSubstr("working directory"))));
 }
 
 TEST_F(CheckFilesTest, HeldOutPromptsThatAreTrainedOnAreCounted) {

@@ -64,8 +64,10 @@ void AddShow(CLI::App& config, int& exit_code) {
 }
 
 void AddExplain(CLI::App& config, int& exit_code) {
-  CLI::App* const explain =
-      config.add_subcommand("explain", "Say what a key of a run's configuration is for");
+  CLI::App* const explain = config.add_subcommand(
+      "explain",
+      "Say what a key of a run's configuration is for, which values it takes and "
+      "when to change it");
   explain->footer(
       "A name without its section will do where there is only one.\n"
       "Example: oxbow config explain batch.group_size");
@@ -79,11 +81,15 @@ void AddExplain(CLI::App& config, int& exit_code) {
       return;
     }
     std::cout << explained->key << "\n";
+    const auto row = [](const char* label, const std::string& text) {
+      if (!text.empty()) std::cout << absl::StrFormat("  %-8s %s\n", label, text);
+    };
     if (!explained->meaning.empty()) std::cout << "  " << explained->meaning << "\n";
-    std::cout << "  takes    " << explained->takes << "\n";
-    if (!explained->value.empty()) std::cout << "  default  " << explained->value << "\n";
-    std::cout << "  resume   "
-              << (explained->may_change_on_resume ? "may change" : "must stay as it is") << "\n";
+    row("takes", explained->takes);
+    row("default", explained->value);
+    row("recipes", explained->recipes);
+    row("change", explained->change);
+    row("resume", explained->may_change_on_resume ? "may change" : "must stay as it is");
   });
 }
 

@@ -126,31 +126,6 @@ bool KeepsOld(const v1::RunConfig& config) {
   return run::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
 }
 
-bool IsGpuOfARank(const v1::RunConfig& config, const std::string& device) {
-  if (config.model().device() != "cuda") return device == config.model().device();
-  for (uint32_t rank = 0; rank < config.learner().ranks(); ++rank) {
-    if (device == absl::StrCat("cuda:", rank)) return true;
-  }
-  return false;
-}
-
-// A warning for the first GPU on which rewards have no room, beside `rank` bytes where a rank is.
-std::optional<config::Problem> CheckRewardGpus(const v1::RunConfig& config, uint64_t rank,
-                                               uint64_t gpu_bytes, const BytesOfDevices& rewards) {
-  for (const auto& [device, bytes] : rewards) {
-    if (device == "cpu") continue;
-    const bool shared = IsGpuOfARank(config, device);
-    if (bytes + (shared ? rank : 0) <= gpu_bytes) continue;
-    return config::Problem{
-        config::Severity::kWarning, "reward.scorers",
-        absl::StrCat("rewards take ", BytesText(bytes), " on ", device,
-                     shared ? absl::StrCat(", a learner rank ", BytesText(rank)) : "",
-                     "; that GPU has ", BytesText(gpu_bytes),
-                     ": give them another `device`, or lower services.reward_servers")};
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 uint64_t PeakOf(const std::vector<MemoryItem>& items) {
@@ -243,29 +218,18 @@ uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts,
          kProcessBytes * ProcessesOf(config) + rewards;
 }
 
-std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
-                                           const run::ModelFacts& facts, uint64_t available,
-                                           uint64_t gpu_bytes, const BytesOfDevices& rewards) {
-  const auto warning = [](const std::string& what) {
-    return config::Problem{
-        config::Severity::kWarning, "batch.rows_per_pass",
-        absl::StrCat(what,
-                     ": lower it, batch.group_size or services.rollout_workers, or set "
-                     "model.checkpoint_activations")};
-  };
-  const uint64_t rank = DevicePeakOf(LearnerMemory(config, facts));
-  if (OnGpu(config) && gpu_bytes > 0 && rank > gpu_bytes) {
-    return warning(absl::StrCat("a learner rank takes ", BytesText(rank), " on its GPU, which has ",
-                                BytesText(gpu_bytes)));
-  }
-  if (gpu_bytes > 0) {
-    if (auto problem = CheckRewardGpus(config, rank, gpu_bytes, rewards)) return problem;
-  }
+std::optional<config::Problem> CheckHostMemory(const v1::RunConfig& config,
+                                               const run::ModelFacts& facts, uint64_t available,
+                                               const BytesOfDevices& rewards) {
   const auto host = rewards.find("cpu");
   const uint64_t needed = MemoryNeeded(config, facts, host == rewards.end() ? 0 : host->second);
   if (available == 0 || needed <= available) return std::nullopt;
-  return warning(absl::StrCat("the processes of the run take ", BytesText(needed),
-                              " of memory, this machine has ", BytesText(available), " left"));
+  return config::Problem{
+      config::Severity::kWarning, "batch.rows_per_pass",
+      absl::StrCat("the processes of the run take ", BytesText(needed),
+                   " of memory, this machine has ", BytesText(available),
+                   " left: lower it, batch.group_size or services.rollout_workers, or set "
+                   "model.checkpoint_activations")};
 }
 
 std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts,

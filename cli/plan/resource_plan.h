@@ -54,11 +54,10 @@ uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts,
 std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts,
                        const BytesOfDevices& rewards, uint64_t gpu_bytes);
 
-// A warning where the processes take more than is `available` on the host, or a rank and the
-// rewards on its GPU, or rewards on another one, more than a GPU has. 0: not known.
-std::optional<config::Problem> CheckMemory(const v1::RunConfig& config,
-                                           const run::ModelFacts& facts, uint64_t available,
-                                           uint64_t gpu_bytes, const BytesOfDevices& rewards = {});
+// A warning where the processes take more than is `available` on the host; 0: not known.
+std::optional<config::Problem> CheckHostMemory(const v1::RunConfig& config,
+                                               const run::ModelFacts& facts, uint64_t available,
+                                               const BytesOfDevices& rewards = {});
 
 // What the run writes at most: the checkpoints, including one being written; the final weights; and
 // a full replay buffer, counted twice because compaction lags behind.

@@ -198,7 +198,8 @@ TEST(RunPlanTest, AWorkerHoldsWhatItsDecoderMakesOfAllGroupsInFlight) {
   const uint64_t without = DevicePeakOf(WorkerMemory(Config(settings), facts));
   facts.decoder = model::ReadDecoder(R"({"_class_name": "AutoencoderKL"})", "").value();
   const uint64_t made = facts.decoder->DecodingBytes(facts.latent_shape, 6, /*on_cpu=*/false);
-  EXPECT_EQ(made, uint64_t{6} * 16 * 16 * 64 * 8 * 4) << "eight values of 64 channels and a pixel";
+  EXPECT_EQ(made, uint64_t{6} * 16 * 16 * 64 * 3 * 4)
+      << "what a block has, reads and writes: three values of 64 channels and a pixel";
   EXPECT_EQ(DevicePeakOf(WorkerMemory(Config(settings), facts)), without + made);
   EXPECT_EQ(facts.decoder->DecodingBytes(facts.latent_shape, 6, /*on_cpu=*/true), made / 6);
 }
@@ -208,12 +209,12 @@ TEST(RunPlanTest, MoreMemoryThanTheMachineHasIsSaid) {
   const v1::RunConfig run = Config({});
   const uint64_t needed = MemoryNeeded(run, facts);
   EXPECT_GT(MemoryNeeded(Config({"services.rollout_workers=4"}), facts), needed);
-  EXPECT_FALSE(CheckMemory(run, facts, needed, /*gpu_bytes=*/1).has_value());
-  const auto problem = CheckMemory(run, facts, needed - 1, 0);
+  EXPECT_FALSE(CheckHostMemory(run, facts, needed).has_value());
+  const auto problem = CheckHostMemory(run, facts, needed - 1);
   ASSERT_TRUE(problem.has_value());
   EXPECT_EQ(problem->severity, config::Severity::kWarning);
-  EXPECT_FALSE(CheckMemory(run, facts, 0, 0).has_value()) << "not known";
-  EXPECT_TRUE(CheckMemory(run, facts, needed, 0, {{"cpu", 1}}).has_value());
+  EXPECT_FALSE(CheckHostMemory(run, facts, 0).has_value()) << "not known";
+  EXPECT_TRUE(CheckHostMemory(run, facts, needed, {{"cpu", 1}}).has_value());
   EXPECT_EQ(MemoryNeeded(run, facts, /*rewards=*/100), needed + 100);
   EXPECT_EQ(DeviceText(run, facts, {{"cpu", kMillion}}, 0), "") << "all of it is the host's";
 }
@@ -229,10 +230,6 @@ TEST(RunPlanTest, WhatIsOnAGpuIsApartFromWhatIsOnTheHost) {
   EXPECT_THAT(DeviceText(run, facts, rewards, gpu),
               AllOf(HasSubstr("on a rank's GPU        228.9 MiB of 228.9 MiB"),
                     HasSubstr("rewards on cuda:1      976.6 KiB of 228.9 MiB\n")));
-  EXPECT_FALSE(CheckMemory(run, facts, 0, gpu).has_value());
-  const auto problem = CheckMemory(run, facts, 0, gpu - 1);
-  ASSERT_TRUE(problem.has_value());
-  EXPECT_THAT(problem->message, HasSubstr("a learner rank takes 228.9 MiB on its GPU"));
 }
 
 TEST(RunPlanTest, RewardsCountWhereTheyAreWhateverTheModelIsOn) {
@@ -240,22 +237,12 @@ TEST(RunPlanTest, RewardsCountWhereTheyAreWhateverTheModelIsOn) {
   // On the host beside a model on a GPU.
   const v1::RunConfig on_gpu = Config({"model.device=cuda"});
   const uint64_t host = MemoryNeeded(on_gpu, facts);
-  EXPECT_FALSE(CheckMemory(on_gpu, facts, host, 0, {{"cuda:0", kMillion}}).has_value());
-  EXPECT_TRUE(CheckMemory(on_gpu, facts, host, 0, {{"cpu", 1}}).has_value());
-  // On the GPU of a rank, and on another one.
-  const uint64_t rank = DevicePeakOf(LearnerMemory(on_gpu, facts));
-  EXPECT_FALSE(CheckMemory(on_gpu, facts, 0, rank + 5, {{"cuda:0", 5}}).has_value());
-  EXPECT_FALSE(CheckMemory(on_gpu, facts, 0, rank, {{"cuda:1", rank}}).has_value());
-  const auto shared = CheckMemory(on_gpu, facts, 0, rank + 4, {{"cuda:0", 5}});
-  ASSERT_TRUE(shared.has_value());
-  EXPECT_EQ(shared->key, "reward.scorers");
-  EXPECT_THAT(shared->message, HasSubstr("rewards take 5 B on cuda:0, a learner rank "));
+  EXPECT_FALSE(CheckHostMemory(on_gpu, facts, host, {{"cuda:0", kMillion}}).has_value());
+  EXPECT_TRUE(CheckHostMemory(on_gpu, facts, host, {{"cpu", 1}}).has_value());
   // On a GPU beside a model on the host.
   const v1::RunConfig on_host = Config({"model.device=cpu"});
   EXPECT_EQ(DeviceText(on_host, facts, {{"cuda:0", kMillion}}, 0),
             "rewards on cuda:0      976.6 KiB\n");
-  EXPECT_TRUE(CheckMemory(on_host, facts, 0, kMillion - 1, {{"cuda:0", kMillion}}).has_value());
-  EXPECT_FALSE(CheckMemory(on_host, facts, 0, kMillion, {{"cuda:0", kMillion}}).has_value());
 }
 
 TEST(RunPlanTest, OfAFrozenBaseInSixteenBitsSomeStaysFloat32) {

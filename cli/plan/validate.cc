@@ -9,8 +9,8 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
+#include "cli/plan/memory_check.h"
 #include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
 #include "cli/plan/run_plan.h"
@@ -29,15 +29,12 @@ void Print(const config::Problem& problem, const config::Provenance& provenance)
 absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
   OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
   OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(resolved.config, facts));
-  const uint64_t available = LookAtMachine(resolved.config.run().directory(), {}).memory_available;
-  const BytesOfDevices bytes = RewardBytes(resolved.config);
-  const uint64_t gpu_bytes = model::GpuBytes();
-  if (const auto problem = CheckMemory(resolved.config, facts, available, gpu_bytes, bytes)) {
-    Print(*problem, resolved.provenance);
+  for (const config::Problem& problem : CheckMemory(resolved.config, facts)) {
+    Print(problem, resolved.provenance);
   }
   OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::RewardFacts> rewards,
                          CheckOwnRewards(resolved.config));
-  std::cout << text << DeviceText(resolved.config, facts, bytes, gpu_bytes)
+  std::cout << text << DeviceText(resolved.config, facts, RewardBytes(resolved.config), model::GpuBytes())
             << RewardsText(resolved.config, rewards);
   return absl::OkStatus();
 }
@@ -59,6 +56,9 @@ int Run(const std::string& file, const std::vector<std::string>& set) {
   }
   std::cout << "\nvalid: " << resolved->config.run().name() << ", "
             << resolved->config.run().steps() << " steps\n";
+  if (const std::string recipes = config::RecipesOf(resolved->provenance); !recipes.empty()) {
+    std::cout << absl::StrFormat("  %-9s%s\n", "recipe", recipes);
+  }
   for (const auto& [label, value] : learner::HeadOf(resolved->config)) {
     std::cout << absl::StrFormat("  %-9s%s\n", label, value);
   }

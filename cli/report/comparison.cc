@@ -54,6 +54,7 @@ const std::vector<Panel>& Panels() {
       {"Variety within a group", "1 is black to white", metric::kTrainGroupDistanceMean},
       {"Gradient norm", "before clipping", metric::kTrainGradNorm},
       {"Movement of the weights", "distance in a step", metric::kTrainUpdateNorm},
+      {"Distance from the base model", "of the weights", metric::kTrainBaseDistance},
       {"Clip fraction", "share of ratios clipped", metric::kTrainClipFracTotal},
       {"Step time", "seconds", metric::kTimeStepS},
       {"Throughput", "images per second", metric::kThroughputSamplesPerS}};

@@ -5,13 +5,9 @@
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -20,6 +16,7 @@
 #include "cli/model/start_from.h"
 #include "cli/oncall/run_checks.h"
 #include "cli/plan/check_files.h"
+#include "cli/plan/memory_check.h"
 #include "cli/plan/reward_plan.h"
 #include "cli/run/fleet.h"
 #include "cli/run/join_address.h"
@@ -36,6 +33,7 @@
 #include "rpc/grpc_hold.h"
 #include "rpc/tls.h"
 #include "rpc/tls_flags.h"
+#include "run/model_facts.h"
 #include "run/start_record.h"
 #include "run/start_weights.h"
 #include "run/stop_record.h"
@@ -74,6 +72,10 @@ absl::StatusOr<EarlierRun> EarlierRunOf(const Flags& flags) {
   return flags.set_aside ? EarlierRun::kSetAside : EarlierRun::kRefuse;
 }
 
+void Warn(const config::Problem& problem, const config::Provenance& provenance) {
+  std::cerr << "oxbow train: warning: " << config::ProblemLine(problem, provenance) << "\n";
+}
+
 absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
   std::vector<std::string> set = flags.set;
   if (!flags.name.empty()) set.push_back("run.name=" + flags.name);
@@ -86,8 +88,11 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
   const std::vector<config::Problem> problems = CheckRun(resolved.config);
   OXBOW_RETURN_IF_ERROR(config::FirstError(problems, resolved.provenance));
   for (const config::Problem& problem : problems) {
-    std::cerr << "oxbow train: warning: " << config::ProblemLine(problem, resolved.provenance)
-              << "\n";
+    Warn(problem, resolved.provenance);
+  }
+  OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
+  for (const config::Problem& problem : CheckMemory(resolved.config, facts)) {
+    Warn(problem, resolved.provenance);
   }
   OXBOW_RETURN_IF_ERROR(CheckOwnRewards(resolved.config).status());
   return resolved;
@@ -202,15 +207,6 @@ void Summarise(const fs::path& run_dir) {
   Row("curves", absl::StrCat("tensorboard --logdir ", run::Quoted(run_dir.string())));
 }
 
-// How an interrupted run goes on.
-std::string CommandToGoOn() {
-  std::vector<std::string> words = absl::StrSplit(run::ThisCommand(), ' ');
-  std::erase_if(words, [](const std::string& word) {
-    return word == "--resume" || word == "--set-aside" || word == "--overwrite";
-  });
-  return absl::StrCat(absl::StrJoin(words, " "), " --resume");
-}
-
 // The reason comes last, where a person looks first.
 void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
   const Supervisor& supervisor = fleet.supervisor();
@@ -228,15 +224,6 @@ void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
   std::cerr << "oxbow train: " << why << "\n";
 }
 
-// The recipes of a config, those that name another one last.
-std::string RecipesOf(const config::Provenance& provenance) {
-  std::set<std::string> recipes;
-  for (const auto& [key, source] : provenance) {
-    if (absl::StartsWith(source, "recipe ")) recipes.insert(source.substr(7));
-  }
-  return absl::StrJoin(recipes, ", ");
-}
-
 // Says what begins, and writes it down for the report.
 void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, bool resumed) {
   const BuildFacts build = ThisBuild();
@@ -245,7 +232,7 @@ void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, b
   const absl::Status written =
       run::AppendStart(run_dir, {.time = absl::Now(),
                                  .command = run::ThisCommand(),
-                                 .recipe = RecipesOf(resolved.provenance),
+                                 .recipe = config::RecipesOf(resolved.provenance),
                                  .version = absl::StrCat(build.version, " (", build.git, ")"),
                                  .host = host,
                                  .resumed = resumed});
@@ -315,7 +302,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   }
   if (stopped && display.committed() < resolved.config.run().steps()) {
     std::cout << "interrupted at step " << display.committed() << " of "
-              << resolved.config.run().steps() << "; go on with: " << CommandToGoOn() << "\n";
+              << resolved.config.run().steps() << "; go on with: " << run::CommandToGoOn(run::ThisCommand()) << "\n";
   }
   return fleet.supervisor().exit_code();
 }

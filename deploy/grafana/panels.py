@@ -142,6 +142,8 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
               "Before clipping. Ten times the usual is an alert; a number that is not finite ends the run.", low=0),
         Panel("Update norm", "none", [(q("oxbow_learner_update_norm"), "{{run}}")],
               "How far the trained parameters moved in a step. It falls with the learning rate; a jump without a jump of the gradient is the optimiser's.", low=0),
+        Panel("Distance from the base model", "none", [(q("oxbow_learner_base_distance"), "{{run}}")],
+              "How far training has moved the weights in all; of LoRA, the length of what the adapter adds. It levels off as training settles.", low=0),
         Panel("Loss", "none", [(q("oxbow_learner_loss"), "{{run}}")],
               "The clipped surrogate and its pulls. It hovers around 0 by construction and does not fall as training goes well; only jumps tell something."),
         Panel("Anchor", "none", [(q("oxbow_learner_anchor_divergence"), "{{run}}")],

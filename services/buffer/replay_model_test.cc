@@ -179,6 +179,15 @@ struct Reference {
       ids.resize(std::min<size_t>(ids.size(), count));
       return Values(ids);
     }
+    if (policy.draw == DrawPolicy::kNewest) {
+      std::map<EntryId, uint64_t> births;
+      for (const Plain& entry : tables[policy.name]) births[EntryId(entry.id)] = entry.birth;
+      std::sort(ids.begin(), ids.end(), [&](EntryId a, EntryId b) {
+        return std::pair(births.at(b), a) < std::pair(births.at(a), b);
+      });
+      ids.resize(std::min<size_t>(ids.size(), count));
+      return Values(ids);
+    }
     std::vector<replay::WeightedEntry> weighted;
     for (const Plain& entry : tables[policy.name]) {
       if (std::count(ids.begin(), ids.end(), EntryId(entry.id)) == 0) continue;
@@ -227,7 +236,9 @@ class ModelRun {
       : random_({.seed = seed}), directory_(testing::ScopedDirectory::Memory()) {
     reference_.decay = decay;
     large_in_segments_ = seed % 3 != 0;
-    reference_.policies = Policies(seed % 2 == 1 ? DrawPolicy::kPriority : DrawPolicy::kUniform);
+    constexpr DrawPolicy kDraws[] = {DrawPolicy::kUniform, DrawPolicy::kPriority,
+                                     DrawPolicy::kNewest};
+    reference_.policies = Policies(kDraws[seed % std::size(kDraws)]);
     Open();
   }
 

@@ -72,7 +72,8 @@ struct OfferResult {
 
 struct OfferReport {
   std::vector<OfferResult> results;  // One per entry, in order.
-  absl::Duration sync_time;  // Write and fsync of all that was written with it; zero: nothing was.
+  // Write and fsync of all that was written together, told with the first of them; else zero.
+  absl::Duration sync_time;
   uint64_t together = 1;     // Offers that were written with it, and it.
 };
 
@@ -239,6 +240,9 @@ class ReplayStore {
   void WriteGroup() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteGroups() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Settled(Group& group, absl::Duration took) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Tell(Group& group);
+  void TellCallers() ABSL_LOCKS_EXCLUDED(mutex_);
   void CompactSegments() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   struct Copied;
   absl::StatusOr<Copied> CopyEntries(const std::vector<Entry>& records, uint64_t segment)
@@ -291,7 +295,10 @@ class ReplayStore {
   std::unique_ptr<SegmentWriter> writer_;             // For the writing thread; null: no segment.
   uint64_t copies_from_ ABSL_GUARDED_BY(mutex_) = 0;  // Dead bytes; after a copy that failed.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread groups_ ABSL_GUARDED_BY(mutex_);  // Writes offers for which nobody waits.
+  std::thread groups_ ABSL_GUARDED_BY(mutex_);  // Writes offers for which nobody waits,
+  std::thread teller_ ABSL_GUARDED_BY(mutex_);  // and tells their callers.
+  std::vector<std::unique_ptr<Group>> told_ ABSL_GUARDED_BY(mutex_);  // In the order written.
+  bool all_written_ ABSL_GUARDED_BY(mutex_) = false;                  // At the end.
 };
 
 }  // namespace oxbow::buffer

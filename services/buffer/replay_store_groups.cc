@@ -3,6 +3,8 @@
 //
 //   open_       what was decided since the last write began
 //   writing_    a thread writes: large entries into segments, fsync, then the batch, fsync
+//   told_       what is written, until a thread has told its callers: the next write goes on
+//               meanwhile
 //
 // An offer is decided on what those before it will have made of the store. Where a write fails,
 // all that was decided since fails with it, and memory goes back to what the disk says. A caller
@@ -23,6 +25,7 @@
 namespace oxbow::buffer {
 
 struct ReplayStore::Group {
+  absl::Status status;  // Of the write.
   struct Offer {
     OfferReport report;
     std::vector<std::string> tables;  // One per result.
@@ -41,13 +44,19 @@ ReplayStore::ReplayStore(Options options, std::unique_ptr<ReplayDirectory> direc
     : options_(std::move(options)), directory_(std::move(directory)) {}
 
 ReplayStore::~ReplayStore() {
-  std::thread groups;
+  std::thread groups, teller;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     groups = std::move(groups_);
+    teller = std::move(teller_);
   }
   if (groups.joinable()) groups.join();
+  {
+    absl::MutexLock lock(&mutex_);
+    all_written_ = true;
+  }
+  if (teller.joinable()) teller.join();
 }
 
 // Decides an offer and adds it to the open group. `waits`: the caller will see that it is written.
@@ -88,7 +97,7 @@ absl::StatusOr<OfferReport> ReplayStore::Offer(const Caller& caller, std::vector
   absl::MutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(Enter(caller, entries, done, /*waits=*/true));
   const auto ready = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return answer.has_value() || !writing_;
+    return answer.has_value() || (!writing_ && open_ != nullptr);
   };
   while (true) {
     mutex_.Await(absl::Condition(&ready));
@@ -104,7 +113,10 @@ void ReplayStore::OfferAsync(const Caller& caller, std::vector<Entry> entries, O
   {
     absl::MutexLock lock(&mutex_);
     status = Enter(caller, entries, done, /*waits=*/false);
-    if (status.ok() && !groups_.joinable()) groups_ = std::thread([this] { WriteGroups(); });
+    if (status.ok() && !groups_.joinable()) {
+      groups_ = std::thread([this] { WriteGroups(); });
+      teller_ = std::thread([this] { TellCallers(); });
+    }
   }
   if (!status.ok()) done(status);
 }
@@ -125,6 +137,28 @@ void ReplayStore::WriteGroups() {
   }
 }
 
+void ReplayStore::Tell(Group& group) {
+  for (Group::Offer& offer : group.offers) {
+    offer.done(group.status.ok() ? absl::StatusOr<OfferReport>(std::move(offer.report))
+                                 : group.status);
+  }
+}
+
+void ReplayStore::TellCallers() {
+  absl::MutexLock lock(&mutex_);
+  const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return all_written_ || !told_.empty();
+  };
+  while (true) {
+    mutex_.Await(absl::Condition(&due));
+    if (told_.empty()) return;
+    const std::vector<std::unique_ptr<Group>> groups = std::exchange(told_, {});
+    mutex_.Unlock();
+    for (const auto& group : groups) Tell(*group);
+    mutex_.Lock();
+  }
+}
+
 absl::Status ReplayStore::WriteToDisk(Group& group) {
   if (!group.large.empty() && writer_ == nullptr) writer_ = database_->NewSegmentWriter();
   for (const Entry& entry : group.large) OXBOW_RETURN_IF_ERROR(writer_->Put(entry));
@@ -134,12 +168,27 @@ absl::Status ReplayStore::WriteToDisk(Group& group) {
   return absl::OkStatus();
 }
 
-// Writes the open group and tells its callers. Requires that nobody writes.
+// Counts what a group has done that is on the disk.
+void ReplayStore::Settled(Group& group, absl::Duration took) {
+  for (const EntryId entry : group.entries) unsettled_.erase(entry);
+  for (Group::Offer& offer : group.offers) {
+    if (group.sync && &offer == &group.offers.front()) offer.report.sync_time = took;
+    offer.report.together = group.offers.size();
+    for (size_t i = 0; i < offer.tables.size(); ++i) {
+      if (!Declared(offer.tables[i]).ok()) continue;
+      const auto outcome = static_cast<size_t>(offer.report.results[i].outcome);
+      ++counts_[offer.tables[i]].offers[outcome];
+    }
+  }
+}
+
+// Writes the open group. Its callers are told by a thread of their own, in the order of their
+// offers; where all of them wait, which have no order, here. Requires that nobody writes.
 void ReplayStore::WriteGroup() {
   if (open_ == nullptr) return;
-  std::vector<std::unique_ptr<Group>> told;
-  told.push_back(std::move(open_));
-  Group& group = *told.front();
+  std::vector<std::unique_ptr<Group>> done;
+  done.push_back(std::move(open_));
+  Group& group = *done.front();
   if (state_ != nullptr) group.dead = state_->segments().TakeDead();
   writing_ = true;
   mutex_.Unlock();
@@ -148,28 +197,22 @@ void ReplayStore::WriteGroup() {
   const absl::Duration took = options_.clock->Now() - start;
   mutex_.Lock();
   if (status.ok()) {
-    for (const EntryId entry : group.entries) unsettled_.erase(entry);
-    for (Group::Offer& offer : group.offers) {
-      if (group.sync) offer.report.sync_time = took;
-      offer.report.together = group.offers.size();
-      for (size_t i = 0; i < offer.tables.size(); ++i) {
-        if (!Declared(offer.tables[i]).ok()) continue;
-        const auto outcome = static_cast<size_t>(offer.report.results[i].outcome);
-        ++counts_[offer.tables[i]].offers[outcome];
-      }
-    }
+    Settled(group, took);
   } else {
     write_failed_ = true;
-    if (open_ != nullptr) told.push_back(std::move(open_));  // Decided on what is not there.
+    if (open_ != nullptr) done.push_back(std::move(open_));  // Decided on what is not there.
     Load().IgnoreError();
   }
-  mutex_.Unlock();
-  for (const auto& each : told) {
-    for (Group::Offer& offer : each->offers) {
-      offer.done(status.ok() ? absl::StatusOr<OfferReport>(std::move(offer.report)) : status);
-    }
+  std::vector<std::unique_ptr<Group>> waited_for;
+  for (auto& each : done) {
+    each->status = status;
+    (each->awaited ? waited_for : told_).push_back(std::move(each));
   }
-  mutex_.Lock();
+  if (!waited_for.empty()) {
+    mutex_.Unlock();
+    for (const auto& each : waited_for) Tell(*each);
+    mutex_.Lock();
+  }
   writing_ = false;
 }
 

@@ -13,14 +13,28 @@ replay::Decay DecayOf(const v1::ReplayConfig& replay) {
           .floor = replay.reward_floor()};
 }
 
+namespace {
+
+replay::DrawPolicy DrawOf(v1::ReplayDraw draw) {
+  switch (draw) {
+    case v1::REPLAY_DRAW_PRIORITY:
+      return replay::DrawPolicy::kPriority;
+    case v1::REPLAY_DRAW_NEWEST:
+      return replay::DrawPolicy::kNewest;
+    default:
+      return replay::DrawPolicy::kUniform;
+  }
+}
+
+}  // namespace
+
 std::vector<replay::TablePolicy> TablesOf(const v1::RunConfig& config) {
   const v1::ReplayConfig& replay = config.replay();
   const uint64_t shards = std::max(1u, config.services().replay_shards());
   const auto share = [shards](uint64_t capacity) { return (capacity + shards - 1) / shards; };
   std::vector<replay::TablePolicy> tables = {
       replay::BestTable(share(replay.capacity()),
-                        replay.draw() == v1::REPLAY_DRAW_PRIORITY ? replay::DrawPolicy::kPriority
-                                                                  : replay::DrawPolicy::kUniform,
+                        DrawOf(replay.draw()),
                         {.uses_max = replay.max_uses(), .age_max = replay.max_age()})};
   const v1::AdaptationConfig& adaptation = config.adaptation();
   if (!adaptation.enabled()) return tables;

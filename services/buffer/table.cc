@@ -125,6 +125,17 @@ std::vector<const Entry*> Table::After(EntryId id, uint64_t limit) const {
   return found;
 }
 
+// In the order of birth; of those born together, the order is that of their ids.
+std::vector<EntryId> Table::Newest(std::vector<EntryId> ids, uint64_t count) const {
+  const auto end = ids.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count, ids.size()));
+  std::partial_sort(ids.begin(), end, ids.end(), [this](EntryId a, EntryId b) {
+    const LearnerStep born_a = Find(a)->birth, born_b = Find(b)->birth;
+    return born_a != born_b ? born_b < born_a : a < b;
+  });
+  ids.erase(end, ids.end());
+  return ids;
+}
+
 replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const {
   std::vector<EntryId> ids;
   std::vector<replay::WeightedEntry> weighted;  // By priority at `step`, above the reward floor.
@@ -139,6 +150,8 @@ replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const
       return {eligible, replay::DrawUniform(std::move(ids), count, seed, step)};
     case replay::DrawPolicy::kPriority:
       return {eligible, replay::DrawWeighted(weighted, count, seed, step)};
+    case replay::DrawPolicy::kNewest:
+      return {eligible, Newest(std::move(ids), count)};
     case replay::DrawPolicy::kOldest:
       break;
   }

@@ -110,5 +110,18 @@ TEST(TableTest, EntriesBehindAnUnknownIdDependOnTheOrder) {
   EXPECT_EQ(ids(queue.After(EntryId(3), 1)), (std::vector<uint64_t>{1}));
 }
 
+TEST(TableTest, TheNewestEntriesAreDrawnFirst) {
+  Table table(replay::BestTable(9, replay::DrawPolicy::kNewest), kDecay);
+  for (const auto& [id, birth] : {std::pair{1, 4}, {2, 6}, {3, 9}, {4, 6}, {5, 5}}) {
+    Entry entry = RecordOf(static_cast<uint64_t>(id), static_cast<uint64_t>(id));
+    entry.birth = LearnerStep(static_cast<uint64_t>(birth));
+    table.Add(entry);
+  }
+  const auto drawn = [&](uint64_t count) { return table.Draw(LearnerStep(9), count, 1); };
+  EXPECT_EQ(drawn(3).eligible, 4u) << "3 was born in the step itself";
+  EXPECT_EQ(drawn(3).entries, (std::vector<EntryId>{EntryId(2), EntryId(4), EntryId(5)}));
+  EXPECT_EQ(drawn(9).entries.size(), 4u);
+}
+
 }  // namespace
 }  // namespace oxbow::buffer

@@ -161,6 +161,20 @@ TEST_F(CheckpointStoreTest, OfEqualsTheEarliestIsTheBestAndAnyMetricCanBeAskedFo
   EXPECT_EQ(store.LoadNamed("last", "").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// What a person may type; a number is never taken for another one.
+TEST_F(CheckpointStoreTest, ANumberThatIsNoStepIsRefused) {
+  const CheckpointStore store(directory_, 5);
+  ASSERT_TRUE(Write(store, 1).ok());
+  ASSERT_TRUE(Write(store, 10).ok());
+  for (const char* wrong :
+       {"18446744073709551617", "99999999999999999999999999", "-1", "1.0", "1e1", "0x1", ""}) {
+    const absl::Status status = store.LoadNamed(wrong, "").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong << ": " << status;
+  }
+  EXPECT_EQ(store.LoadNamed("18446744073709551615", "").status().code(),
+            absl::StatusCode::kNotFound);
+}
+
 // Whatever a crash leaves, the best follows from the checkpoints that are there.
 TEST_F(CheckpointStoreTest, AStartAfterACrashFindsTheBestWithoutItsMark) {
   ASSERT_TRUE(WriteScored(CheckpointStore(directory_, 1, kReward), 10, 0.5).ok());

@@ -102,7 +102,9 @@ std::string BestText(const std::optional<BestCheckpoint>& best) {
                       absl::StrFormat(" %.4g", best->value));
 }
 
-std::vector<std::string> NextCommands(const std::string& run, bool live, bool has_best) {
+// `command`: the one that started the run; empty: not known.
+std::vector<std::string> NextCommands(const std::string& run, const std::string& command, bool live,
+                                      bool has_best) {
   if (live) {
     return {absl::StrCat("oxbow status --run ", run, " --watch"),
             absl::StrCat("oxbow watch ", run)};
@@ -111,7 +113,8 @@ std::vector<std::string> NextCommands(const std::string& run, bool live, bool ha
           absl::StrCat("oxbow eval --run ", run),
           absl::StrCat("oxbow export ", run, " --format diffusers",
                        has_best ? " --checkpoint best" : ""),
-          absl::StrCat("oxbow train RUN.yaml --resume --set run.steps=N")};
+          absl::StrCat(run::CommandToGoOn(command.empty() ? "oxbow train RUN.yaml" : command),
+                       " --set run.steps=N")};
 }
 
 }  // namespace
@@ -168,7 +171,7 @@ io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live,
                                                       absl::UTCTimeZone())});
     facts.head.push_back({"command", starts.back().command});
   }
-  facts.next_commands = NextCommands(run_dir.string(), live, best.has_value());
+  facts.next_commands = NextCommands(run_dir.string(), starts.empty() ? "" : starts.back().command, live, best.has_value());
   return facts;
 }
 

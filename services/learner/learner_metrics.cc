@@ -45,6 +45,7 @@ std::vector<GaugeOfStep> GaugesOfStep(const std::vector<std::string>& rewards) {
       {metric::kEvalSpeckleMean, exported::kLearnerEvalSpeckle},
       {metric::kTrainApproxKl, exported::kLearnerApproxKl},
       {metric::kTrainUpdateNorm, exported::kLearnerUpdateNorm},
+      {metric::kTrainBaseDistance, exported::kLearnerBaseDistance},
       {metric::kTrainAdvAbsMean, exported::kLearnerAdvantageAbsMean},
       {metric::kTrainLr, exported::kLearnerLearningRate},
       {metric::kTrainCommunicationS, exported::kLearnerCommunicationSeconds},

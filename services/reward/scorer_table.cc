@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
+#include "config/file_paths.h"
 #ifdef OXBOW_HAS_MODEL_REWARDS
 #include "rewards/model_rewards.h"
 #include "rewards/ppocr_reader.h"
@@ -295,7 +296,7 @@ absl::Status CheckPaths(const v1::ScorerConfig& config) {
     if (path.empty() || std::filesystem::exists(path, ignored)) continue;
     return absl::NotFoundError(absl::StrCat("reward ", config.name(), ": ", key,
                                             ": there is nothing at ", path,
-                                            " (paths are relative to the working directory)"));
+                                            config::WhereLookedFor(path)));
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -36,18 +38,28 @@ bool IsAdapterName(const std::string& name) {
 
 bool IsDecoderName(const std::string& name) { return name.starts_with(weights::kDecoderPrefix); }
 
-model::NamedTensors BaseOf(const model::NamedTensors& tensors) {
-  model::NamedTensors base;
-  for (const auto& [name, tensor] : tensors) {
-    if (!IsAdapterName(name) && !IsDecoderName(name)) base.emplace(name, tensor);
+// Takes the tensors that `wanted` names out of `tensors`: each is gone from the host as soon as it
+// is where the model computes.
+model::NamedTensors TakeOut(model::NamedTensors& tensors,
+                            const std::function<bool(const std::string&)>& wanted) {
+  model::NamedTensors taken;
+  for (auto at = tensors.begin(); at != tensors.end();) {
+    const auto next = std::next(at);
+    if (wanted(at->first)) taken.insert(tensors.extract(at));
+    at = next;
   }
-  return base;
+  return taken;
 }
 
-model::NamedTensors DecoderTensorsOf(const model::NamedTensors& tensors, at::Device device) {
+model::NamedTensors TakeBase(model::NamedTensors& tensors) {
+  return TakeOut(tensors, [](const std::string& name) {
+    return !IsAdapterName(name) && !IsDecoderName(name);
+  });
+}
+
+model::NamedTensors TakeDecoder(model::NamedTensors& tensors, at::Device device) {
   model::NamedTensors weights;
-  for (const auto& [name, tensor] : tensors) {
-    if (!IsDecoderName(name)) continue;
+  for (auto& [name, tensor] : TakeOut(tensors, IsDecoderName)) {
     weights.emplace(name.substr(std::string_view(weights::kDecoderPrefix).size()),
                     tensor.to(device));
   }
@@ -61,14 +73,18 @@ SamplerModel::SamplerModel(const RunSpec& spec) : spec_(spec) {}
 absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
   // Within an epoch the frozen part stays, and may be a hundred times the trained one.
   OXBOW_ASSIGN_OR_RETURN(
-      const model::NamedTensors tensors,
+      model::NamedTensors tensors,
       TensorsOf(snapshot, policy_ == nullptr ? nullptr : &policy_->parameters().tensors()));
   if (policy_ == nullptr) {
+    model::NamedTensors decoder = TakeDecoder(tensors, spec_.device);
+    // Of a full fine-tune the base is what is trained, and is read again below.
+    model::NamedTensors base =
+        spec_.trained == model::Trained::kLora ? TakeBase(tensors) : tensors;
     OXBOW_ASSIGN_OR_RETURN(
         policy_,
         model::Policy::Create(
             {.architecture = spec_.architecture,
-             .base = BaseOf(tensors),
+             .base = std::move(base),
              .trained = spec_.trained,
              .lora = spec_.lora,
              .lora_seed = 0,
@@ -87,7 +103,7 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
     OXBOW_ASSIGN_OR_RETURN(
         decoder_,
         model::MakeImageDecoder(spec_.autoencoder_config_json, spec_.autoencoder_graph_json,
-                                DecoderTensorsOf(tensors, spec_.device)));
+                                decoder));
   }
   model::NamedTensors trained;
   for (const auto& [name, parameter] : policy_->parameters().tensors()) {

@@ -2,7 +2,6 @@
 #include "config/file_paths.h"
 
 #include <optional>
-#include <string>
 
 namespace oxbow::config {
 namespace {
@@ -20,6 +19,13 @@ std::optional<std::string> Found(const std::string& path, const fs::path& direct
 }
 
 }  // namespace
+
+std::string WhereLookedFor(const std::string& path) {
+  if (fs::path(path).is_absolute()) return "";
+  return " (relative paths are looked for in the working directory, then from the run file's "
+         "folder "
+         "upwards)";
+}
 
 void FindFilesFrom(const fs::path& directory, const std::function<bool(const fs::path&)>& exists,
                    v1::RunConfig& config) {

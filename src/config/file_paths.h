@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <string>
 
 #include "oxbow/v1/config.pb.h"
 
@@ -16,5 +17,9 @@ namespace oxbow::config {
 void FindFilesFrom(const std::filesystem::path& directory,
                    const std::function<bool(const std::filesystem::path&)>& exists,
                    v1::RunConfig& config);
+
+// Where a path that leads to nothing was looked for, as the end of an error; "" for an absolute
+// one.
+std::string WhereLookedFor(const std::string& path);
 
 }  // namespace oxbow::config

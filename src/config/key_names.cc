@@ -6,11 +6,15 @@
 #include <sstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/nearest_name.h"
 #include "config/changed_keys.h"
 #include "config/embedded_yaml.h"
+#include "config/value_range.h"
 #include "config/yaml_message.h"
 #include "oxbow/v1/config.pb.h"
 
@@ -32,6 +36,10 @@ const std::map<std::string, std::string>& ShortNames() {
                                               {"cfg", "sampling.guidance"}};
   return names;
 }
+
+// How a clause begins that says when to change a key.
+constexpr const char* kChanges[] = {"raise it", "lower it",  "set it",  "set one",
+                                    "set more", "change it", "choose ", "keep "};
 
 std::string LastPart(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
@@ -89,6 +97,39 @@ const FieldDescriptor* FieldOf(const std::string& key) {
   return field;
 }
 
+// A comment's clauses by what they say.
+struct Comment {
+  std::vector<std::string> meaning, recipes, change;
+  std::string range;
+};
+
+Comment ClausesOf(const std::string& text) {
+  Comment comment;
+  for (const std::string& clause : std::vector<std::string>(absl::StrSplit(text, "; "))) {
+    absl::string_view recipes = clause;
+    const bool tells_recipes =
+        absl::ConsumePrefix(&recipes, "all recipes ") || absl::ConsumePrefix(&recipes, "recipes ");
+    const auto begins = [&](const char* word) { return absl::StartsWith(clause, word); };
+    if (tells_recipes) {
+      comment.recipes.emplace_back(recipes);
+    } else if (ParseRange(clause).has_value()) {
+      comment.range = clause;
+    } else if (std::any_of(std::begin(kChanges), std::end(kChanges), begins)) {
+      comment.change.push_back(clause);
+    } else {
+      comment.meaning.push_back(clause);
+    }
+  }
+  return comment;
+}
+
+// What a key takes, with its range in place of that of its type.
+std::string TakesText(const FieldDescriptor& field, const std::string& range) {
+  std::string text = ExpectedOf(field);
+  if (!range.empty()) text = absl::StrCat(text.substr(0, text.find(" from ")), ", ", range);
+  return absl::StrCat(field.is_repeated() ? "a list, each " : "", text);
+}
+
 std::string SectionText(const pb::Descriptor& type) {
   std::vector<std::string> names;
   for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
@@ -135,19 +176,21 @@ absl::StatusOr<KeyExplanation> ExplainKey(const std::string& name) {
     field = FieldOf(key);
   }
   const DefaultLine line = LineOf(key);
+  const Comment comment = ClausesOf(line.comment);
   const bool section =
       field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
   const std::vector<std::string> free = FreeKeys();
   const bool may_change = std::any_of(free.begin(), free.end(), [&](const std::string& one) {
     return one == key || (one.ends_with(".*") && key.starts_with(one.substr(0, one.size() - 1)));
   });
-  return KeyExplanation{.key = key,
-                        .takes = section ? SectionText(*field->message_type())
-                                         : absl::StrCat(field->is_repeated() ? "a list, each " : "",
-                                                        ExpectedOf(*field)),
-                        .value = section ? "" : line.value,
-                        .meaning = line.comment,
-                        .may_change_on_resume = may_change};
+  return KeyExplanation{
+      .key = key,
+      .takes = section ? SectionText(*field->message_type()) : TakesText(*field, comment.range),
+      .value = section ? "" : line.value,
+      .meaning = absl::StrJoin(comment.meaning, "; "),
+      .recipes = absl::StrJoin(comment.recipes, "; "),
+      .change = absl::StrJoin(comment.change, "; "),
+      .may_change_on_resume = may_change};
 }
 
 }  // namespace oxbow::config

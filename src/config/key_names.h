@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which key of a config somebody may have meant, and what a key is for.
 //
-// What a key is for stands in one place: the comments of configs/defaults.yaml.
+// What a key is for stands in one place: the comments of configs/defaults.yaml. A comment is
+// clauses between "; ". A range (config/value_range.h), "recipes 8 to 64" and "raise it if ..." are
+// known by their form; lower, set, choose and keep are like raise. The others say what the key
+// means.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -21,9 +24,12 @@ std::vector<std::string> KeysMeantBy(const std::string& name,
 
 struct KeyExplanation {
   std::string key;
-  std::string takes;    // "a number", "one of full, lora"; "a section" with its keys.
-  std::string value;    // The default; empty for a section.
-  std::string meaning;  // The comment in configs/defaults.yaml; empty: it has none.
+  std::string takes;  // "a number, above 0", "one of full, lora"; "a section" with its keys.
+  std::string value;  // The default; empty for a section.
+  // From the comment in configs/defaults.yaml; empty: it does not say it.
+  std::string meaning;
+  std::string recipes;  // The values in recipes: "8 to 64".
+  std::string change;   // When to change it: "raise it if ...".
   bool may_change_on_resume = false;
 };
 

@@ -32,8 +32,12 @@ TEST(KeyNamesTest, AnExplanationIsThatOfTheDefaultsFile) {
   const auto groups = ExplainKey("batch.groups");
   ASSERT_TRUE(groups.ok()) << groups.status();
   EXPECT_EQ(groups->value, "48");
-  EXPECT_THAT(groups->meaning, StartsWith("prompts per learner step; recipes "));
-  EXPECT_EQ(groups->takes, "a whole number from 0 to 4294967295");
+  EXPECT_EQ(groups->meaning, "prompts per learner step");
+  EXPECT_EQ(groups->takes, "a whole number, at least 1");
+  EXPECT_EQ(groups->recipes, "8 to 64");
+  EXPECT_THAT(groups->change, StartsWith("raise it if "));
+  EXPECT_EQ(ExplainKey("sampling.height")->takes, "a whole number from 0 to 4294967295");
+  EXPECT_THAT(ExplainKey("sampling.dynamics")->change, StartsWith("choose "));
   EXPECT_FALSE(groups->may_change_on_resume);
   EXPECT_TRUE(ExplainKey("eval.every")->may_change_on_resume);
   EXPECT_EQ(ExplainKey("lr")->key, "optimizer.learning_rate");

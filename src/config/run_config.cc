@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -18,6 +19,7 @@
 #include "base/status_macros.h"
 #include "config/embedded_yaml.h"
 #include "config/file_paths.h"
+#include "config/hub_cache.h"
 
 namespace oxbow::config {
 namespace {
@@ -247,7 +249,16 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   OXBOW_RETURN_IF_ERROR(Apply(from_environment, &resolved));
   OXBOW_RETURN_IF_ERROR(Apply(from_flags, &resolved));
   FindFilesOf(path, resolved.config);
+  FindFetchedModels(environment, resolved.config);
   return resolved;
+}
+
+std::string RecipesOf(const Provenance& provenance) {
+  std::set<std::string> recipes;
+  for (const auto& [key, source] : provenance) {
+    if (absl::StartsWith(source, "recipe ")) recipes.insert(source.substr(7));
+  }
+  return absl::StrJoin(recipes, ", ");
 }
 
 std::vector<std::string> ProcessEnvironment() {

@@ -41,6 +41,9 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
 // This process's environment in the form that LoadRunConfig takes.
 std::vector<std::string> ProcessEnvironment();
 
+// The names of the recipes that values come from, in order; "" without a recipe.
+std::string RecipesOf(const Provenance& provenance);
+
 // Reads a file of WriteResolved. Ignores the environment and recipes. A key that this binary knows
 // and the file does not have gets its default.
 absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path);

@@ -329,6 +329,22 @@ TEST(RunConfigTest, WrongOverridesNameTheirSource) {
             "environment OXBOW__RUN__NAMES: run.names: unknown key; did you mean `name`?");
 }
 
+// OXBOW_ is also the beginning of names that are no keys.
+TEST(RunConfigTest, AKeyWithOneUnderscoreIsRefusedWithTheNameThatIsMeant) {
+  const auto set = [](const std::string& variable) {
+    return std::string(LoadRunConfig({}, {}, {variable}).status().message());
+  };
+  EXPECT_EQ(set("OXBOW_RUN_STEPS=3"),
+            "environment OXBOW_RUN_STEPS: parts are joined by two underscores; did you mean "
+            "OXBOW__RUN__STEPS?");
+  EXPECT_THAT(set("OXBOW_METHOD_OLD_POLICY_DECAY=0.5"),
+              HasSubstr("did you mean OXBOW__METHOD__OLD_POLICY__DECAY?"));
+  for (const char* other :
+       {"OXBOW_TORCH_DIR=/x", "OXBOW_PLAINTEXT=1", "OXBOW_RUN=runs/a", "RUN_STEPS=3", "OXBOW_=1"}) {
+    EXPECT_EQ(set(other), "") << other;
+  }
+}
+
 TEST(RunConfigTest, AKeyGoesOnIntoAnEntryOfAListByItsName) {
   const auto resolved = LoadRunConfig(
       {}, {"recipe=sd35m-pickscore", "reward.scorers.pickscore.model=/models/a.b"}, {});

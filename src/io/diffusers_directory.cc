@@ -126,9 +126,8 @@ absl::Status ExplainMissingIndex(const fs::path& directory) {
   const bool of_hub = directory.is_relative() && std::count(name.begin(), name.end(), '/') == 1;
   return absl::NotFoundError(absl::StrCat(
       "no such directory",
-      of_hub ? absl::StrCat("; if it is a model of the Hugging Face Hub: `hf download ", name,
-                            " --local-dir models/", directory.filename().string(),
-                            "`, and that directory here")
+      of_hub ? absl::StrCat("; if it is a model of the Hugging Face Hub, `hf download ", name,
+                            "` puts it where it is found")
              : ""));
 }
 

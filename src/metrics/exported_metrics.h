@@ -144,6 +144,9 @@ inline constexpr Gauge kLearnerApproxKl{
     "Mean of (log ratio)^2 / 2: how far the updates of a step moved the policy."};
 inline constexpr Gauge kLearnerUpdateNorm{
     "oxbow_learner_update_norm", "", "Euclidean distance the trained parameters moved in a step."};
+inline constexpr Gauge kLearnerBaseDistance{
+    "oxbow_learner_base_distance", "",
+    "Euclidean distance of the policy's weights from the base model's."};
 inline constexpr Gauge kLearnerAdvantageAbsMean{
     "oxbow_learner_advantage_abs_mean", "", "Mean absolute advantage."};
 inline constexpr Gauge kLearnerLearningRate{

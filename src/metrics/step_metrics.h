@@ -191,6 +191,11 @@ inline constexpr StepMetric kTrainGradRms{
     "no sample was trained"};
 inline constexpr StepMetric kTrainUpdateNorm{
     "train/update_norm", "1", "Euclidean distance the trained parameters moved in this step"};
+inline constexpr StepMetric kTrainBaseDistance{
+    "train/base_distance", "1",
+    "Euclidean distance of the policy's weights from the base model's; of LoRA, the length of what "
+    "the adapter adds to them",
+    "a full fine-tune without a reference, or with one that moves"};
 inline constexpr StepMetric kTrainLr{"train/lr", "1", "learning rate at the start of the step"};
 inline constexpr StepMetric kTrainRowsForward{
     "train/rows_forward", "rows",

@@ -29,15 +29,16 @@ absl::StatusOr<io::WeightFiles> OpenWeights(const io::DiffusersComponent& compon
   return files;
 }
 
-// In float32 in host memory; under a LoRA, which trains none of them, where and in which type the
-// policy keeps them (core/model/policy.h), so that the host never holds the model.
+// Reads the weights tensor by tensor to where the policy keeps them (core/model/policy.h), so that
+// the host never holds the model: in float32; under a LoRA, which trains none of them, in the type
+// of the base.
 absl::StatusOr<model::NamedTensors> ReadTransformer(const io::DiffusersComponent& component,
                                                     const model::Architecture& architecture,
                                                     const v1::ModelConfig& config,
                                                     at::Device device) {
   OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files,
                          OpenWeights(component, architecture.shapes()));
-  if (config.trained() != v1::TRAINED_PART_LORA) return io::LoadTensors(files);
+  if (config.trained() != v1::TRAINED_PART_LORA) return io::LoadTensors(files, {.device = device});
   const auto is_buffer = [&](const std::string& name) {
     return architecture.buffers().contains(name);
   };

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -15,6 +17,23 @@ namespace {
 
 constexpr char kFile[] = "starts.jsonl";
 constexpr uint64_t kBytesMax = 16 << 20;
+
+// The words of a command, quoted as they are.
+std::vector<std::string> WordsOf(const std::string& command) {
+  std::vector<std::string> words(1);
+  bool quoted = false;
+  for (size_t i = 0; i < command.size(); ++i) {
+    const char c = command[i];
+    if (c == ' ' && !quoted) {
+      words.emplace_back();
+      continue;
+    }
+    words.back().push_back(c);
+    if (c == '\'') quoted = !quoted;
+    if (c == '\\' && !quoted && i + 1 < command.size()) words.back().push_back(command[++i]);
+  }
+  return words;
+}
 
 }  // namespace
 
@@ -39,6 +58,22 @@ std::string ThisCommand() {
     at = end + 1;
   }
   return command;
+}
+
+std::string CommandToGoOn(const std::string& command) {
+  if (command.empty()) return "";
+  std::vector<std::string> words;
+  bool skipped = false;  // The value of --from.
+  for (const std::string& word : WordsOf(command)) {
+    if (std::exchange(skipped, word == "--from")) continue;
+    if (skipped || word.starts_with("--from=") || word == "--resume" || word == "--set-aside" ||
+        word == "--overwrite") {
+      continue;
+    }
+    words.push_back(word);
+  }
+  words.push_back("--resume");
+  return absl::StrJoin(words, " ");
 }
 
 absl::Status AppendStart(const std::filesystem::path& run_dir, const StartRecord& start) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// runs/NAME/starts.jsonl: one line for each start of the run by `oxbow train`.
+// runs/NAME/starts.jsonl: one line for each start of the run by `oxbow train` or `oxbow-ray`
+// (python/oxbow/cluster/start_record.py).
 //
 //   {"time":"2026-11-23T14:20:02Z","command":"oxbow train configs/digits.yaml","recipe":"digits",
 //    "version":"0.1.0 (1c22fed0a1)","host":"box","resumed":false}
@@ -28,6 +29,10 @@ std::string Quoted(const std::string& word);
 
 // The command that this process was started by.
 std::string ThisCommand();
+
+// The command that goes on with a run that `command` has started: without what says how a new run
+// begins, and with --resume. Empty for an empty one.
+std::string CommandToGoOn(const std::string& command);
 
 absl::Status AppendStart(const std::filesystem::path& run_dir, const StartRecord& start);
 

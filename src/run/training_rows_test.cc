@@ -30,6 +30,7 @@ TEST(TrainingRowsTest, AMethodThatNeedsWholeSamplesHasAtLeastOne) {
   EXPECT_EQ(rows("v_grpo", "false"), 4u);
   EXPECT_EQ(rows("awm", "true"), 4u);
   EXPECT_EQ(rows("awm", "false"), 2u);
+  EXPECT_EQ(rows("gspo", "false"), 5u) << "the trained steps of a path";
 }
 
 TEST(TrainingRowsTest, AMethodOfFinalImagesTrainsItsNoiseLevels) {

@@ -54,6 +54,8 @@ struct Conv {
 };
 
 // x + conv(silu(norm(conv(silu(norm x))))), x through a 1 x 1 convolution where widths differ.
+// Without gradients: activations and the sum are computed in place, and nothing is kept that the
+// next layer does not read.
 class ResidualBlock {
  public:
   ResidualBlock(Binding& bind, const std::string& name, int64_t in, int64_t out, int64_t groups)
@@ -64,8 +66,11 @@ class ResidualBlock {
     if (in != out) shortcut_.emplace(bind, name + ".conv_shortcut", in, out, 1);
   }
   at::Tensor operator()(const at::Tensor& x) const {
-    const at::Tensor y = conv2_(at::silu(norm2_(conv1_(at::silu(norm1_(x))))));
-    return (shortcut_ ? (*shortcut_)(x) : x) + y;
+    at::Tensor y = norm1_(x);
+    y = conv1_(at::silu_(y));
+    y = norm2_(y);
+    y = conv2_(at::silu_(y));
+    return y.add_(shortcut_ ? (*shortcut_)(x) : x);
   }
 
  private:
@@ -161,7 +166,7 @@ class Encoder {
   at::Tensor operator()(const at::Tensor& images) const {
     at::Tensor x = conv_in_(images);
     for (const Level& level : levels_) {
-      x = level.Residual(x);
+      x = level.Residual(std::move(x));
       if (level.resampler) x = level.resampler->Halved(x);
     }
     x = conv_out_(at::silu(norm_out_(middle_(x))));
@@ -208,12 +213,14 @@ class Decoder {
   at::Tensor operator()(const at::Tensor& latents) const {
     at::Tensor x = middle_(conv_in_(post_quant_ ? (*post_quant_)(latents) : latents));
     for (const Level& level : levels_) {
-      x = level.Residual(x);
+      x = level.Residual(std::move(x));
       if (level.resampler) {
-        x = (*level.resampler)(at::upsample_nearest2d(x, {2 * x.size(2), 2 * x.size(3)}));
+        x = at::upsample_nearest2d(x, {2 * x.size(2), 2 * x.size(3)});
+        x = (*level.resampler)(x);
       }
     }
-    return conv_out_(at::silu(norm_out_(x)));
+    x = norm_out_(x);
+    return conv_out_(at::silu_(x));
   }
 
  private:
@@ -243,12 +250,12 @@ class Autoencoder final : public AutoencoderKl {
   }
 
   at::Tensor Images(const at::Tensor& z) const override {
-    OXBOW_CHECK(z.dim() == 4 && z.size(0) > 0 && z.size(1) == params_.latent_channels)
-        << "latents " << z.sizes();
-    const at::Tensor latents = z / params_.scaling_factor + params_.shift_factor;
-    return InPortions(z.size(0), rows_max_, "the image decoder", [&](int64_t row, int64_t count) {
-      return decoder_(latents.narrow(0, row, count).to(decoder_.device())).to(z.device());
-    });
+    return Decoded(z, [](const at::Tensor& images) { return images; });
+  }
+
+  at::Tensor Decode(const at::Tensor& latents) const override {
+    const at::NoGradGuard no_grad;
+    return Decoded(latents.to(at::kFloat), ToBytes);
   }
 
   LatentDistribution Encode(const at::Tensor& images) const override {
@@ -263,12 +270,19 @@ class Autoencoder final : public AutoencoderKl {
             .std = at::exp(log_variance * 0.5) * params_.scaling_factor};
   }
 
-  at::Tensor Decode(const at::Tensor& latents) const override {
-    const at::NoGradGuard no_grad;
-    return ToBytes(Images(latents.to(at::kFloat)));
+ private:
+  // finish(images), some rows at a time. It runs where the decoder is: bytes are a quarter of what
+  // comes from there otherwise.
+  at::Tensor Decoded(const at::Tensor& z,
+                     const std::function<at::Tensor(const at::Tensor&)>& finish) const {
+    OXBOW_CHECK(z.dim() == 4 && z.size(0) > 0 && z.size(1) == params_.latent_channels)
+        << "latents " << z.sizes();
+    const at::Tensor latents = z / params_.scaling_factor + params_.shift_factor;
+    return InPortions(z.size(0), rows_max_, "the image decoder", [&](int64_t row, int64_t count) {
+      return finish(decoder_(latents.narrow(0, row, count).to(decoder_.device()))).to(z.device());
+    });
   }
 
- private:
   const AutoencoderKlParams params_;
   const Decoder decoder_;
   mutable std::atomic<int64_t> rows_max_;  // That the decoder takes at a time.
@@ -320,10 +334,9 @@ uint64_t AutoencoderKlDecodingBytes(const AutoencoderKlParams& params, int64_t h
   for (size_t level = 0; level < widths.size(); ++level) {
     const int64_t out = widths[widths.size() - 1 - level];
     const int64_t pixels = (height << level) * (width << level);
-    // A block's input and all that it makes: before and behind the first convolution.
-    most = std::max(most, pixels * (3 * in + 4 * out));
-    // A later one, beside the input of its level.
-    most = std::max(most, pixels * (in + 7 * out));
+    // A block's input, and what a convolution reads and writes: its first one, or its second.
+    most = std::max(most, pixels * std::max(2 * in + out, in + 2 * out));
+    most = std::max(most, pixels * 3 * out);  // The blocks behind it.
     in = out;
   }
   const int64_t at_once = std::min(rows, on_cpu ? 1 : kRowsOnGpu);

@@ -5,8 +5,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "base/nearest_name.h"
@@ -69,6 +71,22 @@ at::Tensor MergedWeight(const at::Tensor& weight, const at::Tensor& a, const at:
   const at::NoGradGuard no_grad;
   return at::addmm(weight.to(at::kFloat), b.to(at::kFloat), a.to(at::kFloat), 1, scale)
       .to(weight.scalar_type());
+}
+
+// |B A|^2 = sum of (B^T B) * (A A^T), elementwise: nothing as large as a weight is made.
+double AdapterNorm(const LoraAdapter& adapter) {
+  static constexpr std::string_view kDown = ".lora_A.weight";
+  const at::NoGradGuard no_grad;
+  at::Tensor sum;
+  for (const auto& [name, a] : adapter.tensors) {
+    if (!name.ends_with(kDown)) continue;
+    const std::string module = name.substr(0, name.size() - kDown.size());
+    const at::Tensor& b = adapter.tensors.at(module + ".lora_B.weight");
+    const at::Tensor square = (at::mm(b.t(), b) * at::mm(a, a.t())).sum(at::kDouble);
+    sum = sum.defined() ? sum + square : square;
+  }
+  // Rounding may leave a zero just below zero.
+  return sum.defined() ? adapter.scale * std::sqrt(std::max(0.0, sum.item<double>())) : 0;
 }
 
 absl::StatusOr<NamedTensors> InitialLora(const LinearModules& modules, const LoraSpec& spec,

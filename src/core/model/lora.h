@@ -39,6 +39,9 @@ absl::StatusOr<std::vector<std::string>> MatchLoraTargets(const LinearModules& m
 at::Tensor MergedWeight(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b,
                         double scale);
 
+// Euclidean length of what the adapter adds to the weights, scale B A of all modules together.
+double AdapterNorm(const LoraAdapter& adapter);
+
 // Fresh A and B for every selected module, in name order from one random stream.
 absl::StatusOr<NamedTensors> InitialLora(const LinearModules& modules, const LoraSpec& spec,
                                          uint64_t seed);

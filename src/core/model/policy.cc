@@ -77,6 +77,7 @@ Policy::Policy(const Options& options)
     : architecture_(options.architecture),
       trained_(options.trained),
       samples_with_old_(options.old == OldPolicy::kSamples),
+      reference_moves_(options.moving_reference),
       lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
       execution_{.compute = options.compute,
                  .checkpoint_activations = options.checkpoint_activations,
@@ -116,6 +117,16 @@ ParameterSet& Policy::old_parameters() {
 ParameterSet& Policy::reference_parameters() {
   OXBOW_CHECK(reference_.parameters != nullptr) << "policy was made without a moving reference";
   return *reference_.parameters;
+}
+
+const ParameterSet* Policy::base_copy() const {
+  const bool copied = trained_ == Trained::kFull && !reference_moves_;
+  return copied ? reference_.parameters.get() : nullptr;
+}
+
+std::optional<double> Policy::adapter_norm() const {
+  if (trained_ == Trained::kFull) return std::nullopt;
+  return AdapterNorm({.tensors = current_.parameters->tensors(), .scale = lora_scale_});
 }
 
 RowCount Policy::rows() const {

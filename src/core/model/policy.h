@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -82,6 +83,11 @@ class Policy {
   // of a full fine-tune this is the whole checkpoint.
   const NamedTensors& frozen() const { return frozen_; }
 
+  // A full fine-tune's weights as they came; null without a reference, and with one that moves.
+  const ParameterSet* base_copy() const;
+  // LoRA: the Euclidean length of what the adapter adds to the base weights.
+  std::optional<double> adapter_norm() const;
+
   // Rows that went through current, reference and old so far: what training costs.
   RowCount rows() const;
 
@@ -112,6 +118,7 @@ class Policy {
   std::shared_ptr<const Architecture> architecture_;
   Trained trained_;
   bool samples_with_old_;
+  bool reference_moves_;
   double lora_scale_;
   Execution execution_;
   at::Device device_;

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cmath>
+
 #include "core/model/initial_weights.h"
 #include "core/model/sd3.h"
 #include "gmock/gmock.h"
@@ -106,6 +108,38 @@ TEST(PolicyTest, TrainingMovesCurrentAloneAndNeverTheBuffer) {
     policy->ema_parameters().CopyFrom(policy->parameters());
     EXPECT_TRUE(at::equal(Velocity(policy->ema()), Velocity(policy->current())));
   }
+}
+
+TEST(PolicyTest, AnAdaptersLengthIsThatOfTheWeightsItAdds) {
+  const auto policy = *Policy::Create(LoraOptions());
+  EXPECT_EQ(policy->base_copy(), nullptr);
+  EXPECT_EQ(policy->adapter_norm(), 0) << "B starts at zero";
+  const at::NoGradGuard no_grad;
+  policy->parameters().flat().normal_();
+  double square = 0;
+  for (const auto& [name, a] : policy->parameters().tensors()) {
+    if (!name.ends_with(".lora_A.weight")) continue;
+    const std::string module = name.substr(0, name.size() - std::string(".lora_A.weight").size());
+    const at::Tensor& b = policy->parameters().Get(module + ".lora_B.weight");
+    const at::Tensor& w = policy->frozen().at(module + ".weight");
+    const LoraSpec spec = LoraOptions().lora;
+    const at::Tensor moved =
+        MergedWeight(w.to(at::kDouble), a, b, spec.alpha / static_cast<double>(spec.rank)) - w;
+    square += moved.square().sum().item<double>();
+  }
+  ASSERT_GT(square, 0);
+  EXPECT_NEAR(*policy->adapter_norm(), std::sqrt(square), 1e-4 * std::sqrt(square));
+}
+
+TEST(PolicyTest, TheBaseIsKnownToAFullFineTuneThatHasACopyOfIt) {
+  EXPECT_TRUE(at::equal((*Policy::Create(FullOptions()))->base_copy()->flat(),
+                        (*Policy::Create(FullOptions()))->parameters().flat()));
+  EXPECT_EQ((*Policy::Create(FullOptions()))->adapter_norm(), std::nullopt);
+  Policy::Options moving = FullOptions(), without = FullOptions();
+  moving.moving_reference = true;
+  without.with_reference = false;
+  EXPECT_EQ((*Policy::Create(moving))->base_copy(), nullptr);
+  EXPECT_EQ((*Policy::Create(without))->base_copy(), nullptr);
 }
 
 TEST(PolicyTest, CopiesThatFollowAreOfTheTrainablePartAlone) {

@@ -91,6 +91,8 @@ const char* NameOf(DrawPolicy policy) {
       return "uniform";
     case DrawPolicy::kOldest:
       return "oldest";
+    case DrawPolicy::kNewest:
+      return "newest";
     case DrawPolicy::kPriority:
       break;
   }

@@ -23,7 +23,7 @@ inline constexpr char kRecentGroups[] = "recent_groups";  // An entry is a whole
 
 enum class InsertPolicy { kBetter, kAppend, kAppendPerPrompt };
 enum class EvictPolicy { kLowest, kOldest };
-enum class DrawPolicy { kUniform, kOldest, kPriority };
+enum class DrawPolicy { kUniform, kOldest, kPriority, kNewest };
 
 struct TablePolicy {
   std::string name;

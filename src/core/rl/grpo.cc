@@ -7,6 +7,10 @@
 
 namespace oxbow::rl {
 
+at::Tensor Grpo::Compared(const at::Tensor& log_prob, const std::vector<RowRef>&) const {
+  return log_prob;
+}
+
 RowTerms Grpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                      const at::Tensor& v) const {
   at::Tensor log_prob = ScoreRows(options_.sampling, batch, v);
@@ -20,6 +24,9 @@ RowTerms Grpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
     old = old * scale;
     behaviour = behaviour * scale;
   }
+  log_prob = Compared(log_prob, refs);
+  old = Compared(old, refs);
+  behaviour = Compared(behaviour, refs);
   const at::Tensor advantage = AdvantageColumn(refs);
   const at::Tensor weight = Weights(refs);
   RowTerms terms{.loss = {}, .log_ratio = log_prob.detach() - old, .old_kl = {}};

@@ -12,12 +12,16 @@
 
 namespace oxbow::rl {
 
-class Grpo final : public PolicyGradient {
+class Grpo : public PolicyGradient {
  public:
   using PolicyGradient::PolicyGradient;
 
   RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                  const at::Tensor& v) const override;
+
+ private:
+  // The log-probs that ratios are made of, from those of rows [R]: a row's own.
+  virtual at::Tensor Compared(const at::Tensor& log_prob, const std::vector<RowRef>& refs) const;
 };
 
 }  // namespace oxbow::rl

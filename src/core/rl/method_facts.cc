@@ -55,6 +55,7 @@ constexpr MethodFacts kMethods[] = {
      .pulls_to_old = true,
      .compares_images = true,
      .whole_samples = true},
+    {.name = "gspo", .clip = kStepRatio, .whole_samples = true},
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace oxbow::rl {
 
 // Every method, in the order of v1::MethodName. A kind is the place of its row.
-enum class MethodKind { kGrpo, kGuard, kDppo, kNft, kAwm, kVGrpo };
+enum class MethodKind { kGrpo, kGuard, kDppo, kNft, kAwm, kVGrpo, kGspo };
 
 // What a method trains on, and therefore what a rollout worker sends.
 enum class TrainedData {

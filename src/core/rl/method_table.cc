@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "core/rl/awm.h"
 #include "core/rl/grpo.h"
+#include "core/rl/gspo.h"
 #include "core/rl/guard.h"
 #include "core/rl/method.h"
 #include "core/rl/nft.h"
@@ -28,6 +29,7 @@ constexpr Row kRows[] = {
     {MethodKind::kGrpo, Make<Grpo>}, {MethodKind::kGuard, Make<Guard>},
     {MethodKind::kDppo, Make<Dppo>}, {MethodKind::kNft, Make<Nft>},
     {MethodKind::kAwm, Make<Awm>},   {MethodKind::kVGrpo, Make<VGrpo>},
+    {MethodKind::kGspo, Make<Gspo>},
 };
 
 }  // namespace

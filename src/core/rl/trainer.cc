@@ -45,6 +45,14 @@ double Distance(const at::Tensor& flat, const parallel::HostCopy& before) {
   return std::sqrt(sum.item<double>());
 }
 
+// How far the policy's weights are from those of the base model, where that can be known.
+std::optional<double> DistanceFromBase(model::Policy& policy) {
+  const model::ParameterSet* const base = policy.base_copy();
+  if (base == nullptr) return policy.adapter_norm();
+  const at::Tensor square = SquaredDistance(policy.parameters().flat().detach(), base->flat());
+  return std::sqrt(square.item<double>());
+}
+
 }  // namespace
 
 struct Trainer::Impl {
@@ -278,6 +286,9 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   if (before.has_value()) {
     result.metrics[metric::kTrainUpdateNorm] =
         Distance(impl.policy.parameters().flat(), before->weights);
+  }
+  if (const auto distance = DistanceFromBase(impl.policy)) {
+    result.metrics[metric::kTrainBaseDistance] = *distance;
   }
   const double decay =
       impl.copies.Follow(impl.version / static_cast<uint64_t>(impl.options.UpdatesPerStep()));

@@ -98,7 +98,8 @@ const Case kCases[] = {
        o.kl.weight = 1e-3;
        o.kl.space = KlSpace::kMean;
      }},
-    {"VGrpo", VGrpo}};
+    {"VGrpo", VGrpo},
+    {"Gspo", [](TrainerOptions& o) { o.method = MethodKind::kGspo; }}};
 
 std::vector<Group> Rollout(const TrainerOptions& options, const model::VelocityModel& model,
                            uint64_t step, uint64_t version, uint64_t count = 4) {
@@ -145,7 +146,9 @@ INSTANTIATE_TEST_SUITE_P(Of, TrainerMethodsTest, ::testing::ValuesIn(kCases),
 TEST_P(TrainerMethodsTest, TheRewardOfAToyTaskRises) {
   TrainerOptions options = Options(GetParam());
   options.adamw.learning_rate = 2e-2;
-  if (options.method == MethodKind::kGrpo) options.clip_range = .1;
+  if (options.method == MethodKind::kGrpo || options.method == MethodKind::kGspo) {
+    options.clip_range = .1;
+  }
   if (options.method == MethodKind::kGuard) options.clip_range = .05;
   if (options.method == MethodKind::kDppo) options.clip_range = .05;
   if (options.method == MethodKind::kVGrpo) options.clip_range = .05;
@@ -182,6 +185,19 @@ TEST_P(TrainerMethodsTest, LaterUpdatesAndPassesSeeRatiosThatMoved) {
   EXPECT_EQ(bench.trainer.version(), PolicyVersion(3));
   if (!HasRatio(options.method)) return;
   EXPECT_GT(metrics.at("train/ratio_std"), 0);
+}
+
+TEST(TrainerMetricsTest, TheDistanceFromTheBaseIsThatOfTheWeightsSinceTheStart) {
+  Bench bench(Options(kCases[0]));
+  const at::Tensor start = bench.weights();
+  for (uint64_t step = 0; step < 3; ++step) {
+    const auto metrics = bench.Step(step).metrics;
+    const double moved = (bench.weights() - start).norm().item<double>();
+    ASSERT_GT(moved, 0);
+    EXPECT_NEAR(metrics.at("train/base_distance"), moved, 1e-5 * moved);
+    if (step > 0) continue;
+    EXPECT_NEAR(metrics.at("train/update_norm"), moved, 1e-5 * moved);
+  }
 }
 
 // Groups as rank `rank` has them: latents of other ranks' groups have a shape and no numbers.

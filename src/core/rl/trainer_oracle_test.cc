@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learner step against its published formulas, written down once more with loops over doubles and
 // differentiated by finite differences: replayed heads with tails of either kind, stale samples,
-// every correction, both KL spaces. Nothing of core/rl or core/flow is used to say what is right.
+// every correction, both KL spaces, and one ratio for a whole sample (GSPO). Nothing of core/rl or core/flow is used to say what is right.
 //
 //   mu_i = cx x_i + cv v,   lp_i = mean_D(-(x_{i+1} - mu_i)^2 / 2 S^2) - log S - log sqrt(2 pi)
 //   W    = min(exp(lambda sum_{i < kept} (lp_i(old) - lp_i(behaviour))), cap)
@@ -12,7 +12,9 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <numbers>
+#include <utility>
 
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
@@ -71,6 +73,8 @@ struct Case {
   KlSpace kl_space = KlSpace::kVelocity;
   WeightScale weight_scale = WeightScale::kMean;
   bool geometric = false;
+  MethodKind method = MethodKind::kGrpo;
+  double clip = kClip;
 };
 
 TrainerOptions OptionsOf(const Case& c) {
@@ -81,7 +85,8 @@ TrainerOptions OptionsOf(const Case& c) {
       .run_seed = 3,
       .updates = 1};
   for (int i = 0; i < kTrained; ++i) options.sampling.sde[static_cast<size_t>(i)] = true;
-  options.clip_range = kClip;
+  options.method = c.method;
+  options.clip_range = c.clip;
   options.correction = c.correction;
   options.weight.scale = c.weight_scale;
   options.weight.geometric = c.geometric;
@@ -205,7 +210,7 @@ struct OracleRow {
   size_t trajectory;  // Counted over all groups.
   Kernel kernel;
   Vector tokens, x, next, v_reference;
-  double sigma, centre, advantage, weight;
+  double sigma, centre, behaviour, advantage, weight;
 };
 
 bool Weighted(Correction correction, bool replayed) {
@@ -255,6 +260,7 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
             .centre = as_drawn || drawn_now
                           ? static_cast<double>(trajectory.log_prob[static_cast<size_t>(i)])
                           : world.LogProb(world.theta, groups[g], trajectory, i),
+            .behaviour = trajectory.log_prob[static_cast<size_t>(i)],
             .advantage = (trajectory.reward - mean) / (std::sqrt(variance) + 1e-4),
             .weight = share * (weighted ? WeightOf(world, groups[g], trajectory) : 1)};
         row.v_reference = VelocityOf(world.reference, row.x, row.tokens, row.sigma);
@@ -284,30 +290,59 @@ struct Losses {
   double kl = 0;
 };
 
-Losses LossesAt(const std::vector<OracleRow>& rows, const Vector& weights, KlSpace space) {
-  Losses losses;
+// What a row's ratios are made of: its log-probs, or for GSPO the means of its sample's.
+struct LogProbs {
+  double now = 0, centre = 0, behaviour = 0;
+};
+
+std::vector<LogProbs> LogProbsOf(const std::vector<OracleRow>& rows, const Vector& weights,
+                                 MethodKind method) {
+  std::vector<LogProbs> own;
+  std::map<size_t, std::pair<LogProbs, double>> sums;  // By sample, with the count.
   for (const OracleRow& row : rows) {
-    const double ratio = std::exp(
-        World::LogProb(weights, row.kernel, row.tokens, row.x, row.next, row.sigma) - row.centre);
-    for (const double edge : {1 - kClip, 1 + kClip}) {
+    own.push_back({World::LogProb(weights, row.kernel, row.tokens, row.x, row.next, row.sigma),
+                   row.centre, row.behaviour});
+    auto& [sum, count] = sums[row.trajectory];
+    sum = {sum.now + own.back().now, sum.centre + row.centre, sum.behaviour + row.behaviour};
+    ++count;
+  }
+  if (method == MethodKind::kGrpo) return own;
+  std::vector<LogProbs> means;
+  for (const OracleRow& row : rows) {
+    const auto& [sum, count] = sums.at(row.trajectory);
+    means.push_back({sum.now / count, sum.centre / count, sum.behaviour / count});
+  }
+  return means;
+}
+
+Losses LossesAt(const std::vector<OracleRow>& rows, const Vector& weights, const Case& c) {
+  Losses losses;
+  const std::vector<LogProbs> log_probs = LogProbsOf(rows, weights, c.method);
+  const bool off_policy = c.correction == Correction::kBehaviourClip;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const OracleRow& row = rows[i];
+    const auto& [now, centre, behaviour] = log_probs[i];
+    const double ratio = std::exp(now - (off_policy ? behaviour : centre));
+    const double middle = off_policy ? std::exp(centre - behaviour) : 1;
+    for (const double edge : {middle - c.clip, middle + c.clip}) {
       EXPECT_GT(std::abs(ratio - edge), 2e-5) << "a kink is too near for differences";
     }
-    const double clipped = std::min(std::max(ratio, 1 - kClip), 1 + kClip);
+    const double clipped = std::min(std::max(ratio, middle - c.clip), middle + c.clip);
     losses.policy += row.weight * std::max(-row.advantage * ratio, -row.advantage * clipped) /
                      (kSamples * kTrained);
-    losses.kl += KlOf(row, weights, space) / (kSamples * kTrained);
+    losses.kl += KlOf(row, weights, c.kl_space) / (kSamples * kTrained);
   }
   return losses;
 }
 
-Vector GradientAt(const std::vector<OracleRow>& rows, const Vector& weights, KlSpace space) {
+Vector GradientAt(const std::vector<OracleRow>& rows, const Vector& weights, const Case& c) {
   constexpr double kNudge = 1e-5;
   Vector gradient;
   for (size_t p = 0; p < weights.size(); ++p) {
     Vector up = weights, down = weights;
     up[p] += kNudge;
     down[p] -= kNudge;
-    const Losses above = LossesAt(rows, up, space), below = LossesAt(rows, down, space);
+    const Losses above = LossesAt(rows, up, c), below = LossesAt(rows, down, c);
     gradient.push_back((above.policy - below.policy + kBeta * (above.kl - below.kl)) /
                        (2 * kNudge));
   }
@@ -320,8 +355,8 @@ TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
   World world(OptionsOf(GetParam()));
   const std::vector<Group> groups = world.Groups();
   const std::vector<OracleRow> rows = RowsOf(world, groups);
-  const Losses losses = LossesAt(rows, world.theta, GetParam().kl_space);
-  const Vector gradient = GradientAt(rows, world.theta, GetParam().kl_space);
+  const Losses losses = LossesAt(rows, world.theta, GetParam());
+  const Vector gradient = GradientAt(rows, world.theta, GetParam());
 
   const auto result = world.trainer.Step(LearnerStep(4), groups);
   ASSERT_TRUE(result.ok()) << result.status();
@@ -353,7 +388,15 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"SequenceSqrtGeometric", Correction::kSequence, KlSpace::kVelocity,
                            WeightScale::kSqrt, true},
                       Case{"None", Correction::kNone}, Case{"Naive", Correction::kNaive},
-                      Case{"Bypass", Correction::kBypass}),
+                      Case{"Bypass", Correction::kBypass},
+                      Case{"BehaviourClip", Correction::kBehaviourClip},
+                      Case{.name = "Gspo",
+                           .correction = Correction::kSequence,
+                           .method = MethodKind::kGspo},
+                      Case{.name = "GspoNaive",
+                           .correction = Correction::kNaive,
+                           .method = MethodKind::kGspo,
+                           .clip = 2e-3}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(TrainerKlTest, OneRandomStepPerSampleIsUnbiased) {

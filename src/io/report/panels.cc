@@ -135,6 +135,10 @@ std::vector<Panel> UpdatePanels() {
       {{.title = "Movement of the weights", .unit = "distance in a step", .y_min = 0},
        {{"distance", metric::kTrainUpdateNorm}},
        "How far a step moves the trained weights. It follows the learning rate."},
+      {{.title = "Distance from the base model", .unit = "of the weights", .y_min = 0},
+       {{"distance", metric::kTrainBaseDistance}},
+       "How far training has moved the weights in all. It levels off as training settles; it goes "
+       "on rising, with a reward that stands still, where weights only drift."},
       {{.title = "Learning rate", .y_min = 0, .scientific = true},
        {{"rate", metric::kTrainLr}},
        "Warm-up and decay as configured."},

@@ -16,7 +16,6 @@ namespace {
 
 constexpr double kWidth = 460, kHeight = 230;
 constexpr double kLeft = 52, kRight = 12, kTop = 14, kBottom = 34;
-constexpr size_t kColours = 8;
 constexpr size_t kPointsMax = 500;  // A line has no more; the chart is 460 wide.
 constexpr size_t kBarsMax = 60;
 constexpr size_t kDotsMax = 40;  // A line of so few points has a dot at each.
@@ -262,6 +261,8 @@ Axis StepAxis(const std::vector<Series>& drawn) {
   return x;
 }
 
+}  // namespace
+
 std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
   const std::vector<Series> drawn = spec.stacked ? Stack(series) : series;
   const Axis x = StepAxis(drawn);
@@ -280,8 +281,6 @@ std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
   }
   return out + "<line class=\"cursor\" y1=\"10\" y2=\"196\"/></svg>";
 }
-
-}  // namespace
 
 std::vector<double> NiceTicks(double low, double high, int count) {
   if (!std::isfinite(low) || !std::isfinite(high)) low = 0, high = 1;

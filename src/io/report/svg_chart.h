@@ -6,6 +6,7 @@
 // steps of each line in `data-x`, its values in `data-y`.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "io/metrics_file.h"
 
 namespace oxbow::io {
+
+inline constexpr size_t kColours = 8;  // Lines beyond them begin again.
 
 struct Series {
   std::string name;
@@ -44,6 +47,9 @@ std::vector<Point> Thinned(const std::vector<Point>& points, size_t count);
 
 // Whether some point is finite.
 bool HasPoints(const Series& series);
+
+// The drawing alone, 460 by 230: no title, no legend. Requires a finite point.
+std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series);
 
 // Draws the series that have a finite point, with a legend that holds each last value, or the
 // share of the whole where they are stacked. Requires one such series. Every second line is dashed,

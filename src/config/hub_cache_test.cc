@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cache's layout is that of huggingface_hub 1.x: refs/main holds a commit, snapshots its files.
+#include "config/hub_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "config/run_config.h"
+
+namespace oxbow::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kCommit[] = "b940f670f0eda2d07fbb75229e779da1ad11eb80";
+
+class HubCacheTest : public ::testing::Test {
+ protected:
+  HubCacheTest() {
+    fs::remove_all(cache_);
+    fs::create_directories(snapshot_);
+    fs::create_directories(model_ / "refs");
+    std::ofstream(model_ / "refs" / "main") << kCommit;
+  }
+  ~HubCacheTest() override { fs::remove_all(cache_); }
+
+  const fs::path cache_ = fs::path(::testing::TempDir()) /
+                          ("hub_cache_" + std::to_string(::getpid()) +
+                           ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  const fs::path model_ = cache_ / "models--org--a.model-1";
+  const fs::path snapshot_ = model_ / "snapshots" / kCommit;
+  const std::vector<std::string> environment_ = {"HF_HUB_CACHE=" + cache_.string()};
+};
+
+TEST_F(HubCacheTest, AnIdIsTheSnapshotThatWasDownloaded) {
+  EXPECT_EQ(FetchedModel("org/a.model-1", environment_), snapshot_);
+  EXPECT_EQ(FetchedModel("org/a.model-1@main", environment_), snapshot_);
+  EXPECT_EQ(FetchedModel(std::string("org/a.model-1@") + kCommit, environment_), snapshot_);
+}
+
+TEST_F(HubCacheTest, WhatTheCacheLacksStaysAsItIs) {
+  for (const char* path : {"org/other", "org/a.model-1@v2", "org/a.model-1@", "org", "a/b/c", "",
+                           "/org/a.model-1", "org/../a.model-1", "org/a.model-1@../../x"}) {
+    EXPECT_EQ(FetchedModel(path, environment_), path);
+  }
+  fs::remove(model_ / "refs" / "main");
+  EXPECT_EQ(FetchedModel("org/a.model-1", environment_), "org/a.model-1");
+}
+
+TEST_F(HubCacheTest, TheCacheIsWhereTheHubsOwnToolsLook) {
+  const std::string cache = cache_.string();
+  fs::create_directories(cache_ / "home");
+  fs::create_symlink(cache_, cache_ / "home" / "hub");
+  const std::string of_home = cache + "/home/hub/models--org--a.model-1/snapshots/" + kCommit;
+  EXPECT_EQ(FetchedModel("org/a.model-1", {"HOME=/nowhere", "HF_HOME=" + cache + "/home"}),
+            of_home);
+  fs::create_directories(cache_ / ".cache");
+  fs::create_symlink(cache_ / "home", cache_ / ".cache" / "huggingface");
+  const std::string below = "/huggingface/hub/models--org--a.model-1/snapshots/";
+  EXPECT_EQ(FetchedModel("org/a.model-1", {"HOME=" + cache}), cache + "/.cache" + below + kCommit);
+  EXPECT_EQ(
+      FetchedModel("org/a.model-1", {"HOME=/nowhere", "XDG_CACHE_HOME=" + cache + "/.cache"}),
+      cache + "/.cache" + below + kCommit);
+}
+
+TEST_F(HubCacheTest, ARunTakesIdsAndItsResolvedConfigHasTheSnapshot) {
+  const auto resolved = LoadRunConfig(
+      {}, {"model.path=org/a.model-1", "reward.scorers=[{name: clip, model: org/a.model-1}]"},
+      environment_);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->config.model().path(), snapshot_);
+  EXPECT_EQ(resolved->config.reward().scorers(0).model(), snapshot_);
+}
+
+}  // namespace
+}  // namespace oxbow::config
