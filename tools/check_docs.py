@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the pages of Markdown without running anything. Prints FILE:LINE: reason; exits 1 if something is wrong.
 
-Each link inside the repository leads to a file, and to a heading where it names one. Each code block has a language, and
-each block of commands says whether tests/docs executes it, or why not. Blocks of Python compile, those of YAML and JSON
-that say so are read. `--self-test` runs only the test of these rules, which every call runs first.
+Each link inside the repository leads to a file, and to a heading where it names one. Lines of prose have a limit. Each code block has a language, and
+each block of commands or Python says whether tests/docs executes it, or why not. Blocks of Python compile, those of JSON
+are read. `--self-test` runs only the test of these rules, which every call runs first.
 """
 import json
 import sys
 from urllib.parse import unquote
 
-from docs_pages import COMMAND_LANGUAGES, LANGUAGES, ROOT, anchors_of, blocks_of, links_of, pages
+from docs_pages import LANGUAGES, MARKED_LANGUAGES, ROOT, RUN_WORDS, anchors_of, blocks_of, links_of, pages, prose_lines
 
+PROSE_COLUMNS_MAX = 150
 OUTSIDE = ("http://", "https://", "mailto:")
 
 
@@ -40,16 +41,28 @@ def resolved(page, path):
     return "/".join(parts)
 
 
+def line_findings(text):
+    """Long lines are hard to read in a terminal and in a difference. Rows of tables cannot be wrapped."""
+    for number, line in prose_lines(text):
+        if len(line) > PROSE_COLUMNS_MAX and not line.startswith("|"):
+            yield number, f"a line of {len(line)} columns, over {PROSE_COLUMNS_MAX}"
+
+
+def is_marked(block):
+    if block.runs() is not None:
+        return block.runs() <= RUN_WORDS and (block.language != "python" or "serves" not in block.runs())
+    return bool(block.why_not() or (block.language == "python" and block.saved_as()))
+
+
 def block_findings(page, text):
     for block in blocks_of(page, text):
         if block.language not in LANGUAGES:
             yield block.line, f"a code block's language is one of {', '.join(sorted(LANGUAGES))}: {block.language or 'none'}"
-        elif block.language in COMMAND_LANGUAGES:
-            why = block.marker.removeprefix("skip:").strip()
-            if block.marker not in ("run", "run: python") and not (block.marker.startswith("skip:") and why):
-                yield block.line, f"commands say `run`, `run: python` or `skip: WHY` behind `{block.language}`"
-            elif block.language == "console" and not block.commands():
-                yield block.line, "no line begins with \"$ \""
+        elif block.language in MARKED_LANGUAGES and not is_marked(block):
+            yield block.line, (f"`{block.language}` is followed by `run`, `run: WORDS` of {', '.join(sorted(RUN_WORDS))}, "
+                               "`skip: WHY` or, of Python, `save: NAME`")
+        elif block.language == "console" and not block.commands():
+            yield block.line, "no line begins with \"$ \""
         elif block.language == "python":
             try:
                 compile(block.text, block.place, "exec")
@@ -72,10 +85,13 @@ def self_test():
     assert links("```text\n[x](no.md)\n```\n<img alt=\"a\" src=\"no.png\">") == [4]
     def blocks(text):
         return [line for line, _ in block_findings("p.md", text)]
-    assert not blocks("```sh run\nls\n```\n```sh skip: needs x\nls\n```\n```console run\n$ ls\na\n```\n```python\nx = 1\n```")
+    assert not blocks("```sh run\nls\n```\n```sh skip: needs x\nls\n```\n```console run\n$ ls\na\n```\n```python run: live\nx = 1\n```\n"
+                      "```sh run: live, serves\nls\n```\n```python save: x.py\nx = 1\n```\n```python skip: a form\nx\n```")
     for wrong in ("```\nls\n```", "```sh\nls\n```", "```sh skip:\nls\n```", "```console run\nls\n```", "```bash run\nls\n```",
-                  "```python\nx =\n```", "```json\n{\n```"):
+                  "```python run\nx =\n```", "```python\nx = 1\n```", "```python run: serves\nx = 1\n```", "```sh save: x\nls\n```",
+                  "```sh run: dry\nls\n```", "```json\n{\n```"):
         assert len(blocks(wrong)) == 1, f"not caught: {wrong}"
+    assert [line for line, _ in line_findings("x\n" + "x " * 76 + "\n|" + "x " * 76 + "\n```text\n" + "x " * 76 + "\n```\n")] == [2]
     table = list(blocks_of("p.md", "<!-- commands: run -->\n\n| command | does |\n|---|---|\n| `ls -l` or so | x |\n\ntext\n\n| `no` | x |\n"))
     assert [(block.line, block.text) for block in table] == [(5, "ls -l")], table
 
@@ -94,7 +110,7 @@ def main():
     names, wrong = pages(), []
     for page in names:
         text = (ROOT / page).read_text()
-        wrong += [f"{page}:{line}: {why}" for line, why in (*link_findings(page, text, read), *block_findings(page, text))]
+        wrong += [f"{page}:{line}: {why}" for line, why in (*link_findings(page, text, read), *block_findings(page, text), *line_findings(text))]
     print("\n".join(wrong))
     print(f"docs: {len(names)} pages, {len(wrong)} findings")
     return 1 if wrong else 0

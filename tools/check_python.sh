@@ -4,7 +4,8 @@
 # sums up: `python: N passed, M failed`.
 #
 #   tools/check_python.sh [BUILD]    with BUILD/bin/reward_server and BUILD/bin/oxbow, if they are there, the tests
-#                                    with the newest packages check that server too, and train with a reward of Python
+#                                    with the newest packages check that server too, and train with a reward of Python;
+#                                    with BUILD/bin/oxbow the Python on the pages of the documentation runs, too
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -45,5 +46,9 @@ for set in oldest newest trackers; do
   sum=${sum:-0 1}
   passed=$((passed + ${sum% *})) failed=$((failed + ${sum#* }))
 done
+if [ -x "$build/bin/oxbow" ]; then
+  part "Python on the pages of the documentation" env OXBOW_PYTHON="$PWD/.deps/python-newest/bin/python" \
+    python3 tests/docs/commands.py "$build" --python
+fi
 echo "python: $passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of Markdown: their code blocks, links and anchors, as GitHub reads them.
 
-The first word behind a fence is the language. Blocks of `sh` and `console` also say what becomes of them:
+The first word behind a fence is the language. Blocks of `sh`, `console` and `python` also say what becomes of them:
 
     ```sh run                     the documentation's test executes it
-    ```sh run: python            it does where Python has the packages of python/ (grpcio, numpy, Pillow)
+    ```sh run: python            it does where Python has the packages of python/ (PACKAGES in tests/docs/commands.py)
+    ```sh run: serves            each command goes on until it is stopped: it must say something, and end with 0 when told to
+    ```sh run: live              it does while runs/digits is a live run; a command that serves must end with the run
     ```sh skip: needs a GPU       it does not, and says why
     ```console run                lines that begin with "$ " are commands, the others what they print
+    ```python run                as `sh run: python`; it sees the names that earlier ones of the page have made
+    ```python save: x.py          the reader saves it under this name; commands of the page use it
 
-A comment before a table makes commands of the code in its first column:
+Words behind `run:` may be joined by commas. A comment before a table makes commands of the code in its first column:
 
     <!-- commands: run -->
     <!-- commands: skip: needs Docker -->
 
-A row may say otherwise: <!-- skip: needs a GPU --> in it.
+A row may say otherwise: <!-- skip: needs a GPU --> or <!-- run: serves --> in it.
 """
 import re
 import subprocess
@@ -22,8 +26,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND_LANGUAGES = ("sh", "console")
+MARKED_LANGUAGES = (*COMMAND_LANGUAGES, "python")
+RUN_WORDS = {"python", "serves", "live"}
 LANGUAGES = {*COMMAND_LANGUAGES, "text", "yaml", "json", "python", "cpp", "proto", "html"}
-ROW_MARK = re.compile(r"<!-- (run|skip: .*?) -->")
+ROW_MARK = re.compile(r"<!-- (run(?:: .*?)?|skip: .*?) -->")
 FENCE = re.compile(r"^\s*(```+|~~~+)\s*(.*?)\s*$")
 TABLE_MARK = re.compile(r"^<!-- commands: (.*?) -->$")
 LINK = re.compile(r"(?<!\\)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?:\s+\"[^\"]*\")?\)")
@@ -43,6 +49,22 @@ class Block:
     @property
     def place(self):
         return f"{self.page}:{self.line}"
+
+    def runs(self):
+        """How the test executes it, as words of RUN_WORDS; None if it does not."""
+        head, _, tail = self.marker.partition(":")
+        if head != "run":
+            return None
+        words = {word.strip() for word in tail.split(",")} if tail else set()
+        return words | {"python"} if self.language == "python" else words
+
+    def saved_as(self):
+        """The name under which the reader saves it; "" if the page does not say so."""
+        return self.marker.removeprefix("save:").strip() if self.marker.startswith("save:") else ""
+
+    def why_not(self):
+        """Why the test does not execute it; "" if the page does not say."""
+        return self.marker.removeprefix("skip:").strip() if self.marker.startswith("skip:") else ""
 
     def commands(self):
         """What a shell executes."""

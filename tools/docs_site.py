@@ -38,7 +38,7 @@ def rewritten(page, text):
         lines[number - 1] = LINK.sub(
             lambda found: found.group(0) if any(a < found.start() < b for a, b in spans) else link(found), line)
     # The site's highlighter knows languages; what becomes of a block is for the tests.
-    return "\n".join(re.sub(r"^(\s*```\w+) (?:run|skip:.*)$", r"\1", line) for line in lines) + "\n"
+    return "\n".join(re.sub(r"^(\s*```\w+) (?:run|save|skip)\b.*$", r"\1", line) for line in lines) + "\n"
 
 
 def main():

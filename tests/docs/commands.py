@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Executes the commands of the documentation, page by page, away from the repository.
+"""Executes the commands and the Python of the documentation, page by page, away from the repository.
 
     tests/docs/commands.py BUILD [PAGE...]
+    tests/docs/commands.py BUILD --python      only the pages with Python that runs; without its packages this fails
 
 BUILD/bin is first in PATH. The working directory is a new one: configs/, models/ and python/ in it lead to the
 repository, runs/digits is a short run that has ended, runs/a and runs/b are copies of it, and the files that commands read
-(RUN.yaml, THEIRS.yaml, weights.pth, a.png) are there. All runs are short by the environment. The blocks of a page run
-in one shell, as a reader types them; its background processes end with the page. Commands that are skipped are
-checked all the same: `oxbow` must know each command and each flag that a page names. Last, a run is trained, measured and
-sampled from an empty directory, by absolute paths. The last line is `docs commands: N passed, M failed`.
+(RUN.yaml, run.yaml, THEIRS.yaml, weights.pth, a.png, b.png) are there. All runs are short by the environment. The blocks of
+a page run in one shell, as a reader types them; its background processes end with the page. What the words behind a
+block's `run:` mean is in tools/docs_pages.py. Two pages run at a time, so pages with fixed ports have different ones.
+Commands that are skipped are checked all the same: `oxbow` must know each command and each flag that a page names. Last, a
+run is trained, measured and sampled from an empty directory, by absolute paths. The last line is
+`docs commands: N passed, M failed`.
 """
 import os
 import re
@@ -20,12 +23,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from docs_pages import CODE, COMMAND_LANGUAGES, blocks_of, pages, prose_lines  # noqa: E402
+from docs_pages import CODE, MARKED_LANGUAGES, blocks_of, pages, prose_lines  # noqa: E402
 
 PATIENCE = 300  # Seconds for a page.
 SHORT = {"OXBOW__RUN__STEPS": "12", "OXBOW__EVAL__IMAGES": "8", "OXBOW__EVAL__GRID_IMAGES": "8",
@@ -34,17 +38,66 @@ PROGRAMS = ("oxbow", "learner", "rollout_worker", "replay_buffer", "reward_serve
 
 
 FOREIGN = "src/config/import/testdata/sd3_5_geneval_cps.yaml"
-SAVED = re.compile(r"Save this as `([\w.]+)`[^`]*```python\n(.*?)```", re.DOTALL)
+PACKAGES = ("google.protobuf", "grpc", "numpy", "PIL", "pandas", "yaml")
 FAR_AWAY = """oxbow train {0}/configs/digits.yaml --no-progress
 oxbow eval --run runs/digits --images 8
 oxbow sample --run runs/digits --prompt 'text 473'
 oxbow eval --model {0}/models/digits --images 8"""
 
+# Reads names of files and executes them, all in one place.
+INTERPRETER = """
+import sys, traceback
+names = {"__name__": "__main__"}
+for line in sys.stdin:
+    try:
+        exec(compile(open(line.strip()).read(), line.strip(), "exec"), names)
+        print("@done", flush=True)
+    except Exception:
+        traceback.print_exc()
+        print("@failed", flush=True)
+"""
+
+# Shell functions. `begin` lets runs/digits go on and returns when it trains; `end` stops it, and leaves the run as it was
+# before. `serves COMMAND...`: the command says something, goes on until it is told to end (or until its run ends), and ends
+# with 0. `executes FILE`: in Python.
+FUNCTIONS = """
+begin() {
+  cp -a runs/digits runs/before
+  exec 8< <(exec oxbow train configs/digits.yaml --resume --set run.steps=100000 2>&1); LIVE=$!
+  grep -m1 '^step' <&8 || { echo 'the live run ended'; return 1; }
+}
+end() {
+  [ -n "$LIVE" ] || return 0
+  kill -TERM $LIVE || true
+  LIVE=
+  cat <&8 >/dev/null
+  rm -rf runs/digits && mv runs/before runs/digits
+}
+serves() {
+  local it
+  exec 7< <(exec timeout --foreground 60 "$@" 2>&1); it=$!
+  IFS= read -r <&7 || { echo "it said nothing: $*"; return 1; }
+  echo "$REPLY"
+  if [ -n "$LIVE" ]; then end; else kill -TERM $it || true; fi
+  cat <&7
+  wait $it
+}
+executes() {
+  [ -n "${PYTHON_PID:-}" ] || coproc PYTHON { exec python interpreter.py; }
+  echo "$1" >&"${PYTHON[1]}"
+  while IFS= read -r <&"${PYTHON[0]}"; do
+    case $REPLY in @done) return 0 ;; @failed) return 1 ;; *) echo "$REPLY" ;; esac
+  done
+  return 1
+}
+LIVE=
+"""
+
 
 def python():
     """A Python that has the packages of python/, if there is one."""
     for one in (os.environ.get("OXBOW_PYTHON", ""), ROOT / ".deps/python-newest/bin/python", sys.executable):
-        if one and shutil.which(one) and not subprocess.run([one, "-c", "import google.protobuf, grpc, numpy, PIL"],
+        if one and shutil.which(one) and not subprocess.run([one, "-c", f"import {', '.join(PACKAGES)}"],
                                                             capture_output=True, check=False).returncode:
             return str(one)
     return None
@@ -74,6 +127,7 @@ def prepare(folder, build):
     for name in ("configs", "models", "python", "tools", "docs", "proto"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "RUN.yaml").write_text("recipe: digits-op-grpo-diverse\nrun: {name: other}\n")
+    (folder / "run.yaml").write_text("recipe: digits-flux\nprompts: {cache: cache}\n")
     (folder / "THEIRS.yaml").write_text((ROOT / FOREIGN).read_text())
     shutil.copy(ROOT / "tests/golden/checkpoints/mlp.pt", folder / "weights.pth")
     one = folder / "one"
@@ -83,7 +137,7 @@ def prepare(folder, build):
     code, output = run_script(
         "oxbow train configs/digits.yaml --no-progress; cp -r runs/digits runs/a; cp -r runs/digits runs/b\n"
         "oxbow eval --run runs/digits --set one/set.yaml --export-images one/out\n"
-        "cp one/out/*/samples/*.png a.png; cp a.png picture.png", folder, build)
+        "cp one/out/*/samples/*.png a.png; cp a.png picture.png; cp a.png b.png", folder, build)
     if code:
         sys.exit(f"the run that the pages speak of failed:\n{output}")
 
@@ -95,36 +149,51 @@ def far_away(build):
     return None if code == 0 else f"from another directory: exit code {code}\n" + "\n".join(output.splitlines()[-15:])
 
 
-def add_saved(text, folder, interpreter):
+def add_saved(blocks, folder, interpreter):
     """The files that a page tells its reader to save, and the programs of the Python package."""
-    for name, content in SAVED.findall(text):
-        (folder / name).write_text(content)
-    if interpreter:
-        program = folder / "bin/oxbow-reward"
-        program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/python exec {interpreter} -m oxbow.reward.command "$@"\n')
+    for block in blocks:
+        if block.saved_as():
+            (folder / block.saved_as()).write_text(block.text + "\n")
+    if not interpreter:
+        return
+    (folder / "interpreter.py").write_text(INTERPRETER)
+    (folder / "bin").mkdir()
+    for name, arguments in (("python", ""), ("oxbow-reward", "-m oxbow.reward.command")):
+        program = folder / "bin" / name
+        program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/python exec {interpreter} {arguments} "$@"\n')
         program.chmod(0o755)
 
 
 def script_of(blocks):
     """One shell for all blocks. At its end background processes are stopped, so that their output ends."""
-    parts = ["PATH=$PWD/bin:$PATH", "trap 'jobs -p | xargs -r kill 2>/dev/null || true; wait || true' EXIT"]
-    for block in blocks:
-        parts += [f"echo '@@ {block.place}'", block.commands()]
+    parts = ["PATH=$PWD/bin:$PATH", FUNCTIONS,
+             "trap 'end; jobs -p | xargs -r kill 2>/dev/null || true; wait || true' EXIT"]
+    for number, block in enumerate(blocks):
+        words = block.runs()
+        parts += [f"echo '@@ {block.place}'", *(["begin"] if "live" in words else [])]
+        if block.language == "python":
+            parts.append(f"cat >block{number}.py <<'@@'\n{block.text}\n@@\nexecutes block{number}.py")
+        elif "serves" in words:
+            parts += [f"serves {line}" for line in block.commands().replace("\\\n", " ").splitlines() if line.strip()]
+        else:
+            parts.append(block.commands())
+        parts += ["end"] if "live" in words else []
     return "\n".join(parts)
 
 
-def execute(page, text, blocks, prepared, build, interpreter):
-    """None, or what went wrong."""
+def execute(page, blocks, runnable, prepared, build, interpreter):
+    """(what went wrong, or None; seconds)."""
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run(["cp", "-a", f"{prepared}/.", folder], check=True)
-        add_saved(text, folder, interpreter)
-        code, output = run_script(script_of(blocks), folder, build)
+        add_saved(blocks, folder, interpreter)
+        code, output = run_script(script_of(runnable), folder, build)
+    seconds = time.monotonic() - begin
     if code == 0:
-        return None
+        return None, seconds
     place = re.findall(r"^@@ (.*)$", output, re.MULTILINE)
-    return f"{place[-1] if place else page}: exit code {code}\n" + "\n".join(output.splitlines()[-15:])
+    return f"{place[-1] if place else page}: exit code {code}\n" + "\n".join(output.splitlines()[-15:]), seconds
 
 
 class Help:
@@ -175,7 +244,7 @@ def command_lines(text):
 def names_of(page, text, blocks):
     """(place, command) of everything on a page that looks like a command of oxbow."""
     for block in blocks:
-        for line in command_lines(block.commands()):
+        for line in command_lines(block.commands()) if block.language != "python" else ():
             yield block.place, line
     for number, line in prose_lines(text):
         for found in CODE.finditer(line):
@@ -184,32 +253,37 @@ def names_of(page, text, blocks):
 
 def main(arguments):
     build = Path(arguments[0]).resolve()
-    wanted = arguments[1:] or pages()
+    only_python = arguments[1:] == ["--python"]
+    wanted = pages() if only_python else arguments[1:] or pages()
     texts = {page: (ROOT / page).read_text() for page in wanted}
-    blocks = {page: [one for one in blocks_of(page, text) if one.language in COMMAND_LANGUAGES] for page, text in texts.items()}
+    blocks = {page: [one for one in blocks_of(page, text) if one.language in MARKED_LANGUAGES] for page, text in texts.items()}
+    if only_python:
+        blocks = {page: found for page, found in blocks.items() if any("python" in (one.runs() or ()) for one in found)}
     passed, failed, helps = 0, 0, Help(build)
-    for page, text in texts.items():
-        for place, command in names_of(page, text, blocks[page]):
+    for page, found in blocks.items():
+        for place, command in names_of(page, texts[page], found):
             for why in flag_findings(command, helps):
                 print(f"FAIL  {place}: {why}: {command}")
                 failed += 1
     interpreter = python()
-    runs = {"run", "run: python"} if interpreter else {"run"}
-    for one in (one for page in wanted for one in blocks[page] if one.marker not in runs):
-        why = one.marker.removeprefix("skip:").strip()
-        print(f"skip  {one.place}: {'no Python here has grpcio, numpy and Pillow' if one.marker == 'run: python' else why}")
-    runnable = {page: [one for one in found if one.marker in runs] for page, found in blocks.items()}
+    if only_python and not interpreter:
+        sys.exit(f"no Python here has {', '.join(PACKAGES)}")
+    runnable = {page: [one for one in found if one.runs() is not None and (interpreter or "python" not in one.runs())]
+                for page, found in blocks.items()}
+    for one in (one for page, found in blocks.items() for one in found if one not in runnable[page] and not one.saved_as()):
+        print(f"skip  {one.place}: {one.why_not() or 'no Python here has ' + ', '.join(PACKAGES)}")
     runnable = {page: found for page, found in runnable.items() if found}
     with tempfile.TemporaryDirectory() as prepared, ThreadPoolExecutor(2) as pool:
         prepare(Path(prepared), build)
-        away = pool.submit(far_away, build)
-        results = pool.map(lambda page: execute(page, texts[page], runnable[page], prepared, build, interpreter), runnable)
-        for page, wrong in zip(runnable, results):
-            print(f"FAIL  {wrong}" if wrong else f"ok    {page}: {len(runnable[page])} blocks")
+        away = None if only_python else pool.submit(far_away, build)
+        results = pool.map(lambda page: execute(page, blocks[page], runnable[page], prepared, build, interpreter), runnable)
+        for page, (wrong, seconds) in zip(runnable, results):
+            print(f"FAIL  {wrong}" if wrong else f"ok    {page}: {len(runnable[page])} blocks, {seconds:.0f} s")
             passed, failed = passed + (not wrong), failed + bool(wrong)
-        wrong = away.result()
-        print(f"FAIL  {wrong}" if wrong else "ok    from another directory")
-        passed, failed = passed + (not wrong), failed + bool(wrong)
+        if away:
+            wrong = away.result()
+            print(f"FAIL  {wrong}" if wrong else "ok    from another directory")
+            passed, failed = passed + (not wrong), failed + bool(wrong)
     print(f"docs commands: {passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 
