@@ -11,10 +11,12 @@ with the targets of the run's endpoints.json, and checks that
   - so does the query with which Kubernetes scales workers;
   - every alert's rule evaluates without error, each selector in it finds a series, and none fires.
 
-With --default it runs what `make train` runs instead, and checks only that every panel that is not in a collapsed row
-has data, but for those of known_empty.yml's `default`, and that no alert fires.
+With --run it runs that run file or recipe instead, and checks only what shipped_recipe.py says: every panel that is
+seen has data or a line in known_empty.yml, and no alert fires. All that train within a minute:
 
-  live_check.py --bin build/release/bin [--prometheus DIR] [--timeout 75] [--default] [--keep]
+  for f in configs/digits*.yaml configs/recipes/digits-*.yaml; do live_check.py --run $f ...; done
+
+  live_check.py --bin build/release/bin [--prometheus DIR] [--timeout 75] [--run FILE] [--keep]
 """
 import argparse
 import json
@@ -34,13 +36,12 @@ from pathlib import Path
 
 import yaml
 
-from queries import (ROOT, alert_queries, collapsed_panels, exported_families, family_of,
-                     panel_queries, selectors)
+import shipped_recipe
+from queries import (ROOT, alert_queries, exported_families, family_of, panel_queries,
+                     selectors)
 
 HERE = Path(__file__).resolve().parent
 RUN = ROOT / "configs" / "recipes" / "digits-op-grpo.yaml"
-DEFAULT_RUN = ROOT / "configs" / "digits.yaml"
-DEFAULT_SETTINGS = ["run.steps=100000", "eval.every=3", "checkpoint.every=5", "optimizer.learning_rate=1e-6"]
 # Small steps, so that rare events happen within seconds, and a policy that hardly moves: once all
 # rewards are equal, nothing is clipped or weighted any more.
 SETTINGS = ["run.steps=100000", "learner.ranks=2", "services.rollout_workers=2", "batch.groups=4",
@@ -77,7 +78,6 @@ def until(deadline, attempt, what):
 
 
 WANTED = {"learner": 2, "replay-buffer": 1, "reward": 1, "rollout": 2}
-DEFAULT_WANTED = {"learner": 1, "replay-buffer": 1, "reward": 1, "rollout": 1}
 
 
 def targets_of(run_directory, wanted):
@@ -160,32 +160,6 @@ def family_problems(types, series, known_empty):
                    else f"{name}: known_empty.yml says that it is on no page, and it is")
 
 
-def default_problems(server, known_empty, deadline):
-    """A panel that a person sees, under the recipe they try first, has data; an alert does not fire."""
-    shut = collapsed_panels()
-    left = {panel: [] for panel, _ in panel_queries() if panel not in shut}
-    for panel, expression in panel_queries():
-        if panel in left:
-            left[panel].append(concrete(expression))
-    for name in set(known_empty) - set(left):
-        yield f"known_empty.yml: default: no such panel that is seen: {name}"
-    while True:
-        # One curve of several may need what this run has not, such as a second reward.
-        # A panel of known_empty.yml is asked at the end: the first step alone may have filled it.
-        left = {panel: asked for panel, asked in left.items() if panel in known_empty or not any(map(server.finds, asked))}
-        if set(left) <= set(known_empty) or time.monotonic() > deadline:
-            break
-        time.sleep(1)
-    for panel in sorted(set(left) - set(known_empty)):
-        yield f"{panel}: no data under the default recipe: {left[panel]}"
-    for panel in sorted(panel for panel in set(known_empty) & set(left) if any(map(server.finds, left[panel]))):
-        yield f"{panel}: has data, and known_empty.yml says that the default recipe has none"
-    for group in server.ask("rules")["groups"]:
-        for rule in group["rules"]:
-            if rule["state"] == "firing":
-                yield f"{rule['name']} fires in a healthy run: {rule['alerts']}"
-
-
 def panel_problems(server, known_empty, deadline):
     left = [(panel, concrete(expression)) for panel, expression in panel_queries()]
     found = set()
@@ -240,7 +214,7 @@ def main():
     parser.add_argument("--bin", type=Path, default=ROOT / "build/release/bin")
     parser.add_argument("--prometheus", type=Path, help="directory of prometheus and promtool; else from PATH")
     parser.add_argument("--timeout", type=float, default=75, help="seconds for everything")
-    parser.add_argument("--default", action="store_true", help="the run of `make train`")
+    parser.add_argument("--run", type=Path, help="a run file or recipe, checked as shipped_recipe.py says")
     parser.add_argument("--keep", action="store_true", help="leave run and database behind")
     arguments = parser.parse_args()
     tool = (lambda name: str(arguments.prometheus / name)) if arguments.prometheus else (lambda name: name)
@@ -248,8 +222,10 @@ def main():
     scratch = Path(tempfile.mkdtemp(prefix="oxbow-live-"))
     begun = time.monotonic()
     deadline = begun + arguments.timeout
-    run, chosen, wanted = ((DEFAULT_RUN, DEFAULT_SETTINGS, DEFAULT_WANTED) if arguments.default
-                           else (RUN, SETTINGS, WANTED))
+    run, chosen, wanted = RUN, SETTINGS, WANTED
+    if arguments.run:
+        run, chosen = arguments.run.resolve(), shipped_recipe.SETTINGS
+        wanted = shipped_recipe.wanted(arguments.bin / "oxbow", run)
     settings = [f"run.directory={scratch}", "run.name=live", *chosen]
     train = subprocess.Popen(
         [arguments.bin / "oxbow", "train", run, "--no-progress", *(f"--set={s}" for s in settings)],
@@ -265,8 +241,8 @@ def main():
         server = Prometheus(tool("prometheus"), scrape_config(by_job, scratch), scratch, free_port())
         until(deadline, lambda: len(server.ask("query", query="up == 1")["result"]) == len(addresses),
               "a scrape of every target")
-        if arguments.default:
-            problems = list(default_problems(server, known_empty["default"], deadline))
+        if arguments.run:
+            problems = list(shipped_recipe.problems(server, run.stem, concrete, deadline))
         else:
             problems = list(panel_problems(server, known_empty["panels"], deadline))
             problems += alert_problems(server, exported_families(), known_empty["families"])
