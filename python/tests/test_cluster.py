@@ -12,7 +12,8 @@ from servers import built
 
 from oxbow import Run
 from oxbow.cluster import plan
-from oxbow.cluster.process import Process
+from oxbow.cluster.process import Health, Process
+from oxbow.cluster.start_record import append_start, recipes_of
 
 try:
     import ray
@@ -23,6 +24,7 @@ except ImportError:
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE = 500
 STEPS = 150  # Ray takes some ten seconds to miss a node, and the run must not have ended by then.
+SHORT_STEPS = 8
 
 
 class ProcessTest(unittest.TestCase):
@@ -100,6 +102,52 @@ class PlanTest(unittest.TestCase):
                           "MASTER_PORT": "99", "TORCHELASTIC_RESTART_COUNT": "3"})
 
 
+@unittest.skipUnless(ray, "Ray is not installed")
+class RanksTest(unittest.TestCase):
+    class Rank:
+        def __init__(self, exit_code):
+            self.name, self.health, self.stopped = "learner", Health(exit_code), False
+
+        def look(self):
+            return True
+
+        def stop(self):
+            self.stopped = True
+
+    def test_a_rank_that_ends_well_before_the_first_is_no_death(self):
+        from oxbow.cluster.fleet import Fleet
+
+        fleet = Fleet.__new__(Fleet)
+        fleet._buffers, fleet._rewards, fleet._told = [], [], ()
+        fleet._ranks = [self.Rank(None), self.Rank(0)]
+        self.assertIsNone(fleet._look_at_ranks())
+        self.assertFalse(any(rank.stopped for rank in fleet._ranks))
+        fleet._ranks[0].health = Health(0)
+        self.assertEqual(fleet._look_at_ranks(), 0)
+
+
+class StartRecordTest(unittest.TestCase):
+    def test_a_start_is_a_line_as_oxbow_train_writes_it(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            oxbow = folder / "oxbow"
+            oxbow.write_text("#!/bin/sh\n[ \"$*\" = '--version --json' ] && echo '{\"version\": \"0.1.0\", \"git\": \"1c22fed0a1\"}'\n")
+            oxbow.chmod(0o755)
+            (folder / "config.resolved.yaml").write_text("run:\n  seed: 0   # default\n  steps: 9   # recipe b\n  name: x   # recipe a/b.yaml\n"
+                                                         "  text: \"no # recipe\"   # --set\nbatch:\n  groups: 4   # recipe b\n")
+            append_start(folder, oxbow, ["oxbow-ray", "my run.yaml", "--set", "run.steps=9"], False)
+            append_start(folder, oxbow, ["oxbow-ray", "my run.yaml", "--resume"], True)
+            first, second = [json.loads(line) for line in (folder / "starts.jsonl").read_text().splitlines()]
+        self.assertEqual(list(first), ["time", "command", "recipe", "version", "host", "resumed"])
+        self.assertRegex(first["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertEqual(first["command"], "oxbow-ray 'my run.yaml' --set run.steps=9")
+        self.assertEqual((first["recipe"], first["version"]), ("a/b.yaml, b", "0.1.0 (1c22fed0a1)"))
+        self.assertEqual((first["resumed"], second["resumed"]), (False, True))
+
+    def test_a_run_without_a_recipe_names_none(self):
+        self.assertEqual(recipes_of("run:\n  seed: 0   # default\n  steps: 9   # run.yaml:2\n"), [])
+
+
 @unittest.skipUnless(ray and built("oxbow"), "Ray is not installed, or OXBOW_BUILD is no build of oxbow")
 class ClusterTest(unittest.TestCase):
     def setUp(self):
@@ -150,6 +198,29 @@ class ClusterTest(unittest.TestCase):
         workers = {group["worker"] for line in (run.directory / "steps.jsonl").read_text().splitlines()
                    for group in json.loads(line)["groups"]}
         self.assertGreaterEqual(len(workers), 2)
+        self.assert_head(run.directory)
+
+    def assert_head(self, directory):
+        """How the run was started is in its directory and in the head of its report."""
+        (start,) = [json.loads(line) for line in (directory / "starts.jsonl").read_text().splitlines()]
+        self.assertTrue(start["command"].startswith("oxbow-ray configs/digits.yaml --address "), start)
+        report = (directory / "report.html").read_text()
+        for text in (start["recipe"], start["version"], "oxbow-ray configs/digits.yaml"):
+            self.assertTrue(text and text in report, start)
+
+    def test_several_buffers_and_ranks_train_one_run(self):
+        child = self.start(f"run.steps={SHORT_STEPS}", "services.replay_shards=2", "learner.ranks=2", "replay.fraction=0.25")
+        told = child.stdout.read()
+        self.assertEqual(child.wait(), 0, told)
+        self.assertNotIn("is started again", told)
+        run = Run(self.folder / "run")
+        self.assertEqual(run.steps, SHORT_STEPS)
+        self.assert_head(run.directory)
+        self.assertTrue((run.directory / "logs/learner-1.log").exists())
+        for shard in range(2):  # Each has the prompts of its own, and both have some.
+            listed = subprocess.run([built("oxbow"), "replay", "list", "--run", run.directory, "--shard", str(shard), "--format",
+                                     "json"], capture_output=True, text=True, check=True)
+            self.assertIn('"entry"', listed.stdout)
 
 
 if __name__ == "__main__":

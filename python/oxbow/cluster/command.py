@@ -36,24 +36,26 @@ def command(arguments: Sequence[str]) -> int:
     flags = _parser().parse_args(arguments)
     stop = stop_event()
     try:
-        return _train(flags, stop)
+        return _train(flags, arguments, stop)
     except SetupError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.exit_code
 
 
-def _train(flags: argparse.Namespace, stop: threading.Event) -> int:
+def _train(flags: argparse.Namespace, arguments: Sequence[str], stop: threading.Event) -> int:
     try:
         import ray
 
         from .fleet import Fleet, Options
         from .plan import Setting
+        from .start_record import append_start
     except ImportError as error:
         raise SetupError(f"it takes Ray: pip install 'oxbow[ray]' ({error})") from None
     oxbow = flags.bin / "oxbow"
     if not oxbow.exists():
         raise SetupError(f"--bin: no oxbow there: {flags.bin}", EXIT_DATA)
     run_dir = _prepare(oxbow, flags)
+    append_start(run_dir, oxbow, [PROGRAM, *arguments], flags.resume)
     environment = {name: value for name, value in os.environ.items() if name.startswith("OXBOW_TLS_")}
     environment |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     if flags.plaintext:

@@ -82,7 +82,8 @@ class Fleet:
 
     def _look_at_ranks(self) -> int | None:
         lost = [rank for rank in self._ranks if not rank.look()]
-        ended = [rank for rank in self._ranks if rank.health.exit_code is not None]
+        # Ranks end one after another. One that has ended well waits for the first, which says that the run is complete.
+        ended = [rank for rank in self._ranks if rank.health.exit_code not in (None, 0)]
         first = self._ranks[0]
         if first.health.exit_code == 0 and not lost:
             return 0
