@@ -17,6 +17,9 @@ PAGE = ROOT / "docs/config_reference.md"
 FIELD = re.compile(r"^\s*(repeated |optional )?([\w.]+) (\w+) = \d+(?: (\[.*?\]))?;\s*(?://\s*(.*))?$")
 ENUM_VALUE = re.compile(r"^\s*(\w+) = (\d+);")
 KEY = re.compile(r"^( *)(\w+):(?:\s+((?:\"[^\"]*\"|[^#\s]|\s(?!\s*#))+))?\s*(?:#\s*(.*))?$")
+# A clause that is a range: src/config/value_range.h.
+BOUND = r"(?:at least|above|at most|below) [-+.e\d]+"
+RANGE = re.compile(rf"(?:{BOUND}(?: and {BOUND})?|[-+.e\d]+ to [-+.e\d]+)(?:, or 0)?")
 TYPES = {"bool": "true or false", "double": "number", "string": "text", "uint32": "whole number", "uint64": "whole number"}
 
 HEAD = """# Configuration reference
@@ -25,7 +28,8 @@ Every key of a run file. `tools/config_reference.py --write` makes this page fro
 `configs/defaults.yaml`. A run file states only what differs from the defaults; `--set SECTION.KEY=VALUE` sets one value.
 [Formats](formats.md#config) has the rules of precedence, and [methods](methods/README.md) explain the losses.
 
-A key with a \\* may have another value when a run is resumed: it changes no result, or rounding alone.
+`oxbow config explain KEY` prints the same of one key. A key with a \\* may have another value when a run is resumed: it
+changes no result, or rounding alone.
 """
 
 
@@ -101,6 +105,13 @@ def type_text(one, enums):
     return f"list of {text}" if one.repeated else text
 
 
+def range_and_rest(comment):
+    """(a comment's range, "" if it has none; the other clauses)."""
+    clauses = comment.split("; ")
+    ranges = [clause for clause in clauses if RANGE.fullmatch(clause)]
+    return ", ".join(ranges), "; ".join(clause for clause in clauses if clause not in ranges)
+
+
 def cell(text):
     return re.sub(r"(?<!\\)\|", r"\\|", text.strip())
 
@@ -125,7 +136,9 @@ def sections(message, default, path, messages, enums, left_out):
         meaning = told.comment or one.comment
         if not meaning:
             sys.exit(f"{DEFAULTS}: {path}.{one.name}: no comment that says what it means")
-        lines.append(f"| `{path}.{one.name}`{mark} | {type_text(one, enums)} | `{told.value}` | {cell(meaning)} |")
+        values, meaning = range_and_rest(meaning)
+        values = type_text(one, enums) + (f", {values}" if values else "")
+        lines.append(f"| `{path}.{one.name}`{mark} | {values} | `{told.value}` | {cell(meaning)} |")
     for one in fields:
         if one not in plain:
             inner = f"{path}.{one.name}" if path else one.name
