@@ -46,7 +46,7 @@ class CommandTest : public ::testing::Test {
     const std::filesystem::path sheet = scratch_.path() / "sheet.png";
     const Outcome outcome =
         RunOxbow({"sample", source, path.string(), "--prompt", "text 473", "--count", "4", "--seed",
-                  std::to_string(seed), "--out", sheet.string()});
+                  std::to_string(seed), "--out", sheet.string(), "--replace"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.message;
     return Content(sheet);
   }
@@ -61,6 +61,29 @@ void ExpectSameTensors(const std::filesystem::path& part, const std::filesystem:
     ASSERT_TRUE(all.tensors.contains(name)) << name;
     EXPECT_EQ(tensor.data, all.tensors.at(name).data) << name;
   }
+}
+
+TEST_F(CommandTest, ASheetIsAPngFileThatReplacesNoOtherUnasked) {
+  const std::string sheet = (scratch_.path() / "grid.png").string();
+  const auto draw = [](const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"sample",  "--model", kBase,   "--prompt", "text 473",
+                                          "--count", "1",       "--out", out};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunOxbow(arguments);
+  };
+  const Outcome jpeg = draw((scratch_.path() / "grid.jpg").string(), {});
+  EXPECT_EQ(jpeg.exit_code, 2);
+  EXPECT_THAT(jpeg.message, HasSubstr("its name ends in .png, got "));
+  EXPECT_FALSE(std::filesystem::exists(scratch_.path() / "grid.jpg"));
+
+  ASSERT_EQ(draw(sheet, {"--seed", "1"}).exit_code, 0);
+  const std::string first = Content(sheet);
+  const Outcome again = draw(sheet, {"--seed", "2"});
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.message, HasSubstr("--out exists (remove it, choose another name or give "));
+  EXPECT_EQ(Content(sheet), first);
+  ASSERT_EQ(draw(sheet, {"--seed", "2", "--replace"}).exit_code, 0);
+  EXPECT_NE(Content(sheet), first);
 }
 
 TEST_F(CommandTest, AFinishedRunIsShownWithTheWeightsItTrained) {

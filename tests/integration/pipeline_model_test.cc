@@ -222,9 +222,9 @@ void ExpectReplayed(const TrainingRun& run) {
 // The bytes of the sheet that a finished run draws.
 std::string Sheet(const TrainingRun& run, const fs::path& sheet,
                   const std::vector<std::string>& flags = {}) {
-  std::vector<std::string> arguments = {"sample",   "--run",        run.directory().string(),
-                                        "--prompt", "a red square", "--count",
-                                        "2",        "--out",        sheet.string()};
+  std::vector<std::string> arguments = {
+      "sample", "--run", run.directory().string(), "--prompt", "a red square", "--count",
+      "2",      "--out", sheet.string(),           "--replace"};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   const Outcome drawn = RunOxbow(arguments);
   EXPECT_EQ(drawn.exit_code, 0) << drawn.message;
