@@ -158,7 +158,8 @@ std::string TablesOf(const std::vector<const Grid*>& grids, const Grid& baseline
   std::string text = absl::StrCat(
       "\nBy point of a grid, mean and standard error over seeds. Differences are to ",
       baseline.name,
-      ", seed by seed, with p of sign flips: of the means over all points, and of the point that is "
+      ", seed by seed, with p of sign flips: of the means over all points, and of the point that "
+      "is "
       "best for the one to the point that is best for the other, both chosen on these runs. A run "
       "that never reached a level counts with all its steps.\n");
   for (const Measure& measure : MeasuresOf(comparison)) text += TableOf(grids, baseline, measure);

@@ -39,7 +39,9 @@ Comparison TwoGrids() {
 TEST(GridTableTest, ARecipeIsJudgedOnItsWholeRow) {
   const std::string text = GridTables(TwoGrids());
   EXPECT_THAT(text, HasSubstr("| held-out reward at the end | 1e-4 | 2e-4 | mean of the row |"));
-  EXPECT_THAT(text, HasSubstr("| plain | 0.135 +- 0.009 | 0.235 +- 0.009 | 0.185 +- 0.009 | | | 2e-4 | | |"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("| plain | 0.135 +- 0.009 | 0.235 +- 0.009 | 0.185 +- 0.009 | | | 2e-4 | | |"));
   EXPECT_THAT(text, HasSubstr("| replay | 0.185 +- 0.009 | 0.685 +- 0.009 | 0.435 +- 0.009 | "
                               "+0.250 (8 seeds) | 0.00781 | 2e-4 | +0.450 (8 seeds) | 0.00781 |"));
 }
@@ -50,9 +52,11 @@ TEST(GridTableTest, StepsToALevelAreComparedOverTheRowAndAtTheBestOfEach) {
   comparison.recipes = {Point("plain", "1e-4", .1), Point("plain", "2e-4", .2, 30),
                         Point("replay", "1e-4", .1, 20), Point("replay", "2e-4", .2, 40)};
   const std::string text = GridTables(comparison);
-  EXPECT_THAT(text, HasSubstr("| plain | 50.0 +- 0.0 | 30.5 +- 0.2 | 40.2 +- 0.1 | | | 2e-4 | | |"));
-  EXPECT_THAT(text, HasSubstr("| replay | 20.5 +- 0.2 | 40.5 +- 0.2 | 30.5 +- 0.2 | -9.8 (8 seeds) | "
-                              "0.00781 | 1e-4 | -10.0 (8 seeds) | 0.00781 |"));
+  EXPECT_THAT(text,
+              HasSubstr("| plain | 50.0 +- 0.0 | 30.5 +- 0.2 | 40.2 +- 0.1 | | | 2e-4 | | |"));
+  EXPECT_THAT(text,
+              HasSubstr("| replay | 20.5 +- 0.2 | 40.5 +- 0.2 | 30.5 +- 0.2 | -9.8 (8 seeds) | "
+                        "0.00781 | 1e-4 | -10.0 (8 seeds) | 0.00781 |"));
 }
 
 TEST(GridTableTest, ASeedThatIsNotFinishedAtOnePointIsInNoMeanOfTheRow) {

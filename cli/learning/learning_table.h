@@ -42,8 +42,8 @@ std::string LearningTable(const Comparison& comparison);
 // drawing; empty where no run is finished.
 std::string LearningPlot(const Comparison& comparison);
 
-// The same as a file of its own, learning.svg: of grids a chart for each point, with a line for each
-// recipe.
+// The same as a file of its own, learning.svg: of grids a chart for each point, with a line for
+// each recipe.
 std::string LearningPicture(const Comparison& comparison);
 
 // What stands in learning.html: `table`, that of learning.md, and the plot.

@@ -90,8 +90,8 @@ TEST(LearningTableTest, ThePictureHasALineOfEachRecipeAndNeedsNoPage) {
   EXPECT_EQ(Count(picture, "class=\"band\""), 3) << "of the recipes that have runs";
   EXPECT_EQ(Count(picture, "class=\"key\""), 3);
   EXPECT_TRUE(absl::StrContains(picture, ">slow</text>"));
-  EXPECT_EQ(Count(picture, "<p"), Count(picture, "<polygon") + Count(picture, "<polyline") +
-                                      Count(picture, "<path"));
+  EXPECT_EQ(Count(picture, "<p"),
+            Count(picture, "<polygon") + Count(picture, "<polyline") + Count(picture, "<path"));
 }
 
 TEST(LearningTableTest, ThePictureOfGridsHasAChartForEachPoint) {

@@ -13,7 +13,7 @@
 
 namespace oxbow::cli {
 
-// Of this machine. `bytes` is the memory of each; 0: not known.
+// The GPUs of this machine. `bytes` is the memory of each; 0: not known.
 struct Gpus {
   int count = 0;
   uint64_t bytes = 0;

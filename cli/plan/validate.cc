@@ -34,7 +34,8 @@ absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
   }
   OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::RewardFacts> rewards,
                          CheckOwnRewards(resolved.config));
-  std::cout << text << DeviceText(resolved.config, facts, RewardBytes(resolved.config), model::GpuBytes())
+  std::cout << text
+            << DeviceText(resolved.config, facts, RewardBytes(resolved.config), model::GpuBytes())
             << RewardsText(resolved.config, rewards);
   return absl::OkStatus();
 }

@@ -302,7 +302,8 @@ absl::StatusOr<int> Run(const Flags& flags) {
   }
   if (stopped && display.committed() < resolved.config.run().steps()) {
     std::cout << "interrupted at step " << display.committed() << " of "
-              << resolved.config.run().steps() << "; go on with: " << run::CommandToGoOn(run::ThisCommand()) << "\n";
+              << resolved.config.run().steps()
+              << "; go on with: " << run::CommandToGoOn(run::ThisCommand()) << "\n";
   }
   return fleet.supervisor().exit_code();
 }

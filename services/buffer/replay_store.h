@@ -74,7 +74,7 @@ struct OfferReport {
   std::vector<OfferResult> results;  // One per entry, in order.
   // Write and fsync of all that was written together, told with the first of them; else zero.
   absl::Duration sync_time;
-  uint64_t together = 1;     // Offers that were written with it, and it.
+  uint64_t together = 1;  // Offers that were written with it, and it.
 };
 
 struct DrawReport {

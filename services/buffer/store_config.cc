@@ -33,8 +33,7 @@ std::vector<replay::TablePolicy> TablesOf(const v1::RunConfig& config) {
   const uint64_t shards = std::max(1u, config.services().replay_shards());
   const auto share = [shards](uint64_t capacity) { return (capacity + shards - 1) / shards; };
   std::vector<replay::TablePolicy> tables = {
-      replay::BestTable(share(replay.capacity()),
-                        DrawOf(replay.draw()),
+      replay::BestTable(share(replay.capacity()), DrawOf(replay.draw()),
                         {.uses_max = replay.max_uses(), .age_max = replay.max_age()})};
   const v1::AdaptationConfig& adaptation = config.adaptation();
   if (!adaptation.enabled()) return tables;

@@ -171,7 +171,8 @@ io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live,
                                                       absl::UTCTimeZone())});
     facts.head.push_back({"command", starts.back().command});
   }
-  facts.next_commands = NextCommands(run_dir.string(), starts.empty() ? "" : starts.back().command, live, best.has_value());
+  facts.next_commands = NextCommands(run_dir.string(), starts.empty() ? "" : starts.back().command,
+                                     live, best.has_value());
   return facts;
 }
 

@@ -77,9 +77,8 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
       TensorsOf(snapshot, policy_ == nullptr ? nullptr : &policy_->parameters().tensors()));
   if (policy_ == nullptr) {
     model::NamedTensors decoder = TakeDecoder(tensors, spec_.device);
-    // Of a full fine-tune the base is what is trained, and is read again below.
-    model::NamedTensors base =
-        spec_.trained == model::Trained::kLora ? TakeBase(tensors) : tensors;
+    // A full fine-tune trains its base, which is read again below.
+    model::NamedTensors base = spec_.trained == model::Trained::kLora ? TakeBase(tensors) : tensors;
     OXBOW_ASSIGN_OR_RETURN(
         policy_,
         model::Policy::Create(
@@ -100,10 +99,9 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
              .compute = spec_.compute,
              .device = spec_.device,
              .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
-    OXBOW_ASSIGN_OR_RETURN(
-        decoder_,
-        model::MakeImageDecoder(spec_.autoencoder_config_json, spec_.autoencoder_graph_json,
-                                decoder));
+    OXBOW_ASSIGN_OR_RETURN(decoder_,
+                           model::MakeImageDecoder(spec_.autoencoder_config_json,
+                                                   spec_.autoencoder_graph_json, decoder));
   }
   model::NamedTensors trained;
   for (const auto& [name, parameter] : policy_->parameters().tensors()) {

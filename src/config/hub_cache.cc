@@ -62,8 +62,8 @@ std::string FetchedModel(const std::string& path, const std::vector<std::string>
   if (!LooksLikeHubId(path)) return path;
   const auto [id, revision] = IdAndRevision(path);
   const size_t slash = id.find('/');
-  const fs::path model = CacheOf(environment) / absl::StrCat("models--", id.substr(0, slash), "--",
-                                                             id.substr(slash + 1));
+  const fs::path model = CacheOf(environment) /
+                         absl::StrCat("models--", id.substr(0, slash), "--", id.substr(slash + 1));
   const auto named = ReadFile(model / "refs" / revision, kCommitBytesMax);
   const std::string commit =
       named.ok() ? std::string(absl::StripAsciiWhitespace(*named)) : revision;

@@ -62,9 +62,8 @@ TEST_F(HubCacheTest, TheCacheIsWhereTheHubsOwnToolsLook) {
   fs::create_symlink(cache_ / "home", cache_ / ".cache" / "huggingface");
   const std::string below = "/huggingface/hub/models--org--a.model-1/snapshots/";
   EXPECT_EQ(FetchedModel("org/a.model-1", {"HOME=" + cache}), cache + "/.cache" + below + kCommit);
-  EXPECT_EQ(
-      FetchedModel("org/a.model-1", {"HOME=/nowhere", "XDG_CACHE_HOME=" + cache + "/.cache"}),
-      cache + "/.cache" + below + kCommit);
+  EXPECT_EQ(FetchedModel("org/a.model-1", {"HOME=/nowhere", "XDG_CACHE_HOME=" + cache + "/.cache"}),
+            cache + "/.cache" + below + kCommit);
 }
 
 TEST_F(HubCacheTest, ARunTakesIdsAndItsResolvedConfigHasTheSnapshot) {

@@ -45,8 +45,9 @@ TEST(StartRecordTest, ARunGoesOnWithoutWhatSaysHowItBegan) {
             "oxbow train a.yaml --name b --resume");
   EXPECT_EQ(CommandToGoOn("oxbow train --from runs/c@5 --resume a.yaml --overwrite"),
             "oxbow train a.yaml --resume");
-  EXPECT_EQ(CommandToGoOn("oxbow train --from=runs/c a.yaml --set " + Quoted("run.name=it's --from x")),
-            "oxbow train a.yaml --set " + Quoted("run.name=it's --from x") + " --resume");
+  EXPECT_EQ(
+      CommandToGoOn("oxbow train --from=runs/c a.yaml --set " + Quoted("run.name=it's --from x")),
+      "oxbow train a.yaml --set " + Quoted("run.name=it's --from x") + " --resume");
   EXPECT_EQ(CommandToGoOn("oxbow train --from " + Quoted("runs/an old one") + " a.yaml"),
             "oxbow train a.yaml --resume");
 }

@@ -2,17 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains short runs on the CPU and on a GPU with the real binaries and compares their metrics.
 
-    tests/gpu/fleets.py BUILD [--device cuda] [--only NAME ...] [--out DIR] [--rehearse]
+    tests/gpu/fleets.py BUILD [--device cuda] [--only NAME ...] [--out DIR] [--rehearse [--late]]
 
 Each run has learner, worker, replay buffer and reward server. On the GPU, learner and worker share one device. Both runs
 draw the same noise (it comes from the CPU), so they differ by rounding alone until the first update, and by what training
 makes of that rounding after it. A run passes if both end with exit code 0 and every compared metric of the first
 committed step agrees: within 1e-4 relative in float32, 2e-2 in bf16. Later steps are printed, not judged.
-With --rehearse the GPU's side runs on the rehearsal device of BUILD/rehearsal (tests/rehearsal), which has two GPUs.
+With --rehearse the GPU's side runs on the rehearsal device of BUILD/rehearsal (tests/rehearsal), which has two GPUs. With
+--late its kernels run when somebody waits for them, and not before: a missing wait shows in the metrics.
+Where deterministic runs of one rank and of two are among them, their weights on the GPU must be equal, bit for bit.
 The last line is a summary; the exit code is 1 if a run failed.
 """
 import argparse
 import concurrent.futures
+import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -47,6 +51,7 @@ FLEETS_OF_TWO = {
     "ranks": ("digits-flow-grpo", ["learner.ranks=2"], [], 1e-4),
     "ranks_deterministic": ("digits-flow-grpo", ["learner.ranks=2", "run.deterministic=true"], [], 1e-4),
 }
+WEIGHTS = "raw/transformer/diffusion_pytorch_model.safetensors"
 COMPARED = ["train/reward_mean", "train/reward_group_std_mean", "train/loss", "train/grad_norm", "train/kl_div", "train/update_norm"]
 
 
@@ -71,12 +76,12 @@ def train(build, root, name, device, recipe, settings, environment=None):
             "steps": {line["step"]: line for line in lines}}
 
 
-def rehearse(build, root, name, *run):
+def rehearse(mode, build, root, name, *run):
     """A run on the rehearsal device. It fails unless the learner's kernels ran there."""
     log = root / f"{name}.device"
     log.mkdir(parents=True)
     result = train(build / "rehearsal", root, name, *run, environment={
-        "OXBOW_REHEARSAL_DEVICES": "2", "OXBOW_REHEARSAL_LOG": str(log)})
+        "OXBOW_REHEARSAL_DEVICES": "2", "OXBOW_REHEARSAL_LOG": str(log), "OXBOW_REHEARSAL_MODE": mode})
     learners = [json.loads(path.read_text()) for path in log.glob("learner-*.json")]
     if not any(device["kernels"] for learner in learners for device in learner["devices"].values()):
         result["code"] = result["code"] or "no kernel ran"
@@ -109,6 +114,20 @@ def judge(name, cpu, gpu, tolerance):
     return passed
 
 
+def weights(root, name):
+    """The hash of the final weights."""
+    return hashlib.sha256((root / name / "weights" / WEIGHTS).read_bytes()).hexdigest()
+
+
+def ranks_agree(root, names):
+    """Whether one rank and two have made the same weights; None where not both ran."""
+    if not {"deterministic", "ranks_deterministic"} <= set(names):
+        return None
+    one, two = weights(root, "deterministic"), weights(root, "ranks_deterministic")
+    print(f"{'ok  ' if one == two else 'FAIL'} one rank and two: weights {one[:12]} {two[:12]}", flush=True)
+    return one == two
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -117,9 +136,10 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="keep the runs here")
     parser.add_argument("--jobs", type=int, default=3, help="runs at a time")
     parser.add_argument("--rehearse", action="store_true", help="on the rehearsal device")
+    parser.add_argument("--late", action="store_true", help="with --rehearse: kernels run when somebody waits for them")
     args = parser.parse_args()
     fleets = FLEETS | FLEETS_OF_TWO
-    on_gpu = rehearse if args.rehearse else train
+    on_gpu = functools.partial(rehearse, "late" if args.late else "now") if args.rehearse else train
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         root = (args.out or pathlib.Path(scratch)).absolute()
         pairs = {}
@@ -128,8 +148,11 @@ def main():
             pairs[name] = [pool.submit(train, args.build, root / "cpu", name, "cpu", recipe, both),
                            pool.submit(on_gpu, args.build, root / "gpu", name, args.device, recipe, both + gpu_alone)]
         passed = sum(judge(name, cpu.result(), gpu.result(), fleets[name][3]) for name, (cpu, gpu) in pairs.items())
-    print(f"fleets: {passed} passed, {len(pairs) - passed} failed on {args.device}")
-    return passed != len(pairs)
+        agree = ranks_agree(root / "gpu", pairs) if passed == len(pairs) else None
+    checks = len(pairs) + (agree is not None)
+    passed += agree is True
+    print(f"fleets: {passed} passed, {checks - passed} failed on {args.device}")
+    return passed != checks
 
 
 if __name__ == "__main__":

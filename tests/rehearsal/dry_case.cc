@@ -109,29 +109,10 @@ rl::Group GroupOf(const DryCase& work) {
 
 double Gigabytes(size_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
-// What `work` does on the device.
-DryFigures Of(const std::function<void()>& work) {
-  DeviceMemory& memory = DeviceMemory::Of(0);
-  memory.ResetPeak();
-  TheLog().Clear();
-  DryFigures figures{.held_gb = Gigabytes(memory.Use().held)};
-  work();
-  const Figures log = TheLog().Of(0);
-  const Work kernels = log.AllKernels(), to_device = log.All(Transfer::kHostToDevice),
-             to_host = log.All(Transfer::kDeviceToHost);
-  figures.peak_gb = Gigabytes(memory.Use().peak);
-  figures.traffic_gb = kernels.bytes / 1e9;
-  figures.tflop = kernels.flop / 1e12;
-  figures.kernels = static_cast<double>(kernels.count);
-  figures.host_mb = (to_device.bytes + to_host.bytes) / 1e6;
-  figures.waits = static_cast<double>(log.AllWaits().count);
-  return figures;
-}
-
 DryFigures Forward(const DryCase& work, const model::Policy& policy) {
   const at::Tensor x = Latents(*work.model, work.rows), sigma = at::full({work.rows}, 0.5);
   const model::Conditioning prompt = Prompt(*work.model);
-  return Of([&] {
+  return FiguresOf([&] {
     const at::NoGradGuard no_grad;
     (void)policy.current().Velocity(x, sigma, prompt);
   });
@@ -155,7 +136,7 @@ DryFigures Sample(const DryCase& work, const model::Policy& policy) {
   const flow::SamplingSpec spec = OptionsOf(work).sampling;
   const std::vector<flow::NoiseKey> keys = Keys(work.rows);
   const model::Conditioning prompt = OnGpu(Prompt(*work.model));
-  DryFigures figures = Of([&] {
+  DryFigures figures = FiguresOf([&] {
     const c10::InferenceMode no_gradients;
     (void)flow::ContinuePaths(spec, keys, flow::DrawStarts(keys, work.model->latent).to(kGpu),
                               /*first_step=*/0, at::kFloat,
@@ -174,13 +155,31 @@ DryFigures Step(const DryCase& work, model::Policy& policy) {
   const auto ranks = work.ranks == 1 ? parallel::MakeSingleRank() : MakeDryRanks(work.ranks);
   const std::vector<rl::Group> groups(static_cast<size_t>(work.ranks), GroupOf(work));
   rl::Trainer trainer(OptionsOf(work), policy, *ranks);
-  return Of([&] {
+  return FiguresOf([&] {
     const auto result = trainer.Step(LearnerStep(0), groups);
     OXBOW_CHECK(result.ok()) << result.status().ToString();
   });
 }
 
 }  // namespace
+
+DryFigures FiguresOf(const std::function<void()>& work) {
+  DeviceMemory& memory = DeviceMemory::Of(0);
+  memory.ResetPeak();
+  TheLog().Clear();
+  DryFigures figures{.held_gb = Gigabytes(memory.Use().held)};
+  work();
+  const Figures log = TheLog().Of(0);
+  const Work kernels = log.AllKernels(), to_device = log.All(Transfer::kHostToDevice),
+             to_host = log.All(Transfer::kDeviceToHost);
+  figures.peak_gb = Gigabytes(memory.Use().peak);
+  figures.traffic_gb = kernels.bytes / 1e9;
+  figures.tflop = kernels.flop / 1e12;
+  figures.kernels = static_cast<double>(kernels.count);
+  figures.host_mb = (to_device.bytes + to_host.bytes) / 1e6;
+  figures.waits = static_cast<double>(log.AllWaits().count);
+  return figures;
+}
 
 std::vector<DryCase> DryCases() {
   std::vector<DryCase> cases;

@@ -5,6 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,9 @@ struct DryFigures {
 };
 
 std::vector<DryCase> DryCases();
+
+// What `work` does on the device, which is a dry one.
+DryFigures FiguresOf(const std::function<void()>& work);
 
 // Requires a dry device.
 DryFigures Rehearse(const DryCase& work);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learner step against its published formulas, written down once more with loops over doubles and
 // differentiated by finite differences: replayed heads with tails of either kind, stale samples,
-// every correction, both KL spaces, and one ratio for a whole sample (GSPO). Nothing of core/rl or core/flow is used to say what is right.
+// every correction, both KL spaces, and one ratio for a whole sample (GSPO). Nothing of core/rl or
+// core/flow is used to say what is right.
 //
 //   mu_i = cx x_i + cv v,   lp_i = mean_D(-(x_{i+1} - mu_i)^2 / 2 S^2) - log S - log sqrt(2 pi)
 //   W    = min(exp(lambda sum_{i < kept} (lp_i(old) - lp_i(behaviour))), cap)
@@ -382,21 +383,19 @@ TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, TrainerOracleTest,
-    ::testing::Values(Case{"Sequence", Correction::kSequence},
-                      Case{"SequenceMeanSpaceKl", Correction::kSequence, KlSpace::kMean},
-                      Case{"SequenceTransitionKl", Correction::kSequence, KlSpace::kTransition},
-                      Case{"SequenceSqrtGeometric", Correction::kSequence, KlSpace::kVelocity,
-                           WeightScale::kSqrt, true},
-                      Case{"None", Correction::kNone}, Case{"Naive", Correction::kNaive},
-                      Case{"Bypass", Correction::kBypass},
-                      Case{"BehaviourClip", Correction::kBehaviourClip},
-                      Case{.name = "Gspo",
-                           .correction = Correction::kSequence,
-                           .method = MethodKind::kGspo},
-                      Case{.name = "GspoNaive",
-                           .correction = Correction::kNaive,
-                           .method = MethodKind::kGspo,
-                           .clip = 2e-3}),
+    ::testing::Values(
+        Case{"Sequence", Correction::kSequence},
+        Case{"SequenceMeanSpaceKl", Correction::kSequence, KlSpace::kMean},
+        Case{"SequenceTransitionKl", Correction::kSequence, KlSpace::kTransition},
+        Case{"SequenceSqrtGeometric", Correction::kSequence, KlSpace::kVelocity, WeightScale::kSqrt,
+             true},
+        Case{"None", Correction::kNone}, Case{"Naive", Correction::kNaive},
+        Case{"Bypass", Correction::kBypass}, Case{"BehaviourClip", Correction::kBehaviourClip},
+        Case{.name = "Gspo", .correction = Correction::kSequence, .method = MethodKind::kGspo},
+        Case{.name = "GspoNaive",
+             .correction = Correction::kNaive,
+             .method = MethodKind::kGspo,
+             .clip = 2e-3}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(TrainerKlTest, OneRandomStepPerSampleIsUnbiased) {
