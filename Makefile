@@ -112,13 +112,15 @@ endif
 
 # An allocation that fails: ten of them, or with REHEARSAL_EVERY=10 every tenth of a run, for hours.
 REHEARSAL_FLEETS ?=
+# Short runs with late kernels, too.
+REHEARSAL_LATE ?= bf16 ranks replay
 REHEARSAL_EVERY ?=
 rehearse-gpu: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target rehearsal_tests rehearsal
 	@tests/rehearsal/run.sh $(BUILD)
 	@tests/rehearsal/full_runs.py $(BUILD) $(if $(REHEARSAL_EVERY),--every $(REHEARSAL_EVERY) --jobs 2)
 	@tests/rehearsal/worker_per_gpu.py $(BUILD)
-	@tests/gpu/fleets.py $(BUILD) --rehearse --jobs 1 $(if $(REHEARSAL_FLEETS),--only $(REHEARSAL_FLEETS))
+	@tests/gpu/fleets.py $(BUILD) --rehearse --jobs 1 --late $(REHEARSAL_LATE) $(if $(REHEARSAL_FLEETS),--only $(REHEARSAL_FLEETS))
 
 check-observe: deps $(BUILD)/build.ninja
 ifeq ($(INSTALL),yes)

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains short runs on the CPU and on a GPU with the real binaries and compares their metrics.
 
-    tests/gpu/fleets.py BUILD [--device cuda] [--only NAME ...] [--out DIR] [--rehearse [--late]]
+    tests/gpu/fleets.py BUILD [--device cuda] [--only NAME ...] [--out DIR] [--rehearse [--late NAME ...]]
 
 Each run has learner, worker, replay buffer and reward server. On the GPU, learner and worker share one device. Both runs
 draw the same noise (it comes from the CPU), so they differ by rounding alone until the first update, and by what training
 makes of that rounding after it. A run passes if both end with exit code 0 and every compared metric of the first
 committed step agrees: within 1e-4 relative in float32, 2e-2 in bf16. Later steps are printed, not judged.
-With --rehearse the GPU's side runs on the rehearsal device of BUILD/rehearsal (tests/rehearsal), which has two GPUs. With
---late its kernels run when somebody waits for them, and not before: a missing wait shows in the metrics.
+With --rehearse the GPU's side runs on the rehearsal device of BUILD/rehearsal (tests/rehearsal), which has two GPUs. The
+runs of --late come once more with kernels that run when somebody waits for them, and not before: a missing wait shows in
+the metrics.
 Where deterministic runs of one rank and of two are among them, their weights on the GPU must be equal, bit for bit.
 The last line is a summary; the exit code is 1 if a run failed.
 """
@@ -106,7 +107,7 @@ def judge(name, cpu, gpu, tolerance):
     last = max(gpu["steps"], default=0)
     passed = cpu["code"] == 0 and gpu["code"] == 0 and worst <= tolerance
     later = difference(cpu, gpu, last)
-    print(f"{'ok  ' if passed else 'FAIL'} {name:14} exit {cpu['code']} {gpu['code']}  {cpu['seconds']:5.1f} s {gpu['seconds']:5.1f} s"
+    print(f"{'ok  ' if passed else 'FAIL'} {name:20} exit {cpu['code']} {gpu['code']}  {cpu['seconds']:5.1f} s {gpu['seconds']:5.1f} s"
           f"  step 1: {worst:.1e} {key}  step {last}: {later[0]:.1e} {later[1]}", flush=True)
     if not passed:
         for side in (cpu, gpu):
@@ -136,19 +137,25 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="keep the runs here")
     parser.add_argument("--jobs", type=int, default=3, help="runs at a time")
     parser.add_argument("--rehearse", action="store_true", help="on the rehearsal device")
-    parser.add_argument("--late", action="store_true", help="with --rehearse: kernels run when somebody waits for them")
+    parser.add_argument("--late", nargs="+", default=[], choices=FLEETS | FLEETS_OF_TWO,
+                        help="with --rehearse: these with late kernels, too")
     args = parser.parse_args()
     fleets = FLEETS | FLEETS_OF_TWO
-    on_gpu = functools.partial(rehearse, "late" if args.late else "now") if args.rehearse else train
+    on_gpu = functools.partial(rehearse, "now") if args.rehearse else train
+    names = args.only or list(fleets if args.rehearse else FLEETS)
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         root = (args.out or pathlib.Path(scratch)).absolute()
-        pairs = {}
-        for name in args.only or (fleets if args.rehearse else FLEETS):
+        on_cpu, pairs = {}, []
+        for name in dict.fromkeys(names + args.late):
             recipe, both, gpu_alone, _ = fleets[name]
-            pairs[name] = [pool.submit(train, args.build, root / "cpu", name, "cpu", recipe, both),
-                           pool.submit(on_gpu, args.build, root / "gpu", name, args.device, recipe, both + gpu_alone)]
-        passed = sum(judge(name, cpu.result(), gpu.result(), fleets[name][3]) for name, (cpu, gpu) in pairs.items())
-        agree = ranks_agree(root / "gpu", pairs) if passed == len(pairs) else None
+            on_cpu[name] = pool.submit(train, args.build, root / "cpu", name, "cpu", recipe, both)
+            run = (name, args.device, recipe, both + gpu_alone)
+            if name in names:
+                pairs.append((name, name, pool.submit(on_gpu, args.build, root / "gpu", *run)))
+            if name in args.late:
+                pairs.append((name, name + ", late", pool.submit(rehearse, "late", args.build, root / "late", *run)))
+        passed = sum(judge(shown, on_cpu[name].result(), gpu.result(), fleets[name][3]) for name, shown, gpu in pairs)
+        agree = ranks_agree(root / "gpu", names) if passed == len(pairs) else None
     checks = len(pairs) + (agree is not None)
     passed += agree is True
     print(f"fleets: {passed} passed, {checks - passed} failed on {args.device}")
