@@ -78,11 +78,13 @@ class Run:
         """The contact sheets, by step."""
         return sheets_of(self.directory / SAMPLES)
 
-    def replay(self, **options: Any) -> Any:
-        """The run's live replay buffer (oxbow.replay.Replay). FileNotFoundError if the run has none."""
+    def replay(self, shard: int = 0, **options: Any) -> Any:
+        """A live replay buffer of the run (oxbow.replay.Replay): with services.replay_shards the one of this number.
+        FileNotFoundError if the run has none."""
         from .replay import Replay
 
-        return Replay(endpoint_of(self.directory, "replay_buffer"), **options)
+        alone = "replay_buffer" if shard == 0 else None
+        return Replay(endpoint_of(self.directory, f"replay_buffer-{shard:02d}", alone), **options)
 
     def _lines(self) -> list[dict[str, float]]:
         return [numbers_of(line) for line in read_lines(self.directory / METRICS)]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run's directory, read from Python."""
+import json
 import math
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 from runs import WrittenRun
 
 from oxbow import Run
+from oxbow.endpoints import endpoint_of
 from oxbow.metrics_file import Tail
 from oxbow.process_lock import State
 
@@ -49,6 +51,22 @@ class RunTest(unittest.TestCase):
         np.testing.assert_array_equal(self.column(table, "train/loss"), [math.nan, 0.125, 0.25, math.nan, 0.5])
         np.testing.assert_array_equal(self.column(table, "eval/reward_mean"), [0, math.nan, 0.125, math.nan, 0.25])
         self.assertEqual(self.run_.steps, 4)
+
+    def test_a_replay_buffer_is_found_by_its_number(self):
+        def endpoints(*names):
+            services = [{"name": name, "grpc": f"127.0.0.1:{7000 + i}"} for i, name in enumerate(names)]
+            (self.written.directory / "endpoints.json").write_text(json.dumps({"services": services}))
+
+        endpoints("learner", "replay_buffer")
+        self.assertEqual(endpoint_of(self.written.directory, "replay_buffer-00", "replay_buffer"), "127.0.0.1:7001")
+        with self.run_.replay(timeout=1) as replay:
+            self.assertEqual(replay.endpoint, "127.0.0.1:7001")
+        endpoints("learner", "replay_buffer-00", "replay_buffer-01")
+        for shard in (0, 1):
+            with self.run_.replay(shard, timeout=1) as replay:
+                self.assertEqual(replay.endpoint, f"127.0.0.1:{7001 + shard}")
+        with self.assertRaisesRegex(FileNotFoundError, "no replay_buffer-02"):
+            self.run_.replay(2)
 
     def test_without_pandas_columns_are_arrays(self):
         self.written.write(*range(3))
