@@ -43,6 +43,7 @@ TEST_F(HubCacheTest, AnIdIsTheSnapshotThatWasDownloaded) {
 }
 
 TEST_F(HubCacheTest, WhatTheCacheLacksStaysAsItIs) {
+  fs::create_directories(cache_ / "x");  // Where the last path below leads, from the snapshots.
   for (const char* path : {"org/other", "org/a.model-1@v2", "org/a.model-1@", "org", "a/b/c", "",
                            "/org/a.model-1", "org/../a.model-1", "org/a.model-1@../../x"}) {
     EXPECT_EQ(FetchedModel(path, environment_), path);
