@@ -116,8 +116,7 @@ io::Series MeanCurve(const std::string& name, const RecipeCurves& recipe) {
   io::Series line{.name = name, .points = {}};
   for (const auto& [step, rewards] : by_step) {
     const double mean = Mean(rewards);
-    const auto count = static_cast<double>(rewards.size());
-    const double error = count > 1 ? StandardDeviation(rewards, 1) / std::sqrt(count) : 0;
+    const double error = StandardError(rewards);
     line.points.push_back({step, mean});
     line.low.push_back({step, mean - 2 * error});
     line.high.push_back({step, mean + 2 * error});

@@ -8,11 +8,15 @@
 
 namespace oxbow::cli {
 
+double StandardError(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  return StandardDeviation(values, 1) / std::sqrt(static_cast<double>(values.size()));
+}
+
 std::string MeanText(const std::vector<double>& values, int digits) {
   if (values.empty()) return "-";
   if (values.size() == 1) return absl::StrFormat("%.*f", digits, values.front());
-  const double error = StandardDeviation(values, 1) / std::sqrt(static_cast<double>(values.size()));
-  return absl::StrFormat("%.*f +- %.*f", digits, Mean(values), digits, error);
+  return absl::StrFormat("%.*f +- %.*f", digits, Mean(values), digits, StandardError(values));
 }
 
 }  // namespace oxbow::cli

@@ -22,9 +22,8 @@ std::optional<std::string> Found(const std::string& path, const fs::path& direct
 
 std::string WhereLookedFor(const std::string& path) {
   if (fs::path(path).is_absolute()) return "";
-  return " (relative paths are looked for in the working directory, then from the run file's "
-         "folder "
-         "upwards)";
+  return " (relative paths are looked for in the working directory, then from the run "
+         "file's folder upwards)";
 }
 
 void FindFilesFrom(const fs::path& directory, const std::function<bool(const fs::path&)>& exists,

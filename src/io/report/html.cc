@@ -2,21 +2,13 @@
 #include "io/report/html.h"
 
 #include "absl/strings/str_cat.h"
+#include "io/report/chart_style.h"
 #include "io/report/page_script.h"
 
 namespace oxbow::io {
 namespace {
 
-// The series colours keep their order apart for the common kinds of colour blindness (Okabe-Ito).
 constexpr char kStyle[] = R"css(
-:root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1d2126;--soft:#5d6670;
---line:#e3e5e8;
---c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b0559a;--c4:#c08a00;--c5:#3d9fd6;--c6:#6b7480;
---c7:#8a5a3c}
-@media screen and (prefers-color-scheme:dark){:root{--bg:#16181b;--card:#1e2125;--ink:#e6e8ea;
---soft:#9aa3ad;
---line:#33383e;--c0:#56b4e9;--c1:#f0863c;--c2:#2fc498;--c3:#d98ac6;--c4:#e6b422;--c5:#8fd0f5;
---c6:#a5adb6;--c7:#c49878}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}
@@ -40,20 +32,11 @@ figure{break-inside:avoid;min-width:0}
 figcaption{font-size:13.5px;color:var(--soft);margin-top:8px}
 img{max-width:100%;height:auto;display:block;border-radius:6px}
 svg{width:100%;height:auto;display:block;overflow:visible}
-.grid{stroke:var(--line);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1}
-.mark{fill:var(--soft)}.cursor{stroke:var(--soft);stroke-dasharray:3 3;visibility:hidden}
-.tick{fill:var(--soft);font:11px system-ui,sans-serif}
-.line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
-.area,.dot{fill:currentColor}.band{fill:currentColor;opacity:.18}
-.dash .line{stroke-dasharray:6 4}
 .legend{margin:2px 0 6px;font-size:12.5px;color:var(--soft)}
 .legend span{display:inline-block;margin-right:12px}.legend b{color:var(--ink);font-weight:600}
 .legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:5px;
 background:currentColor;vertical-align:-1px}
 .legend .dash{background:repeating-linear-gradient(90deg,currentColor 0 4px,transparent 4px 7px)}
-.c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}
-.c4{color:var(--c4)}
-.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}
 .none{color:var(--soft);font-style:italic}
 .facts{display:flex;flex-wrap:wrap;gap:2px 18px;margin:6px 0 0;font-size:13.5px}
 .facts div{min-width:0;overflow-wrap:anywhere}.facts dt{display:inline;color:var(--soft)}
@@ -106,6 +89,12 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 
+std::string StyleSheet() {
+  return absl::StrCat(":root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;", kChartColours,
+                      "}\n@media screen and (prefers-color-scheme:dark){:root{--bg:#16181b;",
+                      "--card:#1e2125;", kChartColoursInDark, "}}", kChartRules, kStyle);
+}
+
 }  // namespace
 
 std::string EscapeHtml(std::string_view text) {
@@ -146,8 +135,8 @@ std::string Page(std::string_view title, std::string_view body, const PageUpdate
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
       "<link rel=\"icon\" href=\"data:,\"><title>",
-      EscapeHtml(title), "</title><style>", kStyle, "</style></head>\n<body", how, "><main>\n",
-      std::string(body), "\n</main><div class=\"tip\"></div><script>", kPageScript,
+      EscapeHtml(title), "</title><style>", StyleSheet(), "</style></head>\n<body", how,
+      "><main>\n", std::string(body), "\n</main><div class=\"tip\"></div><script>", kPageScript,
       "</script></body></html>\n");
 }
 
