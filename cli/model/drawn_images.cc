@@ -70,7 +70,8 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(const v1::RunConfig& co
       .trainable = false,
       .guidance = config.sampling().guidance(),
       .embedded_guidance = model.embedded_guidance,
-      .whole_timesteps = config.sampling().whole_timesteps()};
+      .whole_timesteps = config.sampling().whole_timesteps(),
+      .base_weights = run::BaseWeightsOf(config.model())};
   OXBOW_ASSIGN_OR_RETURN(options.device, model::DeviceNamed(config.model().device()));
   OXBOW_ASSIGN_OR_RETURN(options.compute, run::ScalarTypeFromConfig(config.model().compute_dtype(),
                                                                     "model.compute_dtype"));

@@ -12,10 +12,12 @@
 #include "cli/plan/bytes_text.h"
 #include "config/chosen_method.h"
 #include "core/flow/window.h"
+#include "core/model/int8_weights.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
+#include "run/scalar_type.h"
 #include "run/trainer_options.h"
 
 namespace oxbow::cli {
@@ -102,12 +104,48 @@ uint64_t ExactParameters(const run::ModelFacts& facts) {
   return count;
 }
 
-// Weights that never change. A LoRA's base is kept in the compute dtype.
+uint64_t ComputeBytes(const v1::RunConfig& config) {
+  return IsMixedPrecision(config) ? kFloatBytes / 2 : kFloatBytes;
+}
+
+// Sizes of the weights that are kept as int8.
+struct Int8Sizes {
+  uint64_t parameters = 0;
+  uint64_t rows = 0;
+  uint64_t largest = 0;
+};
+
+Int8Sizes Int8SizesOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  Int8Sizes sizes;
+  const bool int8 = run::BaseWeightsOf(config.model()) == model::BaseWeights::kInt8;
+  if (!int8 || facts.architecture == nullptr) return sizes;
+  const model::Shapes shapes = facts.architecture->shapes();
+  for (const std::string& name : model::Int8Names(*facts.architecture)) {
+    const std::vector<int64_t>& shape = shapes.at(name);
+    const auto rows = static_cast<uint64_t>(shape[0]);
+    const uint64_t parameters = rows * static_cast<uint64_t>(shape[1]);
+    sizes.parameters += parameters;
+    sizes.rows += rows;
+    sizes.largest = std::max(sizes.largest, parameters);
+  }
+  return sizes;
+}
+
+// What the product of an int8 weight reads, made for its call.
+uint64_t PlainWeightBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  return Int8SizesOf(config, facts).largest * ComputeBytes(config);
+}
+
+// Weights that never change. A LoRA's base is kept in the compute dtype, or as int8 with a scale of
+// that type for each row.
 uint64_t FrozenBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const uint64_t all = kFloatBytes * facts.transformer_parameters;
   if (!IsLora(config)) return all - kFloatBytes * facts.trained_parameters;
-  if (!IsMixedPrecision(config)) return all;
-  return (all + kFloatBytes * std::min(ExactParameters(facts), facts.transformer_parameters)) / 2;
+  const uint64_t compute = ComputeBytes(config);
+  const uint64_t exact = std::min(ExactParameters(facts), facts.transformer_parameters);
+  const Int8Sizes int8 = Int8SizesOf(config, facts);
+  return compute * facts.transformer_parameters + (kFloatBytes - compute) * exact -
+         (compute - 1) * int8.parameters + compute * int8.rows;
 }
 
 // The reference of a LoRA is the model with its adapter switched off.
@@ -167,15 +205,15 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"frozen weights", frozen},
       {"reference policy", CopiesReference(config) ? trained : 0},
       {"gradients", trained, Held::kInTraining},
-      {"AdamW moments", moments, Held::kInTraining},
-      {"running average", average},
+      {"AdamW moments", moments, Held::kInTraining, config.learner().offload_optimizer()},
+      {"running average", average, Held::kAlways, config.learner().offload_average()},
       {"old policy", KeepsOld(config) ? trained : 0},
       {"copy to undo a step", undoes ? trained + moments + average : 0, Held::kInTraining, kOnHost},
       {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
        Held::kInTraining, kOnHost},
       {"text encoders, first", facts.text_encoder_bytes, Held::kAtStart, encodes_on_host},
       {"decoder of images", decoder},
-      {"casts of weights", casts, Held::kInTraining},
+      {"casts of weights", casts + PlainWeightBytes(config, facts), Held::kInTraining},
       {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},
       {"summed gradient, beyond activations", sum - std::min(sum, casts + activations),
        Held::kInTraining},
@@ -187,12 +225,11 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
   const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts();
-  const uint64_t bytes = IsMixedPrecision(config) ? kFloatBytes / 2 : kFloatBytes;
   return {{"trained weights", trained},
           {"frozen weights", frozen},
-          {"merged weights", merges ? facts.adapted_parameters * bytes : 0},
+          {"merged weights", merges ? facts.adapted_parameters * ComputeBytes(config) : 0},
           {"decoder of images", decoder},
-          {"sampling, about", SamplingBytes(config, facts)},
+          {"sampling, about", SamplingBytes(config, facts) + PlainWeightBytes(config, facts)},
           {"decoding of latents", DecodingBytes(config, facts)},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + frozen + decoder, MemoryItem::Held::kAlways,

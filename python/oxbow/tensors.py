@@ -9,8 +9,8 @@ from typing import Any, Sequence
 import numpy as np
 
 # By the number of oxbow.v1.DType, and by the name of safetensors.
-WIRE_TYPES = {1: "<f4", 2: "<f2", 4: "<f8", 5: "<i8", 6: "<i4", 7: "u1", 8: "?"}
-_FILE = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
+WIRE_TYPES = {1: "<f4", 2: "<f2", 4: "<f8", 5: "<i8", 6: "<i4", 7: "u1", 8: "?", 9: "i1"}
+_FILE = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?", "I8": "i1"}
 _WIRE_BF16, _FILE_BF16 = 3, "BF16"
 
 

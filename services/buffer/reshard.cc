@@ -7,10 +7,12 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/descriptor.h"
 #include "base/status_macros.h"
 #include "services/buffer/database.h"
 #include "services/buffer/replay_directory.h"
@@ -59,16 +61,30 @@ absl::Status CheckShards(const std::vector<fs::path>& from, const std::vector<So
   return absl::OkStatus();
 }
 
-// One of the new shards.
+// What a reshard that did not end has left; kUnavailable while one is under way.
+absl::Status RemoveUnfinished(const fs::path& path) {
+  if (!fs::exists(path)) return absl::OkStatus();
+  OXBOW_RETURN_IF_ERROR(ReplayDirectory::Open(path).status());
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnknownError(absl::StrCat("cannot remove ", path.string(), ": ", error.message()));
+}
+
+// One of the new shards. It is written beside its place, as PATH.unfinished.
 class Target {
  public:
   static absl::StatusOr<std::unique_ptr<Target>> Make(
       const fs::path& path, const std::vector<replay::TablePolicy>& tables) {
     if (fs::exists(path)) {
-      return absl::AlreadyExistsError(absl::StrCat("is there already: ", path.string()));
+      return absl::AlreadyExistsError(absl::StrCat(
+          "is there already (an interrupted reshard may have left it): ", path.string()));
     }
     std::unique_ptr<Target> target(new Target);
-    OXBOW_ASSIGN_OR_RETURN(target->directory_, ReplayDirectory::Open(path));
+    target->path_ = target->unfinished_ = path;
+    target->unfinished_ += ".unfinished";
+    OXBOW_RETURN_IF_ERROR(RemoveUnfinished(target->unfinished_));
+    OXBOW_ASSIGN_OR_RETURN(target->directory_, ReplayDirectory::Open(target->unfinished_));
     target->live_ = target->directory_->NextLive();
     OXBOW_ASSIGN_OR_RETURN(target->database_,
                            Database::Open(target->live_, /*create=*/true, nullptr));
@@ -100,6 +116,21 @@ class Target {
     return directory_->Settle(live_);
   }
 
+  // Closes it and moves it to its place. Requires Finish.
+  absl::Status Place() {
+    writer_.reset();
+    state_.reset();
+    database_.reset();
+    directory_.reset();
+    std::error_code error;
+    fs::rename(unfinished_, path_, error);
+    if (error) {
+      return absl::UnknownError(absl::StrCat("cannot rename ", unfinished_.string(), " to ",
+                                             path_.string(), ": ", error.message()));
+    }
+    return SyncDirectory(fs::absolute(path_).parent_path());
+  }
+
  private:
   absl::Status Write() {
     for (const Entry& entry : state_->TakeLarge()) OXBOW_RETURN_IF_ERROR(writer_->Put(entry));
@@ -110,6 +141,7 @@ class Target {
     return absl::OkStatus();
   }
 
+  fs::path path_, unfinished_;
   fs::path live_;
   std::unique_ptr<ReplayDirectory> directory_;
   std::unique_ptr<Database> database_;
@@ -212,6 +244,7 @@ absl::StatusOr<ReshardReport> Reshard(const std::vector<fs::path>& from,
                                               .shards = static_cast<uint32_t>(targets.size()),
                                               .shard = static_cast<uint32_t>(i)}));
   }
+  for (const auto& target : targets) OXBOW_RETURN_IF_ERROR(target->Place());
   return report;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/philox.h"
 #include "services/buffer/replay_store.h"
 #include "tests/testing/replay_entries.h"
@@ -179,6 +180,29 @@ TEST_F(ReshardTest, ShardsOfAnotherOrderOrRunAndExistingDirectoriesAreRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Reshard({from[0]}, to).status()));
   EXPECT_TRUE(absl::IsNotFound(Reshard({directory_.path() / "none"}, to).status()));
   EXPECT_TRUE(absl::IsAlreadyExists(Reshard(from, from).status()));
+}
+
+TEST_F(ReshardTest, NoShardIsThereBeforeAllOfThemAreWhole) {
+  const auto from = Paths("from", 2);
+  ASSERT_NO_FATAL_FAILURE(Fill(from, 1));
+  auto to = Paths("to", 2);
+  const fs::path blocked = directory_.path() / "blocked";
+  ASSERT_TRUE(WriteFileAtomically(blocked, "no directory").ok());
+  EXPECT_FALSE(Reshard(from, {to[0], blocked / "to-1"}).ok());
+  EXPECT_FALSE(fs::exists(to[0]));
+  // Killed at the end of one shard, in the middle of another.
+  const fs::path left = to[0].string() + ".unfinished";
+  ASSERT_TRUE(Reshard(from, Paths("other", 2)).ok());
+  fs::remove_all(left);
+  fs::rename(Paths("other", 2)[1], left);
+  const auto report = Reshard(from, to);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_FALSE(fs::exists(left));
+  uint64_t entries = 0;
+  for (const fs::path& path : to) {
+    for (const auto& [table, of_table] : Content(path)) entries += of_table.size();
+  }
+  EXPECT_EQ(entries, report->entries);
 }
 
 }  // namespace

@@ -348,14 +348,19 @@ absl::Status LearnerProcess::ReadStopValues(LearnerLoop::Options& options) const
   return absl::OkStatus();
 }
 
+absl::StatusOr<EvaluationResult> LearnerProcess::EvaluateAverage() {
+  const model::AverageInUse average(*policy_);
+  return evaluation_->Run(average.network());
+}
+
 LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   const auto publish = [this](PolicyVersion version, LearnerStep committed) {
     return publisher_->Publish(version, committed);
   };
   const auto evaluate = [this]() -> absl::StatusOr<EvaluationResult> {
     const bool ema = setup_.config.eval().use_ema() && setup_.config.ema().enabled();
-    OXBOW_ASSIGN_OR_RETURN(EvaluationResult result,
-                           evaluation_->Run(ema ? policy_->ema() : policy_->current()));
+    OXBOW_ASSIGN_OR_RETURN(EvaluationResult result, ema ? EvaluateAverage()
+                                                        : evaluation_->Run(policy_->current()));
     publisher_->Evaluated(result.metrics.at(metric::kEvalRewardMean));
     return result;
   };

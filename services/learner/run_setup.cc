@@ -124,6 +124,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .lora_seed = config.run().seed(),
                                 .with_reference = run::ReadsReference(config.method()),
                                 .with_ema = config.ema().enabled(),
+                                .average_on_host = config.learner().offload_average(),
                                 .old = run::OldPolicyOf(config.method()),
                                 .moving_reference = config.method().reference_every() > 0,
                                 .trainable = true,
@@ -133,6 +134,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .whole_timesteps = setup.sampling.whole_timesteps,
                                 .rows_per_forward = setup.config.sampling().rows_per_forward(),
                                 .compute = setup.compute,
+                                .base_weights = run::BaseWeightsOf(config.model()),
                                 .device = setup.device,
                                 .checkpoint_activations = config.model().checkpoint_activations()});
 }

@@ -19,6 +19,7 @@
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
 #include "rpc/tls.h"
+#include "services/rollout/local_weights.h"
 #include "services/rollout/reward_stage.h"
 
 namespace oxbow::rollout {
@@ -85,7 +86,8 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
                                std::unique_ptr<reward::RewardClient> rewards,
                                RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,
                                const Clock& clock, weights::WeightRelay* relay,
-                               weights::JoinBroadcastGroup join_broadcast_group)
+                               weights::JoinBroadcastGroup join_broadcast_group,
+                               const LocalWeights* local_weights)
     : spec_(std::move(spec)),
       worker_id_(std::move(worker_id)),
       rewards_(std::move(rewards)),
@@ -117,6 +119,12 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
   // Members with certificates need not trust each other's bytes; in plaintext nobody knows anybody.
   if (rpc::UsesTls()) follow.chunk_check = weights::ChunkCheck::kSha256;
   follow.relay = relay;
+  if (local_weights != nullptr) {
+    follow.local = [local_weights](const v1::SnapshotManifest& manifest,
+                                   weights::Download& download) {
+      local_weights->Offer(manifest, download);
+    };
+  }
   follow.join_broadcast_group = std::move(join_broadcast_group);
   follow.broadcast_device = spec_.device.is_cuda() ? "cuda" : "cpu";
   follower_ = std::make_unique<weights::WeightFollower>(std::move(follow), follow_metrics_, clock_,

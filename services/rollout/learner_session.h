@@ -37,6 +37,8 @@
 
 namespace oxbow::rollout {
 
+class LocalWeights;
+
 class LearnerSession {
  public:
   // All references outlive it. `rewards` serves the spec's reward names; the session owns it,
@@ -47,7 +49,8 @@ class LearnerSession {
                  std::unique_ptr<reward::RewardClient> rewards, RolloutMetrics& metrics,
                  weights::FollowMetrics& follow_metrics, const Clock& clock,
                  weights::WeightRelay* relay = nullptr,
-                 weights::JoinBroadcastGroup join_broadcast_group = nullptr);
+                 weights::JoinBroadcastGroup join_broadcast_group = nullptr,
+                 const LocalWeights* local_weights = nullptr);
   ~LearnerSession();
 
   // Serves one connection and returns the reason of its end. May be called again during the same

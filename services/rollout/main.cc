@@ -28,6 +28,7 @@
 #include "rpc/service_main.h"
 #include "services/rollout/gpu_processes.h"
 #include "services/rollout/gpu_share.h"
+#include "services/rollout/local_weights.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/worker.h"
 #include "services/weights/broadcast_group.h"
@@ -43,6 +44,7 @@ struct Flags {
   std::string device = "cpu";
   int gpu_slot = 0;
   std::string gpus;
+  std::string model;
   int threads = 1;
   std::string give_up_after = "30m";
   uint64_t conditioning_mib = 1024;
@@ -73,6 +75,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--gpus", flags.gpus,
                  "one process on each of these GPUs: all, or numbers such as 0,1")
       ->excludes(device);
+  app.add_option("--model", flags.model,
+                 "the run's model directory, if it is on this machine: weights that are as the "
+                 "learner's are not fetched");
   flags.gpu_slot = ReadSlurmTask(Environment).index;
   app.add_option(
          "--gpu-slot", flags.gpu_slot,
@@ -128,6 +133,10 @@ absl::Status Serve(const Flags& flags) {
       weights::WeightRelay::Start(
           {.listen = flags.service.listen, .content_bytes_max = flags.conditioning_mib << 20},
           follow_metrics));
+  std::unique_ptr<LocalWeights> local_weights;
+  if (!flags.model.empty()) {
+    OXBOW_ASSIGN_OR_RETURN(local_weights, LocalWeights::Open(flags.model));
+  }
   const std::string host = HostName();
   Worker worker({.learner = flags.learner,
                  .worker_id = flags.id.empty() ? DefaultId(host) : flags.id,
@@ -135,7 +144,8 @@ absl::Status Serve(const Flags& flags) {
                  .device = device,
                  .give_up_after = GiveUpAfter(flags.give_up_after).value(),
                  .relay = relay.get(),
-                 .join_broadcast_group = weights::JoinOverRanks({.device = device.str()})},
+                 .join_broadcast_group = weights::JoinOverRanks({.device = device.str()}),
+                 .local_weights = local_weights.get()},
                 rollout_metrics, follow_metrics, Clock::Steady());
   rpc::AnnounceReady("rollout_worker", relay->endpoint(), metrics->endpoint());
   absl::Status status;

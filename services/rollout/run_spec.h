@@ -45,6 +45,7 @@ struct RunSpec {
   bool merged = false;           // The adapter is added to the weights it changes.
   bool graphs = false;           // Forward passes are recorded as CUDA graphs.
   at::ScalarType compute = at::kFloat;
+  model::BaseWeights base_weights = model::BaseWeights::kCompute;
   model::Conditioning negative;  // Defined with guidance.
 
   v1::RewardConfig reward;

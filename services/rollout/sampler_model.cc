@@ -97,6 +97,7 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
              .whole_timesteps = spec_.sampling.whole_timesteps,
              .rows_per_forward = spec_.rows_per_forward,
              .compute = spec_.compute,
+             .base_weights = spec_.base_weights,
              .device = spec_.device,
              .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
     OXBOW_ASSIGN_OR_RETURN(decoder_,

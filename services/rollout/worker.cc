@@ -103,7 +103,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   for (const std::string& name : spec.reward.observed()) metrics_.ObservedFailed(name, 0);
   auto session = std::make_shared<LearnerSession>(
       std::move(spec), options_.worker_id, *stub_, std::move(rewards), metrics_, follow_metrics_,
-      clock_, options_.relay, options_.join_broadcast_group);
+      clock_, options_.relay, options_.join_broadcast_group, options_.local_weights);
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();

@@ -17,6 +17,8 @@
 
 namespace oxbow::rollout {
 
+class LocalWeights;
+
 class Worker {
  public:
   struct Options {
@@ -34,6 +36,7 @@ class Worker {
     // forward.
     weights::WeightRelay* relay = nullptr;
     weights::JoinBroadcastGroup join_broadcast_group;  // Null: weights come only through the relay.
+    const LocalWeights* local_weights = nullptr;  // Outlives the worker. Null: all are fetched.
   };
 
   Worker(Options options, RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,

@@ -64,11 +64,14 @@ bool RelayRoster::MayRelay(const Watcher& watcher) const {
 void RelayRoster::Plan() {
   std::vector<Watcher*> watchers;
   std::vector<bool> relays;
+  std::vector<std::string> hosts;
   for (auto& [ticket, watcher] : watchers_) {
     watchers.push_back(&watcher);
     relays.push_back(MayRelay(watcher));
+    // What comes from the learner's own machine crosses no network.
+    hosts.push_back(rpc::IsLoopback(watcher.host) ? "" : watcher.host);
   }
-  const std::vector<RelayPlace> places = PlanRelays(relays, fanout_);
+  const std::vector<RelayPlace> places = PlanRelays(relays, hosts, fanout_);
   for (size_t i = 0; i < places.size(); ++i) {
     watchers[i]->peers.clear();
     for (const size_t peer : places[i].peers) {

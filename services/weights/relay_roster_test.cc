@@ -6,7 +6,7 @@
 namespace oxbow::weights {
 namespace {
 
-constexpr char kHost[] = "10.0.0.7";
+constexpr char kHost[] = "127.0.0.1";
 
 // Workers "w0", "w1", ... at "host:0", "host:1", ..., all seen from one host.
 std::vector<RelayRoster::Ticket> JoinAll(RelayRoster& roster, int count) {
@@ -39,6 +39,25 @@ TEST(RelayRosterTest, WatchersAreHandedTheirPeersWithTheLearnerAsTheLastResort) 
   EXPECT_EQ(peers[0].worker_id(), "w0");
   EXPECT_EQ(peers[0].endpoint(), "host:0");
   EXPECT_EQ(peers[1].worker_id(), "w1");
+}
+
+TEST(RelayRosterTest, OneWatcherOfAMachineFetchesForTheOthersUntilItIsNoSource) {
+  RelayRoster roster(2);
+  std::vector<RelayRoster::Ticket> tickets;
+  for (int i = 0; i < 8; ++i) {
+    const std::string host = i % 2 == 0 ? "10.0.0.7" : "10.0.0.8";
+    tickets.push_back(roster.Join("w" + std::to_string(i), host + ":" + std::to_string(i), host));
+  }
+  const auto parents = [&] {
+    std::vector<std::string> names;
+    for (const RelayRoster::Ticket ticket : tickets) names.push_back(ParentOf(roster, ticket));
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(parents(), (Names{"learner", "learner", "w0", "w1", "w0", "w1", "w2", "w3"}));
+  EXPECT_TRUE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_STALLED), "10.0.0.7"));
+  EXPECT_EQ(parents(), (Names{"w2", "learner", "learner", "w1", "w2", "w1", "w2", "w3"}))
+      << "w2 fetches for its machine now, also for the silent one";
 }
 
 TEST(RelayRosterTest, CorruptPeerIsNeverHandedOutAgain) {

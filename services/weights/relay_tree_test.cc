@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
+#include <string>
 
 namespace oxbow::weights {
 namespace {
@@ -73,6 +75,54 @@ TEST(RelayTreeTest, LawsHoldForAnyWatchers) {
     if (able == 0 || fanout == 0) continue;
     const size_t dealt = n > fanout ? (n - fanout + able - 1) / able : 0;
     EXPECT_LE(*std::max_element(children.begin(), children.end()), std::max(fanout, dealt));
+  }
+}
+
+TEST(RelayTreeTest, OneWatcherOfEachMachineFetchesOverTheNetwork) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 500; ++round) {
+    const size_t n = random() % 60, fanout = 1 + random() % 4;
+    const uint32_t able_percent = random() % 101, machines = 1 + random() % 12;
+    std::vector<bool> relays(n);
+    std::vector<std::string> hosts(n);
+    std::map<std::string, bool> has_source;
+    for (size_t i = 0; i < n; ++i) {
+      relays[i] = random() % 100 < able_percent;
+      const uint32_t machine = random() % machines;
+      if (machine > 0) hosts[i] = "10.0.0." + std::to_string(machine);
+      has_source[hosts[i]] = has_source[hosts[i]] || relays[i];
+    }
+    const Places places = PlanRelays(relays, hosts, fanout);
+    ASSERT_EQ(places.size(), n);
+    std::map<std::string, int> fetched;  // By host, from elsewhere.
+    size_t of_learner = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const RelayPlace& place = places[i];
+      EXPECT_LE(place.peers.size(), 2u);
+      for (const size_t peer : place.peers) {
+        EXPECT_TRUE(relays[peer]) << "watcher " << i << " is sent to " << peer;
+        EXPECT_LT(places[peer].depth, place.depth);
+      }
+      if (place.peers.size() == 2) {
+        EXPECT_NE(place.peers[0], place.peers[1]);
+      }
+      if (place.peers.empty()) ++of_learner;
+      EXPECT_EQ(place.depth, place.peers.empty() ? 1 : places[place.peers[0]].depth + 1);
+      const bool inside = !place.peers.empty() && hosts[place.peers[0]] == hosts[i];
+      if (!hosts[i].empty() && !inside) ++fetched[hosts[i]];
+    }
+    for (const auto& [host, count] : fetched) {
+      if (has_source[host]) {
+        EXPECT_EQ(count, 1) << host;
+      }
+    }
+    const bool none = std::count(relays.begin(), relays.end(), true) == 0;
+    EXPECT_LE(of_learner, none ? n : fanout);
+    const Places apart = PlanRelays(relays, std::vector<std::string>(n), fanout);
+    const Places plain = PlanRelays(relays, fanout);
+    for (size_t i = 0; i < n; ++i) EXPECT_EQ(apart[i].peers, plain[i].peers);
   }
 }
 

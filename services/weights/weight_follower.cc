@@ -191,6 +191,17 @@ void WeightFollower::FetchLoop() {
   }
 }
 
+uint64_t WeightFollower::OfThisMachine(const v1::SnapshotManifest& manifest, Download& download) {
+  if (options_.local == nullptr || download.complete()) return 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (have_any_) return 0;
+  }
+  const uint64_t before = download.bytes();
+  options_.local(manifest, download);
+  return download.bytes() - before;
+}
+
 absl::Status WeightFollower::Obtain(const Announcement& announcement) {
   const v1::SnapshotManifest& manifest = announcement.response.manifest();
   OXBOW_RETURN_IF_ERROR(CheckManifest(manifest, options_.bytes_max));
@@ -200,6 +211,7 @@ absl::Status WeightFollower::Obtain(const Announcement& announcement) {
   const absl::Duration start = clock_.Now();
   OXBOW_ASSIGN_OR_RETURN(Download download,
                          Download::Start(manifest, store_, options_.chunk_check));
+  const uint64_t local = OfThisMachine(manifest, download);
   if (member_ != nullptr && announcement.response.has_rounds()) {
     member_->TakePart(announcement.response.rounds(), download);
   }
@@ -210,7 +222,7 @@ absl::Status WeightFollower::Obtain(const Announcement& announcement) {
   if (fetched.ok()) {
     const absl::Duration took = clock_.Now() - start;
     metrics_.Fetched(took);
-    VerifiedSnapshot verified{manifest, download.verified(), download.bytes(), took};
+    VerifiedSnapshot verified{manifest, download.verified(), download.bytes() - local, took};
     {
       absl::MutexLock lock(&mutex_);
       have_any_ = true;

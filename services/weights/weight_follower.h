@@ -36,6 +36,8 @@
 
 namespace oxbow::weights {
 
+class Download;
+
 struct VerifiedSnapshot {
   v1::SnapshotManifest manifest;
   ChunksByHash chunks;  // All that the manifest names; AssembleTensor makes tensors of them.
@@ -57,6 +59,8 @@ class WeightFollower {
     uint64_t bytes_max = uint64_t{64} << 30;
     std::string manifest_key;  // Manifests must be signed with it; empty: they need not.
     ChunkCheck chunk_check = ChunkCheck::kXxh3;
+    // Gives the first download what this machine has. Null: nothing.
+    std::function<void(const v1::SnapshotManifest& manifest, Download& download)> local;
     WeightRelay* relay = nullptr;  // Passes chunks on; outlives the follower. May be null.
     JoinBroadcastGroup
         join_broadcast_group;  // Takes part where the learner broadcasts; null: never.
@@ -92,6 +96,7 @@ class WeightFollower {
   void FetchLoop();
   std::optional<Announcement> AwaitAnnouncement();
   absl::Status Obtain(const Announcement& announcement);
+  uint64_t OfThisMachine(const v1::SnapshotManifest& manifest, Download& download);
   void ReportFaults(const std::string& learner, std::vector<v1::ReportPeerRequest> faults);
   void ReportRefused(const v1::SnapshotManifest& manifest, const absl::Status& why);
   bool Sleep(absl::Duration duration);  // False if stopping.

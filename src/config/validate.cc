@@ -119,6 +119,12 @@ void ModelRules(const RunConfig& c, Findings& f) {
   }
   f.Require(m.encoder_dtype() != v1::STORAGE_D_TYPE_F16, "model.encoder_dtype",
             "must be f32 or bf16, in which T5 does not overflow", "f16");
+  for (const auto& [key, offloads] :
+       {std::pair("learner.offload_optimizer", c.learner().offload_optimizer()),
+        std::pair("learner.offload_average", c.learner().offload_average())}) {
+    f.Require(!offloads || m.device() != "cpu", key,
+              "needs model.device: cuda; on a CPU all is in host memory", "true");
+  }
   if (c.learner().ranks() > 1 && absl::StartsWith(m.device(), "cuda:")) {
     f.Error("model.device",
             absl::StrCat("must be cuda with several learner ranks, each on the GPU of its number, "
@@ -129,12 +135,16 @@ void ModelRules(const RunConfig& c, Findings& f) {
     f.Error("model.cuda_graphs",
             "needs a GPU: set it to false, or model.device to cuda; a CPU has nothing to launch");
   }
+  const bool int8 = m.base_weights() == v1::BASE_WEIGHTS_INT8;
   if (m.trained() != v1::TRAINED_PART_LORA) {
+    f.Require(!int8, "model.base_weights", "must be compute unless model.trained is lora: int8 weights do not train", "int8");
     f.Require(m.lora().path().empty(), "model.lora.path",
               "needs model.trained: lora; a run of all weights starts from model.path",
               m.lora().path());
     return;
   }
+  f.Require(!int8 || !m.lora().merge_for_rollouts(), "model.lora.merge_for_rollouts",
+            "must be false with model.base_weights: int8, to which nothing can be added", "true");
   if (m.lora().merge_for_rollouts() && m.compute_dtype() == v1::STORAGE_D_TYPE_BF16) {
     f.Error("model.lora.merge_for_rollouts",
             "loses most of a young adapter in bf16 weights, whose steps are larger than it; set it "

@@ -17,14 +17,15 @@ struct DTypeRow {
   const char* name;
 };
 
-constexpr std::array<DTypeRow, 8> kDTypes = {{{DType::kF32, 4, "F32"},
+constexpr std::array<DTypeRow, 9> kDTypes = {{{DType::kF32, 4, "F32"},
                                               {DType::kF16, 2, "F16"},
                                               {DType::kBF16, 2, "BF16"},
                                               {DType::kF64, 8, "F64"},
                                               {DType::kI64, 8, "I64"},
                                               {DType::kI32, 4, "I32"},
                                               {DType::kU8, 1, "U8"},
-                                              {DType::kBool, 1, "BOOL"}}};
+                                              {DType::kBool, 1, "BOOL"},
+                                              {DType::kI8, 1, "I8"}}};
 
 const DTypeRow& RowOf(DType dtype) {
   const auto index = static_cast<size_t>(dtype);

@@ -12,7 +12,7 @@
 
 namespace oxbow::io {
 
-enum class DType { kF32, kF16, kBF16, kF64, kI64, kI32, kU8, kBool };
+enum class DType { kF32, kF16, kBF16, kF64, kI64, kI32, kU8, kBool, kI8 };
 
 uint64_t WidthOf(DType dtype);    // Bytes per element.
 std::string NameOf(DType dtype);  // As safetensors spells it: "F32".

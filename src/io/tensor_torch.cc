@@ -55,6 +55,8 @@ at::ScalarType ScalarTypeOf(DType dtype) {
       return at::kByte;
     case DType::kBool:
       return at::kBool;
+    case DType::kI8:
+      return at::kChar;
   }
   OXBOW_CHECK(false) << "dtype " << static_cast<int>(dtype);
   return at::kFloat;
@@ -64,7 +66,7 @@ namespace {
 
 DType DTypeOf(at::ScalarType type) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI64,
-                            DType::kI32, DType::kU8, DType::kBool}) {
+                            DType::kI32, DType::kU8, DType::kBool, DType::kI8}) {
     if (ScalarTypeOf(dtype) == type) return dtype;
   }
   OXBOW_CHECK(false) << "tensor type without a wire name: " << at::toString(type);

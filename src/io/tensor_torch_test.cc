@@ -10,7 +10,7 @@ namespace {
 
 TEST(TensorTorchTest, EveryDTypeRoundTrips) {
   for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble, at::kLong, at::kInt,
-                          at::kByte, at::kBool}) {
+                          at::kByte, at::kBool, at::kChar}) {
     const at::Tensor original = at::arange(12, at::kFloat).view({3, 4}).remainder(5).to(type);
     const auto back = ToTorch(FromTorch(original));
     ASSERT_TRUE(back.ok()) << back.status();

@@ -37,7 +37,8 @@ constexpr StorageType kStorageTypes[] = {
     {"torch FloatStorage", DType::kF32},     {"torch HalfStorage", DType::kF16},
     {"torch BFloat16Storage", DType::kBF16}, {"torch DoubleStorage", DType::kF64},
     {"torch LongStorage", DType::kI64},      {"torch IntStorage", DType::kI32},
-    {"torch ByteStorage", DType::kU8},       {"torch BoolStorage", DType::kBool}};
+    {"torch ByteStorage", DType::kU8},       {"torch BoolStorage", DType::kBool},
+    {"torch CharStorage", DType::kI8}};
 
 const StorageType* StorageTypeNamed(std::string_view global) {
   const auto* const found = std::ranges::find(kStorageTypes, global, &StorageType::global);

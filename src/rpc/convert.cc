@@ -43,6 +43,8 @@ v1::DType ToProto(io::DType dtype) {
       return v1::DTYPE_U8;
     case io::DType::kBool:
       return v1::DTYPE_BOOL;
+    case io::DType::kI8:
+      return v1::DTYPE_I8;
   }
   OXBOW_CHECK(false) << "dtype " << static_cast<int>(dtype);
   return v1::DTYPE_UNSPECIFIED;
@@ -66,6 +68,8 @@ absl::StatusOr<io::DType> DTypeFromProto(v1::DType dtype) {
       return io::DType::kU8;
     case v1::DTYPE_BOOL:
       return io::DType::kBool;
+    case v1::DTYPE_I8:
+      return io::DType::kI8;
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("tensor has no known dtype: ", static_cast<int>(dtype)));

@@ -26,7 +26,7 @@ std::string RandomBytes(std::mt19937_64& random, size_t size) {
 TEST(ConvertTest, EveryDTypeSurvivesTheRoundTrip) {
   for (const io::DType dtype :
        {io::DType::kF32, io::DType::kF16, io::DType::kBF16, io::DType::kF64, io::DType::kI64,
-        io::DType::kI32, io::DType::kU8, io::DType::kBool}) {
+        io::DType::kI32, io::DType::kU8, io::DType::kBool, io::DType::kI8}) {
     const io::TensorBytes tensor{dtype, {2, 3}, std::string(6 * io::WidthOf(dtype), '\1')};
     const absl::StatusOr<io::TensorBytes> back = TensorFromProto(ToProto(tensor));
     ASSERT_TRUE(back.ok()) << back.status();

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "core/model/binding.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/device.h"
+#include "core/model/int8_weights.h"
 #include "io/scheduler.h"
 #include "io/tensor_torch.h"
 #include "run/embedded_guidance.h"
@@ -29,9 +31,29 @@ absl::StatusOr<io::WeightFiles> OpenWeights(const io::DiffusersComponent& compon
   return files;
 }
 
+// Those that are kept as int8, with their scales. Each is rounded from the type it is stored in
+// before the next is read: a device that holds them need not hold what they are made of.
+absl::StatusOr<model::NamedTensors> ReadInt8(const io::WeightFiles& files,
+                                             const std::set<std::string>& names,
+                                             at::ScalarType products, at::Device device) {
+  model::NamedTensors tensors;
+  for (const std::string& name : names) {
+    OXBOW_ASSIGN_OR_RETURN(
+        const model::NamedTensors stored,
+        io::LoadTensors(files,
+                        {.floats_as = std::nullopt,
+                         .wanted = [&name](const std::string& other) { return other == name; },
+                         .device = device}));
+    const model::Int8Weight weight = model::ToInt8(stored.at(name), products);
+    tensors[name] = weight.values;
+    tensors[model::ScaleNameOf(name)] = weight.scale;
+  }
+  return tensors;
+}
+
 // Reads the weights tensor by tensor to where the policy keeps them (core/model/policy.h), so that
-// the host never holds the model: in float32; under a LoRA, which trains none of them, in the type
-// of the base.
+// the host never holds the model: in float32; under a LoRA, which trains none of them, as the base
+// is kept.
 absl::StatusOr<model::NamedTensors> ReadTransformer(const io::DiffusersComponent& component,
                                                     const model::Architecture& architecture,
                                                     const v1::ModelConfig& config,
@@ -39,18 +61,26 @@ absl::StatusOr<model::NamedTensors> ReadTransformer(const io::DiffusersComponent
   OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files,
                          OpenWeights(component, architecture.shapes()));
   if (config.trained() != v1::TRAINED_PART_LORA) return io::LoadTensors(files, {.device = device});
-  const auto is_buffer = [&](const std::string& name) {
-    return architecture.buffers().contains(name);
+  const auto is_exact = [&](const std::string& name) {
+    return architecture.float32().contains(name);
   };
   const bool half = config.compute_dtype() == v1::STORAGE_D_TYPE_BF16;
-  OXBOW_ASSIGN_OR_RETURN(
-      model::NamedTensors tensors,
-      io::LoadTensors(files, {.floats_as = half ? io::DType::kBF16 : io::DType::kF32,
-                              .wanted = [&](const std::string& name) { return !is_buffer(name); },
-                              .device = device}));
-  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors buffers,
-                         io::LoadTensors(files, {.wanted = is_buffer, .device = device}));
-  tensors.merge(buffers);
+  std::set<std::string> int8;
+  if (BaseWeightsOf(config) == model::BaseWeights::kInt8) int8 = model::Int8Names(architecture);
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors,
+                         ReadInt8(files, int8, half ? at::kBFloat16 : at::kFloat, device));
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors others,
+                         io::LoadTensors(files, {.floats_as = half ? io::DType::kBF16 : io::DType::kF32,
+                                                 .wanted =
+                                                     [&](const std::string& name) {
+                                                       return !is_exact(name) &&
+                                                              !int8.contains(name);
+                                                     },
+                                                 .device = device}));
+  tensors.merge(others);
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors exact,
+                         io::LoadTensors(files, {.wanted = is_exact, .device = device}));
+  tensors.merge(exact);
   return tensors;
 }
 

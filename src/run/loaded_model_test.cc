@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "core/model/autoencoder_kl.h"
 #include "core/model/decoder_architecture.h"
+#include "core/model/int8_weights.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
@@ -93,6 +94,39 @@ TEST_F(LoadedModelTest, SizesAreInPixelsAndImagesComeFromTheAutoencoder) {
   const auto odd = Load(12, 40).status();  // The digits' patches are 4 latents, 8 pixels a side.
   EXPECT_EQ(ExitCodeOf(odd), kExitUsage);
   EXPECT_THAT(std::string(odd.message()), AllOf(HasSubstr("multiples of 8"), HasSubstr("12 x 40")));
+}
+
+// From the type they are stored in, whatever products are taken in.
+TEST_F(LoadedModelTest, Int8WeightsAreRoundedOnceFromTheStoredOnes) {
+  const auto stored = io::AllToTorch(
+      io::ReadSafetensors(model_ / "transformer" / kWeights).value().tensors);
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  for (const auto& [dtype, type] : {std::pair(v1::STORAGE_D_TYPE_F32, at::kFloat),
+                                    std::pair(v1::STORAGE_D_TYPE_BF16, at::kBFloat16)}) {
+    v1::ModelConfig config;
+    config.set_path(model_.string());
+    config.set_trained(v1::TRAINED_PART_LORA);
+    config.set_compute_dtype(dtype);
+    config.set_base_weights(v1::BASE_WEIGHTS_INT8);
+    v1::SamplingConfig sampling;
+    sampling.set_height(8);
+    sampling.set_width(20);
+    const auto loaded = LoadModel(config, v1::PromptConfig(), sampling);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    const std::set<std::string> int8 = model::Int8Names(*loaded->architecture);
+    EXPECT_GT(int8.size(), 10u);
+    EXPECT_EQ(loaded->transformer.size(), stored->size() + int8.size());
+    for (const auto& [name, tensor] : *stored) {
+      const at::Tensor& read = loaded->transformer.at(name);
+      if (!int8.contains(name)) {
+        EXPECT_NE(read.scalar_type(), at::kChar) << name;
+        continue;
+      }
+      const model::Int8Weight want = model::ToInt8(tensor, type);
+      EXPECT_TRUE(at::equal(read, want.values)) << name;
+      EXPECT_TRUE(at::equal(loaded->transformer.at(model::ScaleNameOf(name)), want.scale)) << name;
+    }
+  }
 }
 
 TEST_F(LoadedModelTest, OnlyTheDecoderIsRead) {

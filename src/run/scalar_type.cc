@@ -22,6 +22,11 @@ absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, cons
   }
 }
 
+model::BaseWeights BaseWeightsOf(const v1::ModelConfig& config) {
+  return config.base_weights() == v1::BASE_WEIGHTS_INT8 ? model::BaseWeights::kInt8
+                                                        : model::BaseWeights::kCompute;
+}
+
 at::ScalarType EncoderType(const v1::ModelConfig& config) {
   return config.encoder_dtype() == v1::STORAGE_D_TYPE_BF16 ? at::kBFloat16 : at::kFloat;
 }

@@ -5,6 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "absl/status/statusor.h"
+#include "core/model/policy.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::run {
@@ -14,6 +15,9 @@ absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, cons
 
 // The type in which latents are stored and sent: sampling.storage.
 absl::StatusOr<at::ScalarType> StorageFromConfig(const v1::SamplingConfig& config);
+
+// How the frozen weights of a LoRA are kept.
+model::BaseWeights BaseWeightsOf(const v1::ModelConfig& config);
 
 // The text encoders': float32 unless it is bf16.
 at::ScalarType EncoderType(const v1::ModelConfig& config);

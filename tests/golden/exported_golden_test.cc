@@ -10,6 +10,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "core/model/int8_weights.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 
@@ -226,6 +227,31 @@ TEST_P(ExportedGoldenTest, WhatDiffusersKeepsInFloat32StaysSo) {
     EXPECT_LE(Largest(v - golden.v), 2 * moved) << "case " << number;
     EXPECT_LE(Largest(v - theirs), 3 * moved) << "case " << number;
     EXPECT_LE(moved, 0.02 * Largest(golden.v)) << "case " << number;
+  }
+}
+
+// Bit for bit, and not far from the network without rounding.
+TEST_P(ExportedGoldenTest, Int8WeightsComputeWhatTheirPlainOnesDo) {
+  const auto make = [&](NamedTensors base, BaseWeights kept) {
+    auto policy = Policy::Create({.architecture = architecture_,
+                                  .base = std::move(base),
+                                  .trained = Trained::kLora,
+                                  .lora = {.rank = 1, .alpha = 1, .targets = {"to_q"}},
+                                  .base_weights = kept});
+    EXPECT_TRUE(policy.ok()) << policy.status();
+    return *std::move(policy);
+  };
+  const std::set<std::string> names = Int8Names(*architecture_);
+  EXPECT_GT(names.size(), 10u);
+  NamedTensors plain = weights_;
+  for (const std::string& name : names) plain[name] = PlainWeight(ToInt8(plain[name], at::kFloat));
+  const auto int8 = make(weights_, BaseWeights::kInt8);
+  const auto same = make(plain, BaseWeights::kCompute);
+  const at::NoGradGuard no_grad;
+  for (const auto& [number, golden] : cases_) {
+    const at::Tensor v = Velocity(int8->reference(), golden);
+    EXPECT_TRUE(at::equal(v, Velocity(same->reference(), golden))) << "case " << number;
+    EXPECT_LE((v - golden.v).norm().item<double>(), 0.05 * golden.v.norm().item<double>());
   }
 }
 

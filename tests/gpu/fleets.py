@@ -35,9 +35,12 @@ FLEETS = {
     "lora": ("digits-flow-grpo", LORA, [], 1e-4),
     "merged": ("digits-flow-grpo", LORA + ["model.lora.merge_for_rollouts=true"], [], 1e-4),
     "bf16": ("digits-flow-grpo", LORA + ["model.compute_dtype=bf16"], [], 2e-2),
+    "int8": ("digits-flow-grpo", LORA + ["model.compute_dtype=bf16", "model.base_weights=int8"], [], 2e-2),
     "recompute": ("digits-flow-grpo", ["model.checkpoint_activations=true"], [], 1e-4),
     "rows_per_pass": ("digits-flow-grpo", ["batch.rows_per_pass=10"], [], 1e-4),
     "guided": ("digits-flow-grpo", ["sampling.guidance=2"], [], 1e-4),
+    "offload": ("digits-flow-grpo", ["eval.every=1", "eval.images=16", "batch.updates=1"],
+                ["learner.offload_optimizer=true", "learner.offload_average=true"], 1e-4),
     "replay": ("digits-op-grpo", ["replay.fraction=0.5", "run.steps=5"], [], 1e-4),
     "kl": ("digits-flow-grpo", ["method.kl_weight=0.01", "method.kl_space=mean"], [], 1e-4),
     "nft": ("digits-nft", [], [], 1e-4),
@@ -51,9 +54,12 @@ FLEETS = {
 FLEETS_OF_TWO = {
     "ranks": ("digits-flow-grpo", ["learner.ranks=2"], [], 1e-4),
     "ranks_deterministic": ("digits-flow-grpo", ["learner.ranks=2", "run.deterministic=true"], [], 1e-4),
+    "ranks_offload": ("digits-flow-grpo", ["learner.ranks=2", "eval.every=1", "eval.images=16"],
+                      ["learner.offload_optimizer=true", "learner.offload_average=true"], 1e-4),
 }
 WEIGHTS = "raw/transformer/diffusion_pytorch_model.safetensors"
-COMPARED = ["train/reward_mean", "train/reward_group_std_mean", "train/loss", "train/grad_norm", "train/kl_div", "train/update_norm"]
+COMPARED = ["train/reward_mean", "train/reward_group_std_mean", "train/loss", "train/grad_norm", "train/kl_div", "train/update_norm",
+            "eval/reward_mean"]
 
 
 def train(build, root, name, device, recipe, settings, environment=None):

@@ -88,6 +88,18 @@ TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
   EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
 }
 
+// Ratios are 1 to the bit only if workers have the very weights of the learner.
+TEST_F(PipelineModelTest, AnAdapterTrainsOnInt8WeightsThatWorkersGetAsTheyAre) {
+  for (const char* compute : {"f32", "bf16"}) {
+    TrainingRun run({ModelPath(), "run.steps=3", "model.trained=lora", "model.lora.rank=4",
+                     "model.base_weights=int8", absl::StrCat("model.compute_dtype=", compute)});
+    ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+    EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0))) << compute;
+    EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
+    EXPECT_THAT(run.Series("train/reward_mean"), Each(Gt(0.3)));
+  }
+}
+
 // Merged weights are rounded differently: ratios are nearly 1.
 TEST_F(PipelineModelTest, WorkersMaySampleWithTheAdapterInTheWeights) {
   TrainingRun run({ModelPath(), "run.steps=3", "model.trained=lora", "model.lora.rank=4",
@@ -290,7 +302,7 @@ TEST(PipelineTest, FluxTrainsInShortProductsGuidedReplayedAndExported) {
   const ScopedDirectory scratch;
   std::vector<std::string> settings = FluxSettings(TinyGuidedFlux(scratch.path() / "model"));
   AddHeavyParts(settings);
-  settings.push_back("sampling.embedded_guidance=3.5");
+  settings.insert(settings.end(), {"sampling.embedded_guidance=3.5", "model.base_weights=int8"});
   TrainingRun run(settings);
   ExpectTrained(run);
   ExpectReplayed(run);

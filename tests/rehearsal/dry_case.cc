@@ -56,12 +56,14 @@ std::unique_ptr<model::Policy> PolicyOf(const DryCase& work) {
       .trained = work.trained,
       .with_reference = work.trains && work.pulls,
       .with_ema = work.trains,
+      .average_on_host = work.offloads,
       .trainable = work.trains,
       .merged = work.merged,
       .guidance = work.guidance,
       .negative = work.guidance > 1 ? OnGpu(Prompt(*work.model)) : model::Conditioning(),
       .embedded_guidance = architecture.takes_embedded_guidance() ? 3.5 : 0,
       .compute = work.compute,
+      .base_weights = work.base_weights,
       .device = kGpu,
       .checkpoint_activations = work.recompute};
   if (lora) options.lora = {.rank = kRank, .alpha = 64, .targets = work.model->lora_targets};
@@ -81,7 +83,8 @@ rl::TrainerOptions OptionsOf(const DryCase& work) {
                    .sde = std::vector<bool>(kSteps, true)},
       .updates = 1,
       .rows_per_pass = static_cast<int>(work.rows),
-      .shard_optimizer = work.trained == model::Trained::kFull};
+      .shard_optimizer = work.trained == model::Trained::kFull,
+      .moments = work.offloads ? rl::MomentPlace::kHost : rl::MomentPlace::kWithWeights};
   options.sampling.sde.back() = false;
   options.sampling.guidance = work.guidance;
   options.kl.weight = work.pulls ? 0.04 : 0;
@@ -192,6 +195,12 @@ std::vector<DryCase> DryCases() {
     add("lora-forward", {.rows = model->rows});
     add("lora-forward-merged", {.merged = true, .rows = model->rows});
     add("lora-step-recompute", {.trains = true, .recompute = true, .rows = model->rows});
+    if (model->in_int8) {
+      constexpr auto kInt8 = model::BaseWeights::kInt8;
+      add("lora-int8-forward", {.base_weights = kInt8, .rows = model->rows});
+      add("lora-int8-step-recompute",
+          {.trains = true, .recompute = true, .base_weights = kInt8, .rows = model->rows});
+    }
     for (const int ranks : model->ranks) {
       const std::string of = "-" + std::to_string(ranks) + "-ranks";
       add("lora-step-recompute" + of,
@@ -208,6 +217,10 @@ std::vector<DryCase> DryCases() {
     add("lora-forward-guided-24", {.guidance = 4.5, .rows = 24});
     add("lora-sample-guided-24", {.samples = true, .guidance = 4.5, .rows = 24});
     add("lora-step-guided", {.trains = true, .guidance = 4.5, .rows = 9});
+    add("lora-int8-step-guided", {.trains = true,
+                                  .guidance = 4.5,
+                                  .base_weights = model::BaseWeights::kInt8,
+                                  .rows = 9});
     add("lora-step-guided-kl-all", {.trains = true, .guidance = 4.5, .kl_all = true, .rows = 9});
     add("lora-step-guided-recompute",
         {.trains = true, .guidance = 4.5, .recompute = true, .rows = 9});
@@ -218,18 +231,33 @@ std::vector<DryCase> DryCases() {
                                       .recompute = true,
                                       .pulls = false,
                                       .rows = 9});
+    add("full-step-recompute-offload", {.trains = true,
+                                        .trained = model::Trained::kFull,
+                                        .recompute = true,
+                                        .offloads = true,
+                                        .rows = 9});
+    add("full-step-recompute-no-kl-offload", {.trains = true,
+                                              .trained = model::Trained::kFull,
+                                              .recompute = true,
+                                              .offloads = true,
+                                              .pulls = false,
+                                              .rows = 9});
   }
   return cases;
 }
 
 double PlannedGb(const DryCase& work) {
   const bool lora = work.trained == model::Trained::kLora;
+  const bool int8 = work.base_weights == model::BaseWeights::kInt8;
   std::vector<std::string> settings = {
       "recipe=sd35m-pickscore",
       "model.device=cuda",
       lora ? "model.trained=lora" : "model.trained=full",
       work.compute == at::kBFloat16 ? "model.compute_dtype=bf16" : "model.compute_dtype=f32",
       work.recompute ? "model.checkpoint_activations=true" : "model.checkpoint_activations=false",
+      work.offloads ? "learner.offload_optimizer=true" : "learner.offload_optimizer=false",
+      work.offloads ? "learner.offload_average=true" : "learner.offload_average=false",
+      int8 ? "model.base_weights=int8" : "model.base_weights=compute",
       absl::StrCat("sampling.guidance=", work.guidance),
       absl::StrCat("batch.rows_per_pass=", work.rows),
       absl::StrCat("learner.ranks=", work.ranks),

@@ -19,6 +19,7 @@ struct DryModel {
   std::vector<std::string> lora_targets;
   int64_t rows = 0;        // That its recipes take through the network at a time.
   bool in_full = false;    // Guided and full fine-tuning as well.
+  bool in_int8 = false;    // Its base in int8 as well.
   std::vector<int> ranks;  // Steps of so many ranks as well.
 };
 

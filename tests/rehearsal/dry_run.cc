@@ -24,6 +24,7 @@
 
 #include "tests/rehearsal/dry_case.h"
 #include "tests/rehearsal/dry_decoders.h"
+#include "tests/rehearsal/reserved_memory.h"
 #include "tests/rehearsal/settings.h"
 
 namespace oxbow::rehearsal {
@@ -172,6 +173,7 @@ int Run(std::string_view mode, const std::string& path) {
 }  // namespace oxbow::rehearsal
 
 int main(int argc, char** argv) {
+  oxbow::rehearsal::ReserveLargeTensors();
   if (argc == 1) return oxbow::rehearsal::Run("", "");
   if (argc == 2 && argv[1] == std::string_view("--host")) return oxbow::rehearsal::PrintHostTime();
   if (argc == 3) return oxbow::rehearsal::Run(argv[1], argv[2]);

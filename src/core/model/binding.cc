@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "core/model/int8_weights.h"
 
 namespace oxbow::model {
 namespace {
@@ -65,7 +66,11 @@ at::Tensor Binding::TakeAdapter(const std::string& name, int64_t rows, int64_t c
 
 Linear Binding::TakeLinear(const std::string& module, int64_t in, int64_t out, bool bias) {
   linears_[module] = {in, out};
-  Linear linear{.weight = Take(module + ".weight", {out, in})};
+  const std::string weight = module + ".weight";
+  Linear linear{.weight = Take(weight, {out, in})};
+  if (linear.weight.defined() && linear.weight.scalar_type() == at::kChar) {
+    linear.scale = Take(ScaleNameOf(weight), {out, 1});
+  }
   if (bias) linear.bias = Take(module + ".bias", {out});
   if (adapter_ == nullptr) return linear;
   const std::string a = module + ".lora_A.weight", b = module + ".lora_B.weight";

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/check.h"
 #include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
+#include "core/model/int8_weights.h"
 #include "core/model/packed_weights.h"
 
 namespace oxbow::model {
@@ -23,6 +25,15 @@ constexpr double kTimestepPeriodMax = 10000;
 // others, unless what they sum comes in fours.
 constexpr int64_t kResultsMin = 12;
 constexpr int64_t kSummedAtOnce = 4;
+// MKL on Intel's processors with AVX-512 takes another path up to ten rows.
+constexpr int64_t kProductRowsMin = 16;
+
+// x with rows of zeros behind it, so that a row's bits do not depend on how many there are.
+at::Tensor EnoughRows(const at::Tensor& rows) {
+  const int64_t lacking = kProductRowsMin - rows.size(0);
+  if (lacking <= 0 || !rows.is_cpu()) return rows;
+  return at::constant_pad_nd(rows, {0, 0, 0, lacking});
+}
 
 // x and W with zeros behind what x W^T sums, where a row's bits would depend on its place.
 std::pair<at::Tensor, at::Tensor> Summed(const at::Tensor& rows, const at::Tensor& weight) {
@@ -38,10 +49,25 @@ at::Tensor Product(const at::Tensor& rows, const at::Tensor& weight, const at::T
   return bias.defined() ? at::addmm(bias, x, w.t()) : at::mm(x, w.t());
 }
 
+at::Tensor Product(const at::Tensor& rows, const Linear& linear) {
+  if (!linear.scale.defined()) return Product(rows, linear.weight, linear.bias);
+  return Int8Product(rows, {linear.weight, linear.scale}, linear.bias);
+}
+
+// Whether one product does for all of them, and is faster.
+bool GoTogether(const at::Tensor& x, at::ArrayRef<Linear> linears) {
+  if (x.size(-1) > kTogetherWidthMax) return false;
+  return std::ranges::none_of(linears, [](const Linear& linear) {
+    return linear.weight.is_mkldnn() || linear.scale.defined();
+  });
+}
+
+// Without the rows that EnoughRows has added.
 at::Tensor Reshaped(const at::Tensor& rows, at::IntArrayRef like) {
   std::vector<int64_t> shape = like.vec();
+  const int64_t count = c10::multiply_integers(like.slice(0, like.size() - 1));
   shape.back() = rows.size(1);
-  return rows.view(shape);
+  return (rows.size(0) == count ? rows : rows.narrow(0, 0, count)).view(shape);
 }
 
 // The low-rank products of all `linears` as two: x [A_0; A_1; ...]^T diag(B_0, B_1, ...)^T. PEFT's
@@ -73,13 +99,13 @@ at::Tensor AddProduct(const at::Tensor& x, const at::Tensor& a, const at::Tensor
 }  // namespace
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
-  const at::Tensor rows = x.reshape({-1, x.size(-1)});
-  return Reshaped(AddLora(Product(rows, weight, bias), rows, *this), x.sizes());
+  const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
+  return Reshaped(AddLora(Product(rows, *this), rows, *this), x.sizes());
 }
 
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears) {
   std::vector<at::Tensor> parts, biases;
-  if (x.size(-1) > kTogetherWidthMax || linears[0].weight.is_mkldnn()) {
+  if (!GoTogether(x, linears)) {
     for (const Linear& linear : linears) parts.push_back(linear(x));
     return parts;
   }
@@ -89,7 +115,7 @@ std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> line
     biases.push_back(linear.bias);
     widths.push_back(linear.weight.size(0));
   }
-  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
   const at::Tensor all = AddLora(Product(rows, at::cat(parts), at::cat(biases)), rows, linears);
   return Reshaped(all, x.sizes()).split_with_sizes(widths, -1);
 }

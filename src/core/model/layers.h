@@ -23,7 +23,8 @@ inline constexpr int64_t kTogetherWidthMax = 512;
 
 // y = x W^T + b [+ scale (x A^T) B^T].
 struct Linear {
-  at::Tensor weight;  // [out, in], perhaps packed (packed_weights.h)
+  at::Tensor weight;  // [out, in], perhaps packed (packed_weights.h) or int8 (int8_weights.h)
+  at::Tensor scale;   // [out, 1], of an int8 weight
   at::Tensor bias;    // [out], or undefined
   at::Tensor lora_a;  // [r, in], or undefined
   at::Tensor lora_b;  // [out, r]

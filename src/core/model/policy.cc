@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,10 +13,13 @@
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/cuda_graphs.h"
+#include "core/model/int8_weights.h"
 #include "core/model/velocity_model.h"
 
 namespace oxbow::model {
 namespace {
+
+constexpr int64_t kExchangedAtOnce = int64_t{1} << 24;  // Elements.
 
 NamedTensors Merged(const NamedTensors& a, const NamedTensors& b) {
   NamedTensors all = a;
@@ -31,26 +35,43 @@ std::vector<at::Tensor> Handles(const NamedTensors& tensors) {
 
 // Copies, so that no other owner can change what must not change. Each original is released before
 // the next is copied, so that a model is not in memory twice. Those named in `float32` are of that
-// type, the others of `dtype`.
+// type, those in `int8` are int8 with a scale beside them, the others of `dtype`.
 NamedTensors Detached(NamedTensors tensors, const std::set<std::string>& float32,
-                      at::ScalarType dtype, at::Device device) {
+                      const std::set<std::string>& int8, at::ScalarType dtype, at::Device device) {
   NamedTensors copies;
   for (; !tensors.empty(); tensors.erase(tensors.begin())) {
     const auto& [name, tensor] = *tensors.begin();
-    copies[name] = tensor.detach()
-                       .to(device, float32.contains(name) ? at::kFloat : dtype,
-                           /*non_blocking=*/false, /*copy=*/true)
-                       .contiguous();
+    if (int8.contains(name) && tensor.scalar_type() != at::kChar) {
+      const Int8Weight weight = ToInt8(tensor.detach().to(device), dtype);
+      copies[name] = weight.values;
+      copies[ScaleNameOf(name)] = weight.scale;
+      continue;
+    }
+    const at::ScalarType type = int8.contains(name)      ? at::kChar
+                                : float32.contains(name) ? at::kFloat
+                                                         : dtype;
+    copies[name] =
+        tensor.detach().to(device, type, /*non_blocking=*/false, /*copy=*/true).contiguous();
   }
   return copies;
+}
+
+std::set<std::string> Int8Of(const Policy::Options& options) {
+  const bool int8 = options.base_weights == BaseWeights::kInt8;
+  OXBOW_CHECK(!int8 || (options.trained == Trained::kLora && !options.merged))
+      << "int8 weights neither train nor change";
+  return int8 ? Int8Names(*options.architecture) : std::set<std::string>();
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
   const Architecture& architecture = *options.architecture;
+  const std::set<std::string> int8 = Int8Of(options);
+  OXBOW_ASSIGN_OR_RETURN(NamedTensors scales, TakeScales(options.base, int8));
   OXBOW_RETURN_IF_ERROR(
       Annotate(CheckFit(architecture.shapes(), options.base), architecture.class_name()));
+  options.base.merge(scales);
   OXBOW_CHECK(!options.merged || (options.trained == Trained::kLora && !options.trainable))
       << "only adapters that do not train are merged";
   OXBOW_CHECK(options.graphs == nullptr || !options.trainable)
@@ -59,7 +80,8 @@ absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
   NamedTensors trained;
   if (options.trained == Trained::kLora) {
     policy->frozen_ =
-        Detached(std::move(options.base), architecture.float32(), options.compute, options.device);
+        Detached(std::move(options.base), architecture.float32(), int8, options.compute,
+                 options.device);
     OXBOW_ASSIGN_OR_RETURN(trained,
                            InitialLora(architecture.linears(), options.lora, options.lora_seed));
   } else {
@@ -67,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
     NamedTensors kept;
     const std::set<std::string>& buffers = architecture.buffers();
     for (const std::string& name : buffers) kept.insert(trained.extract(name));
-    policy->frozen_ = Detached(std::move(kept), buffers, at::kFloat, options.device);
+    policy->frozen_ = Detached(std::move(kept), buffers, /*int8=*/{}, at::kFloat, options.device);
   }
   policy->Build(trained, options);
   return policy;
@@ -78,6 +100,7 @@ Policy::Policy(const Options& options)
       trained_(options.trained),
       samples_with_old_(options.old == OldPolicy::kSamples),
       reference_moves_(options.moving_reference),
+      average_on_host_(options.average_on_host),
       lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
       execution_{.compute = options.compute,
                  .checkpoint_activations = options.checkpoint_activations,
@@ -95,7 +118,7 @@ const VelocityModel& Policy::reference() const {
 }
 
 const VelocityModel& Policy::ema() const {
-  OXBOW_CHECK(ema_.model != nullptr) << "policy was made without a running average";
+  OXBOW_CHECK(ema_.model != nullptr) << "policy has no running average on its device";
   return *ema_.model;
 }
 
@@ -183,13 +206,31 @@ Policy::Network Policy::BindMerged(const NamedTensors& trained) {
 void Policy::Build(const NamedTensors& trained, const Options& options) {
   current_ = options.merged ? BindMerged(trained) : Bind(trained, options.trainable);
   Merge();
-  if (options.with_ema) ema_ = Bind(trained, /*trainable=*/false);
+  if (options.with_ema) ema_ = Average(trained);
   if (options.old != OldPolicy::kNone) old_ = Bind(trained, /*trainable=*/false);
   // A fresh adapter changes nothing: its B is zero.
   if (options.moving_reference || (trained_ == Trained::kFull && options.with_reference)) {
     reference_ = Bind(trained, /*trainable=*/false);
   } else if (trained_ == Trained::kLora) {
     reference_.model = MakeNetwork(frozen_, nullptr);
+  }
+}
+
+Policy::Network Policy::Average(const NamedTensors& trained) const {
+  if (!average_on_host_) return Bind(trained, /*trainable=*/false);
+  return {.parameters = std::make_unique<ParameterSet>(trained, /*trainable=*/false, at::kCPU)};
+}
+
+void Policy::ExchangeWithAverage() {
+  const at::NoGradGuard no_grad;
+  at::Tensor weights = parameters().flat().detach();
+  at::Tensor average = ema_parameters().flat();
+  for (int64_t begin = 0; begin < weights.numel(); begin += kExchangedAtOnce) {
+    const int64_t length = std::min(kExchangedAtOnce, weights.numel() - begin);
+    at::Tensor mine = weights.narrow(0, begin, length), theirs = average.narrow(0, begin, length);
+    const at::Tensor before = mine.clone();
+    mine.copy_(theirs);
+    theirs.copy_(before);
   }
 }
 

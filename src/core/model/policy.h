@@ -26,6 +26,9 @@ namespace oxbow::model {
 
 enum class Trained { kFull, kLora };
 
+// The type of a LoRA's frozen weights: that of products, or int8 for those of linear layers.
+enum class BaseWeights { kCompute, kInt8 };
+
 // A copy of the trainable part that follows the policy from learner step to learner step
 // (DiffusionNFT, AWM). With kSamples, workers draw with it.
 enum class OldPolicy { kNone, kKept, kSamples };
@@ -40,6 +43,7 @@ class Policy {
     uint64_t lora_seed = 0;      // Initialises A; B starts at zero.
     bool with_reference = true;  // Full fine-tune: keep the base copy (learner yes, worker no).
     bool with_ema = true;
+    bool average_on_host = false;  // It is in host memory; AverageInUse makes it a network.
     OldPolicy old = OldPolicy::kNone;
     bool moving_reference = false;  // LoRA: the reference has an adapter of its own.
     bool trainable = true;          // False on workers: no gradients are allocated.
@@ -54,6 +58,9 @@ class Policy {
     int64_t rows_per_forward = 0;  // Rows of a network at a time, without gradients; 0: all.
     // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
     at::ScalarType compute = at::kFloat;
+    // LoRA: int8 is half of that again (int8_weights.h). `base` may hold them as another policy's
+    // frozen() does. Nothing can be merged into them.
+    BaseWeights base_weights = BaseWeights::kCompute;
     at::Device device = at::kCPU;         // Where all weights are.
     bool checkpoint_activations = false;  // Less memory for a third forward pass; see recompute.h.
     // Not trainable: forward passes are recorded and replayed; see cuda_graphs.h. Null: not.
@@ -67,7 +74,7 @@ class Policy {
 
   const VelocityModel& current() const { return *current_.model; }
   const VelocityModel& reference() const;  // Requires with_reference (or LoRA).
-  const VelocityModel& ema() const;        // Requires with_ema.
+  const VelocityModel& ema() const;        // Requires with_ema, and not average_on_host.
 
   const VelocityModel& old() const;  // Requires has_old().
   bool has_old() const { return old_.model != nullptr; }
@@ -98,6 +105,10 @@ class Policy {
   // the base model.
   absl::Status StartFrom(const NamedTensors& trained);
 
+  // Exchanges the trained part with the average, piece by piece. Requires with_ema.
+  void ExchangeWithAverage();
+  bool average_on_host() const { return average_on_host_; }
+
  private:
   // A set of weights and the network bound to it.
   struct Network {
@@ -109,6 +120,7 @@ class Policy {
 
   void Build(const NamedTensors& trained, const Options& options);
   Network Bind(const NamedTensors& trained, bool trainable) const;
+  Network Average(const NamedTensors& trained) const;
   Network BindMerged(const NamedTensors& trained);
   std::unique_ptr<VelocityModel> MakeNetwork(const NamedTensors& tensors,
                                              const LoraAdapter* adapter) const;
@@ -119,6 +131,7 @@ class Policy {
   Trained trained_;
   bool samples_with_old_;
   bool reference_moves_;
+  bool average_on_host_;
   double lora_scale_;
   Execution execution_;
   at::Device device_;
@@ -130,6 +143,28 @@ class Policy {
   NamedTensors frozen_;
   NamedTensors merged_;  // By module, weights of `current` with the adapter in them.
   Network current_, reference_, ema_, old_;
+};
+
+// The running average as a network, for as long as this lives. One in host memory takes the place
+// of the trained weights meanwhile, so the device needs no room for it: nothing else may read or
+// change weights.
+class AverageInUse {
+ public:
+  explicit AverageInUse(Policy& policy) : policy_(policy) {
+    if (policy_.average_on_host()) policy_.ExchangeWithAverage();
+  }
+  ~AverageInUse() {
+    if (policy_.average_on_host()) policy_.ExchangeWithAverage();
+  }
+  AverageInUse(const AverageInUse&) = delete;
+  AverageInUse& operator=(const AverageInUse&) = delete;
+
+  const VelocityModel& network() const {
+    return policy_.average_on_host() ? policy_.current() : policy_.ema();
+  }
+
+ private:
+  Policy& policy_;
 };
 
 }  // namespace oxbow::model

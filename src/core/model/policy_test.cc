@@ -68,6 +68,30 @@ TEST(PolicyTest, AFreshPolicyEqualsItsReferenceAndAverageExactly) {
   }
 }
 
+// On any device; here both are on the CPU.
+TEST(PolicyTest, AnAverageInHostMemoryTakesThePlaceOfTheWeightsWhileItIsInUse) {
+  for (Policy::Options options : {FullOptions(), LoraOptions()}) {
+    options.average_on_host = true;
+    const auto policy = *Policy::Create(std::move(options));
+    {
+      const at::NoGradGuard no_grad;
+      policy->parameters().flat().add_(0.01);
+      policy->ema_parameters().flat().add_(0.02);
+    }
+    const at::Tensor average = policy->ema_parameters().flat().clone();
+    const at::Tensor weights = policy->parameters().flat().detach().clone();
+    const at::Tensor of_weights = Velocity(policy->current());
+    {
+      const AverageInUse in_use(*policy);
+      EXPECT_TRUE(at::equal(policy->parameters().flat().detach(), average));
+      EXPECT_FALSE(at::equal(Velocity(in_use.network()), of_weights));
+    }
+    EXPECT_TRUE(at::equal(policy->parameters().flat().detach(), weights));
+    EXPECT_TRUE(at::equal(policy->ema_parameters().flat(), average));
+    EXPECT_TRUE(at::equal(Velocity(policy->current()), of_weights));
+  }
+}
+
 TEST(PolicyTest, AMergedAdapterIsTheAdapterAfterEveryLoadAndTouchesNoBase) {
   Policy::Options options = LoraOptions();
   options.trainable = options.with_ema = options.with_reference = false;

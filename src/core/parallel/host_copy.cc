@@ -7,6 +7,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/check.h"
 
@@ -17,23 +18,60 @@ constexpr int64_t kPiece = int64_t{1} << 24;  // Elements.
 
 }  // namespace
 
-HostCopy::HostCopy(const at::Tensor& flat) {
-  const at::NoGradGuard no_grad;
-  const auto options = at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(flat.is_cuda());
-  for (int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
-    const int64_t length = std::min(kPiece, flat.numel() - begin);
-    pieces_.push_back(at::empty({length}, options));
-    pieces_.back().copy_(flat.detach().narrow(0, begin, length), /*non_blocking=*/true);
+HostCopy::HostCopy(int64_t length, bool pinned)
+    : length_(length),
+      pinned_(pinned),
+      pieces_(static_cast<size_t>((length + kPiece - 1) / kPiece)) {}
+
+HostCopy::HostCopy(const at::Tensor& flat) : HostCopy(flat.numel(), flat.is_cuda()) {
+  Write(0, flat.detach());
+}
+
+HostCopy HostCopy::Zeros(const at::Tensor& like) { return {like.numel(), like.is_cuda()}; }
+
+HostCopy HostCopy::Clone() const {
+  WaitUntilWritten();
+  HostCopy clone(length_, pinned_);
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (!pieces_[i].defined()) continue;
+    clone.pieces_[i] = at::empty_like(pieces_[i], pieces_[i].options().pinned_memory(pinned_));
+    clone.pieces_[i].copy_(pieces_[i]);
   }
-  if (!flat.is_cuda()) return;
-  written_ = std::make_shared<c10::Event>(flat.device().type());
-  written_->record(c10::impl::VirtualGuardImpl(flat.device().type()).getStream(flat.device()));
+  return clone;
+}
+
+std::vector<HostCopy::Part> HostCopy::PartsOf(int64_t begin, int64_t length) const {
+  OXBOW_CHECK(begin >= released_ && begin + length <= length_)
+      << "elements from " << begin << " to " << begin + length << ", of " << released_ << " to "
+      << length_;
+  std::vector<Part> parts;
+  for (int64_t at = begin; at < begin + length;) {
+    const int64_t inside = at % kPiece, count = std::min(begin + length - at, kPiece - inside);
+    parts.push_back({static_cast<size_t>(at / kPiece), inside, count});
+    at += count;
+  }
+  return parts;
+}
+
+at::Tensor HostCopy::Memory(const Part& part) {
+  at::Tensor& piece = pieces_[part.place];
+  if (!piece.defined()) {
+    const int64_t length = std::min(kPiece, length_ - static_cast<int64_t>(part.place) * kPiece);
+    piece = at::empty({length}, at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(pinned_));
+    if (part.length < length) piece.zero_();
+  }
+  return piece.narrow(0, part.inside, part.length);
+}
+
+void HostCopy::WaitUntilWritten() const {
+  if (written_ != nullptr) written_->synchronize();
 }
 
 void HostCopy::ForEach(
     at::Device device,
     const std::function<void(int64_t begin, const at::Tensor& piece)>& use) const {
   const at::NoGradGuard no_grad;
+  if (device.is_cpu()) WaitUntilWritten();
   int64_t begin = 0;
   for (const at::Tensor& piece : pieces_) {
     use(begin, piece.to(device, at::kFloat, /*non_blocking=*/true));
@@ -41,41 +79,52 @@ void HostCopy::ForEach(
   }
 }
 
-void HostCopy::PutBack(at::Tensor flat) const {
-  ForEach(at::kCPU, [&](int64_t begin, const at::Tensor& piece) {
-    flat.narrow(0, begin, piece.numel()).copy_(piece, /*non_blocking=*/true);
-  });
-}
+void HostCopy::PutBack(at::Tensor flat) const { Read(0, flat); }
 
 void HostCopy::Read(int64_t begin, at::Tensor part) const {
   const at::NoGradGuard no_grad;
-  for (int64_t done = 0; done < part.numel();) {
-    const auto place = static_cast<size_t>((begin + done) / kPiece);
-    const int64_t inside = (begin + done) % kPiece;
-    OXBOW_CHECK(place < pieces_.size()) << "element " << begin + done << " is past the end";
-    const int64_t length = std::min(part.numel() - done, pieces_[place].numel() - inside);
-    OXBOW_CHECK(length > 0) << "element " << begin + done << " is past the end";
-    part.narrow(0, done, length)
-        .copy_(pieces_[place].narrow(0, inside, length), /*non_blocking=*/true);
-    done += length;
+  if (part.is_cpu()) WaitUntilWritten();
+  int64_t done = 0;
+  for (const Part& of : PartsOf(begin, part.numel())) {
+    at::Tensor to = part.narrow(0, done, of.length);
+    const at::Tensor& piece = pieces_[of.place];
+    if (piece.defined()) {
+      to.copy_(piece.narrow(0, of.inside, of.length), /*non_blocking=*/true);
+    } else {
+      to.zero_();
+    }
+    done += of.length;
   }
 }
 
+void HostCopy::Write(int64_t begin, const at::Tensor& part) {
+  const at::NoGradGuard no_grad;
+  if (part.is_cpu()) WaitUntilWritten();
+  int64_t done = 0;
+  for (const Part& of : PartsOf(begin, part.numel())) {
+    Memory(of).copy_(part.narrow(0, done, of.length), /*non_blocking=*/true);
+    done += of.length;
+  }
+  if (!part.is_cuda()) return;
+  const c10::impl::VirtualGuardImpl device(part.device().type());
+  if (written_ == nullptr) written_ = std::make_shared<c10::Event>(part.device().type());
+  written_->record(device.getStream(part.device()));
+}
+
 void HostCopy::Read(int64_t begin, std::span<float> part) const {
-  if (written_ != nullptr) written_->synchronize();
-  for (size_t done = 0; done < part.size();) {
-    const int64_t from = begin + static_cast<int64_t>(done);
-    const at::Tensor& piece = pieces_.at(static_cast<size_t>(from / kPiece));
-    const int64_t inside = from % kPiece;
-    const size_t length = std::min(part.size() - done, static_cast<size_t>(piece.numel() - inside));
-    std::copy_n(piece.const_data_ptr<float>() + inside, length, part.data() + done);
-    done += length;
+  WaitUntilWritten();
+  float* to = part.data();
+  for (const Part& of : PartsOf(begin, static_cast<int64_t>(part.size()))) {
+    const at::Tensor& piece = pieces_[of.place];
+    OXBOW_CHECK(piece.defined()) << "piece " << of.place << " was never written";
+    to = std::copy_n(piece.const_data_ptr<float>() + of.inside, of.length, to);
   }
 }
 
 void HostCopy::Release(int64_t end) {
   const auto whole = std::min(static_cast<size_t>(end / kPiece), pieces_.size());
   for (size_t i = 0; i < whole; ++i) pieces_[i].reset();
+  released_ = std::max(released_, static_cast<int64_t>(whole) * kPiece);
 }
 
 }  // namespace oxbow::parallel

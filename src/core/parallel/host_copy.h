@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A copy of a flat tensor in host memory: what must outlive a computation on a device without
-// taking room there.
+// A flat tensor in host memory: what must outlive a computation on a device without taking room
+// there, as a copy that undoes a step, or what a device works on piece by piece.
 //
 // It is cut into pieces of 64 MiB, so that using it needs no more than that on the device. They
 // are pinned where the tensor is on a GPU: copies then run at the bus's speed, in order with the
@@ -24,6 +24,9 @@ namespace oxbow::parallel {
 class HostCopy {
  public:
   explicit HostCopy(const at::Tensor& flat);  // [N], float32.
+  // Of the length of `like` [N], for its device. Takes memory as it is written to.
+  static HostCopy Zeros(const at::Tensor& like);
+  HostCopy Clone() const;
 
   // Calls `use` with every piece in order, on `device`, and the place of its first element.
   void ForEach(at::Device device,
@@ -32,19 +35,35 @@ class HostCopy {
   // `flat` [N] <- the copy.
   void PutBack(at::Tensor flat) const;
 
-  // `part` [n] <- elements [begin, begin + n).
+  // `part` [n] <- elements [begin, begin + n), and the other way. In order with the kernels of the
+  // device that `part` is on.
   void Read(int64_t begin, at::Tensor part) const;
+  void Write(int64_t begin, const at::Tensor& part);
 
   // The same, for a thread that has nothing to do with torch. Waits until the device has written
   // the copy; the constructor does not.
   void Read(int64_t begin, std::span<float> part) const;
 
-  // Gives back the memory of the pieces before element `end`, which are not read again.
+  // Gives back the memory of the pieces before element `end`, which must not be read again.
   void Release(int64_t end);
 
  private:
-  std::vector<at::Tensor> pieces_;
-  std::shared_ptr<c10::Event> written_;  // Null on a CPU.
+  HostCopy(int64_t length, bool pinned);
+  // A part of piece `place`: its first element there, and how many.
+  struct Part {
+    size_t place;
+    int64_t inside;
+    int64_t length;
+  };
+  std::vector<Part> PartsOf(int64_t begin, int64_t length) const;
+  at::Tensor Memory(const Part& part);  // To write to; zeros around it where there was none.
+  void WaitUntilWritten() const;
+
+  int64_t length_ = 0;
+  int64_t released_ = 0;
+  bool pinned_ = false;
+  std::vector<at::Tensor> pieces_;       // Undefined: zeros, or released.
+  std::shared_ptr<c10::Event> written_;  // Null until a GPU writes.
 };
 
 }  // namespace oxbow::parallel

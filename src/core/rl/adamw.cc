@@ -56,8 +56,37 @@ double RateFactorAt(const RateSchedule& schedule, uint64_t step) {
   return schedule.to + (1 - schedule.to) * left;
 }
 
-AdamW::AdamW(AdamWOptions options, const at::Tensor& flat)
-    : options_(options), first_(at::zeros_like(flat)), second_(at::zeros_like(flat)) {}
+AdamW::AdamW(AdamWOptions options, const at::Tensor& flat, MomentPlace place)
+    : options_(options), length_(flat.numel()), device_(flat.device()) {
+  if (place == MomentPlace::kHost) {
+    host_first_ = parallel::HostCopy::Zeros(flat);
+    host_second_ = parallel::HostCopy::Zeros(flat);
+    return;
+  }
+  first_ = at::zeros_like(flat);
+  second_ = at::zeros_like(flat);
+}
+
+void AdamW::Look(int64_t begin, int64_t length, const UseMoments& use) const {
+  if (!host_first_.has_value()) {
+    at::Tensor first = first_.narrow(0, begin, length), second = second_.narrow(0, begin, length);
+    return use(first, second);
+  }
+  at::Tensor first = at::empty({length}, at::TensorOptions(device_).dtype(at::kFloat));
+  at::Tensor second = at::empty_like(first);
+  host_first_->Read(begin, first);
+  host_second_->Read(begin, second);
+  use(first, second);
+}
+
+void AdamW::Change(int64_t begin, int64_t length, const UseMoments& use) {
+  Look(begin, length, [&](at::Tensor& first, at::Tensor& second) {
+    use(first, second);
+    if (!host_first_.has_value()) return;
+    host_first_->Write(begin, first);
+    host_second_->Write(begin, second);
+  });
+}
 
 double AdamW::learning_rate() const {
   if (options_.warmup_updates <= 0) return options_.learning_rate;
@@ -69,13 +98,13 @@ at::Tensor AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_fac
   const at::NoGradGuard no_grad;
   at::Tensor change = at::zeros({}, flat.options().dtype(at::kDouble).requires_grad(false));
   ForEachPiece(flat, [&](int64_t begin, int64_t length) {
-    at::Tensor weights = flat.narrow(0, begin, length);
-    at::Tensor first = first_.narrow(0, begin, length);
-    at::Tensor second = second_.narrow(0, begin, length);
-    const at::Tensor before = weights.clone();
-    MoveMoments(grad.narrow(0, begin, length), first, second);
-    MoveWeights(rate_factor, first, second, weights);
-    change.add_(SquaredLength(weights - before));
+    Change(begin, length, [&](at::Tensor& first, at::Tensor& second) {
+      at::Tensor weights = flat.narrow(0, begin, length);
+      const at::Tensor before = weights.clone();
+      MoveMoments(grad.narrow(0, begin, length), first, second);
+      MoveWeights(rate_factor, first, second, weights);
+      change.add_(SquaredLength(weights - before));
+    });
   });
   ++updates_;
   return change;
@@ -85,18 +114,23 @@ void AdamW::Propose(const at::Tensor& flat, const at::Tensor& grad, double rate_
                     at::Tensor& next) const {
   const at::NoGradGuard no_grad;
   ForEachPiece(flat, [&](int64_t begin, int64_t length) {
-    at::Tensor first = first_.narrow(0, begin, length).clone();
-    at::Tensor second = second_.narrow(0, begin, length).clone();
-    MoveMoments(grad.narrow(0, begin, length), first, second);
-    at::Tensor weights = next.narrow(0, begin, length);
-    weights.copy_(flat.narrow(0, begin, length));
-    MoveWeights(rate_factor, first, second, weights);
+    Look(begin, length, [&](const at::Tensor& old_first, const at::Tensor& old_second) {
+      at::Tensor first = old_first.clone(), second = old_second.clone();
+      MoveMoments(grad.narrow(0, begin, length), first, second);
+      at::Tensor weights = next.narrow(0, begin, length);
+      weights.copy_(flat.narrow(0, begin, length));
+      MoveWeights(rate_factor, first, second, weights);
+    });
   });
 }
 
 void AdamW::Commit(const at::Tensor& grad) {
   const at::NoGradGuard no_grad;
-  MoveMoments(grad, first_, second_);
+  ForEachPiece(grad, [&](int64_t begin, int64_t length) {
+    Change(begin, length, [&](at::Tensor& first, at::Tensor& second) {
+      MoveMoments(grad.narrow(0, begin, length), first, second);
+    });
+  });
   ++updates_;
 }
 
@@ -117,12 +151,53 @@ void AdamW::MoveWeights(double rate_factor, const at::Tensor& first, const at::T
   weights.addcdiv_(first, spread, -rate / correction1);
 }
 
-void AdamW::Restore(const at::Tensor& first, const at::Tensor& second, int64_t updates) {
-  OXBOW_CHECK(first.sizes() == first_.sizes() && second.sizes() == second_.sizes())
-      << "moments of shape " << first.sizes() << " and " << second.sizes();
-  first_.copy_(first);
-  second_.copy_(second);
-  updates_ = updates;
+AdamWState AdamW::State() const {
+  const auto copied = [&](const at::Tensor& moment, const std::optional<parallel::HostCopy>& host) {
+    at::Tensor copy = at::empty({length_}, at::kFloat);
+    host.has_value() ? host->Read(0, copy) : void(copy.copy_(moment));
+    return copy;
+  };
+  return {.first = copied(first_, host_first_),
+          .second = copied(second_, host_second_),
+          .updates = updates_};
+}
+
+HostMoments AdamW::CopyToHost() const {
+  const auto copied = [](const at::Tensor& moment, const std::optional<parallel::HostCopy>& host) {
+    return host.has_value() ? host->Clone() : parallel::HostCopy(moment);
+  };
+  return {.first = copied(first_, host_first_),
+          .second = copied(second_, host_second_),
+          .updates = updates_};
+}
+
+void AdamW::PutBack(const HostMoments& moments) {
+  if (host_first_.has_value()) {
+    host_first_ = moments.first.Clone();
+    host_second_ = moments.second.Clone();
+  } else {
+    moments.first.PutBack(first_);
+    moments.second.PutBack(second_);
+  }
+  updates_ = moments.updates;
+}
+
+void AdamW::Restore(const AdamWState& state) {
+  RestorePart(0, state.first, state.second);
+  updates_ = state.updates;
+}
+
+void AdamW::RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor& second) {
+  const int64_t length = first.numel();
+  OXBOW_CHECK(second.numel() == length && begin + length <= length_)
+      << "moments of " << first.sizes() << " and " << second.sizes() << " at " << begin;
+  if (host_first_.has_value()) {
+    host_first_->Write(begin, first);
+    host_second_->Write(begin, second);
+    return;
+  }
+  first_.narrow(0, begin, length).copy_(first);
+  second_.narrow(0, begin, length).copy_(second);
 }
 
 at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b) {
@@ -147,16 +222,25 @@ double EmaDecay(int64_t updates, double decay_max) {
 
 void UpdateEma(at::Tensor& average, const at::Tensor& current, double decay) {
   const at::NoGradGuard no_grad;
-  average.lerp_(current, 1 - decay);
+  if (average.device() == current.device()) {
+    average.lerp_(current, 1 - decay);
+    return;
+  }
+  ForEachPiece(current, [&](int64_t begin, int64_t length) {
+    at::Tensor piece = average.narrow(0, begin, length).to(current.device());
+    piece.lerp_(current.narrow(0, begin, length), 1 - decay);
+    average.narrow(0, begin, length).copy_(piece);
+  });
 }
 
-ShardedAdamW::ShardedAdamW(AdamWOptions options, const at::Tensor& flat, parallel::Ranks& ranks)
+ShardedAdamW::ShardedAdamW(AdamWOptions options, const at::Tensor& flat, parallel::Ranks& ranks,
+                           MomentPlace place)
     : ranks_(ranks),
       length_(flat.numel()),
       stride_(StrideFor(length_, ranks.size())),
       begin_(std::min(length_, stride_ * ranks.rank())),
       own_(std::min(stride_, length_ - begin_)),
-      piece_(options, Own(flat)) {}
+      piece_(options, Own(flat), place) {}
 
 at::Tensor ShardedAdamW::Own(const at::Tensor& whole) const {
   OXBOW_CHECK(whole.dim() == 1 && whole.numel() == length_) << whole.sizes() << ", not " << length_;
@@ -193,7 +277,10 @@ absl::StatusOr<at::Tensor> ShardedAdamW::Step(at::Tensor& flat, double rate_fact
   if (ranks_.size() == 1) return piece_.Step(own, grad, rate_factor);
   at::Tensor own_next = Own(next);
   piece_.Propose(own, grad, rate_factor, own_next);
-  OXBOW_RETURN_IF_ERROR(GatherWhole(own_next, next));
+  const auto part = [&](int64_t begin, int64_t length) {
+    return own_next.narrow(0, begin, length);
+  };
+  OXBOW_RETURN_IF_ERROR(GatherWhole(part, next));
   piece_.Commit(grad);
   const at::Tensor change = SquaredDistance(next, flat);
   flat.copy_(next);
@@ -216,14 +303,14 @@ absl::Status ShardedAdamW::ScatterSum(const at::Tensor& whole, at::Tensor& own) 
   return absl::OkStatus();
 }
 
-absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole) {
+absl::Status ShardedAdamW::GatherWhole(const OwnPart& own, at::Tensor& whole) {
   const int64_t piece = std::max(kAlignment, kExchanged / ranks_.size());
   for (int64_t begin = 0; begin < stride_; begin += piece) {
     const int64_t length = std::min(piece, stride_ - begin);
-    const at::Tensor sent = at::zeros({length}, own.options());
+    const at::Tensor sent = at::zeros({length}, whole.options());
     const int64_t filled = std::clamp<int64_t>(own_ - begin, 0, length);
-    sent.narrow(0, 0, filled).copy_(own.narrow(0, std::min(begin, own_), filled));
-    at::Tensor all = at::empty({ranks_.size() * length}, own.options());
+    sent.narrow(0, 0, filled).copy_(own(std::min(begin, own_), filled));
+    at::Tensor all = at::empty({ranks_.size() * length}, whole.options());
     OXBOW_RETURN_IF_ERROR(ranks_.AllGather(sent, all));
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const int64_t to = std::min(length_, stride_ * rank + begin);
@@ -234,42 +321,28 @@ absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole)
   return absl::OkStatus();
 }
 
-AdamWState ShardedAdamW::Piece() const {
-  const auto copy = [](const at::Tensor& moment) {
-    return moment.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
-  };
-  return {.first = copy(piece_.first_moment()),
-          .second = copy(piece_.second_moment()),
-          .updates = piece_.updates()};
-}
-
-HostMoments ShardedAdamW::CopyToHost() const {
-  return {.first = parallel::HostCopy(piece_.first_moment()),
-          .second = parallel::HostCopy(piece_.second_moment()),
-          .updates = piece_.updates()};
-}
-
-void ShardedAdamW::PutBack(const HostMoments& moments) {
-  const at::Tensor& first = piece_.first_moment();
-  const at::Tensor& second = piece_.second_moment();
-  moments.first.PutBack(first);
-  moments.second.PutBack(second);
-  piece_.Restore(first, second, moments.updates);
-}
-
 absl::StatusOr<AdamWState> ShardedAdamW::Gather() {
-  if (ranks_.size() == 1) return Piece();
-  AdamWState state{.updates = piece_.updates()};
-  const auto options = piece_.first_moment().options();
-  state.first = at::empty({length_}, options);
-  state.second = at::empty({length_}, options);
-  OXBOW_RETURN_IF_ERROR(GatherWhole(piece_.first_moment(), state.first));
-  OXBOW_RETURN_IF_ERROR(GatherWhole(piece_.second_moment(), state.second));
+  AdamWState state = Piece();
+  if (ranks_.size() == 1) return state;
+  for (at::Tensor* const moment : {&state.first, &state.second}) {
+    const at::Tensor own = moment->to(ranks_.device());
+    *moment = at::empty({length_}, own.options());
+    OXBOW_RETURN_IF_ERROR(GatherWhole(
+        [&](int64_t begin, int64_t length) { return own.narrow(0, begin, length); }, *moment));
+  }
   return state;
 }
 
 void ShardedAdamW::Restore(const AdamWState& state) {
-  piece_.Restore(Own(state.first), Own(state.second), state.updates);
+  piece_.Restore({.first = Own(state.first), .second = Own(state.second), .updates = state.updates});
+}
+
+void ShardedAdamW::RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor& second) {
+  const int64_t from = std::max(begin, begin_);
+  const int64_t end = std::min(begin + first.numel(), begin_ + own_);
+  if (from >= end) return;
+  piece_.RestorePart(from - begin_, first.narrow(0, from - begin, end - from),
+                     second.narrow(0, from - begin, end - from));
 }
 
 }  // namespace oxbow::rl

@@ -21,6 +21,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "core/parallel/host_copy.h"
@@ -59,54 +61,6 @@ struct RateSchedule {
 // factor(step). Pure.
 double RateFactorAt(const RateSchedule& schedule, uint64_t step);
 
-class AdamW {
- public:
-  // Moments start at zero, with the shape and device of `flat`.
-  AdamW(AdamWOptions options, const at::Tensor& flat);
-
-  // One update of `flat` in place. `rate_factor` is the caller's schedule at this update. Returns
-  // the squared length of the change, a float64 number on the device of `flat`. Works in pieces,
-  // for which alone memory is allocated.
-  at::Tensor Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1);
-
-  // The same update in two halves. Propose writes the next weights to `next`, which must not
-  // overlap the others, and changes nothing else; Commit takes the moments past the update.
-  void Propose(const at::Tensor& flat, const at::Tensor& grad, double rate_factor,
-               at::Tensor& next) const;
-  void Commit(const at::Tensor& grad);
-
-  double learning_rate() const;  // At the next update, without the caller's schedule.
-  int64_t updates() const { return updates_; }
-  const at::Tensor& first_moment() const { return first_; }
-  const at::Tensor& second_moment() const { return second_; }
-
-  // Puts back a saved state. Shapes must fit.
-  void Restore(const at::Tensor& first, const at::Tensor& second, int64_t updates);
-
- private:
-  void MoveMoments(const at::Tensor& grad, at::Tensor& first, at::Tensor& second) const;
-  void MoveWeights(double rate_factor, const at::Tensor& first, const at::Tensor& second,
-                   at::Tensor& weights) const;
-
-  const AdamWOptions options_;
-  at::Tensor first_;
-  at::Tensor second_;
-  int64_t updates_ = 0;
-};
-
-// |a - b|², a float64 number on the device of a and b [N], summed in pieces.
-at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b);
-
-// Scales `grad` in place so that its norm is at most `norm_max` (0: never) and returns the norm
-// before.
-double ClipGradNorm(at::Tensor& grad, double norm_max);
-
-// min((1 + k) / (10 + k), decay_max) after k updates: short memory at first.
-double EmaDecay(int64_t updates, double decay_max);
-
-// average <- decay average + (1 - decay) current, in place.
-void UpdateEma(at::Tensor& average, const at::Tensor& current, double decay);
-
 // What a checkpoint holds: independent of the number of ranks.
 struct AdamWState {
   at::Tensor first;   // [N]
@@ -121,10 +75,78 @@ struct HostMoments {
   int64_t updates;
 };
 
+// Where moments are: with the weights, or in host memory (pinned, where weights are on a GPU). The
+// bits of an update are the same.
+enum class MomentPlace { kWithWeights, kHost };
+
+class AdamW {
+ public:
+  // Moments start at zero, with the length of `flat` [N].
+  AdamW(AdamWOptions options, const at::Tensor& flat,
+        MomentPlace place = MomentPlace::kWithWeights);
+
+  // One update of `flat` in place. `rate_factor` is the caller's schedule at this update. Returns
+  // the squared length of the change, a float64 number on the device of `flat`. Works in pieces,
+  // for which alone memory is allocated.
+  at::Tensor Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1);
+
+  // The same update in two halves. Propose writes the next weights to `next`, which must not
+  // overlap the others, and changes nothing else; Commit takes the moments past the update.
+  void Propose(const at::Tensor& flat, const at::Tensor& grad, double rate_factor,
+               at::Tensor& next) const;
+  void Commit(const at::Tensor& grad);
+
+  double learning_rate() const;  // At the next update, without the caller's schedule.
+  int64_t updates() const { return updates_; }
+
+  // The moments, copied into host memory. CopyToHost is for a copy that is put back.
+  AdamWState State() const;
+  HostMoments CopyToHost() const;
+  void PutBack(const HostMoments& moments);
+
+  // Puts back a saved state, whole or from element `begin` on. Lengths must fit.
+  void Restore(const AdamWState& state);
+  void RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor& second);
+  void SetUpdates(int64_t updates) { updates_ = updates; }
+
+  // Calls `use` with the moments of [begin, begin + length) on the weights' device: views, or copies
+  // of what is in host memory. `Change` takes back what `use` makes of them.
+  using UseMoments = std::function<void(at::Tensor& first, at::Tensor& second)>;
+  void Look(int64_t begin, int64_t length, const UseMoments& use) const;
+
+ private:
+  void Change(int64_t begin, int64_t length, const UseMoments& use);
+  void MoveMoments(const at::Tensor& grad, at::Tensor& first, at::Tensor& second) const;
+  void MoveWeights(double rate_factor, const at::Tensor& first, const at::Tensor& second,
+                   at::Tensor& weights) const;
+
+  const AdamWOptions options_;
+  const int64_t length_;
+  const at::Device device_;  // The weights'.
+  at::Tensor first_, second_;  // Undefined where the host has them.
+  std::optional<parallel::HostCopy> host_first_, host_second_;
+  int64_t updates_ = 0;
+};
+
+// |a - b|², a float64 number on the device of a and b [N], summed in pieces.
+at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b);
+
+// Scales `grad` in place so that its norm is at most `norm_max` (0: never) and returns the norm
+// before.
+double ClipGradNorm(at::Tensor& grad, double norm_max);
+
+// min((1 + k) / (10 + k), decay_max) after k updates: short memory at first.
+double EmaDecay(int64_t updates, double decay_max);
+
+// average <- decay average + (1 - decay) current, in place. An average in host memory is sent to
+// the device of `current` and back piece by piece.
+void UpdateEma(at::Tensor& average, const at::Tensor& current, double decay);
+
 class ShardedAdamW {
  public:
   // For weights of the length and device of `flat` [N]. `ranks` outlives the optimiser.
-  ShardedAdamW(AdamWOptions options, const at::Tensor& flat, parallel::Ranks& ranks);
+  ShardedAdamW(AdamWOptions options, const at::Tensor& flat, parallel::Ranks& ranks,
+               MomentPlace place = MomentPlace::kWithWeights);
 
   // Takes this rank's gradient `grad` [N], sums it over ranks and limits the norm of the sum to
   // `norm_max` (0: never). Returns the norm before, the same on every rank; a caller who finds it
@@ -144,18 +166,23 @@ class ShardedAdamW {
 
   // What this rank holds, copied into host memory: its moments have the piece's length. CopyToHost
   // is for a copy that is put back.
-  AdamWState Piece() const;
-  HostMoments CopyToHost() const;
-  void PutBack(const HostMoments& moments);
+  AdamWState Piece() const { return piece_.State(); }
+  HostMoments CopyToHost() const { return piece_.CopyToHost(); }
+  void PutBack(const HostMoments& moments) { piece_.PutBack(moments); }
 
   absl::StatusOr<AdamWState> Gather();    // On every rank. Collective.
   void Restore(const AdamWState& state);  // Saved with any number of ranks.
+  // Elements [begin, begin + n) of the whole moments, of which this rank takes its own.
+  void RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor& second);
+  void SetUpdates(int64_t updates) { piece_.SetUpdates(updates); }
 
  private:
   at::Tensor Own(const at::Tensor& whole) const;  // A view of this rank's piece.
   // Both work in pieces of every rank's share, and allocate memory for one of them.
   absl::Status ScatterSum(const at::Tensor& whole, at::Tensor& own);
-  absl::Status GatherWhole(const at::Tensor& own, at::Tensor& whole);
+  // `own(begin, length)` is a part of this rank's piece.
+  using OwnPart = std::function<at::Tensor(int64_t begin, int64_t length)>;
+  absl::Status GatherWhole(const OwnPart& own, at::Tensor& whole);
 
   parallel::Ranks& ranks_;
   const int64_t length_;  // N

@@ -87,7 +87,7 @@ TEST_P(ShardedAdamWTest, GivesTheBitsOfTheWholeForEqualGradients) {
       at::Tensor reduced = whole.clone();
       AdamW plain(kOptions, whole);
       ShardedAdamW optimizer(kOptions, sharded, ranks);
-      ShardedAdamW given(kOptions, reduced, ranks);
+      ShardedAdamW given(kOptions, reduced, ranks, MomentPlace::kHost);
       for (int update = 1; update <= 4; ++update) {
         // Powers of two, so that the sum over ranks is exact in any order.
         const at::Tensor grad = Wave(length, update);
@@ -104,9 +104,13 @@ TEST_P(ShardedAdamWTest, GivesTheBitsOfTheWholeForEqualGradients) {
       }
       const auto state = optimizer.Gather();
       ASSERT_TRUE(state.ok());
-      EXPECT_TRUE(at::equal(state->first, plain.first_moment()));
-      EXPECT_TRUE(at::equal(state->second, plain.second_moment()));
-      EXPECT_EQ(state->updates, 4);
+      const auto on_host = given.Gather();
+      ASSERT_TRUE(on_host.ok());
+      for (const AdamWState& got : {*state, *on_host}) {
+        EXPECT_TRUE(at::equal(got.first, plain.State().first));
+        EXPECT_TRUE(at::equal(got.second, plain.State().second));
+        EXPECT_EQ(got.updates, 4);
+      }
     }
   };
   EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
@@ -129,21 +133,33 @@ TEST_P(ShardedAdamWTest, LimitsTheNormOfTheSum) {
   EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
 }
 
-// Each number of ranks goes on from what one rank saved, to the same end.
+// Each number of ranks goes on from what one rank saved, to the same end; given whole or in parts.
 TEST_P(ShardedAdamWTest, StateSavedByOneRankIsGoneOnWithByAny) {
   const auto body = [](Ranks& ranks) {
     const int64_t length = 333;
     at::Tensor whole = Wave(length, 0);
     AdamW plain(kOptions, whole);
     for (int update = 1; update <= 3; ++update) plain.Step(whole, Wave(length, update));
-    at::Tensor sharded = whole.clone();
-    ShardedAdamW optimizer(kOptions, sharded, ranks);
-    optimizer.Restore({plain.first_moment(), plain.second_moment(), plain.updates()});
-    EXPECT_EQ(optimizer.learning_rate(), plain.learning_rate());
-    plain.Step(whole, Wave(length, 4));
-    ASSERT_TRUE(optimizer.Reduce(Wave(length, 4) / ranks.size(), 0).ok());
-    ASSERT_TRUE(optimizer.Step(sharded).ok());
-    EXPECT_TRUE(at::equal(sharded, whole));
+    const AdamWState saved = plain.State();
+    at::Tensor next = whole.clone();
+    plain.Step(next, Wave(length, 4));
+    for (const MomentPlace place : {MomentPlace::kWithWeights, MomentPlace::kHost}) {
+      for (const int64_t part : {length, int64_t{100}}) {
+        at::Tensor sharded = whole.clone();
+        ShardedAdamW optimizer(kOptions, sharded, ranks, place);
+        for (int64_t begin = 0; begin < length; begin += part) {
+          const int64_t count = std::min(part, length - begin);
+          optimizer.RestorePart(begin, saved.first.narrow(0, begin, count),
+                                saved.second.narrow(0, begin, count));
+        }
+        optimizer.SetUpdates(saved.updates);
+        if (part == length) optimizer.Restore(saved);
+        EXPECT_EQ(optimizer.learning_rate(), AdamW(kOptions, whole).learning_rate() * 2);
+        ASSERT_TRUE(optimizer.Reduce(Wave(length, 4) / ranks.size(), 0).ok());
+        ASSERT_TRUE(optimizer.Step(sharded).ok());
+        EXPECT_TRUE(at::equal(sharded, next));
+      }
+    }
   };
   EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
 }

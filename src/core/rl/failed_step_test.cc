@@ -79,6 +79,7 @@ struct Path {
   int updates = 1;
   bool deterministic = false;
   bool shard = false;
+  MomentPlace moments = MomentPlace::kWithWeights;
   bool ema = true;
   bool lora = false;
 };
@@ -94,6 +95,7 @@ TrainerOptions OptionsOf(const Path& path) {
           .updates = path.updates,
           .deterministic = path.deterministic,
           .shard_optimizer = path.shard,
+          .moments = path.moments,
           .kl = {.weight = 1e-2},
           .adamw = {.learning_rate = 1e-3},
           .ema_enabled = path.ema};
@@ -190,6 +192,9 @@ INSTANTIATE_TEST_SUITE_P(
         Path{.name = "Whole"}, Path{.name = "WholeThrice", .updates = 3},
         Path{.name = "Sharded", .shard = true},
         Path{.name = "ShardedTwice", .updates = 2, .shard = true},
+        Path{.name = "AloneOnHost", .ranks = 1, .updates = 2, .moments = MomentPlace::kHost},
+        Path{
+            .name = "ShardedOnHost", .updates = 2, .shard = true, .moments = MomentPlace::kHost},
         Path{.name = "Deterministic", .deterministic = true},
         Path{.name = "DeterministicSharded", .ranks = 3, .deterministic = true, .shard = true},
         Path{.name = "WithoutAverage", .shard = true, .ema = false},

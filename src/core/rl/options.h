@@ -82,6 +82,7 @@ struct TrainerOptions {
   int drift_check_every = 0;
   // With several ranks: each keeps the optimiser's moments of its own piece of the weights.
   bool shard_optimizer = false;
+  MomentPlace moments = MomentPlace::kWithWeights;
 
   MethodKind method = MethodKind::kGrpo;
   MethodSettings settings;

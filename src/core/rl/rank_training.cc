@@ -104,12 +104,12 @@ absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outc
   return absl::OkStatus();
 }
 
-RankOptimizer::RankOptimizer(const AdamWOptions& options, bool shards, bool sums,
-                             model::ParameterSet& parameters, parallel::Ranks& ranks)
+RankOptimizer::RankOptimizer(const Options& options, model::ParameterSet& parameters,
+                             parallel::Ranks& ranks)
     : parameters_(parameters),
-      shards_(shards && ranks.size() > 1),
-      adamw_(options, parameters.flat(), shards_ ? ranks : *alone_) {
-  if (ranks.size() == 1 || shards_ || !sums) return;
+      shards_(options.shards && ranks.size() > 1),
+      adamw_(options.adamw, parameters.flat(), shards_ ? ranks : *alone_, options.moments) {
+  if (ranks.size() == 1 || shards_ || !options.sums) return;
   std::vector<at::Tensor> leaves;
   for (const auto& [name, tensor] : parameters.tensors()) leaves.push_back(tensor);
   buckets_ = std::make_unique<parallel::GradientBuckets>(ranks, parameters.flat_grad(), leaves);

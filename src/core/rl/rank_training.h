@@ -40,8 +40,13 @@ class RankOptimizer {
  public:
   // `parameters` are trainable; they and `ranks` outlive the optimiser. Without `sums`, gradients
   // come summed (TakeSum).
-  RankOptimizer(const AdamWOptions& options, bool shards, bool sums,
-                model::ParameterSet& parameters, parallel::Ranks& ranks);
+  struct Options {
+    AdamWOptions adamw;
+    bool shards = false;
+    bool sums = true;
+    MomentPlace moments = MomentPlace::kWithWeights;
+  };
+  RankOptimizer(const Options& options, model::ParameterSet& parameters, parallel::Ranks& ranks);
 
   // Before the last backward pass of an update, and where a rank has nothing to add to it.
   void Begin();
@@ -67,6 +72,10 @@ class RankOptimizer {
   // The whole state, for a checkpoint that any number of ranks can load. Collective where sharded.
   absl::StatusOr<AdamWState> Gather() { return adamw_.Gather(); }
   void Restore(const AdamWState& state) { adamw_.Restore(state); }
+  void RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor& second) {
+    adamw_.RestorePart(begin, first, second);
+  }
+  void SetUpdates(int64_t updates) { adamw_.SetUpdates(updates); }
 
  private:
   model::ParameterSet& parameters_;

@@ -37,6 +37,20 @@ std::vector<Group> WithPromptsOn(at::Device device, parallel::Share own,
   return groups;
 }
 
+constexpr int64_t kSharedAtOnce = int64_t{1} << 24;  // Elements.
+
+// flat [N] <- rank 0's, wherever the ranks hold it.
+absl::Status ShareFlat(parallel::Ranks& ranks, at::Tensor flat) {
+  if (flat.device() == ranks.device()) return ranks.Broadcast(flat, 0);
+  for (int64_t begin = 0; begin < flat.numel(); begin += kSharedAtOnce) {
+    at::Tensor part = flat.narrow(0, begin, std::min(kSharedAtOnce, flat.numel() - begin));
+    at::Tensor sent = part.to(ranks.device());
+    OXBOW_RETURN_IF_ERROR(ranks.Broadcast(sent, 0));
+    part.copy_(sent);
+  }
+  return absl::OkStatus();
+}
+
 double Distance(const at::Tensor& flat, const parallel::HostCopy& before) {
   at::Tensor sum = at::zeros({}, at::TensorOptions(flat.device()).dtype(at::kDouble));
   before.ForEach(flat.device(), [&](int64_t begin, const at::Tensor& piece) {
@@ -62,7 +76,10 @@ struct Trainer::Impl {
         ranks(r),
         method(MakeMethod(options, policy, ranks)),
         copies(options.copies, policy),
-        optimizer(options.adamw, options.shard_optimizer, /*sums=*/!options.deterministic,
+        optimizer({.adamw = options.adamw,
+                   .shards = options.shard_optimizer,
+                   .sums = !options.deterministic,
+                   .moments = options.moments},
                   policy.parameters(), ranks),
         gradient(options, policy, *method, ranks, optimizer) {}
 
@@ -88,6 +105,11 @@ struct Trainer::Impl {
   LossDenominators DenominatorsOf(LearnerStep step, const TrainingPlan& plan) const;
   absl::Status CheckFinite(LearnerStep step, double loss, double grad_norm);
   absl::Status CheckAgreement(LearnerStep step);
+
+  // A saved state: whether it fits, what it counts, and the moments of rank 0's on all ranks.
+  absl::Status CheckState(const std::map<std::string, at::Tensor>& state) const;
+  void SetCounters(const at::Tensor& counters);
+  absl::Status TakeMoments(const std::map<std::string, at::Tensor>& of_rank_zero);
 
   const TrainerOptions options;
   model::Policy& policy;
@@ -304,23 +326,48 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
 absl::Status Trainer::TakeStateOfRankZero(std::map<std::string, at::Tensor> state) {
   Impl& impl = *impl_;
   const at::NoGradGuard no_grad;
-  at::Tensor& weights = impl.policy.parameters().flat();
-  OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(weights, 0));
+  const bool leads = impl.ranks.rank() == 0;
+  if (leads && !state.empty()) OXBOW_RETURN_IF_ERROR(impl.CheckState(state));
+  OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(impl.policy.parameters().flat(), 0));
   if (impl.options.ema_enabled) {
-    OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(impl.policy.ema_parameters().flat(), 0));
+    OXBOW_RETURN_IF_ERROR(ShareFlat(impl.ranks, impl.policy.ema_parameters().flat()));
   }
-  // Not State(): a rank's piece is worth nothing before this.
-  if (state.empty()) {
-    state = impl.copies.State();
-    state["adamw.first_moment"] = at::zeros_like(weights);
-    state["adamw.second_moment"] = at::zeros_like(weights);
-    state["counters"] = at::zeros({2}, at::kLong);
+  std::string saved = state.empty() ? "" : "saved";
+  OXBOW_RETURN_IF_ERROR(impl.ranks.BroadcastBytes(saved, 0));
+  at::Tensor counters = at::zeros({2}, at::kLong);
+  std::map<std::string, at::Tensor> copies = impl.copies.State();
+  if (!saved.empty()) {  // A fresh start's moments are zero everywhere.
+    OXBOW_RETURN_IF_ERROR(impl.TakeMoments(state));
+    if (leads) counters = state.at("counters").to(at::kLong);
+    for (auto& [name, tensor] : copies) {
+      if (leads) tensor = state.at(name);
+    }
   }
-  for (auto& [name, tensor] : state) {
-    tensor = tensor.to(impl.ranks.device());
-    OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(tensor, 0));
+  counters = counters.to(impl.ranks.device());
+  OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(counters, 0));
+  for (auto& [name, tensor] : copies) OXBOW_RETURN_IF_ERROR(ShareFlat(impl.ranks, tensor));
+  impl.SetCounters(counters);
+  impl.copies.Load(copies);
+  return absl::OkStatus();
+}
+
+// Part by part, so that a device needs room for a part and not for all moments.
+absl::Status Trainer::Impl::TakeMoments(const std::map<std::string, at::Tensor>& of_rank_zero) {
+  const int64_t length = policy.parameters().flat().numel();
+  for (int64_t begin = 0; begin < length; begin += kSharedAtOnce) {
+    const int64_t count = std::min(kSharedAtOnce, length - begin);
+    const auto part = [&](const char* name) -> absl::StatusOr<at::Tensor> {
+      at::Tensor sent =
+          at::empty({count}, at::TensorOptions(ranks.device()).dtype(at::kFloat));
+      if (ranks.rank() == 0) sent.copy_(of_rank_zero.at(name).narrow(0, begin, count));
+      OXBOW_RETURN_IF_ERROR(ranks.Broadcast(sent, 0));
+      return sent;
+    };
+    OXBOW_ASSIGN_OR_RETURN(const at::Tensor first, part("adamw.first_moment"));
+    OXBOW_ASSIGN_OR_RETURN(const at::Tensor second, part("adamw.second_moment"));
+    optimizer.RestorePart(begin, first, second);
   }
-  return LoadState(state);
+  return absl::OkStatus();
 }
 
 std::vector<bool> Trainer::HaveSignal(const std::vector<Group>& groups) const {
@@ -352,10 +399,10 @@ std::map<std::string, at::Tensor> Trainer::StateWithoutMoments() const {
   return state;
 }
 
-absl::Status Trainer::LoadState(const std::map<std::string, at::Tensor>& state) {
-  std::map<std::string, at::Tensor> expected = impl_->copies.State();
-  expected["adamw.first_moment"] = impl_->policy.parameters().flat();
-  expected["adamw.second_moment"] = impl_->policy.parameters().flat();
+absl::Status Trainer::Impl::CheckState(const std::map<std::string, at::Tensor>& state) const {
+  std::map<std::string, at::Tensor> expected = copies.State();
+  expected["adamw.first_moment"] = policy.parameters().flat();
+  expected["adamw.second_moment"] = policy.parameters().flat();
   expected["counters"] = at::zeros({2}, at::kLong);
   for (const auto& [name, like] : expected) {
     const auto found = state.find(name);
@@ -367,11 +414,20 @@ absl::Status Trainer::LoadState(const std::map<std::string, at::Tensor>& state) 
                                                      ": ", found->second.numel(), " values"));
     }
   }
-  const at::Tensor counters = state.at("counters").to(at::kLong);
-  impl_->optimizer.Restore({.first = state.at("adamw.first_moment"),
-                            .second = state.at("adamw.second_moment"),
-                            .updates = counters[1].item<int64_t>()});
-  impl_->version = static_cast<uint64_t>(counters[0].item<int64_t>());
+  return absl::OkStatus();
+}
+
+void Trainer::Impl::SetCounters(const at::Tensor& counters) {
+  const at::Tensor numbers = counters.to(at::kCPU, at::kLong);
+  version = static_cast<uint64_t>(numbers[0].item<int64_t>());
+  optimizer.SetUpdates(numbers[1].item<int64_t>());
+}
+
+absl::Status Trainer::LoadState(const std::map<std::string, at::Tensor>& state) {
+  OXBOW_RETURN_IF_ERROR(impl_->CheckState(state));
+  impl_->optimizer.Restore(
+      {.first = state.at("adamw.first_moment"), .second = state.at("adamw.second_moment")});
+  impl_->SetCounters(state.at("counters"));
   impl_->copies.Load(state);
   return absl::OkStatus();
 }

@@ -238,7 +238,9 @@ TEST(TrainerStateTest, AllTakeTheStateOfRankZero) {
   });
   parallel::ThreadWorld(3).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
-    Trainer trainer(Options(true, true), policy, world);
+    TrainerOptions options = Options(true, true);
+    if (world.rank() == 1) options.moments = MomentPlace::kHost;
+    Trainer trainer(options, policy, world);
     if (world.rank() == 0) {
       const at::NoGradGuard no_grad;
       policy.parameters().flat().copy_(weights);
