@@ -2,8 +2,8 @@
 // How far int8 and bfloat16 weights move a network's velocities: int8_error MODEL...
 //
 // For each diffusers directory the root mean square of the error over that of the velocity in
-// float32, on 32 random latents at three noise levels, each with a prompt of the model's own. "int8, f32
-// products" is the rounding of weights alone.
+// float32, on 32 random latents at three noise levels, each with a prompt of the model's own.
+// "int8, f32 products" is the rounding of weights alone.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -28,9 +28,10 @@ struct Kind {
   v1::BaseWeights base;
 };
 
-constexpr Kind kKinds[] = {{"bf16 weights and products", v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE},
-                           {"int8 weights, f32 products", v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_INT8},
-                           {"int8 weights, bf16 products", v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_INT8}};
+constexpr Kind kKinds[] = {
+    {"bf16 weights and products", v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE},
+    {"int8 weights, f32 products", v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_INT8},
+    {"int8 weights, bf16 products", v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_INT8}};
 
 template <class T>
 T Get(absl::StatusOr<T> value) {
@@ -69,8 +70,7 @@ at::Tensor Velocities(const std::string& path, const Kind& kind) {
 
 void Measure(const std::string& path) {
   const at::NoGradGuard no_grad;
-  const at::Tensor exact =
-      Velocities(path, {"", v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_COMPUTE});
+  const at::Tensor exact = Velocities(path, {"", v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_COMPUTE});
   for (const Kind& kind : kKinds) {
     const at::Tensor error = Velocities(path, kind) - exact;
     std::printf("%-20s %-28s %.4f\n", path.c_str(), kind.name,

@@ -47,8 +47,8 @@ class Maker {
       const std::string own = name.substr(prefix.size());
       if (!files.Has(own)) continue;
       auto tensors = io::LoadTensors(
-          files, {.floats_as = type,
-                  .wanted = [&own](const std::string& other) { return other == own; }});
+          files,
+          {.floats_as = type, .wanted = [&own](const std::string& other) { return other == own; }});
       if (tensors.ok()) return tensors->at(own);
     }
     return std::nullopt;

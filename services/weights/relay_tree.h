@@ -35,8 +35,8 @@ std::vector<RelayPlace> PlanRelays(const std::vector<bool>& relays, size_t fanou
 // The same where several watchers run on one machine: a snapshot crosses the network once for each
 // machine. hosts[i]: where watcher i runs; empty: on a machine of its own. Of each host the first
 // watcher that may be a source has a place in the tree above, as have all watchers of hosts without
-// one. The other watchers of its host are a tree below it, in which it is the learner; its children get
-// its first peer as their second one.
+// one. The other watchers of its host are a tree below it, in which it is the learner; its children
+// get its first peer as their second one.
 std::vector<RelayPlace> PlanRelays(const std::vector<bool>& relays,
                                    const std::vector<std::string>& hosts, size_t fanout);
 

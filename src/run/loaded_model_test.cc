@@ -98,8 +98,8 @@ TEST_F(LoadedModelTest, SizesAreInPixelsAndImagesComeFromTheAutoencoder) {
 
 // From the type they are stored in, whatever products are taken in.
 TEST_F(LoadedModelTest, Int8WeightsAreRoundedOnceFromTheStoredOnes) {
-  const auto stored = io::AllToTorch(
-      io::ReadSafetensors(model_ / "transformer" / kWeights).value().tensors);
+  const auto stored =
+      io::AllToTorch(io::ReadSafetensors(model_ / "transformer" / kWeights).value().tensors);
   ASSERT_TRUE(stored.ok()) << stored.status();
   for (const auto& [dtype, type] : {std::pair(v1::STORAGE_D_TYPE_F32, at::kFloat),
                                     std::pair(v1::STORAGE_D_TYPE_BF16, at::kBFloat16)}) {

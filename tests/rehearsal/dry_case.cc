@@ -217,10 +217,8 @@ std::vector<DryCase> DryCases() {
     add("lora-forward-guided-24", {.guidance = 4.5, .rows = 24});
     add("lora-sample-guided-24", {.samples = true, .guidance = 4.5, .rows = 24});
     add("lora-step-guided", {.trains = true, .guidance = 4.5, .rows = 9});
-    add("lora-int8-step-guided", {.trains = true,
-                                  .guidance = 4.5,
-                                  .base_weights = model::BaseWeights::kInt8,
-                                  .rows = 9});
+    add("lora-int8-step-guided",
+        {.trains = true, .guidance = 4.5, .base_weights = model::BaseWeights::kInt8, .rows = 9});
     add("lora-step-guided-kl-all", {.trains = true, .guidance = 4.5, .kl_all = true, .rows = 9});
     add("lora-step-guided-recompute",
         {.trains = true, .guidance = 4.5, .recompute = true, .rows = 9});

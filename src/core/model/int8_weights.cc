@@ -58,7 +58,8 @@ std::string ScaleNameOf(const std::string& weight) { return weight + "_scale"; }
 Int8Weight ToInt8(const at::Tensor& weight, at::ScalarType products) {
   const at::NoGradGuard no_grad;
   const at::Tensor exact = weight.to(at::kFloat);
-  at::Tensor scale = exact.abs().amax(1, /*keepdim=*/true).div_(kLargest);
+  const at::Tensor most = exact.amax(1, /*keepdim=*/true), least = exact.amin(1, /*keepdim=*/true);
+  at::Tensor scale = at::maximum(most, least.neg()).div_(kLargest);
   scale.masked_fill_(scale == 0, 1);
   scale = RoundedUp(scale, products);
   at::Tensor values = exact.div(scale.to(at::kFloat)).round_().clamp_(-kLargest, kLargest);
@@ -98,7 +99,8 @@ absl::StatusOr<NamedTensors> TakeScales(NamedTensors& tensors, const std::set<st
     if (scale.empty()) return Wrong(name, "has no scale");
     const std::vector<int64_t> shape = {tensor.size(0), 1};
     if (scale.mapped().sizes() != at::IntArrayRef(shape)) {
-      return Wrong(scale.key(), absl::StrCat("does not have one value for each of ", shape[0], " rows"));
+      return Wrong(scale.key(),
+                   absl::StrCat("does not have one value for each of ", shape[0], " rows"));
     }
     scales.insert(std::move(scale));
   }

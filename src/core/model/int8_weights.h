@@ -2,10 +2,10 @@
 // Frozen weights of linear layers as int8: half the memory of bfloat16. Activations keep their
 // type (W8A16).
 //
-// Symmetric, with a scale for each row: w ~ s q with q in [-127, 127] and s = max |w| / 127 over the
-// row, so |w - s q| <= s / 2. The scale has the type of products, and is rounded up to it. Then s q
-// rounded to that type is the weight which products read: a network of int8 weights computes, bit
-// for bit, what one with the weights PlainWeight() computes.
+// Symmetric, with a scale for each row: w ~ s q with q in [-127, 127] and s = max |w| / 127 over
+// the row, so |w - s q| <= s / 2. The scale has the type of products, and is rounded up to it. Then
+// s q rounded to that type is the weight which products read: a network of int8 weights computes,
+// bit for bit, what one with the weights PlainWeight() computes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,8 +41,8 @@ at::Tensor Int8Product(const at::Tensor& rows, const Int8Weight& weight, const a
 // architecture's word, and not of very small ones.
 std::set<std::string> Int8Names(const Architecture& architecture);
 
-// Takes the scales of int8 weights out of `tensors`. kInvalidArgument names a scale that is missing,
-// alone or misshapen, and an int8 weight that is none of `names`.
+// Takes the scales of int8 weights out of `tensors`. kInvalidArgument names a scale that is
+// missing, alone or misshapen, and an int8 weight that is none of `names`.
 absl::StatusOr<NamedTensors> TakeScales(NamedTensors& tensors, const std::set<std::string>& names);
 
 }  // namespace oxbow::model

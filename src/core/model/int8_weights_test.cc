@@ -59,9 +59,8 @@ TEST(Int8WeightsTest, EachValueIsTheNearestMultipleOfItsRowsScale) {
           EXPECT_LE(error, scale * (0.5 + 1e-5)) << i;
         }
       }
-      EXPECT_TRUE(at::equal(PlainWeight(int8), (int8.values.to(at::kFloat) *
-                                                int8.scale.to(at::kFloat))
-                                                   .to(type)));
+      EXPECT_TRUE(at::equal(PlainWeight(int8),
+                            (int8.values.to(at::kFloat) * int8.scale.to(at::kFloat)).to(type)));
     }
   }
 }

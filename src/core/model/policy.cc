@@ -79,9 +79,8 @@ absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
   std::unique_ptr<Policy> policy(new Policy(options));
   NamedTensors trained;
   if (options.trained == Trained::kLora) {
-    policy->frozen_ =
-        Detached(std::move(options.base), architecture.float32(), int8, options.compute,
-                 options.device);
+    policy->frozen_ = Detached(std::move(options.base), architecture.float32(), int8,
+                               options.compute, options.device);
     OXBOW_ASSIGN_OR_RETURN(trained,
                            InitialLora(architecture.linears(), options.lora, options.lora_seed));
   } else {

@@ -57,7 +57,8 @@ at::Tensor HostCopy::Memory(const Part& part) {
   at::Tensor& piece = pieces_[part.place];
   if (!piece.defined()) {
     const int64_t length = std::min(kPiece, length_ - static_cast<int64_t>(part.place) * kPiece);
-    piece = at::empty({length}, at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(pinned_));
+    piece =
+        at::empty({length}, at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(pinned_));
     if (part.length < length) piece.zero_();
   }
   return piece.narrow(0, part.inside, part.length);

@@ -334,7 +334,8 @@ absl::StatusOr<AdamWState> ShardedAdamW::Gather() {
 }
 
 void ShardedAdamW::Restore(const AdamWState& state) {
-  piece_.Restore({.first = Own(state.first), .second = Own(state.second), .updates = state.updates});
+  piece_.Restore(
+      {.first = Own(state.first), .second = Own(state.second), .updates = state.updates});
 }
 
 void ShardedAdamW::RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor& second) {

@@ -109,8 +109,8 @@ class AdamW {
   void RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor& second);
   void SetUpdates(int64_t updates) { updates_ = updates; }
 
-  // Calls `use` with the moments of [begin, begin + length) on the weights' device: views, or copies
-  // of what is in host memory. `Change` takes back what `use` makes of them.
+  // Calls `use` with the moments of [begin, begin + length) on the weights' device: views, or
+  // copies of what is in host memory. `Change` takes back what `use` makes of them.
   using UseMoments = std::function<void(at::Tensor& first, at::Tensor& second)>;
   void Look(int64_t begin, int64_t length, const UseMoments& use) const;
 
@@ -122,7 +122,7 @@ class AdamW {
 
   const AdamWOptions options_;
   const int64_t length_;
-  const at::Device device_;  // The weights'.
+  const at::Device device_;    // The weights'.
   at::Tensor first_, second_;  // Undefined where the host has them.
   std::optional<parallel::HostCopy> host_first_, host_second_;
   int64_t updates_ = 0;

@@ -193,8 +193,7 @@ INSTANTIATE_TEST_SUITE_P(
         Path{.name = "Sharded", .shard = true},
         Path{.name = "ShardedTwice", .updates = 2, .shard = true},
         Path{.name = "AloneOnHost", .ranks = 1, .updates = 2, .moments = MomentPlace::kHost},
-        Path{
-            .name = "ShardedOnHost", .updates = 2, .shard = true, .moments = MomentPlace::kHost},
+        Path{.name = "ShardedOnHost", .updates = 2, .shard = true, .moments = MomentPlace::kHost},
         Path{.name = "Deterministic", .deterministic = true},
         Path{.name = "DeterministicSharded", .ranks = 3, .deterministic = true, .shard = true},
         Path{.name = "WithoutAverage", .shard = true, .ema = false},

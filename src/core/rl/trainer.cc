@@ -357,8 +357,7 @@ absl::Status Trainer::Impl::TakeMoments(const std::map<std::string, at::Tensor>&
   for (int64_t begin = 0; begin < length; begin += kSharedAtOnce) {
     const int64_t count = std::min(kSharedAtOnce, length - begin);
     const auto part = [&](const char* name) -> absl::StatusOr<at::Tensor> {
-      at::Tensor sent =
-          at::empty({count}, at::TensorOptions(ranks.device()).dtype(at::kFloat));
+      at::Tensor sent = at::empty({count}, at::TensorOptions(ranks.device()).dtype(at::kFloat));
       if (ranks.rank() == 0) sent.copy_(of_rank_zero.at(name).narrow(0, begin, count));
       OXBOW_RETURN_IF_ERROR(ranks.Broadcast(sent, 0));
       return sent;

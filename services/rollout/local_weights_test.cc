@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/rollout/local_weights.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "core/model/policy.h"
+#include "io/tensor_torch.h"
+#include "run/loaded_model.h"
+#include "run/scalar_type.h"
+#include "services/weights/snapshot_maker.h"
+
+namespace oxbow::rollout {
+namespace {
+
+constexpr char kModel[] = OXBOW_SOURCE_DIR "/models/digits";
+constexpr char kOtherModel[] = OXBOW_SOURCE_DIR "/models/digits_sparse";
+
+// What a learner publishes of a LoRA on the digits' model.
+weights::Snapshot Published(v1::StorageDType compute, v1::BaseWeights base) {
+  v1::ModelConfig config;
+  config.set_path(kModel);
+  config.set_trained(v1::TRAINED_PART_LORA);
+  config.set_compute_dtype(compute);
+  config.set_base_weights(base);
+  v1::SamplingConfig sampling;
+  sampling.set_height(8);
+  sampling.set_width(20);
+  run::LoadedModel loaded = run::LoadModel(config, v1::PromptConfig(), sampling).value();
+  const auto policy =
+      model::Policy::Create({.architecture = loaded.architecture,
+                             .base = std::move(loaded.transformer),
+                             .trained = model::Trained::kLora,
+                             .lora = {.rank = 2, .alpha = 2, .targets = {"attn.to_q"}},
+                             .compute = run::ScalarTypeFromConfig(compute, "compute").value(),
+                             .base_weights = run::BaseWeightsOf(config)})
+          .value();
+  return weights::MakeSnapshot({.epoch = Epoch(1), .version = PolicyVersion(0), .step = {}},
+                               io::AllFromTorch(policy->frozen()),
+                               io::AllFromTorch(policy->parameters().tensors()),
+                               /*chunk_bytes=*/5000);
+}
+
+struct Offered {
+  uint64_t bytes = 0;
+  size_t lacking_before = 0;
+  std::set<std::string> lacking;
+};
+
+Offered OfferOf(const weights::Snapshot& snapshot, const char* model) {
+  weights::ChunkStore store(/*snapshots_max=*/1, uint64_t{1} << 30);
+  auto download = weights::Download::Start(snapshot.manifest, store).value();
+  Offered offered{.lacking_before = download.lacking()};
+  offered.bytes = LocalWeights::Open(model).value()->Offer(snapshot.manifest, download);
+  offered.lacking = download.Lacking();
+  return offered;
+}
+
+TEST(LocalWeightsTest, AllThatIsFrozenComesFromTheRunsModelInEachForm) {
+  for (const auto& [compute, base] :
+       {std::pair(v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_COMPUTE),
+        std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE),
+        std::pair(v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_INT8),
+        std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_INT8)}) {
+    SCOPED_TRACE(testing::Message() << "products " << compute << ", base " << base);
+    const weights::Snapshot snapshot = Published(compute, base);
+    const Offered offered = OfferOf(snapshot, kModel);
+    EXPECT_GT(offered.lacking_before, 50u);
+    std::set<std::string> adapter;
+    for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
+      if (entry.name().find(".lora_") == std::string::npos) continue;
+      adapter.insert(entry.chunk_sha256().begin(), entry.chunk_sha256().end());
+    }
+    EXPECT_EQ(offered.lacking, adapter) << "the adapter alone is fetched";
+    uint64_t bytes = 0;
+    for (const weights::ChunkSize& chunk : weights::ChunksOf(snapshot.manifest)) {
+      if (!adapter.contains(chunk.sha256)) bytes += chunk.bytes;
+    }
+    EXPECT_EQ(offered.bytes, bytes);
+  }
+}
+
+TEST(LocalWeightsTest, AnotherModelGivesOnlyWhatIsEqual) {
+  const weights::Snapshot snapshot =
+      Published(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE);
+  const Offered offered = OfferOf(snapshot, kOtherModel);
+  EXPECT_GT(offered.lacking.size(), offered.lacking_before / 2);
+  EXPECT_FALSE(LocalWeights::Open("/nowhere").ok());
+}
+
+}  // namespace
+}  // namespace oxbow::rollout
