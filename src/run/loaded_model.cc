@@ -69,14 +69,14 @@ absl::StatusOr<model::NamedTensors> ReadTransformer(const io::DiffusersComponent
   if (BaseWeightsOf(config) == model::BaseWeights::kInt8) int8 = model::Int8Names(architecture);
   OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors,
                          ReadInt8(files, int8, half ? at::kBFloat16 : at::kFloat, device));
-  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors others,
-                         io::LoadTensors(files, {.floats_as = half ? io::DType::kBF16 : io::DType::kF32,
-                                                 .wanted =
-                                                     [&](const std::string& name) {
-                                                       return !is_exact(name) &&
-                                                              !int8.contains(name);
-                                                     },
-                                                 .device = device}));
+  OXBOW_ASSIGN_OR_RETURN(
+      model::NamedTensors others,
+      io::LoadTensors(files, {.floats_as = half ? io::DType::kBF16 : io::DType::kF32,
+                              .wanted =
+                                  [&](const std::string& name) {
+                                    return !is_exact(name) && !int8.contains(name);
+                                  },
+                              .device = device}));
   tensors.merge(others);
   OXBOW_ASSIGN_OR_RETURN(model::NamedTensors exact,
                          io::LoadTensors(files, {.wanted = is_exact, .device = device}));
@@ -146,8 +146,14 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                          EmbeddedGuidance(*loaded.architecture, sampling));
   const model::LatentGeometry& latent = loaded.architecture->latent();
   OXBOW_ASSIGN_OR_RETURN(LoadedDecoder decoder, LoadDecoder(*components, latent.channels, device));
-  OXBOW_ASSIGN_OR_RETURN(loaded.latent_shape,
-                         model::LatentShape(latent, decoder.factors, PictureSizeOf(sampling)));
+  auto size = DrawnSizeOf(*components, *loaded.architecture, decoder.factors, sampling);
+  if (!size.ok()) {
+    const bool usage = absl::IsInvalidArgument(size.status());
+    return usage ? size.status() : io::DataError(size.status(), config.path());
+  }
+  loaded.latent_shape = std::move(size->latent_shape);
+  loaded.schedule = size->schedule;
+  loaded.factors = decoder.factors;
   loaded.autoencoder_config_json = std::move(decoder.config_json);
   loaded.autoencoder_graph_json = std::move(decoder.graph_json);
   loaded.autoencoder = std::move(decoder.tensors);
@@ -155,14 +161,10 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   auto tensors = ReadTransformer(transformer, *loaded.architecture, config, device);
   if (!tensors.ok()) return io::DataError(tensors.status(), transformer.directory.string());
   loaded.transformer = *std::move(tensors);
-  const auto schedule =
-      io::ReadPipelineSchedule(*components, model::TokensOf(latent, loaded.latent_shape),
-                               sampling.steps(), sampling.shift());
-  if (!schedule.ok()) return io::DataError(schedule.status(), config.path());
-  loaded.schedule = *schedule;
   auto encoded = OpenPrompts(*components, prompts, config);
   if (!encoded.ok()) return io::DataError(encoded.status(), config.path());
   loaded.prompts = *std::move(encoded);
+  loaded.components = *std::move(components);
   return loaded;
 }
 

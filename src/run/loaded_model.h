@@ -31,6 +31,8 @@ struct LoadedModel {
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
   io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
   double embedded_guidance = 0;       // Resolved; see embedded_guidance.h.
+  io::DiffusersComponents components;
+  model::LatentFactors factors;  // The decoder's.
   std::unique_ptr<io::EncodedPrompts> prompts;
   std::unique_ptr<model::ImageDecoder> decoder;
 };

@@ -96,6 +96,29 @@ TEST_F(LoadedModelTest, SizesAreInPixelsAndImagesComeFromTheAutoencoder) {
   EXPECT_THAT(std::string(odd.message()), AllOf(HasSubstr("multiples of 8"), HasSubstr("12 x 40")));
 }
 
+// Of a Wan these are norms and shifts, and the time embedder.
+TEST_F(LoadedModelTest, WhatStaysFloat32UnderALoraIsReadAsItIsStored) {
+  const fs::path wan = scratch_.path() / "wan";
+  fs::copy(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline_wan", wan, fs::copy_options::recursive);
+  const auto stored = io::AllToTorch(io::ReadSafetensors(wan / "transformer" / kWeights)->tensors);
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  v1::ModelConfig config;
+  config.set_path(wan.string());
+  config.set_trained(v1::TRAINED_PART_LORA);
+  config.set_compute_dtype(v1::STORAGE_D_TYPE_BF16);
+  v1::SamplingConfig sampling;
+  sampling.set_guidance(1);
+  const auto loaded = LoadModel(config, v1::PromptConfig(), sampling);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const std::set<std::string>& exact = loaded->architecture->float32();
+  EXPECT_GT(exact.size(), loaded->architecture->buffers().size());
+  for (const std::string& name : exact) {
+    if (stored->contains(name)) {
+      EXPECT_TRUE(at::equal(loaded->transformer.at(name), stored->at(name))) << name;
+    }
+  }
+}
+
 // From the type they are stored in, whatever products are taken in.
 TEST_F(LoadedModelTest, Int8WeightsAreRoundedOnceFromTheStoredOnes) {
   const auto stored =

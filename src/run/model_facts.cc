@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/model_facts.h"
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "core/model/image_sampler.h"
 #include "core/model/lora.h"
 #include "io/graph_files.h"
 #include "io/prompts/text_encoders.h"
 #include "io/scheduler.h"
+#include "run/sampling_spec.h"
 
 namespace oxbow::run {
 namespace {
@@ -122,15 +130,51 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config) {
   if (!components.ok()) return AsDataError(components.status());
   absl::StatusOr<ModelFacts> facts = FactsOfFiles(config, *components);
   if (!facts.ok()) return AsDataError(facts.status());
-  const model::LatentGeometry& latent = facts->architecture->latent();
-  OXBOW_ASSIGN_OR_RETURN(facts->latent_shape, model::LatentShape(latent, facts->factors,
-                                                                 PictureSizeOf(config.sampling())));
-  const auto schedule =
-      io::ReadPipelineSchedule(*components, model::TokensOf(latent, facts->latent_shape),
-                               config.sampling().steps(), config.sampling().shift());
-  if (!schedule.ok()) return AsDataError(schedule.status());
-  facts->schedule = *schedule;
+  OXBOW_ASSIGN_OR_RETURN(DrawnSize size, DrawnSizeOf(*components, *facts->architecture,
+                                                     facts->factors, config.sampling()));
+  facts->latent_shape = std::move(size.latent_shape);
+  facts->schedule = size.schedule;
+  OXBOW_ASSIGN_OR_RETURN(DrawnSize evaluated, EvaluatedSizeOf(*components, *facts->architecture,
+                                                              facts->factors, config));
+  facts->evaluated_shape = std::move(evaluated.latent_shape);
   return facts;
+}
+
+absl::StatusOr<DrawnSize> DrawnSizeOf(const io::DiffusersComponents& components,
+                                      const model::Architecture& architecture,
+                                      const model::LatentFactors& factors,
+                                      const v1::SamplingConfig& sampling) {
+  const model::LatentGeometry& latent = architecture.latent();
+  DrawnSize size;
+  OXBOW_ASSIGN_OR_RETURN(size.latent_shape,
+                         model::LatentShape(latent, factors, PictureSizeOf(sampling)));
+  const auto schedule = io::ReadPipelineSchedule(
+      components, model::TokensOf(latent, size.latent_shape), sampling.steps(), sampling.shift());
+  if (!schedule.ok()) return AsDataError(schedule.status());
+  size.schedule = *schedule;
+  return size;
+}
+
+absl::StatusOr<DrawnSize> EvaluatedSizeOf(const io::DiffusersComponents& components,
+                                          const model::Architecture& architecture,
+                                          const model::LatentFactors& factors,
+                                          const v1::RunConfig& config) {
+  absl::StatusOr<DrawnSize> size =
+      DrawnSizeOf(components, architecture, factors, EvaluationSampling(config));
+  if (!absl::IsInvalidArgument(size.status())) return size;
+  return absl::InvalidArgumentError(absl::StrReplaceAll(std::string(size.status().message()),
+                                                        {{"sampling.height", "eval.height"}}));
+}
+
+int64_t EvaluatedAtOnce(const std::vector<int64_t>& trained,
+                        const std::vector<int64_t>& evaluated) {
+  const auto elements = [](const std::vector<int64_t>& shape) {
+    return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  };
+  const int64_t at_once = model::SamplesAtOnce(evaluated);
+  if (elements(evaluated) <= elements(trained)) return at_once;
+  const int64_t fitting = model::SamplesAtOnce(trained) * elements(trained) / elements(evaluated);
+  return std::clamp(fitting, int64_t{1}, at_once);
 }
 
 model::PictureSize PictureSizeOf(const v1::SamplingConfig& sampling) {

@@ -29,7 +29,8 @@ struct ModelFacts {
   uint64_t decoder_parameters = 0;    // The autoencoder's.
   io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
-  model::LatentFactors factors;       // The decoder's.
+  std::vector<int64_t> evaluated_shape;  // The same of evaluation's pictures.
+  model::LatentFactors factors;          // The decoder's.
   int64_t prompt_tokens = 0;
   uint64_t conditioning_bytes = 0;  // One prompt's in float32; it may travel in less.
   std::shared_ptr<const model::DecoderArchitecture> decoder;  // Null: the latent is the image.
@@ -41,6 +42,29 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config);
 
 // What a run's config asks for.
 model::PictureSize PictureSizeOf(const v1::SamplingConfig& sampling);
+
+// What follows from a size of pictures.
+struct DrawnSize {
+  std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
+  io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
+};
+
+// kInvalidArgument for a size that the model cannot draw; kFailedPrecondition for a scheduler that
+// is not supported.
+absl::StatusOr<DrawnSize> DrawnSizeOf(const io::DiffusersComponents& components,
+                                      const model::Architecture& architecture,
+                                      const model::LatentFactors& factors,
+                                      const v1::SamplingConfig& sampling);
+
+// The size of evaluation's pictures (EvaluationSampling). Errors name eval.height.
+absl::StatusOr<DrawnSize> EvaluatedSizeOf(const io::DiffusersComponents& components,
+                                          const model::Architecture& architecture,
+                                          const model::LatentFactors& factors,
+                                          const v1::RunConfig& config);
+
+// How many samples an evaluation draws together: model::SamplesAtOnce, and fewer of larger pictures
+// than those of training, in proportion, so that they take about as much memory.
+int64_t EvaluatedAtOnce(const std::vector<int64_t>& trained, const std::vector<int64_t>& evaluated);
 
 // What vae/config.json says. kInvalidArgument.
 absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(

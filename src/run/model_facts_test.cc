@@ -57,6 +57,26 @@ TEST_F(ModelFactsTest, ASizeThatTheModelCannotDrawIsAUsageError) {
   EXPECT_THAT(std::string(facts.status().message()), HasSubstr("sampling.height"));
 }
 
+TEST_F(ModelFactsTest, EvaluationHasTheSizeOfSamplingOrItsOwn) {
+  EXPECT_THAT(ReadModelFacts(config_)->evaluated_shape, ElementsAre(1, 8, 20));
+  config_.mutable_eval()->set_height(16);
+  EXPECT_THAT(ReadModelFacts(config_)->evaluated_shape, ElementsAre(1, 16, 20));
+  EXPECT_THAT(ReadModelFacts(config_)->latent_shape, ElementsAre(1, 8, 20));
+  config_.mutable_eval()->set_width(12);
+  EXPECT_THAT(ReadModelFacts(config_)->evaluated_shape, ElementsAre(1, 16, 12));
+  config_.mutable_eval()->set_height(6);
+  const auto facts = ReadModelFacts(config_);
+  EXPECT_EQ(ExitCodeOf(facts.status()), kExitUsage);
+  EXPECT_THAT(std::string(facts.status().message()), HasSubstr("eval.height and width must be"));
+}
+
+TEST(EvaluatedAtOnceTest, LargerPicturesAreFewerInProportion) {
+  EXPECT_EQ(EvaluatedAtOnce({16, 64, 64}, {16, 64, 64}), 64);
+  EXPECT_EQ(EvaluatedAtOnce({16, 64, 64}, {16, 32, 32}), 64);
+  EXPECT_EQ(EvaluatedAtOnce({16, 64, 64}, {16, 128, 128}), 16);
+  EXPECT_EQ(EvaluatedAtOnce({16, 8, 8}, {16, 256, 256}), 1);
+}
+
 TEST_F(ModelFactsTest, TruncatedWeightsAreADataErrorThatNamesTheFile) {
   for (const char* file :
        {"transformer/diffusion_pytorch_model.safetensors", "text_encoder/model.safetensors"}) {

@@ -193,6 +193,13 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   return spec;
 }
 
+v1::SamplingConfig EvaluationSampling(const v1::RunConfig& config) {
+  v1::SamplingConfig sampling = config.sampling();
+  if (config.eval().height() > 0) sampling.set_height(config.eval().height());
+  if (config.eval().width() > 0) sampling.set_width(config.eval().width());
+  return sampling;
+}
+
 absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config) {
   v1::SamplingConfig ode = config.sampling();
   if (config.eval().steps() > 0) ode.set_steps(config.eval().steps());

@@ -27,8 +27,12 @@ void ResolveSampling(const io::PipelineSchedule& own, v1::SamplingConfig& config
 // config, see ResolveSampling, and a resolved sampling.embedded_guidance (run/embedded_guidance.h).
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config);
 
-// How held-out images are drawn: along the run's grid without noise, with the steps and the
-// solver of `eval`. Errors as above.
+// The run's sampling with the size of evaluation's pictures, eval.height and eval.width. As the
+// config has it: a shift of 0 is to be resolved for that size.
+v1::SamplingConfig EvaluationSampling(const v1::RunConfig& config);
+
+// How held-out images are drawn, where config.sampling is EvaluationSampling, resolved: along the
+// run's grid without noise, with the steps and the solver of `eval`. Errors as above.
 absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config);
 
 // Which latents of fresh trajectories the run's method trains on: transitions, final ones, or with
