@@ -3,6 +3,10 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <map>
+#include <mutex>
+#include <utility>
+
 #include "tests/rehearsal/capture.h"
 #include "tests/rehearsal/device_log.h"
 #include "tests/rehearsal/kernel_view.h"
@@ -29,6 +33,41 @@ void Refuse(const char* what) {
               "CUDA error: operation not permitted when stream is capturing: ", what);
 }
 
+// Pinned memory that queued copies to a device will read.
+class PendingReads {
+ public:
+  void Add(const at::Tensor& source) {
+    const std::scoped_lock lock(mutex_);
+    ++ends_[BeginOf(source)].second;
+    ends_[BeginOf(source)].first = BeginOf(source) + source.nbytes();
+  }
+  void Remove(const at::Tensor& source) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = ends_.find(BeginOf(source));
+    if (--found->second.second == 0) ends_.erase(found);
+  }
+  bool Overlap(const at::Tensor& memory) const {
+    const std::scoped_lock lock(mutex_);
+    const char* const begin = BeginOf(memory);
+    for (const auto& [start, end_and_count] : ends_) {
+      if (start < begin + memory.nbytes() && begin < end_and_count.first) return true;
+    }
+    return false;
+  }
+
+ private:
+  static const char* BeginOf(const at::Tensor& tensor) {
+    return static_cast<const char*>(tensor.const_data_ptr());
+  }
+  mutable std::mutex mutex_;
+  std::map<const char*, std::pair<const char*, int>> ends_;
+};
+
+PendingReads& TheReads() {
+  static auto* const reads = new PendingReads;
+  return *reads;
+}
+
 // Pageable memory is read before the call returns, pinned memory when the stream gets there. Where
 // nobody asked for non_blocking, LibTorch waits for the stream.
 void ToDevice(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
@@ -39,14 +78,18 @@ void ToDevice(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   const bool later = non_blocking && pinned;
   const bool queued = TheSettings().mode == Mode::kLate || IsCapturing();
   const at::Tensor source = later || !queued ? from : from.clone();
-  Enqueue(StreamOf(to), [view = KernelView(to), source] {
+  const bool once = later && !IsCapturing();
+  if (once) TheReads().Add(source);
+  Enqueue(StreamOf(to), [view = KernelView(to), source, once] {
     const KernelScope scope;
     view.Tensor().copy_(source);
+    if (once) TheReads().Remove(source);
   });
   if (pinned && !later) Synchronize(StreamOf(to));
 }
 
-// Until a copy into pinned memory has run, a late device shows NaN there.
+// Until a copy into pinned memory has run, a late device shows NaN there, unless a copy to the device
+// that is queued before it still reads what was there.
 void ToHost(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   const bool later = non_blocking && IsPinned(to.const_data_ptr());
   if (!later) Refuse("the host reads a tensor");
@@ -57,7 +100,8 @@ void ToHost(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     if (!later && to.nbytes() < kLarge) to.zero_();
     return;
   }
-  if (later && TheSettings().mode == Mode::kLate && to.is_floating_point()) {
+  const bool shows = later && TheSettings().mode == Mode::kLate && to.is_floating_point();
+  if (shows && !TheReads().Overlap(to)) {
     to.fill_(std::numeric_limits<double>::quiet_NaN());
   }
   Enqueue(StreamOf(from), [view = KernelView(from), to] {
