@@ -67,12 +67,14 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
     const v1::RunConfig& config) {
   if (config.replay().fraction() != 0 || config.off_policy().publish_every() != 1 ||
       config.off_policy().staleness_max() != 0 ||
+      config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE ||
       config.model().trained() != v1::TRAINED_PART_FULL || config.sampling().guidance() != 1 ||
       config.model().compute_dtype() != v1::STORAGE_D_TYPE_F32 ||
       config.model().device() != "cpu") {
     return absl::InvalidArgumentError(
-        "one process does full fine-tunes on-policy in f32 on a CPU, without replay and guidance; "
-        "set replay.fraction=0");
+        "one process does full fine-tunes on-policy in f32 on a CPU, without replay, chosen "
+        "prompts and "
+        "guidance; set replay.fraction=0 and prompts.choice=shuffled");
   }
   auto impl = std::make_unique<Impl>();
   impl->config = config;

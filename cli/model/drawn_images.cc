@@ -120,6 +120,7 @@ absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource
     config = std::move(part.config);
   }
   Apply(options, config);
+  if (!options.size_of_training) *config.mutable_sampling() = run::EvaluationSampling(config);
   v1::SamplingConfig& sampling = *config.mutable_sampling();
   OXBOW_ASSIGN_OR_RETURN(drawing->model,
                          run::LoadModel(config.model(), config.prompts(), sampling));

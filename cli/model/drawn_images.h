@@ -36,6 +36,7 @@ struct ImageOptions {
   uint64_t seed = 0;
   std::string negative_prompt;
   std::string device = "cpu";
+  bool size_of_training = false;  // Of a run: not that of its evaluations.
 };
 
 struct DrawnImage {

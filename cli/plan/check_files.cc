@@ -173,6 +173,12 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
                       prompts->size(),
                       repeats == 0 ? "" : absl::StrCat(" and ", repeats, " repeats"))});
   }
+  if (train && prompts->size() == config.batch().groups() &&
+      config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE) {
+    problems.push_back({Severity::kWarning, "prompts.choice",
+                        absl::StrCat("learnable chooses nothing: every step takes all ",
+                                     prompts->size(), " prompts (batch.groups)")});
+  }
   if (const size_t own = run::CountNegativePrompts(*prompts); own > 0) {
     problems.push_back({Severity::kWarning, key,
                         absl::StrCat("a run has one negative prompt for all; the negative_prompt "

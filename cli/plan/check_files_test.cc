@@ -53,6 +53,9 @@ TEST_F(CheckFilesTest, PromptFilesAreReadWhole) {
   config_.mutable_batch()->set_groups(2);
   EXPECT_THAT(Said("prompts.train"), HasSubstr("negative_prompt of a line has no effect"));
   EXPECT_THAT(Said("prompts.eval"), HasSubstr("test.txt:2: not UTF-8"));
+  EXPECT_EQ(Said("prompts.choice"), "");
+  config_.mutable_prompts()->set_choice(v1::PROMPT_CHOICE_LEARNABLE);
+  EXPECT_THAT(Said("prompts.choice"), HasSubstr("every step takes all 2 prompts"));
   config_.mutable_batch()->set_groups(3);
   EXPECT_THAT(Said("prompts.train"), HasSubstr("fewer prompts than batch.groups = 3, got 2"));
   config_.mutable_prompts()->set_eval("nowhere/test.txt");

@@ -91,6 +91,25 @@ uint64_t DecodingBytes(const v1::RunConfig& config, const run::ModelFacts& facts
       facts.latent_shape, static_cast<int64_t>(SamplesTogether(config)), !OnGpu(config));
 }
 
+// What an evaluation of another size takes: network and autoencoder, one after the other. One of
+// the run's own size is not counted.
+uint64_t EvaluationBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  if (config.eval().every() == 0 || facts.architecture == nullptr ||
+      facts.evaluated_shape.empty() || facts.evaluated_shape == facts.latent_shape) {
+    return 0;
+  }
+  const int64_t samples = std::min<int64_t>(
+      config.eval().images(), run::EvaluatedAtOnce(facts.latent_shape, facts.evaluated_shape));
+  model::ForwardSize pass = PassOf(config, facts, static_cast<uint64_t>(samples));
+  pass.latent_shape = facts.evaluated_shape;
+  const int64_t rows_max = config.sampling().rows_per_forward();
+  if (rows_max > 0) pass.rows = std::min(pass.rows, rows_max);
+  const uint64_t network = facts.architecture->SamplingBytes(ExecutionOf(config), pass);
+  if (facts.decoder == nullptr) return network;
+  return std::max(network,
+                  facts.decoder->DecodingBytes(facts.evaluated_shape, samples, !OnGpu(config)));
+}
+
 // Weights that stay float32 whatever the compute dtype is.
 uint64_t ExactParameters(const run::ModelFacts& facts) {
   uint64_t count = 0;
@@ -190,11 +209,14 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
   const uint64_t average = config.ema().enabled() ? trained : 0;
   const uint64_t moments = 2 * trained / PiecesOf(config);
-  const uint64_t casts = IsMixedPrecision(config) ? trained / 2 : 0;
+  // Recomputed blocks give theirs back one after another.
+  const bool recomputes = config.model().checkpoint_activations();
+  const uint64_t casts = IsMixedPrecision(config) && !recomputes ? trained / 2 : 0;
   // An exported graph may have operators that no dry run follows.
   const uint64_t activations = ActivationBytes(config, facts);
   // A rank's piece of the sum of gradients, which comes when activations have gone.
   const uint64_t sum = PiecesOf(config) > 1 ? trained / PiecesOf(config) : 0;
+  const uint64_t evaluation = EvaluationBytes(config, facts);
   const bool unknown = activations == 0 && facts.architecture != nullptr;
   // A step of one update needs nothing undone.
   const bool undoes = config.batch().updates() * config.batch().passes() > 1;
@@ -216,6 +238,8 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"casts of weights", casts + PlainWeightBytes(config, facts), Held::kInTraining},
       {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},
       {"summed gradient, beyond activations", sum - std::min(sum, casts + activations),
+       Held::kInTraining},
+      {"evaluation, beyond activations", evaluation - std::min(evaluation, casts + activations),
        Held::kInTraining},
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }

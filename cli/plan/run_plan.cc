@@ -53,12 +53,20 @@ std::string BatchText(const v1::RunConfig& config) {
 }
 
 std::string PictureText(const run::ModelFacts& facts) {
-  const model::PictureSize size = model::DecodedSize(facts.factors, facts.latent_shape);
-  const std::string pixels = absl::StrFormat("%d x %d pixels", size.height, size.width);
-  return absl::StrFormat(
-      "%-22s %s, latents [%s]\n", size.frames == 0 ? "an image" : "a video",
-      size.frames == 0 ? pixels : absl::StrFormat("%d frames of %s", size.frames, pixels),
-      absl::StrJoin(facts.latent_shape, ", "));
+  const auto line = [&](const char* what, const std::vector<int64_t>& shape) {
+    const model::PictureSize size = model::DecodedSize(facts.factors, shape);
+    const std::string pixels = absl::StrFormat("%d x %d pixels", size.height, size.width);
+    return absl::StrFormat(
+        "%-22s %s, latents [%s]\n", what,
+        size.frames == 0 ? pixels : absl::StrFormat("%d frames of %s", size.frames, pixels),
+        absl::StrJoin(shape, ", "));
+  };
+  const bool picture = model::DecodedSize(facts.factors, facts.latent_shape).frames == 0;
+  std::string text = line(picture ? "an image" : "a video", facts.latent_shape);
+  if (!facts.evaluated_shape.empty() && facts.evaluated_shape != facts.latent_shape) {
+    absl::StrAppend(&text, line("in an evaluation", facts.evaluated_shape));
+  }
+  return text;
 }
 
 std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling) {

@@ -67,6 +67,25 @@ TEST(RunPlanTest, TheSizeOfWhatIsDrawnIsSaid) {
       HasSubstr("a video                33 frames of 240 x 416 pixels, latents [16, 9, 30, 52]"));
 }
 
+TEST(RunPlanTest, AnEvaluationOfAnotherSizeIsSaidAndItsMemoryCounted) {
+  run::ModelFacts facts = Facts(kMillion);
+  facts.architecture = Sd35();
+  facts.latent_shape = {16, 16, 16};
+  facts.prompt_tokens = 205;
+  const auto beyond = [&](const std::vector<std::string>& overrides) {
+    return BytesOf("evaluation, beyond activations", LearnerMemory(Config(overrides), facts));
+  };
+  facts.evaluated_shape = facts.latent_shape;
+  EXPECT_THAT(PictureText(facts), Not(HasSubstr("in an evaluation")));
+  EXPECT_EQ(beyond({"eval.every=1", "batch.rows_per_pass=1"}), 0u);
+  facts.evaluated_shape = {16, 256, 256};
+  EXPECT_THAT(PictureText(facts), HasSubstr("in an evaluation       256 x 256 pixels"));
+  const uint64_t bytes = beyond({"eval.every=1", "batch.rows_per_pass=1"});
+  EXPECT_GT(bytes, 0u);
+  EXPECT_EQ(beyond({"eval.every=0", "batch.rows_per_pass=1"}), 0u);
+  EXPECT_LT(beyond({"eval.every=1", "batch.rows_per_pass=8"}), bytes);
+}
+
 // At 512 pixels, where a latent is 16 x 64 x 64.
 TEST(RunPlanTest, TheRecipesOfRealModelsHaveRoomForTheirExperience) {
   run::ModelFacts facts = Facts(kMillion);

@@ -185,9 +185,9 @@ std::vector<Image8> EndOf(const ReplayFlags& flags, const v1::ReplayEntry& entry
   if (flags.place.run_dir.empty()) return {};
   const auto painted = [&]() -> absl::StatusOr<std::vector<Image8>> {
     OXBOW_ASSIGN_OR_RETURN(const PathEnd end, PathEndOf(entry));
-    OXBOW_ASSIGN_OR_RETURN(
-        const auto drawer,
-        ImageDrawer::Open({.model = {}, .run = flags.place.run_dir}, entry.prompt().text(), {}));
+    OXBOW_ASSIGN_OR_RETURN(const auto drawer,
+                           ImageDrawer::Open({.model = {}, .run = flags.place.run_dir},
+                                             entry.prompt().text(), {.size_of_training = true}));
     return drawer->Finish(entry.prompt().text(), end.latent, end.sigmas, end.step);
   }();
   if (painted.ok()) return *painted;

@@ -31,6 +31,8 @@ struct Entry {
   double reward = 0;               // Raw, of its first picture; never changes.
   std::optional<double> rescored;  // Raw, of the picture that was generated last.
   uint64_t failures = 0;           // Regenerations in a row that failed.
+  uint64_t tries = 0;              // All its regenerations,
+  uint64_t tries_failed = 0;       // and those that failed.
   uint64_t uses = 0;               // Committed steps that trained on it.
   LearnerStep last_used;           // Step of the last use; meaningless while uses is 0.
   bool retired = false;  // In no table any more, kept because an uncommitted step has drawn it.
@@ -63,6 +65,8 @@ struct Entry {
             .reward = reward,
             .rescored = rescored,
             .failures = failures,
+            .tries = tries,
+            .tries_failed = tries_failed,
             .uses = uses,
             .last_used = last_used,
             .retired = retired,

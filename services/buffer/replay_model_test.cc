@@ -37,6 +37,7 @@ struct Plain {
   double reward = 0;      // The newest one.
   bool unproven = false;  // Nothing shows that it is a success.
   uint64_t failures = 0;
+  uint64_t tries = 0, tries_failed = 0;
 };
 
 struct Regeneration {
@@ -71,6 +72,13 @@ struct Reference {
     const double kept = std::pow(decay.rate, static_cast<double>(age));
     const double distance = entry.reward - decay.floor;
     return decay.floor + (distance > 0 ? distance * kept : distance / kept);
+  }
+
+  // The mean of p less that of its square, where p ~ Beta(1 + successes, 1 + failures).
+  static double Learnability(const Plain& entry) {
+    const double a = 1 + static_cast<double>(entry.tries - entry.tries_failed);
+    const double n = 2 + static_cast<double>(entry.tries);
+    return a / n - a / n * (a + 1) / (n + 1);
   }
 
   // From best the lowest once all are born, equal ones by id; from a queue the oldest.
@@ -191,7 +199,9 @@ struct Reference {
     std::vector<replay::WeightedEntry> weighted;
     for (const Plain& entry : tables[policy.name]) {
       if (std::count(ids.begin(), ids.end(), EntryId(entry.id)) == 0) continue;
-      weighted.push_back({EntryId(entry.id), Priority(entry, at) - decay.floor});
+      weighted.push_back({EntryId(entry.id), policy.draw == DrawPolicy::kLearnable
+                                                 ? Learnability(entry)
+                                                 : Priority(entry, at) - decay.floor});
     }
     return Values(replay::DrawWeighted(weighted, count, seed, LearnerStep(at)));
   }
@@ -217,6 +227,8 @@ struct Reference {
         if (found == again.end()) continue;
         if (found->second.taken) entry.reward = found->second.reward;
         entry.failures = found->second.failed ? entry.failures + 1 : 0;
+        ++entry.tries;
+        entry.tries_failed += found->second.failed ? 1 : 0;
         if (failures_max > 0 && entry.failures >= failures_max) leave.insert(entry.id);
       }
     }
@@ -237,7 +249,7 @@ class ModelRun {
     reference_.decay = decay;
     large_in_segments_ = seed % 3 != 0;
     constexpr DrawPolicy kDraws[] = {DrawPolicy::kUniform, DrawPolicy::kPriority,
-                                     DrawPolicy::kNewest};
+                                     DrawPolicy::kNewest, DrawPolicy::kLearnable};
     reference_.policies = Policies(kDraws[seed % std::size(kDraws)]);
     Open();
   }
@@ -285,6 +297,8 @@ class ModelRun {
       ASSERT_EQ(entries[i].prompt.value, table[i].prompt);
       ASSERT_EQ(entries[i].value(), table[i].reward);
       ASSERT_EQ(entries[i].failures, table[i].failures);
+      ASSERT_EQ(entries[i].tries, table[i].tries);
+      ASSERT_EQ(entries[i].tries_failed, table[i].tries_failed);
       ASSERT_EQ(entries[i].birth.value, table[i].birth);
       ASSERT_EQ(entries[i].uses, table[i].uses);
       ASSERT_EQ(entries[i].last_used.value, table[i].last_used);
@@ -591,6 +605,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(std::pair(1u, replay::Decay{replay::DecayForm::kMultiplicative, 0.9, 0}),
                       std::pair(2u, replay::Decay{replay::DecayForm::kMultiplicative, 0.98, -0.5}),
                       std::pair(3u, replay::Decay{replay::DecayForm::kSubtractive, 0.0625, 0}),
+                      std::pair(4u, replay::Decay{replay::DecayForm::kMultiplicative, 0.9, 0}),
+                      std::pair(7u, replay::Decay{replay::DecayForm::kMultiplicative, 0.98, 0}),
                       std::pair(5u, replay::Decay{replay::DecayForm::kMultiplicative, 0.9, -0.5})));
 
 }  // namespace

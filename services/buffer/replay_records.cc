@@ -125,9 +125,12 @@ std::string Encode(const Entry& entry) {
     Put(out, entry.location.segment);
     Put(out, entry.location.offset);
   }
-  if (entry.failures == 0 && !entry.rescored.has_value()) return out;
+  if (entry.failures == 0 && !entry.rescored.has_value() && entry.tries == 0) return out;
   Put(out, entry.failures);
   Put(out, std::bit_cast<uint64_t>(entry.rescored.value_or(kNoReward)));
+  if (entry.tries == 0) return out;
+  Put(out, entry.tries);
+  Put(out, entry.tries_failed);
   return out;
 }
 
@@ -221,6 +224,11 @@ std::optional<Entry> DecodeEntry(std::string_view key, std::string_view value) {
     entry.failures = reader.Take<uint64_t>();
     const auto reward = std::bit_cast<double>(reader.Take<uint64_t>());
     if (!std::isnan(reward)) entry.rescored = reward;
+  }
+  if (reader.left() > 0) {
+    entry.tries = reader.Take<uint64_t>();
+    entry.tries_failed = reader.Take<uint64_t>();
+    if (entry.tries_failed > entry.tries) return std::nullopt;
   }
   return reader.done() ? std::optional(std::move(entry)) : std::nullopt;
 }

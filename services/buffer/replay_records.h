@@ -10,7 +10,7 @@
 //   index    'e' entry:u64            1:u8 retired:u8 latents:u32 latent_bytes:u64 header_bytes:u64
 //                                     conditioning_bytes:u64 prompt:u64 birth:u64 reward:f64
 //                                     uses:u64 last_used:u64 [segment:u64 offset:u64]
-//                                     [failures:u64 rescored:f64]
+//                                     [failures:u64 rescored:f64 [tries:u64 tries_failed:u64]]
 //   index    'h' entry:u64            the entry's header, opaque: ReplayEntry without tensor bytes
 //   index    'd' step:u64             eligible:u64 (entry:u64)*: what Draw gave this step, in order
 //   index    'o' step:u64 entry:u64   nothing: an id that was offered once
@@ -22,7 +22,7 @@
 //
 // A large entry is not under `payload` but in a segment (segments.h): then its record has the
 // version 2 and says where. `failures` and `rescored` are there once the entry's picture was
-// generated again; `rescored` is NaN if its reward was not taken.
+// generated again; `rescored` is NaN if its reward was not taken. An older version wrote no tries.
 //
 // The leading 1 is the layout's version. docs/formats/replay_store.md is the same table in prose.
 #pragma once

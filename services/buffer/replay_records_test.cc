@@ -68,6 +68,24 @@ TEST(ReplayRecordsTest, ARecordTellsOfItsRegenerationsOnceThereAreSome) {
   }
 }
 
+TEST(ReplayRecordsTest, ARecordCountsAllRegenerationsAndOneWithoutTheCountsIsRead) {
+  Entry entry = TestRecord();
+  entry.failures = 1;
+  const std::string older = Encode(entry);
+  entry.tries = 5;
+  entry.tries_failed = 2;
+  const std::string record = Encode(entry);
+  EXPECT_EQ(record.substr(0, older.size()), older);
+  EXPECT_EQ(Hex(record.substr(older.size())), "00000000000000050000000000000002");
+  EXPECT_EQ(DecodeEntry(RecordKey(entry), record), entry);
+  EXPECT_EQ(DecodeEntry(RecordKey(entry), older)->tries, 0u);
+  for (size_t size = older.size() + 1; size < record.size(); ++size) {
+    EXPECT_FALSE(DecodeEntry(RecordKey(entry), record.substr(0, size)).has_value()) << size;
+  }
+  entry.tries_failed = 6;
+  EXPECT_FALSE(DecodeEntry(RecordKey(entry), Encode(entry)).has_value()) << "more than all";
+}
+
 TEST(ReplayRecordsTest, OtherBytesAreNoRecord) {
   const std::string clock = Encode(ClockRecord{LearnerStep(3), Epoch(4)});
   EXPECT_EQ(DecodeClock(clock), (ClockRecord{LearnerStep(3), Epoch(4)}));

@@ -21,6 +21,8 @@ replay::DrawPolicy DrawOf(v1::ReplayDraw draw) {
       return replay::DrawPolicy::kPriority;
     case v1::REPLAY_DRAW_NEWEST:
       return replay::DrawPolicy::kNewest;
+    case v1::REPLAY_DRAW_LEARNABLE:
+      return replay::DrawPolicy::kLearnable;
     default:
       return replay::DrawPolicy::kUniform;
   }

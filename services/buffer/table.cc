@@ -84,6 +84,8 @@ const Entry& Table::Rescore(const Rescored& rescored) {
   sums_.Remove(entry.value(), entry.birth);
   if (rescored.reward.has_value()) entry.rescored = rescored.reward;
   entry.failures = rescored.failed ? entry.failures + 1 : 0;
+  ++entry.tries;
+  entry.tries_failed += rescored.failed ? 1 : 0;
   sums_.Add(entry.value(), entry.birth);
   if (evicts_lowest()) priorities_.insert(KeyOf(entry));
   return entry;
@@ -136,19 +138,27 @@ std::vector<EntryId> Table::Newest(std::vector<EntryId> ids, uint64_t count) con
   return ids;
 }
 
+double Table::WeightOf(const Entry& entry, LearnerStep step) const {
+  if (policy_.draw == replay::DrawPolicy::kLearnable) {
+    return replay::Learnability(entry.tries - entry.tries_failed, entry.tries_failed);
+  }
+  return PriorityOf(entry, step) - decay_.floor;
+}
+
 replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const {
   std::vector<EntryId> ids;
-  std::vector<replay::WeightedEntry> weighted;  // By priority at `step`, above the reward floor.
+  std::vector<replay::WeightedEntry> weighted;
   for (const auto& [_, entry] : entries_) {
     if (!replay::Eligible(entry.birth, entry.uses, step, policy_.limits)) continue;
     ids.push_back(entry.id);
-    weighted.push_back({entry.id, PriorityOf(entry, step) - decay_.floor});
+    weighted.push_back({entry.id, WeightOf(entry, step)});
   }
   const uint64_t eligible = ids.size();
   switch (policy_.draw) {
     case replay::DrawPolicy::kUniform:
       return {eligible, replay::DrawUniform(std::move(ids), count, seed, step)};
     case replay::DrawPolicy::kPriority:
+    case replay::DrawPolicy::kLearnable:
       return {eligible, replay::DrawWeighted(weighted, count, seed, step)};
     case replay::DrawPolicy::kNewest:
       return {eligible, Newest(std::move(ids), count)};

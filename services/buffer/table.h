@@ -82,6 +82,8 @@ class Table {
   uint64_t bytes() const { return bytes_; }
 
  private:
+  // Where a draw goes by weight.
+  double WeightOf(const Entry& entry, LearnerStep step) const;
   std::vector<EntryId> Newest(std::vector<EntryId> ids, uint64_t count) const;
   bool evicts_lowest() const { return policy_.evict == replay::EvictPolicy::kLowest; }
   replay::PriorityKey KeyOf(const Entry& entry) const;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/checkpoint_manifest.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -36,6 +38,19 @@ json Finite(const std::map<std::string, double>& numbers) {
   return object;
 }
 
+// {"settled": [[prompt, successes, failures, step]...], "recent": the same of single groups}
+json SuccessToJson(const rl::SuccessRecord& known) {
+  json settled = json::array();
+  for (const auto& [prompt, evidence] : known.settled()) {
+    settled.push_back({prompt.value, evidence.successes, evidence.failures, evidence.step.value});
+  }
+  json recent = json::array();
+  for (const rl::GroupOutcome& one : known.recent()) {
+    recent.push_back({one.prompt.value, one.successes, one.failures, one.step.value});
+  }
+  return {{"settled", settled}, {"recent", recent}};
+}
+
 json StateToJson(const RunState& state) {
   json object = {{"committed_steps", state.committed_steps},
                  {"policy_version", state.policy_version},
@@ -51,6 +66,7 @@ json StateToJson(const RunState& state) {
                  {"evaluated", Finite(state.evaluated)}};
   if (std::isfinite(state.wall_seconds)) object["wall_seconds"] = state.wall_seconds;
   if (std::isfinite(state.best_reward)) object["best_reward"] = state.best_reward;
+  if (!state.known.empty()) object["prompt_success"] = SuccessToJson(state.known);
   return object;
 }
 
@@ -94,6 +110,39 @@ absl::Status ReadNamed(const json& object, const char* key, std::map<std::string
   return absl::OkStatus();
 }
 
+// Rows of a list in "prompt_success"; the steps of single groups never fall.
+absl::StatusOr<std::vector<rl::GroupOutcome>> SuccessRows(const json& object, const char* key) {
+  const json rows = object.value(key, json::array());
+  if (!rows.is_array()) return Corrupt(key);
+  std::vector<rl::GroupOutcome> found;
+  for (const json& row : rows) {
+    if (!row.is_array() || row.size() != 4 || !Fits(row[0], uint64_t{}) || !Fits(row[1], 0.0) ||
+        !Fits(row[2], 0.0) || !Fits(row[3], uint64_t{})) {
+      return Corrupt(absl::StrCat(key, ": ", row.dump().substr(0, 40)));
+    }
+    found.push_back({.step = LearnerStep(row[3].get<uint64_t>()),
+                     .prompt = PromptId(row[0].get<uint64_t>()),
+                     .successes = row[1].get<double>(),
+                     .failures = row[2].get<double>()});
+    const bool counts = found.back().successes >= 0 && found.back().failures >= 0;
+    if (!counts) return Corrupt(absl::StrCat(key, " has a count below 0"));
+  }
+  return found;
+}
+
+absl::StatusOr<rl::SuccessRecord> SuccessFromJson(const json& object) {
+  if (!object.is_object()) return Corrupt("prompt_success");
+  OXBOW_ASSIGN_OR_RETURN(const auto settled, SuccessRows(object, "settled"));
+  OXBOW_ASSIGN_OR_RETURN(auto recent, SuccessRows(object, "recent"));
+  const auto later = [](const auto& a, const auto& b) { return a.step < b.step; };
+  if (!std::is_sorted(recent.begin(), recent.end(), later)) return Corrupt("recent: its order");
+  rl::SuccessRecord::Evidence evidence;
+  for (const rl::GroupOutcome& one : settled) {
+    evidence[one.prompt] = {.successes = one.successes, .failures = one.failures, .step = one.step};
+  }
+  return rl::SuccessRecord(std::move(evidence), std::move(recent));
+}
+
 absl::StatusOr<RunState> StateFromJson(const json& object) {
   RunState state;
   Reader reader(object);
@@ -112,6 +161,8 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "prompts_sha256", state.prompts_sha256));
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "reward_identities", state.reward_identities));
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "evaluated", state.evaluated));
+  OXBOW_ASSIGN_OR_RETURN(state.known,
+                         SuccessFromJson(object.value("prompt_success", json::object())));
   return state;
 }
 

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
 #include "core/replay/reuse_rules.h"
+#include "core/rl/success_record.h"
 #include "services/learner/coordinator/prompt_order.h"
 
 namespace oxbow::learner {
@@ -28,7 +29,8 @@ struct RunState {
   std::string config_sha256;      // Hash of the config values that must not change over a resume.
   std::string buffer_checkpoint;  // Name in the replay buffer; empty: none.
   double wall_seconds = 0;
-  replay::ReuseState reuse;  // What the fresh groups said so far.
+  replay::ReuseState reuse;  // What the fresh groups said so far,
+  rl::SuccessRecord known;   // and of which prompts; empty unless prompts are chosen by it.
   double best_reward = 0;    // Best held-out reward, for the publication gate.
   // Content of the prompts that were read, by config key ("prompts.train"); empty in checkpoints of
   // older versions.

@@ -21,6 +21,9 @@ CheckpointManifest Example() {
                 .buffer_checkpoint = "step_000025",
                 .wall_seconds = 1.5,
                 .reuse = {.need = 0.375, .success_rate = 0.125},
+                .known = {{{PromptId(~uint64_t{0}), {0.1, 7.9, LearnerStep(23)}},
+                           {PromptId(5), {1e-300, 1.0 / 3, LearnerStep(2)}}},
+                          {{LearnerStep(24), PromptId(5), 2.5, 5.5}}},
                 .best_reward = 0.25,
                 .prompts_sha256 = {{"prompts.train", "ab"}, {"prompts.eval", "cd"}},
                 .reward_identities = {{"digits_ocr", "digits_ocr/1"}},
@@ -42,6 +45,7 @@ TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read->state.prompts, (PromptPosition{1, 7}));
   EXPECT_EQ(read->state.best_reward, 0.25);
   EXPECT_EQ(read->state.reuse, Example().state.reuse);
+  EXPECT_EQ(read->state.known, Example().state.known) << "bit for bit";
   EXPECT_EQ(read->state.prompts_sha256, Example().state.prompts_sha256);
   EXPECT_EQ(read->state.reward_identities, Example().state.reward_identities);
   EXPECT_EQ(read->state.evaluated, Example().state.evaluated);

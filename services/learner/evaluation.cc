@@ -152,9 +152,9 @@ absl::StatusOr<Evaluation::Samples> Evaluation::Draw(const model::VelocityModel&
                                   .group = kEvaluationGroups + i % count,
                                   .sample = i / count}});
     }
-    Samples drawn = model::SampleFrames(
-        UntilEnded(model, cancelled_), DecoderUntilEnded(decoder_, cancelled_), spec, requests,
-        options_.latent_shape, model::SamplesAtOnce(options_.latent_shape));
+    Samples drawn =
+        model::SampleFrames(UntilEnded(model, cancelled_), DecoderUntilEnded(decoder_, cancelled_),
+                            spec, requests, options_.latent_shape, options_.at_once);
     if (cancelled_) return Cancelled();
     for (std::vector<Image8>& frames : drawn) images.push_back(std::move(frames));
   }

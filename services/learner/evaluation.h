@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draws held-out prompts by the plain ODE and has the reward servers score them: the number a run
-// is judged by. An image may be a video. Every evaluation starts from the same noise.
+// is judged by. An image may be a video. Its size may be another than that of training. Every
+// evaluation starts from the same noise.
 #pragma once
 
 #include <atomic>
@@ -42,6 +43,7 @@ class Evaluation {
     std::vector<double> sigmas;  // The ODE's noise levels.
     flow::SolverKind solver = flow::SolverKind::kEuler;
     std::vector<int64_t> latent_shape;
+    int64_t at_once = 64;  // Samples that are drawn together; changes no result.
     uint64_t seed = 0;
     v1::RewardConfig reward;       // Its terms are trained on.
     at::Device device = at::kCPU;  // Where the network is.

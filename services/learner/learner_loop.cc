@@ -73,6 +73,7 @@ LearnerLoop::LearnerLoop(Options options, Parts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
       reuse_(options_.reuse, parts_.buffer, options_.reused),
+      choice_(options_.choice, parts_.prompts, options_.known),
       committed_(options_.first_step.value),
       planned_(committed_),
       checkpointed_(committed_),
@@ -154,6 +155,7 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
   if (adaptation_.has_value()) {
     waiting = adaptation_->Waiting(step, options_.groups - static_cast<uint32_t>(heads.size()));
   }
+  choice_.BeforePlan(step);
   StepPlan plan = PlanStep(step, options_.groups, std::move(heads), parts_.prompts, sde,
                            options_.dynamic_sampling_max, std::move(waiting));
   positions_[step.value] = plan.before;
@@ -318,6 +320,7 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
   for (size_t i = 0; i < signal.size(); ++i) {
     if (!signal[i]) wanted.push_back(i);
   }
+  if (!wanted.empty()) choice_.BeforeExtra(step);
   std::vector<PlannedGroup> refills = PlanRefill(
       groups.planned, wanted, groups.refills, options_.dynamic_sampling_max, parts_.prompts, taken);
   if (refills.empty()) return false;
@@ -331,6 +334,8 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
     // Afterwards nothing tells of the head of a dead group.
     const auto again = RegenerationOf(groups.received[place].group, options_.refresh);
     if (again.has_value()) groups.rescored.push_back(*again);
+    const auto outcome = choice_.OutcomeOf(step, groups.received[place].group);
+    if (outcome.has_value()) groups.outcomes.push_back(*outcome);
     groups.received[place] = std::move(received[i]);
     groups.planned[place] = std::move(planned[i]);
   }
@@ -395,6 +400,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
     numbers_.insert(adaptation_->numbers().begin(), adaptation_->numbers().end());
   }
   reuse_.Follow(received, planned);
+  CommitToChoice(step, collected);
   Measure(step, received, planned);
   WarnOfLostSteps(step);
   numbers_[metric::kTrainRefilledGroups] = collected.refills;
@@ -406,6 +412,14 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   OXBOW_RETURN_IF_ERROR(PublishIfDue());
   CommitToBuffer(step, collected, result);
   return parts_.buffer == nullptr ? absl::OkStatus() : parts_.buffer->ended();
+}
+
+void LearnerLoop::CommitToChoice(LearnerStep step, StepGroups& groups) {
+  for (const ReceivedGroup& item : groups.received) {
+    const auto outcome = choice_.OutcomeOf(step, item.group);
+    if (outcome.has_value()) groups.outcomes.push_back(*outcome);
+  }
+  choice_.Commit(step, groups.outcomes);
 }
 
 // A step may commit without having moved the weights as it should. Nothing else would say so.
@@ -555,6 +569,7 @@ absl::Status LearnerLoop::WriteCheckpoint() {
   const auto planned = positions_.find(committed_);
   state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
   state.reuse = reuse_.state();
+  state.known = choice_.known();
   state.wall_seconds = options_.wall_seconds_before + parts_.progress.wall_seconds();
   if (parts_.buffer != nullptr) {
     // Until this checkpoint is durable the learner may go back to any it has: the buffer keeps one

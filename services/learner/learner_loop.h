@@ -33,6 +33,7 @@
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/coordinator.h"
 #include "services/learner/coordinator/group_assembler.h"
+#include "services/learner/coordinator/prompt_choice.h"
 #include "services/learner/coordinator/prompt_order.h"
 #include "services/learner/evaluation.h"
 #include "services/learner/learner_metrics.h"
@@ -62,6 +63,8 @@ class LearnerLoop {
     bool replays = false;            // The best trajectories are offered to the replay buffer.
     StoredSuccesses::Options reuse;  // What of the buffer joins a step.
     replay::ReuseState reused;       // What the run remembers of fresh groups.
+    PromptChoice::Options choice;
+    rl::SuccessRecord known;  // What it knows of its prompts.
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;
     uint32_t eval_every = 0;
@@ -147,7 +150,8 @@ class LearnerLoop {
     std::vector<ReceivedGroup> received;
     std::vector<PlannedGroup> planned;
     uint32_t refills = 0;  // Extra groups made in place of groups without a signal.
-    std::vector<buffer::Rescored> rescored;  // What the replaced ones said of their heads.
+    std::vector<buffer::Rescored> rescored;  // What the replaced ones said of their heads,
+    std::vector<rl::GroupOutcome> outcomes;  // and of their prompts.
   };
   absl::StatusOr<StepGroups> Collect(LearnerStep step);
   absl::StatusOr<std::vector<bool>> SignalOf(const StepGroups& groups);
@@ -164,6 +168,7 @@ class LearnerLoop {
   void CommitToBuffer(LearnerStep step, const StepGroups& groups, const rl::StepResult& result);
   void Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
                const std::vector<PlannedGroup>& planned);
+  void CommitToChoice(LearnerStep step, StepGroups& groups);
   void WarnOfLostSteps(LearnerStep step);
   absl::Status WriteCheckpoint();
   bool last() const { return committed_ >= options_.steps || drain_ || stop_reason_.has_value(); }
@@ -174,6 +179,7 @@ class LearnerLoop {
   std::atomic<bool> drain_ = false;
   std::atomic<int64_t> drain_end_ns_ = std::numeric_limits<int64_t>::max();  // Steady clock.
   StoredSuccesses reuse_;
+  PromptChoice choice_;
   std::optional<StepAdaptation> adaptation_;
   UnscoredGuard unscored_;
   uint64_t committed_;

@@ -324,8 +324,9 @@ absl::Status LearnerProcess::MakeLoop() {
   evaluation.device = policy_->parameters().flat().device();
   evaluation_ = std::make_unique<Evaluation>(std::move(evaluation), setup_.held_out, *conditioning_,
                                              *setup_.model.decoder, *rewards_);
-  LearnerLoop::Options options = LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
-                                               log_->resumed_wall_seconds(), from_.reuse);
+  LearnerLoop::Options options =
+      LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
+                    log_->resumed_wall_seconds(), from_.reuse, from_.known);
   if (const auto best = checkpointing_.Best(options.best_metric)) options.best_before = best->value;
   OXBOW_RETURN_IF_ERROR(ReadStopValues(options));
   report_ =
@@ -359,8 +360,8 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   };
   const auto evaluate = [this]() -> absl::StatusOr<EvaluationResult> {
     const bool ema = setup_.config.eval().use_ema() && setup_.config.ema().enabled();
-    OXBOW_ASSIGN_OR_RETURN(EvaluationResult result, ema ? EvaluateAverage()
-                                                        : evaluation_->Run(policy_->current()));
+    OXBOW_ASSIGN_OR_RETURN(EvaluationResult result,
+                           ema ? EvaluateAverage() : evaluation_->Run(policy_->current()));
     publisher_->Evaluated(result.metrics.at(metric::kEvalRewardMean));
     return result;
   };
@@ -477,10 +478,9 @@ void LearnerProcess::AwaitCopies() {
                      << Field("step", loop_->committed());
 }
 
-// Checks the rewards with a grey picture or video of the run's size.
-absl::Status LearnerProcess::TryRewards() {
+// Has a grey picture or video of such latents scored.
+absl::Status LearnerProcess::TryGrey(std::vector<int64_t> shape) {
   const at::NoGradGuard no_grad;
-  std::vector<int64_t> shape = setup_.model.latent_shape;
   shape.insert(shape.begin(), 1);
   const at::Tensor latent = at::zeros(
       shape, at::TensorOptions(at::kFloat).device(at::Device(setup_.config.model().device())));
@@ -490,7 +490,16 @@ absl::Status LearnerProcess::TryRewards() {
       *rewards_, setup_.held_out.empty() ? setup_.train : setup_.held_out, grey,
       [this](const std::string& why) { coordinator_->NoteFailure("reward server", why); });
   awaits_rewards_ = false;
-  OXBOW_RETURN_IF_ERROR(status);
+  return status;
+}
+
+// Checks the rewards with what the run has them score: pictures of its size and of evaluation's.
+absl::Status LearnerProcess::TryRewards() {
+  OXBOW_RETURN_IF_ERROR(TryGrey(setup_.model.latent_shape));
+  if (!setup_.held_out.empty() && setup_.evaluated_shape != setup_.model.latent_shape) {
+    OXBOW_RETURN_IF_ERROR(
+        Annotate(TryGrey(setup_.evaluated_shape), "pictures of eval.height and eval.width"));
+  }
   const std::map<std::string, reward::RewardFacts> facts = rewards_->Facts();
   if (!options_.accept_reward_change) {
     OXBOW_RETURN_IF_ERROR(CheckIdentities(facts, from_.reward_identities));

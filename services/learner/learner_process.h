@@ -66,6 +66,7 @@ class LearnerProcess {
   absl::Status WriteReport(bool live) const;
   void WriteLastReport() const;
   void AwaitCopies();
+  absl::Status TryGrey(std::vector<int64_t> shape);
   absl::Status TryRewards();
   void PinRewards();
 

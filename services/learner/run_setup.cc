@@ -13,7 +13,9 @@
 #include "core/model/device.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
+#include "run/model_facts.h"
 #include "run/prompt_files.h"
+#include "run/rewards.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
 #include "run/trainer_options.h"
@@ -60,6 +62,24 @@ absl::Status CheckRanks(const RunSetup& setup) {
                    groups, " groups"));
 }
 
+// Penalties may outweigh the rest; then a reward of 1 is full.
+double FullRewardOf(const v1::RewardConfig& reward) {
+  const double full = run::FullReward(reward);
+  return full > 0 ? full : 1;
+}
+
+// `config` as it was read: a shift of 0 is another one for another size.
+absl::Status ReadEvaluatedSize(const v1::RunConfig& config, RunSetup& setup) {
+  OXBOW_ASSIGN_OR_RETURN(run::DrawnSize size,
+                         run::EvaluatedSizeOf(setup.model.components, *setup.model.architecture,
+                                              setup.model.factors, config));
+  setup.evaluated_shape = std::move(size.latent_shape);
+  setup.evaluated_sampling = run::EvaluationSampling(config);
+  run::ResolveSampling(size.schedule, setup.evaluated_sampling);
+  setup.evaluated_sampling.set_embedded_guidance(setup.model.embedded_guidance);
+  return absl::OkStatus();
+}
+
 // The sink must hold every group that can be under way, or workers wait for room for ever.
 absl::Status CheckSink(const RunSetup& setup) {
   const uint64_t room = setup.config.services().sink_bytes_max();
@@ -75,6 +95,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   RunSetup setup;
   OXBOW_ASSIGN_OR_RETURN(setup.model,
                          run::LoadModel(config.model(), config.prompts(), config.sampling()));
+  OXBOW_RETURN_IF_ERROR(ReadEvaluatedSize(config, setup));
   run::ResolveSampling(setup.model.schedule, *config.mutable_sampling());
   config.mutable_sampling()->set_embedded_guidance(setup.model.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(setup.sampling, run::SamplingSpecFromConfig(config.sampling()));
@@ -212,7 +233,8 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
 }
 
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
-                                   double wall_seconds_before, const replay::ReuseState& reused) {
+                                   double wall_seconds_before, const replay::ReuseState& reused,
+                                   const rl::SuccessRecord& known) {
   const v1::RunConfig& config = setup.config;
   return {.epoch = epoch,
           .run_id = RunIdOf(setup, epoch),
@@ -229,6 +251,11 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                     .limits = {.uses_max = config.replay().max_uses(),
                                .age_max = config.replay().max_age()}},
           .reused = reused,
+          .choice = {.learnable = config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE,
+                     .run_seed = config.run().seed(),
+                     .staleness_max = config.off_policy().staleness_max(),
+                     .full_reward = FullRewardOf(config.reward())},
+          .known = known,
           .staleness_max = config.off_policy().staleness_max(),
           .publish_every = config.off_policy().publish_every(),
           .eval_every = config.eval().every(),
@@ -258,16 +285,19 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
 
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
   const v1::EvalConfig& eval = setup.config.eval();
-  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec,
-                         run::EvaluationSpecFromConfig(setup.config));
-  return Evaluation::Options{.images = eval.images(),
-                             .sheet_images = eval.grid_images(),
-                             .by = eval.by(),
-                             .sigmas = spec.sigmas,
-                             .solver = spec.solver,
-                             .latent_shape = setup.model.latent_shape,
-                             .seed = setup.config.run().seed(),
-                             .reward = setup.config.reward()};
+  v1::RunConfig evaluated = setup.config;
+  *evaluated.mutable_sampling() = setup.evaluated_sampling;
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(evaluated));
+  return Evaluation::Options{
+      .images = eval.images(),
+      .sheet_images = eval.grid_images(),
+      .by = eval.by(),
+      .sigmas = spec.sigmas,
+      .solver = spec.solver,
+      .latent_shape = setup.evaluated_shape,
+      .at_once = run::EvaluatedAtOnce(setup.model.latent_shape, setup.evaluated_shape),
+      .seed = setup.config.run().seed(),
+      .reward = setup.config.reward()};
 }
 
 }  // namespace oxbow::learner

@@ -28,7 +28,10 @@ struct RunSetup {
   run::LoadedModel model;
   flow::SamplingSpec sampling;
   std::optional<flow::WindowPlan> window;  // None: the sampler is the plain ODE.
-  model::Conditioning negative;            // One row; defined with guidance.
+  // Evaluation's pictures, which may have a size of their own.
+  std::vector<int64_t> evaluated_shape;
+  v1::SamplingConfig evaluated_sampling;  // As config.sampling, for that size.
+  model::Conditioning negative;           // One row; defined with guidance.
   at::ScalarType compute = at::kFloat;
   at::Device device = at::kCPU;
   std::vector<v1::Prompt> train;
@@ -64,7 +67,8 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
 ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
                                     std::vector<std::string> endpoints);
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
-                                   double wall_seconds_before, const replay::ReuseState& reused);
+                                   double wall_seconds_before, const replay::ReuseState& reused,
+                                   const rl::SuccessRecord& known);
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup);
 
 }  // namespace oxbow::learner

@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "config/run_config.h"
 #include "run/group_bytes.h"
 #include "run/sampling_spec.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::learner {
 namespace {
@@ -50,6 +53,42 @@ TEST(RunSetupTest, TheSinksRulesAllowAsManyBytesAsThePlanCounts) {
               run::GroupBytesMax(setup.config, setup.model.latent_shape))
         << setup.config.DebugString();
   }
+}
+
+// A scheduler whose shift grows with the tokens, and training at one size with evaluation at
+// another.
+TEST(RunSetupTest, AnEvaluationOfAnotherSizeIsThatOfARunOfThatSize) {
+  const testing::ScopedDirectory scratch;
+  const std::filesystem::path model = scratch.path() / "model";
+  std::filesystem::copy(OXBOW_SOURCE_DIR "/models/digits", model,
+                        std::filesystem::copy_options::recursive);
+  std::ofstream(model / "scheduler" / "scheduler_config.json")
+      << R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000,
+             "use_dynamic_shifting": true, "base_shift": 0.5, "max_shift": 1.15,
+             "base_image_seq_len": 2, "max_image_seq_len": 40})";
+  const auto setup = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(),
+                     {"model.path=" + model.string(), "sampling.shift=0", "eval.every=1",
+                      "prompts.train=" OXBOW_SOURCE_DIR "/configs/prompts/digits_train.txt",
+                      "prompts.eval=" OXBOW_SOURCE_DIR "/configs/prompts/digits_eval.txt"});
+    return ReadSetup(config::LoadRunConfig(OXBOW_SOURCE_DIR "/configs/recipes/digits-op-grpo.yaml",
+                                           overrides, {})
+                         .value()
+                         .config)
+        .value();
+  };
+  const RunSetup own = setup({});
+  const RunSetup other = setup({"eval.height=16", "eval.width=12"});
+  const RunSetup trained = setup({"sampling.height=16", "sampling.width=12"});
+  const Evaluation::Options evaluation = EvaluationOptionsOf(other).value();
+  EXPECT_EQ(evaluation.latent_shape, (std::vector<int64_t>{1, 16, 12}));
+  EXPECT_EQ(evaluation.latent_shape, EvaluationOptionsOf(trained)->latent_shape);
+  EXPECT_EQ(evaluation.sigmas, EvaluationOptionsOf(trained)->sigmas);
+  EXPECT_NE(evaluation.sigmas, EvaluationOptionsOf(own)->sigmas);
+  EXPECT_LT(evaluation.at_once, EvaluationOptionsOf(own)->at_once);
+  EXPECT_EQ(other.model.latent_shape, own.model.latent_shape);
+  EXPECT_EQ(other.sampling.sigmas, own.sampling.sigmas) << "training is as it was";
+  EXPECT_EQ(GroupRulesOf(other).latent_shape, GroupRulesOf(own).latent_shape);
 }
 
 }  // namespace

@@ -82,6 +82,10 @@ void AdaptationRules(const RunConfig& c, Findings& f) {
             "must be 0 with adaptation, which has its own answer to groups without a signal; set "
             "adaptation.enabled to false, or 0",
             c.batch().dynamic_sampling_max());
+  f.Require(c.prompts().choice() != v1::PROMPT_CHOICE_LEARNABLE, "prompts.choice",
+            "must be shuffled with adaptation, which samples failed prompts again by its own rule; "
+            "set adaptation.enabled to false, or shuffled",
+            "learnable");
   ThresholdRules(c.adaptation(), f);
   MeanRules(c, f);
   SourceRules(c, f);

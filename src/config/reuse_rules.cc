@@ -34,11 +34,29 @@ void BranchRules(const RunConfig& c, Findings& f) {
   }
 }
 
+// A learnable draw goes by regenerations: without any all entries are equally likely.
+void DrawRules(const RunConfig& c, Findings& f) {
+  const v1::ReplayConfig& r = c.replay();
+  if (r.draw() != v1::REPLAY_DRAW_LEARNABLE) return;
+  if (r.fraction() <= 0) {
+    f.Warn("replay.draw", "has no effect while replay.fraction is 0: nothing is drawn");
+  } else if (!ChosenMethod(c.method()).needs_density()) {
+    f.Warn("replay.draw",
+           absl::StrCat("learnable is uniform with ", ChosenMethod(c.method()).name,
+                        ", which generates no picture again: choose uniform, priority or newest"));
+  } else if (c.sampling().tail() == v1::TAIL_KIND_STORED) {
+    f.Warn("replay.draw",
+           "learnable is uniform with sampling.tail: stored, which generates no picture again: "
+           "choose uniform, priority or newest");
+  }
+}
+
 }  // namespace
 
 void ReuseRules(const RunConfig& c, Findings& f) {
   const v1::ReplayConfig& r = c.replay();
   BranchRules(c, f);
+  DrawRules(c, f);
   f.Require(r.added_weight_max() >= 0, "replay.added_weight_max", "must be at least 0",
             r.added_weight_max());
   f.Require(r.added_advantage_max() > 0, "replay.added_advantage_max", "must be above 0",

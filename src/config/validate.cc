@@ -137,7 +137,8 @@ void ModelRules(const RunConfig& c, Findings& f) {
   }
   const bool int8 = m.base_weights() == v1::BASE_WEIGHTS_INT8;
   if (m.trained() != v1::TRAINED_PART_LORA) {
-    f.Require(!int8, "model.base_weights", "must be compute unless model.trained is lora: int8 weights do not train", "int8");
+    f.Require(!int8, "model.base_weights",
+              "must be compute unless model.trained is lora: int8 weights do not train", "int8");
     f.Require(m.lora().path().empty(), "model.lora.path",
               "needs model.trained: lora; a run of all weights starts from model.path",
               m.lora().path());

@@ -56,7 +56,9 @@ std::vector<std::string> ReuseOverrides() {
           "replay.added=8",
           "sampling.tail=sde",
           "method.kept_steps=3",
-          "replay.branches=3"};
+          "replay.branches=3",
+          "replay.draw=learnable",
+          "prompts.choice=learnable"};
 }
 
 TrainingRun::TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags,

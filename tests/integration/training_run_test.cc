@@ -10,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "io/evaluation_file.h"
 #include "tests/integration/oxbow_command.h"
 
 namespace oxbow::testing {
@@ -39,6 +40,35 @@ std::string EventsOf(const std::filesystem::path& directory) {
     }
   }
   return "";
+}
+
+// Pictures, sheet and report have the size of the evaluation; training does not change.
+TEST(TrainingRunTest, AnEvaluationMayHaveASizeOfItsOwn) {
+  const std::vector<std::string> overrides = {
+      "run.steps=2", "eval.every=1", "run.deterministic=true",
+      "reward.terms=[{name: brightness, weight: 1}]", "reward.observed=[]"};
+  TrainingRun own(overrides);
+  ASSERT_EQ(own.WaitExit().value(), 0) << own.process().error_output();
+  std::vector<std::string> larger = overrides;
+  larger.insert(larger.end(), {"eval.height=16", "eval.width=16"});
+  TrainingRun other(larger);
+  ASSERT_EQ(other.WaitExit().value(), 0) << other.process().error_output();
+  EXPECT_EQ(own.Series("train/loss"), other.Series("train/loss"));
+  EXPECT_NE(own.Series("eval/reward_mean"), other.Series("eval/reward_mean"));
+  const auto pictures =
+      io::ReadEvaluation(other.directory() / "samples" / "step_2" / io::kEvaluationFile);
+  ASSERT_TRUE(pictures.ok()) << pictures.status();
+  EXPECT_THAT(*pictures, SizeIs(16));
+  for (const io::EvaluatedPicture& picture : *pictures) {
+    EXPECT_EQ(picture.width, 16);
+    EXPECT_EQ(picture.height, 16);
+  }
+  EXPECT_TRUE(std::filesystem::exists(other.directory() / "report.html"));
+
+  // A reward that takes one size only is found before the first step.
+  TrainingRun refused({"run.steps=2", "eval.every=1", "eval.height=16"});
+  EXPECT_NE(refused.WaitExit().value(), 0);
+  EXPECT_THAT(refused.process().error_output(), HasSubstr("pictures of eval.height"));
 }
 
 TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {

@@ -36,19 +36,35 @@ void PromptOrder::Shuffle() {
   order_ = Permutation({.seed = seed_, .group = position_.pass, .step = kPromptOrder});
 }
 
+void PromptOrder::TakeBy(std::vector<uint32_t> ranking) {
+  OXBOW_CHECK(ranking.size() == prompts_.size()) << "ranking of " << ranking.size();
+  ranking_ = std::move(ranking);
+}
+
+std::vector<v1::Prompt> PromptOrder::FirstOf(const std::vector<uint32_t>& order, size_t count,
+                                             std::set<uint64_t>& taken_ids) const {
+  std::vector<v1::Prompt> first;
+  for (size_t i = 0; i < order.size() && first.size() < count; ++i) {
+    const v1::Prompt& prompt = prompts_[order[i]];
+    if (taken_ids.insert(prompt.id()).second) first.push_back(prompt);
+  }
+  return first;
+}
+
 std::vector<v1::Prompt> PromptOrder::TakeExtra(LearnerStep step, size_t count,
                                                std::set<uint64_t>& taken_ids) const {
-  std::vector<v1::Prompt> extra;
-  const std::vector<uint32_t> order =
-      Permutation({.seed = seed_, .group = step.value, .sample = kExtra, .step = kPromptOrder});
-  for (size_t i = 0; i < order.size() && extra.size() < count; ++i) {
-    const v1::Prompt& prompt = prompts_[order[i]];
-    if (taken_ids.insert(prompt.id()).second) extra.push_back(prompt);
-  }
-  return extra;
+  if (!ranking_.empty()) return FirstOf(ranking_, count, taken_ids);
+  return FirstOf(
+      Permutation({.seed = seed_, .group = step.value, .sample = kExtra, .step = kPromptOrder}),
+      count, taken_ids);
 }
 
 v1::Prompt PromptOrder::TakeNext(std::set<uint64_t>& taken_ids) {
+  if (!ranking_.empty()) {
+    std::vector<v1::Prompt> first = FirstOf(ranking_, 1, taken_ids);
+    OXBOW_CHECK(!first.empty()) << "every prompt is taken: " << taken_ids.size();
+    return std::move(first[0]);
+  }
   for (size_t looked_at = 0; looked_at <= 2 * prompts_.size(); ++looked_at) {
     if (position_.taken == prompts_.size()) {
       position_ = {.pass = position_.pass + 1, .taken = 0};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order in which a run takes its prompts: one permutation after another, each keyed by (run
-// seed, pass over the data). A resumed run needs only a position of two integers.
+// seed, pass over the data). A resumed run needs only a position of two integers. Or a ranking for
+// each step, which somebody else makes (PromptChoice); then the position never moves.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +36,26 @@ class PromptOrder {
   std::vector<v1::Prompt> TakeExtra(LearnerStep step, size_t count,
                                     std::set<uint64_t>& taken_ids) const;
 
+  // From now on prompts are taken in the order of `ranking`, places of all prompts from 0: the
+  // first ones whose ids are not taken, by both calls above.
+  void TakeBy(std::vector<uint32_t> ranking);
+
   PromptPosition position() const { return position_; }
   size_t size() const { return prompts_.size(); }
+  const std::vector<v1::Prompt>& prompts() const { return prompts_; }
 
  private:
   std::vector<uint32_t> Permutation(const StreamKey& key) const;
   void Shuffle();
+  // Up to `count` prompts that are not taken, in this order.
+  std::vector<v1::Prompt> FirstOf(const std::vector<uint32_t>& order, size_t count,
+                                  std::set<uint64_t>& taken_ids) const;
 
   const std::vector<v1::Prompt> prompts_;
   const uint64_t seed_;
   PromptPosition position_;
-  std::vector<uint32_t> order_;  // Permutation of the current pass.
+  std::vector<uint32_t> order_;    // Permutation of the current pass.
+  std::vector<uint32_t> ranking_;  // Takes its place; empty: none.
 };
 
 }  // namespace oxbow::learner

@@ -29,6 +29,12 @@ std::vector<EntryId> DrawUniform(std::vector<EntryId> eligible, uint64_t count, 
   return eligible;
 }
 
+double Learnability(uint64_t successes, uint64_t failures) {
+  const double a = 1 + static_cast<double>(successes);
+  const double b = 1 + static_cast<double>(failures);
+  return a * b / ((a + b) * (a + b + 1));
+}
+
 std::vector<EntryId> DrawWeighted(const std::vector<WeightedEntry>& eligible, uint64_t count,
                                   uint64_t seed, LearnerStep step) {
   // Lowest first: entries without weight last, then -log(u) / w, which falls as u^(1/w) rises.

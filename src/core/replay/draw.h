@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which entries a learner step replays: without replacement, uniform or by priority; a function of
+// Which entries a learner step replays: without replacement, uniform or by weight; a function of
 // the entries, seed and step.
 #pragma once
 
@@ -31,6 +31,14 @@ bool Eligible(LearnerStep birth, uint64_t uses, LearnerStep step, const DrawLimi
 // everywhere.
 std::vector<EntryId> DrawUniform(std::vector<EntryId> eligible, uint64_t count, uint64_t seed,
                                  LearnerStep step);
+
+// What a group may be expected to learn from of a head that was sampled again so often with and
+// without success: the mean of p (1 - p) where p ~ Beta(1 + successes, 1 + failures),
+//
+//   a b / ((a + b) (a + b + 1)),   a = 1 + successes, b = 1 + failures
+//
+// 1/6 of a head that nobody has tried; it tends to p (1 - p) (DOTS, arXiv:2506.05316).
+double Learnability(uint64_t successes, uint64_t failures);
 
 struct WeightedEntry {
   EntryId id;

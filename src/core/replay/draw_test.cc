@@ -61,6 +61,31 @@ TEST(DrawTest, EveryPairIsEquallyLikely) {
   EXPECT_LT(chi_squared, 36.1);  // 99.9 % quantile at 14 degrees of freedom.
 }
 
+// The closed form against the integral of p (1 - p) over the density p^s (1 - p)^f.
+TEST(LearnabilityTest, IsTheMeanOfPTimesOneMinusPOverThePosterior) {
+  constexpr int kCells = 20'000;
+  for (const uint64_t successes : {0, 1, 3, 8, 40}) {
+    for (const uint64_t failures : {0, 1, 2, 16}) {
+      double mass = 0, sum = 0;
+      for (int i = 0; i < kCells; ++i) {
+        const double p = (i + 0.5) / kCells;
+        const double density = std::pow(p, static_cast<double>(successes)) *
+                               std::pow(1 - p, static_cast<double>(failures));
+        mass += density;
+        sum += density * p * (1 - p);
+      }
+      EXPECT_NEAR(Learnability(successes, failures), sum / mass, 1e-7)
+          << successes << ", " << failures;
+    }
+  }
+}
+
+TEST(LearnabilityTest, AnUntriedHeadComesBeforeOneThatAlwaysOrNeverSucceeds) {
+  EXPECT_GT(Learnability(0, 0), Learnability(4, 0));
+  EXPECT_GT(Learnability(0, 0), Learnability(0, 4));
+  EXPECT_GT(Learnability(2, 2), Learnability(0, 0));
+}
+
 TEST(DrawWeightedTest, FirstDrawsFollowTheWeights) {
   const std::vector<WeightedEntry> entries = {
       {EntryId(5), 1}, {EntryId(9), 2}, {EntryId(2), 0}, {EntryId(7), 5}, {EntryId(4), -1}};

@@ -93,6 +93,8 @@ const char* NameOf(DrawPolicy policy) {
       return "oldest";
     case DrawPolicy::kNewest:
       return "newest";
+    case DrawPolicy::kLearnable:
+      return "learnable";
     case DrawPolicy::kPriority:
       break;
   }

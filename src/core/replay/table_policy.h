@@ -2,7 +2,7 @@
 // The rules of a table of the replay buffer: what enters, what leaves, what is drawn.
 //
 //   best      at most one entry per prompt, the better one; the lowest leaves; drawn uniformly or
-//             by priority. A draw is stored: a step that asks again gets the same entries, and they
+//             by weight. A draw is stored: a step that asks again gets the same entries, and they
 //             stay readable until it commits
 //   queues    what comes is appended, and the oldest leaves for it; with kAppendPerPrompt an entry
 //             also removes the one of its prompt. A draw stores nothing
@@ -23,7 +23,13 @@ inline constexpr char kRecentGroups[] = "recent_groups";  // An entry is a whole
 
 enum class InsertPolicy { kBetter, kAppend, kAppendPerPrompt };
 enum class EvictPolicy { kLowest, kOldest };
-enum class DrawPolicy { kUniform, kOldest, kPriority, kNewest };
+enum class DrawPolicy {
+  kUniform,
+  kOldest,
+  kPriority,  // In proportion to the priority above the floor.
+  kNewest,
+  kLearnable,  // In proportion to Learnability of what regenerations have shown.
+};
 
 struct TablePolicy {
   std::string name;
