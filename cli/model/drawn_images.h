@@ -36,7 +36,7 @@ struct ImageOptions {
   uint64_t seed = 0;
   std::string negative_prompt;
   std::string device = "cpu";
-  bool size_of_training = false;  // Of a run: not that of its evaluations.
+  bool size_of_training = false;  // A run's pictures have not the size of its evaluations.
 };
 
 struct DrawnImage {

@@ -20,11 +20,11 @@ namespace oxbow::rollout {
 
 class LocalWeights {
  public:
-  // Of a diffusers directory. Errors name the file.
+  // Opens a diffusers directory. Errors name the file.
   static absl::StatusOr<std::unique_ptr<LocalWeights>> Open(const std::string& path);
 
-  // Gives `download` what it lacks and the directory has; returns how many bytes it took. Holds one
-  // tensor at a time.
+  // Gives `download` what it still needs and the directory has; returns how many bytes it took.
+  // Holds one tensor at a time.
   uint64_t Offer(const v1::SnapshotManifest& manifest, weights::Download& download) const;
 
  private:

@@ -57,11 +57,10 @@ Offered OfferOf(const weights::Snapshot& snapshot, const char* model) {
 }
 
 TEST(LocalWeightsTest, AllThatIsFrozenComesFromTheRunsModelInEachForm) {
-  for (const auto& [compute, base] :
-       {std::pair(v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_COMPUTE),
-        std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE),
-        std::pair(v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_INT8),
-        std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_INT8)}) {
+  for (const auto& [compute, base] : {std::pair(v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_COMPUTE),
+                                      std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE),
+                                      std::pair(v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_INT8),
+                                      std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_INT8)}) {
     SCOPED_TRACE(testing::Message() << "products " << compute << ", base " << base);
     const weights::Snapshot snapshot = Published(compute, base);
     const Offered offered = OfferOf(snapshot, kModel);
@@ -81,8 +80,7 @@ TEST(LocalWeightsTest, AllThatIsFrozenComesFromTheRunsModelInEachForm) {
 }
 
 TEST(LocalWeightsTest, AnotherModelGivesOnlyWhatIsEqual) {
-  const weights::Snapshot snapshot =
-      Published(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE);
+  const weights::Snapshot snapshot = Published(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE);
   const Offered offered = OfferOf(snapshot, kOtherModel);
   EXPECT_GT(offered.lacking.size(), offered.lacking_before / 2);
   EXPECT_FALSE(LocalWeights::Open("/nowhere").ok());

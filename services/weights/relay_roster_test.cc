@@ -56,8 +56,8 @@ TEST(RelayRosterTest, OneWatcherOfAMachineFetchesForTheOthersUntilItIsNoSource) 
   using Names = std::vector<std::string>;
   EXPECT_EQ(parents(), (Names{"learner", "learner", "w0", "w1", "w0", "w1", "w2", "w3"}));
   EXPECT_TRUE(roster.Accuse(Report("w2", "w0", v1::PEER_FAULT_STALLED), "10.0.0.7"));
-  EXPECT_EQ(parents(), (Names{"w2", "learner", "learner", "w1", "w2", "w1", "w2", "w3"}))
-      << "w2 fetches for its machine now, also for the silent one";
+  EXPECT_EQ(parents(), (Names{"w4", "learner", "learner", "w1", "w2", "w1", "w2", "w3"}))
+      << "w2 fetches for its machine now; the silent one is no source";
 }
 
 TEST(RelayRosterTest, CorruptPeerIsNeverHandedOutAgain) {

@@ -96,7 +96,7 @@ TEST_F(LoadedModelTest, SizesAreInPixelsAndImagesComeFromTheAutoencoder) {
   EXPECT_THAT(std::string(odd.message()), AllOf(HasSubstr("multiples of 8"), HasSubstr("12 x 40")));
 }
 
-// Of a Wan these are norms and shifts, and the time embedder.
+// A Wan has norms and shifts that do, and the time embedder.
 TEST_F(LoadedModelTest, WhatStaysFloat32UnderALoraIsReadAsItIsStored) {
   const fs::path wan = scratch_.path() / "wan";
   fs::copy(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline_wan", wan, fs::copy_options::recursive);

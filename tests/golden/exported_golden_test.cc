@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kVelocityTolerance = 1e-5;  // Relative to the largest velocity.
+constexpr double kVelocityTolerance = 3e-5;  // Relative to the largest velocity.
 constexpr double kGradientTolerance = 1e-4;  // Relative to the tensor's largest.
 constexpr double kNormTolerance = 1e-4;
 

@@ -17,8 +17,9 @@
 
 namespace oxbow::model {
 
-// Both sides are float32 with sums in different orders; nothing else may differ.
-inline constexpr double kOutputTolerance = 1e-5;
+// Both sides are float32 with sums in different orders, which depend on the processor; nothing else
+// may differ.
+inline constexpr double kOutputTolerance = 3e-5;
 inline constexpr double kGradientTolerance = 1e-4;
 
 // Names of the files "{kind}_*.safetensors", without the ending, sorted.

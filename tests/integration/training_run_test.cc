@@ -56,7 +56,7 @@ TEST(TrainingRunTest, AnEvaluationMayHaveASizeOfItsOwn) {
   EXPECT_EQ(own.Series("train/loss"), other.Series("train/loss"));
   EXPECT_NE(own.Series("eval/reward_mean"), other.Series("eval/reward_mean"));
   const auto pictures =
-      io::ReadEvaluation(other.directory() / "samples" / "step_2" / io::kEvaluationFile);
+      io::ReadEvaluation(other.directory() / "samples" / "step_000002" / io::kEvaluationFile);
   ASSERT_TRUE(pictures.ok()) << pictures.status();
   EXPECT_THAT(*pictures, SizeIs(16));
   for (const io::EvaluatedPicture& picture : *pictures) {

@@ -88,8 +88,8 @@ void ToDevice(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (pinned && !later) Synchronize(StreamOf(to));
 }
 
-// Until a copy into pinned memory has run, a late device shows NaN there, unless a copy to the device
-// that is queued before it still reads what was there.
+// Until a copy into pinned memory has run, a late device shows NaN there, unless a copy to the
+// device that is queued before it still reads what was there.
 void ToHost(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   const bool later = non_blocking && IsPinned(to.const_data_ptr());
   if (!later) Refuse("the host reads a tensor");

@@ -28,7 +28,7 @@ class PromptChoice {
     bool learnable = false;  // False: prompts keep their shuffled order, and nothing is taken up.
     uint64_t run_seed = 0;
     uint64_t staleness_max = 0;  // S
-    double full_reward = 1;      // Of a sample that is right in full; above 0.
+    double full_reward = 1;      // A sample's that is right in full; above 0.
   };
 
   // `known`: from a checkpoint. `order` outlives this.

@@ -24,7 +24,7 @@ namespace oxbow::parallel {
 class HostCopy {
  public:
   explicit HostCopy(const at::Tensor& flat);  // [N], float32.
-  // Of the length of `like` [N], for its device. Takes memory as it is written to.
+  // As long as `like` [N], for its device. Takes memory as it is written to.
   static HostCopy Zeros(const at::Tensor& like);
   HostCopy Clone() const;
 

@@ -46,7 +46,7 @@ SuccessEvidence AgedTo(const SuccessEvidence& evidence, LearnerStep step);
 //
 //   p = (1 -+ sqrt(1 - 4 v)) / 2,   - where m < 1/2
 //
-// Of rewards 0 and 1 this is the share of successes, m. Of graded rewards m would be wrong: a group
+// For rewards 0 and 1 this is the share of successes, m. For graded ones m would be wrong: a group
 // of which every sample has half a point has m = 1/2 and nothing to learn from.
 double SuccessRate(std::span<const double> rewards, double full);
 

@@ -118,8 +118,8 @@ class ExportedArchitecture final : public Architecture {
   const std::set<std::string>& buffers() const override { return buffers_; }
   const std::set<std::string>& float32() const override { return float32_; }
 
-  // Counted in float32. In bfloat16 some values take half: .54 to .98 of it in all were rehearsed on
-  // twelve networks, of which 7/8 is within the error of the rest.
+  // Counted in float32. In bfloat16 some values take half: .54 to .98 of it in all were rehearsed
+  // on twelve networks, of which 7/8 is within the error of the rest.
   uint64_t ActivationBytes(const Execution& execution, const ForwardSize& size) const override {
     const SymbolValues sizes = SizesOf(size);
     const auto kept = DryRun(program_, sizes);
