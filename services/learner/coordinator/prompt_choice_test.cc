@@ -100,7 +100,7 @@ TEST(PromptChoiceTest, ARunThatIsResumedAnywhereChoosesTheSamePrompts) {
       whole.Step();
     }
     for (uint64_t from = 0; from < kSteps; from += 7) {
-      ChosenRun resumed(options, from, {});
+      ChosenRun resumed(options, from, checkpoints[from]);
       while (resumed.committed < kSteps) resumed.Step();
       for (uint64_t step = from; step < kSteps; ++step) {
         ASSERT_EQ(resumed.prompts[step], whole.prompts[step])
