@@ -227,6 +227,10 @@ class ModelRun {
     }
     for (const auto& [name, table] : reference_.tables) {
       for (const Plain& entry : table) {
+        // More than a learner would tell of, so that some entries have a history.
+        if (name == replay::kBestTable && random_.NextBelow(2) == 0) {
+          again[entry.id] = {entry.reward, random_.NextBelow(2) == 0, random_.NextBelow(2) == 0};
+        }
         if (name == replay::kBestTable) continue;
         if (random_.NextBelow(4) == 0) used.insert(entry.id);
         if (random_.NextBelow(6) == 0) evict.insert(entry.id);
@@ -248,7 +252,7 @@ class ModelRun {
                           .reward = one.taken ? std::optional(one.reward) : std::nullopt,
                           .failed = one.failed});
     }
-    const uint64_t failures_max = random_.NextBelow(3);
+    const uint64_t failures_max = random_.NextBelow(2) == 0 ? random_.NextBelow(3) : 0;
     const auto report = store_->Advance(epoch_, LearnerStep(committed), ids(used), ids(evict),
                                         rescored, failures_max);
     ASSERT_TRUE(report.ok()) << report.status();

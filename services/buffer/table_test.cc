@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "base/philox.h"
 
 namespace oxbow::buffer {
@@ -121,6 +124,39 @@ TEST(TableTest, TheNewestEntriesAreDrawnFirst) {
   EXPECT_EQ(drawn(3).eligible, 4u) << "3 was born in the step itself";
   EXPECT_EQ(drawn(3).entries, (std::vector<EntryId>{EntryId(2), EntryId(4), EntryId(5)}));
   EXPECT_EQ(drawn(9).entries.size(), 4u);
+}
+
+// An entry that fails every second time has at most one failure in a row.
+TEST(TableTest, ALearnableDrawFollowsAllThatRegenerationsHaveShown) {
+  Table table(replay::BestTable(9, replay::DrawPolicy::kLearnable), kDecay);
+  const std::map<uint64_t, std::string> histories = {
+      {1, "fsfsfs"}, {2, "ssssss"}, {3, ""}, {4, "ffffff"}};
+  std::map<uint64_t, double> weights;
+  double sum = 0;
+  for (const auto& [id, history] : histories) {
+    table.Add(RecordOf(id, id));
+    uint64_t failed = 0;
+    for (const char outcome : history) {
+      table.Rescore({.entry = EntryId(id), .reward = {}, .failed = outcome == 'f'});
+      failed += outcome == 'f' ? 1 : 0;
+    }
+    weights[id] = replay::Learnability(history.size() - failed, failed);
+    sum += weights[id];
+  }
+  constexpr int kDraws = 8000;
+  std::map<uint64_t, double> counts;
+  for (int step = 1; step <= kDraws; ++step) {
+    const auto drawn = table.Draw(LearnerStep(static_cast<uint64_t>(step) + 100), 1, 17);
+    ASSERT_EQ(drawn.entries.size(), 1u);
+    ++counts[drawn.entries[0].value];
+  }
+  double chi_squared = 0;
+  for (const auto& [id, weight] : weights) {
+    const double expected = kDraws * weight / sum;
+    chi_squared += (counts[id] - expected) * (counts[id] - expected) / expected;
+  }
+  EXPECT_LT(chi_squared, 16.3);  // 99.9 % quantile at 3 degrees of freedom.
+  EXPECT_GT(counts[1], 1.5 * counts[2]);
 }
 
 }  // namespace
