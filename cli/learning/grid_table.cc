@@ -90,13 +90,19 @@ std::optional<size_t> BestPoint(const Grid& grid, const Measure& measure) {
   return best;
 }
 
-// " +0.120 (8 seeds) | 0.0078 |", over seeds that both have.
-std::string Difference(const BySeed& ours, const BySeed& theirs, int digits) {
+// Over seeds that both have.
+std::vector<double> DifferencesOf(const BySeed& ours, const BySeed& theirs) {
   std::vector<double> differences;
   for (const auto& [seed, value] : ours) {
     const auto other = theirs.find(seed);
     if (other != theirs.end()) differences.push_back(value - other->second);
   }
+  return differences;
+}
+
+// " +0.120 (8 seeds) | 0.0078 |"
+std::string Difference(const BySeed& ours, const BySeed& theirs, int digits) {
+  const std::vector<double> differences = DifferencesOf(ours, theirs);
   if (differences.empty()) return " - | - |";
   return absl::StrFormat(" %+.*f (%d seeds) | %.3g |", digits, Mean(differences),
                          differences.size(), SignFlipP(differences));
@@ -122,6 +128,21 @@ std::string RowOf(const Grid& grid, const Grid& baseline, const Measure& measure
       "\n");
 }
 
+// A row of the differences at single points, each with its p; nothing for another row of points.
+std::string PointsRowOf(const Grid& grid, const Grid& baseline, const Measure& measure) {
+  if (grid.name == baseline.name || grid.points != baseline.points) return "";
+  std::string row = "| difference, p |";
+  for (size_t i = 0; i < grid.curves.size(); ++i) {
+    const std::vector<double> differences =
+        DifferencesOf(ValuesOf(*grid.curves[i], measure), ValuesOf(*baseline.curves[i], measure));
+    absl::StrAppend(&row, differences.empty()
+                              ? " - |"
+                              : absl::StrFormat(" %+.*f, %.2g |", measure.digits, Mean(differences),
+                                                SignFlipP(differences)));
+  }
+  return absl::StrCat(row, " | | | | | |\n");
+}
+
 std::string TableOf(const std::vector<const Grid*>& grids, const Grid& baseline,
                     const Measure& measure) {
   std::string head = absl::StrCat("| ", measure.title, " |"), line = "\n|---|";
@@ -132,7 +153,9 @@ std::string TableOf(const std::vector<const Grid*>& grids, const Grid& baseline,
   std::string table = absl::StrCat(
       "\n", head, " mean of the row | difference | p | best | difference at the best | p |", line,
       "---|---|---|---|---|---|\n");
-  for (const Grid* const grid : grids) table += RowOf(*grid, baseline, measure);
+  for (const Grid* const grid : grids) {
+    absl::StrAppend(&table, RowOf(*grid, baseline, measure), PointsRowOf(*grid, baseline, measure));
+  }
   return table;
 }
 
@@ -158,9 +181,9 @@ std::string TablesOf(const std::vector<const Grid*>& grids, const Grid& baseline
   std::string text = absl::StrCat(
       "\nBy point of a grid, mean and standard error over seeds. Differences are to ",
       baseline.name,
-      ", seed by seed, with p of sign flips: of the means over all points, and of the point that "
-      "is "
-      "best for the one to the point that is best for the other, both chosen on these runs. A run "
+      ", seed by seed, with p of sign flips: of each point, of the means over all points, and of "
+      "the point that is best for the one to the point that is best for the other, both chosen on "
+      "these runs. A run "
       "that never reached a level counts with all its steps.\n");
   for (const Measure& measure : MeasuresOf(comparison)) text += TableOf(grids, baseline, measure);
   return text;

@@ -44,6 +44,7 @@ TEST(GridTableTest, ARecipeIsJudgedOnItsWholeRow) {
       HasSubstr("| plain | 0.135 +- 0.009 | 0.235 +- 0.009 | 0.185 +- 0.009 | | | 2e-4 | | |"));
   EXPECT_THAT(text, HasSubstr("| replay | 0.185 +- 0.009 | 0.685 +- 0.009 | 0.435 +- 0.009 | "
                               "+0.250 (8 seeds) | 0.00781 | 2e-4 | +0.450 (8 seeds) | 0.00781 |"));
+  EXPECT_THAT(text, HasSubstr("| difference, p | +0.050, 0.0078 | +0.450, 0.0078 | | | | | | |"));
 }
 
 TEST(GridTableTest, StepsToALevelAreComparedOverTheRowAndAtTheBestOfEach) {

@@ -76,6 +76,31 @@ at::Tensor Wave(int64_t length, double seed) {
   return (at::arange(length, at::kFloat) * 12.9898 + 78.233 * seed).sin();
 }
 
+TEST(AdamWTest, MomentsInHostMemoryComeBackFromACopyAndGiveTheSameBits) {
+  at::Tensor one = Wave(100'000, 0), two = one.clone();
+  AdamW with(kOptions, one), host(kOptions, two, MomentPlace::kHost);
+  const auto step = [&](int update) {
+    const at::Tensor grad = Wave(100'000, update);
+    const double change = with.Step(one, grad).item<double>();
+    EXPECT_EQ(host.Step(two, grad).item<double>(), change);
+    EXPECT_TRUE(at::equal(one, two)) << update;
+  };
+  for (const int update : {1, 2}) step(update);
+  const at::Tensor before = one.clone();
+  const HostMoments moments = with.CopyToHost(), of_host = host.CopyToHost();
+  for (const int update : {3, 4}) step(update);
+  const at::Tensor after = one.clone();
+  for (const int round : {1, 2}) {  // A copy can be put back more than once.
+    with.PutBack(moments);
+    host.PutBack(of_host);
+    EXPECT_EQ(host.updates(), 2) << round;
+    one.copy_(before);
+    two.copy_(before);
+    for (const int update : {3, 4}) step(update);
+    EXPECT_TRUE(at::equal(one, after));
+  }
+}
+
 class ShardedAdamWTest : public ::testing::TestWithParam<int> {};
 
 // Lengths that fit no rank, leave ranks without elements, and end in every kind of remainder.
