@@ -73,8 +73,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
       config.model().device() != "cpu") {
     return absl::InvalidArgumentError(
         "one process does full fine-tunes on-policy in f32 on a CPU, without replay, chosen "
-        "prompts and "
-        "guidance; set replay.fraction=0 and prompts.choice=shuffled");
+        "prompts and guidance; set replay.fraction=0 and prompts.choice=shuffled");
   }
   auto impl = std::make_unique<Impl>();
   impl->config = config;

@@ -25,16 +25,18 @@ using Entries = std::map<std::string, const v1::TensorManifest*>;
 class Maker {
  public:
   Maker(const std::map<std::string, io::WeightFiles>& files, const Entries& entries)
-      : files_(files), entries_(entries) {}
+      : files_(files), entries_(entries) {
+    for (const auto& [name, entry] : entries) {
+      if (entry->dtype() == v1::DTYPE_I8) scaled_[model::ScaleNameOf(name)] = name;
+    }
+  }
 
   // Nothing for a tensor that the files have not.
   std::optional<at::Tensor> Make(const v1::TensorManifest& entry) {
     const std::string& name = entry.name();
     if (entry.dtype() == v1::DTYPE_I8) return Int8Of(name, &model::Int8Weight::values);
-    for (const auto& [weight, other] : entries_) {
-      if (other->dtype() == v1::DTYPE_I8 && model::ScaleNameOf(weight) == name) {
-        return Int8Of(weight, &model::Int8Weight::scale);
-      }
+    if (const auto scaled = scaled_.find(name); scaled != scaled_.end()) {
+      return Int8Of(scaled->second, &model::Int8Weight::scale);
     }
     const absl::StatusOr<io::DType> type = rpc::DTypeFromProto(entry.dtype());
     return type.ok() ? Stored(name, *type) : std::nullopt;
@@ -71,6 +73,7 @@ class Maker {
 
   const std::map<std::string, io::WeightFiles>& files_;
   const Entries& entries_;
+  std::map<std::string, std::string> scaled_;  // int8 weights by the names of their scales.
   std::string made_;
   model::Int8Weight int8_;
 };

@@ -277,10 +277,7 @@ absl::StatusOr<at::Tensor> ShardedAdamW::Step(at::Tensor& flat, double rate_fact
   if (ranks_.size() == 1) return piece_.Step(own, grad, rate_factor);
   at::Tensor own_next = Own(next);
   piece_.Propose(own, grad, rate_factor, own_next);
-  const auto part = [&](int64_t begin, int64_t length) {
-    return own_next.narrow(0, begin, length);
-  };
-  OXBOW_RETURN_IF_ERROR(GatherWhole(part, next));
+  OXBOW_RETURN_IF_ERROR(GatherWhole(own_next, next));
   piece_.Commit(grad);
   const at::Tensor change = SquaredDistance(next, flat);
   flat.copy_(next);
@@ -303,13 +300,13 @@ absl::Status ShardedAdamW::ScatterSum(const at::Tensor& whole, at::Tensor& own) 
   return absl::OkStatus();
 }
 
-absl::Status ShardedAdamW::GatherWhole(const OwnPart& own, at::Tensor& whole) {
+absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole) {
   const int64_t piece = std::max(kAlignment, kExchanged / ranks_.size());
   for (int64_t begin = 0; begin < stride_; begin += piece) {
     const int64_t length = std::min(piece, stride_ - begin);
     const at::Tensor sent = at::zeros({length}, whole.options());
     const int64_t filled = std::clamp<int64_t>(own_ - begin, 0, length);
-    sent.narrow(0, 0, filled).copy_(own(std::min(begin, own_), filled));
+    sent.narrow(0, 0, filled).copy_(own.narrow(0, std::min(begin, own_), filled));
     at::Tensor all = at::empty({ranks_.size() * length}, whole.options());
     OXBOW_RETURN_IF_ERROR(ranks_.AllGather(sent, all));
     for (int rank = 0; rank < ranks_.size(); ++rank) {
@@ -327,8 +324,7 @@ absl::StatusOr<AdamWState> ShardedAdamW::Gather() {
   for (at::Tensor* const moment : {&state.first, &state.second}) {
     const at::Tensor own = moment->to(ranks_.device());
     *moment = at::empty({length_}, own.options());
-    OXBOW_RETURN_IF_ERROR(GatherWhole(
-        [&](int64_t begin, int64_t length) { return own.narrow(0, begin, length); }, *moment));
+    OXBOW_RETURN_IF_ERROR(GatherWhole(own, *moment));
   }
   return state;
 }

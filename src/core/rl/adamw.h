@@ -109,12 +109,11 @@ class AdamW {
   void RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor& second);
   void SetUpdates(int64_t updates) { updates_ = updates; }
 
+ private:
   // Calls `use` with the moments of [begin, begin + length) on the weights' device: views, or
   // copies of what is in host memory. `Change` takes back what `use` makes of them.
   using UseMoments = std::function<void(at::Tensor& first, at::Tensor& second)>;
   void Look(int64_t begin, int64_t length, const UseMoments& use) const;
-
- private:
   void Change(int64_t begin, int64_t length, const UseMoments& use);
   void MoveMoments(const at::Tensor& grad, at::Tensor& first, at::Tensor& second) const;
   void MoveWeights(double rate_factor, const at::Tensor& first, const at::Tensor& second,
@@ -180,9 +179,7 @@ class ShardedAdamW {
   at::Tensor Own(const at::Tensor& whole) const;  // A view of this rank's piece.
   // Both work in pieces of every rank's share, and allocate memory for one of them.
   absl::Status ScatterSum(const at::Tensor& whole, at::Tensor& own);
-  // `own(begin, length)` is a part of this rank's piece.
-  using OwnPart = std::function<at::Tensor(int64_t begin, int64_t length)>;
-  absl::Status GatherWhole(const OwnPart& own, at::Tensor& whole);
+  absl::Status GatherWhole(const at::Tensor& own, at::Tensor& whole);
 
   parallel::Ranks& ranks_;
   const int64_t length_;  // N
