@@ -503,7 +503,13 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
     unscored += static_cast<double>(UnscoredIn(received[i].group));
     for (const v1::Trajectory& trajectory : received[i].group.trajectories()) {
       ++samples;
-      rows += steps - (trajectory.replayed() ? trajectory.kept_steps() : 0);
+      if (options_.splits.empty()) {
+        rows += steps - (trajectory.replayed() ? trajectory.kept_steps() : 0);
+      }
+    if (!options_.splits.empty()) {
+      rows += static_cast<double>(
+          flow::NodesOfGroup(options_.splits, options_.group_size, static_cast<int>(steps)));
+    }
       bytes += static_cast<double>(LatentBytesOf(trajectory));
       uint64_t stale = 0;
       if (!trajectory.replayed() && trajectory.behaviour_version_size() > 0) {

@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "config/stop_rules.h"
+#include "core/flow/split_tree.h"
 #include "core/flow/window.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
@@ -87,6 +88,7 @@ class LearnerLoop {
     uint32_t group_size = 0;                        // G
     v1::RewardConfig reward;
     double adamw_epsilon = 0;  // A warning says when it exceeds the gradients.
+    flow::SplitTree splits;    // Where each group is a row of trees.
     int rows_per_step = 1;     // Network rows per sampling step; guidance takes two.
     absl::Duration drain_grace = absl::Seconds(10);  // For an update, once a drain is requested.
   };

@@ -280,6 +280,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .group_size = config.batch().group_size(),
           .reward = config.reward(),
           .adamw_epsilon = config.optimizer().epsilon(),
+          .splits = setup.sampling.splits,
           .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2};
 }
 

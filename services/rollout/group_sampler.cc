@@ -37,11 +37,12 @@ std::vector<flow::NoiseKey> KeysOf(const RunSpec& spec, const std::vector<GroupT
   return keys;
 }
 
-// x_0 of every row. With a shared start all rows of a group use the first member's x_0. This does
-// not change the first member, because steps draw their own noise.
+// x_0 of every row: that of its tree's first member. With a shared start all rows of a group use
+// the first member's x_0. This does not change the first member, because steps draw their own
+// noise.
 at::Tensor StartsOf(const RunSpec& spec, std::vector<flow::NoiseKey> keys) {
-  if (spec.shared_start) {
-    for (flow::NoiseKey& key : keys) key.sample = 0;
+  for (flow::NoiseKey& key : keys) {
+    key.sample = spec.shared_start ? 0 : spec.sampling.splits.FirstLeaf(key.sample, -1);
   }
   return flow::DrawStarts(keys, spec.latent_shape);
 }
@@ -65,6 +66,21 @@ flow::VelocityFunction VelocityOf(const model::VelocityModel& model,
   return [&model, conditioning = std::move(conditioning)](const at::Tensor& x,
                                                           const at::Tensor& sigma) {
     return model.Velocity(x, sigma, conditioning);
+  };
+}
+
+// The same for some rows of the batch, the nodes of trees: their conditioning is selected when they
+// change, not at every step.
+flow::NodeVelocityFunction NodeVelocityOf(const model::VelocityModel& model,
+                                          model::Conditioning conditioning) {
+  return [&model, all = std::move(conditioning), chosen = model::Conditioning(),
+          chosen_rows = std::vector<int64_t>()](const at::Tensor& x, const at::Tensor& sigma,
+                                                const std::vector<int64_t>& rows) mutable {
+    if (rows != chosen_rows) {
+      chosen = model::SelectRows(all, at::tensor(rows, at::kLong));
+      chosen_rows = rows;
+    }
+    return model.Velocity(x, sigma, chosen);
   };
 }
 
@@ -105,9 +121,13 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
   if (rows.empty()) return;
   const std::vector<flow::NoiseKey> keys = KeysOf(spec, tasks, rows);
   const at::Tensor starts = StartsOf(spec, keys).to(DeviceOf(tasks[chosen[0]]));
+  model::Conditioning conditioning = ConditioningOf(tasks, rows);
   const flow::Paths paths =
-      flow::ContinuePaths(sampling, keys, starts, /*first_step=*/0, spec.storage,
-                          VelocityOf(model, ConditioningOf(tasks, rows)));
+      sampling.splits.empty()
+          ? flow::ContinuePaths(sampling, keys, starts, /*first_step=*/0, spec.storage,
+                                VelocityOf(model, std::move(conditioning)))
+          : flow::ContinueTrees(sampling, keys, starts, /*first_step=*/0, spec.storage,
+                                NodeVelocityOf(model, std::move(conditioning)));
   std::vector<std::vector<Image8>> media =
       model::DecodeFrames(decoder, paths.latents[sampling.steps()]);
   const flow::LatentSpan span = flow::SentSpan(spec.sent, sampling.sde);

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "config/adaptation_rules.h"
+#include "config/branch_rules.h"
 #include "config/chosen_method.h"
 #include "config/copy_target.h"
 #include "config/findings.h"
@@ -487,10 +488,10 @@ void ServiceRules(const RunConfig& c, Findings& f) {
 }
 
 constexpr void (*kRules[])(const RunConfig&, Findings&) = {
-    RunRules,       StopRules,    ModelRules,          PromptRules, SamplingRules,
-    BatchRules,     MethodRules,  ForwardProcessRules, ReplayRules, TailRules,
-    OffPolicyRules, PublishRules, OptimizerRules,      RewardRules, EvalRules,
-    ServiceRules,   LearnerRules, AdaptationRules};
+    RunRules,       StopRules,    ModelRules,          PromptRules,     SamplingRules,
+    BatchRules,     MethodRules,  ForwardProcessRules, ReplayRules,     TailRules,
+    OffPolicyRules, PublishRules, OptimizerRules,      RewardRules,     EvalRules,
+    ServiceRules,   LearnerRules, AdaptationRules,     BranchGroupRules};
 
 }  // namespace
 

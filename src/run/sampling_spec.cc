@@ -190,6 +190,8 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   if (spec.dynamics == flow::DynamicsKind::kOde) return spec;
   OXBOW_ASSIGN_OR_RETURN(const flow::WindowPlan window, WindowFromConfig(config));
   spec.sde = flow::StepFlags(flow::ReachableSteps(window), steps);
+  spec.splits = {.steps = {config.split_steps().begin(), config.split_steps().end()},
+                 .width = std::max(1u, config.split_width())};
   return spec;
 }
 

@@ -30,6 +30,8 @@ static_assert(static_cast<int>(rl::Sharing::kStep) == v1::SHARING_STEP - 1);
 static_assert(static_cast<int>(rl::DecayShape::kWarmupCosine) == v1::DECAY_SHAPE_WARMUP_COSINE - 1);
 static_assert(static_cast<int>(rl::RateShape::kCosine) == v1::RATE_SHAPE_COSINE - 1);
 static_assert(static_cast<int>(rl::WeightScale::kSum) == v1::WEIGHT_SCALE_SUM - 1);
+static_assert(static_cast<int>(rl::BranchFusion::kSoftmax) == v1::BRANCH_FUSION_SOFTMAX - 1);
+static_assert(static_cast<int>(rl::BranchPruning::kExtremes) == v1::BRANCH_PRUNING_EXTREMES - 1);
 static_assert(static_cast<int>(rl::KlSpace::kTransition) == v1::KL_SPACE_TRANSITION - 1);
 
 void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
@@ -62,6 +64,12 @@ void SetPolicyGradient(const v1::MethodConfig& method, rl::TrainerOptions& optio
   options.kept_kc_max = method.kept_kc_max();
   options.step_fraction = method.step_fraction();
   options.step_weight = FromWire<rl::StepWeight>(method.step_weight());
+  const v1::BranchConfig& branch = method.branch();
+  options.branch = {.fusion = FromWire<rl::BranchFusion>(branch.fusion()),
+                    .pruning = FromWire<rl::BranchPruning>(branch.pruning()),
+                    .kept = branch.kept(),
+                    .pruned_steps = {branch.pruned_steps().begin(), branch.pruned_steps().end()},
+                    .pruned_hold = static_cast<int>(branch.pruned_hold())};
 }
 
 void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& options) {

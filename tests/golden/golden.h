@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the golden vectors: tests/golden/golden.json, or the file named by OXBOW_GOLDEN, and
-// flow.json, and unipc.json.
+// flow.json, branch.json, and unipc.json.
 #pragma once
 
 #include <cstdlib>
@@ -34,6 +34,16 @@ inline const nlohmann::json& Golden() {
 inline const nlohmann::json& FlowGolden() {
   static const nlohmann::json golden =
       ReadGolden(std::string(OXBOW_SOURCE_DIR) + "/tests/golden/flow.json");
+  return golden;
+}
+
+// tests/golden/branch.json, or the file named by OXBOW_BRANCH_GOLDEN: trees of samples.
+inline const nlohmann::json& BranchGolden() {
+  static const nlohmann::json golden = [] {
+    const char* named = std::getenv("OXBOW_BRANCH_GOLDEN");
+    return ReadGolden(
+        named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/branch.json");
+  }();
   return golden;
 }
 

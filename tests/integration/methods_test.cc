@@ -37,11 +37,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"digits-dance", 10, 0.01}, Case{"digits-mixgrpo", 5, 0.028},
                       Case{"digits-guard", 5, 0.025}, Case{"digits-gspo", 5, 0.025},
                       Case{"digits-tempflow", 5, 0.025}, Case{"digits-tempflow-branch", 5, 0.02},
-                      Case{"digits-mroueh", 6, 0.035}, Case{"digits-nft", 5, 0.055},
-                      Case{"digits-awm", 5, 0.065}, Case{"digits-v-grpo", 5, 0.065},
-                      Case{"digits-bapo", 6, 0.039}, Case{"digits-high-noise", 4, 0.14},
-                      Case{"digits-diverse", 6, 0.088}, Case{"digits-op-grpo-diverse", 8, 0.1},
-                      Case{"digits-flux", 5, 0.1}),
+                      Case{"digits-branch-grpo", 5, 0.02}, Case{"digits-mroueh", 6, 0.035},
+                      Case{"digits-nft", 5, 0.055}, Case{"digits-awm", 5, 0.065},
+                      Case{"digits-v-grpo", 5, 0.065}, Case{"digits-bapo", 6, 0.039},
+                      Case{"digits-high-noise", 4, 0.14}, Case{"digits-diverse", 6, 0.088},
+                      Case{"digits-op-grpo-diverse", 8, 0.1}, Case{"digits-flux", 5, 0.1}),
     [](const auto& info) {
       std::string name = info.param.recipe;
       std::erase(name, '-');

@@ -135,6 +135,11 @@ uint64_t SamplingSpec::Id() const {
     AppendDouble(embedded_guidance, bytes);
   }
   if (whole_timesteps) bytes.append("whole_timesteps");
+  if (!splits.empty()) {
+    bytes.append("splits");
+    AppendWord(splits.width, bytes);
+    for (const int step : splits.steps) AppendWord(static_cast<uint64_t>(step), bytes);
+  }
   return Fingerprint64(bytes);
 }
 

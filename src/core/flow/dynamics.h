@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/flow/schedule.h"
+#include "core/flow/split_tree.h"
 
 namespace at {
 class Tensor;
@@ -40,6 +41,7 @@ struct SamplingSpec {
   SolverKind solver = SolverKind::kEuler;
   double embedded_guidance = 0;  // Resolved; 0: the network takes none.
   bool whole_timesteps = false;  // The network sees trunc(1000 sigma) / 1000; steps do not.
+  SplitTree splits;              // Which samples of a group share their first steps.
 
   int steps() const { return static_cast<int>(sigmas.size()) - 1; }
   uint64_t Id() const;  // Hash of all fields above; stored as schedule_id.

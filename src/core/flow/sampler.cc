@@ -53,6 +53,102 @@ at::Tensor Rounded(const at::Tensor& x, at::ScalarType storage) {
   return storage == at::kFloat ? x : x.to(storage).to(at::kFloat);
 }
 
+// The rows that are computed of x_{first_step}, x_{first_step + 1}, ..: all of them.
+std::vector<SharedRows> RowsApart(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+                                  int first_step) {
+  SharedRows all;
+  for (size_t row = 0; row < keys.size(); ++row) all.first.push_back(static_cast<int64_t>(row));
+  all.node = all.first;
+  return std::vector<SharedRows>(static_cast<size_t>(spec.steps() - first_step) + 1, all);
+}
+
+// One for each node.
+std::vector<SharedRows> RowsShared(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+                                   int first_step) {
+  std::vector<Member> members;
+  for (const NoiseKey& key : keys) members.push_back({key.group, key.sample});
+  std::vector<SharedRows> shared;
+  for (int step = first_step - 1; step < spec.steps(); ++step) {
+    shared.push_back(NodesAfter(spec.splits, members, step));
+  }
+  return shared;
+}
+
+at::Tensor RowsOf(const at::Tensor& x, const std::vector<int64_t>& rows) {
+  return x.index_select(0, at::tensor(rows, at::kLong).to(x.device()));
+}
+
+// A row of `nodes` for each row of the batch.
+at::Tensor Spread(const at::Tensor& nodes, const SharedRows& rows) {
+  return rows.first.size() == rows.node.size() ? nodes : RowsOf(nodes, rows.node);
+}
+
+// The rows of the batch that are computed.
+at::Tensor Gathered(const at::Tensor& batch, const SharedRows& rows) {
+  return rows.first.size() == rows.node.size() ? batch : RowsOf(batch, rows.first);
+}
+
+// Where `before` has the parents of the nodes of `after`.
+std::vector<int64_t> ParentsOf(const SharedRows& before, const SharedRows& after) {
+  std::vector<int64_t> parents;
+  for (const int64_t row : after.first) parents.push_back(before.node[static_cast<size_t>(row)]);
+  return parents;
+}
+
+// The noise of the stochastic steps, of the rows that are computed.
+NoiseAhead::Draw DrawOf(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+                        const std::vector<SharedRows>& rows, int first_step) {
+  return [&, first_step](uint32_t step, size_t row, std::span<float> out) {
+    const SharedRows& nodes = rows[static_cast<size_t>(static_cast<int>(step) + 1 - first_step)];
+    const auto node = static_cast<size_t>(nodes.node[row]);
+    if (nodes.first[node] != static_cast<int64_t>(row)) return;  // Nobody reads it.
+    NoiseKey key = keys[row];
+    key.sample = spec.splits.FirstLeaf(key.sample, static_cast<int>(step));
+    DrawRow(key, step, out);
+  };
+}
+
+// `rows` [steps + 1]: the rows that are computed of each latent.
+Paths Walk(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+           const std::vector<SharedRows>& rows, const at::Tensor& start, int first_step,
+           at::ScalarType storage, const NodeVelocityFunction& velocity) {
+  OXBOW_CHECK(start.dim() >= 2 && start.size(0) == static_cast<int64_t>(keys.size()))
+      << "one start per key: " << keys.size();
+  OXBOW_CHECK(first_step >= 0 && first_step <= spec.steps()) << "first step " << first_step;
+  const at::NoGradGuard no_grad;
+  NoiseAhead noise(NoisySteps(spec, first_step), start.sizes().vec(), start.device(),
+                   DrawOf(spec, keys, rows, first_step));
+  DpmppSolver solver(DpmppOf(spec.solver));
+  at::Tensor x = Rounded(start.to(at::kFloat), storage);
+  PathRecord record(spec, first_step, x);
+  x = Gathered(x, rows[0]);
+  for (int step = first_step; step < spec.steps(); ++step) {
+    const SharedRows& before = rows[static_cast<size_t>(step - first_step)];
+    const SharedRows& after = rows[static_cast<size_t>(step - first_step) + 1];
+    const StepKernel kernel = KernelAt(spec, step);
+    at::Tensor v = velocity(x, at::full({x.size(0)}, kernel.sigma, x.options()), before.first);
+    if (after.first.size() != before.first.size()) {
+      OXBOW_CHECK(kernel.scale > 0) << "a split at step " << step << ", which has no noise";
+      const std::vector<int64_t> parents = ParentsOf(before, after);
+      x = RowsOf(x, parents);
+      v = RowsOf(v, parents);
+    }
+    if (kernel.scale > 0) {
+      x = KernelStep(kernel, KernelMean(kernel, x, v), Gathered(noise.Take(), after));
+      solver.Restart();
+    } else if (spec.solver == SolverKind::kEuler) {
+      x = KernelMean(kernel, x, v);
+    } else {
+      const bool last = step + 1 == spec.steps();
+      x = solver.Step(x, v.to(at::kFloat), kernel.sigma, kernel.sigma_next, last);
+    }
+    x = Rounded(x, storage);
+    record.Add(Spread(x, after), Spread(v, after));
+  }
+  record.Finish();
+  return {.latents = record.latents(), .log_prob = record.log_prob(), .first_step = first_step};
+}
+
 }  // namespace
 
 at::Tensor DrawNoise(const NoiseKey& key, uint32_t step, at::IntArrayRef shape) {
@@ -65,39 +161,24 @@ at::Tensor DrawStarts(const std::vector<NoiseKey>& keys, at::IntArrayRef shape) 
 
 Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                   at::IntArrayRef shape, at::ScalarType storage, const VelocityFunction& velocity) {
-  return ContinuePaths(spec, keys, DrawStarts(keys, shape), 0, storage, velocity);
+  std::vector<NoiseKey> roots = keys;
+  for (NoiseKey& root : roots) root.sample = spec.splits.FirstLeaf(root.sample, -1);
+  return ContinuePaths(spec, keys, DrawStarts(roots, shape), 0, storage, velocity);
 }
 
 Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                     const at::Tensor& start, int first_step, at::ScalarType storage,
                     const VelocityFunction& velocity) {
-  OXBOW_CHECK(start.dim() >= 2 && start.size(0) == static_cast<int64_t>(keys.size()))
-      << "one start per key: " << keys.size();
-  OXBOW_CHECK(first_step >= 0 && first_step <= spec.steps()) << "first step " << first_step;
-  const at::NoGradGuard no_grad;
-  NoiseAhead noise(
-      NoisySteps(spec, first_step), start.sizes().vec(), start.device(),
-      [&keys](uint32_t step, size_t row, std::span<float> out) { DrawRow(keys[row], step, out); });
-  DpmppSolver solver(DpmppOf(spec.solver));
-  at::Tensor x = Rounded(start.to(at::kFloat), storage);
-  PathRecord record(spec, first_step, x);
-  for (int step = first_step; step < spec.steps(); ++step) {
-    const StepKernel kernel = KernelAt(spec, step);
-    const at::Tensor v = velocity(x, at::full({start.size(0)}, kernel.sigma, x.options()));
-    if (kernel.scale > 0) {
-      x = KernelStep(kernel, KernelMean(kernel, x, v), noise.Take());
-      solver.Restart();
-    } else if (spec.solver == SolverKind::kEuler) {
-      x = KernelMean(kernel, x, v);
-    } else {
-      const bool last = step + 1 == spec.steps();
-      x = solver.Step(x, v.to(at::kFloat), kernel.sigma, kernel.sigma_next, last);
-    }
-    x = Rounded(x, storage);
-    record.Add(x, v);
-  }
-  record.Finish();
-  return {.latents = record.latents(), .log_prob = record.log_prob(), .first_step = first_step};
+  return Walk(spec, keys, RowsApart(spec, keys, first_step), start, first_step, storage,
+              [&](const at::Tensor& x, const at::Tensor& sigma, const std::vector<int64_t>&) {
+                return velocity(x, sigma);
+              });
+}
+
+Paths ContinueTrees(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+                    const at::Tensor& start, int first_step, at::ScalarType storage,
+                    const NodeVelocityFunction& velocity) {
+  return Walk(spec, keys, RowsShared(spec, keys, first_step), start, first_step, storage, velocity);
 }
 
 at::Tensor ScoreTransition(const SamplingSpec& spec, int step, const at::Tensor& x,

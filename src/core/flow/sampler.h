@@ -32,6 +32,10 @@ at::Tensor DrawNoise(const NoiseKey& key, uint32_t step, at::IntArrayRef shape);
 // v(x [B, C, H, W], sigma [B]) -> [B, C, H, W]; conditioning and guidance are bound by the caller.
 using VelocityFunction = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>;
 
+// The same for x [N, C, H, W] of some rows of the batch: `rows` [N] says which.
+using NodeVelocityFunction = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma,
+                                                      const std::vector<int64_t>& rows)>;
+
 // B paths, or the tails of B paths, of one batch.
 struct Paths {
   at::Tensor
@@ -39,6 +43,9 @@ struct Paths {
   at::Tensor log_prob;  // [steps, B] float32; 0 where the step has no density.
   int first_step = 0;   // latents[0] is x_{first_step}.
 };
+
+// A spec with splits makes trees of a group's samples: the noise of a step, and of x_0 in
+// SamplePaths, is that of the first leaf of the sample's node.
 
 // x_0 [B, C, H, W] of whole paths, before it is rounded: standard normal float32, a row per key.
 at::Tensor DrawStarts(const std::vector<NoiseKey>& keys, at::IntArrayRef shape);
@@ -52,6 +59,13 @@ Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
 Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                     const at::Tensor& start, int first_step, at::ScalarType storage,
                     const VelocityFunction& velocity);
+
+// ContinuePaths, bit for bit, with each node of the spec's trees computed once: velocities are
+// asked for the first row of every node. Rows whose members have a node of x_{first_step} in common
+// have equal starts.
+Paths ContinueTrees(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
+                    const at::Tensor& start, int first_step, at::ScalarType storage,
+                    const NodeVelocityFunction& velocity);
 
 // Log-probs [B] of stored transitions x -> x_next at one step, with gradients if v has them.
 // The same operations as sampling: equal inputs give equal bits.

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "core/flow/dynamics.h"
@@ -59,6 +60,20 @@ struct AnchorOptions {
   double weight = 0;  // Above 0, trajectories must reach their final latent.
   double low = 0.02;
   double high = 0.7;
+};
+
+// The reward of a node of a tree (flow/split_tree.h), from those of its leaves; tree_training.h.
+enum class BranchFusion { kMean, kSoftmax };
+
+// Which leaves of a group's trees train.
+enum class BranchPruning { kNone, kBest, kExtremes };
+
+struct BranchOptions {
+  BranchFusion fusion = BranchFusion::kMean;
+  BranchPruning pruning = BranchPruning::kNone;
+  double kept = 0.5;              // kExtremes: the share of the leaves that trains.
+  std::vector<int> pruned_steps;  // Rising: they train nothing.
+  int pruned_hold = 0;  // Learner steps before they move by one towards noise; 0: they stay.
 };
 
 struct TrainerOptions {
@@ -115,6 +130,7 @@ struct TrainerOptions {
   double step_fraction = 1;  // Share of the stochastic steps that a sample trains, drawn at random.
   StepWeight step_weight = StepWeight::kNone;
 
+  BranchOptions branch;  // Where sampling.splits makes trees of a group.
   // Forward-process methods.
   TimeOptions times;
   double old_kl_weight = 0;  // AWM: towards the running old policy. V-GRPO: towards pi_old.

@@ -191,8 +191,8 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
     anchor += outcomes[r].anchor;
     if (!has_ratio_) continue;
     const double log_ratio = outcomes[r].log_ratio;
-    ratios_.Add(ref.trajectory->origin, ref.row->step, log_ratio, ref.trajectory->advantage,
-                options_.clip());
+    ratios_.Add(ref.trajectory->origin, ref.row->step, log_ratio,
+                ref.trajectory->advantage - ref.row->baseline, options_.clip());
     if (update == 0 && ref.trajectory->origin == Origin::kFresh && ref.row->on_policy) {
       const double error = std::abs(std::expm1(log_ratio + outcomes[r].centre_error));
       onpolicy_error_ = std::max(onpolicy_error_.value_or(0), error);

@@ -180,6 +180,12 @@ LossDenominators Trainer::Impl::DenominatorsOf(LearnerStep step, const TrainingP
           .kl = trajectories * (options.kl.all_steps ? rows : 1),
           .trajectories = trajectories};
 }
+  if (plan.edges_counted.has_value()) {
+    const double edges = static_cast<double>(*plan.edges_counted) / options.updates;
+    return {.policy = edges,
+            .kl = options.kl.all_steps ? edges : trajectories,
+            .trajectories = trajectories};
+  }
 
 // What the step cost, on all ranks.
 absl::Status Trainer::Impl::AppendCost(const model::RowCount& before,

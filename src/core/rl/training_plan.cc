@@ -10,6 +10,8 @@
 
 #include "base/philox.h"
 #include "core/rl/imitation.h"
+#include "core/rl/reward_values.h"
+#include "core/rl/tree_training.h"
 
 namespace oxbow::rl {
 namespace {
@@ -38,24 +40,11 @@ GroupMarks Replayed(const std::vector<Group>& groups) {
   return marks;
 }
 
-// The reward that advantages are of.
-double Valued(const TrainerOptions& options, const Trajectory& trajectory) {
-  const double reward =
-      trajectory.replayed && options.stored_rewards ? trajectory.stored_reward : trajectory.reward;
-  return reward * (1 + options.diversity_weight * (1 - trajectory.duplicate_share));
-}
-
 std::vector<GroupAdvantages> Advantages(const TrainerOptions& options,
                                         const std::vector<Group>& groups) {
   std::vector<WeightedRewards> terms;
-  if (options.reward_mix != RewardMix::kSum) {
-    for (const auto& [name, weight] : options.reward_weights) {
-      const auto value = [&name = name](const Trajectory& trajectory) {
-        const auto found = trajectory.rewards.find(name);
-        return found == trajectory.rewards.end() ? 0. : found->second;
-      };
-      terms.push_back({.weight = weight, .rewards = Table(groups, value)});
-    }
+  for (const WeightedValue& single : SingleValues(options)) {
+    terms.push_back({.weight = single.weight, .rewards = Table(groups, single.value)});
   }
   return MixAdvantages(
       options.reward_mix, Table(groups, [&](const Trajectory& s) { return Valued(options, s); }),
@@ -178,6 +167,7 @@ TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step,
   }
   ScaleAdded(options, groups, plan);
   ShareHeads(groups, plan);
+  if (!options.sampling.splits.empty()) TrainTrees(options, step, groups, plan);
   for (int pass = 0; pass < options.passes; ++pass) {
     AppendUpdates(plan.trajectories.size(), options.updates, options.run_seed, step, pass,
                   plan.updates);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/rl/advantage.h"
@@ -50,7 +51,10 @@ struct TrainingPlan {
   std::vector<std::vector<size_t>>
       updates;                  // Indices into `samples`, shuffled by (run seed, step, pass).
   int64_t samples_counted = 0;  // B of the denominator; see ZeroVariance. Added ones do not count.
-  double added_scale = 0;       // Factor of added samples' advantages; 0: none is trained.
+  // Where groups are trees: the edges that the loss is the mean of. Else the loss divides by
+  // samples and rows of a sample.
+  std::optional<int64_t> edges_counted;
+  double added_scale = 0;  // Factor of added samples' advantages; 0: none is trained.
 };
 
 // What a sample trains, where its group has a signal; no rows: nothing. Places are the caller's.

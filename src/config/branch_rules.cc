@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/branch_rules.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "config/chosen_method.h"
+#include "config/validate.h"
+#include "config/window_rules.h"
+
+namespace oxbow::config {
+namespace {
+
+using v1::RunConfig;
+
+constexpr char kSplits[] = "sampling.split_steps";
+
+// The stochastic steps of a window that does not move, rising.
+std::vector<uint32_t> StochasticSteps(const v1::SamplingConfig& s) {
+  const v1::WindowConfig& window = s.window();
+  if (window.kind() == v1::WINDOW_KIND_FIXED) {
+    return {window.steps().begin(), window.steps().end()};
+  }
+  std::vector<uint32_t> steps;
+  const uint64_t end =
+      std::min<uint64_t>(uint64_t{s.sde_first()} + s.sde_count(), std::max(1u, s.steps()) - 1);
+  for (uint64_t i = s.sde_first(); i < end; ++i) steps.push_back(static_cast<uint32_t>(i));
+  return steps;
+}
+
+bool RisesWithin(const std::vector<uint32_t>& some, const std::vector<uint32_t>& all) {
+  return std::adjacent_find(some.begin(), some.end(), std::greater_equal<>()) == some.end() &&
+         std::includes(all.begin(), all.end(), some.begin(), some.end());
+}
+
+// Where groups are trees.
+void TreeShapeRules(const RunConfig& c, Findings& f) {
+  const v1::SamplingConfig& s = c.sampling();
+  if (WindowMoves(s)) {
+    f.Error(kSplits,
+            "needs the same stochastic steps in every learner step: set sampling.window.kind to "
+            "all or fixed");
+    return;
+  }
+  const std::vector<uint32_t> stochastic = StochasticSteps(s);
+  if (!RisesWithin({s.split_steps().begin(), s.split_steps().end()}, stochastic)) {
+    f.Error(kSplits, absl::StrCat("must list rising steps of the stochastic ones, which are ",
+                                  absl::StrJoin(stochastic, ", "), "; got ",
+                                  absl::StrJoin(s.split_steps(), ", ")));
+    return;
+  }
+  uint64_t leaves = 1;
+  for (int i = 0; i < s.split_steps_size() && leaves <= c.batch().group_size(); ++i) {
+    leaves *= s.split_width();
+  }
+  if (s.split_width() >= 2 && (leaves == 0 || c.batch().group_size() % leaves != 0)) {
+    f.Error(
+        "batch.group_size",
+        absl::StrCat("must be a multiple of sampling.split_width to the power of the number of "
+                     "splits, ",
+                     s.split_width(), "^", s.split_steps_size(), ", got ", c.batch().group_size()));
+  }
+}
+
+// What does not know of rows that several samples share.
+void SharedRowRules(const RunConfig& c, Findings& f) {
+  const rl::MethodFacts& method = ChosenMethod(c.method());
+  if (!method.needs_density()) {
+    f.Error(kSplits, absl::StrCat(method.name,
+                                  " trains final images, which trees do not share: choose grpo, "
+                                  "guard or dppo, or list no splits"));
+    return;
+  }
+  if (method.whole_samples) {
+    f.Error(kSplits,
+            absl::StrCat(method.name,
+                         " has one ratio for all steps of a sample, and trees share steps between "
+                         "samples: choose grpo, guard or dppo"));
+  }
+  if (KeepsSuccesses(c)) {
+    f.Error(kSplits,
+            "does not go with replay, whose heads are in no tree: set replay.fraction and "
+            "replay.added to 0 and replay.late_binding to false");
+  }
+  if (c.adaptation().enabled()) {
+    f.Error(kSplits,
+            "does not go with adaptation, which trains groups again: set adaptation.enabled to "
+            "false");
+  }
+  if (c.off_policy().staleness_max() > 0) {
+    f.Error(kSplits,
+            absl::StrCat("needs groups of the present weights, because W is of a whole sample: "
+                         "set off_policy.staleness_max to 0, got ",
+                         c.off_policy().staleness_max()));
+  }
+  if (c.method().step_fraction() < 1) {
+    f.Error("method.step_fraction",
+            absl::StrCat("draws steps of each sample, and trees share them: set 1, and prune steps "
+                         "with method.branch.pruned_steps, got ",
+                         c.method().step_fraction()));
+  }
+  if (c.method().kl_weight() > 0 && !c.method().kl_all_steps()) {
+    f.Error("method.kl_all_steps",
+            "must be true with sampling.split_steps: one step of each sample would count shared "
+            "steps too rarely");
+  }
+}
+
+void PruningRules(const RunConfig& c, Findings& f) {
+  const v1::BranchConfig& branch = c.method().branch();
+  const std::vector<uint32_t> stochastic = StochasticSteps(c.sampling());
+  const std::vector<uint32_t> pruned(branch.pruned_steps().begin(), branch.pruned_steps().end());
+  if (!RisesWithin(pruned, stochastic) || pruned.size() >= stochastic.size()) {
+    f.Error("method.branch.pruned_steps",
+            absl::StrCat("must list rising steps of the stochastic ones, and leave one to train: ",
+                         absl::StrJoin(stochastic, ", "), "; got ", absl::StrJoin(pruned, ", ")));
+  }
+}
+
+}  // namespace
+
+void BranchGroupRules(const RunConfig& c, Findings& f) {
+  const v1::SamplingConfig& s = c.sampling();
+  const v1::BranchConfig& branch = c.method().branch();
+  f.Require(s.split_width() >= 2, "sampling.split_width", "must be at least 2", s.split_width());
+  f.Require(branch.kept() > 0 && branch.kept() <= 1, "method.branch.kept", "must be in (0, 1]",
+            branch.kept());
+  if (s.split_steps_size() == 0) {
+    if (branch.pruning() > v1::BRANCH_PRUNING_NONE || branch.pruned_steps_size() > 0) {
+      f.Warn("method.branch",
+             "has no effect without trees: list their splits in "
+             "sampling.split_steps");
+    }
+    return;
+  }
+  if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
+    f.Error(kSplits,
+            "needs noise at the splits: choose stochastic sampling.dynamics, or list no splits");
+    return;
+  }
+  TreeShapeRules(c, f);
+  SharedRowRules(c, f);
+  if (branch.pruned_steps_size() > 0 && !WindowMoves(s)) PruningRules(c, f);
+}
+
+}  // namespace oxbow::config
