@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/evaluation.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -18,16 +17,14 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
-#include "core/model/image_sampler.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
 
 namespace oxbow::learner {
 namespace {
 
-constexpr uint32_t kCallsAtOnce = 4;    // Calls to the reward servers.
-constexpr size_t kValuesMax = 64;       // Values of metadata with means of their own.
-constexpr uint32_t kImagesAtOnce = 64;  // Whose conditioning is in memory.
+constexpr uint32_t kCallsAtOnce = 4;  // Calls to the reward servers.
+constexpr size_t kValuesMax = 64;     // Values of metadata with means of their own.
 
 // Mean of 1 - |x| over pixels x = p / 127.5 - 1: measures grey dust, which scorers tolerate and
 // people see.
@@ -73,36 +70,8 @@ std::vector<std::string> ValuesOf(const std::vector<v1::Prompt>& prompts, const 
   return values;
 }
 
-// The model until `ended`; from then on it computes nothing, and what is drawn is thrown away.
-class UntilEnded final : public model::VelocityModel {
- public:
-  UntilEnded(const model::VelocityModel& model, const std::atomic<bool>& ended)
-      : model_(model), ended_(ended) {}
-
- private:
-  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
-                     const model::Conditioning& conditioning) const override {
-    return ended_ ? at::zeros_like(x) : model_.Velocity(x, sigma, conditioning);
-  }
-
-  const model::VelocityModel& model_;
-  const std::atomic<bool>& ended_;
-};
-
-class DecoderUntilEnded final : public model::ImageDecoder {
- public:
-  DecoderUntilEnded(const model::ImageDecoder& decoder, const std::atomic<bool>& ended)
-      : decoder_(decoder), ended_(ended) {}
-  at::Tensor Decode(const at::Tensor& latents) const override {
-    return ended_ ? at::zeros({latents.size(0), 1, 1, 3}, at::kByte) : decoder_.Decode(latents);
-  }
-
- private:
-  const model::ImageDecoder& decoder_;
-  const std::atomic<bool>& ended_;
-};
-
-absl::Status Cancelled() { return absl::CancelledError("the evaluation was cancelled"); }
+// Ranks have equal shares: one that takes so much longer than this one is not drawing.
+constexpr int kSlowest = 4;
 
 }  // namespace
 
@@ -110,14 +79,15 @@ Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts,
                        ConditioningCache& conditioning, const model::ImageDecoder& decoder,
                        reward::RewardClient& rewards)
     : options_(std::move(options)),
-      prompts_(std::move(prompts)),
+      pictures_(options_.pictures, std::move(prompts), conditioning, decoder),
+      prompts_(pictures_.prompts()),
       values_(ValuesOf(prompts_, options_.by)),
-      conditioning_(conditioning),
-      decoder_(decoder),
       rewards_(rewards) {}
 
-absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& model) {
-  OXBOW_ASSIGN_OR_RETURN(const Samples images, Draw(model));
+absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& model,
+                                                 RankLeader* leader) {
+  const bool alone = leader == nullptr || leader->ranks() == 1;
+  OXBOW_ASSIGN_OR_RETURN(const Samples images, alone ? Draw(model) : DrawWith(*leader, model));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(images));
   EvaluationResult result;
   result.metrics = MetricsOf(verdicts);
@@ -132,32 +102,40 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
   return result;
 }
 
-// Image i shows prompt i mod N; its noise key names prompt and repetition, never the batch. The
-// conditioning of thousands of prompts would take gigabytes, so each batch asks for its own.
 absl::StatusOr<Evaluation::Samples> Evaluation::Draw(const model::VelocityModel& model) {
-  const uint32_t count = static_cast<uint32_t>(prompts_.size());
-  const flow::SamplingSpec spec = model::OdeSpec(options_.sigmas, options_.solver);
   Samples images;
-  images.reserve(options_.images);
-  while (images.size() < options_.images) {
-    const auto first = static_cast<uint32_t>(images.size());
-    const uint32_t end = std::min(options_.images, first + kImagesAtOnce);
-    std::vector<model::ImageRequest> requests;
-    for (uint32_t i = first; i < end; ++i) {
-      if (cancelled_) return Cancelled();
-      OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
-                             conditioning_.Get(prompts_[i % count]));
-      requests.push_back({.conditioning = model::MovedTo(entry->tensors, options_.device),
-                          .key = {.run_seed = options_.seed,
-                                  .group = kEvaluationGroups + i % count,
-                                  .sample = i / count}});
-    }
-    Samples drawn =
-        model::SampleFrames(UntilEnded(model, cancelled_), DecoderUntilEnded(decoder_, cancelled_),
-                            spec, requests, options_.latent_shape, options_.at_once);
-    if (cancelled_) return Cancelled();
-    for (std::vector<Image8>& frames : drawn) images.push_back(std::move(frames));
+  images.reserve(pictures_.count());
+  OXBOW_RETURN_IF_ERROR(pictures_.Draw(
+      model, {.begin = 0, .end = pictures_.count()}, [this] { return cancelled_.load(); },
+      [&](size_t, HeldOutPictures::Frames frames) {
+        images.push_back(std::move(frames));
+        return absl::OkStatus();
+      }));
+  return images;
+}
+
+// The pictures of rank 0 are the first ones. What ends the wait for the others also ends its own
+// drawing: the status says why.
+absl::StatusOr<Evaluation::Samples> Evaluation::DrawWith(RankLeader& leader,
+                                                         const model::VelocityModel& model) {
+  const std::vector<parallel::Share> shares = pictures_.SharesOf(leader.ranks());
+  leader.AskForPictures(shares);
+  const absl::Duration began = Clock::Steady().Now();
+  Samples images;
+  const absl::Status drawn = pictures_.Draw(
+      model, shares.front(), [&] { return cancelled_ || !leader.awaits_pictures(); },
+      [&](size_t, HeldOutPictures::Frames frames) {
+        images.push_back(std::move(frames));
+        return absl::OkStatus();
+      });
+  if (!drawn.ok()) leader.EndPictures(drawn);
+  const absl::Duration own = Clock::Steady().Now() - began;
+  absl::StatusOr<Samples> others = leader.AwaitPictures(leader.timeout() + kSlowest * own);
+  if (!others.ok()) {
+    leader.EndPictures(others.status());
+    return others.status();
   }
+  std::move(others->begin(), others->end(), std::back_inserter(images));
   return images;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws held-out prompts by the plain ODE and has the reward servers score them: the number a run
-// is judged by. An image may be a video. Its size may be another than that of training. Every
-// evaluation starts from the same noise.
+// Has the reward servers score held-out pictures: the number a run is judged by. The ranks of a
+// learner draw the pictures together (held_out_pictures.h); this one scores them all, so no number
+// depends on how many ranks there are.
 #pragma once
 
 #include <atomic>
@@ -11,20 +11,17 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/flow/dynamics.h"
 #include "core/model/image_decoder.h"
 #include "core/model/velocity_model.h"
 #include "io/evaluation_file.h"
 #include "io/film.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/conditioning_cache.h"
+#include "services/learner/held_out_pictures.h"
+#include "services/learner/ranks/rank_leader.h"
 #include "services/reward/reward_client.h"
 
 namespace oxbow::learner {
-
-// Held-out pictures start from noises of their own: the group of prompt i is this plus i. Groups of
-// training count from 0.
-inline constexpr uint64_t kEvaluationGroups = uint64_t{1} << 63;
 
 struct EvaluationResult {
   std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/strict_mean", ...
@@ -37,19 +34,13 @@ struct EvaluationResult {
 class Evaluation {
  public:
   struct Options {
-    uint32_t images = 128;
+    HeldOutPictures::Options pictures;
     uint32_t sheet_images = 64;
     std::string by;  // Metadata key of prompts whose values get means of their own; empty: none.
-    std::vector<double> sigmas;  // The ODE's noise levels.
-    flow::SolverKind solver = flow::SolverKind::kEuler;
-    std::vector<int64_t> latent_shape;
-    int64_t at_once = 64;  // Samples that are drawn together; changes no result.
-    uint64_t seed = 0;
-    v1::RewardConfig reward;       // Its terms are trained on.
-    at::Device device = at::kCPU;  // Where the network is.
+    v1::RewardConfig reward;  // Its terms are trained on.
   };
 
-  // `prompts`: held out, not empty; taken in turn until `images` are drawn.
+  // As HeldOutPictures.
   Evaluation(Options options, std::vector<v1::Prompt> prompts, ConditioningCache& conditioning,
              const model::ImageDecoder& decoder, reward::RewardClient& rewards);
 
@@ -58,12 +49,17 @@ class Evaluation {
   // the first image without a score; kUnavailable if no reward server answers or scoring takes
   // longer than kScoringMax; kCancelled once `rewards` is cancelled or Cancel was called.
   //
+  // With `leader` the learner's other ranks draw their shares. A share that does not come is an
+  // error that names its rank: RankLeader::AwaitPictures. Then the other ranks draw no more, too.
+  //
   // The pictures on the sheet are framed by right and wrong, once one was right in full. Rewards
   // without a full value (HasFullReward) know no right and wrong.
-  absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model);
+  absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model,
+                                       RankLeader* leader = nullptr);
 
   // Ends the drawing of a running evaluation after the forward pass under way; all later ones, too.
-  // From any thread. Scoring ends with reward::RewardClient::Cancel.
+  // From any thread. Scoring ends with reward::RewardClient::Cancel, and the wait for other ranks
+  // with RankLeader::EndPictures.
   void Cancel() { cancelled_ = true; }
 
   static constexpr absl::Duration kScoringMax = absl::Minutes(30);
@@ -79,6 +75,7 @@ class Evaluation {
   };
 
   absl::StatusOr<Samples> Draw(const model::VelocityModel& model);
+  absl::StatusOr<Samples> DrawWith(RankLeader& leader, const model::VelocityModel& model);
   absl::StatusOr<std::vector<Verdict>> Score(const Samples& images);
   absl::Status ScorePrompt(uint32_t prompt, const Samples& images, absl::Duration limit,
                            std::vector<Verdict>& verdicts);
@@ -93,10 +90,9 @@ class Evaluation {
   Verdict VerdictOf(reward::Scores scores) const;
 
   const Options options_;
-  const std::vector<v1::Prompt> prompts_;
+  const HeldOutPictures pictures_;
+  const std::vector<v1::Prompt>& prompts_;
   const std::vector<std::string> values_;  // Each prompt's value of `by`; empty: none.
-  ConditioningCache& conditioning_;
-  const model::ImageDecoder& decoder_;
   reward::RewardClient& rewards_;
   std::atomic<bool> cancelled_ = false;
   bool any_right_ = false;  // Whether a sample was right so far.

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <random>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/server.h"
+#include "services/learner/ranks/rank_stream.h"
 #include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::learner {
@@ -127,12 +130,10 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   v1::RewardConfig reward;
   reward.add_terms()->set_name("first_byte");
   reward.mutable_terms(0)->set_weight(1);
-  const Evaluation::Options options{.images = kImages,
-                                    .sheet_images = 2,
-                                    .sigmas = {1, 0.5, 0},
-                                    .latent_shape = {1, 4, 6},
-                                    .seed = 5,
-                                    .reward = reward};
+  const Evaluation::Options options{
+      .pictures = {.images = kImages, .sigmas = {1, 0.5, 0}, .latent_shape = {1, 4, 6}, .seed = 5},
+      .sheet_images = 2,
+      .reward = reward};
   Evaluation evaluation(options, prompts, cache, *decoder, *rewards);
   const WatchingModel watching(&cache);
   const auto result = evaluation.Run(watching);
@@ -148,8 +149,8 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
              .run_seed = 5, .group = (uint64_t{1} << 63) + i % kPrompts, .sample = i / kPrompts}});
   }
   const at::Tensor drawn =
-      model::SampleImages(WatchingModel(nullptr), *decoder, model::OdeSpec(options.sigmas),
-                          requests, options.latent_shape, kImages);
+      model::SampleImages(WatchingModel(nullptr), *decoder, model::OdeSpec(options.pictures.sigmas),
+                          requests, options.pictures.latent_shape, kImages);
   std::map<std::string, std::vector<std::string>> expected;
   double sum = 0;
   for (uint32_t i = 0; i < kImages; ++i) {
@@ -161,6 +162,119 @@ TEST(EvaluationTest, ImagesAreThoseOfOneBatchAndConditioningIsHeldForSixtyFour) 
   EXPECT_DOUBLE_EQ(result->metrics.at("eval/reward_mean"), sum / kImages);
   const at::Tensor x = drawn.to(at::kDouble) / 127.5 - 1;
   EXPECT_NEAR(result->metrics.at("eval/speckle_mean"), 1 - x.abs().mean().item<double>(), 1e-14);
+}
+
+// Takes no results: an evaluation has none.
+class NoResults final : public ResultReceiver {
+ public:
+  v1::InsertOutcome Submit(ReceivedGroup, std::string&) override {
+    return v1::INSERT_OUTCOME_FENCED;
+  }
+  void Refuse(LeaseId, const std::string&, const std::string&) override {}
+};
+
+// What a rank above 0 does with each Draw until Stop, with a cache and a decoder of its own.
+void ServeDraws(const std::string& leader, int rank, int ranks,
+                const HeldOutPictures::Options& options) {
+  RankStream stream({.leader = leader, .rank = rank, .place = {}}, Clock::Steady(),
+                    [](const absl::Status&) {});
+  ConditioningCache cache(Encoded());
+  const auto decoder = model::MakePixelDecoder();
+  const HeldOutPictures pictures(options, NumberedPrompts(), cache, *decoder);
+  for (auto command = stream.Next(); command.ok() && !command->has_stop();
+       command = stream.Next()) {
+    const uint64_t evaluation = command->draw().evaluation();
+    EXPECT_TRUE(pictures
+                    .Draw(
+                        WatchingModel(nullptr), pictures.SharesOf(ranks)[static_cast<size_t>(rank)],
+                        [&] { return stream.DrawingEnded(evaluation); },
+                        [&](size_t place, const HeldOutPictures::Frames& frames) {
+                          return stream.SendPicture(evaluation, place, frames);
+                        })
+                    .ok());
+  }
+}
+
+EvaluationResult EvaluatedBy(int ranks, const Evaluation::Options& options,
+                             reward::RewardClient& rewards) {
+  NoResults results;
+  RankLeader leader({.ranks = ranks, .timeout = absl::Seconds(60)}, Clock::Steady(), results,
+                    [](const absl::Status&) {});
+  const auto server = rpc::Server::Start({}, {&leader}).value();
+  std::vector<std::thread> others;
+  for (int rank = 1; rank < ranks; ++rank) {
+    others.emplace_back(ServeDraws, server->endpoint(), rank, ranks, options.pictures);
+  }
+  EXPECT_EQ(leader.AwaitAll(absl::Seconds(60)), absl::OkStatus());
+  const auto decoder = model::MakePixelDecoder();
+  ConditioningCache cache(Encoded());
+  Evaluation evaluation(options, NumberedPrompts(), cache, *decoder, rewards);
+  absl::StatusOr<EvaluationResult> result = evaluation.Run(WatchingModel(nullptr), &leader);
+  EXPECT_TRUE(result.ok()) << result.status();
+  leader.Stop(absl::Seconds(60));
+  for (std::thread& other : others) other.join();
+  server->Shutdown(absl::ZeroDuration());
+  return *std::move(result);
+}
+
+TEST(EvaluationTest, ItsResultDoesNotDependOnHowManyRanksDraw) {
+  Gallery gallery;
+  const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
+  v1::RewardConfig reward;
+  reward.add_terms()->set_name("first_byte");
+  reward.mutable_terms(0)->set_weight(1);
+  for (const uint32_t images : {kImages, 2u}) {
+    for (const bool whole_batches : {false, true}) {
+      const Evaluation::Options options{.pictures = {.images = images,
+                                                     .sigmas = {1, 0.5, 0},
+                                                     .latent_shape = {1, 4, 6},
+                                                     .at_once = 16,
+                                                     .whole_batches = whole_batches,
+                                                     .seed = 5},
+                                        .sheet_images = 20,
+                                        .reward = reward};
+      const EvaluationResult one = EvaluatedBy(1, options, *rewards);
+      ASSERT_EQ(one.pictures.size(), images);
+      for (const int ranks : {2, 3, 5}) {
+        SCOPED_TRACE(absl::StrCat(images, " images, ", ranks, " ranks, whole ", whole_batches));
+        const EvaluationResult result = EvaluatedBy(ranks, options, *rewards);
+        EXPECT_EQ(result.metrics, one.metrics);
+        EXPECT_TRUE(result.pictures == one.pictures);
+        EXPECT_TRUE(result.sheet.frames == one.sheet.frames);
+      }
+    }
+  }
+}
+
+TEST(HeldOutPicturesTest, SharesCoverAllPlacesOnceInWholeBatchesWhereAsked) {
+  const auto decoder = model::MakePixelDecoder();
+  ConditioningCache cache(Encoded());
+  std::mt19937 random(7);
+  for (int round = 0; round < 500; ++round) {
+    const HeldOutPictures::Options options{.images = 1 + static_cast<uint32_t>(random() % 200),
+                                           .sigmas = {1, 0},
+                                           .latent_shape = {1, 4, 6},
+                                           .at_once = 1 + static_cast<int64_t>(random() % 64),
+                                           .whole_batches = random() % 2 == 0};
+    const auto ranks = 1 + static_cast<int>(random() % 20);
+    const HeldOutPictures pictures(options, NumberedPrompts(), cache, *decoder);
+    const std::vector<parallel::Share> shares = pictures.SharesOf(ranks);
+    ASSERT_EQ(shares.size(), static_cast<size_t>(ranks));
+    const size_t unit = options.whole_batches ? static_cast<size_t>(options.at_once) : 1;
+    EXPECT_GT(shares[0].end, 0u) << "rank 0 has some";
+    size_t end = 0;
+    size_t least = options.images, most = 0;
+    for (const parallel::Share& share : shares) {
+      ASSERT_EQ(share.begin, end);
+      EXPECT_TRUE(share.begin % unit == 0 || share.begin == options.images);
+      end = share.end;
+      const size_t units = (share.end - share.begin + unit - 1) / unit;
+      least = std::min(least, units);
+      most = std::max(most, units);
+    }
+    EXPECT_EQ(end, options.images);
+    EXPECT_LE(most - least, 1u) << "work is even";
+  }
 }
 
 // Frames of right and wrong need a reward that can be full, and a picture that was.
@@ -175,12 +289,11 @@ TEST(EvaluationTest, ThereIsRightAndWrongWhereARewardCanBeFullOnly) {
     v1::RewardConfig reward;
     reward.add_terms()->set_name("first_byte");
     reward.mutable_terms(0)->set_weight(1);
-    Evaluation evaluation({.images = kImages,
-                           .sheet_images = 2,
-                           .sigmas = {1, 0},
-                           .latent_shape = {1, 4, 6},
-                           .reward = reward},
-                          NumberedPrompts(), cache, *decoder, *rewards);
+    Evaluation evaluation(
+        {.pictures = {.images = kImages, .sigmas = {1, 0}, .latent_shape = {1, 4, 6}},
+         .sheet_images = 2,
+         .reward = reward},
+        NumberedPrompts(), cache, *decoder, *rewards);
     const WatchingModel model(nullptr);
     const auto wrong = evaluation.Run(model);
     ASSERT_TRUE(wrong.ok()) << wrong.status();
@@ -226,12 +339,11 @@ TEST(EvaluationTest, CancelledInAForwardPassMakesNoOther) {
   v1::RewardConfig reward;
   reward.add_terms()->set_name("first_byte");
   const CountingDecoder decoder;
-  Evaluation evaluation({.images = 4,
-                         .sheet_images = 2,
-                         .sigmas = {1, 0.8, 0.6, 0.4, 0.2, 0},
-                         .latent_shape = {1, 4, 6},
-                         .reward = reward},
-                        prompts, cache, decoder, *rewards);
+  Evaluation evaluation(
+      {.pictures = {.images = 4, .sigmas = {1, 0.8, 0.6, 0.4, 0.2, 0}, .latent_shape = {1, 4, 6}},
+       .sheet_images = 2,
+       .reward = reward},
+      prompts, cache, decoder, *rewards);
   const CancellingModel model;
   model.cancel = [&] { evaluation.Cancel(); };
   EXPECT_TRUE(absl::IsCancelled(evaluation.Run(model).status()));
@@ -270,10 +382,8 @@ TEST(EvaluationTest, AnObservedRewardThatFailsIsMissingFromItsOwnMeanAlone) {
   reward.mutable_terms(0)->set_weight(1);
   reward.add_observed("taste");
   reward.add_observed("row");
-  Evaluation evaluation({.images = 10,
+  Evaluation evaluation({.pictures = {.images = 10, .sigmas = {1, 0}, .latent_shape = {1, 4, 6}},
                          .sheet_images = 2,
-                         .sigmas = {1, 0},
-                         .latent_shape = {1, 4, 6},
                          .reward = reward},
                         NumberedPrompts(), cache, *decoder, *rewards);
   const auto result = evaluation.Run(WatchingModel(nullptr));
@@ -296,12 +406,11 @@ TEST(EvaluationTest, EndsAtTheFirstSilenceAndWhenItIsCancelled) {
   ConditioningCache cache(Encoded());
   v1::RewardConfig reward;
   reward.add_terms()->set_name("first_byte");
-  Evaluation evaluation({.images = kImages,
-                         .sheet_images = 2,
-                         .sigmas = {1, 0},
-                         .latent_shape = {1, 4, 6},
-                         .reward = reward},
-                        prompts, cache, *decoder, *rewards);
+  Evaluation evaluation(
+      {.pictures = {.images = kImages, .sigmas = {1, 0}, .latent_shape = {1, 4, 6}},
+       .sheet_images = 2,
+       .reward = reward},
+      prompts, cache, *decoder, *rewards);
   gallery.Break();
   EXPECT_TRUE(absl::IsUnavailable(evaluation.Run(WatchingModel(nullptr)).status()));
   EXPECT_LE(gallery.calls(), 4 * 3) << "each of four callers gave up once";

@@ -179,7 +179,7 @@ absl::Status LearnerLoop::FinishStep() {
   const LearnerStep finished(committed_ > 0 ? committed_ - 1 : 0);
   const TraceScope scope(TraceOfStep(options_.run_id, finished));
   const bool end = last();
-  if (EvaluationDue()) Evaluate();
+  if (EvaluationDue()) OXBOW_RETURN_IF_ERROR(Evaluate());
   const bool due = options_.checkpoint_every > 0 && committed_ % options_.checkpoint_every == 0;
   const bool best = EvaluatedBest();
   if ((committed_ > 0 && (due || best)) || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
@@ -245,7 +245,7 @@ bool LearnerLoop::EvaluationDue() const {
 absl::Status LearnerLoop::PublishIfDue() {
   if (drain_) return absl::OkStatus();  // Nobody samples with them, and the checkpoint is due.
   if (committed_ % options_.publish_every != 0 && !publication_owed_) return absl::OkStatus();
-  if (options_.eval_before_publish && EvaluationDue()) Evaluate();
+  if (options_.eval_before_publish && EvaluationDue()) OXBOW_RETURN_IF_ERROR(Evaluate());
   parts_.progress.Enter("publish");
   const absl::StatusOr<bool> out =
       parts_.publish(parts_.trainer.version(), LearnerStep(committed_));
@@ -255,19 +255,21 @@ absl::Status LearnerLoop::PublishIfDue() {
   return out.status();
 }
 
-void LearnerLoop::Evaluate() {
+absl::Status LearnerLoop::Evaluate() {
   parts_.progress.Enter("eval");
   evaluated_ = committed_;
   evaluation_.clear();
   const absl::StatusOr<EvaluationResult> result = parts_.evaluate();
   if (!result.ok()) {
-    // Only a metric is missing; training is not affected.
-    if (absl::IsCancelled(result.status())) return;
+    // If a rank is lost, the learner begins again from its checkpoint, and so does the evaluation.
+    OXBOW_RETURN_IF_ERROR(parts_.assembler.stopped());
+    // Else only a metric is missing; training is not affected.
+    if (absl::IsCancelled(result.status())) return absl::OkStatus();
     parts_.metrics.EvaluationFailed();
     parts_.coordinator.NoteFailure("evaluation", std::string(result.status().message()));
     OXBOW_LOG(Warning) << "evaluation failed" << Field("step", committed_)
                        << Field("error", std::string(result.status().message()));
-    return;
+    return absl::OkStatus();
   }
   evaluation_ = result->metrics;
   numbers_.insert(result->metrics.begin(), result->metrics.end());
@@ -277,6 +279,7 @@ void LearnerLoop::Evaluate() {
     OXBOW_LOG(Warning) << "images were not written"
                        << Field("error", std::string(status.message()));
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<ReceivedGroup>> LearnerLoop::Await(LearnerStep step, size_t count) {
@@ -501,15 +504,15 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   double unscored = 0;
   for (size_t i = 0; i < received.size(); ++i) {
     unscored += static_cast<double>(UnscoredIn(received[i].group));
+    if (!options_.splits.empty()) {
+      rows += static_cast<double>(
+          flow::NodesOfGroup(options_.splits, options_.group_size, static_cast<int>(steps)));
+    }
     for (const v1::Trajectory& trajectory : received[i].group.trajectories()) {
       ++samples;
       if (options_.splits.empty()) {
         rows += steps - (trajectory.replayed() ? trajectory.kept_steps() : 0);
       }
-    if (!options_.splits.empty()) {
-      rows += static_cast<double>(
-          flow::NodesOfGroup(options_.splits, options_.group_size, static_cast<int>(steps)));
-    }
       bytes += static_cast<double>(LatentBytesOf(trajectory));
       uint64_t stale = 0;
       if (!trajectory.replayed() && trajectory.behaviour_version_size() > 0) {

@@ -164,7 +164,7 @@ class LearnerLoop {
   bool EvaluationDue() const;
   absl::StatusOr<std::vector<rl::Group>> Build(const std::vector<ReceivedGroup>& received,
                                                const std::vector<PlannedGroup>& planned);
-  void Evaluate();
+  absl::Status Evaluate();
   bool EvaluatedBest();
   void ApplyStopRules();
   void CommitToBuffer(LearnerStep step, const StepGroups& groups, const rl::StepResult& result);

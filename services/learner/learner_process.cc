@@ -34,6 +34,7 @@
 #include "run/start_weights.h"
 #include "run/stop_record.h"
 #include "run/trainer_options.h"
+#include "services/learner/evaluated_network.h"
 #include "services/learner/facts_of_run.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/hyper_parameters.h"
@@ -321,7 +322,7 @@ absl::Status LearnerProcess::MakeLoop() {
       *policy_, *coordinator_, *channel_, Publisher::Metrics{*metrics_, *publish_metrics_},
       [this](const absl::Status& why) { assembler_.Stop(why); });
   OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));
-  evaluation.device = policy_->parameters().flat().device();
+  evaluation.pictures.device = policy_->parameters().flat().device();
   evaluation_ = std::make_unique<Evaluation>(std::move(evaluation), setup_.held_out, *conditioning_,
                                              *setup_.model.decoder, *rewards_);
   LearnerLoop::Options options =
@@ -349,19 +350,14 @@ absl::Status LearnerProcess::ReadStopValues(LearnerLoop::Options& options) const
   return absl::OkStatus();
 }
 
-absl::StatusOr<EvaluationResult> LearnerProcess::EvaluateAverage() {
-  const model::AverageInUse average(*policy_);
-  return evaluation_->Run(average.network());
-}
-
 LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   const auto publish = [this](PolicyVersion version, LearnerStep committed) {
     return publisher_->Publish(version, committed);
   };
   const auto evaluate = [this]() -> absl::StatusOr<EvaluationResult> {
-    const bool ema = setup_.config.eval().use_ema() && setup_.config.ema().enabled();
+    const EvaluatedNetwork evaluated(setup_.config, *policy_);
     OXBOW_ASSIGN_OR_RETURN(EvaluationResult result,
-                           ema ? EvaluateAverage() : evaluation_->Run(policy_->current()));
+                           evaluation_->Run(evaluated.network(), leader_.get()));
     publisher_->Evaluated(result.metrics.at(metric::kEvalRewardMean));
     return result;
   };
@@ -369,6 +365,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   if (copier_ != nullptr) copies_failed = [this] { return copier_->failures(); };
   const auto cancel_scoring = [this] {
     evaluation_->Cancel();
+    leader_->EndPictures(absl::CancelledError("the evaluation was cancelled"));
     rewards_->Cancel();
   };
   const auto announce = [this](LearnerStep step, const std::vector<ReceivedGroup>& received,

@@ -60,7 +60,6 @@ class LearnerProcess {
   absl::Status MakeCheckpointWriter();
   absl::Status ReadStopValues(LearnerLoop::Options& options) const;
   LearnerLoop::Parts PartsOfLoop();
-  absl::StatusOr<EvaluationResult> EvaluateAverage();
   absl::Status BeginCheckpoint(RunState state);
   absl::Status WriteOwnEndpoints();
   absl::Status WriteReport(bool live) const;

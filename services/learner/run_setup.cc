@@ -290,14 +290,15 @@ absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
   *evaluated.mutable_sampling() = setup.evaluated_sampling;
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(evaluated));
   return Evaluation::Options{
-      .images = eval.images(),
+      .pictures = {.images = eval.images(),
+                   .sigmas = spec.sigmas,
+                   .solver = spec.solver,
+                   .latent_shape = setup.evaluated_shape,
+                   .at_once = run::EvaluatedAtOnce(setup.model.latent_shape, setup.evaluated_shape),
+                   .whole_batches = setup.config.run().deterministic() && !setup.device.is_cpu(),
+                   .seed = setup.config.run().seed()},
       .sheet_images = eval.grid_images(),
       .by = eval.by(),
-      .sigmas = spec.sigmas,
-      .solver = spec.solver,
-      .latent_shape = setup.evaluated_shape,
-      .at_once = run::EvaluatedAtOnce(setup.model.latent_shape, setup.evaluated_shape),
-      .seed = setup.config.run().seed(),
       .reward = setup.config.reward()};
 }
 

@@ -81,11 +81,11 @@ TEST(RunSetupTest, AnEvaluationOfAnotherSizeIsThatOfARunOfThatSize) {
   const RunSetup other = setup({"eval.height=16", "eval.width=12"});
   const RunSetup trained = setup({"sampling.height=16", "sampling.width=12"});
   const Evaluation::Options evaluation = EvaluationOptionsOf(other).value();
-  EXPECT_EQ(evaluation.latent_shape, (std::vector<int64_t>{1, 16, 12}));
-  EXPECT_EQ(evaluation.latent_shape, EvaluationOptionsOf(trained)->latent_shape);
-  EXPECT_EQ(evaluation.sigmas, EvaluationOptionsOf(trained)->sigmas);
-  EXPECT_NE(evaluation.sigmas, EvaluationOptionsOf(own)->sigmas);
-  EXPECT_LT(evaluation.at_once, EvaluationOptionsOf(own)->at_once);
+  EXPECT_EQ(evaluation.pictures.latent_shape, (std::vector<int64_t>{1, 16, 12}));
+  EXPECT_EQ(evaluation.pictures.latent_shape, EvaluationOptionsOf(trained)->pictures.latent_shape);
+  EXPECT_EQ(evaluation.pictures.sigmas, EvaluationOptionsOf(trained)->pictures.sigmas);
+  EXPECT_NE(evaluation.pictures.sigmas, EvaluationOptionsOf(own)->pictures.sigmas);
+  EXPECT_LT(evaluation.pictures.at_once, EvaluationOptionsOf(own)->pictures.at_once);
   EXPECT_EQ(other.model.latent_shape, own.model.latent_shape);
   EXPECT_EQ(other.sampling.sigmas, own.sampling.sigmas) << "training is as it was";
   EXPECT_EQ(GroupRulesOf(other).latent_shape, GroupRulesOf(own).latent_shape);

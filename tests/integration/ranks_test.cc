@@ -2,6 +2,7 @@
 // Several learner ranks: the result depends neither on their number nor on which one dies.
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -23,21 +24,46 @@ std::vector<std::string> Overrides(int ranks) {
   return {"run.steps=" + std::to_string(kSteps),
           "run.deterministic=true",
           "checkpoint.every=3",
+          "eval.every=4",
+          "eval.images=70",
+          "ema.enabled=true",
           "replay.fraction=0.25",
           "services.lease_seconds=3",
           "learner.rank_timeout_seconds=5",
           "learner.ranks=" + std::to_string(ranks)};
 }
 
-// What a run left: its losses and the bytes of its weights.
+// What a run left: its losses, the bytes of its weights, and its evaluations: their numbers by
+// step, and the bytes of their files by path.
 struct Left {
   std::vector<double> losses;
   std::string weights;
+  std::map<std::string, double> numbers;
+  std::map<std::string, std::string> files;
 };
 
 Left WhatIsLeft(TrainingRun& run) {
   EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
-  return {run.Series("train/loss"), run.FinalWeights()};
+  Left left = {run.Series("train/loss"), run.FinalWeights(), {}, {}};
+  for (const nlohmann::json& row : run.metrics()) {
+    for (const auto& [name, value] : row.items()) {
+      if (name.starts_with("eval/")) left.numbers[row["step"].dump() + " " + name] = value;
+    }
+  }
+  const std::filesystem::path samples = run.directory() / "samples";
+  for (const auto& file : std::filesystem::recursive_directory_iterator(samples)) {
+    if (!file.is_regular_file()) continue;
+    std::ifstream in(file.path(), std::ios::binary);
+    left.files[file.path().lexically_relative(samples)] = {std::istreambuf_iterator<char>(in), {}};
+  }
+  return left;
+}
+
+void ExpectTheSame(const Left& left, const Left& expected) {
+  EXPECT_THAT(left.losses, ElementsAreArray(expected.losses));
+  EXPECT_TRUE(left.weights == expected.weights) << "other bytes";
+  EXPECT_EQ(left.numbers, expected.numbers);
+  EXPECT_TRUE(left.files == expected.files) << "other evaluations";
 }
 
 const Left& OneRank() {
@@ -54,9 +80,9 @@ INSTANTIATE_TEST_SUITE_P(Of, RanksTest, ::testing::Values(2, 4));
 TEST_P(RanksTest, DeterministicRunsHaveTheSameBitsForEveryNumberOfRanks) {
   ASSERT_THAT(OneRank().losses, SizeIs(kSteps));
   TrainingRun run(Overrides(GetParam()));
-  const Left left = WhatIsLeft(run);
-  EXPECT_THAT(left.losses, ElementsAreArray(OneRank().losses));
-  EXPECT_TRUE(left.weights == OneRank().weights) << "other bytes";
+  ASSERT_GT(OneRank().numbers.size(), 2 * 3u);
+  ASSERT_GE(OneRank().files.size(), 2 * 3u) << "of steps 0, 4 and 8";
+  ExpectTheSame(WhatIsLeft(run), OneRank());
 }
 
 TEST(RanksReuseTest, EveryFormOfReuseHasTheSameBitsForEveryNumberOfRanks) {
@@ -73,9 +99,7 @@ TEST(RanksReuseTest, EveryFormOfReuseHasTheSameBitsForEveryNumberOfRanks) {
   };
   const Left one = run_with(1);
   ASSERT_THAT(one.losses, SizeIs(10));
-  const Left two = run_with(2);
-  EXPECT_THAT(two.losses, ElementsAreArray(one.losses));
-  EXPECT_TRUE(two.weights == one.weights) << "other bytes";
+  ExpectTheSame(run_with(2), one);
 }
 
 TEST(RankEndpointsTest, EveryRankIsInEndpointsWithMetricsAndInTheStatus) {
@@ -117,10 +141,31 @@ TEST_P(RankDeathTest, ARankThatIsGoneChangesNoBit) {
   const std::vector<pid_t> others = ChildrenNamed(first[0], "learner");
   ASSERT_THAT(others, SizeIs(1));
   ASSERT_EQ(kill(others[0], GetParam()), 0);
-  const Left left = WhatIsLeft(run);
-  EXPECT_THAT(left.losses, ElementsAreArray(OneRank().losses));
-  EXPECT_TRUE(left.weights == OneRank().weights) << "other bytes";
+  ExpectTheSame(WhatIsLeft(run), OneRank());
   EXPECT_NE(kill(others[0], 0), 0) << "the stopped rank was left behind";
+}
+
+// Draws and sends for seconds, so that the signal comes meanwhile.
+TEST_P(RankDeathTest, ARankThatIsGoneDuringAnEvaluationChangesNoBit) {
+  const auto overrides = [](int ranks) {
+    std::vector<std::string> all = Overrides(ranks);
+    all.insert(all.end(), {"run.steps=4", "eval.images=4000"});
+    return all;
+  };
+  TrainingRun alone(overrides(1));
+  const Left one = WhatIsLeft(alone);
+  TrainingRun run(overrides(2));
+  const absl::Time give_up = absl::Now() + kRunDeadline;
+  ASSERT_TRUE(run.WaitForStep(3)) << run.process().error_output();
+  const std::vector<pid_t> others =
+      ChildrenNamed(ChildrenNamed(run.process().pid(), "learner").at(0), "learner");
+  ASSERT_THAT(others, SizeIs(1));
+  while (absl::Now() < give_up) {
+    const Outcome status = RunOxbow({"status", "--run", run.directory().string()});
+    if (status.output.find("evaluating") != std::string::npos) break;
+  }
+  ASSERT_EQ(kill(others[0], GetParam()), 0);
+  ExpectTheSame(WhatIsLeft(run), one);
 }
 
 }  // namespace

@@ -39,6 +39,11 @@ void GroupAssembler::Stop(absl::Status reason) {
   if (stopped_.ok()) stopped_ = std::move(reason);
 }
 
+absl::Status GroupAssembler::stopped() const {
+  absl::MutexLock lock(&mutex_);
+  return stopped_;
+}
+
 size_t GroupAssembler::ready() const {
   absl::MutexLock lock(&mutex_);
   size_t count = 0;

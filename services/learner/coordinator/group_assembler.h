@@ -38,6 +38,7 @@ class GroupAssembler {
 
   // Wakes the waiting learner with this status; later calls of Take return it at once.
   void Stop(absl::Status reason);
+  absl::Status stopped() const;  // The reason; OK before Stop.
 
   size_t ready() const;  // Number of waiting groups.
 

@@ -132,6 +132,23 @@ absl::StatusOr<std::map<std::string, FileDigest>> RankLeader::AwaitSaved() {
   return files;
 }
 
+void RankLeader::AskForPictures(std::vector<parallel::Share> shares) {
+  v1::RankCommand draw;
+  absl::MutexLock lock(&mutex_);
+  draw.mutable_draw()->set_evaluation(pictures_.Begin(std::move(shares)));
+  if (lost_one_) pictures_.End(absl::UnavailableError("a learner rank is lost"));
+  SendToAll(draw);
+}
+
+void RankLeader::EndPictures(const absl::Status& why) {
+  const std::optional<uint64_t> evaluation = pictures_.End(why);
+  if (!evaluation.has_value()) return;
+  v1::RankCommand end;
+  end.mutable_end_drawing()->set_evaluation(*evaluation);
+  absl::MutexLock lock(&mutex_);
+  SendToAll(end);
+}
+
 void RankLeader::Stop(absl::Duration grace) {
   v1::RankCommand stop;
   stop.mutable_stop();
@@ -153,6 +170,7 @@ void RankLeader::Lose(uint32_t rank, const std::string& why) {
   const absl::Status status = absl::UnavailableError(absl::StrCat("learner rank ", rank, " ", why));
   OXBOW_LOG(Error) << "the ranks of the learner end" << Field("reason", status.message());
   lost_(status);
+  EndPictures(status);
 }
 
 absl::Status RankLeader::Admit(const v1::RankReport& report, JoinStream& stream) {
@@ -175,6 +193,7 @@ rpc::Handler RankLeader::Join(JoinStream& stream) {
   const uint32_t rank = report.rank();
   if (const absl::Status status = Admit(report, stream); !status.ok()) co_return status;
   while (co_await stream.Read(report)) {
+    if (report.has_picture()) pictures_.Add(rank, report.picture());
     absl::MutexLock lock(&mutex_);
     members_.at(rank).seen = clock_.Now();
     if (report.has_saved() && report.saved().committed_steps() == saving_) {
