@@ -26,6 +26,10 @@ namespace {
 
 std::string MethodText(const v1::RunConfig& config) {
   std::string text = config::ChosenMethod(config.method()).name;
+  if (config.sampling().split_steps_size() > 0) {
+    absl::StrAppend(&text, ", trees that split in ", config.sampling().split_width(), " at step ",
+                    absl::StrJoin(config.sampling().split_steps(), ", "));
+  }
   if (config.replay().fraction() > 0) {
     absl::StrAppend(&text, absl::StrFormat(", replay in %.3g %% of the groups",
                                            100 * config.replay().fraction()));

@@ -330,5 +330,62 @@ TEST_F(GroupSamplerTest, TheFreshMembersOfAMixedGroupShareAStartAndTheHeadKeepsI
   EXPECT_EQ(shared.media[3], apart.media[3]);
 }
 
+// A spec whose groups are trees of 4: x_1 and x_2 are nodes of two samples each.
+RunSpec TreeSpec(at::ScalarType storage = at::kFloat) {
+  RunSpec spec = Spec(storage);
+  spec.sampling.splits = {.steps = {0, 2}, .width = 2};
+  return spec;
+}
+
+TEST_F(GroupSamplerTest, ATreeHasTheBitsOfSamplesThatAreDrawnOneByOne) {
+  for (const at::ScalarType storage : {at::kFloat, at::kBFloat16}) {
+    const RunSpec spec = TreeSpec(storage);
+    const GroupTask task = Task(1, 8);
+    const SampledGroup group = Sample(spec, {Task(2, 4), task})[1];
+    ASSERT_EQ(group.trajectories.size(), 8u);
+    for (uint32_t sample = 0; sample < 8; ++sample) {
+      const flow::Paths alone = flow::SamplePaths(
+          spec.sampling, {{.run_seed = spec.run_seed, .group = 1, .sample = sample}},
+          spec.latent_shape, storage, [&](const at::Tensor& x, const at::Tensor& sigma) {
+            return policy_->current().Velocity(x, sigma, task.conditioning);
+          });
+      const rl::Trajectory& drawn = group.trajectories[sample];
+      EXPECT_EQ(drawn.index, sample);
+      EXPECT_TRUE(at::equal(drawn.latents, alone.latents.narrow(0, 0, 4).select(1, 0))) << sample;
+      for (int64_t step = 0; step < 3; ++step) {
+        EXPECT_EQ(drawn.log_prob[static_cast<size_t>(step)], alone.log_prob[step][0].item<float>());
+      }
+      EXPECT_EQ(group.media[sample], model::DecodeFrames(*decoder_, alone.latents[kSteps])[0]);
+    }
+  }
+}
+
+TEST_F(GroupSamplerTest, TreesOfOneBatchDoNotTouchEachOther) {
+  RunSpec spec = TreeSpec();
+  for (const bool shared_start : {false, true}) {
+    spec.shared_start = shared_start;
+    const std::vector<GroupTask> tasks = {Task(1, 8), WindowTask(2, 4, {0, 2}), Task(3, 4)};
+    const std::vector<SampledGroup> together = Sample(spec, tasks);
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      ExpectSameBits(Sample(spec, {tasks[i]})[0], together[i]);
+    }
+    const std::vector<at::Tensor> starts = StartsOf(together[0]);
+    EXPECT_TRUE(at::equal(starts[0], starts[3])) << "one tree";
+    EXPECT_EQ(at::equal(starts[0], starts[4]), shared_start) << "the next tree";
+  }
+}
+
+// That is what trees save.
+TEST_F(GroupSamplerTest, ATreeSendsEachOfItsNodesThroughTheNetworkOnce) {
+  const auto rows_of = [&](const RunSpec& spec) {
+    const int64_t before = policy_->current().rows().forward;
+    Sample(spec, {Task(1, 8), Task(2, 4)});
+    return policy_->current().rows().forward - before;
+  };
+  EXPECT_EQ(rows_of(Spec()), 12 * kSteps);
+  EXPECT_EQ(rows_of(TreeSpec()), 3 * (1 + 2 + 2 + 4 + 4));
+  EXPECT_EQ(rows_of(TreeSpec()), flow::NodesOfGroup(TreeSpec().sampling.splits, 12, kSteps));
+}
+
 }  // namespace
 }  // namespace oxbow::rollout

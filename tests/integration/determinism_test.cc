@@ -87,6 +87,39 @@ TEST(DeterminismTest, KillingTheLearnerOfAnAdaptedRunChangesNoLoss) {
   EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
 }
 
+// Trees, pruned by width and by depth: all of it is a function of the step.
+TEST(DeterminismTest, KillingTheLearnerOfARunOfTreesChangesNoLoss) {
+  const std::vector<std::string> overrides = {"run.steps=10",
+                                              "run.deterministic=true",
+                                              "checkpoint.every=4",
+                                              "method.branch.fusion=softmax",
+                                              "method.branch.pruning=extremes",
+                                              "method.branch.pruned_steps=[4]",
+                                              "method.branch.pruned_hold=3",
+                                              "services.lease_seconds=3"};
+  TrainingRun whole(overrides, {}, "digits-branch-grpo");
+  ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
+  const std::vector<double> expected = whole.Series("train/loss");
+  ASSERT_THAT(expected, SizeIs(10));
+  for (const double rows : whole.Series("rollout/rows_forward")) {
+    EXPECT_EQ(rows, 8 * (1 + 2 + 4 + 7 * 8)) << "a row for each node";
+  }
+
+  TrainingRun killed(overrides, {}, "digits-branch-grpo");
+  ASSERT_TRUE(killed.WaitForStep(6)) << killed.process().error_output();
+  ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
+  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
+  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+  EXPECT_TRUE(killed.FinalWeights() == whole.FinalWeights()) << "other bytes";
+
+  std::vector<std::string> on_two_ranks = overrides;
+  on_two_ranks.push_back("learner.ranks=2");
+  TrainingRun ranks(on_two_ranks, {}, "digits-branch-grpo");
+  ASSERT_EQ(ranks.WaitExit().value(), 0) << ranks.process().error_output();
+  EXPECT_THAT(ranks.Series("train/loss"), ElementsAreArray(expected));
+  EXPECT_TRUE(ranks.FinalWeights() == whole.FinalWeights()) << "other bytes";
+}
+
 // Need and rate of success are part of the checkpoint; what joins a step follows from the buffer's.
 TEST(DeterminismTest, KillingTheLearnerOfARunWithEveryFormOfReuseChangesNoLoss) {
   std::vector<std::string> overrides = ReuseOverrides();
