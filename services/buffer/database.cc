@@ -175,6 +175,7 @@ absl::StatusOr<std::string> Database::Header(EntryId entry) const {
 
 absl::StatusOr<std::string> Database::Conditioning(const Entry& record) const {
   if (record.location.segment != 0) return segments_->Conditioning(record);
+  if (record.conditioning_bytes == 0) return "";  // Older versions wrote an empty part.
   return Part(record.id, payload_, PartKey(record.id, kConditioningPart));
 }
 

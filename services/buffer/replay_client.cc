@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/replay_client.h"
 
+#include <algorithm>
 #include <functional>
 #include <iterator>
 #include <utility>
@@ -16,6 +17,11 @@
 #include "rpc/status.h"
 
 namespace oxbow::buffer {
+namespace {
+
+constexpr size_t kPageMax = 1000;  // Entries, or prompts, of one List.
+
+}  // namespace
 
 struct ReplayClient::Impl {
   Impl(std::string at, absl::Duration timeout, std::string of)
@@ -214,12 +220,56 @@ absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ListPage(const std::s
   request.set_table(table);
   request.set_after_entry_id(after.value);
   request.set_limit(limit);
+  return Page(request);
+}
+
+absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::Page(const v1::ListRequest& request) {
   v1::ListResponse response;
   OXBOW_RETURN_IF_ERROR(impl_->Call("List", [&](grpc::ClientContext& context) {
     return impl_->stub->List(&context, request, &response);
   }));
+  if ((request.has_newest() || !request.prompt_ids().empty()) && !response.selected()) {
+    return absl::UnimplementedError("the replay buffer is of an older version");
+  }
   return std::vector<v1::ReplayEntry>(std::make_move_iterator(response.mutable_entries()->begin()),
                                       std::make_move_iterator(response.mutable_entries()->end()));
+}
+
+// An answer that was cut for its size ends with an entry: the prompts behind that one are left.
+absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ListOf(
+    const std::vector<PromptId>& prompts) {
+  std::vector<v1::ReplayEntry> entries;
+  for (size_t next = 0; next < prompts.size();) {
+    v1::ListRequest request;
+    const size_t end = std::min(prompts.size(), next + kPageMax);
+    for (size_t i = next; i < end; ++i) request.add_prompt_ids(prompts[i].value);
+    OXBOW_ASSIGN_OR_RETURN(std::vector<v1::ReplayEntry> page, Page(request));
+    const PromptId last(page.empty() ? 0 : page.back().prompt().id());
+    while (next < end && (page.empty() || prompts[next] != last)) ++next;
+    if (!page.empty()) ++next;
+    std::move(page.begin(), page.end(), std::back_inserter(entries));
+  }
+  return entries;
+}
+
+absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ListNewest(
+    LearnerStep step, const replay::DrawLimits& limits, size_t count,
+    const std::function<bool(const v1::ReplayEntry&)>& wanted) {
+  v1::ListRequest request;
+  request.mutable_newest()->set_step(step.value);
+  request.mutable_newest()->set_uses_max(limits.uses_max);
+  request.mutable_newest()->set_age_max(limits.age_max);
+  std::vector<v1::ReplayEntry> entries;
+  while (entries.size() < count) {
+    request.set_limit(static_cast<uint32_t>(std::min(kPageMax, count - entries.size())));
+    OXBOW_ASSIGN_OR_RETURN(std::vector<v1::ReplayEntry> page, Page(request));
+    if (page.empty()) break;
+    request.set_after_entry_id(page.back().entry_id());
+    request.mutable_newest()->set_after_birth_step(page.back().birth_step());
+    std::copy_if(std::make_move_iterator(page.begin()), std::make_move_iterator(page.end()),
+                 std::back_inserter(entries), wanted);
+  }
+  return entries;
 }
 
 absl::StatusOr<v1::VerifyResponse> ReplayClient::Verify(const std::string& cursor, uint32_t limit) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "core/replay/draw.h"
 #include "oxbow/v1/replay_buffer.pb.h"
 #include "services/buffer/entry.h"
 #include "services/buffer/ownership.h"
@@ -42,6 +44,14 @@ class ReplayClient {
   // The entries behind `after`, at most `limit`; none if there are no more.
   absl::StatusOr<std::vector<v1::ReplayEntry>> ListPage(const std::string& table, EntryId after,
                                                         uint32_t limit);
+  // The entry of `best` of each of these prompts, which differ, in their order; prompts without one
+  // are left out. kUnimplemented, as below, by a buffer of an older version.
+  absl::StatusOr<std::vector<v1::ReplayEntry>> ListOf(const std::vector<PromptId>& prompts);
+  // The newest `count` entries of `best` that may be drawn for `step` and are `wanted`, newest
+  // first.
+  absl::StatusOr<std::vector<v1::ReplayEntry>> ListNewest(
+      LearnerStep step, const replay::DrawLimits& limits, size_t count,
+      const std::function<bool(const v1::ReplayEntry&)>& wanted);
   // The next page of checked entries; the last one has no cursor.
   absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor, uint32_t limit);
   // An entry with all its stored latents and its conditioning.
@@ -60,6 +70,7 @@ class ReplayClient {
  private:
   absl::StatusOr<v1::ReplayEntry> Read(const v1::ReadRequest& request);
   absl::StatusOr<std::vector<v1::ReplayEntry>> ReadAll(const v1::ReadRequest& request);
+  absl::StatusOr<std::vector<v1::ReplayEntry>> Page(const v1::ListRequest& request);
   struct Impl;
   const std::unique_ptr<Impl> impl_;
 };

@@ -420,17 +420,44 @@ grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
   return rpc::ToGrpc(Ended(absl::OkStatus()));
 }
 
+namespace {
+
+// The entries of a table that a List asks for.
+std::vector<const Entry*> Asked(const v1::ListRequest& request, const Table& table) {
+  const uint64_t limit =
+      request.limit() == 0 ? kListMax : std::min<uint64_t>(request.limit(), kListMax);
+  const EntryId after(request.after_entry_id());
+  if (request.has_newest()) {
+    const v1::ListRequest::Newest& newest = request.newest();
+    return table.Newest(LearnerStep(newest.step()),
+                        {.uses_max = newest.uses_max(), .age_max = newest.age_max()}, after,
+                        LearnerStep(newest.after_birth_step()), limit);
+  }
+  if (request.prompt_ids().empty()) return table.After(after, limit);
+  std::vector<const Entry*> found;
+  for (const uint64_t prompt : request.prompt_ids()) {
+    const Entry* entry = table.NewestOfPrompt(PromptId(prompt));
+    if (entry != nullptr) found.push_back(entry);
+  }
+  return found;
+}
+
+}  // namespace
+
 grpc::Status ReplayService::List(grpc::ServerContext*, const v1::ListRequest* request,
                                  v1::ListResponse* response) {
   return rpc::ToGrpc(Ended(DoList(*request, *response)));
 }
 
 absl::Status ReplayService::DoList(const v1::ListRequest& request, v1::ListResponse& response) {
-  const uint64_t limit =
-      request.limit() == 0 ? kListMax : std::min<uint64_t>(request.limit(), kListMax);
-  const EntryId after(request.after_entry_id());
+  if (static_cast<uint64_t>(request.prompt_ids_size()) > kListMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("too many prompts: ", request.prompt_ids_size()));
+  }
+  response.set_selected(request.has_newest() || !request.prompt_ids().empty());
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Entry> entries,
-                         store_.List(limit, after, TableOf(request.table())));
+                         store_.List([&](const Table& table) { return Asked(request, table); },
+                                     TableOf(request.table())));
   uint64_t bytes = 0;
   for (const Entry& entry : entries) {
     bytes += entry.header.size();

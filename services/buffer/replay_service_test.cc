@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 
@@ -412,6 +413,96 @@ TEST_F(ReplayServiceTest, MetricsSayWhatHappened) {
   EXPECT_EQ(info->uses_mean(), 1);
   EXPECT_EQ(info->offers(0).name(), "OFFER_OUTCOME_INSERTED");
   EXPECT_EQ(info->offers(0).value(), 1);
+}
+
+// More than one answer holds, with a header of each that has no conditioning.
+TEST_F(ReplayServiceTest, EntriesOfPromptsAndTheNewestAreListedWholeInPages) {
+  const oxbow::testing::ScopedDirectory directory{oxbow::testing::ScopedDirectory::Memory()};
+  const auto store =
+      ReplayStore::Open({.directory = directory.path(), .tables = {replay::BestTable(5000)}})
+          .value();
+  ReplayService service({}, *store, metrics_, Clock::Steady());
+  const auto server = rpc::Server::Start({}, {&service}).value();
+  ReplayClient client(server->endpoint(), absl::Seconds(60));
+  std::vector<v1::ReplayEntry> offers;
+  std::vector<PromptId> prompts;
+  std::vector<uint64_t> even;
+  for (uint64_t id = 1; id <= 2500; ++id) {
+    offers.push_back(TestMessage(id, id + 10'000, id / 7, 1));
+    offers.back().clear_conditioning();
+  }
+  // Every second prompt has an entry, from the last one to the first.
+  for (uint64_t id = 2500; id >= 1; --id) {
+    prompts.push_back(PromptId(id + 10'000));
+    prompts.push_back(PromptId(id + 50'000));
+  }
+  ASSERT_TRUE(client.Offer(kEpoch, offers).ok());
+  const auto of_prompts = client.ListOf(prompts);
+  ASSERT_TRUE(of_prompts.ok()) << of_prompts.status();
+  ASSERT_EQ(of_prompts->size(), 2500u);
+  for (uint64_t i = 0; i < 2500; ++i) ASSERT_EQ(of_prompts->at(i).entry_id(), 2500 - i);
+
+  const auto is_even = [](const v1::ReplayEntry& entry) { return entry.entry_id() % 2 == 0; };
+  for (uint64_t birth = 300; birth-- > 0;) {
+    for (uint64_t id = 7 * birth; id < 7 * (birth + 1); ++id) {
+      if (id > 0 && id % 2 == 0) even.push_back(id);
+    }
+  }
+  for (const size_t count : {size_t{3}, size_t{800}, size_t{4000}}) {
+    const auto newest = client.ListNewest(LearnerStep(300), {}, count, is_even);
+    ASSERT_TRUE(newest.ok()) << newest.status();
+    ASSERT_EQ(newest->size(), std::min(count, even.size()));
+    for (size_t i = 0; i < newest->size(); ++i) ASSERT_EQ(newest->at(i).entry_id(), even[i]);
+  }
+
+  v1::ListRequest request;
+  for (uint64_t id = 0; id <= 1000; ++id) request.add_prompt_ids(id);
+  v1::ListResponse response;
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+  const auto stub = v1::ReplayBuffer::NewStub(rpc::Connect(server->endpoint()));
+  EXPECT_EQ(stub->List(context.get(), request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  server->Shutdown(absl::ZeroDuration());
+}
+
+TEST_F(ReplayServiceTest, AnEntryWithoutConditioningIsReadWithoutOne) {
+  v1::ReplayEntry bare = TestMessage(1, 1, 0, 0.5);
+  bare.clear_conditioning();
+  OfferOne(bare);
+  OfferOne(TestMessage(2, 2, 0, 0.5));
+  for (const uint64_t id : {1, 2}) {
+    const auto read = client_->ReadWhole(EntryId(id));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->conditioning().tokens().data().empty(), id == 1);
+  }
+  const auto verified = client_->Verify("", 10);
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  ASSERT_EQ(verified->entries_size(), 2);
+  for (const v1::VerifiedEntry& entry : verified->entries()) {
+    for (const std::string& problem : entry.problems()) {
+      EXPECT_THAT(problem, ::testing::Not(HasSubstr("conditioning")));
+    }
+  }
+}
+
+// Answers without a word of what was asked for.
+TEST_F(ReplayServiceTest, ABufferOfAnOlderVersionIsNamedAndItsAnswerNotTaken) {
+  class Older final : public v1::ReplayBuffer::Service {
+    grpc::Status List(grpc::ServerContext*, const v1::ListRequest*,
+                      v1::ListResponse* response) override {
+      *response->add_entries() = TestMessage(1, 1, 0, 0.5);
+      return grpc::Status::OK;
+    }
+  };
+  Older service;
+  const auto server = rpc::Server::Start({}, {&service}).value();
+  ReplayClient client(server->endpoint(), absl::Seconds(20));
+  const absl::Status of_prompts = client.ListOf({PromptId(1)}).status();
+  EXPECT_TRUE(absl::IsUnimplemented(of_prompts));
+  EXPECT_THAT(std::string(of_prompts.message()), HasSubstr("older version"));
+  const auto any = [](const v1::ReplayEntry&) { return true; };
+  EXPECT_TRUE(absl::IsUnimplemented(client.ListNewest(LearnerStep(1), {}, 1, any).status()));
+  EXPECT_TRUE(client.ListPage("", EntryId(), 5).ok());
 }
 
 }  // namespace

@@ -163,7 +163,9 @@ void ReplayState::WriteParts(Entry& entry, rocksdb::WriteBatch& batch) {
                                   entry.latent_bytes);
       batch.Put(database_.payload(), PartKey(entry.id, i), latent);
     }
-    batch.Put(database_.payload(), PartKey(entry.id, kConditioningPart), entry.conditioning);
+    if (!entry.conditioning.empty()) {
+      batch.Put(database_.payload(), PartKey(entry.id, kConditioningPart), entry.conditioning);
+    }
   }
   for (std::string* part : {&entry.header, &entry.conditioning, &entry.latents}) {
     std::string().swap(*part);

@@ -204,11 +204,18 @@ class ReplayStore {
 
   StoreInfo Info() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Up to `limit` entries of a table behind `after` in its order (Table::After), without
-  // conditioning and without damaged ones. kNotFound if the table is not declared.
+  // The entries of a table that `choose` names, in its order, without conditioning and without
+  // damaged ones. kNotFound if the table is not declared.
+  using Choose = std::function<std::vector<const Entry*>(const Table& table)>;
+  absl::StatusOr<std::vector<Entry>> List(const Choose& choose, const std::string& table)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Up to `limit` entries behind `after` in the table's order (Table::After).
   absl::StatusOr<std::vector<Entry>> List(uint64_t limit, EntryId after,
                                           const std::string& table = replay::kBestTable)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    return List([&](const Table& listed) { return listed.After(after, limit); }, table);
+  }
 
   // What is stored of the next entries of all tables (verification.h).
   absl::StatusOr<VerifiedPage> Verify(const std::string& cursor, uint64_t limit)

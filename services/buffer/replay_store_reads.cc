@@ -178,7 +178,7 @@ StoreInfo ReplayStore::Info() const {
   return info;
 }
 
-absl::StatusOr<std::vector<Entry>> ReplayStore::List(uint64_t limit, EntryId after,
+absl::StatusOr<std::vector<Entry>> ReplayStore::List(const Choose& choose,
                                                      const std::string& table) {
   std::vector<Entry> entries;
   std::vector<EntryId> damaged;
@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<Entry>> ReplayStore::List(uint64_t limit, EntryId aft
     absl::ReaderMutexLock lock(&mutex_);
     OXBOW_RETURN_IF_ERROR(CheckUsable());
     OXBOW_ASSIGN_OR_RETURN(const Table* listed, Declared(table));
-    for (const Entry* record : listed->After(after, limit)) {
+    for (const Entry* record : choose(*listed)) {
       if (unsettled_.contains(record->id)) continue;
       absl::StatusOr<Entry> entry = Read(*record, /*conditioning=*/false);
       if (absl::IsDataLoss(entry.status())) {

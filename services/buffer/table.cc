@@ -43,6 +43,7 @@ void Table::Add(Entry entry) {
       << "prompt twice: " << entry.prompt;
   OXBOW_CHECK(places_.emplace(entry.id, entry.place).second) << "entry twice: " << entry.id;
   prompts_.emplace(entry.prompt, entry.place);
+  newest_.insert(NewestKey(entry.birth, entry.id));
   if (evicts_lowest()) priorities_.insert(KeyOf(entry));
   sums_.Add(entry.value(), entry.birth);
   uses_ += entry.uses;
@@ -57,6 +58,7 @@ Entry Table::Remove(EntryId id) {
   Entry entry = std::move(entries_.extract(place->second).mapped());
   places_.erase(place);
   prompts_.erase({entry.prompt, entry.place});
+  newest_.erase(NewestKey(entry.birth, entry.id));
   if (evicts_lowest()) priorities_.erase(KeyOf(entry));
   sums_.Remove(entry.value(), entry.birth);
   uses_ -= entry.uses;
@@ -127,15 +129,16 @@ std::vector<const Entry*> Table::After(EntryId id, uint64_t limit) const {
   return found;
 }
 
-// In the order of birth; of those born together, the order is that of their ids.
-std::vector<EntryId> Table::Newest(std::vector<EntryId> ids, uint64_t count) const {
-  const auto end = ids.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count, ids.size()));
-  std::partial_sort(ids.begin(), end, ids.end(), [this](EntryId a, EntryId b) {
-    const LearnerStep born_a = Find(a)->birth, born_b = Find(b)->birth;
-    return born_a != born_b ? born_b < born_a : a < b;
-  });
-  ids.erase(end, ids.end());
-  return ids;
+std::vector<const Entry*> Table::Newest(LearnerStep step, const replay::DrawLimits& limits,
+                                        EntryId after, LearnerStep after_birth,
+                                        uint64_t limit) const {
+  auto at = after.value == 0 ? newest_.begin() : newest_.upper_bound(NewestKey(after_birth, after));
+  std::vector<const Entry*> found;
+  for (; at != newest_.end() && found.size() < limit; ++at) {
+    const Entry* entry = Find(at->second);
+    if (replay::Eligible(entry->birth, entry->uses, step, limits)) found.push_back(entry);
+  }
+  return found;
 }
 
 double Table::WeightOf(const Entry& entry, LearnerStep step) const {
@@ -161,7 +164,11 @@ replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const
     case replay::DrawPolicy::kLearnable:
       return {eligible, replay::DrawWeighted(weighted, count, seed, step)};
     case replay::DrawPolicy::kNewest:
-      return {eligible, Newest(std::move(ids), count)};
+      ids.clear();
+      for (const Entry* entry : Newest(step, policy_.limits, EntryId(), {}, count)) {
+        ids.push_back(entry->id);
+      }
+      return {eligible, std::move(ids)};
     case replay::DrawPolicy::kOldest:
       break;
   }

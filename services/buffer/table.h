@@ -60,6 +60,12 @@ class Table {
   // in the order of arrival, and all of it is behind an id that is not there.
   std::vector<const Entry*> After(EntryId id, uint64_t limit) const;
 
+  // Up to `limit` entries that may be drawn for `step` under `limits`, newest first; of equally new
+  // ones the lower id first. They come behind the entry `after` that was born in `after_birth`,
+  // whether it is there or not; with an id of 0, from the first.
+  std::vector<const Entry*> Newest(LearnerStep step, const replay::DrawLimits& limits,
+                                   EntryId after, LearnerStep after_birth, uint64_t limit) const;
+
   // Up to `count` eligible entries for `step`: a function of content, seed and step.
   replay::Drawn Draw(LearnerStep step, uint64_t count, uint64_t seed) const;
 
@@ -84,7 +90,10 @@ class Table {
  private:
   // Where a draw goes by weight.
   double WeightOf(const Entry& entry, LearnerStep step) const;
-  std::vector<EntryId> Newest(std::vector<EntryId> ids, uint64_t count) const;
+  // Its place where the newest come first.
+  static std::pair<uint64_t, EntryId> NewestKey(LearnerStep birth, EntryId id) {
+    return {~birth.value, id};
+  }
   bool evicts_lowest() const { return policy_.evict == replay::EvictPolicy::kLowest; }
   replay::PriorityKey KeyOf(const Entry& entry) const;
 
@@ -93,6 +102,7 @@ class Table {
   std::map<uint64_t, Entry> entries_;
   absl::flat_hash_map<EntryId, uint64_t> places_;
   std::set<std::pair<PromptId, uint64_t>> prompts_;  // With places.
+  std::set<std::pair<uint64_t, EntryId>> newest_;    // NewestKey of each.
   // With the rank of each. Empty where the oldest leaves.
   __gnu_pbds::tree<replay::PriorityKey, __gnu_pbds::null_type, std::less<>, __gnu_pbds::rb_tree_tag,
                    __gnu_pbds::tree_order_statistics_node_update>

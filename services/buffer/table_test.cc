@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -60,6 +61,45 @@ TEST(TableTest, FindsWhatAPlainSearchFinds) {
     if (found != plain.end()) {
       ASSERT_EQ(*table.Find(found->second.id), found->second);
     }
+  }
+}
+
+// In pages of any size, from any place, also behind an entry that has left.
+TEST(TableTest, TheNewestThatMayBeDrawnAreThoseOfASortedCopy) {
+  const uint64_t seed = 11;
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  RandomStream random({.seed = seed});
+  for (int round = 0; round < 200; ++round) {
+    Table table(replay::BestTable(1000), kDecay);
+    std::vector<Entry> sorted;
+    const uint64_t count = random.NextBelow(60);
+    for (uint64_t i = 1; i <= count; ++i) {
+      Entry entry = RecordOf(Mix64(i + 100 * static_cast<uint64_t>(round)), i, random.NextBelow(9));
+      entry.uses = random.NextBelow(4);
+      table.Add(entry);
+      sorted.push_back(entry);
+    }
+    const LearnerStep step(random.NextBelow(12));
+    const replay::DrawLimits limits{.uses_max = random.NextBelow(4),
+                                    .age_max = random.NextBelow(6)};
+    std::erase_if(sorted, [&](const Entry& entry) {
+      return !replay::Eligible(entry.birth, entry.uses, step, limits);
+    });
+    std::sort(sorted.begin(), sorted.end(), [](const Entry& a, const Entry& b) {
+      return a.birth != b.birth ? b.birth < a.birth : a.id < b.id;
+    });
+    const uint64_t page = 1 + random.NextBelow(20);
+    std::vector<Entry> found;
+    Entry last = RecordOf(0, 0);
+    while (true) {
+      const auto more = table.Newest(step, limits, last.id, last.birth, page);
+      ASSERT_LE(more.size(), page);
+      if (more.empty()) break;
+      for (const Entry* entry : more) found.push_back(*entry);
+      last = found.back();
+      if (random.NextBelow(3) == 0) table.Remove(last.id);
+    }
+    ASSERT_EQ(found, sorted) << "round " << round;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,6 +52,10 @@ class Door final : public buffer::ReplayService {
     absl::MutexLock lock(&mutex_);
     return journal_;
   }
+
+  // Entries that List has sent since ForgetListed.
+  uint64_t listed() const { return listed_; }
+  void ForgetListed() { listed_ = 0; }
 
   void Store(const std::shared_ptr<buffer::OfferAssembly>& batch, absl::Duration start,
              Answer answer) override {
@@ -99,7 +104,10 @@ class Door final : public buffer::ReplayService {
   }
   grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request,
                     v1::ListResponse* response) override {
-    return Pass([&] { return ReplayService::List(context, request, response); }, nullptr);
+    const grpc::Status status =
+        Pass([&] { return ReplayService::List(context, request, response); }, nullptr);
+    listed_ += static_cast<uint64_t>(response->entries_size());
+    return status;
   }
   grpc::Status Info(grpc::ServerContext* context, const v1::InfoRequest* request,
                     v1::InfoResponse* response) override {
@@ -126,6 +134,7 @@ class Door final : public buffer::ReplayService {
     shut_ = std::exchange(shuts_, false);
   }
 
+  std::atomic<uint64_t> listed_ = 0;
   mutable absl::Mutex mutex_;
   bool shut_ ABSL_GUARDED_BY(mutex_) = false;
   bool shuts_ ABSL_GUARDED_BY(mutex_) = false;

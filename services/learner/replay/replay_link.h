@@ -78,16 +78,20 @@ class ReplayLink {
 
   // The entries of `recent_groups`, without latents; nothing while the buffer is away. In the order
   // of their ids, so that a draw from them does not depend on the number of shards.
-  std::vector<v1::ReplayEntry> RecentGroups() { return Listed(replay::kRecentGroups); }
+  std::vector<v1::ReplayEntry> RecentGroups();
 
   // A group of RecentGroups with its latents. Nothing, and a warning, if it cannot be read.
   std::optional<v1::Group> ReadGroup(const v1::ReplayEntry& entry);
 
-  // The entries of `best`, without latents, in the order of their ids; nothing while the buffer is
-  // away.
-  std::vector<v1::ReplayEntry> Stored() { return Listed(""); }
+  // The entries of `best` of these prompts, without latents; nothing while the buffer is away.
+  std::vector<v1::ReplayEntry> StoredOf(const std::vector<PromptId>& prompts);
 
-  // Heads of entries of Stored() as whole samples, in this order; without those that cannot be read
+  // Entries of `best` without latents, among them all that replay::NewestEntries would name of the
+  // whole table: of each shard the newest `count`. Nothing while the buffer is away.
+  std::vector<v1::ReplayEntry> NewestStored(LearnerStep step, const replay::DrawLimits& limits,
+                                            size_t count, const std::vector<EntryId>& taken);
+
+  // Heads of such entries as whole samples, in this order; without those that cannot be read
   // or used. They need not have been drawn.
   std::vector<ReplayedHead> ReadWholeHeads(LearnerStep step,
                                            const std::vector<v1::ReplayEntry>& entries);
@@ -115,10 +119,16 @@ class ReplayLink {
   void ForEach(const std::vector<uint32_t>& shards, const std::function<void(uint32_t)>& call);
   // Hands in what waits; the shards that are there afterwards.
   std::vector<uint32_t> Deliver();
-  // The entries of a table that are of this run's schedule, in the order of their ids.
-  std::vector<v1::ReplayEntry> Listed(const std::string& table);
+  // What `list` gets from these shards of entries of this run's schedule, in the order of ids.
+  using List = std::function<absl::StatusOr<std::vector<v1::ReplayEntry>>(uint32_t shard,
+                                                                          buffer::ReplayClient&)>;
+  std::vector<v1::ReplayEntry> Listed(const std::vector<uint32_t>& shards, const List& list);
+  bool OfSchedule(const v1::ReplayEntry& entry) const {
+    return entry.trajectory().schedule_id() == options_.schedule_id;
+  }
+  size_t ShardOfPrompt(uint64_t prompt) const { return prompt % shards_.size(); }
   ShardLink& ShardOf(const v1::ReplayEntry& entry) {
-    return *shards_[entry.prompt().id() % shards_.size()];
+    return *shards_[ShardOfPrompt(entry.prompt().id())];
   }
   std::vector<ReplayedHead> ReadHeads(uint32_t shard, LearnerStep step,
                                       const v1::DrawResponse& drawn, const std::vector<bool>& sde);

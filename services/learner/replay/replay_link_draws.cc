@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -181,11 +182,12 @@ std::vector<WaitingPrompt> ReplayLink::DrawHardPrompts(LearnerStep step, uint32_
   return waiting;
 }
 
-std::vector<v1::ReplayEntry> ReplayLink::Listed(const std::string& table) {
+std::vector<v1::ReplayEntry> ReplayLink::Listed(const std::vector<uint32_t>& shards,
+                                                const List& list) {
   std::vector<std::vector<v1::ReplayEntry>> of_shards(shards_.size());
-  ForEach(Deliver(), [&](uint32_t shard) {
+  ForEach(shards, [&](uint32_t shard) {
     auto listed = shards_[shard]->Ask(
-        "list", [&](buffer::ReplayClient& client) { return client.List(table); });
+        "list", [&](buffer::ReplayClient& client) { return list(shard, client); });
     if (!listed.ok()) {
       shards_[shard]->Failed("list", listed.status());
       return;
@@ -193,12 +195,41 @@ std::vector<v1::ReplayEntry> ReplayLink::Listed(const std::string& table) {
     of_shards[shard] = *std::move(listed);
   });
   std::vector<v1::ReplayEntry> entries = Joined(std::move(of_shards));
-  std::erase_if(entries, [&](const v1::ReplayEntry& entry) {
-    return entry.trajectory().schedule_id() != options_.schedule_id;
-  });
+  std::erase_if(entries, [&](const v1::ReplayEntry& entry) { return !OfSchedule(entry); });
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.entry_id() < b.entry_id(); });
   return entries;
+}
+
+std::vector<v1::ReplayEntry> ReplayLink::RecentGroups() {
+  return Listed(Deliver(), [](uint32_t, buffer::ReplayClient& client) {
+    return client.List(replay::kRecentGroups);
+  });
+}
+
+std::vector<v1::ReplayEntry> ReplayLink::StoredOf(const std::vector<PromptId>& prompts) {
+  std::vector<std::vector<PromptId>> of_shards(shards_.size());
+  for (const PromptId prompt : std::set(prompts.begin(), prompts.end()))
+    of_shards[ShardOfPrompt(prompt.value)].push_back(prompt);
+  std::vector<uint32_t> asked = Deliver();
+  std::erase_if(asked, [&](uint32_t shard) { return of_shards[shard].empty(); });
+  return Listed(asked, [&](uint32_t shard, buffer::ReplayClient& client) {
+    return client.ListOf(of_shards[shard]);
+  });
+}
+
+// Any shard may have them all.
+std::vector<v1::ReplayEntry> ReplayLink::NewestStored(LearnerStep step,
+                                                      const replay::DrawLimits& limits,
+                                                      size_t count,
+                                                      const std::vector<EntryId>& taken) {
+  const std::set<EntryId> left_out(taken.begin(), taken.end());
+  const auto wanted = [&](const v1::ReplayEntry& entry) {
+    return OfSchedule(entry) && !left_out.contains(EntryId(entry.entry_id()));
+  };
+  return Listed(Deliver(), [&](uint32_t, buffer::ReplayClient& client) {
+    return client.ListNewest(step, limits, count, wanted);
+  });
 }
 
 std::vector<ReplayedHead> ReplayLink::ReadWholeHeads(LearnerStep step,
@@ -206,7 +237,7 @@ std::vector<ReplayedHead> ReplayLink::ReadWholeHeads(LearnerStep step,
   if (entries.empty()) return {};
   std::vector<v1::DrawResponse> of_shards(shards_.size());
   for (const v1::ReplayEntry& entry : entries) {
-    of_shards[entry.prompt().id() % shards_.size()].add_entries()->set_entry_id(entry.entry_id());
+    of_shards[ShardOfPrompt(entry.prompt().id())].add_entries()->set_entry_id(entry.entry_id());
   }
   std::vector<std::vector<ReplayedHead>> read(shards_.size());
   std::vector<uint32_t> asked = Deliver();

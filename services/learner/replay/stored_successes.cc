@@ -28,6 +28,20 @@ bool IsFresh(const PlannedGroup& planned) {
   return !planned.success_rate.has_value() && (!planned.head.has_value() || planned.late);
 }
 
+// What the rules look at of each entry.
+std::vector<replay::StoredEntry> RulesOf(const std::vector<v1::ReplayEntry>& entries) {
+  std::vector<replay::StoredEntry> rules;
+  for (const v1::ReplayEntry& entry : entries) {
+    rules.push_back({.id = EntryId(entry.entry_id()),
+                     .prompt = PromptId(entry.prompt().id()),
+                     .birth = LearnerStep(entry.birth_step()),
+                     .uses = entry.uses(),
+                     // The reward of the picture that is stored, not of one made again since.
+                     .reward = entry.trajectory().reward()});
+  }
+  return rules;
+}
+
 // A group for which nothing was sampled.
 ReceivedGroup Unsampled(const PlannedGroup& planned) {
   ReceivedGroup received;
@@ -43,37 +57,38 @@ void StoredSuccesses::Join(LearnerStep step, const std::vector<bool>& signal,
                            std::vector<ReceivedGroup>& received,
                            std::vector<PlannedGroup>& planned) {
   if (buffer_ == nullptr || (!options_.late_binding && options_.added == 0)) return;
-  Stored stored{.entries = buffer_->Stored(), .rules = {}, .taken = {}};
-  for (const v1::ReplayEntry& entry : stored.entries) {
-    stored.rules.push_back(
-        {.id = EntryId(entry.entry_id()),
-         .prompt = PromptId(entry.prompt().id()),
-         .birth = LearnerStep(entry.birth_step()),
-         .uses = entry.uses(),
-         // The reward of the picture that is stored, not of one made again since.
-         .reward = entry.trajectory().reward()});
-  }
+  std::vector<EntryId> taken;  // In the step already.
   for (const PlannedGroup& group : planned) {
-    if (group.head.has_value()) stored.taken.push_back(group.head->entry);
+    if (group.head.has_value()) taken.push_back(group.head->entry);
   }
-  if (options_.late_binding) BindLate(step, signal, stored, received, planned);
-  if (options_.added > 0) Add(step, stored, received, planned);
+  if (options_.late_binding) BindLate(step, signal, taken, received, planned);
+  if (options_.added > 0) Add(step, taken, received, planned);
 }
 
-void StoredSuccesses::BindLate(LearnerStep step, const std::vector<bool>& signal, Stored& stored,
+void StoredSuccesses::BindLate(LearnerStep step, const std::vector<bool>& signal,
+                               std::vector<EntryId>& taken,
                                const std::vector<ReceivedGroup>& received,
                                std::vector<PlannedGroup>& planned) {
+  std::vector<size_t> failed;
+  std::vector<PromptId> prompts;
+  for (size_t i = 0; i < planned.size(); ++i) {
+    if (planned[i].head.has_value() || signal[i]) continue;
+    if (!BestReward(received[i].group).has_value()) continue;
+    failed.push_back(i);
+    prompts.push_back(PromptId(planned[i].prompt.id()));
+  }
+  if (failed.empty()) return;
+  const std::vector<v1::ReplayEntry> entries = buffer_->StoredOf(prompts);
+  const std::vector<replay::StoredEntry> rules = RulesOf(entries);
   std::vector<v1::ReplayEntry> wanted;
   std::map<EntryId, size_t> groups;
-  for (size_t i = 0; i < planned.size(); ++i) {
-    const std::optional<double> best = BestReward(received[i].group);
-    if (planned[i].head.has_value() || signal[i] || !best.has_value()) continue;
-    const auto found = replay::EntryForFailure(stored.rules, PromptId(planned[i].prompt.id()),
-                                               *best, step, options_.limits, stored.taken);
+  for (size_t k = 0; k < failed.size(); ++k) {
+    const auto found = replay::EntryForFailure(
+        rules, prompts[k], *BestReward(received[failed[k]].group), step, options_.limits, taken);
     if (!found.has_value()) continue;
-    stored.taken.push_back(stored.rules[*found].id);
-    groups[stored.rules[*found].id] = i;
-    wanted.push_back(stored.entries[*found]);
+    taken.push_back(rules[*found].id);
+    groups[rules[*found].id] = failed[k];
+    wanted.push_back(entries[*found]);
   }
   for (ReplayedHead& head : buffer_->ReadWholeHeads(step, wanted)) {
     PlannedGroup& group = planned[groups.at(head.entry)];
@@ -82,16 +97,19 @@ void StoredSuccesses::BindLate(LearnerStep step, const std::vector<bool>& signal
   }
 }
 
-void StoredSuccesses::Add(LearnerStep step, Stored& stored, std::vector<ReceivedGroup>& received,
+void StoredSuccesses::Add(LearnerStep step, const std::vector<EntryId>& taken,
+                          std::vector<ReceivedGroup>& received,
                           std::vector<PlannedGroup>& planned) {
+  const std::vector<v1::ReplayEntry> entries =
+      buffer_->NewestStored(step, options_.limits, options_.added, taken);
   std::vector<v1::ReplayEntry> wanted;
   std::map<EntryId, double> rates;
   for (const size_t place :
-       replay::NewestEntries(stored.rules, options_.added, step, options_.limits, stored.taken)) {
-    const v1::ReplayEntry& entry = stored.entries[place];
+       replay::NewestEntries(RulesOf(entries), options_.added, step, options_.limits, taken)) {
     // The policy has got better since the prompt was sampled.
-    rates[EntryId(entry.entry_id())] = std::max(entry.group_mean(), state_.success_rate);
-    wanted.push_back(entry);
+    rates[EntryId(entries[place].entry_id())] =
+        std::max(entries[place].group_mean(), state_.success_rate);
+    wanted.push_back(entries[place]);
   }
   std::vector<ReplayedHead> heads = buffer_->ReadWholeHeads(step, wanted);
   std::vector<ReceivedGroup> all;

@@ -7,8 +7,9 @@
 //   training   successes stand beside the groups, each as a group of one
 //   after it   what the fresh groups said of the need for all that
 //
-// Both need all entries of the table `best` without their latents, once a step: a call that grows
-// with the buffer. A function of the groups, the buffer's content and the state; draws nothing.
+// Both ask the buffer for the entries that they may need, without latents: those of the step's
+// failed prompts, and the newest. What that costs does not grow with the buffer. A function of the
+// groups, the buffer's content and the state; draws nothing.
 #pragma once
 
 #include <cstdint>
@@ -61,15 +62,10 @@ class StoredSuccesses {
   const replay::ReuseState& state() const { return state_; }
 
  private:
-  struct Stored {
-    std::vector<v1::ReplayEntry> entries;
-    std::vector<replay::StoredEntry> rules;  // What the rules look at.
-    std::vector<EntryId> taken;              // In the step already.
-  };
-  void BindLate(LearnerStep step, const std::vector<bool>& signal, Stored& stored,
+  void BindLate(LearnerStep step, const std::vector<bool>& signal, std::vector<EntryId>& taken,
                 const std::vector<ReceivedGroup>& received, std::vector<PlannedGroup>& planned);
-  void Add(LearnerStep step, Stored& stored, std::vector<ReceivedGroup>& received,
-           std::vector<PlannedGroup>& planned);
+  void Add(LearnerStep step, const std::vector<EntryId>& taken,
+           std::vector<ReceivedGroup>& received, std::vector<PlannedGroup>& planned);
 
   const Options options_;
   ReplayLink* const buffer_;

@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+#include <random>
+
 #include "tests/testing/linked_buffer.h"
 
 namespace oxbow::learner {
@@ -103,6 +107,114 @@ TEST(StoredSuccessesTest, ThePlacesOfAnEmptyBufferAreThereAndEmpty) {
   EXPECT_TRUE(groups.planned[1].success_rate.has_value());
   EXPECT_EQ(groups.planned[1].prompt.id(), 1u) << "a prompt that exists";
   EXPECT_FALSE(groups.planned[2].success_rate.has_value());
+}
+
+// All entries of all shards, as one answer would have them.
+std::vector<v1::ReplayEntry> Whole(const Linked& linked) {
+  std::vector<v1::ReplayEntry> all;
+  for (const auto& shard : linked.shards) {
+    buffer::ReplayClient client(shard->server->endpoint(), absl::Seconds(20));
+    std::vector<v1::ReplayEntry> of_shard = client.List("").value();
+    std::move(of_shard.begin(), of_shard.end(), std::back_inserter(all));
+  }
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.entry_id() < b.entry_id(); });
+  std::erase_if(all, [](const auto& e) { return e.trajectory().schedule_id() != kSchedule; });
+  return all;
+}
+
+std::vector<replay::StoredEntry> RulesOfAll(const std::vector<v1::ReplayEntry>& entries) {
+  std::vector<replay::StoredEntry> rules;
+  for (const v1::ReplayEntry& entry : entries) {
+    rules.push_back({.id = EntryId(entry.entry_id()),
+                     .prompt = PromptId(entry.prompt().id()),
+                     .birth = LearnerStep(entry.birth_step()),
+                     .uses = entry.uses(),
+                     .reward = entry.trajectory().reward()});
+  }
+  return rules;
+}
+
+// Entries of mixed births, uses and rewards, some of another schedule, on `prompts` prompts.
+void Fill(Linked& linked, uint64_t prompts, std::mt19937& random) {
+  for (uint64_t step = 0; step < 6; ++step) {
+    ReplayLink::StepCommit commit{.step = LearnerStep(step)};
+    for (uint64_t prompt = 1; prompt <= prompts; ++prompt) {
+      if (random() % 4 != 0) continue;
+      const uint64_t id = 1000 * (step + 1) + prompt;
+      commit.offers.push_back(Entry(id, prompt, step, static_cast<double>(random() % 5)));
+      if (random() % 5 == 0) commit.offers.back().mutable_trajectory()->set_schedule_id(1);
+    }
+    for (const v1::ReplayEntry& entry : Whole(linked)) {
+      if (random() % 3 == 0) commit.used.push_back(EntryId(entry.entry_id()));
+    }
+    linked.link->Commit(std::move(commit));
+  }
+}
+
+TEST(StoredSuccessesTest, WhatJoinsIsWhatAListOfTheWholeBufferWouldSay) {
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    Linked linked(/*shard_count=*/1 + seed % 3);
+    Fill(linked, /*prompts=*/20, random);
+    const replay::DrawLimits limits{.uses_max = random() % 3, .age_max = random() % 5};
+    const uint32_t added = 1 + static_cast<uint32_t>(random() % 9);
+    StoredSuccesses successes({.late_binding = true, .added = added, .limits = limits},
+                              linked.link.get(), {});
+    std::vector<std::vector<double>> rewards;
+    for (int group = 0; group < 12; ++group) {
+      const auto all = static_cast<double>(random() % 3);
+      rewards.push_back({all, random() % 4 == 0 ? all + 1 : all});
+    }
+    Groups groups(6, rewards);
+    const std::vector<v1::ReplayEntry> whole = Whole(linked);
+    const std::vector<replay::StoredEntry> rules = RulesOfAll(whole);
+    groups.planned[3].head = ReplayedHead{.entry = rules.front().id};
+    std::vector<EntryId> taken = {rules.front().id};
+    std::vector<uint64_t> expected;
+    for (size_t i = 0; i < rewards.size(); ++i) {
+      expected.push_back(i == 3 ? rules.front().id.value : 0);
+      if (i == 3 || groups.signal[i]) continue;
+      const auto found = replay::EntryForFailure(rules, PromptId(groups.planned[i].prompt.id()),
+                                                 rewards[i][0], LearnerStep(6), limits, taken);
+      if (!found.has_value()) continue;
+      taken.push_back(rules[*found].id);
+      expected.back() = rules[*found].id.value;
+    }
+    std::vector<uint64_t> newest;
+    for (const size_t place : replay::NewestEntries(rules, added, LearnerStep(6), limits, taken)) {
+      newest.push_back(rules[place].id.value);
+    }
+    Join(successes, 6, groups);
+    std::vector<uint64_t> own;
+    std::vector<uint64_t> beside;
+    for (const PlannedGroup& group : groups.planned) {
+      const uint64_t entry = group.head.has_value() ? group.head->entry.value : 0;
+      if (group.id.value < kAddedGroups) own.push_back(entry);
+      if (group.id.value >= kAddedGroups && entry != 0) beside.push_back(entry);
+    }
+    EXPECT_EQ(own, expected);
+    EXPECT_EQ(beside, newest);
+  }
+}
+
+// What the buffer sends for a step is as much of 200 prompts as of 50.
+TEST(StoredSuccessesTest, WhatTheBufferSendsDoesNotGrowWithIt) {
+  for (const uint64_t prompts : {50, 200}) {
+    std::mt19937 random(3);
+    Linked linked(/*shard_count=*/2);
+    Fill(linked, prompts, random);
+    for (const auto& shard : linked.shards) shard->door.ForgetListed();
+    StoredSuccesses successes({.late_binding = true, .added = 4}, linked.link.get(), {});
+    Groups groups(6, {{0, 0}, {0, 0}, {0, 1}});
+    Join(successes, 6, groups);
+    uint64_t sent = 0;
+    for (const auto& shard : linked.shards) sent += shard->door.listed();
+    EXPECT_GE(sent, 4u);
+    // Each shard sends 4, and some of another schedule besides; then the entries of two prompts.
+    EXPECT_LE(sent, 2 * 2 * 4 + 2u) << prompts << " prompts";
+  }
 }
 
 TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
