@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"digits-dance", 10, 0.01}, Case{"digits-mixgrpo", 5, 0.028},
                       Case{"digits-guard", 5, 0.025}, Case{"digits-gspo", 5, 0.025},
                       Case{"digits-tempflow", 5, 0.025}, Case{"digits-tempflow-branch", 5, 0.02},
-                      Case{"digits-branch-grpo", 5, 0.02}, Case{"digits-mroueh", 6, 0.035},
+                      Case{"digits-branch-grpo", 5, 0.026}, Case{"digits-mroueh", 6, 0.035},
                       Case{"digits-nft", 5, 0.055}, Case{"digits-awm", 5, 0.065},
                       Case{"digits-v-grpo", 5, 0.065}, Case{"digits-bapo", 6, 0.039},
                       Case{"digits-high-noise", 4, 0.14}, Case{"digits-diverse", 6, 0.088},

@@ -62,7 +62,7 @@ struct AnchorOptions {
   double high = 0.7;
 };
 
-// The reward of a node of a tree (flow/split_tree.h), from those of its leaves; tree_training.h.
+// The reward of a node of a tree (flow/split_tree.h), from those of its leaves; node_rewards.h.
 enum class BranchFusion { kMean, kSoftmax };
 
 // Which leaves of a group's trees train.

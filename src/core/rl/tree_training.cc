@@ -2,37 +2,19 @@
 #include "core/rl/tree_training.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
+#include "core/rl/advantage.h"
+#include "core/rl/node_rewards.h"
 #include "core/rl/reward_values.h"
+#include "core/rl/tree_pruning.h"
 
 namespace oxbow::rl {
 namespace {
-
-using Values = std::vector<std::optional<double>>;      // By place in Group::trajectories.
-using Nodes = std::map<uint32_t, std::vector<size_t>>;  // Places of scored leaves, by first leaf.
-
-Values ValuesOf(const Group& group, const std::function<double(const Trajectory&)>& value) {
-  Values values;
-  for (const Trajectory& trajectory : group.trajectories) {
-    values.push_back(trajectory.reward_failed ? std::nullopt
-                                              : std::optional<double>(value(trajectory)));
-  }
-  return values;
-}
-
-// The nodes of x_{step + 1} with their scored leaves.
-Nodes NodesAfterStep(const flow::SplitTree& tree, const Group& group, const Values& values,
-                     int step) {
-  Nodes nodes;
-  for (size_t place = 0; place < values.size(); ++place) {
-    if (!values[place].has_value()) continue;
-    nodes[tree.FirstLeaf(group.trajectories[place].index, step)].push_back(place);
-  }
-  return nodes;
-}
 
 std::vector<int> StochasticSteps(const Group& group) {
   std::vector<int> steps;
@@ -44,65 +26,12 @@ std::vector<int> StochasticSteps(const Group& group) {
   return steps;
 }
 
-// Best first; the earlier one of equals.
-std::vector<size_t> Ranked(std::vector<size_t> places, const Values& values) {
-  std::stable_sort(places.begin(), places.end(),
-                   [&](size_t a, size_t b) { return *values[a] > *values[b]; });
-  return places;
-}
-
-std::vector<size_t> ExtremesOf(const std::vector<size_t>& ranked, double share) {
-  const auto count = static_cast<double>(ranked.size());
-  const auto kept =
-      std::min(ranked.size(), std::max<size_t>(2, static_cast<size_t>(count * share)));
-  std::vector<size_t> chosen(ranked.begin(),
-                             ranked.begin() + static_cast<std::ptrdiff_t>(kept / 2));
-  chosen.insert(chosen.end(), ranked.end() - static_cast<std::ptrdiff_t>(kept - kept / 2),
-                ranked.end());
-  return chosen;
-}
-
-// The places of the scored samples begin .. end - 1 of a group.
-std::vector<size_t> ScoredLeaves(const Group& group, const Values& values, uint32_t begin,
-                                 uint32_t end) {
-  std::vector<size_t> places;
-  for (size_t place = 0; place < values.size(); ++place) {
-    const uint32_t sample = group.trajectories[place].index;
-    if (values[place].has_value() && sample >= begin && sample < end) places.push_back(place);
-  }
-  return places;
-}
-
-double MeanOf(const std::vector<size_t>& places, const Values& values) {
-  double sum = 0;
-  for (const size_t place : places) sum += *values[place];
-  return sum / static_cast<double>(places.size());
-}
-
-struct Child {
-  double reward = 0;
-  double log_prob = 0;  // That of the step to it.
-};
-
-double SoftmaxMean(const std::vector<Child>& children) {
-  double largest = children.front().log_prob;
-  for (const Child& child : children) largest = std::max(largest, child.log_prob);
-  double sum = 0;
-  double weights = 0;
-  for (const Child& child : children) {
-    const double weight = std::exp(child.log_prob - largest);
-    sum += weight * child.reward;
-    weights += weight;
-  }
-  return sum / weights;
-}
-
 // What is known of a group's trees in a learner step.
 struct Judged {
-  Values values;                              // The leaves'.
+  LeafValues values;                          // The leaves'.
   std::vector<bool> kept;                     // Leaves that train.
   std::vector<int> steps;                     // Stochastic ones that are not pruned.
-  std::map<int, Nodes> nodes;                 // By step.
+  std::map<int, NodeLeaves> nodes;            // By step.
   std::map<int, GroupAdvantages> advantages;  // By step; in the order of its nodes.
 };
 
@@ -114,7 +43,7 @@ Judged Judge(const TrainerOptions& options, const std::vector<int>& pruned, cons
   for (const int step : StochasticSteps(group)) {
     if (std::find(pruned.begin(), pruned.end(), step) != pruned.end()) continue;
     judged.steps.push_back(step);
-    judged.nodes[step] = NodesAfterStep(tree, group, judged.values, step);
+    judged.nodes[step] = ScoredNodesAfter(tree, group, judged.values, step);
   }
   return judged;
 }
@@ -128,7 +57,7 @@ GroupRewards NodeRewards(const TrainerOptions& options, const std::vector<Group>
     auto& row = table.emplace_back();
     const auto nodes = judged[g].nodes.find(step);
     if (nodes == judged[g].nodes.end()) continue;
-    const Values values = ValuesOf(groups[g], value);
+    const LeafValues values = ValuesOf(groups[g], value);
     for (const auto& [first, leaves] : nodes->second) {
       row.push_back(FusedReward(options.branch.fusion, options.sampling.splits, groups[g], values,
                                 first, step));
@@ -214,56 +143,6 @@ int64_t EdgesOf(ZeroVariance zero_variance, const Judged& judged) {
 }
 
 }  // namespace
-
-std::vector<int> PrunedSteps(const BranchOptions& branch, const flow::SplitTree& tree,
-                             LearnerStep step) {
-  std::vector<int> pruned = branch.pruned_steps;
-  if (pruned.empty() || branch.pruned_hold == 0 || tree.empty()) return pruned;
-  const int room = std::max(0, pruned.front() - tree.steps.back());
-  const auto moves = step.value / static_cast<uint64_t>(branch.pruned_hold);
-  const int shift = static_cast<int>(std::min<uint64_t>(moves, static_cast<uint64_t>(room)));
-  for (int& one : pruned) one -= shift;
-  return pruned;
-}
-
-std::vector<bool> KeptLeaves(const BranchOptions& branch, const flow::SplitTree& tree,
-                             const Group& group, const Values& values) {
-  std::vector<bool> kept(values.size(), false);
-  std::vector<size_t> scored;
-  for (size_t place = 0; place < values.size(); ++place) {
-    if (values[place].has_value()) scored.push_back(place);
-  }
-  std::vector<size_t> chosen = scored;
-  if (branch.pruning == BranchPruning::kExtremes) {
-    chosen = ExtremesOf(Ranked(scored, values), branch.kept);
-  } else if (branch.pruning == BranchPruning::kBest) {
-    chosen.clear();
-    for (const auto& [first, leaves] : NodesAfterStep(tree, group, values, tree.steps.back() - 1)) {
-      chosen.push_back(Ranked(leaves, values).front());
-    }
-  }
-  for (const size_t place : chosen) kept[place] = true;
-  return kept;
-}
-
-std::optional<double> FusedReward(BranchFusion fusion, const flow::SplitTree& tree,
-                                  const Group& group, const Values& values, uint32_t first,
-                                  int step) {
-  const std::vector<size_t> leaves =
-      ScoredLeaves(group, values, first, first + tree.LeavesAfter(step));
-  if (leaves.empty()) return std::nullopt;
-  const auto split = std::upper_bound(tree.steps.begin(), tree.steps.end(), step);
-  if (fusion == BranchFusion::kMean || split == tree.steps.end()) return MeanOf(leaves, values);
-  std::vector<Child> children;
-  const uint32_t stride = tree.LeavesAfter(*split);
-  for (uint32_t child = first; child < first + tree.LeavesAfter(step); child += stride) {
-    const std::optional<double> reward = FusedReward(fusion, tree, group, values, child, *split);
-    if (!reward.has_value()) continue;
-    const size_t place = ScoredLeaves(group, values, child, child + stride).front();
-    children.push_back({*reward, group.trajectories[place].log_prob[static_cast<size_t>(*split)]});
-  }
-  return SoftmaxMean(children);
-}
 
 void TrainTrees(const TrainerOptions& options, LearnerStep step, const std::vector<Group>& groups,
                 TrainingPlan& plan) {

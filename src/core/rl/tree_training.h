@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How groups that are trees train: BranchGRPO, arXiv:2509.06040.
 //
-// Nodes, edges and splits are those of flow/split_tree.h. A node's reward R is that of its leaves
-// (`BranchFusion`):
-//
-//   mean      R(n) = the mean of its scored leaves
-//   softmax   R(n) = sum over its children c of softmax_c(lp_c) R(c) at every split below it, with
-//             lp_c the log-prob of the step that leads to c
-//
-// The advantage of an edge of step t is that of its node among the group's nodes of x_{t+1}:
+// Nodes, edges and splits are those of flow/split_tree.h, the reward R of a node is that of
+// node_rewards.h. The advantage of an edge of step t is that of its node among the group's nodes of
+// x_{t+1}:
 //
 //   A(n) = (R(n) - mean_t) / divisor(std_t), clipped          (advantage.h)
 //
@@ -16,7 +11,7 @@
 // its row is that of the first scored sample below its node, whose latents and log-prob all samples
 // of the node have in common.
 //
-// Pruned leaves and pruned steps (BranchOptions) train nothing, but count in rewards and
+// Pruned leaves and pruned steps (tree_pruning.h) train nothing, but count in rewards and
 // advantages: an edge is trained if a leaf below it is kept and its step is not pruned.
 #pragma once
 
@@ -28,22 +23,6 @@
 #include "core/rl/training_plan.h"
 
 namespace oxbow::rl {
-
-// The steps that train nothing in a learner step, rising: `pruned_steps`, moved towards noise by
-// one every `pruned_hold` learner steps until the first of them is the last split.
-std::vector<int> PrunedSteps(const BranchOptions& branch, const flow::SplitTree& tree,
-                             LearnerStep step);
-
-// Which of a group's trajectories are kept leaves, by their values; nothing: not scored.
-std::vector<bool> KeptLeaves(const BranchOptions& branch, const flow::SplitTree& tree,
-                             const Group& group, const std::vector<std::optional<double>>& values);
-
-// The reward of the node of x_{step + 1} that begins with sample `first`, from its leaves' values;
-// nothing where none of them is scored.
-std::optional<double> FusedReward(BranchFusion fusion, const flow::SplitTree& tree,
-                                  const Group& group,
-                                  const std::vector<std::optional<double>>& values, uint32_t first,
-                                  int step);
 
 // Makes the rows of a plan those of edges: drops rows of shared nodes but the first, gives rows the
 // advantages of their nodes, and counts the edges. Requires fresh samples in groups of trees.

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "core/rl/method.h"
+#include "core/rl/node_rewards.h"
+#include "core/rl/tree_pruning.h"
 #include "tests/golden/golden.h"
 
 namespace oxbow::rl {
@@ -275,6 +277,27 @@ TEST(TreeTrainingTest, AGroupWithoutASignalCountsAsItsRuleSays) {
   EXPECT_GT(trained, 0u);
   EXPECT_EQ(all, unmasked);
   EXPECT_LT(kept, all);
+}
+
+// Before its first split a tree has one node a step: nothing to compare. Steps 0 to 3, a split
+// at 2.
+TEST(TreeTrainingTest, AStepWithOneNodeTrainsNothingAndCountsAsTheRuleSays) {
+  Group group{.id = GroupId(1)};
+  for (uint32_t s = 0; s < 4; ++s) {
+    Trajectory leaf{.index = s};
+    leaf.reward = s;
+    leaf.sde = {true, true, true, true};
+    group.trajectories.push_back(std::move(leaf));
+  }
+  TrainerOptions options;
+  options.sampling.splits = {.steps = {2}, .width = 4};
+  for (const auto& [rule, edges] :
+       {std::pair(ZeroVariance::kMeanOverAll, 10), std::pair(ZeroVariance::kMeanOverKept, 8)}) {
+    options.zero_variance = rule;
+    const TrainingPlan plan = PlanTraining(options, LearnerStep(0), {group}, AllRows);
+    EXPECT_EQ(EdgesOf(plan).size(), 8u);
+    EXPECT_EQ(*plan.edges_counted, edges);
+  }
 }
 
 TEST(TreeTrainingTest, BestKeepsOneChildOfEveryNodeThatTheLastSplitDivides) {

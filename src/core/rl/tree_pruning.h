@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of a group's trees is not trained: leaves (width pruning) and steps (depth pruning).
+#pragma once
+
+#include <vector>
+
+#include "base/ids.h"
+#include "core/rl/node_rewards.h"
+#include "core/rl/options.h"
+
+namespace oxbow::rl {
+
+// The steps that train nothing in a learner step, rising: `pruned_steps`, moved towards noise by
+// one every `pruned_hold` learner steps until the first of them is the last split.
+std::vector<int> PrunedSteps(const BranchOptions& branch, const flow::SplitTree& tree,
+                             LearnerStep step);
+
+// Which of a group's trajectories are kept leaves, by their values; nothing: not scored.
+std::vector<bool> KeptLeaves(const BranchOptions& branch, const flow::SplitTree& tree,
+                             const Group& group, const LeafValues& values);
+
+}  // namespace oxbow::rl
