@@ -49,6 +49,29 @@ TEST(SamplingSpecTest, TheLastStepIsNeverStochastic) {
   EXPECT_FALSE(SamplingSpecFromConfig(config).ok());
 }
 
+TEST(SamplingSpecTest, RolloutsOfTreesSplitAndEvaluationsDoNot) {
+  v1::RunConfig config;
+  v1::SamplingConfig& sampling = *config.mutable_sampling();
+  sampling.set_steps(10);
+  sampling.set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
+  sampling.set_shift(3);
+  sampling.set_dynamics(v1::DYNAMICS_KIND_FLOW_SDE);
+  sampling.set_eta(0.7);
+  sampling.set_sde_count(9);
+  sampling.set_guidance(1);
+  sampling.set_solver(v1::SOLVER_KIND_EULER);
+  sampling.mutable_window()->set_kind(v1::WINDOW_KIND_ALL);
+  sampling.set_split_width(3);
+  sampling.add_split_steps(0);
+  sampling.add_split_steps(4);
+  const absl::StatusOr<flow::SamplingSpec> spec = SamplingSpecFromConfig(sampling);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->splits.steps, (std::vector<int>{0, 4}));
+  EXPECT_EQ(spec->splits.Leaves(), 9u);
+  config.mutable_eval()->set_solver(v1::SOLVER_KIND_EULER);
+  EXPECT_TRUE(EvaluationSpecFromConfig(config)->splits.empty());
+}
+
 TEST(SamplingSpecTest, WhatAConfigLeavesToTheModelIsTheSchedulers) {
   v1::SamplingConfig config;
   config.set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);

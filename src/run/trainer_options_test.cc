@@ -83,6 +83,13 @@ v1::RunConfig Config() {
   method.set_step_weight(v1::STEP_WEIGHT_NOISE);
   method.set_reference_every(41);
   method.set_old_kl_weight(0.031);
+  v1::BranchConfig& branch = *method.mutable_branch();
+  branch.set_fusion(v1::BRANCH_FUSION_SOFTMAX);
+  branch.set_pruning(v1::BRANCH_PRUNING_EXTREMES);
+  branch.set_kept(0.43);
+  branch.add_pruned_steps(6);
+  branch.add_pruned_steps(7);
+  branch.set_pruned_hold(29);
   SetForwardProcess(method);
   v1::RewardTerm& term = *config.mutable_reward()->add_terms();
   term.set_name("a");
@@ -141,6 +148,11 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.step_fraction, 0.61);
   EXPECT_EQ(options.step_weight, rl::StepWeight::kNoise);
   EXPECT_EQ(options.copies.reference_every, 41);
+  EXPECT_EQ(options.branch.fusion, rl::BranchFusion::kSoftmax);
+  EXPECT_EQ(options.branch.pruning, rl::BranchPruning::kExtremes);
+  EXPECT_EQ(options.branch.kept, 0.43);
+  EXPECT_EQ(options.branch.pruned_steps, (std::vector<int>{6, 7}));
+  EXPECT_EQ(options.branch.pruned_hold, 29);
   EXPECT_EQ(options.adamw.learning_rate, 0.013);
   EXPECT_EQ(options.adamw.beta1, 0.81);
   EXPECT_EQ(options.adamw.beta2, 0.982);

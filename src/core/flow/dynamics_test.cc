@@ -280,6 +280,14 @@ TEST(DynamicsTest, SpecIdSeesEveryField) {
 TEST(DynamicsTest, SpecIdIsStable) {
   const SamplingSpec spec{.sigmas = {1, 0.5, 0}, .sde = {true, false}};
   EXPECT_EQ(spec.Id(), 0xa852a92b3e4d98beu);
+  SamplingSpec with_trees = spec;
+  with_trees.splits.width = 2;
+  EXPECT_EQ(with_trees.Id(), spec.Id()) << "a width without splits means nothing";
+  with_trees.splits.steps = {0};
+  const uint64_t of_two = with_trees.Id();
+  with_trees.splits.width = 3;
+  EXPECT_NE(of_two, spec.Id());
+  EXPECT_NE(of_two, with_trees.Id());
 }
 
 }  // namespace
