@@ -215,6 +215,7 @@ TEST_F(CheckFilesTest, TheKeysOfTheRecipesPageNameEveryDirectoryOfTheirRewards) 
       {"flux-dev-geneval-fast", {model("geneval"), "reward.scorers.geneval.head="}},
       {"flux-dev-flow-factory", {model("pickscore_rank"), model("pickscore")}},
       {"flux-dev-dance", {model("hpsv2")}},
+      {"flux-dev-branch", {model("hpsv2")}},
       {"flux-dev-v-grpo", {model("hpsv2")}},
       {"wan21-ocr", {}},
       {"wan21-flow-factory", {model("clipscore"), model("pickscore")}}};

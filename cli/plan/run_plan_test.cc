@@ -107,7 +107,7 @@ TEST(RunPlanTest, TheRecipesOfRealModelsHaveRoomForTheirExperience) {
     EXPECT_LE(entry, buffer::kEntryBytesMax) << name;
     EXPECT_LE(entry, buffer::kOfferCallBytes) << "a call takes several, " << name;
   }
-  EXPECT_EQ(recipes, 28);
+  EXPECT_EQ(recipes, 29);
 }
 
 TEST(RunPlanTest, AConfiguredNumberOfKeptStepsBeatsTheRule) {
