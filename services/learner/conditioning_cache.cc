@@ -17,7 +17,8 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr size_t kBatch = 64;  // Prompts that are asked for at a time.
+constexpr size_t kBatch = 64;      // Prompts that are asked for at a time.
+constexpr size_t kAheadBatch = 4;  // Between two looks whether a run drains: seconds, on a CPU.
 constexpr absl::Duration kShowEvery = absl::Seconds(30);
 
 // Logs the begin, the end, and now and then what is between.
@@ -59,11 +60,42 @@ ConditioningCache::ConditioningCache(std::unique_ptr<io::EncodedPrompts> prompts
     : prompts_(std::move(prompts)), bytes_max_(bytes_max), clock_(clock) {}
 
 absl::Status ConditioningCache::Warm(const std::vector<v1::Prompt>& prompts, double from) {
+  return prompts_->stored() ? WarmDisk(TextsOf(prompts), from) : WarmMemory(prompts);
+}
+
+absl::Status ConditioningCache::WarmFirst(const std::vector<v1::Prompt>& prompts, size_t now) {
   if (!prompts_->stored()) return WarmMemory(prompts);
+  OXBOW_ASSIGN_OR_RETURN(std::vector<std::string> missing, prompts_->Missing(TextsOf(prompts)));
+  const auto first = missing.begin() + static_cast<ptrdiff_t>(std::min(now, missing.size()));
+  left_.assign(first, missing.end());
+  missing.erase(first, missing.end());
+  OXBOW_RETURN_IF_ERROR(WarmDisk(missing, /*from=*/0));
+  if (!left_.empty()) {
+    OXBOW_LOG(Info) << "encoding the other prompts beside the training"
+                    << Field("left", left_.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConditioningCache::Ahead(size_t count, const std::function<bool()>& ended) {
+  while (count > 0 && !left_.empty() && !ended()) {
+    const size_t some = std::min({count, left_.size(), kAheadBatch});
+    const auto end = left_.begin() + static_cast<ptrdiff_t>(some);
+    OXBOW_RETURN_IF_ERROR(prompts_->Prepare({left_.begin(), end}, [](const auto&) {}).status());
+    left_.erase(left_.begin(), end);
+    count -= some;
+    if (!left_.empty()) continue;
+    OXBOW_LOG(Info) << "all prompts are encoded" << Field("into", prompts_->directory().string());
+    prompts_->Release();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConditioningCache::WarmDisk(const std::vector<std::string>& texts, double from) {
   EncodingLog log(clock_, prompts_->directory().string());
   return prompts_
       ->Prepare(
-          TextsOf(prompts),
+          texts,
           [&](const io::EncodedPrompts::Progress& progress) {
             log.Show(progress.done, progress.total);
           },
@@ -99,7 +131,7 @@ absl::Status ConditioningCache::WarmMemory(const std::vector<v1::Prompt>& prompt
 }
 
 void ConditioningCache::ReleaseEncoders() {
-  if (prompts_->stored() || all_fit_) prompts_->Release();
+  if (prompts_->stored() ? left_.empty() : all_fit_) prompts_->Release();
 }
 
 absl::StatusOr<const ConditioningCache::Entry*> ConditioningCache::Get(const v1::Prompt& prompt) {

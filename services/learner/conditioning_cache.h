@@ -8,8 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,7 +42,16 @@ class ConditioningCache {
   // fraction `from` of it. Says how far it is, every half minute: it may take hours.
   absl::Status Warm(const std::vector<v1::Prompt>& prompts, double from = 0);
 
-  // Frees the text encoders' weights, unless some of Warm's prompts did not fit.
+  // The same, but where prompts are kept on disk only the first `now` of those that are missing:
+  // the others are left to Ahead.
+  absl::Status WarmFirst(const std::vector<v1::Prompt>& prompts, size_t now);
+
+  // Encodes up to `count` of the prompts that WarmFirst has left, in their order, and frees the
+  // encoders' weights after the last. Asks `ended` before every few.
+  absl::Status Ahead(size_t count, const std::function<bool()>& ended);
+
+  // Frees the text encoders' weights, unless some of Warm's prompts did not fit, or are left to
+  // Ahead.
   void ReleaseEncoders();
 
   // The prompt's conditioning, encoded now if need be. The pointer holds until the next call.
@@ -58,6 +70,7 @@ class ConditioningCache {
   };
 
   absl::Status WarmMemory(const std::vector<v1::Prompt>& prompts);
+  absl::Status WarmDisk(const std::vector<std::string>& texts, double from);
   const Entry& Keep(uint64_t id, model::Conditioning row);
   void MakeRoom(uint64_t bytes);
 
@@ -69,6 +82,7 @@ class ConditioningCache {
   uint64_t bytes_ = 0;
   uint64_t uses_ = 0;
   bool all_fit_ = true;
+  std::deque<std::string> left_;  // Texts that Ahead will encode.
 };
 
 }  // namespace oxbow::learner

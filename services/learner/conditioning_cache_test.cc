@@ -126,6 +126,7 @@ TEST(ConditioningCacheTest, EveryRankEncodesWhatRankZeroDoes) {
     setup.model.prompts = Encoded(directory.path());
     setup.train = {prompts.begin(), prompts.begin() + 3};
     setup.held_out = {prompts.begin() + 3, prompts.end()};
+    setup.config.mutable_eval()->set_images(9);
     ASSERT_TRUE(WarmConditioning(setup, rank, /*ranks=*/2).ok());
     const size_t missing =
         Encoded(directory.path())
@@ -133,6 +134,70 @@ TEST(ConditioningCacheTest, EveryRankEncodesWhatRankZeroDoes) {
             .value();
     EXPECT_EQ(missing, 0u) << "rank " << rank;
   }
+}
+
+TEST(ConditioningCacheTest, OfALargeFileOnlyWhatTheRunCanTakeIsEncoded) {
+  const testing::ScopedDirectory directory;
+  RunSetup setup;
+  setup.model.prompts = Encoded(directory.path());
+  setup.train = Prompts(60);
+  setup.config.mutable_run()->set_steps(3);
+  setup.config.mutable_batch()->set_groups(4);
+  ASSERT_TRUE(WarmConditioning(setup, /*rank=*/0, /*ranks=*/1).ok());
+  std::vector<std::string> texts;
+  for (const v1::Prompt& prompt : Prompts(60)) texts.push_back(prompt.text());
+  EXPECT_EQ(Encoded(directory.path())->Prepare(texts, [](const auto&) {}).value(), 48u);
+}
+
+// Held-out prompts are the last five; a step of two groups is planned while another runs.
+TEST(ConditioningCacheTest, PromptsThatAreEncodedBesideTheTrainingHaveTheSameBits) {
+  const testing::ScopedDirectory at_once;
+  const testing::ScopedDirectory ahead;
+  const std::vector<v1::Prompt> prompts = Prompts(65);
+  const auto setup_in = [&](const testing::ScopedDirectory& directory, const std::string& device) {
+    RunSetup setup;
+    setup.model.prompts = Encoded(directory.path());
+    setup.train = {prompts.begin(), prompts.begin() + 60};
+    setup.held_out = {prompts.begin() + 60, prompts.end()};
+    setup.config.mutable_model()->set_encoder_device(device);
+    setup.config.mutable_run()->set_steps(100);
+    setup.config.mutable_batch()->set_groups(2);
+    setup.config.mutable_off_policy()->set_staleness_max(1);
+    setup.config.mutable_eval()->set_images(5);
+    return setup;
+  };
+  const auto left = [&] {
+    std::vector<std::string> texts;
+    for (const v1::Prompt& prompt : prompts) texts.push_back(prompt.text());
+    return Encoded(ahead.path())->Missing(texts).value();
+  };
+  const auto go_on = [] { return false; };
+  RunSetup all = setup_in(at_once, "cuda");
+  const auto expected = WarmConditioning(all, /*rank=*/0, /*ranks=*/1).value();
+  RunSetup some = setup_in(ahead, "cpu");
+  const io::EncodedPrompts& seen = *some.model.prompts;
+  const auto cache = WarmConditioning(some, /*rank=*/0, /*ranks=*/1).value();
+  ASSERT_EQ(left().size(), 65 - 5 - 3 * 2u);
+  EXPECT_TRUE(seen.encoders().loaded());
+  const std::vector<v1::Prompt> order = PromptsNeeded(some);
+  for (size_t i = 0; i < 11; ++i) {
+    EXPECT_THAT(left(), ::testing::Not(::testing::Contains(order[i].text()))) << i;
+  }
+  ASSERT_TRUE(cache->Get(order[40]).ok());  // The prompt of a head, say, before its turn.
+  ASSERT_TRUE(cache->Ahead(6, [] { return true; }).ok());
+  EXPECT_EQ(left().size(), 53u) << "a run that drains encodes nothing";
+  ASSERT_TRUE(cache->Ahead(6, go_on).ok());
+  EXPECT_EQ(left().size(), 47u);
+  EXPECT_THAT(left(), ::testing::Not(::testing::Contains(order[16].text())));
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(cache->Ahead(6, go_on).ok());
+  EXPECT_EQ(left().size(), 0u);
+  EXPECT_FALSE(seen.encoders().loaded());
+  for (const v1::Prompt& prompt : prompts) {
+    const auto entry = cache->Get(prompt);
+    ASSERT_TRUE(entry.ok()) << entry.status();
+    EXPECT_EQ((*entry)->sent.sha256, (*expected->Get(prompt))->sent.sha256) << prompt.text();
+  }
+  EXPECT_FALSE(seen.encoders().loaded());
 }
 
 TEST(ConditioningCacheTest, WhatWasUsedLongestAgoMakesRoom) {

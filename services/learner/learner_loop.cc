@@ -18,10 +18,10 @@
 #include "core/replay/table_policy.h"
 #include "metrics/step_metrics.h"
 #include "rpc/convert.h"
-#include "run/rewards.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/experience_builder.h"
 #include "services/learner/replay/regenerations.h"
+#include "services/learner/rollout_numbers.h"
 
 namespace oxbow::learner {
 namespace {
@@ -31,40 +31,6 @@ constexpr absl::Duration kWaitSlice = absl::Milliseconds(500);  // Between check
 uint64_t LatentBytesOf(const v1::Trajectory& trajectory) {
   const auto bytes = rpc::DeclaredBytes(trajectory.latents(), uint64_t{1} << 40);
   return bytes.ok() ? *bytes : 0;
-}
-
-// Measures the cost of the groups: groups of one worker with equal times were sampled in one batch.
-void MeasureProduction(const std::vector<ReceivedGroup>& received,
-                       std::map<std::string, double>& numbers) {
-  std::set<std::pair<std::string, double>> batches;
-  std::set<std::string> workers;
-  double reward_seconds = 0;
-  double sampled = 0;
-  for (const ReceivedGroup& item : received) {
-    if (item.group.trajectories().empty()) continue;
-    ++sampled;
-    batches.emplace(item.group.worker_id(), item.group.sample_seconds());
-    workers.insert(item.group.worker_id());
-    reward_seconds += item.group.reward_seconds();
-  }
-  double sample_seconds = 0;
-  for (const auto& [worker, seconds] : batches) sample_seconds += seconds;
-  numbers[metric::kRolloutWorkers] = static_cast<double>(workers.size());
-  numbers[metric::kRolloutBatches] = static_cast<double>(batches.size());
-  numbers[metric::kRolloutSampleS] = sample_seconds;
-  numbers[metric::kRolloutRewardSMean] = reward_seconds / sampled;
-}
-
-void CountObservedFailures(const v1::RewardConfig& config,
-                           const std::vector<ReceivedGroup>& received,
-                           std::map<std::string, double>& numbers) {
-  std::map<std::string, uint64_t> failures;
-  for (const ReceivedGroup& item : received) {
-    run::CountObservedFailures(config, item.group, failures);
-  }
-  for (const auto& [name, count] : failures) {
-    numbers[metric::kTrainRewardNameFailed.Of(name)] = static_cast<double>(count);
-  }
 }
 
 }  // namespace
@@ -174,6 +140,12 @@ absl::Status LearnerLoop::Encode(std::vector<PlannedGroup>& groups) {
   return absl::OkStatus();
 }
 
+// Twice what a step takes, so that prompts which were left stay ahead of those that are planned.
+absl::Status LearnerLoop::EncodeAhead() {
+  parts_.progress.Enter("plan");
+  return parts_.conditioning.Ahead(size_t{2} * options_.groups, [this] { return drain_.load(); });
+}
+
 // The work after a commit for which workers need not wait.
 absl::Status LearnerLoop::FinishStep() {
   const LearnerStep finished(committed_ > 0 ? committed_ - 1 : 0);
@@ -183,6 +155,7 @@ absl::Status LearnerLoop::FinishStep() {
   const bool due = options_.checkpoint_every > 0 && committed_ % options_.checkpoint_every == 0;
   const bool best = EvaluatedBest();
   if ((committed_ > 0 && (due || best)) || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
+  if (!last()) OXBOW_RETURN_IF_ERROR(EncodeAhead());
   parts_.progress.Enter("log");
   const std::map<std::string, double> seconds = parts_.progress.TakeSeconds();
   double total = 0;

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -160,12 +161,34 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .checkpoint_activations = config.model().checkpoint_activations()});
 }
 
+std::vector<v1::Prompt> PromptsNeeded(const RunSetup& setup) {
+  const v1::RunConfig& config = setup.config;
+  const size_t held_out = std::min<size_t>(setup.held_out.size(), config.eval().images());
+  std::vector<v1::Prompt> prompts(setup.held_out.begin(),
+                                  setup.held_out.begin() + static_cast<ptrdiff_t>(held_out));
+  const uint64_t groups = config.batch().groups();
+  const bool all = config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE ||
+                   config.batch().dynamic_sampling_max() > 0 || groups == 0 ||
+                   config.run().steps() >= setup.train.size() / groups;
+  const std::vector<v1::Prompt> train =
+      PromptOrder(setup.train, config.run().seed())
+          .Upcoming(all ? setup.train.size() : config.run().steps() * groups);
+  prompts.insert(prompts.end(), train.begin(), train.end());
+  return prompts;
+}
+
 absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& setup, int rank,
                                                                     int ranks) {
   auto conditioning = std::make_unique<ConditioningCache>(std::move(setup.model.prompts));
-  std::vector<v1::Prompt> prompts = setup.train;
-  prompts.insert(prompts.end(), setup.held_out.begin(), setup.held_out.end());
-  OXBOW_RETURN_IF_ERROR(conditioning->Warm(prompts, static_cast<double>(rank) / ranks));
+  const std::vector<v1::Prompt> prompts = PromptsNeeded(setup);
+  const v1::RunConfig& config = setup.config;
+  if (ranks == 1 && config.model().encoder_device() == "cpu") {
+    const uint64_t steps = config.off_policy().staleness_max() + 2;
+    OXBOW_RETURN_IF_ERROR(conditioning->WarmFirst(
+        prompts, setup.held_out.size() + static_cast<size_t>(steps * config.batch().groups())));
+  } else {
+    OXBOW_RETURN_IF_ERROR(conditioning->Warm(prompts, static_cast<double>(rank) / ranks));
+  }
   conditioning->ReleaseEncoders();
   return conditioning;
 }

@@ -49,8 +49,16 @@ double ProbeToleranceOf(const RunSetup& setup);
 // The policy that is trained. Takes the transformer's tensors out of `setup`.
 absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup);
 
-// Encodes the prompts of `setup` and frees the text encoders, which it takes out of `setup`. Every
-// rank does the same and shares the work, so that no rank waits for another.
+// The prompts whose conditioning the run needs, held-out ones first: of these as many as pictures
+// are drawn, of training's those that its steps can take, in their order. A step takes at most
+// batch.groups from the shuffled order, and heads have prompts that were taken before. All of
+// training's where that is not known beforehand: ranked prompts, extra groups of dynamic sampling.
+std::vector<v1::Prompt> PromptsNeeded(const RunSetup& setup);
+
+// Encodes PromptsNeeded of `setup` and frees the text encoders, which it takes out of `setup`.
+// Every rank does the same and shares the work, so that no rank waits for another. A single rank
+// whose encoders are on the CPU encodes held-out prompts and those of the first steps, and leaves
+// the others to ConditioningCache::Ahead: its encoders are slow, and in the way of no GPU.
 absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& setup, int rank,
                                                                     int ranks);
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "config/run_config.h"
 #include "run/group_bytes.h"
@@ -89,6 +90,85 @@ TEST(RunSetupTest, AnEvaluationOfAnotherSizeIsThatOfARunOfThatSize) {
   EXPECT_EQ(other.model.latent_shape, own.model.latent_shape);
   EXPECT_EQ(other.sampling.sigmas, own.sampling.sigmas) << "training is as it was";
   EXPECT_EQ(GroupRulesOf(other).latent_shape, GroupRulesOf(own).latent_shape);
+}
+
+std::vector<v1::Prompt> NumberedPrompts(uint64_t count) {
+  std::vector<v1::Prompt> prompts(count);
+  for (uint64_t i = 0; i < count; ++i) prompts[i].set_id(i + 1);
+  return prompts;
+}
+
+std::set<uint64_t> IdsOf(const std::vector<v1::Prompt>& prompts) {
+  std::set<uint64_t> ids;
+  for (const v1::Prompt& prompt : prompts) ids.insert(prompt.id());
+  return ids;
+}
+
+// Up to `count` of the prompts that were taken before.
+std::vector<v1::Prompt> SomeOf(const std::vector<v1::Prompt>& taken, uint64_t count,
+                               std::mt19937_64& random) {
+  std::vector<v1::Prompt> some;
+  for (uint64_t i = 0; i < count && !taken.empty(); ++i) {
+    some.push_back(taken[random() % taken.size()]);
+  }
+  return some;
+}
+
+// Heads and waiting prompts are any that were taken before.
+TEST(PromptsNeededTest, NoStepTakesAPromptThatIsNotAmongThem) {
+  uint64_t left_out = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    RunSetup setup;
+    const auto groups = static_cast<uint32_t>(1 + random() % 8);
+    const uint64_t steps = 1 + random() % 12;
+    setup.train = NumberedPrompts(groups + random() % 90);
+    setup.config.mutable_run()->set_steps(steps);
+    setup.config.mutable_run()->set_seed(seed);
+    setup.config.mutable_batch()->set_groups(groups);
+    const std::set<uint64_t> needed = IdsOf(PromptsNeeded(setup));
+    EXPECT_LE(needed.size(), steps * groups + groups);
+    left_out += setup.train.size() - needed.size();
+    PromptOrder order(setup.train, seed);
+    std::vector<v1::Prompt> taken;
+    for (uint64_t step = 0; step < steps; ++step) {
+      std::vector<ReplayedHead> heads;
+      std::vector<WaitingPrompt> waiting;
+      for (const v1::Prompt& prompt : SomeOf(taken, random() % groups, random)) {
+        heads.push_back({.prompt = prompt});
+      }
+      for (const v1::Prompt& prompt : SomeOf(taken, random() % groups, random)) {
+        waiting.push_back({.entry = {}, .prompt = prompt});
+      }
+      const StepPlan plan =
+          PlanStep(LearnerStep(step), groups, std::move(heads), order, {}, 0, std::move(waiting));
+      for (const PlannedGroup& group : plan.groups) {
+        ASSERT_TRUE(needed.contains(group.prompt.id())) << "step " << step;
+        taken.push_back(group.prompt);
+      }
+    }
+  }
+  EXPECT_GT(left_out, 5000u) << "of a large file most is left out";
+}
+
+TEST(PromptsNeededTest, WhereAnyMayBeTakenAllAreAndHeldOutOnesAreThoseThatAreDrawn) {
+  RunSetup setup;
+  setup.train = NumberedPrompts(100);
+  setup.held_out = NumberedPrompts(300);
+  for (v1::Prompt& prompt : setup.held_out) prompt.set_id(prompt.id() + 1000);
+  setup.config.mutable_run()->set_steps(3);
+  setup.config.mutable_batch()->set_groups(4);
+  setup.config.mutable_eval()->set_images(70);
+  const std::vector<v1::Prompt> needed = PromptsNeeded(setup);
+  ASSERT_EQ(needed.size(), 70 + 12u);
+  EXPECT_EQ(needed[0].id(), 1001u) << "held-out ones are first";
+  EXPECT_EQ(needed[69].id(), 1070u);
+  setup.config.mutable_batch()->set_dynamic_sampling_max(1);
+  EXPECT_EQ(PromptsNeeded(setup).size(), 170u);
+  setup.config.mutable_batch()->set_dynamic_sampling_max(0);
+  setup.config.mutable_prompts()->set_choice(v1::PROMPT_CHOICE_LEARNABLE);
+  EXPECT_EQ(PromptsNeeded(setup).size(), 170u);
 }
 
 }  // namespace

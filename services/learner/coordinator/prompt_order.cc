@@ -51,6 +51,14 @@ std::vector<v1::Prompt> PromptOrder::FirstOf(const std::vector<uint32_t>& order,
   return first;
 }
 
+std::vector<v1::Prompt> PromptOrder::Upcoming(size_t count) const {
+  std::vector<v1::Prompt> upcoming;
+  for (size_t i = position_.taken; i < order_.size() && upcoming.size() < count; ++i) {
+    upcoming.push_back(prompts_[order_[i]]);
+  }
+  return upcoming;
+}
+
 std::vector<v1::Prompt> PromptOrder::TakeExtra(LearnerStep step, size_t count,
                                                std::set<uint64_t>& taken_ids) const {
   if (!ranking_.empty()) return FirstOf(ranking_, count, taken_ids);

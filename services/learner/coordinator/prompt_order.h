@@ -30,6 +30,10 @@ class PromptOrder {
   // count as taken. Requires a prompt whose id is not in `taken_ids`.
   v1::Prompt TakeNext(std::set<uint64_t>& taken_ids);
 
+  // The next `count` prompts of this pass, fewer where it ends, if nobody ranks them. The position
+  // does not move.
+  std::vector<v1::Prompt> Upcoming(size_t count) const;
+
   // Takes up to `count` extra prompts whose ids are not in `taken_ids`, and adds their ids: the
   // first ones of a permutation that belongs to `step`. The position does not move, so a resumed
   // run takes the same prompts.

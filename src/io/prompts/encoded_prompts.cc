@@ -80,16 +80,22 @@ absl::StatusOr<model::Conditioning> EncodedPrompts::Get(const std::vector<std::s
   return encoders_->Compose(together);
 }
 
-absl::StatusOr<size_t> EncodedPrompts::Prepare(const std::vector<std::string>& texts,
-                                               const std::function<void(const Progress&)>& show,
-                                               double from) {
-  OXBOW_CHECK(stored()) << "prompts are prepared on disk";
+absl::StatusOr<std::vector<std::string>> EncodedPrompts::Missing(
+    const std::vector<std::string>& texts) const {
+  OXBOW_CHECK(stored()) << "prompts are looked for on disk";
   std::vector<std::string> missing;
   std::set<std::string> seen;
   for (const std::string& text : texts) {
     if (seen.insert(text).second && !store_->Has(text)) missing.push_back(text);
   }
   OXBOW_RETURN_IF_ERROR(CheckCanEncode(missing));
+  return missing;
+}
+
+absl::StatusOr<size_t> EncodedPrompts::Prepare(const std::vector<std::string>& texts,
+                                               const std::function<void(const Progress&)>& show,
+                                               double from) {
+  OXBOW_ASSIGN_OR_RETURN(std::vector<std::string> missing, Missing(texts));
   const auto first = static_cast<ptrdiff_t>(from * static_cast<double>(missing.size()));
   std::rotate(missing.begin(), missing.begin() + first, missing.end());
   Progress progress{.done = 0, .total = missing.size()};

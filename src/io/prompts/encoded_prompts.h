@@ -37,6 +37,10 @@ class EncodedPrompts {
   // One row per text, float32. Requires at least one text.
   absl::StatusOr<model::Conditioning> Get(const std::vector<std::string>& texts);
 
+  // The texts that are missing on disk, each once, in this order; an error if they cannot be
+  // encoded here, with the command that does it. Requires stored().
+  absl::StatusOr<std::vector<std::string>> Missing(const std::vector<std::string>& texts) const;
+
   // How far Prepare is, out of the texts that were missing on disk.
   struct Progress {
     size_t done = 0;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/learner/rollout_numbers.h"
+
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include "metrics/step_metrics.h"
+#include "run/rewards.h"
+
+namespace oxbow::learner {
+
+void MeasureProduction(const std::vector<ReceivedGroup>& received,
+                       std::map<std::string, double>& numbers) {
+  std::set<std::pair<std::string, double>> batches;
+  std::set<std::string> workers;
+  double reward_seconds = 0;
+  double sampled = 0;
+  for (const ReceivedGroup& item : received) {
+    if (item.group.trajectories().empty()) continue;
+    ++sampled;
+    batches.emplace(item.group.worker_id(), item.group.sample_seconds());
+    workers.insert(item.group.worker_id());
+    reward_seconds += item.group.reward_seconds();
+  }
+  double sample_seconds = 0;
+  for (const auto& [worker, seconds] : batches) sample_seconds += seconds;
+  numbers[metric::kRolloutWorkers] = static_cast<double>(workers.size());
+  numbers[metric::kRolloutBatches] = static_cast<double>(batches.size());
+  numbers[metric::kRolloutSampleS] = sample_seconds;
+  numbers[metric::kRolloutRewardSMean] = reward_seconds / sampled;
+}
+
+void CountObservedFailures(const v1::RewardConfig& config,
+                           const std::vector<ReceivedGroup>& received,
+                           std::map<std::string, double>& numbers) {
+  std::map<std::string, uint64_t> failures;
+  for (const ReceivedGroup& item : received) {
+    run::CountObservedFailures(config, item.group, failures);
+  }
+  for (const auto& [name, count] : failures) {
+    numbers[metric::kTrainRewardNameFailed.Of(name)] = static_cast<double>(count);
+  }
+}
+
+}  // namespace oxbow::learner

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the groups of a step say of how they were made, as numbers of its line in metrics.jsonl.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "oxbow/v1/config.pb.h"
+#include "services/learner/coordinator/group_assembler.h"
+
+namespace oxbow::learner {
+
+// Measures the cost of the groups: groups of one worker with equal times were sampled in one batch.
+void MeasureProduction(const std::vector<ReceivedGroup>& received,
+                       std::map<std::string, double>& numbers);
+
+// Counts, by reward, the samples that an observed reward did not score.
+void CountObservedFailures(const v1::RewardConfig& config,
+                           const std::vector<ReceivedGroup>& received,
+                           std::map<std::string, double>& numbers);
+
+}  // namespace oxbow::learner
