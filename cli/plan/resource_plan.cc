@@ -13,6 +13,7 @@
 #include "config/chosen_method.h"
 #include "core/flow/window.h"
 #include "core/model/int8_weights.h"
+#include "core/parallel/sharded_gradient.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
 #include "run/rewards.h"
@@ -179,6 +180,16 @@ uint64_t PiecesOf(const v1::RunConfig& config) {
   return learner.shard_optimizer() && !IsLora(config) ? std::max(1u, learner.ranks()) : 1;
 }
 
+// No rank holds a whole gradient, but its piece of the sum and some buckets.
+bool ShardsGradients(const v1::RunConfig& config) {
+  return config.learner().shard_gradients() && PiecesOf(config) > 1;
+}
+
+uint64_t GradientBytes(const v1::RunConfig& config, uint64_t trained) {
+  if (!ShardsGradients(config)) return trained;
+  return trained / PiecesOf(config) + parallel::ShardedGradient::BytesOnTheWay();
+}
+
 bool KeepsOld(const v1::RunConfig& config) {
   return run::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
 }
@@ -215,22 +226,26 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   // An exported graph may have operators that no dry run follows.
   const uint64_t activations = ActivationBytes(config, facts);
   // A rank's piece of the sum of gradients, which comes when activations have gone.
-  const uint64_t sum = PiecesOf(config) > 1 ? trained / PiecesOf(config) : 0;
+  const uint64_t sum =
+      PiecesOf(config) > 1 && !ShardsGradients(config) ? trained / PiecesOf(config) : 0;
   const uint64_t evaluation = EvaluationBytes(config, facts);
   const bool unknown = activations == 0 && facts.architecture != nullptr;
-  // A step of one update needs nothing undone.
+  // A step of one update needs nothing undone, but for weights that have no other place to come to.
   const bool undoes = config.batch().updates() * config.batch().passes() > 1;
+  const uint64_t undo = undoes                    ? trained + moments + average
+                        : ShardsGradients(config) ? trained
+                                                  : 0;
   const bool encodes_on_host = !config.model().encoder_device().starts_with("cuda");
   constexpr bool kOnHost = true;
   return {
       {"trained weights", trained},
       {"frozen weights", frozen},
       {"reference policy", CopiesReference(config) ? trained : 0},
-      {"gradients", trained, Held::kInTraining},
+      {"gradients", GradientBytes(config, trained), Held::kInTraining},
       {"AdamW moments", moments, Held::kInTraining, config.learner().offload_optimizer()},
       {"running average", average, Held::kAlways, config.learner().offload_average()},
       {"old policy", KeepsOld(config) ? trained : 0},
-      {"copy to undo a step", undoes ? trained + moments + average : 0, Held::kInTraining, kOnHost},
+      {"copy to undo a step", undo, Held::kInTraining, kOnHost},
       {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
        Held::kInTraining, kOnHost},
       {"text encoders, first", facts.text_encoder_bytes, Held::kAtStart, encodes_on_host},

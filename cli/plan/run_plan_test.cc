@@ -164,6 +164,19 @@ TEST(RunPlanTest, RanksShareTheMomentsOfAFullFineTuneAlone) {
   }
 }
 
+TEST(RunPlanTest, RanksShareGradientsWhereTheyAreTold) {
+  const auto held = [](const std::string& what, std::vector<std::string> settings) {
+    settings.insert(settings.end(), {"learner.ranks=4", "batch.updates=1", "batch.passes=1"});
+    return BytesOf(what, LearnerMemory(Config(settings), Facts(10 * kMillion)));
+  };
+  const std::string shards = "learner.shard_gradients=true";
+  EXPECT_EQ(held("gradients", {}), 40 * kMillion);
+  EXPECT_EQ(held("gradients", {shards}), 10 * kMillion + (256U << 20)) << "and four buckets";
+  EXPECT_EQ(held("summed gradient, beyond activations", {shards}), 0U);
+  EXPECT_EQ(held("copy to undo a step", {}), 0U);
+  EXPECT_EQ(held("copy to undo a step", {shards}), 40 * kMillion);
+}
+
 TEST(RunPlanTest, TextEncodersAreGoneBeforeTrainingTakesMore) {
   run::ModelFacts facts = Facts(kMillion);
   const v1::RunConfig run = Config({"model.trained=lora"});

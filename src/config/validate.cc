@@ -126,6 +126,12 @@ void ModelRules(const RunConfig& c, Findings& f) {
     f.Require(!offloads || m.device() != "cpu", key,
               "needs model.device: cuda; on a CPU all is in host memory", "true");
   }
+  if (c.learner().shard_gradients()) {
+    f.Require(m.trained() == v1::TRAINED_PART_FULL, "learner.shard_gradients",
+              "needs model.trained: full; the gradients of a LoRA are small", "true");
+    f.Require(c.learner().shard_optimizer(), "learner.shard_gradients",
+              "needs learner.shard_optimizer: a rank updates what it has the gradient of", "true");
+  }
   if (c.learner().ranks() > 1 && absl::StartsWith(m.device(), "cuda:")) {
     f.Error("model.device",
             absl::StrCat("must be cuda with several learner ranks, each on the GPU of its number, "

@@ -133,6 +133,7 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.drift_check_every = static_cast<int>(config.learner().drift_check_every());
   options.shard_optimizer =
       config.learner().shard_optimizer() && config.model().trained() == v1::TRAINED_PART_FULL;
+  options.shard_gradients = options.shard_optimizer && config.learner().shard_gradients();
   options.moments =
       config.learner().offload_optimizer() ? rl::MomentPlace::kHost : rl::MomentPlace::kWithWeights;
   options.updates = static_cast<int>(config.batch().updates());

@@ -56,6 +56,9 @@ FLEETS_OF_TWO = {
     "ranks_deterministic": ("digits-flow-grpo", ["learner.ranks=2", "run.deterministic=true"], [], 1e-4),
     "ranks_offload": ("digits-flow-grpo", ["learner.ranks=2", "eval.every=1", "eval.images=16"],
                       ["learner.offload_optimizer=true", "learner.offload_average=true"], 1e-4),
+    "ranks_shards": ("digits-flow-grpo", ["learner.ranks=2", "batch.rows_per_pass=20"], ["learner.shard_gradients=true"], 1e-4),
+    "ranks_shards_deterministic": ("digits-flow-grpo", ["learner.ranks=2", "run.deterministic=true"],
+                                   ["learner.shard_gradients=true"], 1e-4),
 }
 WEIGHTS = "raw/transformer/diffusion_pytorch_model.safetensors"
 COMPARED = ["train/reward_mean", "train/reward_group_std_mean", "train/loss", "train/grad_norm", "train/kl_div", "train/update_norm",
@@ -128,12 +131,14 @@ def weights(root, name):
 
 
 def ranks_agree(root, names):
-    """Whether one rank and two have made the same weights; None where not both ran."""
-    if not {"deterministic", "ranks_deterministic"} <= set(names):
+    """Whether one rank and each form of two have made the same weights; None where not two of them ran."""
+    ran = [name for name in ("deterministic", "ranks_deterministic", "ranks_shards_deterministic") if name in names]
+    if len(ran) < 2:
         return None
-    one, two = weights(root, "deterministic"), weights(root, "ranks_deterministic")
-    print(f"{'ok  ' if one == two else 'FAIL'} one rank and two: weights {one[:12]} {two[:12]}", flush=True)
-    return one == two
+    hashes = [weights(root, name) for name in ran]
+    agree = len(set(hashes)) == 1
+    print(f"{'ok  ' if agree else 'FAIL'} one rank and two: weights {' '.join(h[:12] for h in hashes)}", flush=True)
+    return agree
 
 
 def main():

@@ -84,6 +84,7 @@ rl::TrainerOptions OptionsOf(const DryCase& work) {
       .updates = 1,
       .rows_per_pass = static_cast<int>(work.rows),
       .shard_optimizer = work.trained == model::Trained::kFull,
+      .shard_gradients = work.shards_gradients,
       .moments = work.offloads ? rl::MomentPlace::kHost : rl::MomentPlace::kWithWeights};
   options.sampling.sde.back() = false;
   options.sampling.guidance = work.guidance;
@@ -212,6 +213,16 @@ std::vector<DryCase> DryCases() {
                                        .ranks = ranks,
                                        .rows = 9});
     }
+    if (model->in_pieces) {
+      add("full-step-recompute-no-kl-offload-8-ranks-shards", {.trains = true,
+                                                               .trained = model::Trained::kFull,
+                                                               .recompute = true,
+                                                               .offloads = true,
+                                                               .shards_gradients = true,
+                                                               .pulls = false,
+                                                               .ranks = 8,
+                                                               .rows = model->rows});
+    }
     if (!model->in_full) continue;
     add("full-forward", {.trained = model::Trained::kFull, .rows = model->rows});
     add("lora-forward-guided-24", {.guidance = 4.5, .rows = 24});
@@ -255,6 +266,7 @@ double PlannedGb(const DryCase& work) {
       work.recompute ? "model.checkpoint_activations=true" : "model.checkpoint_activations=false",
       work.offloads ? "learner.offload_optimizer=true" : "learner.offload_optimizer=false",
       work.offloads ? "learner.offload_average=true" : "learner.offload_average=false",
+      work.shards_gradients ? "learner.shard_gradients=true" : "learner.shard_gradients=false",
       int8 ? "model.base_weights=int8" : "model.base_weights=compute",
       absl::StrCat("sampling.guidance=", work.guidance),
       absl::StrCat("batch.rows_per_pass=", work.rows),

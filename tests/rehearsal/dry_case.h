@@ -27,6 +27,7 @@ struct DryCase {
   bool merged = false;
   model::BaseWeights base_weights = model::BaseWeights::kCompute;
   bool offloads = false;  // Moments and average are in host memory.
+  bool shards_gradients = false;
   bool pulls = true;      // A step's loss has the KL's term, so a full fine-tune keeps a reference.
   bool kl_all = false;    // The KL of every row, not of one row of each sample.
   int ranks = 1;          // A step's figures are of one of them, with a group of its own.

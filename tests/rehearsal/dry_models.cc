@@ -83,6 +83,7 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
   const std::vector<int64_t> wan_clip = {16, 9, 30, 52};  // 33 frames of 240 x 416.
   const std::set<std::string> large = {"flux-dev", "wan-14b", "qwen-image", "flux2-dev",
                                        "hunyuan-video"};
+  const std::set<std::string> in_pieces = {"sd35l", "flux-dev", "wan-14b"};
   std::vector<std::shared_ptr<const DryModel>> models;
   for (DryModel& model : std::vector<DryModel>{
            sd3("sd35m", Medium()), sd3("sd35l", Large()),
@@ -107,6 +108,7 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
                  {128, 5, 16, 24}, 256, 2)}) {
     if (model.name == "sd35m" || model.name == "flux-dev") model.ranks = {2, 8};
     model.in_int8 = large.contains(model.name);
+    model.in_pieces = in_pieces.contains(model.name);
     models.push_back(std::make_shared<const DryModel>(std::move(model)));
   }
   return models;

@@ -20,6 +20,7 @@ struct DryModel {
   int64_t rows = 0;        // That its recipes take through the network at a time.
   bool in_full = false;    // Guided and full fine-tuning as well.
   bool in_int8 = false;    // Its base in int8 as well.
+  bool in_pieces = false;  // Full fine-tuning by eight ranks with sharded gradients as well.
   std::vector<int> ranks;  // Steps of so many ranks as well.
 };
 

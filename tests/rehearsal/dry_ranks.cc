@@ -20,11 +20,17 @@ class DryRanks final : public parallel::Ranks {
 
   int rank() const override { return 0; }
   int size() const override { return size_; }
+  at::Device device() const override { return {at::kCUDA, 0}; }
 
   absl::Status AllReduceSum(at::Tensor& tensor) override { return Count("sum", tensor, tensor); }
   absl::Status AllReduceMax(at::Tensor& tensor) override { return Count("max", tensor, tensor); }
   std::unique_ptr<parallel::Pending> StartAllReduceSum(const at::Tensor& tensor) override {
     (void)Count("sum", tensor, tensor);
+    return std::make_unique<Done>();
+  }
+  std::unique_ptr<parallel::Pending> StartReduceSum(const at::Tensor& tensor,
+                                                    int /*root*/) override {
+    (void)Count("reduce", tensor, tensor);
     return std::make_unique<Done>();
   }
   absl::Status ReduceScatterSum(const at::Tensor& input, at::Tensor& output) override {

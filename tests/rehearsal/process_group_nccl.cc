@@ -105,6 +105,13 @@ c10::intrusive_ptr<Work> ProcessGroupNCCL::allreduce(std::vector<at::Tensor>& te
   return c10::make_intrusive<DeviceWork>(gloo_->allreduce(sides, options), tensors);
 }
 
+c10::intrusive_ptr<Work> ProcessGroupNCCL::reduce(std::vector<at::Tensor>& tensors,
+                                                  const ReduceOptions& options) {
+  std::vector<at::Tensor> sides = {KernelSide("reduce", tensors.at(0))};
+  Begin("nccl::reduce", tensors);
+  return c10::make_intrusive<DeviceWork>(gloo_->reduce(sides, options), tensors);
+}
+
 c10::intrusive_ptr<Work> ProcessGroupNCCL::_allgather_base(at::Tensor& to, at::Tensor& from,
                                                            const AllgatherOptions& options) {
   at::Tensor all = KernelSide("allgather", to), mine = KernelSide("allgather", from);

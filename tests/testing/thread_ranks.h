@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <barrier>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <thread>
@@ -60,6 +61,12 @@ class ThreadWorld {
     std::unique_ptr<Pending> StartAllReduceSum(const at::Tensor& tensor) override {
       at::Tensor alias = tensor;
       (void)AllReduceSum(alias);
+      return std::make_unique<Finished>();
+    }
+    std::unique_ptr<Pending> StartReduceSum(const at::Tensor& tensor, int root) override {
+      at::Tensor alias = tensor;
+      (void)AllReduceSum(alias);
+      if (rank_ != root) alias.fill_(std::nan(""));  // It holds no value.
       return std::make_unique<Finished>();
     }
     absl::Status ReduceScatterSum(const at::Tensor& input, at::Tensor& output) override {

@@ -13,17 +13,13 @@ ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable, at::Devi
   int64_t numel = 0;
   for (const auto& [name, tensor] : tensors) numel += tensor.numel();
   flat_ = at::empty({numel}, at::TensorOptions(device).dtype(at::kFloat));
-  if (trainable) flat_grad_ = at::zeros_like(flat_);
   int64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
     // detach(): a leaf of its own, yet on the flat tensor's version counter, so that an optimiser
     // step between a forward and its backward is caught by autograd.
     at::Tensor view = flat_.narrow(0, offset, tensor.numel()).view(tensor.sizes()).detach();
     view.copy_(tensor);
-    if (trainable) {
-      view.requires_grad_(true);
-      view.mutable_grad() = flat_grad_.narrow(0, offset, tensor.numel()).view(tensor.sizes());
-    }
+    view.requires_grad_(trainable);
     offset += tensor.numel();
     views_.emplace(name, std::move(view));
   }
@@ -39,10 +35,22 @@ bool ParameterSet::Has(const std::string& name) const { return views_.contains(n
 
 int64_t ParameterSet::numel() const { return flat_.numel(); }
 
-void ParameterSet::ZeroGrad() {
-  OXBOW_CHECK(flat_grad_.defined()) << "parameters are not trainable";
-  flat_grad_.zero_();
+at::Tensor& ParameterSet::flat_grad() {
+  if (flat_grad_.defined()) return flat_grad_;
+  const at::NoGradGuard no_grad;
+  flat_grad_ = at::zeros_like(flat_);
+  int64_t offset = 0;
+  for (auto& [name, view] : views_) {
+    OXBOW_CHECK(view.requires_grad()) << "parameters are not trainable";
+    at::Tensor grad = flat_grad_.narrow(0, offset, view.numel()).view(view.sizes());
+    if (view.grad().defined()) grad.copy_(view.grad());
+    view.mutable_grad() = grad;
+    offset += view.numel();
+  }
+  return flat_grad_;
 }
+
+void ParameterSet::ZeroGrad() { flat_grad().zero_(); }
 
 void ParameterSet::CopyFrom(const ParameterSet& other) {
   OXBOW_CHECK(views_.size() == other.views_.size()) << views_.size() << other.views_.size();

@@ -16,8 +16,7 @@ namespace oxbow::model {
 class ParameterSet {
  public:
   // Copies `tensors` into one flat float32 tensor on `device`, in name order. With `trainable`,
-  // every view is an autograd leaf whose .grad is a view of flat_grad(), so backward() accumulates
-  // in place.
+  // every view is an autograd leaf.
   ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device = at::kCPU);
 
   const at::Tensor& Get(const std::string& name) const;  // Dies if absent.
@@ -27,14 +26,17 @@ class ParameterSet {
 
   at::Tensor& flat() { return flat_; }
   const at::Tensor& flat() const { return flat_; }
-  at::Tensor& flat_grad() { return flat_grad_; }  // Undefined unless trainable.
 
-  void ZeroGrad();
+  // The gradient [N], made at the first call. From then on every leaf's .grad is a view of it, so
+  // backward() accumulates in place. Dies unless trainable.
+  at::Tensor& flat_grad();
+  void ZeroGrad();  // Of flat_grad().
+
   void CopyFrom(const ParameterSet& other);  // Same names and shapes required.
 
  private:
   at::Tensor flat_;
-  at::Tensor flat_grad_;
+  at::Tensor flat_grad_;  // Undefined before it is asked for.
   NamedTensors views_;
 };
 

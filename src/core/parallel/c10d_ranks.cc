@@ -109,6 +109,7 @@ class C10dRanks final : public Ranks {
     return Run("Broadcast", [&] { return IssueBroadcast(tensor, root); });
   }
   std::unique_ptr<Pending> StartBroadcast(const at::Tensor& tensor, int root) override;
+  std::unique_ptr<Pending> StartReduceSum(const at::Tensor& tensor, int root) override;
   absl::Status Barrier() override {
     // With every backend, no rank has the sum before all ranks have come.
     const at::Tensor one = at::ones({1}, at::TensorOptions(device_).dtype(at::kFloat));
@@ -143,6 +144,15 @@ class C10dRanks final : public Ranks {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     return group_->broadcast(tensors, options);
+  }
+
+  WorkPointer IssueReduce(const at::Tensor& tensor, int root) {
+    OXBOW_CHECK(root >= 0 && root < size_) << "root " << root << " of " << size_;
+    std::vector<at::Tensor> tensors = {Flat(tensor)};
+    c10d::ReduceOptions options;
+    options.reduceOp = c10d::ReduceOp::SUM;
+    options.rootRank = root;
+    return group_->reduce(tensors, options);
   }
 
   // The first failure, which every later call returns.
@@ -211,6 +221,11 @@ absl::StatusOr<Operation> C10dRanks::Start(const char* name,
 std::unique_ptr<Pending> C10dRanks::StartAllReduceSum(const at::Tensor& tensor) {
   return std::make_unique<PendingOperation>(
       *this, Start("StartAllReduceSum", [&] { return AllReduce(tensor, c10d::ReduceOp::SUM); }));
+}
+
+std::unique_ptr<Pending> C10dRanks::StartReduceSum(const at::Tensor& tensor, int root) {
+  return std::make_unique<PendingOperation>(
+      *this, Start("StartReduceSum", [&] { return IssueReduce(tensor, root); }));
 }
 
 std::unique_ptr<Pending> C10dRanks::StartBroadcast(const at::Tensor& tensor, int root) {

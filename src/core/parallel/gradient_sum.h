@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/parallel/leaf_buckets.h"
 
 namespace oxbow::parallel {
 
+class Pending;
 class Ranks;
 
 // The all-reduce of a gradient [N], in buckets that start while the backward pass still runs.
@@ -21,18 +23,15 @@ class Ranks;
 //   loss.backward();             // starts the sum of each bucket once its last gradient is there
 //   status = buckets.Finish();   // starts the rest and waits: flat_grad is the sum over ranks
 //
-// A bucket is a contiguous piece of the flat gradient, so nothing is copied. All ranks start
-// buckets in one order: the order in which rank 0's gradients were complete in the first armed
-// backward pass (which itself overlaps nothing). A bucket that is ready before its turn waits.
+// A bucket is a contiguous piece of the flat gradient, so nothing is copied. The first armed
+// backward pass overlaps nothing: it finds the order (leaf_buckets.h).
 class GradientBuckets {
  public:
   // The .grad of every leaf is a view of `flat_grad` [N], and the leaves cover it in rising order.
-  // Uses the post-accumulate hook of each leaf; a tensor has only one. `ranks` outlives this.
+  // `ranks` outlives this.
   GradientBuckets(Ranks& ranks, at::Tensor flat_grad, const std::vector<at::Tensor>& leaves,
                   int64_t bucket_bytes = int64_t{4} << 20);
   ~GradientBuckets();
-  GradientBuckets(const GradientBuckets&) = delete;
-  GradientBuckets& operator=(const GradientBuckets&) = delete;
 
   // The next backward pass is the last that adds to the gradient. Passes before it, unarmed, only
   // accumulate. Dies if a leaf gets a second gradient before Finish.
@@ -42,12 +41,14 @@ class GradientBuckets {
   // without work calls only Arm and Finish), and waits for all. Errors as in ranks.h.
   absl::Status Finish();
 
-  int64_t count() const;                // Number of buckets.
-  int64_t started_in_backward() const;  // How many overlapped in the latest update.
+  int64_t count() const { return static_cast<int64_t>(buckets_.buckets().size()); }
+  int64_t started_in_backward() const { return buckets_.turns_in_backward(); }
 
  private:
-  struct Impl;
-  const std::shared_ptr<Impl> impl_;  // Shared with the hooks, which may live longer.
+  Ranks& ranks_;
+  const at::Tensor flat_grad_;
+  std::vector<std::unique_ptr<Pending>> pending_;
+  LeafBuckets buckets_;
 };
 
 }  // namespace oxbow::parallel

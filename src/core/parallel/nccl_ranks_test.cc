@@ -61,6 +61,9 @@ TEST_P(NcclRanksTest, CollectivesAreWhatTheirNamesSay) {
     tensor = share(ranks.rank(), size * n).to(device);
     EXPECT_EQ(ranks.StartAllReduceSum(tensor)->Wait(), absl::OkStatus());
     ExpectSame(tensor, sum);
+    tensor = share(ranks.rank(), size * n).to(device);
+    EXPECT_EQ(ranks.StartReduceSum(tensor, size - 1)->Wait(), absl::OkStatus());
+    if (ranks.rank() == size - 1) ExpectSame(tensor, sum);
     at::Tensor part = at::empty({n}, tensor.options());
     EXPECT_EQ(ranks.ReduceScatterSum(share(ranks.rank(), size * n).to(device), part),
               absl::OkStatus());

@@ -52,7 +52,7 @@ std::vector<OrderedSum::Node> OrderedSum::NodesOf(int rank) const {
   return nodes;
 }
 
-absl::Status OrderedSum::Finish(at::Tensor& total, int64_t bytes_max) {
+absl::Status OrderedSum::Finish(int64_t total, const TakePiece& take, int64_t bytes_max) {
   const at::NoGradGuard no_grad;
   OXBOW_CHECK(next_ >= owners_.size() || owners_[next_] != ranks_.rank())
       << "part " << next_ << " was not added";
@@ -62,16 +62,16 @@ absl::Status OrderedSum::Finish(at::Tensor& total, int64_t bytes_max) {
     nodes.push_back(NodesOf(rank));
     rows = std::max(rows, static_cast<int64_t>(nodes.back().size()));
   }
-  const int64_t column_bytes =
-      (ranks_.size() + 1) * rows * static_cast<int64_t>(total.element_size());
-  const int64_t piece = std::clamp<int64_t>(bytes_max / column_bytes, 1, total.numel());
-  for (int64_t begin = 0; begin < total.numel(); begin += piece) {
-    const int64_t length = std::min(piece, total.numel() - begin);
-    const at::Tensor sent = at::zeros({rows, length}, total.options());
+  const auto options = at::TensorOptions(ranks_.device()).dtype(at::kFloat);
+  const int64_t column_bytes = (ranks_.size() + 1) * rows * static_cast<int64_t>(sizeof(float));
+  const int64_t piece = std::clamp<int64_t>(bytes_max / column_bytes, 1, total);
+  for (int64_t begin = 0; begin < total; begin += piece) {
+    const int64_t length = std::min(piece, total - begin);
+    const at::Tensor sent = at::zeros({rows, length}, options);
     for (size_t i = 0; i < sums_.size(); ++i) {
       sums_[i].Read(begin, sent[static_cast<int64_t>(i)]);
     }
-    at::Tensor all = at::empty({ranks_.size() * rows, length}, total.options());
+    at::Tensor all = at::empty({ranks_.size() * rows, length}, options);
     OXBOW_RETURN_IF_ERROR(ranks_.AllGather(sent, all));
     std::vector<std::pair<Node, at::Tensor>> left;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
@@ -85,9 +85,9 @@ absl::Status OrderedSum::Finish(at::Tensor& total, int64_t bytes_max) {
         left.emplace_back(node, sum);
       }
     }
-    at::Tensor sum = at::zeros({length}, total.options());
+    at::Tensor sum = at::zeros({length}, options);
     for (; !left.empty(); left.pop_back()) sum.add_(left.back().second);
-    total.narrow(0, begin, length).copy_(sum);
+    take(begin, sum);
   }
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,10 +34,13 @@ class OrderedSum {
   // Adds this rank's next part [N], in rising p. Its memory is used and holds no value afterwards.
   void Add(at::Tensor part);
 
-  // `total` [N] gets the sum on every rank, once each has added its parts. Works in pieces, so that
-  // at most about `bytes_max` bytes are allocated; R and the size of a piece change no bit. Errors
-  // as in ranks.h.
-  absl::Status Finish(at::Tensor& total, int64_t bytes_max = int64_t{256} << 20);
+  // Once each rank has added its parts: calls `take` on every rank with the sum, piece by piece in
+  // rising order, and the place of each piece's first element. [N] = [`length`] elements in all,
+  // on the ranks' device. At most about `bytes_max` bytes are allocated; R and the size of a piece
+  // change no bit. Errors as in ranks.h.
+  using TakePiece = std::function<void(int64_t begin, const at::Tensor& piece)>;
+  absl::Status Finish(int64_t length, const TakePiece& take,
+                      int64_t bytes_max = int64_t{256} << 20);
 
   // The sums that are kept.
   int64_t kept() const { return static_cast<int64_t>(sums_.size()); }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "core/parallel/share.h"
 #include "tests/testing/forked_ranks.h"
@@ -51,8 +52,13 @@ TEST_P(OrderedSumTest, HasTheSameBitsForEveryNumberOfRanks) {
           sum.Add(Part(p).clone());
           EXPECT_LE(static_cast<double>(sum.kept()), 2 * std::log2(count + 1)) << "part " << p;
         }
-        at::Tensor total = at::empty({kLength}, at::kFloat);
-        ASSERT_TRUE(sum.Finish(total, bytes_max).ok());
+        at::Tensor total = at::full({kLength}, std::nan(""), at::kFloat);
+        int64_t end = 0;
+        const auto take = [&](int64_t begin, const at::Tensor& piece) {
+          EXPECT_EQ(begin, std::exchange(end, begin + piece.numel()));
+          total.narrow(0, begin, piece.numel()).copy_(piece);
+        };
+        ASSERT_TRUE(sum.Finish(kLength, take, bytes_max).ok());
         EXPECT_TRUE(at::equal(total, want)) << count << " parts, " << bytes_max << " bytes";
       }
     }

@@ -63,6 +63,10 @@ class Ranks {
   // Begins the same sum: gradient buckets overlap it with the backward pass.
   virtual std::unique_ptr<Pending> StartAllReduceSum(const at::Tensor& tensor) = 0;
 
+  // Begins the sum of `tensor` over ranks, in place, for rank `root` alone. On the other ranks the
+  // tensor holds no value afterwards.
+  virtual std::unique_ptr<Pending> StartReduceSum(const at::Tensor& tensor, int root) = 0;
+
   // output [n] <- part `rank()` of the sum of every rank's input [R n].
   virtual absl::Status ReduceScatterSum(const at::Tensor& input, at::Tensor& output) = 0;
 

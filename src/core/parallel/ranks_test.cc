@@ -82,6 +82,25 @@ TEST_P(RanksTest, StartedSumsEndInAnyOrderOfWaiting) {
   EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
 }
 
+TEST_P(RanksTest, StartedSumsForOneRankEndInAnyOrderOfWaiting) {
+  const auto body = [](Ranks& ranks) {
+    std::vector<at::Tensor> tensors;
+    std::vector<std::unique_ptr<Pending>> pending;
+    const int size = ranks.size();
+    for (int i = 0; i < 5; ++i) {
+      tensors.push_back(at::full({1 + i * 1000}, ranks.rank() + i, at::kFloat));
+      pending.push_back(ranks.StartReduceSum(tensors.back(), i % size));
+    }
+    for (int i = 4; i >= 0; --i) {
+      EXPECT_TRUE(pending[static_cast<size_t>(i)]->Wait().ok());
+      if (i % size != ranks.rank()) continue;
+      ExpectSame(tensors[static_cast<size_t>(i)],
+                 at::full({1 + i * 1000}, size * i + size * (size - 1) / 2, at::kFloat));
+    }
+  };
+  EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
+}
+
 TEST_P(RanksTest, StartedBroadcastsArriveInAnyOrderOfWaiting) {
   const auto body = [](Ranks& ranks) {
     const int root = ranks.size() - 1;

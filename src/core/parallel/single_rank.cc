@@ -31,6 +31,10 @@ class SingleRank final : public Ranks {
   std::unique_ptr<Pending> StartAllReduceSum(const at::Tensor&) override {
     return std::make_unique<Done>(State());
   }
+  std::unique_ptr<Pending> StartReduceSum(const at::Tensor&, int root) override {
+    OXBOW_CHECK(root == 0) << "root " << root;
+    return std::make_unique<Done>(State());
+  }
   absl::Status ReduceScatterSum(const at::Tensor& input, at::Tensor& output) override {
     return Copy(input, output);
   }

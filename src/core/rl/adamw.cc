@@ -18,6 +18,7 @@ namespace oxbow::rl {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kNormBlock = int64_t{1} << 18;
 constexpr int64_t kExchanged = int64_t{1} << 24;  // Elements of one collective, over all ranks.
 
 // Elements that one pass over flat tensors takes at a time: on a CPU they stay in its cache. A
@@ -41,6 +42,11 @@ at::Tensor SquaredLength(const at::Tensor& x) {
 int64_t StrideFor(int64_t length, int ranks) {
   const int64_t share = (length + ranks - 1) / ranks;
   return (share + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Elements of a rank's piece in one collective.
+int64_t PartLength(const parallel::Ranks& ranks) {
+  return std::max<int64_t>(1, kExchanged / ranks.size() / kAlignment) * kAlignment;
 }
 
 }  // namespace
@@ -110,11 +116,11 @@ at::Tensor AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_fac
   return change;
 }
 
-void AdamW::Propose(const at::Tensor& flat, const at::Tensor& grad, double rate_factor,
-                    at::Tensor& next) const {
+void AdamW::Propose(int64_t place, const at::Tensor& flat, const at::Tensor& grad,
+                    double rate_factor, at::Tensor& next) const {
   const at::NoGradGuard no_grad;
   ForEachPiece(flat, [&](int64_t begin, int64_t length) {
-    Look(begin, length, [&](const at::Tensor& old_first, const at::Tensor& old_second) {
+    Look(place + begin, length, [&](const at::Tensor& old_first, const at::Tensor& old_second) {
       at::Tensor first = old_first.clone(), second = old_second.clone();
       MoveMoments(grad.narrow(0, begin, length), first, second);
       at::Tensor weights = next.narrow(0, begin, length);
@@ -211,8 +217,41 @@ at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b) {
 
 double ClipGradNorm(at::Tensor& grad, double norm_max) {
   const double norm = grad.norm().item<double>();
-  if (norm_max > 0 && norm > norm_max) grad.mul_(norm_max / (norm + 1e-6));
+  LimitNorm(norm, norm_max, grad);
   return norm;
+}
+
+void LimitNorm(double norm, double norm_max, at::Tensor& grad) {
+  if (norm_max > 0 && norm > norm_max) grad.mul_(norm_max / (norm + 1e-6));
+}
+
+// Blocks are always counted from the same memory, whose alignment and length kernels may look at.
+void NormOfPieces::Add(const at::Tensor& piece) {
+  const at::NoGradGuard no_grad;
+  if (!block_.defined()) {
+    block_ = at::zeros({kNormBlock}, piece.options());
+    square_ = at::zeros({}, piece.options().dtype(at::kDouble));
+  }
+  for (int64_t begin = 0; begin < piece.numel();) {
+    const int64_t length = std::min(piece.numel() - begin, kNormBlock - filled_);
+    block_.narrow(0, filled_, length).copy_(piece.narrow(0, begin, length));
+    begin += length;
+    filled_ += length;
+    if (filled_ == kNormBlock) Count();
+  }
+}
+
+void NormOfPieces::Count() {
+  square_.add_(at::linalg_vector_norm(block_, 2, std::nullopt, false, at::kDouble).square());
+  block_.zero_();
+  filled_ = 0;
+}
+
+double NormOfPieces::Norm() {
+  if (!block_.defined()) return 0;
+  const at::NoGradGuard no_grad;
+  Count();
+  return std::sqrt(square_.item<double>());
 }
 
 double EmaDecay(int64_t updates, double decay_max) {
@@ -253,13 +292,31 @@ absl::StatusOr<double> ShardedAdamW::Reduce(const at::Tensor& grad, double norm_
   memory_ = grad.detach();
   at::Tensor sum = at::empty({stride_}, memory_.options());
   OXBOW_RETURN_IF_ERROR(ScatterSum(memory_, sum));
-  grad_ = sum.narrow(0, 0, own_);
+  return LimitOwn(sum.narrow(0, 0, own_), norm_max);
+}
+
+absl::StatusOr<double> ShardedAdamW::TakePiece(at::Tensor own, double norm_max) {
+  memory_ = at::Tensor();
+  return LimitOwn(std::move(own), norm_max);
+}
+
+void ShardedAdamW::TakeLimitedPiece(at::Tensor own) {
+  OXBOW_CHECK(own.numel() == own_) << own.sizes() << ", not " << own_;
+  memory_ = at::Tensor();
+  grad_ = std::move(own);
+}
+
+// Limits the norm of the whole gradient, of which each rank has its piece.
+absl::StatusOr<double> ShardedAdamW::LimitOwn(at::Tensor own, double norm_max) {
+  const at::NoGradGuard no_grad;
+  OXBOW_CHECK(own.numel() == own_) << own.sizes() << ", not " << own_;
+  grad_ = std::move(own);
   // float64, so that how the elements are spread does not show in the norm.
   at::Tensor square =
-      at::linalg_vector_norm(sum, 2, std::nullopt, false, at::kDouble).square().view({1});
+      at::linalg_vector_norm(grad_, 2, std::nullopt, false, at::kDouble).square().view({1});
   OXBOW_RETURN_IF_ERROR(ranks_.AllReduceSum(square));
   const double norm = std::sqrt(square.item<double>());
-  if (norm_max > 0 && norm > norm_max) grad_.mul_(norm_max / (norm + 1e-6));
+  LimitNorm(norm, norm_max, grad_);
   return norm;
 }
 
@@ -275,8 +332,9 @@ absl::StatusOr<at::Tensor> ShardedAdamW::Step(at::Tensor& flat, double rate_fact
   at::Tensor next = std::exchange(memory_, at::Tensor());
   at::Tensor own = Own(flat);
   if (ranks_.size() == 1) return piece_.Step(own, grad, rate_factor);
+  if (!next.defined()) return StepInPlace(flat, grad, rate_factor);
   at::Tensor own_next = Own(next);
-  piece_.Propose(own, grad, rate_factor, own_next);
+  piece_.Propose(0, own, grad, rate_factor, own_next);
   OXBOW_RETURN_IF_ERROR(GatherWhole(own_next, next));
   piece_.Commit(grad);
   const at::Tensor change = SquaredDistance(next, flat);
@@ -285,7 +343,7 @@ absl::StatusOr<at::Tensor> ShardedAdamW::Step(at::Tensor& flat, double rate_fact
 }
 
 absl::Status ShardedAdamW::ScatterSum(const at::Tensor& whole, at::Tensor& own) {
-  const int64_t piece = std::max(kAlignment, kExchanged / ranks_.size());
+  const int64_t piece = PartLength(ranks_);
   for (int64_t begin = 0; begin < stride_; begin += piece) {
     const int64_t length = std::min(piece, stride_ - begin);
     const at::Tensor sent = at::zeros({ranks_.size(), length}, whole.options());
@@ -300,19 +358,49 @@ absl::Status ShardedAdamW::ScatterSum(const at::Tensor& whole, at::Tensor& own) 
   return absl::OkStatus();
 }
 
+absl::StatusOr<at::Tensor> ShardedAdamW::StepInPlace(at::Tensor& flat, const at::Tensor& grad,
+                                                     double rate_factor) {
+  at::Tensor change = at::zeros({}, flat.options().dtype(at::kDouble).requires_grad(false));
+  at::Tensor weights = flat.detach();
+  OXBOW_RETURN_IF_ERROR(Exchange(
+      weights.options(),
+      [&](int64_t begin, at::Tensor part) {
+        piece_.Propose(begin, weights.narrow(0, begin_ + begin, part.numel()),
+                       grad.narrow(0, begin, part.numel()), rate_factor, part);
+      },
+      [&](int64_t begin, const at::Tensor& part) {
+        at::Tensor old = weights.narrow(0, begin, part.numel());
+        change.add_(SquaredDistance(part, old));
+        old.copy_(part);
+      }));
+  piece_.Commit(grad);
+  return change;
+}
+
 absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole) {
-  const int64_t piece = std::max(kAlignment, kExchanged / ranks_.size());
+  return Exchange(
+      whole.options(),
+      [&](int64_t begin, at::Tensor part) { part.copy_(own.narrow(0, begin, part.numel())); },
+      [&](int64_t begin, const at::Tensor& part) {
+        whole.narrow(0, begin, part.numel()).copy_(part);
+      });
+}
+
+absl::Status ShardedAdamW::Exchange(
+    at::TensorOptions options, const std::function<void(int64_t begin, at::Tensor part)>& fill,
+    const std::function<void(int64_t begin, const at::Tensor& part)>& take) {
+  const int64_t piece = PartLength(ranks_);
   for (int64_t begin = 0; begin < stride_; begin += piece) {
     const int64_t length = std::min(piece, stride_ - begin);
-    const at::Tensor sent = at::zeros({length}, whole.options());
+    const at::Tensor sent = at::zeros({length}, options);
     const int64_t filled = std::clamp<int64_t>(own_ - begin, 0, length);
-    sent.narrow(0, 0, filled).copy_(own.narrow(0, std::min(begin, own_), filled));
-    at::Tensor all = at::empty({ranks_.size() * length}, whole.options());
+    if (filled > 0) fill(begin, sent.narrow(0, 0, filled));
+    at::Tensor all = at::empty({ranks_.size() * length}, options);
     OXBOW_RETURN_IF_ERROR(ranks_.AllGather(sent, all));
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const int64_t to = std::min(length_, stride_ * rank + begin);
       const int64_t count = std::min(length, length_ - to);
-      whole.narrow(0, to, count).copy_(all.narrow(0, rank * length, count));
+      if (count > 0) take(to, all.narrow(0, rank * length, count));
     }
   }
   return absl::OkStatus();

@@ -12,7 +12,9 @@
 //   next weights <- all-gather(pieces)            in the gradient's memory
 //   weights, moments <- the next ones             once no other rank is needed any more
 //
-// So a failed collective leaves weights and moments as they were, without a copy of them.
+// So a failed collective leaves weights and moments as they were, without a copy of them. Where no
+// rank holds a whole gradient there is no such memory: the next weights take the place of the old
+// ones as they come, and who wants those back after a failure has kept a copy.
 //
 // Pieces have equal lengths, multiples of 64 elements, so that no element changes its place between
 // the vectorised part of a kernel and its scalar end; the last ones may be short or empty.
@@ -90,9 +92,10 @@ class AdamW {
   // for which alone memory is allocated.
   at::Tensor Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor = 1);
 
-  // The same update in two halves. Propose writes the next weights to `next`, which must not
-  // overlap the others, and changes nothing else; Commit takes the moments past the update.
-  void Propose(const at::Tensor& flat, const at::Tensor& grad, double rate_factor,
+  // The same update in two halves. Propose writes the next weights of the elements from `begin` on
+  // to `next`, which must not overlap the others, and changes nothing else; `flat`, `grad` and
+  // `next` are as long as each other. Commit takes the moments past the update.
+  void Propose(int64_t begin, const at::Tensor& flat, const at::Tensor& grad, double rate_factor,
                at::Tensor& next) const;
   void Commit(const at::Tensor& grad);
 
@@ -131,8 +134,23 @@ class AdamW {
 at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b);
 
 // Scales `grad` in place so that its norm is at most `norm_max` (0: never) and returns the norm
-// before.
+// before. LimitNorm scales a gradient, or a part of one, whose norm is known.
 double ClipGradNorm(at::Tensor& grad, double norm_max);
+void LimitNorm(double norm, double norm_max, at::Tensor& grad);
+
+// The norm of a vector that is added piece by piece, in order. How it is cut changes no bit.
+class NormOfPieces {
+ public:
+  void Add(const at::Tensor& piece);  // Float32, always on one device.
+  double Norm();
+
+ private:
+  void Count();
+
+  at::Tensor block_;  // Not counted yet.
+  int64_t filled_ = 0;
+  at::Tensor square_;  // A float64 number.
+};
 
 // min((1 + k) / (10 + k), decay_max) after k updates: short memory at first.
 double EmaDecay(int64_t updates, double decay_max);
@@ -156,8 +174,18 @@ class ShardedAdamW {
   // For a gradient that is already the limited sum, the same on every rank.
   void TakeReduced(const at::Tensor& grad);
 
+  // For ranks that hold the sum's pieces alone: `own` is this rank's, elements [begin(), begin() +
+  // own_length()) of it, whose memory is used. TakePiece limits the norm of the whole and returns
+  // it as Reduce does; TakeLimitedPiece is for pieces that are limited.
+  absl::StatusOr<double> TakePiece(at::Tensor own, double norm_max);
+  void TakeLimitedPiece(at::Tensor own);
+  int64_t begin() const { return begin_; }
+  int64_t own_length() const { return own_; }
+  int64_t stride() const { return stride_; }
+
   // Updates `flat` [N], the same on every rank, by the gradient taken last. Returns the squared
-  // length of the change as AdamW::Step does. After an error nothing has changed.
+  // length of the change as AdamW::Step does. After an error nothing has changed; after one with a
+  // gradient in pieces, a part of `flat` may have.
   absl::StatusOr<at::Tensor> Step(at::Tensor& flat, double rate_factor = 1);
 
   double learning_rate() const { return piece_.learning_rate(); }
@@ -177,9 +205,17 @@ class ShardedAdamW {
 
  private:
   at::Tensor Own(const at::Tensor& whole) const;  // A view of this rank's piece.
+  absl::StatusOr<double> LimitOwn(at::Tensor own, double norm_max);
+  absl::StatusOr<at::Tensor> StepInPlace(at::Tensor& flat, const at::Tensor& grad,
+                                         double rate_factor);
   // Both work in pieces of every rank's share, and allocate memory for one of them.
   absl::Status ScatterSum(const at::Tensor& whole, at::Tensor& own);
   absl::Status GatherWhole(const at::Tensor& own, at::Tensor& whole);
+  // Calls `fill` with the place and the memory of each part of this rank's piece, then `take` with
+  // what each rank filled in, and its place in the whole.
+  absl::Status Exchange(at::TensorOptions options,
+                        const std::function<void(int64_t begin, at::Tensor part)>& fill,
+                        const std::function<void(int64_t begin, const at::Tensor& part)>& take);
 
   parallel::Ranks& ranks_;
   const int64_t length_;  // N
@@ -188,7 +224,7 @@ class ShardedAdamW {
   const int64_t own_;     // Its length.
   AdamW piece_;
   at::Tensor grad_;    // [own_]
-  at::Tensor memory_;  // [length_], the gradient's, for the next weights.
+  at::Tensor memory_;  // [length_], the gradient's, for the next weights. Undefined: in place.
 };
 
 }  // namespace oxbow::rl

@@ -41,6 +41,20 @@ TEST(GradNormTest, ScalesOnlyWhatIsTooLong) {
   EXPECT_NEAR(grad.norm().item<double>(), 1, 1e-6);
 }
 
+TEST(GradNormTest, OfPiecesHasTheSameBitsHoweverTheyAreCut) {
+  const at::Tensor x = (at::arange(700'001, at::kFloat) * 12.9898).sin() * 3;
+  std::vector<double> norms;
+  for (const int64_t piece : {700'001, 262'144, 100'000, 4097}) {
+    NormOfPieces norm;
+    for (int64_t begin = 0; begin < x.numel(); begin += piece) {
+      norm.Add(x.narrow(0, begin, std::min(piece, x.numel() - begin)));
+    }
+    norms.push_back(norm.Norm());
+  }
+  EXPECT_THAT(norms, ::testing::Each(norms[0]));
+  EXPECT_NEAR(norms[0], x.to(at::kDouble).norm().item<double>(), 1e-12 * norms[0]);
+}
+
 TEST(EmaTest, DecayStartsShortAndIsLimited) {
   EXPECT_DOUBLE_EQ(EmaDecay(1, .9), 2. / 11);
   EXPECT_DOUBLE_EQ(EmaDecay(1000, .9), .9);
@@ -113,10 +127,13 @@ TEST_P(ShardedAdamWTest, GivesTheBitsOfTheWholeForEqualGradients) {
       AdamW plain(kOptions, whole);
       ShardedAdamW optimizer(kOptions, sharded, ranks);
       ShardedAdamW given(kOptions, reduced, ranks, MomentPlace::kHost);
+      at::Tensor in_place = whole.clone();
+      ShardedAdamW of_pieces(kOptions, in_place, ranks);
       for (int update = 1; update <= 4; ++update) {
         // Powers of two, so that the sum over ranks is exact in any order.
         const at::Tensor grad = Wave(length, update);
         const double norm = grad.to(at::kDouble).norm().item<double>();
+        const at::Tensor own = grad.narrow(0, of_pieces.begin(), of_pieces.own_length()).clone();
         plain.Step(whole, grad, 1. / update);
         const auto got = optimizer.Reduce(grad / ranks.size(), /*norm_max=*/0);
         ASSERT_TRUE(got.ok()) << got.status();
@@ -126,6 +143,15 @@ TEST_P(ShardedAdamWTest, GivesTheBitsOfTheWholeForEqualGradients) {
         given.TakeReduced(grad);
         ASSERT_TRUE(given.Step(reduced, 1. / update).ok());
         EXPECT_TRUE(at::equal(reduced, whole)) << length << " elements, update " << update;
+        const auto of_all = of_pieces.TakePiece(own, /*norm_max=*/0);
+        ASSERT_TRUE(of_all.ok()) << of_all.status();
+        EXPECT_NEAR(*of_all, norm, 1e-12 * norm);
+        const at::Tensor before = in_place.clone();
+        const auto change = of_pieces.Step(in_place, 1. / update);
+        ASSERT_TRUE(change.ok());
+        EXPECT_TRUE(at::equal(in_place, whole)) << length << " elements, update " << update;
+        const double moved = (in_place - before).to(at::kDouble).square().sum().item<double>();
+        EXPECT_NEAR(change->item<double>(), moved, 1e-5 * moved);
       }
       const auto state = optimizer.Gather();
       ASSERT_TRUE(state.ok());

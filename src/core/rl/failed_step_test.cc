@@ -37,6 +37,10 @@ class FailingRanks final : public Ranks {
     if (Fails()) return std::make_unique<Lost>();
     return ranks_.StartAllReduceSum(tensor);
   }
+  std::unique_ptr<parallel::Pending> StartReduceSum(const at::Tensor& tensor, int root) override {
+    if (Fails()) return std::make_unique<Lost>();
+    return ranks_.StartReduceSum(tensor, root);
+  }
   absl::Status ReduceScatterSum(const at::Tensor& input, at::Tensor& output) override {
     return Fails() ? kLost : ranks_.ReduceScatterSum(input, output);
   }
@@ -79,6 +83,7 @@ struct Path {
   int updates = 1;
   bool deterministic = false;
   bool shard = false;
+  bool shard_gradients = false;
   MomentPlace moments = MomentPlace::kWithWeights;
   bool ema = true;
   bool lora = false;
@@ -94,7 +99,8 @@ TrainerOptions OptionsOf(const Path& path) {
           .run_seed = 3,
           .updates = path.updates,
           .deterministic = path.deterministic,
-          .shard_optimizer = path.shard,
+          .shard_optimizer = path.shard || path.shard_gradients,
+          .shard_gradients = path.shard_gradients,
           .moments = path.moments,
           .kl = {.weight = 1e-2},
           .adamw = {.learning_rate = 1e-3},
@@ -194,6 +200,15 @@ INSTANTIATE_TEST_SUITE_P(
         Path{.name = "ShardedTwice", .updates = 2, .shard = true},
         Path{.name = "AloneOnHost", .ranks = 1, .updates = 2, .moments = MomentPlace::kHost},
         Path{.name = "ShardedOnHost", .updates = 2, .shard = true, .moments = MomentPlace::kHost},
+        Path{.name = "ShardedGradients", .shard_gradients = true},
+        Path{.name = "ShardedGradientsTwice", .ranks = 3, .updates = 2, .shard_gradients = true},
+        Path{.name = "ShardedGradientsOnHost",
+             .shard_gradients = true,
+             .moments = MomentPlace::kHost},
+        Path{.name = "DeterministicShardedGradients",
+             .ranks = 3,
+             .deterministic = true,
+             .shard_gradients = true},
         Path{.name = "Deterministic", .deterministic = true},
         Path{.name = "DeterministicSharded", .ranks = 3, .deterministic = true, .shard = true},
         Path{.name = "WithoutAverage", .shard = true, .ema = false},

@@ -97,6 +97,7 @@ struct TrainerOptions {
   int drift_check_every = 0;
   // With several ranks: each keeps the optimiser's moments of its own piece of the weights.
   bool shard_optimizer = false;
+  bool shard_gradients = false;  // Of ranks that shard the optimiser; see rank_training.h.
   MomentPlace moments = MomentPlace::kWithWeights;
 
   MethodKind method = MethodKind::kGrpo;
@@ -129,8 +130,8 @@ struct TrainerOptions {
   double kept_kc_max = 0.3;
   double step_fraction = 1;  // Share of the stochastic steps that a sample trains, drawn at random.
   StepWeight step_weight = StepWeight::kNone;
-
   BranchOptions branch;  // Where sampling.splits makes trees of a group.
+
   // Forward-process methods.
   TimeOptions times;
   double old_kl_weight = 0;  // AWM: towards the running old policy. V-GRPO: towards pi_old.

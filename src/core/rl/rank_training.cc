@@ -3,11 +3,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/status_macros.h"
 #include "core/model/policy.h"
-#include "core/parallel/ordered_sum.h"
 
 namespace oxbow::rl {
 namespace {
@@ -24,11 +25,6 @@ absl::Status SumOverRanks(parallel::Ranks& ranks, std::vector<double>& values) {
   values.assign(data, data + tensor.numel());
   return absl::OkStatus();
 }
-
-// Rows [begin, end) of one backward pass.
-struct Pass {
-  size_t begin, end;
-};
 
 // At most `rows_max` rows each, 0: all at once. Rows of a sample are neighbours, and stay together
 // where there is room for them, or where they must: then a pass has at least one whole sample.
@@ -109,10 +105,15 @@ RankOptimizer::RankOptimizer(const Options& options, model::ParameterSet& parame
     : parameters_(parameters),
       shards_(options.shards && ranks.size() > 1),
       adamw_(options.adamw, parameters.flat(), shards_ ? ranks : *alone_, options.moments) {
-  if (ranks.size() == 1 || shards_ || !options.sums) return;
   std::vector<at::Tensor> leaves;
   for (const auto& [name, tensor] : parameters.tensors()) leaves.push_back(tensor);
-  buckets_ = std::make_unique<parallel::GradientBuckets>(ranks, parameters.flat_grad(), leaves);
+  if (shards_ && options.shards_gradient) {
+    sharded_gradient_ = std::make_unique<parallel::ShardedGradient>(ranks, leaves, adamw_.stride());
+    return;
+  }
+  at::Tensor& flat_grad = parameters.flat_grad();
+  if (ranks.size() == 1 || shards_ || !options.sums) return;
+  buckets_ = std::make_unique<parallel::GradientBuckets>(ranks, flat_grad, leaves);
 }
 
 void RankOptimizer::Begin() {
@@ -120,46 +121,63 @@ void RankOptimizer::Begin() {
 }
 
 absl::StatusOr<double> RankOptimizer::Sum(double norm_max) {
+  if (sharded_gradient_ != nullptr) return adamw_.TakePiece(sharded_gradient_->own(), norm_max);
   if (shards_) return adamw_.Reduce(parameters_.flat_grad(), norm_max);
   if (buckets_ != nullptr) OXBOW_RETURN_IF_ERROR(buckets_->Finish());
-  return TakeSum(norm_max);
-}
-
-double RankOptimizer::TakeSum(double norm_max) {
   const double norm = ClipGradNorm(parameters_.flat_grad(), norm_max);
   adamw_.TakeReduced(parameters_.flat_grad());
   return norm;
+}
+
+void RankOptimizer::TakeSum(double norm, double norm_max) {
+  at::Tensor sum =
+      sharded_gradient_ != nullptr ? sharded_gradient_->own() : parameters_.flat_grad();
+  LimitNorm(norm, norm_max, sum);
+  sharded_gradient_ != nullptr ? adamw_.TakeLimitedPiece(sum) : adamw_.TakeReduced(sum);
 }
 
 absl::StatusOr<at::Tensor> RankOptimizer::Step(double rate_factor) {
   return adamw_.Step(parameters_.flat(), rate_factor);
 }
 
-// Adds the gradient of the rows of groups `part` and notes their outcomes. `before_last` is called
-// once, before the last backward pass or where there is none.
-absl::Status RankGradient::AddPart(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
-                                   parallel::Share part, const std::function<void()>& before_last,
-                                   std::vector<RowOutcome>& outcomes) {
-  std::vector<RowRef> chosen;
-  std::vector<size_t> places;
+std::string RankOptimizer::NotFinite() const {
+  const int64_t begin = sharded_gradient_ != nullptr ? sharded_gradient_->begin() : 0;
+  const at::Tensor held =
+      sharded_gradient_ != nullptr ? sharded_gradient_->own() : parameters_.flat_grad();
+  int64_t place = 0;  // Of a parameter in the flat gradient.
+  for (const auto& [name, tensor] : parameters_.tensors()) {
+    const int64_t from = std::max(place, begin);
+    place += tensor.numel();
+    const int64_t to = std::min(place, begin + held.numel());
+    if (from >= to) continue;
+    if (!held.narrow(0, from - begin, to - from).isfinite().all().item<bool>()) return name;
+  }
+  return "";
+}
+
+RankGradient::Work RankGradient::WorkOf(const std::vector<RowRef>& refs,
+                                        parallel::Share groups) const {
+  Work work;
   for (size_t r = 0; r < refs.size(); ++r) {
-    if (!part.Has(refs[r].address.group)) continue;
-    chosen.push_back(refs[r]);
-    places.push_back(r);
+    if (!groups.Has(refs[r].address.group)) continue;
+    work.rows.push_back(refs[r]);
+    work.places.push_back(r);
   }
-  if (chosen.empty()) before_last();
-  for (const Pass& pass :
-       PassesOf(chosen, static_cast<size_t>(options_.rows_per_pass),
-                NeedsWholeSamples(FactsOf(options_.method), options_.settings.values))) {
-    if (ranks_.size() == 1 && inputs.interrupted && inputs.interrupted()) {
-      return absl::CancelledError("interrupted");
-    }
-    if (pass.end == chosen.size()) before_last();
-    const std::vector<RowRef> rows(chosen.begin() + static_cast<ptrdiff_t>(pass.begin),
-                                   chosen.begin() + static_cast<ptrdiff_t>(pass.end));
-    const std::vector<RowOutcome> brought = AddGradient(options_, policy_, method_, inputs, rows);
-    for (size_t i = 0; i < brought.size(); ++i) outcomes[places[pass.begin + i]] = brought[i];
+  work.passes = PassesOf(work.rows, static_cast<size_t>(options_.rows_per_pass),
+                         NeedsWholeSamples(FactsOf(options_.method), options_.settings.values));
+  return work;
+}
+
+// Adds the gradient of one pass and notes the outcomes of its rows.
+absl::Status RankGradient::RunPass(const UpdateInputs& inputs, const Work& work, const Pass& pass,
+                                   std::vector<RowOutcome>& outcomes) {
+  if (ranks_.size() == 1 && inputs.interrupted && inputs.interrupted()) {
+    return absl::CancelledError("interrupted");
   }
+  const std::vector<RowRef> rows(work.rows.begin() + static_cast<ptrdiff_t>(pass.begin),
+                                 work.rows.begin() + static_cast<ptrdiff_t>(pass.end));
+  const std::vector<RowOutcome> brought = AddGradient(options_, policy_, method_, inputs, rows);
+  for (size_t i = 0; i < brought.size(); ++i) outcomes[work.places[pass.begin + i]] = brought[i];
   return absl::OkStatus();
 }
 
@@ -167,35 +185,95 @@ absl::StatusOr<double> RankGradient::Sum(const UpdateInputs& inputs,
                                          const std::vector<RowRef>& refs,
                                          std::vector<RowOutcome>& outcomes) {
   if (options_.deterministic) {
-    OXBOW_RETURN_IF_ERROR(SumInParts(inputs, refs, outcomes));
-    return optimizer_.TakeSum(options_.grad_norm_max);
+    OXBOW_ASSIGN_OR_RETURN(const double norm, SumInParts(inputs, refs, outcomes));
+    optimizer_.TakeSum(norm, options_.grad_norm_max);
+    return norm;
   }
-  policy_.parameters().ZeroGrad();
-  OXBOW_RETURN_IF_ERROR(AddPart(
-      inputs, refs, parallel::ShareOf(inputs.groups.size(), ranks_.rank(), ranks_.size()),
-      [this] { optimizer_.Begin(); }, outcomes));
+  OXBOW_RETURN_IF_ERROR(optimizer_.sharded_gradient() != nullptr
+                            ? SumSharded(inputs, refs, outcomes)
+                            : SumWhole(inputs, refs, outcomes));
   return optimizer_.Sum(options_.grad_norm_max);
 }
 
-absl::Status RankGradient::SumInParts(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
+absl::Status RankGradient::SumWhole(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
+                                    std::vector<RowOutcome>& outcomes) {
+  policy_.parameters().ZeroGrad();
+  const Work work =
+      WorkOf(refs, parallel::ShareOf(inputs.groups.size(), ranks_.rank(), ranks_.size()));
+  if (work.passes.empty()) optimizer_.Begin();
+  for (const Pass& pass : work.passes) {
+    if (&pass == &work.passes.back()) optimizer_.Begin();
+    OXBOW_RETURN_IF_ERROR(RunPass(inputs, work, pass, outcomes));
+  }
+  return absl::OkStatus();
+}
+
+// Every pass is summed over ranks, so all take part in as many as the one with the most.
+absl::Status RankGradient::SumSharded(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
                                       std::vector<RowOutcome>& outcomes) {
+  Work own;
+  size_t passes = 0;
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    Work work = WorkOf(refs, parallel::ShareOf(inputs.groups.size(), rank, ranks_.size()));
+    passes = std::max(passes, work.passes.size());
+    if (rank == ranks_.rank()) own = std::move(work);
+  }
+  parallel::ShardedGradient& gradient = *optimizer_.sharded_gradient();
+  gradient.Zero();
+  for (size_t pass = 0; pass < passes; ++pass) {
+    gradient.Arm();
+    if (pass < own.passes.size()) {
+      OXBOW_RETURN_IF_ERROR(RunPass(inputs, own, own.passes[pass], outcomes));
+    }
+    OXBOW_RETURN_IF_ERROR(gradient.Finish());
+  }
+  return absl::OkStatus();
+}
+
+// One gradient per group, whoever has it. Returns the norm of their sum.
+absl::StatusOr<double> RankGradient::SumInParts(const UpdateInputs& inputs,
+                                                const std::vector<RowRef>& refs,
+                                                std::vector<RowOutcome>& outcomes) {
   std::set<size_t> parts;
   for (const RowRef& ref : refs) parts.insert(ref.address.group);
   std::vector<int> owners;
   for (const size_t group : parts) {
     owners.push_back(parallel::OwnerOf(group, inputs.groups.size(), ranks_.size()));
   }
-  at::Tensor& grad = policy_.parameters().flat_grad();
+  parallel::ShardedGradient* const sharded = optimizer_.sharded_gradient();
+  at::Tensor on_host;  // A group's gradient, where no device has room for it.
+  if (sharded != nullptr) on_host = at::empty({policy_.parameters().numel()}, at::kFloat);
   parallel::OrderedSum sum(ranks_, owners);
   const parallel::Share own = parallel::ShareOf(inputs.groups.size(), ranks_.rank(), ranks_.size());
   for (const size_t group : parts) {
     if (!own.Has(group)) continue;
-    policy_.parameters().ZeroGrad();
-    OXBOW_RETURN_IF_ERROR(AddPart(
-        inputs, refs, {group, group + 1}, [] {}, outcomes));
-    sum.Add(grad);
+    const Work work = WorkOf(refs, {group, group + 1});
+    sharded != nullptr ? void(on_host.zero_()) : policy_.parameters().ZeroGrad();
+    for (const Pass& pass : work.passes) {
+      if (sharded != nullptr) sharded->ArmOnHost(on_host);
+      OXBOW_RETURN_IF_ERROR(RunPass(inputs, work, pass, outcomes));
+      if (sharded != nullptr) sharded->FinishOnHost();
+    }
+    sum.Add(sharded != nullptr ? on_host : policy_.parameters().flat_grad());
   }
-  return sum.Finish(grad);
+  return FinishParts(sum);
+}
+
+// The sum becomes the gradient: whole, or this rank's piece of it.
+absl::StatusOr<double> RankGradient::FinishParts(parallel::OrderedSum& sum) {
+  parallel::ShardedGradient* const sharded = optimizer_.sharded_gradient();
+  const int64_t own_begin = sharded != nullptr ? sharded->begin() : 0;
+  const at::Tensor held = sharded != nullptr ? sharded->own() : policy_.parameters().flat_grad();
+  NormOfPieces norm;
+  OXBOW_RETURN_IF_ERROR(
+      sum.Finish(policy_.parameters().numel(), [&](int64_t begin, const at::Tensor& piece) {
+        norm.Add(piece);
+        const int64_t from = std::max(begin, own_begin);
+        const int64_t to = std::min(begin + piece.numel(), own_begin + held.numel());
+        if (from >= to) return;
+        held.narrow(0, from - own_begin, to - from).copy_(piece.narrow(0, from - begin, to - from));
+      }));
+  return norm.Norm();
 }
 
 }  // namespace oxbow::rl

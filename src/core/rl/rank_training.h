@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,7 +13,9 @@
 #include "core/model/parameters.h"
 #include "core/model/velocity_model.h"
 #include "core/parallel/gradient_sum.h"
+#include "core/parallel/ordered_sum.h"
 #include "core/parallel/ranks.h"
+#include "core/parallel/sharded_gradient.h"
 #include "core/parallel/share.h"
 #include "core/rl/adamw.h"
 #include "core/rl/gradient_pass.h"
@@ -32,10 +35,12 @@ absl::StatusOr<model::RowCount> SumRowCounts(parallel::Ranks& ranks, const model
 
 // From each rank's gradient to the new weights on all of them: sum, norm limit, AdamW.
 //
-// Two ways to the same numbers. Whole: the gradient is summed in buckets that overlap with the
-// backward pass, and every rank updates all weights. Sharded: each rank gets only the sum of its
-// piece, keeps only the moments of that piece, updates it, and the pieces are gathered; R times
-// less memory for moments, nothing overlaps.
+// Three ways to the same numbers. Whole: the gradient is summed in buckets that overlap with the
+// backward pass, and every rank updates all weights. Sharded (ZeRO-1): each rank gets only the sum
+// of its piece, keeps only the moments of that piece, updates it, and the pieces are gathered; R
+// times less memory for moments, nothing overlaps. Sharded with its gradient (ZeRO-2): no rank
+// holds a whole gradient either; every backward pass sums its own over ranks, bucket by bucket,
+// while it runs.
 class RankOptimizer {
  public:
   // `parameters` are trainable; they and `ranks` outlive the optimiser. Without `sums`, gradients
@@ -43,6 +48,7 @@ class RankOptimizer {
   struct Options {
     AdamWOptions adamw;
     bool shards = false;
+    bool shards_gradient = false;  // Where it shards.
     bool sums = true;
     MomentPlace moments = MomentPlace::kWithWeights;
   };
@@ -53,10 +59,18 @@ class RankOptimizer {
   // After it: sums the flat gradient over ranks and limits the norm to `norm_max` (0: never).
   // Returns the norm before. Errors as in parallel/ranks.h.
   absl::StatusOr<double> Sum(double norm_max);
-  // As Sum, where the flat gradient already is the sum, with the same bits on every rank.
-  double TakeSum(double norm_max);
-  // Updates the weights by the gradient taken last, on every rank; argument and result as in
-  // adamw.h. After an error nothing has changed.
+  // As Sum, where the gradient already is the sum, with the same bits on every rank, and its norm
+  // is known.
+  void TakeSum(double norm, double norm_max);
+
+  // Null where every rank holds whole gradients.
+  parallel::ShardedGradient* sharded_gradient() { return sharded_gradient_.get(); }
+
+  // The first parameter in whose gradient, or in whose part that this rank holds, a value is not
+  // finite; empty: there is none.
+  std::string NotFinite() const;
+  // Updates the weights by the gradient taken last, on every rank; argument, result and what an
+  // error leaves behind as in adamw.h.
   absl::StatusOr<at::Tensor> Step(double rate_factor = 1);
 
   double learning_rate() const { return adamw_.learning_rate(); }
@@ -83,6 +97,12 @@ class RankOptimizer {
   const std::unique_ptr<parallel::Ranks> alone_ = parallel::MakeSingleRank();
   ShardedAdamW adamw_;                                  // Over all ranks, or whole on each.
   std::unique_ptr<parallel::GradientBuckets> buckets_;  // Null: nothing is summed whole.
+  std::unique_ptr<parallel::ShardedGradient> sharded_gradient_;
+};
+
+// Rows [begin, end) of one backward pass.
+struct Pass {
+  size_t begin, end;
 };
 
 // The gradient of an update's rows, summed over the ranks that hold them.
@@ -103,10 +123,22 @@ class RankGradient {
                              std::vector<RowOutcome>& outcomes);
 
  private:
-  absl::Status SumInParts(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
+  // The rows of some groups, and how they are divided into backward passes.
+  struct Work {
+    std::vector<RowRef> rows;
+    std::vector<size_t> places;  // Of the rows among those of all ranks.
+    std::vector<Pass> passes;
+  };
+  Work WorkOf(const std::vector<RowRef>& refs, parallel::Share groups) const;
+
+  absl::Status SumWhole(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
+                        std::vector<RowOutcome>& outcomes);
+  absl::Status SumSharded(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
                           std::vector<RowOutcome>& outcomes);
-  absl::Status AddPart(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
-                       parallel::Share part, const std::function<void()>& before_last,
+  absl::StatusOr<double> SumInParts(const UpdateInputs& inputs, const std::vector<RowRef>& refs,
+                                    std::vector<RowOutcome>& outcomes);
+  absl::StatusOr<double> FinishParts(parallel::OrderedSum& sum);
+  absl::Status RunPass(const UpdateInputs& inputs, const Work& work, const Pass& pass,
                        std::vector<RowOutcome>& outcomes);
 
   const TrainerOptions& options_;

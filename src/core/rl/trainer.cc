@@ -78,17 +78,18 @@ struct Trainer::Impl {
         copies(options.copies, policy),
         optimizer({.adamw = options.adamw,
                    .shards = options.shard_optimizer,
+                   .shards_gradient = options.shard_gradients,
                    .sums = !options.deterministic,
                    .moments = options.moments},
                   policy.parameters(), ranks),
         gradient(options, policy, *method, ranks, optimizer) {}
 
-  // What a step with several updates changed, as it was before: in host memory, since nothing
-  // reads it unless the step fails. A single update has no copy, for it comes after everything
-  // that can fail.
+  // What a step may change before it fails, as it was before: in host memory, since nothing reads
+  // it unless the step fails. Of a single update only its own exchange of weights can fail half
+  // way, where they have no other place to come to; all that follows cannot.
   struct Before {
-    HostMoments moments;
     parallel::HostCopy weights;
+    std::optional<HostMoments> moments;
     std::optional<parallel::HostCopy> average;
   };
   std::optional<Before> Remember();
@@ -123,18 +124,22 @@ struct Trainer::Impl {
 };
 
 std::optional<Trainer::Impl::Before> Trainer::Impl::Remember() {
-  if (options.UpdatesPerStep() == 1) return std::nullopt;
-  return Before{.moments = optimizer.CopyToHost(),
-                .weights = parallel::HostCopy(policy.parameters().flat()),
-                .average = options.ema_enabled
-                               ? std::optional(parallel::HostCopy(policy.ema_parameters().flat()))
-                               : std::nullopt};
+  const bool several = options.UpdatesPerStep() > 1;
+  if (!several && optimizer.sharded_gradient() == nullptr) return std::nullopt;
+  Before before{.weights = parallel::HostCopy(policy.parameters().flat()),
+                .moments = std::nullopt,
+                .average = std::nullopt};
+  if (several) before.moments = optimizer.CopyToHost();
+  if (several && options.ema_enabled) {
+    before.average = parallel::HostCopy(policy.ema_parameters().flat());
+  }
+  return before;
 }
 
 void Trainer::Impl::PutBack(const Before& before) {
   before.weights.PutBack(policy.parameters().flat().detach());
   if (before.average.has_value()) before.average->PutBack(policy.ema_parameters().flat().detach());
-  optimizer.PutBack(before.moments);
+  if (before.moments.has_value()) optimizer.PutBack(*before.moments);
 }
 
 // Before the first step since the start, and then every so many.
@@ -175,17 +180,17 @@ std::vector<RowRef> Trainer::Impl::RowsOf(LearnerStep step, size_t update,
 
 LossDenominators Trainer::Impl::DenominatorsOf(LearnerStep step, const TrainingPlan& plan) const {
   const double trajectories = static_cast<double>(plan.samples_counted) / options.updates;
-  const int rows = method->RowsPerSample(step);
-  return {.policy = trajectories * rows,
-          .kl = trajectories * (options.kl.all_steps ? rows : 1),
-          .trajectories = trajectories};
-}
   if (plan.edges_counted.has_value()) {
     const double edges = static_cast<double>(*plan.edges_counted) / options.updates;
     return {.policy = edges,
             .kl = options.kl.all_steps ? edges : trajectories,
             .trajectories = trajectories};
   }
+  const int rows = method->RowsPerSample(step);
+  return {.policy = trajectories * rows,
+          .kl = trajectories * (options.kl.all_steps ? rows : 1),
+          .trajectories = trajectories};
+}
 
 // What the step cost, on all ranks.
 absl::Status Trainer::Impl::AppendCost(const model::RowCount& before,
@@ -204,8 +209,7 @@ absl::Status Trainer::Impl::CheckFinite(LearnerStep step, double loss, double gr
     return absl::OutOfRangeError(absl::StrCat("loss is not finite at learner step ", step.value));
   }
   if (std::isfinite(grad_norm)) return absl::OkStatus();
-  for (const auto& [name, tensor] : policy.parameters().tensors()) {
-    if (tensor.grad().isfinite().all().item<bool>()) continue;
+  if (const std::string name = optimizer.NotFinite(); !name.empty()) {
     return absl::OutOfRangeError(
         absl::StrCat("gradient of ", name, " is not finite at learner step ", step.value));
   }

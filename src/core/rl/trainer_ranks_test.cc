@@ -2,6 +2,7 @@
 // The trainer over several ranks: who holds which groups must not show in what is learnt.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -21,12 +22,15 @@ flow::SamplingSpec Spec() {
           .sde = {true, true, true, true, true, false, false, false, false, false}};
 }
 
-TrainerOptions Options(bool deterministic, bool shard = false) {
+enum class Shards { kNothing, kMoments, kGradients };
+
+TrainerOptions Options(bool deterministic, Shards shards = Shards::kNothing) {
   return {.sampling = Spec(),
           .run_seed = 3,
           .updates = 2,
           .deterministic = deterministic,
-          .shard_optimizer = shard,
+          .shard_optimizer = shards != Shards::kNothing,
+          .shard_gradients = shards == Shards::kGradients,
           .clip_range = 2e-3,
           .advantage = {.std = AdvantageStd::kGlobal},
           .kl = {.weight = 1e-2},
@@ -73,13 +77,14 @@ struct Outcome {
 
 // kSteps steps over `ranks` ranks; what each of them ended with. The last rank interrupts each step
 // of `interrupted` once, at this question; then it is trained again.
-std::vector<Outcome> Train(int ranks, bool deterministic, bool shard = false,
-                           const std::map<uint64_t, int>& interrupted = {},
-                           bool recompute = false) {
+std::vector<Outcome> Train(int ranks, bool deterministic, Shards shards = Shards::kNothing,
+                           const std::map<uint64_t, int>& interrupted = {}, bool recompute = false,
+                           int rows_per_pass = 0) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
-    TrainerOptions options = Options(deterministic, shard);
+    TrainerOptions options = Options(deterministic, shards);
+    options.rows_per_pass = rows_per_pass;
     options.recompute_on_policy = recompute;
     Trainer trainer(options, policy, world);
     Outcome& mine = outcomes[static_cast<size_t>(world.rank())];
@@ -113,8 +118,10 @@ INSTANTIATE_TEST_SUITE_P(Of, TrainerRanksTest, ::testing::Values(2, 3, 4));
 
 TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
   const Outcome alone = Train(1, true)[0];
-  const bool shard = GetParam() != 3;
-  for (const Outcome& outcome : Train(GetParam(), true, shard)) {
+  constexpr std::array<Shards, 5> kShards = {Shards::kNothing, Shards::kNothing, Shards::kMoments,
+                                             Shards::kGradients, Shards::kMoments};
+  for (const Outcome& outcome :
+       Train(GetParam(), true, kShards.at(static_cast<size_t>(GetParam())))) {
     EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
     EXPECT_TRUE(at::equal(outcome.average, alone.average));
     EXPECT_EQ(outcome.used, alone.used);
@@ -127,9 +134,9 @@ TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRank
 }
 
 TEST_P(TrainerRanksTest, RecomputedCentresHaveTheSameBitsForEveryNumberOfRanks) {
-  const Outcome alone = Train(1, true, false, {}, /*recompute=*/true)[0];
+  const Outcome alone = Train(1, true, Shards::kNothing, {}, /*recompute=*/true)[0];
   EXPECT_NEAR(alone.metrics[0].at("train/onpolicy_ratio_err"), 1e-3, 1e-4);
-  for (const Outcome& outcome : Train(GetParam(), true, true, {}, /*recompute=*/true)) {
+  for (const Outcome& outcome : Train(GetParam(), true, Shards::kMoments, {}, /*recompute=*/true)) {
     EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
     for (const char* name : {"train/onpolicy_ratio_err", "train/loss", "train/ratio_max"}) {
       EXPECT_EQ(outcome.metrics[0].at(name), alone.metrics[0].at(name)) << name;
@@ -139,7 +146,8 @@ TEST_P(TrainerRanksTest, RecomputedCentresHaveTheSameBitsForEveryNumberOfRanks) 
 
 TEST_P(TrainerRanksTest, AnInterruptionOfOneRankStopsAllAndChangesNoBit) {
   const Outcome alone = Train(1, true)[0];
-  for (const Outcome& outcome : Train(GetParam(), true, /*shard=*/true, {{1, 1}, {4, 2}, {7, 3}})) {
+  for (const Outcome& outcome :
+       Train(GetParam(), true, Shards::kGradients, {{1, 1}, {4, 2}, {7, 3}})) {
     EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
     EXPECT_TRUE(at::equal(outcome.average, alone.average));
   }
@@ -147,8 +155,8 @@ TEST_P(TrainerRanksTest, AnInterruptionOfOneRankStopsAllAndChangesNoBit) {
 
 TEST_P(TrainerRanksTest, TrainingAgreesWithOneRankWithinReductionError) {
   const Outcome alone = Train(1, false)[0];
-  for (const bool shard : {false, true}) {
-    const std::vector<Outcome> outcomes = Train(GetParam(), false, shard);
+  for (const Shards shards : {Shards::kNothing, Shards::kMoments, Shards::kGradients}) {
+    const std::vector<Outcome> outcomes = Train(GetParam(), false, shards);
     for (const Outcome& outcome : outcomes) {
       EXPECT_LT((outcome.weights - alone.weights).abs().max().item<double>(), 1e-5);
       EXPECT_TRUE(at::equal(outcome.weights, outcomes[0].weights)) << "ranks drifted apart";
@@ -159,6 +167,18 @@ TEST_P(TrainerRanksTest, TrainingAgreesWithOneRankWithinReductionError) {
         }
       }
     }
+  }
+}
+
+// Ranks have other numbers of passes, and take part in each other's.
+TEST_P(TrainerRanksTest, GradientsInPiecesAreThoseOfSmallPassesToo) {
+  const Outcome alone = Train(1, false)[0];
+  for (const Outcome& outcome : Train(GetParam(), false, Shards::kGradients, {}, false, 7)) {
+    EXPECT_LT((outcome.weights - alone.weights).abs().max().item<double>(), 1e-5);
+  }
+  const Outcome fixed = Train(1, true, Shards::kNothing, {}, false, 7)[0];
+  for (const Outcome& outcome : Train(GetParam(), true, Shards::kGradients, {}, false, 7)) {
+    EXPECT_TRUE(at::equal(outcome.weights, fixed.weights));
   }
 }
 
@@ -178,7 +198,7 @@ TEST(TrainerStateTest, AStateGoesOnWithAnotherNumberOfRanks) {
   };
   parallel::ThreadWorld(4).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
-    Trainer trainer(Options(true, true), policy, world);
+    Trainer trainer(Options(true, Shards::kMoments), policy, world);
     run(trainer, policy, world, 0, 9);
     const auto state = trainer.State();
     ASSERT_TRUE(state.ok()) << state.status();
@@ -189,7 +209,7 @@ TEST(TrainerStateTest, AStateGoesOnWithAnotherNumberOfRanks) {
   });
   parallel::ThreadWorld(2).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
-    Trainer trainer(Options(true, true), policy, world);
+    Trainer trainer(Options(true, Shards::kMoments), policy, world);
     {
       const at::NoGradGuard no_grad;
       policy.parameters().flat().copy_(weights);
@@ -238,7 +258,7 @@ TEST(TrainerStateTest, AllTakeTheStateOfRankZero) {
   });
   parallel::ThreadWorld(3).Run([&](parallel::Ranks& world) {
     ToyPolicy policy;
-    TrainerOptions options = Options(true, true);
+    TrainerOptions options = Options(true, Shards::kMoments);
     if (world.rank() == 1) options.moments = MomentPlace::kHost;
     Trainer trainer(options, policy, world);
     if (world.rank() == 0) {

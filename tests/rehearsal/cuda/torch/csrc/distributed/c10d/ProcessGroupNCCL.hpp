@@ -30,6 +30,8 @@ class ProcessGroupNCCL : public Backend {
                                      const BroadcastOptions& options) override;
   c10::intrusive_ptr<Work> allreduce(std::vector<at::Tensor>& tensors,
                                      const AllreduceOptions& options) override;
+  c10::intrusive_ptr<Work> reduce(std::vector<at::Tensor>& tensors,
+                                  const ReduceOptions& options) override;
   c10::intrusive_ptr<Work> _allgather_base(at::Tensor& to, at::Tensor& from,
                                            const AllgatherOptions& options) override;
   c10::intrusive_ptr<Work> _reduce_scatter_base(at::Tensor& to, at::Tensor& from,
