@@ -95,6 +95,8 @@ TEST_P(GradientBucketsTest, RankWithoutWorkAddsZeros) {
         buckets.Arm();
         if (works) chain.Loss(7).backward();
         ASSERT_TRUE(buckets.Finish().ok());
+        // Whoever had gradients first has told the order.
+        EXPECT_EQ(buckets.started_in_backward(), works && update == 1 ? 3 : 0);
         Chain alone;
         alone.Loss(7).backward();
         want = alone.grad * (ranks.size() - 1);

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kNormBlock = int64_t{1} << 18;
-constexpr int64_t kExchanged = int64_t{1} << 24;  // Elements of one collective, over all ranks.
 
 // Elements that one pass over flat tensors takes at a time: on a CPU they stay in its cache. A
 // multiple of kAlignment.
@@ -44,9 +43,9 @@ int64_t StrideFor(int64_t length, int ranks) {
   return (share + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Elements of a rank's piece in one collective.
-int64_t PartLength(const parallel::Ranks& ranks) {
-  return std::max<int64_t>(1, kExchanged / ranks.size() / kAlignment) * kAlignment;
+// Elements of a rank's piece in one collective of at most `exchanged_max`.
+int64_t PartLength(int64_t exchanged_max, const parallel::Ranks& ranks) {
+  return std::max<int64_t>(1, exchanged_max / ranks.size() / kAlignment) * kAlignment;
 }
 
 }  // namespace
@@ -276,6 +275,7 @@ ShardedAdamW::ShardedAdamW(AdamWOptions options, const at::Tensor& flat, paralle
                            MomentPlace place)
     : ranks_(ranks),
       length_(flat.numel()),
+      part_(PartLength(options.exchanged_max, ranks)),
       stride_(StrideFor(length_, ranks.size())),
       begin_(std::min(length_, stride_ * ranks.rank())),
       own_(std::min(stride_, length_ - begin_)),
@@ -343,9 +343,8 @@ absl::StatusOr<at::Tensor> ShardedAdamW::Step(at::Tensor& flat, double rate_fact
 }
 
 absl::Status ShardedAdamW::ScatterSum(const at::Tensor& whole, at::Tensor& own) {
-  const int64_t piece = PartLength(ranks_);
-  for (int64_t begin = 0; begin < stride_; begin += piece) {
-    const int64_t length = std::min(piece, stride_ - begin);
+  for (int64_t begin = 0; begin < stride_; begin += part_) {
+    const int64_t length = std::min(part_, stride_ - begin);
     const at::Tensor sent = at::zeros({ranks_.size(), length}, whole.options());
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const int64_t from = std::min(length_, stride_ * rank + begin);
@@ -389,9 +388,8 @@ absl::Status ShardedAdamW::GatherWhole(const at::Tensor& own, at::Tensor& whole)
 absl::Status ShardedAdamW::Exchange(
     at::TensorOptions options, const std::function<void(int64_t begin, at::Tensor part)>& fill,
     const std::function<void(int64_t begin, const at::Tensor& part)>& take) {
-  const int64_t piece = PartLength(ranks_);
-  for (int64_t begin = 0; begin < stride_; begin += piece) {
-    const int64_t length = std::min(piece, stride_ - begin);
+  for (int64_t begin = 0; begin < stride_; begin += part_) {
+    const int64_t length = std::min(part_, stride_ - begin);
     const at::Tensor sent = at::zeros({length}, options);
     const int64_t filled = std::clamp<int64_t>(own_ - begin, 0, length);
     if (filled > 0) fill(begin, sent.narrow(0, 0, filled));

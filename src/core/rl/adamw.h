@@ -42,6 +42,7 @@ struct AdamWOptions {
   double epsilon = 1e-8;
   double weight_decay = 1e-4;  // Decoupled: weights shrink by learning_rate * weight_decay.
   int warmup_updates = 0;      // The rate rises linearly and is whole at this update.
+  int64_t exchanged_max = int64_t{1} << 24;  // Elements in one collective, of all ranks.
 };
 
 enum class RateShape { kConstant, kLinear, kCosine };
@@ -219,6 +220,7 @@ class ShardedAdamW {
 
   parallel::Ranks& ranks_;
   const int64_t length_;  // N
+  const int64_t part_;    // Elements of a piece in one collective.
   const int64_t stride_;  // Elements of a piece; ranks' pieces begin at multiples of it.
   const int64_t begin_;   // Where this rank's piece begins.
   const int64_t own_;     // Its length.

@@ -103,7 +103,7 @@ TrainerOptions OptionsOf(const Path& path) {
           .shard_gradients = path.shard_gradients,
           .moments = path.moments,
           .kl = {.weight = 1e-2},
-          .adamw = {.learning_rate = 1e-3},
+          .adamw = {.learning_rate = 1e-3, .exchanged_max = 1},  // As little as there can be.
           .ema_enabled = path.ema};
 }
 
