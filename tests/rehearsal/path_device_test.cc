@@ -60,5 +60,37 @@ TEST_P(PathDeviceTest, NoStepWaitsAndOnlyNoiseGoesThere) {
   EXPECT_EQ(figures.AllWaits().count, 1) << "x_0 alone, which is there before the first step";
 }
 
+class TreeDeviceTest : public PathDeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Late, TreeDeviceTest, ::testing::Values(Mode::kLate));
+
+// Trees of four samples: which rows have a node in common goes there before the first step.
+TEST_P(TreeDeviceTest, NoStepWaitsAndTheBitsAreThoseOfTheCpu) {
+  flow::SamplingSpec spec = Spec();
+  spec.splits = {.steps = {0, 3}, .width = 2};
+  std::vector<flow::NoiseKey> keys;
+  for (uint32_t i = 0; i < 8; ++i) keys.push_back({.run_seed = 3, .sample = i});
+  std::vector<flow::NoiseKey> roots = keys;
+  for (flow::NoiseKey& root : roots) root.sample = spec.splits.FirstLeaf(root.sample, -1);
+  const auto tree = [&](at::Device device, std::vector<int64_t>& waits) {
+    const at::Tensor start = flow::DrawStarts(roots, {4, 64, 64}).to(device);
+    TheLog().Clear();
+    flow::Paths paths = flow::ContinueTrees(
+        spec, keys, start, /*first_step=*/0, at::kFloat,
+        [&](const at::Tensor& x, const at::Tensor& s, const std::vector<int64_t>& rows) {
+          EXPECT_EQ(x.size(0), static_cast<int64_t>(rows.size()));
+          if (device.is_cuda()) waits.push_back(TheLog().Of(0).AllWaits().count);
+          return x * 0.5 + s.view({-1, 1, 1, 1});
+        });
+    return paths;
+  };
+  std::vector<int64_t> waits;
+  const flow::Paths there = tree(at::Device(at::kCUDA, 0), waits);
+  const flow::Paths here = tree(at::kCPU, waits);
+  EXPECT_TRUE(at::equal(there.latents, here.latents));
+  EXPECT_TRUE(at::equal(there.log_prob, here.log_prob));
+  ASSERT_EQ(waits.size(), static_cast<size_t>(kSteps));
+  EXPECT_EQ(waits.front(), waits.back()) << "waits after the first step began";
+}
+
 }  // namespace
 }  // namespace oxbow::rehearsal

@@ -75,25 +75,46 @@ std::vector<SharedRows> RowsShared(const SamplingSpec& spec, const std::vector<N
   return shared;
 }
 
-at::Tensor RowsOf(const at::Tensor& x, const std::vector<int64_t>& rows) {
-  return x.index_select(0, at::tensor(rows, at::kLong).to(x.device()));
-}
+// What a path needs of the rows of one latent, where its steps are taken. They go there before the
+// first step: a copy between two steps would make the host wait.
+struct RowPlaces {
+  at::Tensor first;    // Rows of the batch that are computed; undefined: all.
+  at::Tensor node;     // Each row's place among them; undefined: its own.
+  at::Tensor parents;  // Places of their parents among those of the latent before; undefined: the
+                       // same ones.
 
-// A row of `nodes` for each row of the batch.
-at::Tensor Spread(const at::Tensor& nodes, const SharedRows& rows) {
-  return rows.first.size() == rows.node.size() ? nodes : RowsOf(nodes, rows.node);
-}
+  at::Tensor Gathered(const at::Tensor& batch) const {
+    return first.defined() ? batch.index_select(0, first) : batch;
+  }
+  at::Tensor Spread(const at::Tensor& nodes) const {
+    return node.defined() ? nodes.index_select(0, node) : nodes;
+  }
+};
 
-// The rows of the batch that are computed.
-at::Tensor Gathered(const at::Tensor& batch, const SharedRows& rows) {
-  return rows.first.size() == rows.node.size() ? batch : RowsOf(batch, rows.first);
-}
-
-// Where `before` has the parents of the nodes of `after`.
-std::vector<int64_t> ParentsOf(const SharedRows& before, const SharedRows& after) {
-  std::vector<int64_t> parents;
-  for (const int64_t row : after.first) parents.push_back(before.node[static_cast<size_t>(row)]);
-  return parents;
+std::vector<RowPlaces> PlacesOf(const std::vector<SharedRows>& rows, at::Device device) {
+  const auto index = [&](const std::vector<int64_t>& values) {
+    return at::tensor(values, at::kLong).to(device);
+  };
+  std::vector<RowPlaces> places;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i > 0 && rows[i].first.size() == rows[i - 1].first.size()) {
+      places.push_back(places.back());
+      places.back().parents = at::Tensor();
+      continue;
+    }
+    RowPlaces& place = places.emplace_back();
+    if (rows[i].first.size() < rows[i].node.size()) {
+      place.first = index(rows[i].first);
+      place.node = index(rows[i].node);
+    }
+    if (i == 0) continue;
+    std::vector<int64_t> parents;
+    for (const int64_t row : rows[i].first) {
+      parents.push_back(rows[i - 1].node[static_cast<size_t>(row)]);
+    }
+    place.parents = index(parents);
+  }
+  return places;
 }
 
 // The noise of the stochastic steps, of the rows that are computed.
@@ -122,20 +143,20 @@ Paths Walk(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
   DpmppSolver solver(DpmppOf(spec.solver));
   at::Tensor x = Rounded(start.to(at::kFloat), storage);
   PathRecord record(spec, first_step, x);
-  x = Gathered(x, rows[0]);
+  const std::vector<RowPlaces> places = PlacesOf(rows, x.device());
+  x = places[0].Gathered(x);
   for (int step = first_step; step < spec.steps(); ++step) {
-    const SharedRows& before = rows[static_cast<size_t>(step - first_step)];
-    const SharedRows& after = rows[static_cast<size_t>(step - first_step) + 1];
+    const auto i = static_cast<size_t>(step - first_step);
+    const RowPlaces& next = places[i + 1];
     const StepKernel kernel = KernelAt(spec, step);
-    at::Tensor v = velocity(x, at::full({x.size(0)}, kernel.sigma, x.options()), before.first);
-    if (after.first.size() != before.first.size()) {
+    at::Tensor v = velocity(x, at::full({x.size(0)}, kernel.sigma, x.options()), rows[i].first);
+    if (next.parents.defined()) {
       OXBOW_CHECK(kernel.scale > 0) << "a split at step " << step << ", which has no noise";
-      const std::vector<int64_t> parents = ParentsOf(before, after);
-      x = RowsOf(x, parents);
-      v = RowsOf(v, parents);
+      x = x.index_select(0, next.parents);
+      v = v.index_select(0, next.parents);
     }
     if (kernel.scale > 0) {
-      x = KernelStep(kernel, KernelMean(kernel, x, v), Gathered(noise.Take(), after));
+      x = KernelStep(kernel, KernelMean(kernel, x, v), next.Gathered(noise.Take()));
       solver.Restart();
     } else if (spec.solver == SolverKind::kEuler) {
       x = KernelMean(kernel, x, v);
@@ -144,7 +165,7 @@ Paths Walk(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
       x = solver.Step(x, v.to(at::kFloat), kernel.sigma, kernel.sigma_next, last);
     }
     x = Rounded(x, storage);
-    record.Add(Spread(x, after), Spread(v, after));
+    record.Add(next.Spread(x), next.Spread(v));
   }
   record.Finish();
   return {.latents = record.latents(), .log_prob = record.log_prob(), .first_step = first_step};
