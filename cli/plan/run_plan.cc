@@ -11,6 +11,7 @@
 #include "config/chosen_method.h"
 #include "config/validate.h"
 #include "core/flow/sampler.h"
+#include "core/flow/split_tree.h"
 #include "core/flow/window.h"
 #include "run/embedded_guidance.h"
 #include "run/group_bytes.h"
@@ -34,6 +35,21 @@ std::string TrainedText(const v1::RunConfig& config) {
                       flow::Describe(*window), ") of ", sampling.steps(), " sampling steps");
 }
 
+// "2 of 4 images in a group; 110 of 160 rows of the network are sampled", where groups are trees.
+std::string TreesText(const v1::RunConfig& config) {
+  const v1::SamplingConfig& sampling = config.sampling();
+  if (sampling.split_steps_size() == 0) return "";
+  const flow::SplitTree tree{
+      .steps = {sampling.split_steps().begin(), sampling.split_steps().end()},
+      .width = sampling.split_width()};
+  const uint32_t size = config.batch().group_size();
+  return absl::StrFormat(
+      "%-22s %d of %d images in a group; %d of %d rows of the network are sampled\n", "trees",
+      size / tree.Leaves(), tree.Leaves(),
+      flow::NodesOfGroup(tree, size, static_cast<int>(sampling.steps())),
+      uint64_t{size} * sampling.steps());
+}
+
 }  // namespace
 
 std::string BatchText(const v1::RunConfig& config) {
@@ -46,7 +62,7 @@ std::string BatchText(const v1::RunConfig& config) {
                       config::ReplayedGroups(config), batch.groups()),
       absl::StrFormat("%-22s %d of %d images\n", "an optimiser update", images / batch.updates(),
                       images),
-      absl::StrFormat("%-22s %s\n", "trained", TrainedText(config)),
+      absl::StrFormat("%-22s %s\n", "trained", TrainedText(config)), TreesText(config),
       absl::StrFormat("%-22s %d steps, %d updates, %d images\n", "the run", config.run().steps(),
                       config.run().steps() * batch.updates() * batch.passes(),
                       config.run().steps() * images));

@@ -56,6 +56,14 @@ TEST(RunPlanTest, BatchArithmeticIsGroupsTimesSize) {
   EXPECT_THAT(text, HasSubstr("100 steps, 200 updates, 6400 images"));
 }
 
+TEST(RunPlanTest, WhatTreesSaveIsSaid) {
+  EXPECT_THAT(BatchText(Config()), Not(HasSubstr("trees")));
+  EXPECT_THAT(BatchText(Config({"sampling.split_steps=[0,1,2]"})),
+              HasSubstr("1 of 8 images in a group; 63 of 80 rows"));
+  EXPECT_THAT(BatchText(Config({"sampling.split_steps=[4]", "batch.group_size=16"})),
+              HasSubstr("8 of 2 images in a group; 120 of 160 rows"));
+}
+
 TEST(RunPlanTest, TheSizeOfWhatIsDrawnIsSaid) {
   run::ModelFacts facts = Facts(kMillion);
   EXPECT_THAT(PictureText(facts),

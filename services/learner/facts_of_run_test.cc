@@ -17,6 +17,16 @@ using ::testing::Pair;
 
 constexpr char kSource[] = OXBOW_SOURCE_DIR;
 
+TEST(FactsOfRunTest, TheHeadNamesTheSplitsOfTrees) {
+  const testing::ScopedDirectory run;
+  const auto resolved = config::LoadRunConfig(
+      std::string(kSource) + "/configs/recipes/digits-branch-grpo.yaml", {}, {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  ASSERT_TRUE(config::WriteResolved(*resolved, run.path() / "config.resolved.yaml").ok());
+  EXPECT_THAT(FactsOfRun(run.path(), /*live=*/true).head,
+              Contains(Pair("method", "grpo, trees that split in 2 at step 0, 1, 2")));
+}
+
 TEST(FactsOfRunTest, TheHeadSaysWhatRunsAndWhatIsLeftOut) {
   const testing::ScopedDirectory run;
   const auto resolved = config::LoadRunConfig(
