@@ -84,6 +84,16 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
   if (change.count > 0) metrics[metric::kTrainReplayRewardChange] = change.mean();
 }
 
+// What a sample trains with: in trees each of its rows has an advantage of its own.
+std::vector<double> AdvantagesOf(const TrainingPlan& plan, const PlannedTrajectory& planned) {
+  if (!plan.edges_counted.has_value()) return {planned.advantage};
+  std::vector<double> advantages;
+  for (const PlannedRow& row : planned.rows) {
+    if (row.trained) advantages.push_back(planned.advantage - row.baseline);
+  }
+  return advantages;
+}
+
 }  // namespace
 
 void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
@@ -95,8 +105,10 @@ void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
   Summary staleness;
   int64_t trained = 0;
   for (const PlannedTrajectory& planned : plan.trajectories) {
-    advantage.Add(planned.advantage);
-    size.Add(std::abs(planned.advantage));
+    for (const double value : AdvantagesOf(plan, planned)) {
+      advantage.Add(value);
+      size.Add(std::abs(value));
+    }
     trained += planned.weight > 0;
     const Trajectory& trajectory = groups[planned.group].trajectories[planned.trajectory];
     if (trajectory.replayed) continue;

@@ -2,6 +2,7 @@
 #include "core/rl/tree_pruning.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace oxbow::rl {
 namespace {
@@ -27,13 +28,17 @@ std::vector<size_t> ExtremesOf(const std::vector<size_t>& ranked, double share) 
 }  // namespace
 
 std::vector<int> PrunedSteps(const BranchOptions& branch, const flow::SplitTree& tree,
-                             LearnerStep step) {
+                             const std::vector<int>& stochastic, LearnerStep step) {
   std::vector<int> pruned = branch.pruned_steps;
   if (pruned.empty() || branch.pruned_hold == 0 || tree.empty()) return pruned;
-  const int room = std::max(0, pruned.front() - tree.steps.back());
+  const auto place = [&](int one) {
+    return std::lower_bound(stochastic.begin(), stochastic.end(), one) - stochastic.begin();
+  };
+  const auto room = std::max<int64_t>(0, place(pruned.front()) - place(tree.steps.back()));
   const auto moves = step.value / static_cast<uint64_t>(branch.pruned_hold);
-  const int shift = static_cast<int>(std::min<uint64_t>(moves, static_cast<uint64_t>(room)));
-  for (int& one : pruned) one -= shift;
+  const auto shift = static_cast<int64_t>(std::min<uint64_t>(moves, static_cast<uint64_t>(room)));
+  if (shift == 0) return pruned;
+  for (int& one : pruned) one = stochastic[static_cast<size_t>(place(one) - shift)];
   return pruned;
 }
 

@@ -11,9 +11,10 @@
 namespace oxbow::rl {
 
 // The steps that train nothing in a learner step, rising: `pruned_steps`, moved towards noise by
-// one every `pruned_hold` learner steps until the first of them is the last split.
+// one of the `stochastic` ones every `pruned_hold` learner steps until the first of them is the
+// last split. `stochastic` rises and holds the splits and the pruned steps.
 std::vector<int> PrunedSteps(const BranchOptions& branch, const flow::SplitTree& tree,
-                             LearnerStep step);
+                             const std::vector<int>& stochastic, LearnerStep step);
 
 // Which of a group's trajectories are kept leaves, by their values; nothing: not scored.
 std::vector<bool> KeptLeaves(const BranchOptions& branch, const flow::SplitTree& tree,

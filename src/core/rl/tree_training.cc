@@ -35,12 +35,14 @@ struct Judged {
   std::map<int, GroupAdvantages> advantages;  // By step; in the order of its nodes.
 };
 
-Judged Judge(const TrainerOptions& options, const std::vector<int>& pruned, const Group& group) {
+Judged Judge(const TrainerOptions& options, LearnerStep learner_step, const Group& group) {
   const flow::SplitTree& tree = options.sampling.splits;
   Judged judged;
   judged.values = ValuesOf(group, [&](const Trajectory& s) { return Valued(options, s); });
   judged.kept = KeptLeaves(options.branch, tree, group, judged.values);
-  for (const int step : StochasticSteps(group)) {
+  const std::vector<int> stochastic = StochasticSteps(group);
+  const std::vector<int> pruned = PrunedSteps(options.branch, tree, stochastic, learner_step);
+  for (const int step : stochastic) {
     if (std::find(pruned.begin(), pruned.end(), step) != pruned.end()) continue;
     judged.steps.push_back(step);
     judged.nodes[step] = ScoredNodesAfter(tree, group, judged.values, step);
@@ -84,11 +86,10 @@ void JudgeStep(const TrainerOptions& options, const std::vector<Group>& groups, 
 
 std::vector<Judged> JudgeAll(const TrainerOptions& options, LearnerStep step,
                              const std::vector<Group>& groups) {
-  const std::vector<int> pruned = PrunedSteps(options.branch, options.sampling.splits, step);
   std::vector<Judged> judged;
   std::set<int> steps;
   for (const Group& group : groups) {
-    judged.push_back(Judge(options, pruned, group));
+    judged.push_back(Judge(options, step, group));
     steps.insert(judged.back().steps.begin(), judged.back().steps.end());
   }
   for (const int one : steps) JudgeStep(options, groups, one, judged);

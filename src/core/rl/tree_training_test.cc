@@ -7,13 +7,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "core/rl/method.h"
 #include "core/rl/node_rewards.h"
+#include "core/rl/step_metrics.h"
 #include "core/rl/tree_pruning.h"
 #include "tests/golden/golden.h"
 
@@ -326,11 +329,61 @@ TEST(TreeTrainingTest, BestKeepsOneChildOfEveryNodeThatTheLastSplitDivides) {
 TEST(TreeTrainingTest, PrunedStepsMoveToTheLastSplitAndStayThere) {
   const flow::SplitTree tree{.steps = {0, 2}, .width = 2};
   const BranchOptions branch{.pruned_steps = {4, 5}, .pruned_hold = 10};
-  EXPECT_EQ(PrunedSteps(branch, tree, LearnerStep(9)), (std::vector<int>{4, 5}));
-  EXPECT_EQ(PrunedSteps(branch, tree, LearnerStep(10)), (std::vector<int>{3, 4}));
-  EXPECT_EQ(PrunedSteps(branch, tree, LearnerStep(1000)), (std::vector<int>{2, 3}));
-  EXPECT_EQ(PrunedSteps({.pruned_steps = {4, 5}}, tree, LearnerStep(1000)),
+  const std::vector<int> all = {0, 1, 2, 3, 4, 5};
+  EXPECT_EQ(PrunedSteps(branch, tree, all, LearnerStep(9)), (std::vector<int>{4, 5}));
+  EXPECT_EQ(PrunedSteps(branch, tree, all, LearnerStep(10)), (std::vector<int>{3, 4}));
+  EXPECT_EQ(PrunedSteps(branch, tree, all, LearnerStep(1000)), (std::vector<int>{2, 3}));
+  EXPECT_EQ(PrunedSteps({.pruned_steps = {4, 5}}, tree, all, LearnerStep(1000)),
             (std::vector<int>{4, 5}));
+}
+
+// Four nodes after each of the steps 2, 7 and 8, of which one is pruned at any time.
+TEST(TreeTrainingTest, PrunedStepsMovePastTheStepsWithoutNoise) {
+  Group group{.id = GroupId(1)};
+  for (uint32_t s = 0; s < 4; ++s) {
+    Trajectory leaf{.index = s};
+    leaf.reward = s;
+    leaf.sde = {true, true, true, false, false, false, false, true, true, false};
+    group.trajectories.push_back(std::move(leaf));
+  }
+  TrainerOptions options;
+  options.sampling.splits = {.steps = {0, 2}, .width = 2};
+  options.branch = {.pruned_steps = {8}, .pruned_hold = 30};
+  for (const auto& [step, pruned] : {std::pair(29, 8), std::pair(30, 7), std::pair(60, 2),
+                                     std::pair(90, 2), std::pair(1000, 2)}) {
+    std::set<int> trained;
+    for (const auto& [place, _] :
+         EdgesOf(PlanTraining(options, LearnerStep(static_cast<uint64_t>(step)), {group}, AllRows)))
+      trained.insert(place.first);
+    std::set<int> wanted = {0, 1, 2, 7, 8};
+    wanted.erase(pruned);
+    EXPECT_EQ(trained, wanted) << "learner step " << step;
+  }
+}
+
+// The metrics say what rows train with, not what the leaves deserve.
+TEST(TreeTrainingTest, AdvantageMetricsAreOfTheEdgesThatTrain) {
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    const Forest forest = RandomForest(seed);
+    const TrainingPlan plan = PlanTraining(forest.options, LearnerStep(0), forest.groups, AllRows);
+    std::vector<double> trained;
+    double size = 0;
+    for (size_t g = 0; g < forest.groups.size(); ++g) {
+      for (const auto& [place, advantage] : EdgesOf(plan, g)) {
+        trained.push_back(advantage);
+        size += std::abs(advantage);
+      }
+    }
+    if (trained.empty()) continue;
+    std::map<std::string, double> metrics;
+    AppendPlanMetrics(forest.options, PolicyVersion(0), forest.groups, plan, metrics);
+    const auto [least, most] = std::minmax_element(trained.begin(), trained.end());
+    EXPECT_EQ(metrics.at("train/adv_min"), *least);
+    EXPECT_EQ(metrics.at("train/adv_max"), *most);
+    EXPECT_NEAR(metrics.at("train/adv_abs_mean"), size / static_cast<double>(trained.size()),
+                1e-12);
+  }
 }
 
 TEST(TreeTrainingTest, WithoutSplitsPlansAreWhatTheyWere) {
