@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Float64 golden vectors of BranchGRPO: advantages of edges, pruning and the loss of a tree.
 
-An independent implementation written from arXiv:2509.06040 with nodes and children; it shares no
-code with the product, which works with ranges of samples. `make_branch_golden.py SEED OUT.json`
-draws random inputs from SEED. Needs no package.
+An independent implementation, with nodes and children, of the formulas that are read from the
+public code of arXiv:2509.06040 (docs/methods/branch_grpo.md). It shares no code with the product,
+which works with ranges of samples. `make_branch_golden.py SEED OUT.json` draws random inputs from
+SEED. Needs no package.
 """
 import json
 import math

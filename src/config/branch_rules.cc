@@ -2,6 +2,7 @@
 #include "config/branch_rules.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,16 @@ bool RisesWithin(const std::vector<uint32_t>& some, const std::vector<uint32_t>&
          std::includes(all.begin(), all.end(), some.begin(), some.end());
 }
 
+// Trees of a group; 0: its samples are no row of whole trees.
+uint64_t GroupTrees(const RunConfig& c) {
+  const v1::SamplingConfig& s = c.sampling();
+  uint64_t leaves = 1;
+  for (int i = 0; i < s.split_steps_size() && leaves <= c.batch().group_size(); ++i) {
+    leaves *= s.split_width();
+  }
+  return leaves == 0 || c.batch().group_size() % leaves != 0 ? 0 : c.batch().group_size() / leaves;
+}
+
 // Where groups are trees.
 void TreeShapeRules(const RunConfig& c, Findings& f) {
   const v1::SamplingConfig& s = c.sampling();
@@ -52,11 +63,7 @@ void TreeShapeRules(const RunConfig& c, Findings& f) {
                                   absl::StrJoin(s.split_steps(), ", ")));
     return;
   }
-  uint64_t leaves = 1;
-  for (int i = 0; i < s.split_steps_size() && leaves <= c.batch().group_size(); ++i) {
-    leaves *= s.split_width();
-  }
-  if (s.split_width() >= 2 && (leaves == 0 || c.batch().group_size() % leaves != 0)) {
+  if (s.split_width() >= 2 && GroupTrees(c) == 0) {
     f.Error(
         "batch.group_size",
         absl::StrCat("must be a multiple of sampling.split_width to the power of the number of "
@@ -117,7 +124,17 @@ void PruningRules(const RunConfig& c, Findings& f) {
     f.Error("method.branch.pruned_steps",
             absl::StrCat("must list rising steps of the stochastic ones, and leave one to train: ",
                          absl::StrJoin(stochastic, ", "), "; got ", absl::StrJoin(pruned, ", ")));
+    return;
   }
+  if (GroupTrees(c) != 1) return;
+  std::vector<uint32_t> divided;
+  std::copy_if(stochastic.begin(), stochastic.end(), std::back_inserter(divided),
+               [&](uint32_t step) { return step >= c.sampling().split_steps(0); });
+  if (!std::includes(pruned.begin(), pruned.end(), divided.begin(), divided.end())) return;
+  f.Error("method.branch.pruned_steps",
+          absl::StrCat("must leave one to train of the steps at which a group, one tree, has more "
+                       "than one node: ",
+                       absl::StrJoin(divided, ", "), "; got ", absl::StrJoin(pruned, ", ")));
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ class GatheredPictures {
   // kDeadlineExceeded names the ranks that have not drawn theirs; else why it has ended.
   absl::StatusOr<std::vector<Frames>> Await(absl::Duration limit);
 
-  // Ends the evaluation under way. Returns its number; nothing if none is, or all pictures are
-  // here.
+  // Ends the evaluation that has begun and whose pictures Await has not returned yet. Returns its
+  // number, also if it has ended before; nothing if there is none.
   std::optional<uint64_t> End(const absl::Status& why);
 
   // Whether an evaluation is under way that nobody has ended.
