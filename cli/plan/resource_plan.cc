@@ -185,9 +185,22 @@ bool ShardsGradients(const v1::RunConfig& config) {
   return config.learner().shard_gradients() && PiecesOf(config) > 1;
 }
 
-uint64_t GradientBytes(const v1::RunConfig& config, uint64_t trained) {
+uint64_t GradientBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  const uint64_t trained = kFloatBytes * facts.trained_parameters;
   if (!ShardsGradients(config)) return trained;
-  return trained / PiecesOf(config) + parallel::ShardedGradient::BytesOnTheWay();
+  uint64_t largest = 0;
+  if (facts.architecture != nullptr) {
+    for (const auto& [name, shape] : facts.architecture->shapes()) {
+      largest = std::max(
+          largest, std::accumulate(shape.begin(), shape.end(), kFloatBytes, std::multiplies<>()));
+    }
+  }
+  return trained / PiecesOf(config) + parallel::ShardedGradient::BytesOnTheWay(largest);
+}
+
+// Whether a run encodes prompts while it trains, so that encoders stay.
+bool EncodesBesideTraining(const v1::RunConfig& config) {
+  return config.learner().ranks() <= 1 && !config.prompts().cache().empty();
 }
 
 bool KeepsOld(const v1::RunConfig& config) {
@@ -241,14 +254,19 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"trained weights", trained},
       {"frozen weights", frozen},
       {"reference policy", CopiesReference(config) ? trained : 0},
-      {"gradients", GradientBytes(config, trained), Held::kInTraining},
+      {"gradients", GradientBytes(config, facts), Held::kInTraining},
+      // The first pass, and every one of a deterministic run.
+      {"gradients in host memory", ShardsGradients(config) ? trained : 0, Held::kInTraining,
+       kOnHost},
       {"AdamW moments", moments, Held::kInTraining, config.learner().offload_optimizer()},
       {"running average", average, Held::kAlways, config.learner().offload_average()},
       {"old policy", KeepsOld(config) ? trained : 0},
       {"copy to undo a step", undo, Held::kInTraining, kOnHost},
       {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
        Held::kInTraining, kOnHost},
-      {"text encoders, first", facts.text_encoder_bytes, Held::kAtStart, encodes_on_host},
+      {"text encoders", facts.text_encoder_bytes,
+       encodes_on_host && EncodesBesideTraining(config) ? Held::kAlways : Held::kAtStart,
+       encodes_on_host},
       {"decoder of images", decoder},
       {"casts of weights", casts + PlainWeightBytes(config, facts), Held::kInTraining},
       {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},

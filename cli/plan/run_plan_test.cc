@@ -183,6 +183,8 @@ TEST(RunPlanTest, RanksShareGradientsWhereTheyAreTold) {
   EXPECT_EQ(held("summed gradient, beyond activations", {shards}), 0U);
   EXPECT_EQ(held("copy to undo a step", {}), 0U);
   EXPECT_EQ(held("copy to undo a step", {shards}), 40 * kMillion);
+  EXPECT_EQ(held("gradients in host memory", {}), 0U);
+  EXPECT_EQ(held("gradients in host memory", {shards}), 40 * kMillion);
 }
 
 TEST(RunPlanTest, TextEncodersAreGoneBeforeTrainingTakesMore) {

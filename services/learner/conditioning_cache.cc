@@ -17,8 +17,7 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr size_t kBatch = 64;      // Prompts that are asked for at a time.
-constexpr size_t kAheadBatch = 4;  // Between two looks whether a run drains: seconds, on a CPU.
+constexpr size_t kBatch = 64;  // Prompts that are asked for at a time.
 constexpr absl::Duration kShowEvery = absl::Seconds(30);
 
 // Logs the begin, the end, and now and then what is between.
@@ -78,12 +77,10 @@ absl::Status ConditioningCache::WarmFirst(const std::vector<v1::Prompt>& prompts
 }
 
 absl::Status ConditioningCache::Ahead(size_t count, const std::function<bool()>& ended) {
-  while (count > 0 && !left_.empty() && !ended()) {
-    const size_t some = std::min({count, left_.size(), kAheadBatch});
-    const auto end = left_.begin() + static_cast<ptrdiff_t>(some);
-    OXBOW_RETURN_IF_ERROR(prompts_->Prepare({left_.begin(), end}, [](const auto&) {}).status());
-    left_.erase(left_.begin(), end);
-    count -= some;
+  // One at a time: on a CPU it may take seconds, and a run that drains waits for it.
+  for (; count > 0 && !left_.empty() && !ended(); --count) {
+    OXBOW_RETURN_IF_ERROR(prompts_->Prepare({left_.front()}, [](const auto&) {}).status());
+    left_.erase(left_.begin());
     if (!left_.empty()) continue;
     OXBOW_LOG(Info) << "all prompts are encoded" << Field("into", prompts_->directory().string());
     prompts_->Release();

@@ -155,7 +155,6 @@ absl::Status LearnerLoop::FinishStep() {
   const bool due = options_.checkpoint_every > 0 && committed_ % options_.checkpoint_every == 0;
   const bool best = EvaluatedBest();
   if ((committed_ > 0 && (due || best)) || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
-  if (!last()) OXBOW_RETURN_IF_ERROR(EncodeAhead());
   parts_.progress.Enter("log");
   const std::map<std::string, double> seconds = parts_.progress.TakeSeconds();
   double total = 0;
@@ -186,7 +185,7 @@ absl::Status LearnerLoop::FinishStep() {
                     << Field("seconds", total);
   }
   numbers_.clear();
-  return absl::OkStatus();
+  return last() ? absl::OkStatus() : EncodeAhead();
 }
 
 // Whether the weights were evaluated, and no checkpoint is as good. The untrained model has none.

@@ -93,8 +93,8 @@ rl::TrainerOptions OptionsOf(const DryCase& work) {
   return options;
 }
 
-// One group whose samples differ in their rewards.
-rl::Group GroupOf(const DryCase& work) {
+// One group of policy `version` whose samples differ in their rewards.
+rl::Group GroupOf(const DryCase& work, uint64_t version) {
   rl::Group group{.conditioning = Prompt(*work.model)};
   for (int i = 0; i < kSamples; ++i) {
     rl::Trajectory sample;
@@ -103,7 +103,7 @@ rl::Group GroupOf(const DryCase& work) {
     sample.log_prob.assign(kSteps, 0);
     sample.sde.assign(kSteps, true);
     sample.sde.back() = false;
-    sample.behaviour_version.assign(kSteps, 0);
+    sample.behaviour_version.assign(kSteps, version);
     sample.reward = i;
     sample.rewards = {{"reward", static_cast<double>(i)}};
     group.trajectories.push_back(std::move(sample));
@@ -157,12 +157,15 @@ DryFigures Sample(const DryCase& work, const model::Policy& policy) {
 
 DryFigures Step(const DryCase& work, model::Policy& policy) {
   const auto ranks = work.ranks == 1 ? parallel::MakeSingleRank() : MakeDryRanks(work.ranks);
-  const std::vector<rl::Group> groups(static_cast<size_t>(work.ranks), GroupOf(work));
   rl::Trainer trainer(OptionsOf(work), policy, *ranks);
-  return FiguresOf([&] {
-    const auto result = trainer.Step(LearnerStep(0), groups);
+  const auto step = [&](uint64_t number) {
+    const std::vector<rl::Group> groups(static_cast<size_t>(work.ranks), GroupOf(work, number));
+    const auto result = trainer.Step(LearnerStep(number), groups);
     OXBOW_CHECK(result.ok()) << result.status().ToString();
-  });
+  };
+  if (!work.shards_gradients) return FiguresOf([&] { step(0); });
+  step(0);  // It finds the order in which gradients are sent.
+  return FiguresOf([&] { step(1); });
 }
 
 }  // namespace

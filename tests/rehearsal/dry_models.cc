@@ -83,7 +83,7 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
   const std::vector<int64_t> wan_clip = {16, 9, 30, 52};  // 33 frames of 240 x 416.
   const std::set<std::string> large = {"flux-dev", "wan-14b", "qwen-image", "flux2-dev",
                                        "hunyuan-video"};
-  const std::set<std::string> in_pieces = {"sd35l", "flux-dev", "wan-14b"};
+  const std::set<std::string> in_pieces = {"flux-dev", "wan-14b"};
   std::vector<std::shared_ptr<const DryModel>> models;
   for (DryModel& model : std::vector<DryModel>{
            sd3("sd35m", Medium()), sd3("sd35l", Large()),

@@ -30,7 +30,7 @@ class ParameterSet {
   // The gradient [N], made at the first call. From then on every leaf's .grad is a view of it, so
   // backward() accumulates in place. Dies unless trainable.
   at::Tensor& flat_grad();
-  void ZeroGrad();  // Of flat_grad().
+  void ZeroGrad();  // Sets flat_grad() to 0.
 
   void CopyFrom(const ParameterSet& other);  // Same names and shapes required.
 

@@ -95,7 +95,7 @@ TEST_P(GradientBucketsTest, RankWithoutWorkAddsZeros) {
         buckets.Arm();
         if (works) chain.Loss(7).backward();
         ASSERT_TRUE(buckets.Finish().ok());
-        // Whoever had gradients first has told the order.
+        // The rank that had gradients first has told the order.
         EXPECT_EQ(buckets.started_in_backward(), works && update == 1 ? 3 : 0);
         Chain alone;
         alone.Loss(7).backward();

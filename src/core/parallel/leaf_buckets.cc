@@ -30,7 +30,7 @@ struct LeafBuckets::Impl {
   std::vector<size_t> missing;     // By bucket: leaves whose gradient has not come since Arm.
   std::vector<bool> has_gradient;  // By leaf, since Arm.
   std::vector<size_t> completed;   // Buckets in the order of their last gradient, since Arm.
-  std::vector<size_t> order;       // Of turns; empty until agreed.
+  std::vector<size_t> order;       // In which they have their turns; empty until agreed.
   size_t turns = 0;                // Since Arm.
   int64_t turns_in_backward = 0;
   bool armed = false;
@@ -98,7 +98,7 @@ std::vector<size_t> LeafBuckets::Impl::Filled() const {
   return filled;
 }
 
-// Of the first rank that has gradients. Buckets for which it got none come last.
+// Takes the order of the first rank that has gradients. Buckets for which it got none come last.
 absl::Status LeafBuckets::Impl::AgreeOnOrder(Ranks& ranks) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> all, ranks.GatherBytes(Packed(Filled())));
   const auto first =

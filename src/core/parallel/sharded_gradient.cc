@@ -59,7 +59,7 @@ ShardedGradient::~ShardedGradient() = default;
 void ShardedGradient::Arm() {
   status_ = absl::OkStatus();
   filled_.assign(leaves_.size(), false);
-  std::fill(filling_.begin(), filling_.end(), at::Tensor());  // Of a pass that was given up.
+  std::fill(filling_.begin(), filling_.end(), at::Tensor());  // A pass was given up.
   under_way_.clear();
   buckets_.Arm();
 }

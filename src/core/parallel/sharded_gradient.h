@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -54,11 +55,14 @@ class ShardedGradient {
   const at::Tensor& own() const { return own_; }  // A view of what Finish adds to.
   int64_t begin() const { return begin_; }        // Where it begins in the flat gradient.
 
-  // Buckets that are on the device at a time, beside one that fills. A larger leaf has a larger
-  // bucket.
+  // Buckets that are sent at a time. Others fill meanwhile: neighbours by name are not always
+  // neighbours in the graph. A larger leaf has a larger bucket.
   static constexpr size_t kUnderWay = 3;
   static constexpr int64_t kBucketBytes = int64_t{64} << 20;
-  static constexpr uint64_t BytesOnTheWay() { return (kUnderWay + 1) * uint64_t{kBucketBytes}; }
+  // About what buckets take on the device where the largest leaf has `largest` bytes.
+  static constexpr uint64_t BytesOnTheWay(uint64_t largest) {
+    return (kUnderWay + 1) * std::max(uint64_t{kBucketBytes}, largest);
+  }
 
  private:
   struct UnderWay;

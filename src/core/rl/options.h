@@ -97,7 +97,7 @@ struct TrainerOptions {
   int drift_check_every = 0;
   // With several ranks: each keeps the optimiser's moments of its own piece of the weights.
   bool shard_optimizer = false;
-  bool shard_gradients = false;  // Of ranks that shard the optimiser; see rank_training.h.
+  bool shard_gradients = false;  // Where ranks shard the optimiser; see rank_training.h.
   MomentPlace moments = MomentPlace::kWithWeights;
 
   MethodKind method = MethodKind::kGrpo;

@@ -144,7 +144,7 @@ std::string RankOptimizer::NotFinite() const {
   const int64_t begin = sharded_gradient_ != nullptr ? sharded_gradient_->begin() : 0;
   const at::Tensor held =
       sharded_gradient_ != nullptr ? sharded_gradient_->own() : parameters_.flat_grad();
-  int64_t place = 0;  // Of a parameter in the flat gradient.
+  int64_t place = 0;  // Where a parameter is in the flat gradient.
   for (const auto& [name, tensor] : parameters_.tensors()) {
     const int64_t from = std::max(place, begin);
     place += tensor.numel();
@@ -230,7 +230,7 @@ absl::Status RankGradient::SumSharded(const UpdateInputs& inputs, const std::vec
   return absl::OkStatus();
 }
 
-// One gradient per group, whoever has it. Returns the norm of their sum.
+// One gradient per group, on the rank that has it. Returns the norm of their sum.
 absl::StatusOr<double> RankGradient::SumInParts(const UpdateInputs& inputs,
                                                 const std::vector<RowRef>& refs,
                                                 std::vector<RowOutcome>& outcomes) {

@@ -126,7 +126,7 @@ class RankGradient {
   // The rows of some groups, and how they are divided into backward passes.
   struct Work {
     std::vector<RowRef> rows;
-    std::vector<size_t> places;  // Of the rows among those of all ranks.
+    std::vector<size_t> places;  // Where the rows are among those of all ranks.
     std::vector<Pass> passes;
   };
   Work WorkOf(const std::vector<RowRef>& refs, parallel::Share groups) const;

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of settings that save a learner's memory.
+#include <gtest/gtest.h>
+
+#include "config/rule_case.h"
+
+namespace oxbow::config {
+namespace {
+
+class MemoryRuleTest : public ::testing::TestWithParam<RuleCase> {};
+
+TEST_P(MemoryRuleTest, IsTheOnlyProblemReported) { ExpectOnlyProblem(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    MemoryRules, MemoryRuleTest,
+    ::testing::Values(RuleCase{"OffloadedOnACpu",
+                               {"learner.offload_average=true"},
+                               kError,
+                               "learner.offload_average",
+                               "cuda"},
+                      RuleCase{"ShardedGradientsOfALora",
+                               {"learner.shard_gradients=true", "model.trained=lora"},
+                               kError,
+                               "learner.shard_gradients",
+                               "a LoRA are small"},
+                      RuleCase{"ShardedGradientsWithWholeMoments",
+                               {"learner.shard_gradients=true", "learner.shard_optimizer=false"},
+                               kError,
+                               "learner.shard_gradients",
+                               "learner.shard_optimizer"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace oxbow::config
