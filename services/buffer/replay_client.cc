@@ -19,7 +19,8 @@
 namespace oxbow::buffer {
 namespace {
 
-constexpr size_t kPageMax = 1000;  // Entries, or prompts, of one List.
+constexpr size_t kPageMax = 1000;    // Entries, or prompts, of one List.
+constexpr size_t kUnwantedMax = 32;  // Entries that a List has room for besides those asked for.
 
 }  // namespace
 
@@ -252,6 +253,8 @@ absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ListOf(
   return entries;
 }
 
+// A page has room for some that are not wanted. Where they are many pages grow, so that few calls
+// find the rest.
 absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ListNewest(
     LearnerStep step, const replay::DrawLimits& limits, size_t count,
     const std::function<bool(const v1::ReplayEntry&)>& wanted) {
@@ -260,8 +263,9 @@ absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ListNewest(
   request.mutable_newest()->set_uses_max(limits.uses_max);
   request.mutable_newest()->set_age_max(limits.age_max);
   std::vector<v1::ReplayEntry> entries;
-  while (entries.size() < count) {
-    request.set_limit(static_cast<uint32_t>(std::min(kPageMax, count - entries.size())));
+  for (size_t limit = count + kUnwantedMax; entries.size() < count; limit *= 2) {
+    limit = std::min(kPageMax, limit);
+    request.set_limit(static_cast<uint32_t>(limit));
     OXBOW_ASSIGN_OR_RETURN(std::vector<v1::ReplayEntry> page, Page(request));
     if (page.empty()) break;
     request.set_after_entry_id(page.back().entry_id());
@@ -269,6 +273,7 @@ absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ListNewest(
     std::copy_if(std::make_move_iterator(page.begin()), std::make_move_iterator(page.end()),
                  std::back_inserter(entries), wanted);
   }
+  if (entries.size() > count) entries.resize(count);
   return entries;
 }
 

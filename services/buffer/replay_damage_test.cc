@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,14 +25,17 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 
 constexpr Epoch kEpoch(1);
-constexpr size_t kPartBytes = 4000;  // In blob files, or in segments.
+constexpr size_t kPartBytes = 4000;    // In blob files, or in segments.
+constexpr size_t kHeaderBytes = 5000;  // In a block of its own, whose checksum it may break.
 
-// Turns a byte of `bytes` where a blob file or a segment of the live database holds them.
-void TurnByteOf(const fs::path& store, const std::string& bytes) {
+// Turns a byte of `bytes` where a file of the live database holds them: by default a blob file or a
+// segment.
+void TurnByteOf(const fs::path& store, const std::string& bytes,
+                const std::set<std::string>& extensions = {".blob", kSegmentExtension}) {
   int turned = 0;
   for (const auto& file : fs::recursive_directory_iterator(store)) {
     const std::string extension = file.path().extension();
-    if (extension != ".blob" && extension != kSegmentExtension) continue;
+    if (!extensions.contains(extension)) continue;
     if (!file.path().parent_path().filename().string().starts_with("live-")) continue;
     std::fstream blob(file.path(), std::ios::in | std::ios::out | std::ios::binary);
     const std::string content((std::istreambuf_iterator<char>(blob)),
@@ -56,6 +60,7 @@ class ReplayDamageTest : public ::testing::TestWithParam<bool> {
 
   static Entry EntryOf(uint64_t id) {
     Entry entry = TestEntry(id, id, 0, 1, kPartBytes);
+    entry.header = TestBytes(entry.id, 100, kHeaderBytes);
     entry.conditioning = TestBytes(entry.id, 101, kPartBytes);
     return entry;
   }
@@ -79,6 +84,14 @@ class ReplayDamageTest : public ::testing::TestWithParam<bool> {
     if (!drawn.ok()) return ids;
     for (const Entry& entry : drawn->entries) ids.push_back(entry.id.value);
     std::sort(ids.begin(), ids.end());
+    return ids;
+  }
+  std::vector<uint64_t> Listed(const ReplayStore::Choose& choose) {
+    const auto listed = store_->List(choose, replay::kBestTable);
+    EXPECT_TRUE(listed.ok()) << listed.status();
+    std::vector<uint64_t> ids;
+    if (!listed.ok()) return ids;
+    for (const Entry& entry : *listed) ids.push_back(entry.id.value);
     return ids;
   }
 
@@ -106,6 +119,27 @@ TEST_P(ReplayDamageTest, ADrawIsWithoutADamagedEntryWhichLeaves) {
   better.prompt = PromptId(3000);
   EXPECT_EQ(store_->Offer(kEpoch, {better})->results[0].outcome, Outcome::kInserted)
       << "its prompt has room again";
+}
+
+// A page of damaged entries alone would say that the list has ended.
+TEST_P(ReplayDamageTest, ALimitOfAListDoesNotCountDamagedEntries) {
+  for (const uint64_t id : {2000, 3000})
+    TurnByteOf(directory_.path(), EntryOf(id).header, {".sst"});
+  const auto behind = [](const Table& table, const Table::Usable& take) {
+    table.After(EntryId(1000), 2, take);
+  };
+  EXPECT_THAT(Listed(behind), ElementsAre(4000, 5000));
+  EXPECT_EQ(store_->Info().damaged, 2u);
+}
+
+TEST_P(ReplayDamageTest, ALimitOfTheNewestDoesNotCountDamagedEntries) {
+  for (const uint64_t id : {2000, 3000})
+    TurnByteOf(directory_.path(), EntryOf(id).header, {".sst"});
+  const auto newest = [](const Table& table, const Table::Usable& take) {
+    table.Newest(LearnerStep(1), {}, EntryId(1000), LearnerStep(0), 1, take);
+  };
+  EXPECT_THAT(Listed(newest), ElementsAre(4000));
+  EXPECT_EQ(store_->Info().damaged, 2u);
 }
 
 TEST_P(ReplayDamageTest, AReaderIsToldOfTheDamageOnceAndThenThatItIsGone) {

@@ -422,24 +422,23 @@ grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
 
 namespace {
 
-// The entries of a table that a List asks for.
-std::vector<const Entry*> Asked(const v1::ListRequest& request, const Table& table) {
+// Takes the entries of a table that a List asks for.
+void TakeAsked(const v1::ListRequest& request, const Table& table, const Table::Usable& take) {
   const uint64_t limit =
       request.limit() == 0 ? kListMax : std::min<uint64_t>(request.limit(), kListMax);
   const EntryId after(request.after_entry_id());
   if (request.has_newest()) {
     const v1::ListRequest::Newest& newest = request.newest();
-    return table.Newest(LearnerStep(newest.step()),
-                        {.uses_max = newest.uses_max(), .age_max = newest.age_max()}, after,
-                        LearnerStep(newest.after_birth_step()), limit);
+    table.Newest(LearnerStep(newest.step()),
+                 {.uses_max = newest.uses_max(), .age_max = newest.age_max()}, after,
+                 LearnerStep(newest.after_birth_step()), limit, take);
+  } else if (request.prompt_ids().empty()) {
+    table.After(after, limit, take);
   }
-  if (request.prompt_ids().empty()) return table.After(after, limit);
-  std::vector<const Entry*> found;
   for (const uint64_t prompt : request.prompt_ids()) {
     const Entry* entry = table.NewestOfPrompt(PromptId(prompt));
-    if (entry != nullptr) found.push_back(entry);
+    if (entry != nullptr) take(*entry);
   }
-  return found;
 }
 
 }  // namespace
@@ -455,9 +454,11 @@ absl::Status ReplayService::DoList(const v1::ListRequest& request, v1::ListRespo
         absl::StrCat("too many prompts: ", request.prompt_ids_size()));
   }
   response.set_selected(request.has_newest() || !request.prompt_ids().empty());
+  const auto choose = [&](const Table& table, const Table::Usable& take) {
+    TakeAsked(request, table, take);
+  };
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Entry> entries,
-                         store_.List([&](const Table& table) { return Asked(request, table); },
-                                     TableOf(request.table())));
+                         store_.List(choose, TableOf(request.table())));
   uint64_t bytes = 0;
   for (const Entry& entry : entries) {
     bytes += entry.header.size();

@@ -465,6 +465,42 @@ TEST_F(ReplayServiceTest, EntriesOfPromptsAndTheNewestAreListedWholeInPages) {
   server->Shutdown(absl::ZeroDuration());
 }
 
+// Entries that a step has already are often the newest.
+TEST_F(ReplayServiceTest, TheNewestBehindManyUnwantedOnesTakeFewCalls) {
+  class Counting final : public ReplayService {
+   public:
+    using ReplayService::ReplayService;
+    grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request,
+                      v1::ListResponse* response) override {
+      ++calls;
+      return ReplayService::List(context, request, response);
+    }
+    std::atomic<int> calls = 0;
+  };
+  const oxbow::testing::ScopedDirectory directory{oxbow::testing::ScopedDirectory::Memory()};
+  const auto store =
+      ReplayStore::Open({.directory = directory.path(), .tables = {replay::BestTable(500)}})
+          .value();
+  Counting service({}, *store, metrics_, Clock::Steady());
+  const auto server = rpc::Server::Start({}, {&service}).value();
+  ReplayClient client(server->endpoint(), absl::Seconds(60));
+  std::vector<v1::ReplayEntry> offers;
+  for (uint64_t id = 1; id <= 500; ++id) offers.push_back(TestMessage(id, id, id, 1));
+  ASSERT_TRUE(client.Offer(kEpoch, offers).ok());
+  for (const auto& [unwanted, calls_max] : {std::pair(30, 1), std::pair(400, 4)}) {
+    service.calls = 0;
+    const uint64_t last = 500 - static_cast<uint64_t>(unwanted);
+    const auto newest =
+        client.ListNewest(LearnerStep(501), {}, 1,
+                          [&](const v1::ReplayEntry& entry) { return entry.entry_id() <= last; });
+    ASSERT_TRUE(newest.ok()) << newest.status();
+    ASSERT_EQ(newest->size(), 1u);
+    EXPECT_EQ(newest->at(0).entry_id(), last);
+    EXPECT_LE(service.calls, calls_max);
+  }
+  server->Shutdown(absl::ZeroDuration());
+}
+
 TEST_F(ReplayServiceTest, AnEntryWithoutConditioningIsReadWithoutOne) {
   v1::ReplayEntry bare = TestMessage(1, 1, 0, 0.5);
   bare.clear_conditioning();

@@ -204,9 +204,10 @@ class ReplayStore {
 
   StoreInfo Info() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The entries of a table that `choose` names, in its order, without conditioning and without
-  // damaged ones. kNotFound if the table is not declared.
-  using Choose = std::function<std::vector<const Entry*>(const Table& table)>;
+  // The entries of a table that `choose` takes, in its order, without conditioning. Damaged ones
+  // and those that are not durable yet cannot be taken: a limit does not count them. kNotFound if
+  // the table is not declared.
+  using Choose = std::function<void(const Table& table, const Table::Usable& take)>;
   absl::StatusOr<std::vector<Entry>> List(const Choose& choose, const std::string& table)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -214,7 +215,9 @@ class ReplayStore {
   absl::StatusOr<std::vector<Entry>> List(uint64_t limit, EntryId after,
                                           const std::string& table = replay::kBestTable)
       ABSL_LOCKS_EXCLUDED(mutex_) {
-    return List([&](const Table& listed) { return listed.After(after, limit); }, table);
+    return List(
+        [&](const Table& listed, const Table::Usable& take) { listed.After(after, limit, take); },
+        table);
   }
 
   // What is stored of the next entries of all tables (verification.h).

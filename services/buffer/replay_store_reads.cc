@@ -182,21 +182,24 @@ absl::StatusOr<std::vector<Entry>> ReplayStore::List(const Choose& choose,
                                                      const std::string& table) {
   std::vector<Entry> entries;
   std::vector<EntryId> damaged;
+  absl::Status failed;
+  const auto take = [&](const Entry& record) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    if (unsettled_.contains(record.id)) return false;
+    absl::StatusOr<Entry> entry = Read(record, /*conditioning=*/false);
+    if (absl::IsDataLoss(entry.status())) {
+      damaged.push_back(record.id);
+      return false;
+    }
+    failed.Update(entry.status());
+    if (entry.ok()) entries.push_back(*std::move(entry));
+    return true;
+  };
   const auto list = [&]() -> absl::Status {
     absl::ReaderMutexLock lock(&mutex_);
     OXBOW_RETURN_IF_ERROR(CheckUsable());
     OXBOW_ASSIGN_OR_RETURN(const Table* listed, Declared(table));
-    for (const Entry* record : choose(*listed)) {
-      if (unsettled_.contains(record->id)) continue;
-      absl::StatusOr<Entry> entry = Read(*record, /*conditioning=*/false);
-      if (absl::IsDataLoss(entry.status())) {
-        damaged.push_back(record->id);
-        continue;
-      }
-      OXBOW_RETURN_IF_ERROR(entry.status());
-      entries.push_back(*std::move(entry));
-    }
-    return absl::OkStatus();
+    choose(*listed, take);
+    return failed;
   };
   OXBOW_RETURN_IF_ERROR(list());
   if (damaged.empty()) return entries;

@@ -116,7 +116,7 @@ const Entry* Table::TooOld(LearnerStep now) const {
   return replay::AgeAt(now, oldest.birth) > policy_.age_max ? &oldest : nullptr;
 }
 
-std::vector<const Entry*> Table::After(EntryId id, uint64_t limit) const {
+std::vector<const Entry*> Table::After(EntryId id, uint64_t limit, const Usable& usable) const {
   const auto place = places_.find(id);
   auto at = entries_.begin();
   if (ordered_by_id()) {
@@ -125,18 +125,21 @@ std::vector<const Entry*> Table::After(EntryId id, uint64_t limit) const {
     at = entries_.upper_bound(place->second);
   }
   std::vector<const Entry*> found;
-  for (; at != entries_.end() && found.size() < limit; ++at) found.push_back(&at->second);
+  for (; at != entries_.end() && found.size() < limit; ++at) {
+    if (!usable || usable(at->second)) found.push_back(&at->second);
+  }
   return found;
 }
 
 std::vector<const Entry*> Table::Newest(LearnerStep step, const replay::DrawLimits& limits,
-                                        EntryId after, LearnerStep after_birth,
-                                        uint64_t limit) const {
+                                        EntryId after, LearnerStep after_birth, uint64_t limit,
+                                        const Usable& usable) const {
   auto at = after.value == 0 ? newest_.begin() : newest_.upper_bound(NewestKey(after_birth, after));
   std::vector<const Entry*> found;
   for (; at != newest_.end() && found.size() < limit; ++at) {
     const Entry* entry = Find(at->second);
-    if (replay::Eligible(entry->birth, entry->uses, step, limits)) found.push_back(entry);
+    if (!replay::Eligible(entry->birth, entry->uses, step, limits)) continue;
+    if (!usable || usable(*entry)) found.push_back(entry);
   }
   return found;
 }

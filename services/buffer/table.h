@@ -56,15 +56,19 @@ class Table {
   const Entry* NextToLeave() const;            // When the table is over its capacity.
   const Entry* TooOld(LearnerStep now) const;  // The oldest, if it is past age_max.
 
-  // Up to `limit` entries behind `id` in the table's order. Best is in the order of ids; a queue is
-  // in the order of arrival, and all of it is behind an id that is not there.
-  std::vector<const Entry*> After(EntryId id, uint64_t limit) const;
+  // Whether a list may have an entry. Called once of each, in the list's order; none: all may.
+  using Usable = std::function<bool(const Entry& entry)>;
 
-  // Up to `limit` entries that may be drawn for `step` under `limits`, newest first; of equally new
-  // ones the lower id first. They come behind the entry `after` that was born in `after_birth`,
-  // whether it is there or not; with an id of 0, from the first.
+  // Up to `limit` usable entries behind `id` in the table's order. Best is in the order of ids; a
+  // queue is in the order of arrival, and all of it is behind an id that is not there.
+  std::vector<const Entry*> After(EntryId id, uint64_t limit, const Usable& usable = {}) const;
+
+  // Up to `limit` usable entries that may be drawn for `step` under `limits`, newest first; of
+  // equally new ones the lower id first. They come behind the entry `after` that was born in
+  // `after_birth`, whether it is there or not; with an id of 0, from the first.
   std::vector<const Entry*> Newest(LearnerStep step, const replay::DrawLimits& limits,
-                                   EntryId after, LearnerStep after_birth, uint64_t limit) const;
+                                   EntryId after, LearnerStep after_birth, uint64_t limit,
+                                   const Usable& usable = {}) const;
 
   // Up to `count` eligible entries for `step`: a function of content, seed and step.
   replay::Drawn Draw(LearnerStep step, uint64_t count, uint64_t seed) const;
