@@ -404,7 +404,8 @@ void LearnerLoop::WarnOfLostSteps(LearnerStep step) {
     parts_.metrics.StepTrainedNothing(signal ? "no_rows" : "no_signal");
     OXBOW_LOG(Warning) << "step trained no sample" << Field("step", step)
                        << Field("reason", signal ? "no sample has a step to train: they are older "
-                                                   "than method.kept_steps allows, or have weight 0"
+                                                   "than method.kept_steps allows, have weight 0, "
+                                                   "or method.branch leaves them out"
                                                  : "all rewards are equal in every group");
   }
   const auto rms = numbers_.find(metric::kTrainGradRms);

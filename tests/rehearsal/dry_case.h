@@ -28,10 +28,10 @@ struct DryCase {
   model::BaseWeights base_weights = model::BaseWeights::kCompute;
   bool offloads = false;  // Moments and average are in host memory.
   bool shards_gradients = false;
-  bool pulls = true;      // A step's loss has the KL's term, so a full fine-tune keeps a reference.
-  bool kl_all = false;    // The KL of every row, not of one row of each sample.
-  int ranks = 1;          // A step's figures are of one of them, with a group of its own.
-  int64_t rows = 8;       // In a forward pass, or a backward pass of a step; a step has 18.
+  bool pulls = true;    // A step's loss has the KL's term, so a full fine-tune keeps a reference.
+  bool kl_all = false;  // The KL of every row, not of one row of each sample.
+  int ranks = 1;        // A step's figures are of one of them, with a group of its own.
+  int64_t rows = 8;     // In a forward pass, or a backward pass of a step; a step has 18.
 };
 
 // The work alone, without what making the policy took. For paths all but memory is divided by their
