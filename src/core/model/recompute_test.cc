@@ -51,6 +51,7 @@ TEST_P(RecomputeTest, LossHasTheSameBitsAndGradientsAgree) {
   const auto kept = PolicyOf(GetParam(), false), again = PolicyOf(GetParam(), true);
   const at::Tensor loss = LossOf(*kept), loss_again = LossOf(*again);
   EXPECT_TRUE(at::equal(loss, loss_again));
+  for (Policy* policy : {kept.get(), again.get()}) policy->parameters().ZeroGrad();
   loss.backward();
   loss_again.backward();
   for (const auto& [name, tensor] : kept->parameters().tensors()) {
