@@ -199,9 +199,9 @@ TEST(StoredSuccessesTest, WhatJoinsIsWhatAListOfTheWholeBufferWouldSay) {
   }
 }
 
-// What the buffer sends for a step is as much of 200 prompts as of 50.
+// What the buffer sends for a step is as much of 800 prompts as of 200.
 TEST(StoredSuccessesTest, WhatTheBufferSendsDoesNotGrowWithIt) {
-  for (const uint64_t prompts : {50, 200}) {
+  for (const uint64_t prompts : {200, 800}) {
     std::mt19937 random(3);
     Linked linked(/*shard_count=*/2);
     Fill(linked, prompts, random);
@@ -212,8 +212,9 @@ TEST(StoredSuccessesTest, WhatTheBufferSendsDoesNotGrowWithIt) {
     uint64_t sent = 0;
     for (const auto& shard : linked.shards) sent += shard->door.listed();
     EXPECT_GE(sent, 4u);
-    // Each shard sends 4, and some of another schedule besides; then the entries of two prompts.
-    EXPECT_LE(sent, 2 * 2 * 4 + 2u) << prompts << " prompts";
+    // Each shard sends a page: 4, and room for 32 of another schedule. Then the entries of two
+    // prompts.
+    EXPECT_LE(sent, 2 * (4 + 32) + 2u) << prompts << " prompts";
   }
 }
 
