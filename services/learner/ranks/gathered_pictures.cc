@@ -42,7 +42,7 @@ GatheredPictures::Frames FramesOf(const v1::RankReport::Picture& picture, size_t
 
 }  // namespace
 
-uint64_t GatheredPictures::Begin(std::vector<parallel::Share> shares) {
+uint64_t GatheredPictures::Begin(const std::vector<parallel::Share>& shares) {
   absl::MutexLock lock(&mutex_);
   running_ = true;
   ended_ = absl::OkStatus();

@@ -26,7 +26,7 @@ class GatheredPictures {
 
   // Begins the next evaluation and returns its number. `shares`: the places that each rank draws,
   // by rank.
-  uint64_t Begin(std::vector<parallel::Share> shares);
+  uint64_t Begin(const std::vector<parallel::Share>& shares);
 
   // Adds a piece of a picture. A piece that is not the next one of its rank's share ends the
   // evaluation with an error, and so does a rank that cannot draw.

@@ -132,10 +132,10 @@ absl::StatusOr<std::map<std::string, FileDigest>> RankLeader::AwaitSaved() {
   return files;
 }
 
-void RankLeader::AskForPictures(std::vector<parallel::Share> shares) {
+void RankLeader::AskForPictures(const std::vector<parallel::Share>& shares) {
   v1::RankCommand draw;
   absl::MutexLock lock(&mutex_);
-  draw.mutable_draw()->set_evaluation(pictures_.Begin(std::move(shares)));
+  draw.mutable_draw()->set_evaluation(pictures_.Begin(shares));
   if (lost_one_) pictures_.End(absl::UnavailableError("a learner rank is lost"));
   SendToAll(draw);
 }

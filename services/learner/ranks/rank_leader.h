@@ -66,7 +66,7 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
   absl::StatusOr<std::map<std::string, FileDigest>> AwaitSaved();
 
   // Asks every other rank to draw its share of an evaluation's pictures; `shares` by rank.
-  void AskForPictures(std::vector<parallel::Share> shares);
+  void AskForPictures(const std::vector<parallel::Share>& shares);
   // As GatheredPictures::Await; a rank that is lost ends the wait, too.
   absl::StatusOr<std::vector<GatheredPictures::Frames>> AwaitPictures(absl::Duration limit) {
     return pictures_.Await(limit);
