@@ -16,6 +16,7 @@
 #include "core/parallel/sharded_gradient.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
+#include "run/prompt_encoding.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
@@ -198,11 +199,6 @@ uint64_t GradientBytes(const v1::RunConfig& config, const run::ModelFacts& facts
   return trained / PiecesOf(config) + parallel::ShardedGradient::BytesOnTheWay(largest);
 }
 
-// Whether a run encodes prompts while it trains, so that encoders stay.
-bool EncodesBesideTraining(const v1::RunConfig& config) {
-  return config.learner().ranks() <= 1 && !config.prompts().cache().empty();
-}
-
 bool KeepsOld(const v1::RunConfig& config) {
   return run::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
 }
@@ -265,8 +261,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
        Held::kInTraining, kOnHost},
       {"text encoders", facts.text_encoder_bytes,
-       encodes_on_host && EncodesBesideTraining(config) ? Held::kAlways : Held::kAtStart,
-       encodes_on_host},
+       run::EncodesBesideTraining(config) ? Held::kAlways : Held::kAtStart, encodes_on_host},
       {"decoder of images", decoder},
       {"casts of weights", casts + PlainWeightBytes(config, facts), Held::kInTraining},
       {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},

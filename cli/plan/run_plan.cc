@@ -39,9 +39,7 @@ std::string TrainedText(const v1::RunConfig& config) {
 std::string TreesText(const v1::RunConfig& config) {
   const v1::SamplingConfig& sampling = config.sampling();
   if (sampling.split_steps_size() == 0) return "";
-  const flow::SplitTree tree{
-      .steps = {sampling.split_steps().begin(), sampling.split_steps().end()},
-      .width = sampling.split_width()};
+  const flow::SplitTree tree = run::SplitTreeOf(sampling);
   const uint32_t size = config.batch().group_size();
   return absl::StrFormat(
       "%-22s %d of %d images in a group; %d of %d rows of the network are sampled\n", "trees",

@@ -159,6 +159,7 @@ TEST(ConditioningCacheTest, PromptsThatAreEncodedBesideTheTrainingHaveTheSameBit
     setup.model.prompts = Encoded(directory.path());
     setup.train = {prompts.begin(), prompts.begin() + 60};
     setup.held_out = {prompts.begin() + 60, prompts.end()};
+    setup.config.mutable_prompts()->set_cache(directory.path().string());
     setup.config.mutable_model()->set_encoder_device(device);
     setup.config.mutable_run()->set_steps(100);
     setup.config.mutable_batch()->set_groups(2);

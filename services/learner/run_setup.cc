@@ -15,6 +15,7 @@
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
 #include "run/model_facts.h"
+#include "run/prompt_encoding.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
@@ -182,7 +183,7 @@ absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& se
   auto conditioning = std::make_unique<ConditioningCache>(std::move(setup.model.prompts));
   const std::vector<v1::Prompt> prompts = PromptsNeeded(setup);
   const v1::RunConfig& config = setup.config;
-  if (ranks == 1 && config.model().encoder_device() == "cpu") {
+  if (ranks == 1 && run::EncodesBesideTraining(config)) {
     const uint64_t steps = config.off_policy().staleness_max() + 2;
     OXBOW_RETURN_IF_ERROR(conditioning->WarmFirst(
         prompts, setup.held_out.size() + static_cast<size_t>(steps * config.batch().groups())));

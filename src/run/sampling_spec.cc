@@ -163,6 +163,11 @@ void ResolveSampling(const io::PipelineSchedule& own, v1::SamplingConfig& config
   if (own.whole_timesteps) config.set_whole_timesteps(true);
 }
 
+flow::SplitTree SplitTreeOf(const v1::SamplingConfig& config) {
+  return {.steps = {config.split_steps().begin(), config.split_steps().end()},
+          .width = std::max(1u, config.split_width())};
+}
+
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config) {
   if (config.steps() == 0 || config.steps() > kStepsMax) {
     return absl::InvalidArgumentError(
@@ -190,8 +195,7 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   if (spec.dynamics == flow::DynamicsKind::kOde) return spec;
   OXBOW_ASSIGN_OR_RETURN(const flow::WindowPlan window, WindowFromConfig(config));
   spec.sde = flow::StepFlags(flow::ReachableSteps(window), steps);
-  spec.splits = {.steps = {config.split_steps().begin(), config.split_steps().end()},
-                 .width = std::max(1u, config.split_width())};
+  spec.splits = SplitTreeOf(config);
   return spec;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/flow/dynamics.h"
+#include "core/flow/split_tree.h"
 #include "core/flow/window.h"
 #include "io/scheduler.h"
 #include "oxbow/v1/config.pb.h"
@@ -21,6 +22,9 @@ absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& conf
 // Fills in what a config leaves to the model: the shift, with the level at its end, where the shift
 // is 0; the grid, with its whole timesteps, where the schedule is diffusers_default.
 void ResolveSampling(const io::PipelineSchedule& own, v1::SamplingConfig& config);
+
+// The trees that groups are.
+flow::SplitTree SplitTreeOf(const v1::SamplingConfig& config);
 
 // How a run samples. The spec's flags are the steps that some learner step takes stochastically.
 // kInvalidArgument names a setting that is unspecified or out of range. Requires a resolved
