@@ -21,6 +21,7 @@ constexpr RoleRow kTable[] = {
     {"/oxbow.v1.Coordinator/Work",                kWorker,             kLearner},
     {"/oxbow.v1.Coordinator/Status",              kAsking,             kLearner},
     {"/oxbow.v1.Coordinator/Drain",               kOperator,           kLearner},
+    {"/oxbow.v1.Coordinator/Deliver",             kWorker,             kLearner},
     {"/oxbow.v1.ExperienceSink/Insert",           kWorker,             kLearner},
     {"/oxbow.v1.WeightChannel/Watch",             kWorker,             kLearner},
     {"/oxbow.v1.WeightChannel/Fetch",             kWorker | kLearner,  kLearner | kWorker},

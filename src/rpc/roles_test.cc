@@ -44,6 +44,7 @@ const std::map<std::string, std::pair<std::string, std::string>> kPromised = {
     {"/oxbow.v1.Coordinator/Work", {"worker", "learner"}},
     {"/oxbow.v1.Coordinator/Status", {"learner worker operator", "learner"}},
     {"/oxbow.v1.Coordinator/Drain", {"operator", "learner"}},
+    {"/oxbow.v1.Coordinator/Deliver", {"worker", "learner"}},
     {"/oxbow.v1.ExperienceSink/Insert", {"worker", "learner"}},
     {"/oxbow.v1.WeightChannel/Watch", {"worker", "learner"}},
     {"/oxbow.v1.WeightChannel/Fetch", {"learner worker", "learner worker"}},

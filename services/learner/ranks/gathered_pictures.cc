@@ -17,7 +17,7 @@ constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
 constexpr uint64_t kSideMax =
     1 << 16;  // The largest side, and the most frames: no product overflows.
 
-absl::StatusOr<size_t> FrameBytes(const v1::RankReport::Picture& picture) {
+absl::StatusOr<size_t> FrameBytes(const v1::PicturePiece& picture) {
   for (const uint64_t side : {picture.frames(), picture.height(), picture.width()}) {
     if (side == 0 || side > kSideMax) return absl::InvalidArgumentError("a picture of no size");
   }
@@ -27,7 +27,7 @@ absl::StatusOr<size_t> FrameBytes(const v1::RankReport::Picture& picture) {
   return size_t{picture.height()} * picture.width() * picture.channels();
 }
 
-GatheredPictures::Frames FramesOf(const v1::RankReport::Picture& picture, size_t frame_bytes,
+GatheredPictures::Frames FramesOf(const v1::PicturePiece& picture, size_t frame_bytes,
                                   const std::string& bytes) {
   GatheredPictures::Frames frames;
   for (size_t at = 0; at < bytes.size(); at += frame_bytes) {
@@ -52,7 +52,7 @@ uint64_t GatheredPictures::Begin(const std::vector<parallel::Share>& shares) {
   return ++evaluation_;
 }
 
-void GatheredPictures::Add(uint32_t rank, const v1::RankReport::Picture& piece) {
+void GatheredPictures::Add(uint32_t rank, const v1::PicturePiece& piece) {
   absl::MutexLock lock(&mutex_);
   if (!running_ || !ended_.ok() || piece.evaluation() != evaluation_) return;
   if (!piece.error().empty()) {
@@ -66,7 +66,7 @@ void GatheredPictures::Add(uint32_t rank, const v1::RankReport::Picture& piece) 
                                             "asked for: ", std::string(added.message())));
 }
 
-absl::Status GatheredPictures::AddTo(Coming& coming, const v1::RankReport::Picture& piece) {
+absl::Status GatheredPictures::AddTo(Coming& coming, const v1::PicturePiece& piece) {
   const size_t next = coming.share.begin + coming.whole.size();
   if (coming.complete() || piece.place() != next) {
     return absl::InvalidArgumentError(absl::StrCat("place ", piece.place()));
@@ -123,9 +123,9 @@ bool GatheredPictures::running() const {
   return running_ && ended_.ok();
 }
 
-std::vector<v1::RankReport::Picture> InPieces(uint64_t evaluation, size_t place,
-                                              const GatheredPictures::Frames& frames) {
-  v1::RankReport::Picture picture;
+std::vector<v1::PicturePiece> InPieces(uint64_t evaluation, size_t place,
+                                       const GatheredPictures::Frames& frames) {
+  v1::PicturePiece picture;
   picture.set_evaluation(evaluation);
   picture.set_place(static_cast<uint32_t>(place));
   picture.set_frames(static_cast<uint32_t>(frames.size()));
@@ -134,7 +134,7 @@ std::vector<v1::RankReport::Picture> InPieces(uint64_t evaluation, size_t place,
   picture.set_channels(static_cast<uint32_t>(frames.front().channels));
   std::string bytes;
   for (const Image8& frame : frames) bytes.append(frame.pixels.begin(), frame.pixels.end());
-  std::vector<v1::RankReport::Picture> pieces;
+  std::vector<v1::PicturePiece> pieces;
   rpc::ForEachChunk(bytes, kPieceBytes, [&](uint64_t, std::string_view piece) {
     pieces.push_back(picture);
     pieces.back().set_data(std::string(piece));

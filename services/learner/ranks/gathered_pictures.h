@@ -30,7 +30,7 @@ class GatheredPictures {
 
   // Adds a piece of a picture. A piece that is not the next one of its rank's share ends the
   // evaluation with an error, and so does a rank that cannot draw.
-  void Add(uint32_t rank, const v1::RankReport::Picture& piece);
+  void Add(uint32_t rank, const v1::PicturePiece& piece);
 
   // Waits for the pictures of ranks 1 and above, and returns them in the order of their places.
   // kDeadlineExceeded names the ranks that have not drawn theirs; else why it has ended.
@@ -50,7 +50,7 @@ class GatheredPictures {
     std::string bytes;  // What is here of the next picture.
     bool complete() const { return whole.size() == share.end - share.begin; }
   };
-  absl::Status AddTo(Coming& coming, const v1::RankReport::Picture& piece)
+  absl::Status AddTo(Coming& coming, const v1::PicturePiece& piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -62,7 +62,7 @@ class GatheredPictures {
 };
 
 // A picture in messages, in order; each holds at most 1 MiB of it.
-std::vector<v1::RankReport::Picture> InPieces(uint64_t evaluation, size_t place,
-                                              const GatheredPictures::Frames& frames);
+std::vector<v1::PicturePiece> InPieces(uint64_t evaluation, size_t place,
+                                       const GatheredPictures::Frames& frames);
 
 }  // namespace oxbow::learner

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using Frames = GatheredPictures::Frames;
-using Piece = v1::RankReport::Picture;
+using Piece = v1::PicturePiece;
 
 constexpr absl::Duration kWaitMax = absl::Seconds(20);
 

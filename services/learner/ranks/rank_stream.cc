@@ -55,7 +55,7 @@ void RankStream::Saved(const v1::RankReport::Saved& saved) {
   Write(report);  // If rank 0 is gone, the reader says so.
 }
 
-bool RankStream::Write(v1::RankReport::Picture picture) {
+bool RankStream::Write(v1::PicturePiece picture) {
   v1::RankReport report;
   report.set_rank(static_cast<uint32_t>(options_.rank));
   *report.mutable_picture() = std::move(picture);
@@ -64,14 +64,14 @@ bool RankStream::Write(v1::RankReport::Picture picture) {
 
 absl::Status RankStream::SendPicture(uint64_t evaluation, size_t place,
                                      const GatheredPictures::Frames& frames) {
-  for (v1::RankReport::Picture& piece : InPieces(evaluation, place, frames)) {
+  for (v1::PicturePiece& piece : InPieces(evaluation, place, frames)) {
     if (!Write(std::move(piece))) return absl::UnavailableError("learner rank 0 is gone");
   }
   return absl::OkStatus();
 }
 
 void RankStream::CannotDraw(uint64_t evaluation, const absl::Status& why) {
-  v1::RankReport::Picture none;
+  v1::PicturePiece none;
   none.set_evaluation(evaluation);
   none.set_error(std::string(why.message()));
   Write(std::move(none));

@@ -55,7 +55,7 @@ class RankStream {
  private:
   absl::StatusOr<v1::InsertResponse::Ack> AskOnce(const v1::Group& group);
   bool Write(const v1::RankReport& report);
-  bool Write(v1::RankReport::Picture picture);
+  bool Write(v1::PicturePiece picture);
   void ReadLoop();
   void AliveLoop();
   void Lose(const absl::Status& status);
