@@ -20,8 +20,14 @@ class EvaluatedNetwork {
     return average_.has_value() ? average_->network() : policy_.current();
   }
 
+  // Its trained part.
+  const model::ParameterSet& parameters() const {
+    const bool apart = average_.has_value() && !policy_.average_on_host();
+    return apart ? policy_.ema_parameters() : policy_.parameters();
+  }
+
  private:
-  const model::Policy& policy_;
+  model::Policy& policy_;
   std::optional<model::AverageInUse> average_;
 };
 

@@ -88,6 +88,10 @@ absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& mod
                                                  RankLeader* leader) {
   const bool alone = leader == nullptr || leader->ranks() == 1;
   OXBOW_ASSIGN_OR_RETURN(const Samples images, alone ? Draw(model) : DrawWith(*leader, model));
+  return Judge(images);
+}
+
+absl::StatusOr<EvaluationResult> Evaluation::Judge(const Samples& images) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(images));
   EvaluationResult result;
   result.metrics = MetricsOf(verdicts);

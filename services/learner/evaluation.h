@@ -57,6 +57,13 @@ class Evaluation {
   absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model,
                                        RankLeader* leader = nullptr);
 
+  // Its pictures as leases, for workers.
+  absl::StatusOr<HeldOutPictures::Offered> Offer() const { return pictures_.Offer(); }
+
+  // The second half of Run: has these pictures scored, which are all of them, in the order of their
+  // places. Uses no torch; one call at a time.
+  absl::StatusOr<EvaluationResult> Judge(const std::vector<std::vector<Image8>>& images);
+
   // Ends the drawing of a running evaluation after the forward pass under way; all later ones, too.
   // From any thread. Scoring ends with reward::RewardClient::Cancel, and the wait for other ranks
   // with RankLeader::EndPictures.

@@ -66,11 +66,37 @@ std::vector<parallel::Share> HeldOutPictures::SharesOf(int ranks) const {
   return shares;
 }
 
-// Picture i shows prompt i mod N; its noise key names prompt and repetition, never the batch. The
-// conditioning of thousands of prompts would take gigabytes, so each batch asks for its own.
+// Picture i shows prompt i mod N; its noise key names prompt and repetition, never the batch.
+flow::NoiseKey HeldOutPictures::KeyOf(size_t place) const {
+  return {.run_seed = options_.seed,
+          .group = kEvaluationGroups + place % prompts_.size(),
+          .sample = static_cast<uint32_t>(place / prompts_.size())};
+}
+
+absl::StatusOr<HeldOutPictures::Offered> HeldOutPictures::Offer() const {
+  const int64_t together = options_.whole_batches
+                               ? options_.at_once
+                               : std::min(options_.leased_together, options_.at_once);
+  Offered offered;
+  for (size_t place = 0; place < count(); ++place) {
+    if (place % static_cast<size_t>(together) == 0) {
+      offered.leases.emplace_back().set_first_place(static_cast<uint32_t>(place));
+    }
+    OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
+                           conditioning_.Get(PromptOf(place)));
+    v1::Lease::Picture& picture = *offered.leases.back().add_pictures();
+    picture.mutable_conditioning()->set_sha256(entry->sent.sha256);
+    picture.mutable_conditioning()->set_bytes(entry->sent.bytes->size());
+    picture.set_noise_group(KeyOf(place).group);
+    picture.set_noise_sample(KeyOf(place).sample);
+    if (place < prompts_.size()) offered.conditioning.push_back(entry->sent.bytes);
+  }
+  return offered;
+}
+
+// The conditioning of thousands of prompts would take gigabytes, so each batch asks for its own.
 absl::Status HeldOutPictures::Draw(const model::VelocityModel& model, const parallel::Share& share,
                                    const std::function<bool()>& ended, const Take& take) const {
-  const size_t prompts = prompts_.size();
   const flow::SamplingSpec spec = model::OdeSpec(options_.sigmas, options_.solver);
   const UntilEnded network(model, ended);
   const DecoderUntilEnded decoder(decoder_, ended);
@@ -80,12 +106,9 @@ absl::Status HeldOutPictures::Draw(const model::VelocityModel& model, const para
     std::vector<model::ImageRequest> requests;
     for (size_t i = first; i < end; ++i) {
       if (ended()) return Cancelled();
-      OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
-                             conditioning_.Get(prompts_[i % prompts]));
-      requests.push_back({.conditioning = model::MovedTo(entry->tensors, options_.device),
-                          .key = {.run_seed = options_.seed,
-                                  .group = kEvaluationGroups + i % prompts,
-                                  .sample = static_cast<uint32_t>(i / prompts)}});
+      OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry, conditioning_.Get(PromptOf(i)));
+      requests.push_back(
+          {.conditioning = model::MovedTo(entry->tensors, options_.device), .key = KeyOf(i)});
     }
     std::vector<Frames> drawn = model::SampleFrames(network, decoder, spec, requests,
                                                     options_.latent_shape, options_.at_once);

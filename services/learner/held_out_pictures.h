@@ -3,18 +3,23 @@
 // Its size may be another than that of training. Every evaluation starts from the same noise, so a
 // picture depends on the weights and on its place alone.
 //
-// The ranks of a learner draw a share each. All ranks have the same weights and prompts.
+// The ranks of a learner draw a share each. All ranks have the same weights and prompts. Or workers
+// draw them by leases: the same batches, with the same keys.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/flow/dynamics.h"
+#include "core/flow/sampler.h"
 #include "core/model/image_decoder.h"
 #include "core/model/velocity_model.h"
 #include "core/parallel/share.h"
+#include "oxbow/v1/coordinator.pb.h"
 #include "services/learner/conditioning_cache.h"
 
 namespace oxbow::learner {
@@ -34,6 +39,7 @@ class HeldOutPictures {
     int64_t at_once = 64;  // Samples that are drawn together; changes no result.
     // Shares are whole batches of `at_once`: where a row's bits depend on the rows beside it.
     bool whole_batches = false;
+    int64_t leased_together = 64;  // Of one lease; `at_once` where shares are whole batches.
     uint64_t seed = 0;
     at::Device device = at::kCPU;  // Where the network is.
   };
@@ -53,10 +59,21 @@ class HeldOutPictures {
   absl::Status Draw(const model::VelocityModel& model, const parallel::Share& share,
                     const std::function<bool()>& ended, const Take& take) const;
 
+  // All pictures as leases, without the weights.
+  struct Offered {
+    std::vector<v1::Lease::Pictures> leases;
+    // Workers are given the conditioning as long as somebody holds it.
+    std::vector<std::shared_ptr<const std::string>> conditioning;
+  };
+  absl::StatusOr<Offered> Offer() const;
+
   const std::vector<v1::Prompt>& prompts() const { return prompts_; }
   size_t count() const { return options_.images; }
 
  private:
+  const v1::Prompt& PromptOf(size_t place) const { return prompts_[place % prompts_.size()]; }
+  flow::NoiseKey KeyOf(size_t place) const;
+
   const Options options_;
   const std::vector<v1::Prompt> prompts_;
   ConditioningCache& conditioning_;

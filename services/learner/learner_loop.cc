@@ -151,8 +151,16 @@ absl::Status LearnerLoop::FinishStep() {
   const LearnerStep finished(committed_ > 0 ? committed_ - 1 : 0);
   const TraceScope scope(TraceOfStep(options_.run_id, finished));
   const bool end = last();
-  if (EvaluationDue()) OXBOW_RETURN_IF_ERROR(Evaluate());
   const bool due = options_.checkpoint_every > 0 && committed_ % options_.checkpoint_every == 0;
+  OXBOW_RETURN_IF_ERROR(FinishBeside());
+  if (EvaluationDue()) {
+    // A checkpoint has the numbers of all evaluations before it.
+    if (options_.eval_beside && !due && !end) {
+      BeginBeside();
+    } else {
+      OXBOW_RETURN_IF_ERROR(Evaluate());
+    }
+  }
   const bool best = EvaluatedBest();
   if ((committed_ > 0 && (due || best)) || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
   parts_.progress.Enter("log");
@@ -171,12 +179,19 @@ absl::Status LearnerLoop::FinishStep() {
     numbers_[metric::kCheckpointCopiesFailed] = static_cast<double>(parts_.copies_failed());
   }
   const double wall = options_.wall_seconds_before + parts_.progress.wall_seconds();
-  OXBOW_RETURN_IF_ERROR(parts_.log.Step(static_cast<int64_t>(committed_), wall, numbers_));
+  if (beside_.has_value()) {
+    beside_->wall_seconds = wall;
+    beside_->numbers = numbers_;
+  } else {
+    OXBOW_RETURN_IF_ERROR(parts_.log.Step(static_cast<int64_t>(committed_), wall, numbers_));
+  }
   numbers_[metric::kTimeWallS] = wall;
   ApplyStopRules();
   numbers_.erase(metric::kTimeWallS);
   parts_.progress.StepCommitted(committed_, parts_.trainer.version().value, numbers_);
-  if (!std::exchange(logged_, true) || evaluated_ == committed_) parts_.evaluated();
+  if (!beside_.has_value() && (!std::exchange(logged_, true) || evaluated_ == committed_)) {
+    parts_.evaluated();
+  }
   if (committed_ > 0) {
     parts_.metrics.StepCommitted(total, numbers_);
     OXBOW_LOG(Info) << "step committed" << Field("step", finished)
@@ -188,15 +203,6 @@ absl::Status LearnerLoop::FinishStep() {
   return last() ? absl::OkStatus() : EncodeAhead();
 }
 
-// Whether the weights were evaluated, and no checkpoint is as good. The untrained model has none.
-bool LearnerLoop::EvaluatedBest() {
-  if (committed_ == 0 || evaluated_ != committed_) return false;
-  const auto found = evaluation_.find(options_.best_metric);
-  if (found == evaluation_.end() || !(found->second > best_.value_or(-HUGE_VAL))) return false;
-  best_ = found->second;
-  return true;
-}
-
 void LearnerLoop::ApplyStopRules() {
   config::AddValues(options_.stop_if, committed_, numbers_, stop_values_);
   if (committed_ >= options_.steps) return;
@@ -205,12 +211,6 @@ void LearnerLoop::ApplyStopRules() {
   parts_.metrics.RunComplete();
   OXBOW_LOG(Info) << "run is stopped by its rule" << Field("step", committed_)
                   << Field("reason", *stop_reason_);
-}
-
-// A run that drains has no time for it: its checkpoint is due.
-bool LearnerLoop::EvaluationDue() const {
-  return options_.eval_every > 0 && evaluated_ != committed_ && !drain_ &&
-         (committed_ % options_.eval_every == 0 || committed_ == options_.steps);
 }
 
 // Tries withheld weights again after every step: a new evaluation may admit them.
@@ -225,33 +225,6 @@ absl::Status LearnerLoop::PublishIfDue() {
   // A finished run needs no more groups.
   if (absl::IsFailedPrecondition(out.status()) && last()) return absl::OkStatus();
   return out.status();
-}
-
-absl::Status LearnerLoop::Evaluate() {
-  parts_.progress.Enter("eval");
-  evaluated_ = committed_;
-  evaluation_.clear();
-  const absl::StatusOr<EvaluationResult> result = parts_.evaluate();
-  if (!result.ok()) {
-    // If a rank is lost, the learner begins again from its checkpoint, and so does the evaluation.
-    OXBOW_RETURN_IF_ERROR(parts_.assembler.stopped());
-    // Else only a metric is missing; training is not affected.
-    if (absl::IsCancelled(result.status())) return absl::OkStatus();
-    parts_.metrics.EvaluationFailed();
-    parts_.coordinator.NoteFailure("evaluation", std::string(result.status().message()));
-    OXBOW_LOG(Warning) << "evaluation failed" << Field("step", committed_)
-                       << Field("error", std::string(result.status().message()));
-    return absl::OkStatus();
-  }
-  evaluation_ = result->metrics;
-  numbers_.insert(result->metrics.begin(), result->metrics.end());
-  const absl::Status status = parts_.log.Evaluation(
-      static_cast<int64_t>(committed_), result->caption, result->sheet, result->pictures);
-  if (!status.ok()) {
-    OXBOW_LOG(Warning) << "images were not written"
-                       << Field("error", std::string(status.message()));
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<ReceivedGroup>> LearnerLoop::Await(LearnerStep step, size_t count) {
@@ -538,6 +511,7 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
 }
 
 absl::Status LearnerLoop::WriteCheckpoint() {
+  OXBOW_RETURN_IF_ERROR(FinishBeside());
   parts_.progress.Enter("checkpoint");
   // First: until the one before is whole, the buffer must keep what that one names.
   OXBOW_RETURN_IF_ERROR(parts_.await_checkpoint());

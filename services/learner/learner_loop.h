@@ -50,6 +50,7 @@
 
 namespace oxbow::learner {
 
+// What belongs to evaluations is in learner_loop_evaluation.cc.
 class LearnerLoop {
  public:
   struct Options {
@@ -72,6 +73,9 @@ class LearnerLoop {
     // Evaluate before publishing, because the reward floor needs the result; else while workers
     // sample.
     bool eval_before_publish = false;
+    // Training goes on while workers draw an evaluation, for one step at most. Where nothing but
+    // its numbers depends on it.
+    bool eval_beside = false;
     uint32_t checkpoint_every = 0;
     uint32_t checkpoints_kept = 2;
     std::string best_metric;            // Each evaluation that is the best by it has a checkpoint.
@@ -111,6 +115,8 @@ class LearnerLoop {
                        const std::vector<PlannedGroup>&)>
         announce;
     std::function<absl::StatusOr<bool>(PolicyVersion, LearnerStep)> publish;  // False: withheld.
+    // Begins an evaluation of the present weights; null: `evaluate` does.
+    std::function<absl::Status()> begin_evaluation;
     std::function<absl::StatusOr<EvaluationResult>()> evaluate;
     std::function<void()> cancel_scoring;  // Ends a running evaluation. Thread-safe.
     // Waits until the checkpoint that is being written is whole. An error ends the run.
@@ -166,6 +172,10 @@ class LearnerLoop {
   absl::StatusOr<std::vector<rl::Group>> Build(const std::vector<ReceivedGroup>& received,
                                                const std::vector<PlannedGroup>& planned);
   absl::Status Evaluate();
+  absl::Status TakeEvaluation(uint64_t committed, std::map<std::string, double>& numbers);
+  void BeginBeside();
+  absl::Status FinishBeside();
+  void EvaluationFailed(uint64_t committed, const absl::Status& why);
   bool EvaluatedBest();
   void ApplyStopRules();
   void CommitToBuffer(LearnerStep step, const StepGroups& groups, const rl::StepResult& result);
@@ -189,8 +199,15 @@ class LearnerLoop {
   uint64_t planned_;
   uint64_t checkpointed_;
   bool epsilon_warned_ = false;
-  bool publication_owed_ = false;             // Weights were withheld.
-  std::optional<uint64_t> evaluated_;         // Committed steps at the last evaluation.
+  bool publication_owed_ = false;      // Weights were withheld.
+  std::optional<uint64_t> evaluated_;  // Committed steps at the last evaluation.
+  // The line of a step whose evaluation is still under way.
+  struct WaitingLine {
+    uint64_t committed = 0;
+    double wall_seconds = 0;
+    std::map<std::string, double> numbers;
+  };
+  std::optional<WaitingLine> beside_;
   bool logged_ = false;                       // Whether this start has logged a line.
   std::map<std::string, double> evaluation_;  // Its numbers; empty if it failed.
   std::optional<double> best_;                // The best of the checkpoints' evaluations.

@@ -325,6 +325,15 @@ absl::Status LearnerProcess::MakeLoop() {
   evaluation.pictures.device = policy_->parameters().flat().device();
   evaluation_ = std::make_unique<Evaluation>(std::move(evaluation), setup_.held_out, *conditioning_,
                                              *setup_.model.decoder, *rewards_);
+  if (DrawnByWorkers(setup_)) {
+    evaluation_by_workers_ = std::make_unique<EvaluationByWorkers>(
+        EvaluationByWorkers::Options{.epoch = epoch_,
+                                     .probe_shape = probe_shape,
+                                     .probe_seed = config.run().seed(),
+                                     .probe_tolerance = ProbeToleranceOf(setup_)},
+        *evaluation_, *coordinator_, conditioning_->sent(),
+        [this](const std::string& sha256) { return channel_->Held(sha256); });
+  }
   LearnerLoop::Options options =
       LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
                     log_->resumed_wall_seconds(), from_.reuse, from_.known);
@@ -354,17 +363,19 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   const auto publish = [this](PolicyVersion version, LearnerStep committed) {
     return publisher_->Publish(version, committed);
   };
-  const auto evaluate = [this]() -> absl::StatusOr<EvaluationResult> {
-    const EvaluatedNetwork evaluated(setup_.config, *policy_);
-    OXBOW_ASSIGN_OR_RETURN(EvaluationResult result,
-                           evaluation_->Run(evaluated.network(), leader_.get()));
-    publisher_->Evaluated(result.metrics.at(metric::kEvalRewardMean));
-    return result;
-  };
+  std::function<absl::Status()> begin_evaluation;
+  if (evaluation_by_workers_ != nullptr) {
+    begin_evaluation = [this] {
+      const EvaluatedNetwork evaluated(setup_.config, *policy_);
+      return evaluation_by_workers_->Begin(evaluated.network(), evaluated.parameters(),
+                                           trainer_->version());
+    };
+  }
   std::function<uint64_t()> copies_failed;
   if (copier_ != nullptr) copies_failed = [this] { return copier_->failures(); };
   const auto cancel_scoring = [this] {
     evaluation_->Cancel();
+    if (evaluation_by_workers_ != nullptr) evaluation_by_workers_->Cancel();
     leader_->EndPictures(absl::CancelledError("the evaluation was cancelled"));
     rewards_->Cancel();
   };
@@ -385,12 +396,25 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .log = *log_,
           .announce = announce,
           .publish = publish,
-          .evaluate = evaluate,
+          .begin_evaluation = begin_evaluation,
+          .evaluate = [this] { return Evaluate(); },
           .cancel_scoring = cancel_scoring,
           .await_checkpoint = [this] { return writer_->Finish(); },
           .checkpoint = [this](RunState state) { return BeginCheckpoint(std::move(state)); },
           .copies_failed = copies_failed,
           .evaluated = [this] { report_->Ask(); }};
+}
+
+absl::StatusOr<EvaluationResult> LearnerProcess::Evaluate() {
+  absl::StatusOr<EvaluationResult> result;
+  if (evaluation_by_workers_ != nullptr) {
+    result = evaluation_by_workers_->Await([this] { return assembler_.stopped(); });
+  } else {
+    const EvaluatedNetwork evaluated(setup_.config, *policy_);
+    result = evaluation_->Run(evaluated.network(), leader_.get());
+  }
+  if (result.ok()) publisher_->Evaluated(result->metrics.at(metric::kEvalRewardMean));
+  return result;
 }
 
 absl::Status LearnerProcess::Serve() {
@@ -427,6 +451,7 @@ absl::Status LearnerProcess::Serve() {
                                   .sinks = sinks,
                                   .rewards = options_.reward_endpoints,
                                   .buffers = options_.buffer_endpoints});
+  OXBOW_RETURN_IF_ERROR(AddHeldOut(setup_, registration_));
   registration_.set_manifest_key(channel_->manifest_key());
   coordinator_service_->SetRegistration(registration_);
   if (!options_.supervised) OXBOW_RETURN_IF_ERROR(WriteOwnEndpoints());
@@ -526,6 +551,10 @@ absl::Status LearnerProcess::Run() {
   const StopSignal stop([this] { loop_->RequestDrain(); });
   absl::Status status = TryRewards();
   if (status.ok()) status = loop_->Run();
+  if (evaluation_by_workers_ != nullptr && !status.ok()) {
+    evaluation_by_workers_->Cancel();
+    rewards_->Cancel();
+  }
   const bool complete = status.ok() && (loop_->committed() == setup_.config.run().steps() ||
                                         loop_->stop_reason().has_value());
   if (status.ok()) status = options_.check_directory();

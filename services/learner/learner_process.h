@@ -19,6 +19,7 @@
 #include "services/learner/checkpointing.h"
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"
+#include "services/learner/evaluation_by_workers.h"
 #include "services/learner/live_report.h"
 #include "services/learner/publisher.h"
 #include "services/learner/range_watch.h"
@@ -56,6 +57,7 @@ class LearnerProcess {
  private:
   absl::Status CheckSteps() const;
   absl::Status TakeStartWeights();
+  absl::StatusOr<EvaluationResult> Evaluate();
   absl::Status RestoreTrainer();
   absl::Status MakeCheckpointWriter();
   absl::Status ReadStopValues(LearnerLoop::Options& options) const;
@@ -101,6 +103,7 @@ class LearnerProcess {
   std::unique_ptr<weights::WeightChannelService> channel_;
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Evaluation> evaluation_;
+  std::unique_ptr<EvaluationByWorkers> evaluation_by_workers_;  // Null: the learner draws.
   std::unique_ptr<LearnerLoop> loop_;
   std::atomic<bool> awaits_rewards_ = false;
 

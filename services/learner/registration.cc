@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "base/status_macros.h"
 #include "rpc/convert_torch.h"
 
 namespace oxbow::learner {
@@ -27,6 +28,16 @@ v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
   registration.set_lease_seconds(setup.config.services().lease_seconds());
   for (const int64_t size : setup.model.latent_shape) registration.add_latent_shape(size);
   return registration;
+}
+
+absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration) {
+  if (!DrawnByWorkers(setup)) return absl::OkStatus();
+  OXBOW_ASSIGN_OR_RETURN(const Evaluation::Options evaluation, EvaluationOptionsOf(setup));
+  v1::HeldOutSampling& held_out = *registration.mutable_held_out();
+  for (const double sigma : evaluation.pictures.sigmas) held_out.add_sigmas(sigma);
+  held_out.set_solver(setup.config.eval().solver());
+  for (const int64_t size : evaluation.pictures.latent_shape) held_out.add_latent_shape(size);
+  return absl::OkStatus();
 }
 
 }  // namespace oxbow::learner

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/ids.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "services/learner/run_setup.h"
@@ -20,5 +21,7 @@ struct RunEndpoints {
 
 v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
                                     const RunEndpoints& endpoints);
+// How workers draw held-out pictures, where they do.
+absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration);
 
 }  // namespace oxbow::learner

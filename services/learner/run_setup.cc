@@ -284,6 +284,8 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .publish_every = config.off_policy().publish_every(),
           .eval_every = config.eval().every(),
           .eval_before_publish = config.publish().reward_floor() > 0,
+          .eval_beside = DrawnByWorkers(setup) && config.publish().reward_floor() == 0 &&
+                         config.checkpoint().best().empty() && config.run().stop_if().empty(),
           .checkpoint_every = config.checkpoint().every(),
           .checkpoints_kept = config.checkpoint().keep(),
           .best_metric = config.checkpoint().best(),
@@ -308,6 +310,10 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2};
 }
 
+bool DrawnByWorkers(const RunSetup& setup) {
+  return !setup.held_out.empty() && setup.config.eval().drawn_by() == v1::DRAWER_WORKERS;
+}
+
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
   const v1::EvalConfig& eval = setup.config.eval();
   v1::RunConfig evaluated = setup.config;
@@ -320,6 +326,7 @@ absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
                    .latent_shape = setup.evaluated_shape,
                    .at_once = run::EvaluatedAtOnce(setup.model.latent_shape, setup.evaluated_shape),
                    .whole_batches = setup.config.run().deterministic() && !setup.device.is_cpu(),
+                   .leased_together = setup.config.batch().group_size(),
                    .seed = setup.config.run().seed()},
       .sheet_images = eval.grid_images(),
       .by = eval.by(),

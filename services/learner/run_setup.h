@@ -78,5 +78,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                                    double wall_seconds_before, const replay::ReuseState& reused,
                                    const rl::SuccessRecord& known);
 absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup);
+// Whether rollout workers draw the pictures of evaluations.
+bool DrawnByWorkers(const RunSetup& setup);
 
 }  // namespace oxbow::learner

@@ -42,31 +42,42 @@ void ConditioningSource::Cancel() {
   if (!cancelled_.HasBeenNotified()) cancelled_.Notify();
 }
 
-weights::Chunk ConditioningSource::Held(const v1::Lease& lease) {
-  weights::Chunk held = held_.Find(lease.conditioning_sha256());
+ConditioningSource::Content ConditioningSource::ConditioningOf(const v1::Lease& lease) {
+  return {.sha256 = lease.conditioning_sha256(),
+          .bytes = lease.conditioning_bytes(),
+          .peers = {lease.conditioning_peers().begin(), lease.conditioning_peers().end()}};
+}
+
+absl::StatusOr<weights::Chunk> ConditioningSource::Get(const Content& content) {
+  if (weights::Chunk held = Held(content); held != nullptr) return held;
+  return Fetch(content);
+}
+
+weights::Chunk ConditioningSource::Held(const Content& content) {
+  weights::Chunk held = held_.Find(content.sha256);
   if (held != nullptr) metrics_.ConditioningFrom("held", held->size());
   return held;
 }
 
-absl::StatusOr<weights::Chunk> ConditioningSource::Fetch(const v1::Lease& lease) {
-  if (lease.conditioning_sha256().size() != kSha256Bytes) {
-    return absl::InvalidArgumentError("the lease names no conditioning");
+absl::StatusOr<weights::Chunk> ConditioningSource::Fetch(const Content& content) {
+  if (content.sha256.size() != kSha256Bytes) {
+    return absl::InvalidArgumentError("the lease names it by no hash");
   }
-  if (lease.conditioning_bytes() > options_.bytes_max) {
+  if (content.bytes > options_.bytes_max) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the conditioning is too large: ", lease.conditioning_bytes(), " bytes"));
+        absl::StrCat("too large to be fetched: ", content.bytes, " bytes"));
   }
-  for (const v1::Lease::Peer& peer : lease.conditioning_peers()) {
+  for (const v1::Lease::Peer& peer : content.peers) {
     if (peer.worker_id() == options_.worker_id) continue;
-    absl::StatusOr<weights::Chunk> fetched = FetchFromPeer(lease, peer);
+    absl::StatusOr<weights::Chunk> fetched = FetchFromPeer(content, peer);
     if (fetched.ok() || absl::IsCancelled(fetched.status())) return fetched;
   }
-  return FetchFromLearner(lease);
+  return FetchFromLearner(content);
 }
 
-absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromPeer(const v1::Lease& lease,
+absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromPeer(const Content& content,
                                                                  const v1::Lease::Peer& peer) {
-  absl::StatusOr<weights::Chunk> fetched = FetchOnce(lease, peer.endpoint(), /*peer=*/true);
+  absl::StatusOr<weights::Chunk> fetched = FetchOnce(content, peer.endpoint(), /*peer=*/true);
   const absl::Status status = fetched.status();
   if (status.ok() || absl::IsCancelled(status)) return fetched;
   // A peer that holds it no more has done nothing wrong.
@@ -78,7 +89,7 @@ absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromPeer(const v1::Lease
   return fetched;
 }
 
-absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromLearner(const v1::Lease& lease) {
+absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromLearner(const Content& content) {
   absl::StatusOr<weights::Chunk> fetched;
   const auto pause = [this](absl::Duration wait) {
     cancelled_.WaitForNotificationWithTimeout(wait);
@@ -87,13 +98,13 @@ absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromLearner(const v1::Le
       {.tries = options_.tries,
        .backoff_first = options_.backoff_first,
        .backoff_max = options_.backoff_max},
-      [&] { return (fetched = FetchOnce(lease, options_.learner, /*peer=*/false)).status(); },
+      [&] { return (fetched = FetchOnce(content, options_.learner, /*peer=*/false)).status(); },
       pause);
   if (status.ok()) return fetched;
   return absl::Status(status.code(), absl::StrCat("conditioning: ", status.message()));
 }
 
-absl::StatusOr<weights::Chunk> ConditioningSource::FetchOnce(const v1::Lease& lease,
+absl::StatusOr<weights::Chunk> ConditioningSource::FetchOnce(const Content& content,
                                                              const std::string& endpoint,
                                                              bool peer) {
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
@@ -104,15 +115,15 @@ absl::StatusOr<weights::Chunk> ConditioningSource::FetchOnce(const v1::Lease& le
   v1::FetchRequest request;
   request.set_epoch(options_.epoch.value);
   request.set_worker_id(options_.worker_id);
-  request.add_chunk_sha256(lease.conditioning_sha256());
+  request.add_chunk_sha256(content.sha256);
   request.set_at_once(true);
   const auto reader = stub->Fetch(context.get(), request);
   std::string bytes;
-  bytes.reserve(lease.conditioning_bytes());
+  bytes.reserve(content.bytes);
   absl::Status taken;
   for (v1::FetchResponse piece; taken.ok() && reader->Read(&piece);) {
     watched.SignOfLife();
-    taken = Take(piece, lease.conditioning_bytes(), bytes);
+    taken = Take(piece, content.bytes, bytes);
   }
   if (!taken.ok()) context->TryCancel();
   const absl::Status finished = rpc::FromGrpc(reader->Finish());
@@ -122,12 +133,11 @@ absl::StatusOr<weights::Chunk> ConditioningSource::FetchOnce(const v1::Lease& le
     return absl::UnavailableError(std::string(finished.message()));  // The server shuts down.
   }
   if (!finished.ok()) return finished;
-  if (Sha256(bytes) != lease.conditioning_sha256()) {
+  if (Sha256(bytes) != content.sha256) {
     return absl::DataLossError(absl::StrCat("bytes with another hash came from ", endpoint));
   }
   metrics_.ConditioningFrom(peer ? "peer" : "learner", bytes.size());
-  return held_.Put(lease.conditioning_sha256(),
-                   std::make_shared<const std::string>(std::move(bytes)));
+  return held_.Put(content.sha256, std::make_shared<const std::string>(std::move(bytes)));
 }
 
 // Best effort: a peer that is not reported costs the next worker a wait.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a worker gets the conditioning that a lease names by its hash.
+// Where a worker gets what a lease names by its hash: the conditioning of prompts, and the weights
+// of an evaluation.
 //
 //   held here --> peers that were leased the same --> learner
 //
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,28 +37,45 @@ class ConditioningSource {
     int tries = 4;                                       // Calls to the learner.
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(1);
-    uint64_t bytes_max = uint64_t{1} << 30;  // For one prompt.
+    uint64_t bytes_max = uint64_t{1} << 30;  // Of one content.
   };
 
   // The references outlive it.
   ConditioningSource(Options options, weights::ContentStore& held, RolloutMetrics& metrics,
                      const Clock& clock);
 
-  // The serialised Conditioning, if this worker holds it; else null, and Fetch gets it.
-  weights::Chunk Held(const v1::Lease& lease);
+  // Bytes that a lease names, and the peers that may have them.
+  struct Content {
+    std::string sha256;
+    uint64_t bytes = 0;
+    std::vector<v1::Lease::Peer> peers;
+  };
+  static Content ConditioningOf(const v1::Lease& lease);
 
-  // kInvalidArgument if the lease names no conditioning; kNotFound if the learner has it no more;
-  // kDataLoss if it sends other bytes; kCancelled after Cancel. Waits.
-  absl::StatusOr<weights::Chunk> Fetch(const v1::Lease& lease);
+  // The bytes, if this worker holds them; else null, and Fetch gets them.
+  weights::Chunk Held(const Content& content);
+
+  // kInvalidArgument if it has no hash; kNotFound if the learner has it no more; kDataLoss if it
+  // sends other bytes; kCancelled after Cancel. Waits.
+  absl::StatusOr<weights::Chunk> Fetch(const Content& content);
+
+  // One after the other.
+  absl::StatusOr<weights::Chunk> Get(const Content& content);
+
+  // The serialised Conditioning of a lease.
+  weights::Chunk Held(const v1::Lease& lease) { return Held(ConditioningOf(lease)); }
+  absl::StatusOr<weights::Chunk> Fetch(const v1::Lease& lease) {
+    return Fetch(ConditioningOf(lease));
+  }
 
   // Ends all calls under way and later ones.
   void Cancel();
 
  private:
-  absl::StatusOr<weights::Chunk> FetchOnce(const v1::Lease& lease, const std::string& endpoint,
+  absl::StatusOr<weights::Chunk> FetchOnce(const Content& content, const std::string& endpoint,
                                            bool peer);
-  absl::StatusOr<weights::Chunk> FetchFromPeer(const v1::Lease& lease, const v1::Lease::Peer& peer);
-  absl::StatusOr<weights::Chunk> FetchFromLearner(const v1::Lease& lease);
+  absl::StatusOr<weights::Chunk> FetchFromPeer(const Content& content, const v1::Lease::Peer& peer);
+  absl::StatusOr<weights::Chunk> FetchFromLearner(const Content& content);
   void Report(const v1::Lease::Peer& peer, const absl::Status& fault);
 
   const Options options_;

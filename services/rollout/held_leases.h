@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -22,11 +23,15 @@
 
 namespace oxbow::rollout {
 
+struct PicturesToDraw;  // picture_work.h
+
 // A lease with everything that sampling needs.
 struct ReadyLease {
   v1::Lease lease;
   std::optional<rl::Trajectory> head;     // See GroupTask.
   weights::Chunk conditioning = nullptr;  // A serialised v1::Conditioning.
+  // Of a lease of held-out pictures; else null.
+  std::shared_ptr<const PicturesToDraw> pictures = nullptr;
 };
 
 class HeldLeases {

@@ -129,6 +129,9 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
   follow.broadcast_device = spec_.device.is_cuda() ? "cuda" : "cpu";
   follower_ = std::make_unique<weights::WeightFollower>(std::move(follow), follow_metrics_, clock_,
                                                         [this] { leases_.Wake(); });
+  pictures_ = std::make_unique<PictureWork>(
+      spec_, worker_id_, coordinator, conditioning_,
+      [this](const std::string& sha256) { return follower_->Held(sha256); }, clock_);
   threads_.emplace_back([this] { AwaitRewards(); });
   threads_.emplace_back([this] { SampleLoop(); });
   threads_.emplace_back([this] { RenewLoop(); });
@@ -148,6 +151,7 @@ LearnerSession::~LearnerSession() {
   rewards_->Cancel();
   stream_.Cancel();
   for (const auto& sender : senders_) sender->Cancel();
+  pictures_->Cancel();
   leases_.Wake();
   conditioning_.Cancel();
   tasks_.Close();
@@ -229,7 +233,7 @@ void LearnerSession::TakeLease(const v1::Lease& lease) {
 
 void LearnerSession::PrepareLease(v1::Lease lease) {
   metrics_.GroupsInFlight(leases_.held().size());
-  if (!lease.has_head()) {
+  if (!lease.has_head() && !lease.has_pictures()) {
     if (weights::Chunk held = conditioning_.Held(lease); held != nullptr) {
       return leases_.Ready({std::move(lease), std::nullopt, std::move(held)});
     }
@@ -247,6 +251,7 @@ void LearnerSession::PrepareLease(v1::Lease lease) {
 }
 
 absl::StatusOr<ReadyLease> LearnerSession::Prepared(v1::Lease lease) {
+  if (lease.has_pictures()) return pictures_->Prepare(std::move(lease));
   ReadyLease ready{.head = std::nullopt, .conditioning = conditioning_.Held(lease)};
   if (ready.conditioning == nullptr) {
     OXBOW_ASSIGN_OR_RETURN(ready.conditioning, conditioning_.Fetch(lease));
@@ -292,7 +297,9 @@ void LearnerSession::SampleLoop() {
     std::vector<ReadyLease> batch = leases_.TakeBatch(
         model_.ready() ? std::optional(model_.version()) : std::nullopt, kLinger, kIdle);
     metrics_.WaitedForLeases(absl::ToDoubleSeconds(clock_.Now() - idle_since));
+    std::vector<ReadyLease> pictures = TakePictures(batch);
     if (!batch.empty()) SampleBatch(std::move(batch));
+    if (!pictures.empty()) DrawPictures(pictures);
   }
 }
 
@@ -325,6 +332,7 @@ void LearnerSession::ApplyNewest() {
                      << Field("sha256", HexOf(snapshot->manifest.sha256()));
     follow_metrics_.Applied(version, took);
     metrics_.WeightsApplied(version.value, absl::ToDoubleSeconds(took));
+    pictures_->WeightsApplied();
     absl::MutexLock lock(&credit_mutex_);
     applied_ = version;
   } else {
@@ -417,6 +425,25 @@ void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, doubl
     return;
   }
   Finish(lease.lease_id(), {});
+}
+
+void LearnerSession::DrawPictures(const std::vector<ReadyLease>& batch) {
+  const PictureWork::Watch watch = [this](const model::VelocityModel& network) {
+    return std::make_unique<Watched>(network, progress_);
+  };
+  pictures_->Draw(batch, model_, watch, [&](const v1::Lease& lease, PictureWork::Drawn drawn) {
+    if (!drawn.ok()) return Finish(lease.lease_id(), {.failure = drawn.status().ToString()});
+    leases_.Sampled(lease.lease_id());
+    auto pictures = std::make_shared<const PictureWork::Pictures>(*std::move(drawn));
+    tasks_.Push([this, lease, pictures] { DeliverPictures(lease, *pictures); });
+  });
+}
+
+void LearnerSession::DeliverPictures(const v1::Lease& lease,
+                                     const PictureWork::Pictures& pictures) {
+  const absl::StatusOr<bool> taken = pictures_->Deliver(
+      lease, pictures, [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
+  Finish(lease.lease_id(), {.failure = taken.ok() ? "" : taken.status().ToString()});
 }
 
 void LearnerSession::NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds) {

@@ -26,6 +26,7 @@
 #include "services/rollout/conditioning_source.h"
 #include "services/rollout/experience_sender.h"
 #include "services/rollout/held_leases.h"
+#include "services/rollout/picture_work.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/rollout/run_spec.h"
 #include "services/rollout/sampler_model.h"
@@ -78,6 +79,8 @@ class LearnerSession {
   void SampleLoop();
   void ApplyNewest();
   void SampleBatch(std::vector<ReadyLease> batch);
+  void DrawPictures(const std::vector<ReadyLease>& batch);
+  void DeliverPictures(const v1::Lease& lease, const PictureWork::Pictures& pictures);
   void Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds);
   std::optional<double> Score(const v1::Lease& lease, SampledGroup& sampled);
   absl::StatusOr<v1::InsertResponse::Ack> Send(const v1::Lease& lease, SampledGroup sampled,
@@ -123,6 +126,7 @@ class LearnerSession {
   // Apart from tasks_, whose groups may wait for reward servers while the sampler is idle.
   BoundedQueue<std::function<void()>> preparations_{256};
   std::unique_ptr<weights::WeightFollower> follower_;
+  std::unique_ptr<PictureWork> pictures_;
   std::vector<std::thread> threads_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
+#include "core/model/image_sampler.h"
 #include "nlohmann/json.hpp"
 #include "rpc/convert_torch.h"
 #include "run/sampling_spec.h"
@@ -57,6 +58,17 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.sent = run::SentLatentsOf(config);
   spec.latent_shape = {response.latent_shape().begin(), response.latent_shape().end()};
   OXBOW_RETURN_IF_ERROR(model::CheckDimensions(spec.architecture->latent(), spec.latent_shape));
+
+  if (response.has_held_out()) {
+    const v1::HeldOutSampling& held_out = response.held_out();
+    if (held_out.sigmas_size() < 2) {
+      return absl::InvalidArgumentError("held-out pictures of no denoising step");
+    }
+    OXBOW_ASSIGN_OR_RETURN(const flow::SolverKind solver, run::SolverOf(held_out.solver()));
+    spec.held_out = model::OdeSpec({held_out.sigmas().begin(), held_out.sigmas().end()}, solver);
+    spec.held_out_shape = {held_out.latent_shape().begin(), held_out.latent_shape().end()};
+    OXBOW_RETURN_IF_ERROR(model::CheckDimensions(spec.architecture->latent(), spec.held_out_shape));
+  }
 
   spec.autoencoder_config_json = response.autoencoder_config_json();
   spec.autoencoder_graph_json = response.autoencoder_graph_json();

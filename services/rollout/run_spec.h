@@ -48,6 +48,10 @@ struct RunSpec {
   model::BaseWeights base_weights = model::BaseWeights::kCompute;
   model::Conditioning negative;  // Defined with guidance.
 
+  // How held-out pictures are drawn; without noise levels, the learner leases none.
+  flow::SamplingSpec held_out;
+  std::vector<int64_t> held_out_shape;
+
   v1::RewardConfig reward;
   std::vector<std::string> reward_endpoints;
   std::map<std::string, std::string> reward_identities;  // See RegisterResponse.

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <functional>
 #include <iterator>
 #include <utility>
@@ -151,6 +152,48 @@ absl::Status SamplerModel::Apply(const weights::VerifiedSnapshot& snapshot,
   std::move(go_back).Cancel();
   version_ = PolicyVersion(manifest.policy_version());
   base_sha256_ = manifest.base_sha256();
+  KeepTrained(snapshot);
+  return absl::OkStatus();
+}
+
+void SamplerModel::KeepTrained(const weights::VerifiedSnapshot& snapshot) {
+  if (spec_.held_out.sigmas.empty()) return;
+  trained_ = {};
+  for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
+    if (!policy_->parameters().Has(entry.name())) continue;
+    *trained_.manifest.add_tensors() = entry;
+    for (const std::string& hash : entry.chunk_sha256()) {
+      trained_.chunks.emplace(hash, snapshot.chunks.at(hash));
+    }
+  }
+  trained_.manifest.set_chunk_bytes(snapshot.manifest.chunk_bytes());
+}
+
+// Both have their tensors in the order of their names.
+bool SamplerModel::InUse(const weights::VerifiedSnapshot& other) const {
+  const auto& in_use = trained_.manifest.tensors();
+  const auto& wanted = other.manifest.tensors();
+  return std::equal(in_use.begin(), in_use.end(), wanted.begin(), wanted.end(),
+                    [](const v1::TensorManifest& a, const v1::TensorManifest& b) {
+                      return a.name() == b.name() &&
+                             std::equal(a.chunk_sha256().begin(), a.chunk_sha256().end(),
+                                        b.chunk_sha256().begin(), b.chunk_sha256().end());
+                    });
+}
+
+absl::Status SamplerModel::With(const weights::VerifiedSnapshot& other,
+                                const std::function<void(const model::VelocityModel&)>& draw) {
+  if (InUse(other)) {
+    draw(policy_->current());
+    return absl::OkStatus();
+  }
+  const absl::Cleanup go_back = [this] {
+    OXBOW_CHECK(Load(trained_).ok()) << "weights that were in use";
+  };
+  OXBOW_RETURN_IF_ERROR(Load(other));
+  weights::ProbeComparison comparison;
+  OXBOW_RETURN_IF_ERROR(Probe(other.manifest.probe(), comparison));
+  draw(policy_->current());
   return absl::OkStatus();
 }
 

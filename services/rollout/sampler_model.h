@@ -5,6 +5,7 @@
 // so when a later snapshot is refused. Owned by the torch thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,12 @@ class SamplerModel {
   absl::Status Apply(const weights::VerifiedSnapshot& snapshot,
                      weights::ProbeComparison& comparison);
 
+  // Calls `draw` with the network of these weights, then goes back to those in use. Weights that
+  // are in use are not loaded again. On error `draw` was not called. Requires ready(). If torch
+  // throws, the weights in use are back as well.
+  absl::Status With(const weights::VerifiedSnapshot& other,
+                    const std::function<void(const model::VelocityModel&)>& draw);
+
   bool ready() const { return version_.has_value(); }
   PolicyVersion version() const { return *version_; }                       // Requires ready().
   const model::VelocityModel& model() const { return policy_->current(); }  // Requires ready().
@@ -35,6 +42,8 @@ class SamplerModel {
 
  private:
   absl::Status Load(const weights::VerifiedSnapshot& snapshot);
+  void KeepTrained(const weights::VerifiedSnapshot& snapshot);
+  bool InUse(const weights::VerifiedSnapshot& other) const;
   absl::Status Probe(const v1::SnapshotManifest::Probe& expected,
                      weights::ProbeComparison& comparison) const;
 
@@ -44,6 +53,9 @@ class SamplerModel {
   std::unique_ptr<model::ImageDecoder> decoder_;
   std::optional<PolicyVersion> version_;
   std::string base_sha256_;  // The hash of the frozen part in use.
+  // The trained part in use, in the chunks that the worker holds of it anyway. Empty unless the
+  // learner leases held-out pictures.
+  weights::VerifiedSnapshot trained_;
 };
 
 }  // namespace oxbow::rollout

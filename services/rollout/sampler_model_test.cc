@@ -95,5 +95,46 @@ TEST(SamplerModelTest, AnotherFrozenPartIsRefused) {
   EXPECT_EQ(model.version().value, 5u);
 }
 
+// What an evaluation names: the trained part of `seed` alone, with the probe of `probed`.
+weights::VerifiedSnapshot EvaluatedOf(uint64_t seed, uint64_t probed) {
+  const weights::Snapshot snapshot =
+      weights::MakeSnapshot({Epoch(1), PolicyVersion(9), LearnerStep(0)}, {},
+                            BytesOf(PolicyOf(seed)->parameters().tensors()));
+  weights::VerifiedSnapshot evaluated{.manifest = snapshot.manifest, .chunks = snapshot.chunks};
+  *evaluated.manifest.mutable_probe() = ProbeOf(PolicyOf(probed)->current());
+  return evaluated;
+}
+
+TEST(SamplerModelTest, OtherWeightsAreDrawnWithAndThoseInUseAreBack) {
+  RunSpec spec = TinySpec();
+  spec.held_out = flow::SamplingSpec{.sigmas = {1, 0}};
+  SamplerModel model(spec);
+  weights::ProbeComparison comparison;
+  ASSERT_TRUE(model.Apply(SnapshotOf(5, 3, 3), comparison).ok());
+  const std::string in_use = DigestOf(model);
+  std::string drawn_with;
+  const auto draw = [&](const model::VelocityModel& network) {
+    drawn_with = ProbeOf(network).digest();
+  };
+  ASSERT_TRUE(model.With(EvaluatedOf(7, 7), draw).ok());
+  EXPECT_EQ(drawn_with, ProbeOf(PolicyOf(7)->current()).digest());
+  EXPECT_EQ(DigestOf(model), in_use);
+  EXPECT_EQ(model.version().value, 5u);
+
+  drawn_with.clear();
+  EXPECT_THAT(model.With(EvaluatedOf(7, 8), draw).ToString(), HasSubstr("probe differs"));
+  EXPECT_EQ(drawn_with, "") << "nothing is drawn with weights that nobody vouched for";
+  EXPECT_EQ(DigestOf(model), in_use);
+
+  // Weights in use are not loaded again, so nothing asks for their probe.
+  ASSERT_TRUE(model.With(EvaluatedOf(3, 8), draw).ok());
+  EXPECT_EQ(drawn_with, in_use);
+
+  EXPECT_THROW((void)model.With(EvaluatedOf(7, 7),
+                                [](const model::VelocityModel&) { throw std::bad_alloc(); }),
+               std::bad_alloc);
+  EXPECT_EQ(DigestOf(model), in_use);
+}
+
 }  // namespace
 }  // namespace oxbow::rollout

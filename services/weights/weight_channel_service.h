@@ -67,6 +67,9 @@ class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasS
   // budget.
   absl::Status Publish(const Snapshot& snapshot);
 
+  // A chunk of the weights that are published; null if it is none.
+  Chunk Held(const std::string& sha256) const { return store_.Find(sha256); }
+
   // Where others fetch what this worker holds (host:port). Empty if it does not watch, does not
   // serve others, or may not be a source.
   std::string RelayOf(const std::string& worker) const;

@@ -76,6 +76,9 @@ class WeightFollower {
   // join threads that may be in a call.
   void Stop();
 
+  // A verified chunk that this worker has; null if it has not.
+  Chunk Held(const std::string& sha256) const { return store_.Find(sha256); }
+
   // The newest verified snapshot that was not taken yet.
   std::optional<VerifiedSnapshot> TakeNewest();
 

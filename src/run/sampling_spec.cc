@@ -98,6 +98,8 @@ absl::StatusOr<flow::DynamicsKind> DynamicsOf(v1::DynamicsKind kind) {
   }
 }
 
+}  // namespace
+
 absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
   switch (kind) {
     case v1::SOLVER_KIND_EULER:
@@ -110,8 +112,6 @@ absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
       return absl::InvalidArgumentError("sampling.solver is not set");
   }
 }
-
-}  // namespace
 
 absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config) {
   const v1::WindowConfig& window = config.window();

@@ -35,6 +35,9 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
 // config has it: a shift of 0 is to be resolved for that size.
 v1::SamplingConfig EvaluationSampling(const v1::RunConfig& config);
 
+// kInvalidArgument for one that is not set.
+absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind);
+
 // How held-out images are drawn, where config.sampling is EvaluationSampling, resolved: along the
 // run's grid without noise, with the steps and the solver of `eval`. Errors as above.
 absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config);

@@ -104,6 +104,7 @@ void Coordinator::Tick() {
   ExpireLeases();
   HandOut();
   HelpStragglers();
+  HelpSlowPictures();
   std::erase_if(workers_, [&](const auto& item) {
     return item.second.session == nullptr && clock_.Now() - item.second.seen > kForgotten;
   });
@@ -134,7 +135,8 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
     v1::WorkerStatus& status = *response.add_workers();
     status.set_worker_id(id);
     status.set_policy_version(worker.version);
-    status.set_leases(static_cast<uint32_t>(table_.RunningOf(id)));
+    const uint64_t pictures = pictures_ == nullptr ? 0 : pictures_->table().RunningOf(id);
+    status.set_leases(static_cast<uint32_t>(table_.RunningOf(id) + pictures));
     status.set_groups_done(worker.groups_done);
     status.set_seconds_since_seen(absl::ToDoubleSeconds(clock_.Now() - worker.seen));
     if (worker.session != nullptr) status.set_waiting_for(worker.waiting_for);

@@ -11,8 +11,10 @@
 // a lease) hands them out at once, newest weights first, then by waiting time. A session that has
 // something to send is woken without the lock. Tick does what becomes possible by time alone.
 //
-// Four files hold the methods: the loop's side in coordinator.cc, the others in
-// coordinator_{sessions,leases,results}.cc.
+// The held-out pictures of an evaluation are leased to workers that groups leave idle.
+//
+// Five files hold the methods: the loop's side in coordinator.cc, the others in
+// coordinator_{sessions,leases,pictures,results}.cc.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +40,7 @@
 #include "services/learner/coordinator/failure_series.h"
 #include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/coordinator/group_check.h"
+#include "services/learner/coordinator/picture_leases.h"
 #include "services/learner/coordinator/published_versions.h"
 #include "services/learner/coordinator/quarantine.h"
 #include "services/learner/coordinator/result_receiver.h"
@@ -106,6 +109,15 @@ class Coordinator final : public ResultReceiver {
   // given up. Requires that all groups of the step are accepted; each group is returned once.
   std::vector<PlannedGroup> TakePlanned(LearnerStep step);
   void Commit(LearnerStep step);
+  // Offers the pictures of an evaluation as leases, in place of those of any earlier one. `results`
+  // gets them, or the reason why one cannot be drawn.
+  void OfferPictures(std::vector<v1::Lease::Pictures> units,
+                     std::shared_ptr<DrawnPictures> results);
+  // The learner waits for the pictures, which are offered or about to be: they are leased before
+  // groups until EndPictures.
+  void HurryPictures();
+  // Nobody wants the pictures that are not drawn yet. Any number of calls.
+  void EndPictures();
   // Tells every worker, also those that come later, that there are no more leases. May be called
   // again when the run turns out to be complete.
   void Drain(DrainReason reason = DrainReason::kLearnerEnds);
@@ -135,6 +147,13 @@ class Coordinator final : public ResultReceiver {
   void Unscored(Session& session, LeaseId lease, uint32_t samples, const std::string& reason);
   // Counts a finished group that its worker could not deliver.
   void CountUndelivered();
+  // The pictures that this live lease of the worker asks for; nothing if there is no such lease.
+  std::optional<v1::Lease::Pictures> PicturesOf(const std::string& worker, LeaseId lease) const;
+  // Takes the pictures of a lease. False: it has ended, and nobody wants them.
+  bool SubmitPictures(const std::string& worker, LeaseId lease,
+                      std::vector<DrawnPictures::Frames> pictures);
+  // What came is not what the lease asks for: it counts as a failure.
+  void RefusePictures(const std::string& worker, LeaseId lease, const std::string& reason);
   // The next message to send: a lease, cancel, renewal or drain. If nothing, wait for Wake.
   std::optional<v1::WorkResponse> Take(Session& session);
 
@@ -176,6 +195,13 @@ class Coordinator final : public ResultReceiver {
   void Wait(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitNoMore(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HandOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool GrantGroup(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropPictures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool GrantPictures(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Give(Session& session, v1::Lease lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropLost(const std::vector<lease::LeaseGrant>& lost) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HelpSlowPictures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailPictures(LeaseId lease, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HelpStragglers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Grant(Session& session, const lease::LeaseGrant& grant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -198,6 +224,10 @@ class Coordinator final : public ResultReceiver {
   mutable absl::Mutex mutex_;
   lease::LeaseTable table_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, PlannedGroup> planned_ ABSL_GUARDED_BY(mutex_);  // By group.
+  std::unique_ptr<PictureLeases> pictures_ ABSL_GUARDED_BY(mutex_);   // Null: none are wanted.
+  bool pictures_first_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t evaluations_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t picture_leases_ ABSL_GUARDED_BY(mutex_) = 0;  // Granted for evaluations that are over.
   ConditioningHolders holders_ ABSL_GUARDED_BY(mutex_);
   PublishedVersions published_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);

@@ -6,13 +6,21 @@
 
 namespace oxbow::learner {
 
+// A session that is given nothing ends it: those behind it have the same weights or older ones, and
+// pictures may be drawn with any.
 void Coordinator::HandOut() {
   while (!waiting_.empty()) {
     Session& session = *waiting_.begin()->second;
-    const auto grant = table_.Acquire(session.worker, *session.weights_step);
-    if (!grant.has_value()) return;  // Sessions behind it have the same weights or older ones.
-    Grant(session, *grant);
+    const bool given = pictures_first_ ? GrantPictures(session) || GrantGroup(session)
+                                       : GrantGroup(session) || GrantPictures(session);
+    if (!given) return;
   }
+}
+
+bool Coordinator::GrantGroup(Session& session) {
+  const auto grant = table_.Acquire(session.worker, *session.weights_step);
+  if (grant.has_value()) Grant(session, *grant);
+  return grant.has_value();
 }
 
 void Coordinator::HelpStragglers() {
@@ -32,13 +40,17 @@ void Coordinator::HelpStragglers() {
   }
 }
 
-void Coordinator::Grant(Session& session, const lease::LeaseGrant& grant) {
+void Coordinator::Give(Session& session, v1::Lease lease) {
   --session.credit;
   WaitNoMore(session);  // If it wants more, it goes to the end of the row.
   Wait(session);
   v1::WorkResponse response;
-  *response.mutable_lease() = Describe(grant);
+  *response.mutable_lease() = std::move(lease);
   Push(session, std::move(response));
+}
+
+void Coordinator::Grant(Session& session, const lease::LeaseGrant& grant) {
+  Give(session, Describe(grant));
   metrics_.LeaseGranted();
   const TraceScope scope(TraceOf(grant));
   OXBOW_LOG(Debug) << "lease granted" << Field("group", grant.group) << Field("lease", grant.id)
@@ -91,7 +103,10 @@ void Coordinator::Renew(Session& session, const std::vector<LeaseId>& leases,
   v1::WorkResponse response;
   response.mutable_renewed();
   for (const LeaseId lease : leases) {
-    if (table_.Renew(session.worker, lease, /*waits=*/!waiting_for.empty()))
+    const bool of_pictures = PictureLeases::Names(lease);
+    if (of_pictures && pictures_ == nullptr) continue;
+    lease::LeaseTable& table = of_pictures ? pictures_->table() : table_;
+    if (table.Renew(session.worker, lease, /*waits=*/!waiting_for.empty()))
       response.mutable_renewed()->add_lease_ids(lease.value);
   }
   workers_[session.worker].seen = clock_.Now();
@@ -105,6 +120,14 @@ void Coordinator::Finish(Session& session, LeaseId lease, const std::string& fai
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   if (session.open) workers_[session.worker].seen = clock_.Now();
+  if (PictureLeases::Names(lease)) {
+    if (failure.empty() || pictures_ == nullptr ||
+        !pictures_->table().Holds(session.worker, lease)) {
+      return;
+    }
+    FailPictures(lease, failure);
+    return HandOut();
+  }
   // A lease that has ended is nobody's; those of others are theirs to end.
   if (failure.empty() || !table_.Holds(session.worker, lease)) return;
   FailLease(lease, failure, unscored);
@@ -155,11 +178,18 @@ void Coordinator::FailLease(LeaseId lease, const std::string& reason, bool unsco
 }
 
 void Coordinator::ExpireLeases() {
-  for (const lease::LeaseGrant& lost : table_.Expire()) {
+  DropLost(table_.Expire());
+  if (pictures_ != nullptr) DropLost(pictures_->table().Expire());
+}
+
+void Coordinator::DropLost(const std::vector<lease::LeaseGrant>& all) {
+  for (const lease::LeaseGrant& lost : all) {
     ++counts_.leases_expired;
     metrics_.LeaseExpired();
     const TraceScope scope(TraceOf(lost));
-    OXBOW_LOG(Warning) << "lease expired" << Field("group", lost.group) << Field("lease", lost.id)
+    const bool of_pictures = PictureLeases::Names(lost.id);
+    OXBOW_LOG(Warning) << (of_pictures ? "lease of held-out pictures expired" : "lease expired")
+                       << Field("group", lost.group) << Field("lease", lost.id)
                        << Field("worker", lost.worker) << Field("step", lost.step)
                        << Field("attempt", lost.attempt);
     PushCancel(lost, "lease expired");

@@ -11,27 +11,36 @@
 #include "base/log.h"
 #include "base/worker_id.h"
 #include "rpc/caller.h"
+#include "rpc/picture_pieces.h"
 #include "rpc/status.h"
 
 namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
+constexpr int kDeliverMethod = 4;  // Its index in service Coordinator.
 
 grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
   return rpc::ToGrpc(absl::AbortedError(
       absl::StrCat("the learner was restarted, register again: epoch ", got, ", not ", want)));
 }
 
-// Says where the peers of a lease are reached, and leaves out those who are not.
-void AddEndpoints(const CoordinatorService::RelayOf& relay_of, v1::Lease& lease) {
-  google::protobuf::RepeatedPtrField<v1::Lease::Peer> named;
-  named.Swap(lease.mutable_conditioning_peers());
+using Peers = google::protobuf::RepeatedPtrField<v1::Lease::Peer>;
+
+// Says where peers are reached, and leaves out those who are not.
+void AddEndpoints(const CoordinatorService::RelayOf& relay_of, Peers& peers) {
+  Peers named;
+  named.Swap(&peers);
   if (relay_of == nullptr) return;
   for (v1::Lease::Peer& peer : named) {
     peer.set_endpoint(relay_of(peer.worker_id()));
-    if (!peer.endpoint().empty()) *lease.add_conditioning_peers() = std::move(peer);
+    if (!peer.endpoint().empty()) *peers.Add() = std::move(peer);
   }
+}
+
+void AddEndpoints(const CoordinatorService::RelayOf& relay_of, v1::Lease& lease) {
+  AddEndpoints(relay_of, *lease.mutable_conditioning_peers());
+  if (lease.has_pictures()) AddEndpoints(relay_of, *lease.mutable_pictures()->mutable_peers());
 }
 
 // One worker's stream. One read and one write are under way at most; the object keeps itself alive
@@ -167,7 +176,13 @@ CoordinatorService::CoordinatorService(learner::Coordinator& coordinator,
       registration_(std::move(registration)),
       ticker_([this] {
         while (!ended_.WaitForNotificationWithTimeout(kTick)) coordinator_.Tick();
-      }) {}
+      }),
+      runner_({}) {
+  MarkMethodStreamed(kDeliverMethod, nullptr);
+  MarkMethodCallback(kDeliverMethod,
+                     rpc::StreamHandler<v1::DeliverRequest, v1::DeliverResponse>(
+                         runner_, [this](DeliverStream& stream) { return Take(stream); }));
+}
 
 CoordinatorService::~CoordinatorService() {
   ended_.Notify();
@@ -206,6 +221,34 @@ grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::
   const auto stream = std::make_shared<WorkStream>(coordinator_, relay_of_, epoch, context);
   stream->Begin();
   return stream.get();
+}
+
+// A lease that has ended is answered at once: what else comes of it is not kept.
+rpc::Handler CoordinatorService::Take(DeliverStream& stream) {
+  v1::DeliverRequest request;
+  std::optional<rpc::ComingPictures> coming;
+  v1::DeliverResponse response;
+  while (co_await stream.Read(request)) {
+    const std::string& worker = request.worker_id();
+    const LeaseId lease(request.lease_id());
+    if (!coming.has_value()) {
+      const grpc::Status own = rpc::MayBeWorker(&stream.context(), worker);
+      if (!own.ok()) co_return rpc::FromGrpc(own);
+      const std::optional<v1::Lease::Pictures> wanted = coordinator_.PicturesOf(worker, lease);
+      if (!wanted.has_value()) break;
+      coming.emplace(wanted->first_place(), static_cast<size_t>(wanted->pictures_size()));
+    }
+    const absl::Status added = coming->Add(request.piece());
+    if (!added.ok()) {
+      coordinator_.RefusePictures(worker, lease, std::string(added.message()));
+      co_return added;
+    }
+    if (!coming->complete()) continue;
+    response.set_taken(coordinator_.SubmitPictures(worker, lease, std::move(*coming).Take()));
+    break;
+  }
+  stream.Send(response);
+  co_return absl::OkStatus();
 }
 
 grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRequest*,

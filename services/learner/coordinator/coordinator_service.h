@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coordinator over gRPC: converts, calls, converts. Decisions are the Coordinator's.
 //
-// Work is a reactor, not a blocking handler: a worker costs a stream, and no thread.
+// Work is a reactor and Deliver a coroutine, not blocking handlers: a worker costs a stream, and no
+// thread.
 #pragma once
 
 #include <functional>
@@ -10,13 +11,17 @@
 
 #include "absl/synchronization/notification.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
+#include "rpc/server.h"
+#include "rpc/stream.h"
 #include "services/learner/coordinator/coordinator.h"
 
 namespace oxbow::learner {
 
 class CoordinatorService final
-    : public v1::Coordinator::WithCallbackMethod_Work<v1::Coordinator::Service> {
+    : public v1::Coordinator::WithCallbackMethod_Work<v1::Coordinator::Service>,
+      public rpc::HasStreams {
  public:
+  using DeliverStream = rpc::Stream<v1::DeliverRequest, v1::DeliverResponse>;
   // Where others fetch what a worker holds (host:port); empty if they cannot.
   using RelayOf = std::function<std::string(const std::string& worker)>;
 
@@ -41,6 +46,11 @@ class CoordinatorService final
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
 
+  // Serves one call. Public for callers without a network.
+  rpc::Handler Take(DeliverStream& stream);
+
+  rpc::StreamRunner& streams() override { return runner_; }
+
  private:
   learner::Coordinator& coordinator_;
   const std::function<void(v1::StatusResponse&)> fill_status_;
@@ -50,6 +60,7 @@ class CoordinatorService final
   v1::RegisterResponse registration_ ABSL_GUARDED_BY(mutex_);
   absl::Notification ended_;
   std::thread ticker_;
+  rpc::StreamRunner runner_;  // Last: it waits for the streams.
 };
 
 }  // namespace oxbow::learner

@@ -104,6 +104,9 @@ void Coordinator::Close(Session& session, bool goodbye) {
   found->second.session = nullptr;
   const absl::Duration grace = lease::DepartureGrace(options_.leases.lease_time);
   table_.Depart(session.worker, goodbye ? absl::ZeroDuration() : grace);
+  if (pictures_ != nullptr) {
+    pictures_->table().Depart(session.worker, goodbye ? absl::ZeroDuration() : grace);
+  }
   ExpireLeases();
   if (goodbye) workers_.erase(found);
   HandOut();

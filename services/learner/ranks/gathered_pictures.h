@@ -14,15 +14,15 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/image8.h"
 #include "core/parallel/share.h"
 #include "oxbow/v1/learner_ranks.pb.h"
+#include "rpc/picture_pieces.h"
 
 namespace oxbow::learner {
 
 class GatheredPictures {
  public:
-  using Frames = std::vector<Image8>;
+  using Frames = rpc::PictureFrames;
 
   // Begins the next evaluation and returns its number. `shares`: the places that each rank draws,
   // by rank.
@@ -44,25 +44,14 @@ class GatheredPictures {
   bool running() const;
 
  private:
-  struct Coming {
-    parallel::Share share;
-    std::vector<Frames> whole;
-    std::string bytes;  // What is here of the next picture.
-    bool complete() const { return whole.size() == share.end - share.begin; }
-  };
-  absl::Status AddTo(Coming& coming, const v1::PicturePiece& piece)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
   uint64_t evaluation_ ABSL_GUARDED_BY(mutex_) = 0;
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Coming> ranks_ ABSL_GUARDED_BY(mutex_);  // By rank; rank 0 draws its own.
+  std::vector<rpc::ComingPictures> ranks_
+      ABSL_GUARDED_BY(mutex_);  // By rank; rank 0 draws its own.
 };
-
-// A picture in messages, in order; each holds at most 1 MiB of it.
-std::vector<v1::PicturePiece> InPieces(uint64_t evaluation, size_t place,
-                                       const GatheredPictures::Frames& frames);
 
 }  // namespace oxbow::learner

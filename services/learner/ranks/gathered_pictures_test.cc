@@ -58,7 +58,7 @@ TEST(GatheredPicturesTest, PicturesAreThoseThatWereSentInAnyOrderOfRanks) {
     for (size_t rank = 1; rank < shares.size(); ++rank) {
       for (size_t place = shares[rank].begin; place < shares[rank].end; ++place) {
         expected.push_back(RandomPicture(random));
-        for (Piece& piece : InPieces(number, place, expected.back())) {
+        for (Piece& piece : rpc::InPieces(number, place, expected.back())) {
           EXPECT_LE(piece.ByteSizeLong(), (size_t{1} << 20) + 64);
           waiting[rank].push_back(std::move(piece));
           ++left;
@@ -88,7 +88,7 @@ TEST(GatheredPicturesTest, APieceThatWasNotAskedForEndsTheEvaluationWithItsRank)
   const Frames frames = {{.width = 2, .height = 1, .channels = 3, .pixels = {1, 2, 3, 4, 5, 6}}};
   const auto end_of = [&](uint32_t rank, const std::function<void(Piece&)>& change) {
     GatheredPictures gathered;
-    Piece piece = InPieces(gathered.Begin({{0, 1}, {1, 2}, {2, 4}}), 2, frames).front();
+    Piece piece = rpc::InPieces(gathered.Begin({{0, 1}, {1, 2}, {2, 4}}), 2, frames).front();
     change(piece);
     gathered.Add(rank, piece);
     return std::string(gathered.Await(absl::ZeroDuration()).status().message());

@@ -64,7 +64,7 @@ bool RankStream::Write(v1::PicturePiece picture) {
 
 absl::Status RankStream::SendPicture(uint64_t evaluation, size_t place,
                                      const GatheredPictures::Frames& frames) {
-  for (v1::PicturePiece& piece : InPieces(evaluation, place, frames)) {
+  for (v1::PicturePiece& piece : rpc::InPieces(evaluation, place, frames)) {
     if (!Write(std::move(piece))) return absl::UnavailableError("learner rank 0 is gone");
   }
   return absl::OkStatus();

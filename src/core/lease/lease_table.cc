@@ -23,6 +23,7 @@ LeaseTable::LeaseTable(Options options, const Clock& clock)
   OXBOW_CHECK(options_.lease_time > absl::ZeroDuration()) << "lease time";
   state_.planned = options_.first_step.value * options_.groups_per_step;
   state_.accepted = state_.planned;
+  state_.leases_granted = options_.first_lease;
 }
 
 void LeaseTable::Plan(LearnerStep step) {

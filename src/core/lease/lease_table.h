@@ -46,7 +46,8 @@ enum class AcceptOutcome { kAccepted, kDuplicate, kFenced, kSuperseded };
 class LeaseTable {
  public:
   struct Options {
-    Epoch epoch;                        // Lease ids of different epochs differ.
+    Epoch epoch;                        // Lease ids of different epochs differ,
+    uint64_t first_lease = 0;           // and so do those of tables that count from other numbers.
     LearnerStep first_step;             // Steps committed before; their groups count as accepted.
     uint64_t groups_per_step = 1;       // U
     uint64_t dynamic_sampling_max = 0;  // R: groups that a step may plan in place of accepted ones.

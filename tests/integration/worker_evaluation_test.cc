@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluations that rollout workers draw are those of the learner, byte for byte: for any number of
+// workers, whoever dies, and whether training waits for them or not.
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/oxbow_command.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::ElementsAreArray;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+std::vector<std::string> Overrides(const std::vector<std::string>& more) {
+  std::vector<std::string> all = {
+      "run.steps=6",    "run.deterministic=true", "checkpoint.every=3", "eval.every=2",
+      "eval.images=70", "ema.enabled=true",       "replay.fraction=0",  "services.lease_seconds=2"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// What evaluations left: their numbers by step, and the bytes of their files by path; and the
+// weights that were trained meanwhile.
+struct Left {
+  std::vector<double> losses;
+  std::vector<double> steps;
+  std::string weights;
+  std::map<std::string, double> numbers;
+  std::map<std::string, std::string> files;
+};
+
+Left WhatIsLeft(TrainingRun& run) {
+  EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  Left left = {run.Series("train/loss"), run.Series("step"), run.FinalWeights(), {}, {}};
+  for (const nlohmann::json& row : run.metrics()) {
+    for (const auto& [name, value] : row.items()) {
+      if (name.starts_with("eval/")) left.numbers[row["step"].dump() + " " + name] = value;
+    }
+  }
+  const std::filesystem::path samples = run.directory() / "samples";
+  for (const auto& file : std::filesystem::recursive_directory_iterator(samples)) {
+    if (!file.is_regular_file()) continue;
+    std::ifstream in(file.path(), std::ios::binary);
+    left.files[file.path().lexically_relative(samples)] = {std::istreambuf_iterator<char>(in), {}};
+  }
+  return left;
+}
+
+void ExpectTheSame(const Left& left, const Left& expected) {
+  EXPECT_THAT(left.losses, ElementsAreArray(expected.losses));
+  EXPECT_THAT(left.steps, ElementsAreArray(expected.steps)) << "lines are in the order of steps";
+  EXPECT_TRUE(left.weights == expected.weights) << "other bytes";
+  EXPECT_EQ(left.numbers, expected.numbers);
+  EXPECT_TRUE(left.files == expected.files) << "other evaluations";
+}
+
+Left RunOf(const std::vector<std::string>& more) {
+  TrainingRun run(Overrides(more));
+  return WhatIsLeft(run);
+}
+
+const Left& DrawnByTheLearner() {
+  static const Left left = RunOf({});
+  return left;
+}
+
+TEST(WorkerEvaluationTest, HasTheBytesOfTheLearnersOwnForAnyNumberOfWorkers) {
+  ASSERT_GT(DrawnByTheLearner().numbers.size(), 4 * 3u) << "of steps 0, 2, 4 and 6";
+  ASSERT_THAT(DrawnByTheLearner().files, Not(IsEmpty()));
+  for (const std::string workers : {"1", "3"}) {
+    SCOPED_TRACE(workers);
+    ExpectTheSame(RunOf({"eval.drawn_by=workers", "services.rollout_workers=" + workers}),
+                  DrawnByTheLearner());
+  }
+}
+
+// Nothing but numbers depends on these evaluations, and no checkpoint waits for them.
+TEST(WorkerEvaluationTest, TrainingGoesOnMeanwhileAndEveryNumberIsOnItsOwnLine) {
+  ExpectTheSame(RunOf({"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0"}),
+                DrawnByTheLearner());
+}
+
+// Workers have them, and load nothing.
+TEST(WorkerEvaluationTest, HasTheBytesOfThePublishedWeightsWhereThoseAreEvaluated) {
+  const Left expected = RunOf({"eval.use_ema=false"});
+  EXPECT_NE(expected.numbers, DrawnByTheLearner().numbers) << "the average is another network";
+  ExpectTheSame(RunOf({"eval.use_ema=false", "eval.drawn_by=workers"}), expected);
+}
+
+// Draws for seconds, so that the signal comes meanwhile.
+class DeathDuringAnEvaluationTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Of, DeathDuringAnEvaluationTest,
+                         ::testing::Values("rollout_worker", "learner"));
+
+TEST_P(DeathDuringAnEvaluationTest, ChangesNoBit) {
+  const std::vector<std::string> many = {"run.steps=4", "eval.every=3", "eval.images=1500",
+                                         "services.rollout_workers=2"};
+  std::vector<std::string> by_workers = many;
+  by_workers.push_back("eval.drawn_by=workers");
+  const Left expected = RunOf(many);
+  TrainingRun run(Overrides(by_workers));
+  ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
+  const absl::Time give_up = absl::Now() + kRunDeadline;
+  bool evaluates = false;
+  while (!evaluates && absl::Now() < give_up) {
+    const Outcome status = RunOxbow({"status", "--run", run.directory().string()});
+    evaluates = status.output.find("evaluating") != std::string::npos;
+  }
+  ASSERT_TRUE(evaluates);
+  ASSERT_TRUE(run.KillChild(GetParam(), SIGKILL));
+  ExpectTheSame(WhatIsLeft(run), expected);
+  if (GetParam() == "learner") return;
+  std::ifstream in(run.directory() / "logs" / "learner.log");
+  const std::string log = {std::istreambuf_iterator<char>(in), {}};
+  EXPECT_THAT(log, ::testing::HasSubstr("lease of held-out pictures expired"));
+}
+
+}  // namespace
+}  // namespace oxbow::testing
