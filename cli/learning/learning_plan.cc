@@ -81,7 +81,8 @@ absl::StatusOr<std::vector<v1::BenchedRecipe>> PointsOf(const v1::BenchedRecipe&
         made.set_name(absl::StrCat(point.name(), "-", leaf, "-", value));
         made.add_set(absl::StrCat(axis.key(), "=", value));
         made.set_grid_of(recipe.name());
-        made.set_point(point.point().empty() ? value : absl::StrCat(point.point(), ", ", value));
+        const std::string here = absl::StrCat(leaf, " ", value);
+        made.set_point(point.point().empty() ? here : absl::StrCat(point.point(), ", ", here));
       }
     }
     points = std::move(finer);

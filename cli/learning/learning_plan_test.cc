@@ -134,6 +134,8 @@ TEST(LearningPlanTest, AGridIsOneRecipeForEachCombinationOfItsValues) {
             (std::vector<std::string>{"run.steps=2", "batch.groups=4",
                                       "optimizer.learning_rate=3e-4", "batch.group_size=16"}));
   EXPECT_EQ(bench->recipes(4).note(), "n");
+  EXPECT_EQ(bench->recipes(4).grid_of(), "b");
+  EXPECT_EQ(bench->recipes(4).point(), "learning_rate 3e-4, group_size 16");
 
   EXPECT_TRUE(
       ReadText(head + "baseline: b-learning_rate-1e-4-group_size-8\n" + recipes).status().ok());

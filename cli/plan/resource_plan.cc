@@ -171,7 +171,7 @@ uint64_t FrozenBytes(const v1::RunConfig& config, const run::ModelFacts& facts) 
 
 // The reference of a LoRA is the model with its adapter switched off.
 bool CopiesReference(const v1::RunConfig& config) {
-  if (config.method().reference_every() > 0) return true;
+  if (run::MovesReference(config)) return true;
   return !IsLora(config) && run::ReadsReference(config.method());
 }
 
@@ -240,7 +240,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   const uint64_t evaluation = EvaluationBytes(config, facts);
   const bool unknown = activations == 0 && facts.architecture != nullptr;
   // A step of one update needs nothing undone, but for weights that have no other place to come to.
-  const bool undoes = config.batch().updates() * config.batch().passes() > 1;
+  const bool undoes = config::UpdatesPerStep(config) > 1;
   const uint64_t undo = undoes                    ? trained + moments + average
                         : ShardsGradients(config) ? trained
                                                   : 0;

@@ -10,6 +10,7 @@
 #include "cli/plan/resource_plan.h"
 #include "config/chosen_method.h"
 #include "config/validate.h"
+#include "core/flow/compression.h"
 #include "core/flow/sampler.h"
 #include "core/flow/split_tree.h"
 #include "core/flow/window.h"
@@ -35,6 +36,15 @@ std::string TrainedText(const v1::RunConfig& config) {
                       flow::Describe(*window), ") of ", sampling.steps(), " sampling steps");
 }
 
+// Steps that a path through trees takes. Their stochastic steps do not move.
+int StepsOfTrees(const v1::SamplingConfig& sampling) {
+  const int steps = static_cast<int>(sampling.steps());
+  const absl::StatusOr<flow::WindowPlan> window = run::WindowFromConfig(sampling);
+  if (!window.ok()) return steps;
+  return flow::StepsTaken(sampling.compression().share(),
+                          flow::StepFlags(flow::WindowAt(*window, 0, 0), steps), 0);
+}
+
 // "2 of 4 images in a group; 110 of 160 rows of the network are sampled", where groups are trees.
 std::string TreesText(const v1::RunConfig& config) {
   const v1::SamplingConfig& sampling = config.sampling();
@@ -44,8 +54,26 @@ std::string TreesText(const v1::RunConfig& config) {
   return absl::StrFormat(
       "%-22s %d of %d images in a group; %d of %d rows of the network are sampled\n", "trees",
       size / tree.Leaves(), tree.Leaves(),
-      flow::NodesOfGroup(tree, size, static_cast<int>(sampling.steps())),
+      flow::NodesOfGroup(tree, size, StepsOfTrees(sampling)),
       uint64_t{size} * sampling.steps());
+}
+
+// "11 to 25 of 25 steps", where steps behind the window are compressed.
+std::string CompressionText(const v1::RunConfig& config) {
+  const double share = config.sampling().compression().share();
+  const absl::StatusOr<flow::WindowPlan> window = run::WindowFromConfig(config.sampling());
+  if (share == 1 || !window.ok()) return "";
+  const int steps = static_cast<int>(config.sampling().steps());
+  int least = steps, most = 0;
+  for (uint64_t step = 0; step < std::max<uint64_t>(config.run().steps(), 1); ++step) {
+    const std::vector<int> stochastic = flow::WindowAt(*window, config.run().seed(), step);
+    const int taken = flow::StepsTaken(share, flow::StepFlags(stochastic, steps), 0);
+    least = std::min(least, taken);
+    most = std::max(most, taken);
+  }
+  const std::string range = least == most ? absl::StrCat(least) : absl::StrCat(least, " to ", most);
+  return absl::StrFormat("%-22s %s of %d steps, by sampling.compression\n", "a sample takes", range,
+                         steps);
 }
 
 }  // namespace
@@ -60,9 +88,10 @@ std::string BatchText(const v1::RunConfig& config) {
                       config::ReplayedGroups(config), batch.groups()),
       absl::StrFormat("%-22s %d of %d images\n", "an optimiser update", images / batch.updates(),
                       images),
-      absl::StrFormat("%-22s %s\n", "trained", TrainedText(config)), TreesText(config),
+      absl::StrFormat("%-22s %s\n", "trained", TrainedText(config)), CompressionText(config),
+      TreesText(config),
       absl::StrFormat("%-22s %d steps, %d updates, %d images\n", "the run", config.run().steps(),
-                      config.run().steps() * batch.updates() * batch.passes(),
+                      config.run().steps() * config::UpdatesPerStep(config),
                       config.run().steps() * images));
 }
 

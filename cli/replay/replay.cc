@@ -19,6 +19,7 @@
 #include "cli/replay/replay_rows.h"
 #include "cli/replay/replay_source.h"
 #include "cli/replay/replay_strip.h"
+#include "config/validate.h"
 #include "io/image.h"
 #include "io/safetensors.h"
 #include "rpc/convert.h"
@@ -73,7 +74,7 @@ absl::StatusOr<Looked> Look(const ReplayFlags& flags) {
   looked.context.step = looked.info.step();
   looked.context.priority_known = looked.source().live() || config.has_value();
   if (config.has_value()) {
-    looked.context.updates = uint64_t{config->batch().updates()} * config->batch().passes();
+    looked.context.updates = oxbow::config::UpdatesPerStep(*config);
   }
   return looked;
 }

@@ -25,7 +25,8 @@ class ModelRun {
     reference_.decay = decay;
     large_in_segments_ = seed % 3 != 0;
     constexpr DrawPolicy kDraws[] = {DrawPolicy::kUniform, DrawPolicy::kPriority,
-                                     DrawPolicy::kNewest, DrawPolicy::kLearnable};
+                                     DrawPolicy::kNewest,  DrawPolicy::kLearnable,
+                                     DrawPolicy::kBest,    DrawPolicy::kVaried};
     reference_.policies = Policies(kDraws[seed % std::size(kDraws)]);
     Open();
   }

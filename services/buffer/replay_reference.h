@@ -195,6 +195,15 @@ struct Reference {
       ids.resize(std::min<size_t>(ids.size(), count));
       return Values(ids);
     }
+    if (policy.draw == DrawPolicy::kBest || policy.draw == DrawPolicy::kVaried) {
+      std::vector<replay::ValuedEntry> valued;
+      for (const Plain& entry : tables[policy.name]) {
+        if (std::count(ids.begin(), ids.end(), EntryId(entry.id)) == 0) continue;
+        valued.push_back({EntryId(entry.id), LearnerStep(entry.birth), entry.reward});
+      }
+      return Values(policy.draw == DrawPolicy::kBest ? replay::DrawBest(valued, count)
+                                                     : replay::DrawVaried(valued, count));
+    }
     std::vector<replay::WeightedEntry> weighted;
     for (const Plain& entry : tables[policy.name]) {
       if (std::count(ids.begin(), ids.end(), EntryId(entry.id)) == 0) continue;

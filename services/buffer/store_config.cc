@@ -23,6 +23,10 @@ replay::DrawPolicy DrawOf(v1::ReplayDraw draw) {
       return replay::DrawPolicy::kNewest;
     case v1::REPLAY_DRAW_LEARNABLE:
       return replay::DrawPolicy::kLearnable;
+    case v1::REPLAY_DRAW_BEST:
+      return replay::DrawPolicy::kBest;
+    case v1::REPLAY_DRAW_VARIED:
+      return replay::DrawPolicy::kVaried;
     default:
       return replay::DrawPolicy::kUniform;
   }

@@ -154,10 +154,12 @@ double Table::WeightOf(const Entry& entry, LearnerStep step) const {
 replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const {
   std::vector<EntryId> ids;
   std::vector<replay::WeightedEntry> weighted;
+  std::vector<replay::ValuedEntry> valued;
   for (const auto& [_, entry] : entries_) {
     if (!replay::Eligible(entry.birth, entry.uses, step, policy_.limits)) continue;
     ids.push_back(entry.id);
     weighted.push_back({entry.id, WeightOf(entry, step)});
+    valued.push_back({entry.id, entry.birth, entry.value()});
   }
   const uint64_t eligible = ids.size();
   switch (policy_.draw) {
@@ -166,6 +168,10 @@ replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const
     case replay::DrawPolicy::kPriority:
     case replay::DrawPolicy::kLearnable:
       return {eligible, replay::DrawWeighted(weighted, count, seed, step)};
+    case replay::DrawPolicy::kBest:
+      return {eligible, replay::DrawBest(std::move(valued), count)};
+    case replay::DrawPolicy::kVaried:
+      return {eligible, replay::DrawVaried(std::move(valued), count)};
     case replay::DrawPolicy::kNewest:
       ids.clear();
       for (const Entry* entry : Newest(step, policy_.limits, EntryId(), {}, count)) {

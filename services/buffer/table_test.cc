@@ -166,6 +166,25 @@ TEST(TableTest, TheNewestEntriesAreDrawnFirst) {
   EXPECT_EQ(drawn(9).entries.size(), 4u);
 }
 
+TEST(TableTest, BestAndVariedDrawsGoByTheNewestRewardOfAnEntry) {
+  const auto drawn = [](replay::DrawPolicy policy, uint64_t count) {
+    Table table(replay::BestTable(9, policy, {.uses_max = 2}), kDecay);
+    for (const auto& [id, reward] : {std::pair{1, .2}, {2, .9}, {3, .1}, {4, .8}, {5, 1.}}) {
+      Entry entry = RecordOf(static_cast<uint64_t>(id), static_cast<uint64_t>(id));
+      entry.reward = reward;
+      entry.uses = id == 5 ? 2 : 0;
+      table.Add(entry);
+    }
+    table.Rescore({.entry = EntryId(4), .reward = .95, .failed = false});
+    return table.Draw(LearnerStep(90), count, 1).entries;
+  };
+  EXPECT_EQ(drawn(replay::DrawPolicy::kBest, 3),
+            (std::vector<EntryId>{EntryId(4), EntryId(2), EntryId(1)}));
+  EXPECT_EQ(drawn(replay::DrawPolicy::kVaried, 3),
+            (std::vector<EntryId>{EntryId(4), EntryId(2), EntryId(3)}));
+  EXPECT_EQ(drawn(replay::DrawPolicy::kVaried, 9).size(), 4u) << "5 was used up";
+}
+
 // An entry that fails every second time has at most one failure in a row.
 TEST(TableTest, ALearnableDrawFollowsAllThatRegenerationsHaveShown) {
   Table table(replay::BestTable(9, replay::DrawPolicy::kLearnable), kDecay);

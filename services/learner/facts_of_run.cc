@@ -30,6 +30,9 @@ std::string MethodText(const v1::RunConfig& config) {
     absl::StrAppend(&text, ", trees that split in ", config.sampling().split_width(), " at step ",
                     absl::StrJoin(config.sampling().split_steps(), ", "));
   }
+  if (config.sampling().compression().share() < 1) {
+    absl::StrAppend(&text, ", fewer steps behind the window");
+  }
   if (config.replay().fraction() > 0) {
     absl::StrAppend(&text, absl::StrFormat(", replay in %.3g %% of the groups",
                                            100 * config.replay().fraction()));
@@ -41,6 +44,12 @@ std::string MethodText(const v1::RunConfig& config) {
   if (config.replay().late_binding()) absl::StrAppend(&text, ", stored successes for failures");
   if (config.replay().added() > 0) {
     absl::StrAppend(&text, ", ", config.replay().added(), " stored successes beside the groups");
+  }
+  if (config::UpdatesPerStep(config) > config.batch().updates() * config.batch().passes()) {
+    absl::StrAppend(&text, ", ", config.replay().passes(), " passes over replayed samples");
+  }
+  if (config.replay().reincarnate_after() > 0) {
+    absl::StrAppend(&text, ", none of that from step ", config.replay().reincarnate_after() + 1);
   }
   if (config.off_policy().staleness_max() > 0) {
     absl::StrAppend(&text, ", weights up to ", config.off_policy().staleness_max(),

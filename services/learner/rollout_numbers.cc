@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "core/flow/compression.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
 
@@ -29,6 +30,11 @@ void MeasureProduction(const std::vector<ReceivedGroup>& received,
   numbers[metric::kRolloutBatches] = static_cast<double>(batches.size());
   numbers[metric::kRolloutSampleS] = sample_seconds;
   numbers[metric::kRolloutRewardSMean] = reward_seconds / sampled;
+}
+
+int StepsSampled(const v1::Trajectory& sample, double share) {
+  const int first = sample.replayed() ? static_cast<int>(sample.kept_steps()) : 0;
+  return flow::StepsTaken(share, {sample.sde().begin(), sample.sde().end()}, first);
 }
 
 void CountObservedFailures(const v1::RewardConfig& config,

@@ -15,6 +15,10 @@ namespace oxbow::learner {
 void MeasureProduction(const std::vector<ReceivedGroup>& received,
                        std::map<std::string, double>& numbers);
 
+// Sampling steps that were taken for the sample: those of its tail, where it has a stored head, and
+// fewer than the run's where they were compressed (`share`: sampling.compression.share).
+int StepsSampled(const v1::Trajectory& sample, double share);
+
 // Counts, by reward, the samples that an observed reward did not score.
 void CountObservedFailures(const v1::RewardConfig& config,
                            const std::vector<ReceivedGroup>& received,

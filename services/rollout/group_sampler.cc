@@ -84,7 +84,9 @@ flow::NodeVelocityFunction NodeVelocityOf(const model::VelocityModel& model,
   };
 }
 
-// Makes a sample from row `index` of the paths, with the latents in `span`.
+// Makes a sample from row `index` of the paths, with the latents in `span`. A compressed path ends
+// before x_T in its own count: its last latent is x_T, and those that it never visited are in no
+// span.
 rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& paths, int64_t index,
                           uint32_t sample, PolicyVersion version, flow::LatentSpan span) {
   const auto steps = static_cast<size_t>(spec.steps());
@@ -92,9 +94,9 @@ rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& pat
   result.index = sample;
   result.first_latent = span.first;
   if (span.count > 0) {
-    result.latents = paths.latents.narrow(0, span.first - paths.first_step, span.count)
-                         .select(1, index)
-                         .contiguous();
+    const int64_t last = paths.latents.size(0) - 1;
+    const int64_t first = span.first == spec.steps() ? last : span.first - paths.first_step;
+    result.latents = paths.latents.narrow(0, first, span.count).select(1, index).contiguous();
   }
   result.log_prob.assign(steps, 0.0f);
   result.sde.assign(steps, false);
@@ -129,7 +131,7 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
           : flow::ContinueTrees(sampling, keys, starts, /*first_step=*/0, spec.storage,
                                 NodeVelocityOf(model, std::move(conditioning)));
   std::vector<std::vector<Image8>> media =
-      model::DecodeFrames(decoder, paths.latents[sampling.steps()]);
+      model::DecodeFrames(decoder, paths.latents[paths.latents.size(0) - 1]);
   const flow::LatentSpan span = flow::SentSpan(spec.sent, sampling.sde);
   for (size_t i = 0; i < rows.size(); ++i) {
     SampledGroup& group = groups[rows[i].task];

@@ -181,6 +181,50 @@ TEST_F(GroupSamplerTest, TransitionsAndTheFinalLatentAreSentWhereTrainingWantsBo
   }
 }
 
+// Compressed behind the window: what is sent is what a whole path would send, and the picture is
+// that of the shorter path. A tail is compressed, too.
+TEST_F(GroupSamplerTest, CompressedStepsChangeThePictureAndNothingThatIsTrained) {
+  for (const bool sde_tail : {false, true}) {
+    RunSpec spec = Spec(at::kHalf, sde_tail);
+    GroupTask task = MixedTask(2, 3, /*kept_steps=*/1);
+    task.sde = flow::StepFlags({0, 1}, kSteps);
+    const SampledGroup whole = Sample(spec, {task})[0];
+    spec.sampling.compression = {.share = .5, .shift = 3};
+    const SampledGroup group = Sample(spec, {task})[0];
+    spec.sent = flow::SentLatents::kFinal;
+    const SampledGroup last = Sample(spec, {task})[0];
+    for (size_t i = 0; i < 3; ++i) {
+      const rl::Trajectory& sample = group.trajectories[i];
+      EXPECT_EQ(sample.sde, whole.trajectories[i].sde);
+      EXPECT_EQ(sample.log_prob, whole.trajectories[i].log_prob);
+      EXPECT_EQ(sample.log_prob.size(), static_cast<size_t>(kSteps));
+      EXPECT_EQ(sample.behaviour_version, whole.trajectories[i].behaviour_version);
+      EXPECT_EQ(sample.first_latent, whole.trajectories[i].first_latent);
+      ASSERT_EQ(sample.latents.defined(), whole.trajectories[i].latents.defined());
+      if (sample.latents.defined()) {
+        EXPECT_TRUE(at::equal(sample.latents, whole.trajectories[i].latents));
+      }
+      EXPECT_NE(group.media[i], whole.media[i]);
+      EXPECT_EQ(last.media[i], group.media[i]);
+      const rl::Trajectory& end = last.trajectories[i];
+      if (end.replayed) continue;
+      EXPECT_EQ(end.first_latent, kSteps) << "the learner's own count";
+      ASSERT_EQ(end.latents.size(0), 1);
+      EXPECT_EQ(model::DecodeFrames(*decoder_, end.latents)[0], last.media[i]);
+    }
+  }
+}
+
+TEST_F(GroupSamplerTest, CompressedGroupsHaveTheSameBitsInAnyCompany) {
+  RunSpec spec = Spec();
+  spec.sampling.compression = {.share = .4, .shift = 3, .carry = true};
+  const std::vector<GroupTask> tasks = {WindowTask(1, 3, {1}), WindowTask(2, 2, {0, 1, 2}),
+                                        WindowTask(3, 2, {0}), MixedTask(4, 3, 1)};
+  const std::vector<SampledGroup> together = Sample(spec, tasks);
+  for (size_t i = 0; i < tasks.size(); ++i)
+    ExpectSameBits(Sample(spec, {tasks[i]})[0], together[i]);
+}
+
 // The head keeps the steps of its own window; the tail has the later steps of the learner step's
 // window.
 TEST_F(GroupSamplerTest, ATailIsStochasticWhereTheStepsWindowGoesOn) {

@@ -78,6 +78,31 @@ void WeightRules(const v1::MethodConfig& m, Findings& f) {
             m.weight_log_clamp());
 }
 
+// The pull towards the policy before the step, which the first update has not left.
+void PrecedentRules(const RunConfig& c, Findings& f) {
+  const double share = c.method().kl_precedent();
+  f.Require(share >= 0 && share <= 1, "method.kl_precedent",
+            "must be in [0, 1]: it is a share of method.kl_weight", share);
+  if (!(share > 0 && share <= 1)) return;
+  if (c.method().kl_weight() == 0) {
+    f.Warn("method.kl_precedent", "has no effect while method.kl_weight is 0");
+  } else if (UpdatesPerStep(c) <= 1) {
+    f.Warn("method.kl_precedent",
+           "pulls at no update: a step's first one starts from the policy before the step; raise "
+           "batch.updates, batch.passes or replay.passes");
+  }
+}
+
+void VGrpoRules(const v1::MethodConfig& m, Findings& f) {
+  if (KindOf(m) != rl::MethodKind::kVGrpo) return;
+  if (m.v_grpo().weight() == v1::V_GRPO_WEIGHT_BOUND &&
+      m.v_grpo().prediction() != v1::V_GRPO_PREDICTION_CLEAN) {
+    f.Warn("method.v_grpo.prediction",
+           "has no effect with method.v_grpo.weight: bound, which weighs every error so that all "
+           "are the same");
+  }
+}
+
 void KlRules(const v1::MethodConfig& m, Findings& f) {
   f.Require(m.kl_weight() >= 0, "method.kl_weight", "must be at least 0", m.kl_weight());
   f.Require(m.old_kl_weight() >= 0, "method.old_kl_weight", "must be at least 0",
@@ -227,6 +252,8 @@ void MethodRules(const RunConfig& c, Findings& f) {
   AdvantageRules(c, f);
   WeightRules(c.method(), f);
   KlRules(c.method(), f);
+  PrecedentRules(c, f);
+  VGrpoRules(c.method(), f);
   f.Require(c.method().step_fraction() > 0 && c.method().step_fraction() <= 1,
             "method.step_fraction", "must be in (0, 1]", c.method().step_fraction());
   MeanComparisonRules(c, f);

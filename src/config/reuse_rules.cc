@@ -34,12 +34,21 @@ void BranchRules(const RunConfig& c, Findings& f) {
   }
 }
 
-// A learnable draw goes by regenerations: without any all entries are equally likely.
+// A learnable draw goes by regenerations: without any all entries are equally likely. Of one entry
+// there is no variance.
 void DrawRules(const RunConfig& c, Findings& f) {
   const v1::ReplayConfig& r = c.replay();
-  if (r.draw() != v1::REPLAY_DRAW_LEARNABLE) return;
+  const bool varied = r.draw() == v1::REPLAY_DRAW_VARIED;
+  const bool learnable = r.draw() == v1::REPLAY_DRAW_LEARNABLE;
+  if (!varied && !learnable && r.draw() != v1::REPLAY_DRAW_BEST) return;
   if (r.fraction() <= 0) {
     f.Warn("replay.draw", "has no effect while replay.fraction is 0: nothing is drawn");
+  } else if (varied && ReplayedGroups(c) / std::max(1u, c.services().replay_shards()) <= 1) {
+    f.Warn("replay.draw",
+           "varied is best where a step draws one entry of a buffer: one reward has no variance; "
+           "raise replay.fraction, or choose best");
+  } else if (!learnable) {
+    return;
   } else if (!ChosenMethod(c.method()).needs_density()) {
     f.Warn("replay.draw",
            absl::StrCat("learnable is uniform with ", ChosenMethod(c.method()).name,
@@ -51,12 +60,38 @@ void DrawRules(const RunConfig& c, Findings& f) {
   }
 }
 
+// Passes over replayed samples alone, and their end.
+void MixRules(const RunConfig& c, Findings& f) {
+  const v1::ReplayConfig& r = c.replay();
+  if (r.passes() > c.batch().passes() && !KeepsSuccesses(c)) {
+    f.Warn("replay.passes",
+           "has no effect, as nothing is replayed: set replay.fraction, added or late_binding");
+  }
+  if (r.reincarnate_after() == 0) return;
+  if (c.adaptation().enabled()) {
+    f.Error("replay.reincarnate_after",
+            absl::StrCat("does not go with adaptation, which goes on to train groups again: set "
+                         "adaptation.enabled to false, or this to 0, got ",
+                         r.reincarnate_after()));
+  }
+  if (r.reincarnate_after() >= c.run().steps()) {
+    f.Warn("replay.reincarnate_after",
+           absl::StrCat("has no effect in a run of run.steps = ", c.run().steps(), ", got ",
+                        r.reincarnate_after()));
+  } else if (!KeepsSuccesses(c) && c.batch().passes() <= 1 && c.method().kl_weight() == 0 &&
+             c.method().anchor().weight() == 0) {
+    f.Warn("replay.reincarnate_after",
+           "has no effect: nothing is replayed, a step has one pass, and there is no reference");
+  }
+}
+
 }  // namespace
 
 void ReuseRules(const RunConfig& c, Findings& f) {
   const v1::ReplayConfig& r = c.replay();
   BranchRules(c, f);
   DrawRules(c, f);
+  MixRules(c, f);
   f.Require(r.added_weight_max() >= 0, "replay.added_weight_max", "must be at least 0",
             r.added_weight_max());
   f.Require(r.added_advantage_max() > 0, "replay.added_advantage_max", "must be above 0",

@@ -198,6 +198,7 @@ void SamplingRules(const RunConfig& c, Findings& f) {
   if (s.guidance() == 1 && !s.negative_prompt().empty()) {
     f.Warn("sampling.negative_prompt", "is not used: sampling.guidance is 1");
   }
+  CompressionRules(c, f);
   if (s.noise() == v1::SHARING_STEP) {
     f.Error("sampling.noise",
             "must be sample or group: prompts of a learner step have noises of their own");
@@ -353,7 +354,7 @@ void OptimizerRules(const RunConfig& c, Findings& f) {
   f.Require(o.weight_decay() >= 0, "optimizer.weight_decay", "must be at least 0",
             o.weight_decay());
   f.Require(o.grad_norm_max() > 0, "optimizer.grad_norm_max", "must be above 0", o.grad_norm_max());
-  const uint64_t updates = c.run().steps() * c.batch().updates() * c.batch().passes();
+  const uint64_t updates = c.run().steps() * UpdatesPerStep(c);
   // A run of a few steps is a trial, whose end nobody looks at.
   if (o.warmup_updates() > 0 && o.warmup_updates() >= updates && c.run().steps() > kTrialSteps) {
     f.Warn("optimizer.warmup_updates",
@@ -536,6 +537,12 @@ absl::Status FirstError(const std::vector<Problem>& problems, const Provenance& 
 
 uint32_t ReplayedGroups(const RunConfig& config) {
   return static_cast<uint32_t>(std::lround(config.replay().fraction() * config.batch().groups()));
+}
+
+uint64_t UpdatesPerStep(const RunConfig& config) {
+  const uint64_t passes = config.batch().passes();
+  const uint64_t replayed = KeepsSuccesses(config) ? config.replay().passes() : 0;
+  return config.batch().updates() * passes + std::max(replayed, passes) - passes;
 }
 
 bool KeepsSuccesses(const RunConfig& config) {

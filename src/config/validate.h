@@ -35,6 +35,10 @@ absl::Status FirstError(const std::vector<Problem>& problems, const Provenance& 
 // Replayed groups of one learner step: round(fraction * groups).
 uint32_t ReplayedGroups(const v1::RunConfig& config);
 
+// Updates that a learner step may take: its passes over all samples, and those over replayed ones
+// alone, of one update each.
+uint64_t UpdatesPerStep(const v1::RunConfig& config);
+
 // Whether the run offers its successes to the replay buffer, and reuses them in any form.
 bool KeepsSuccesses(const v1::RunConfig& config);
 

@@ -2,6 +2,7 @@
 #include "config/window_rules.h"
 
 #include "absl/strings/str_cat.h"
+#include "config/chosen_method.h"
 
 namespace oxbow::config {
 
@@ -44,6 +45,39 @@ void WindowRules(const v1::SamplingConfig& s, Findings& f) {
   f.Require(w.stride() >= 1, "sampling.window.stride", "must be at least 1", w.stride());
   f.Require(w.decay_rate() >= 0, "sampling.window.decay_rate", "must be at least 0",
             w.decay_rate());
+}
+
+void CompressionRules(const v1::RunConfig& c, Findings& f) {
+  constexpr char kShare[] = "sampling.compression.share";
+  const v1::SamplingConfig& s = c.sampling();
+  const v1::CompressionConfig& compression = s.compression();
+  const double share = compression.share();
+  f.Require(share > 0 && share <= 1, kShare, "must be in (0, 1]", share);
+  if (compression.carry() && (share == 1 || compression.solver() == v1::SOLVER_KIND_EULER)) {
+    f.Warn("sampling.compression.carry",
+           "has no effect without compressed steps by a solver of second order");
+  }
+  if (!(share > 0 && share < 1)) return;
+  if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
+    f.Error(kShare, absl::StrCat("leaves out steps behind the last stochastic one, and ode has "
+                                 "none: set 1, and sampling.steps and solver to take fewer, got ",
+                                 share));
+    return;
+  }
+  if (s.shift_terminal() > 0) {
+    f.Error(kShare, absl::StrCat("takes levels below the last of a stretched grid: set 1, as "
+                                 "sampling.shift_terminal is ",
+                                 s.shift_terminal(), ", got ", share));
+  }
+  if (c.method().anchor().weight() > 0 && ChosenMethod(c.method()).needs_density()) {
+    f.Error(kShare, absl::StrCat("leaves latents out that method.anchor.weight sends, those from "
+                                 "the window to the picture: set 1, or the anchor to 0, got ",
+                                 share));
+  }
+  if (!WindowMoves(s) && ReachOf(s).end + 1 >= s.steps()) {
+    f.Warn(kShare,
+           "has no effect: one step is left behind the last stochastic one; end the window before");
+  }
 }
 
 }  // namespace oxbow::config

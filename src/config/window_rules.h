@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of `sampling.window`, and which steps it can reach.
+// Rules of `sampling.window` and `sampling.compression`, and which steps a window can reach.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,9 @@ Reach ReachOf(const v1::SamplingConfig& s);
 
 // Its steps differ from learner step to learner step.
 bool WindowMoves(const v1::SamplingConfig& s);
+
+// Of fewer steps behind the last stochastic one.
+void CompressionRules(const v1::RunConfig& c, Findings& f);
 
 // Requires sde_first and sde_count that are right.
 void WindowRules(const v1::SamplingConfig& s, Findings& f);

@@ -144,11 +144,13 @@ inline constexpr StepMetric kTrainDuplicateShareMean{
     "train/duplicate_share_mean", "share",
     "mean over samples of the part of its group within `method.diversity.radius`; 1: all alike"};
 inline constexpr StepMetric kTrainAdvMin{
-    "train/adv_min", "1", "smallest advantage of trained samples"};
+    "train/adv_min", "1",
+    "smallest advantage of trained samples; of trees (`sampling.split_steps`) of trained edges"};
 inline constexpr StepMetric kTrainAdvMax{
-    "train/adv_max", "1", "largest advantage of trained samples"};
+    "train/adv_max", "1", "largest advantage of trained samples; of trees of trained edges"};
 inline constexpr StepMetric kTrainAdvAbsMean{
-    "train/adv_abs_mean", "1", "mean absolute advantage of trained samples"};
+    "train/adv_abs_mean", "1",
+    "mean absolute advantage of trained samples; of trees of trained edges"};
 inline constexpr StepMetric kTrainStalenessMean{
     "train/staleness_mean", "steps",
     "mean of (version at the update - version that drew the sample) / updates; samples with a head "
@@ -169,8 +171,13 @@ inline constexpr StepMetric kTrainPolicyLoss{"train/policy_loss", "1", "clipped 
 inline constexpr StepMetric kTrainKlDiv{
     "train/kl_div", "1",
     "divergence from the reference policy, unweighted", "`method.kl_weight` is 0"};
+inline constexpr StepMetric kTrainKlPrecedentDiv{
+    "train/kl_precedent_div", "1",
+    "divergence from the policy before the step, unweighted", "`method.kl_precedent` is 0"};
 inline constexpr StepMetric kTrainKlLoss{
-    "train/kl_loss", "1", "`kl_weight` x divergence", "`method.kl_weight` is 0"};
+    "train/kl_loss", "1",
+    "`kl_weight` x divergence; with `kl_precedent` of both policies, by their shares",
+    "`method.kl_weight` is 0"};
 inline constexpr StepMetric kTrainOldKlDiv{
     "train/old_kl_div", "1", "divergence from the old policy, unweighted",
     "`method.old_kl_weight` is 0"};

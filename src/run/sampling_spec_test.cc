@@ -28,6 +28,49 @@ TEST(SamplingSpecTest, EvaluationFollowsTheRunsGridWithItsOwnStepsAndSolver) {
   EXPECT_EQ(EvaluationSpecFromConfig(config)->steps(), 10);
 }
 
+v1::SamplingConfig CompressedConfig() {
+  v1::SamplingConfig config;
+  config.set_steps(10);
+  config.set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
+  config.set_shift(3);
+  config.set_dynamics(v1::DYNAMICS_KIND_FLOW_SDE);
+  config.set_sde_count(4);
+  config.set_solver(v1::SOLVER_KIND_EULER);
+  config.mutable_window()->set_kind(v1::WINDOW_KIND_ALL);
+  config.mutable_compression()->set_share(.4);
+  config.mutable_compression()->set_solver(v1::SOLVER_KIND_DPMPP_HEUN);
+  config.mutable_compression()->set_carry(true);
+  return config;
+}
+
+TEST(SamplingSpecTest, RolloutsAreCompressedAndEvaluationsAreNot) {
+  v1::RunConfig config;
+  *config.mutable_sampling() = CompressedConfig();
+  config.mutable_eval()->set_solver(v1::SOLVER_KIND_EULER);
+  const auto rollout = SamplingSpecFromConfig(config.sampling());
+  ASSERT_TRUE(rollout.ok()) << rollout.status();
+  EXPECT_EQ(rollout->compression.share, .4);
+  EXPECT_EQ(rollout->compression.shift, 3);
+  EXPECT_EQ(rollout->compression.solver, flow::SolverKind::kDpmppHeun);
+  EXPECT_TRUE(rollout->compression.carry);
+  EXPECT_EQ(rollout->steps(), 10) << "transitions are counted as ever";
+  const auto evaluation = EvaluationSpecFromConfig(config);
+  ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+  EXPECT_FALSE(evaluation->compression.on());
+}
+
+TEST(SamplingSpecTest, AStretchedGridIsNotCompressed) {
+  v1::SamplingConfig config = CompressedConfig();
+  config.set_shift_terminal(.1);
+  const auto spec = SamplingSpecFromConfig(config);
+  EXPECT_NE(spec.status().message().find("stretched grid"), std::string::npos) << spec.status();
+  config.mutable_compression()->set_share(1);
+  EXPECT_TRUE(SamplingSpecFromConfig(config).ok());
+  config.set_shift_terminal(0);
+  config.mutable_compression()->set_share(0);
+  EXPECT_FALSE(SamplingSpecFromConfig(config).ok());
+}
+
 TEST(SamplingSpecTest, TheLastStepIsNeverStochastic) {
   v1::SamplingConfig config;
   config.set_steps(10);

@@ -88,8 +88,8 @@ void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& optio
                     .high = method.anchor().high()};
 }
 
-rl::CopyOptions CopiesOf(const v1::MethodConfig& method) {
-  const v1::OldPolicyConfig& old = method.old_policy();
+rl::CopyOptions CopiesOf(const v1::RunConfig& config) {
+  const v1::OldPolicyConfig& old = config.method().old_policy();
   return {.old = {.shape = FromWire<rl::DecayShape>(old.shape()),
                   .decay = old.decay(),
                   .start = old.start(),
@@ -98,7 +98,8 @@ rl::CopyOptions CopiesOf(const v1::MethodConfig& method) {
                   .warmup = old.warmup(),
                   .length = old.length(),
                   .every = old.every()},
-          .reference_every = static_cast<int>(method.reference_every())};
+          .reference_every = static_cast<int>(config.method().reference_every()),
+          .reference_at = MovesReference(config) ? config.replay().reincarnate_after() : 0};
 }
 
 void SetOptimizer(const v1::RunConfig& config, rl::TrainerOptions& options) {
@@ -138,6 +139,10 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
       config.learner().offload_optimizer() ? rl::MomentPlace::kHost : rl::MomentPlace::kWithWeights;
   options.updates = static_cast<int>(config.batch().updates());
   options.passes = static_cast<int>(config.batch().passes());
+  if (config::KeepsSuccesses(config)) {
+    options.replay_passes = static_cast<int>(config.replay().passes());
+  }
+  options.reincarnate_after = config.replay().reincarnate_after();
   options.rows_per_pass = static_cast<int>(config.batch().rows_per_pass());
   options.method = config::KindOf(method);
   options.settings.values = config::OwnSettings(method);
@@ -148,8 +153,9 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.onpolicy_ratio_limit = OnPolicyRatioLimit(config);
   options.kl = {.weight = method.kl_weight(),
                 .space = FromWire<rl::KlSpace>(method.kl_space()),
-                .all_steps = method.kl_all_steps()};
-  options.copies = CopiesOf(method);
+                .all_steps = method.kl_all_steps(),
+                .precedent = method.kl_precedent()};
+  options.copies = CopiesOf(config);
   SetAdvantages(config, options);
   SetPolicyGradient(method, options);
   SetForwardProcess(method, options);
@@ -197,7 +203,13 @@ double OnPolicyRatioLimit(const v1::RunConfig& config) {
 }
 
 bool ReadsReference(const v1::MethodConfig& method) {
-  return method.kl_weight() > 0 || method.anchor().weight() > 0;
+  const bool kl = method.kl_weight() > 0 && method.kl_precedent() < 1;
+  return kl || method.anchor().weight() > 0;
+}
+
+bool MovesReference(const v1::RunConfig& config) {
+  if (config.method().reference_every() > 0) return true;
+  return config.replay().reincarnate_after() > 0 && ReadsReference(config.method());
 }
 
 model::OldPolicy OldPolicyOf(const v1::MethodConfig& method) {

@@ -25,6 +25,9 @@ model::OldPolicy OldPolicyOf(const v1::MethodConfig& method);
 // fine-tune then keeps a copy of the trained weights; a LoRA needs none.
 bool ReadsReference(const v1::MethodConfig& method);
 
+// Whether the reference ever becomes the policy. A LoRA then needs an adapter for it.
+bool MovesReference(const v1::RunConfig& config);
+
 // method.old_log_prob, with `auto` decided: whether the clip's centre of on-policy rows is a
 // forward pass of the learner. That costs one pass a sample. It is needed where the clip range is
 // at most ten times what a log-prob differs between worker and learner: on CPUs in float32 they are

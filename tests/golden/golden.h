@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the golden vectors: tests/golden/golden.json, or the file named by OXBOW_GOLDEN, and
-// flow.json, branch.json, and unipc.json.
+// flow.json, branch.json, compression.json, and unipc.json.
 #pragma once
 
 #include <cstdlib>
@@ -43,6 +43,18 @@ inline const nlohmann::json& BranchGolden() {
     const char* named = std::getenv("OXBOW_BRANCH_GOLDEN");
     return ReadGolden(
         named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/branch.json");
+  }();
+  return golden;
+}
+
+// tests/golden/compression.json, or the file named by OXBOW_COMPRESSION_GOLDEN: steps behind the
+// stochastic window.
+inline const nlohmann::json& CompressionGolden() {
+  static const nlohmann::json golden = [] {
+    const char* named = std::getenv("OXBOW_COMPRESSION_GOLDEN");
+    return ReadGolden(named != nullptr
+                          ? named
+                          : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/compression.json");
   }();
   return golden;
 }

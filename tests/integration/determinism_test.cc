@@ -120,6 +120,41 @@ TEST(DeterminismTest, KillingTheLearnerOfARunOfTreesChangesNoLoss) {
   EXPECT_TRUE(ranks.FinalWeights() == whole.FinalWeights()) << "other bytes";
 }
 
+// A window that moves with compressed steps behind it, draws by variance, passes over what is
+// replayed, two pulls, and reincarnation after the crash: all follow from step, groups, buffer and
+// weights of the checkpoint.
+TEST(DeterminismTest, KillingTheLearnerOfACompressedRunOfReMixChangesNoLoss) {
+  const std::vector<std::string> overrides = {
+      "run.steps=10", "eval.every=0", "run.deterministic=true", "checkpoint.every=4",
+      "services.lease_seconds=3", "batch.groups=8", "sampling.sde_count=8",
+      "sampling.window={kind: progressive, size: 3, hold: 2}",
+      "sampling.compression={share: 0.6, carry: true}", "method.kept_kc_max=1e9",
+      "method.kl_weight=1e-2", "method.kl_precedent=0.5", "replay.fraction=0.5",
+      "replay.draw=varied", "replay.passes=3", "replay.reincarnate_after=7"};
+  TrainingRun whole(overrides, {}, "digits-op-grpo");
+  ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
+  const std::vector<double> expected = whole.Series("train/loss");
+  ASSERT_THAT(expected, SizeIs(10));
+  const std::vector<double> replayed = whole.Series("train/groups_replayed");
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(replayed[i] > 0, i >= 1 && i < 7) << i;
+  const std::vector<double> precedent = whole.Series("train/kl_precedent_div");
+  EXPECT_GT(precedent[5], 0);
+
+  TrainingRun killed(overrides, {}, "digits-op-grpo");
+  ASSERT_TRUE(killed.WaitForStep(6)) << killed.process().error_output();
+  ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
+  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
+  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+  EXPECT_TRUE(killed.FinalWeights() == whole.FinalWeights()) << "other bytes";
+
+  std::vector<std::string> on_two_ranks = overrides;
+  on_two_ranks.push_back("learner.ranks=2");
+  TrainingRun ranks(on_two_ranks, {}, "digits-op-grpo");
+  ASSERT_EQ(ranks.WaitExit().value(), 0) << ranks.process().error_output();
+  EXPECT_THAT(ranks.Series("train/loss"), ElementsAreArray(expected));
+  EXPECT_TRUE(ranks.FinalWeights() == whole.FinalWeights()) << "other bytes";
+}
+
 // Need and rate of success are part of the checkpoint; what joins a step follows from the buffer's.
 TEST(DeterminismTest, KillingTheLearnerOfARunWithEveryFormOfReuseChangesNoLoss) {
   std::vector<std::string> overrides = ReuseOverrides();

@@ -35,6 +35,7 @@ TEST_P(MethodsTest, HeldOutRewardRises) {
 INSTANTIATE_TEST_SUITE_P(
     Recipes, MethodsTest,
     ::testing::Values(Case{"digits-dance", 10, 0.01}, Case{"digits-mixgrpo", 5, 0.028},
+                      Case{"digits-mixgrpo-flash", 5, 0.02}, Case{"digits-remix", 5, 0.03},
                       Case{"digits-guard", 5, 0.025}, Case{"digits-gspo", 5, 0.025},
                       Case{"digits-tempflow", 5, 0.025}, Case{"digits-tempflow-branch", 5, 0.02},
                       Case{"digits-branch-grpo", 5, 0.026}, Case{"digits-mroueh", 6, 0.035},

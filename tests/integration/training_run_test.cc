@@ -120,6 +120,24 @@ TEST(TrainingRunTest, EveryStepSaysWhatItCostAndHowAlikeItsImagesAre) {
   EXPECT_THAT(run.Series("train/duplicate_share_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
 }
 
+// Steps behind the window are compressed: 5, of which two stay as one, behind a window of two. What
+// a mixed group samples begins where its head ends.
+TEST(TrainingRunTest, TheCostOfSamplingIsThatOfTheStepsThatWereTaken) {
+  TrainingRun run({"run.steps=6", "replay.fraction=0.5", "sampling.steps=8", "sampling.sde_count=3",
+                   "sampling.compression.share=0.5", "method.kept_steps=2"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> samples = run.Series("train/samples");
+  const std::vector<double> sampled = run.Series("rollout/rows_forward");
+  const std::vector<double> replayed = run.Series("train/groups_replayed");
+  ASSERT_THAT(sampled, SizeIs(6));
+  EXPECT_GT(*std::max_element(replayed.begin(), replayed.end()), 0);
+  // Behind step 2 are 5 steps, 6 levels, of which 3 stay. A tail has 6 steps, 7 levels: 3.
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(sampled[i], (samples[i] - replayed[i]) * (3 + 2) + replayed[i] * 2) << i;
+  }
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
+}
+
 TEST(TrainingRunTest, ARunThatReplaysNothingHasNoBuffer) {
   TrainingRun run({"run.steps=2", "replay.fraction=0", "eval.every=0"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();

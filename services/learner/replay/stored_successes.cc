@@ -56,7 +56,7 @@ ReceivedGroup Unsampled(const PlannedGroup& planned) {
 void StoredSuccesses::Join(LearnerStep step, const std::vector<bool>& signal,
                            std::vector<ReceivedGroup>& received,
                            std::vector<PlannedGroup>& planned) {
-  if (buffer_ == nullptr || (!options_.late_binding && options_.added == 0)) return;
+  if (!reuses(step) || (!options_.late_binding && options_.added == 0)) return;
   std::vector<EntryId> taken;  // In the step already.
   for (const PlannedGroup& group : planned) {
     if (group.head.has_value()) taken.push_back(group.head->entry);

@@ -36,23 +36,28 @@ class StoredSuccesses {
     bool late_binding = false;
     uint32_t added = 0;  // K
     replay::DrawLimits limits;
+    uint64_t until = 0;  // Later learner steps reuse nothing; 0: all do.
   };
 
   // `buffer` may be null: then nothing is reused. It outlives this.
   StoredSuccesses(Options options, ReplayLink* buffer, const replay::ReuseState& state)
       : options_(options), buffer_(buffer), state_(state) {}
 
-  uint32_t heads_wanted() const {
+  bool reuses(LearnerStep step) const {
+    return buffer_ != nullptr && (options_.until == 0 || step.value < options_.until);
+  }
+  uint32_t heads_wanted(LearnerStep step) const {
+    if (!reuses(step)) return 0;
     return options_.by_need ? replay::HeadsByNeed(options_.heads_max, state_.need)
                             : options_.heads_max;
   }
-  bool binds_late() const { return buffer_ != nullptr && options_.late_binding; }
+  bool binds_late(LearnerStep step) const { return reuses(step) && options_.late_binding; }
 
   // Gives fresh groups without a signal the stored success of their prompt, whole, where it is
   // better than all their samples. Then puts K groups between those of the step, evenly, so that
   // ranks that share U and K equally share them all equally: each of a stored success, or of
-  // nothing where the buffer has no more. `signal` is read only where binds_late(). Entries that
-  // cannot be read are left out, with a warning.
+  // nothing where the buffer has no more. `signal` is read only where binds_late(step). Entries
+  // that cannot be read are left out, with a warning.
   void Join(LearnerStep step, const std::vector<bool>& signal, std::vector<ReceivedGroup>& received,
             std::vector<PlannedGroup>& planned);
 

@@ -40,6 +40,11 @@ at::Tensor DpmppSolver::Step(const at::Tensor& x, const at::Tensor& velocity, do
   return next;
 }
 
+void DpmppSolver::Note(const at::Tensor& x, const at::Tensor& velocity, double sigma) {
+  data_ = x - velocity * sigma;
+  sigma_ = sigma;
+}
+
 at::Tensor SolveDpmpp(
     DpmppKind kind, const std::vector<double>& sigmas, const at::Tensor& start,
     const std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>& velocity) {

@@ -39,6 +39,9 @@ class DpmppSolver {
   at::Tensor Step(const at::Tensor& x, const at::Tensor& velocity, double sigma, double sigma_next,
                   bool last);
 
+  // Keeps the data prediction of a step that is taken in another way.
+  void Note(const at::Tensor& x, const at::Tensor& velocity, double sigma);
+
   // Forgets the last data prediction, because the next step starts from another path.
   void Restart() { data_.reset(); }
 

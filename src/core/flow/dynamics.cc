@@ -140,7 +140,27 @@ uint64_t SamplingSpec::Id() const {
     AppendWord(splits.width, bytes);
     for (const int step : splits.steps) AppendWord(static_cast<uint64_t>(step), bytes);
   }
+  if (compression.on()) {
+    bytes.append("compression");
+    AppendDouble(compression.share, bytes);
+    AppendDouble(compression.shift, bytes);
+    AppendWord(static_cast<uint64_t>(compression.solver), bytes);
+    bytes.push_back(compression.carry ? 1 : 0);
+  }
   return Fingerprint64(bytes);
+}
+
+SamplingSpec PathSpec(const SamplingSpec& spec, int first_step) {
+  if (!spec.compression.on() || spec.compressed_from >= 0) return spec;
+  const int first = FirstFreeLatent(spec.sde, first_step);
+  if (first >= spec.steps() - 1) return spec;
+  SamplingSpec path = spec;
+  const std::vector<double> levels = CompressedLevels(spec.compression, spec.sigmas, first);
+  path.sigmas.resize(static_cast<size_t>(first) + 1);
+  path.sigmas.insert(path.sigmas.end(), levels.begin(), levels.end());
+  path.sde.resize(path.sigmas.size() - 1);  // What is cut off is not stochastic.
+  path.compressed_from = first;
+  return path;
 }
 
 StepKernel MakeKernel(DynamicsKind kind, double eta, double sigma, double sigma_next,

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/flow/compression.h"
 #include "core/flow/schedule.h"
 #include "core/flow/split_tree.h"
 
@@ -24,9 +25,6 @@ class Tensor;
 namespace oxbow::flow {
 
 enum class DynamicsKind { kOde, kFlowSde, kDanceSde, kCps, kWanSde };
-
-// The solver of deterministic steps; see dpmpp.h. Stochastic steps use their kernel.
-enum class SolverKind { kEuler, kDpmpp2m, kDpmppHeun };
 
 // How a run samples. Plain data; equal specs have equal ids.
 struct SamplingSpec {
@@ -42,9 +40,11 @@ struct SamplingSpec {
   double embedded_guidance = 0;  // Resolved; 0: the network takes none.
   bool whole_timesteps = false;  // The network sees trunc(1000 sigma) / 1000; steps do not.
   SplitTree splits;              // Which samples of a group share their first steps.
+  Compression compression;       // Of the steps after the last stochastic one of a path.
+  int compressed_from = -1;      // Of a path's spec: its first step on compressed levels; -1: none.
 
   int steps() const { return static_cast<int>(sigmas.size()) - 1; }
-  uint64_t Id() const;  // Hash of all fields above; stored as schedule_id.
+  uint64_t Id() const;  // Hash of all fields but the last; stored as schedule_id.
 };
 
 struct StepKernel {
@@ -55,6 +55,11 @@ struct StepKernel {
   double scale;  // S; 0: deterministic.
   double std;    // Diffusion coefficient; S = std sqrt(-dt), except for CPS, where S = std.
 };
+
+// The spec of a path that goes on from x_{first_step}: with compression, its levels after the last
+// stochastic step, and so many steps fewer. What it is for another path, it is for this one up to
+// there.
+SamplingSpec PathSpec(const SamplingSpec& spec, int first_step);
 
 // Kernel of step i under the spec; the ODE kernel where spec.sde[i] is false.
 StepKernel KernelAt(const SamplingSpec& spec, int step);

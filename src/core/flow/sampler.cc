@@ -50,6 +50,45 @@ DpmppKind DpmppOf(SolverKind solver) {
   return solver == SolverKind::kDpmppHeun ? DpmppKind::kHeun : DpmppKind::kMidpoint;
 }
 
+// The solvers of a path's deterministic steps: the spec's, and where the path is compressed that of
+// its end.
+class StepSolver {
+ public:
+  explicit StepSolver(const SamplingSpec& path)
+      : path_(path),
+        before_(DpmppOf(path.solver)),
+        behind_(DpmppOf(path.compression.solver)) {}
+
+  at::Tensor Step(int step, const StepKernel& kernel, const at::Tensor& x, const at::Tensor& v) {
+    const bool compressed = path_.compressed_from >= 0 && step >= path_.compressed_from;
+    const SolverKind kind = compressed ? path_.compression.solver : path_.solver;
+    if (kind == SolverKind::kEuler) {
+      Carry(step, kernel, x, v);
+      return KernelMean(kernel, x, v);
+    }
+    const bool last = step + 1 == path_.steps();
+    const at::Tensor velocity = v.to(at::kFloat);
+    Carry(step, kernel, x, v);
+    return (compressed ? behind_ : before_).Step(x, velocity, kernel.sigma, kernel.sigma_next, last);
+  }
+
+  // A step that noise ends: the next one starts another path, unless it is to go on all the same.
+  void Interrupt(int step, const StepKernel& kernel, const at::Tensor& x, const at::Tensor& v) {
+    before_.Restart();
+    Carry(step, kernel, x, v);
+  }
+
+ private:
+  void Carry(int step, const StepKernel& kernel, const at::Tensor& x, const at::Tensor& v) {
+    if (path_.compression.carry && step + 1 == path_.compressed_from) {
+      behind_.Note(x, v.to(at::kFloat), kernel.sigma);
+    }
+  }
+
+  const SamplingSpec& path_;
+  DpmppSolver before_, behind_;
+};
+
 at::Tensor Rounded(const at::Tensor& x, at::ScalarType storage) {
   return storage == at::kFloat ? x : x.to(storage).to(at::kFloat);
 }
@@ -130,7 +169,7 @@ NoiseAhead::Draw DrawOf(const SamplingSpec& spec, const std::vector<NoiseKey>& k
   };
 }
 
-// `rows` [steps + 1]: the rows that are computed of each latent.
+// `spec` is that of the path, and `rows` [steps + 1] the rows that are computed of each latent.
 Paths Walk(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
            const std::vector<SharedRows>& rows, const at::Tensor& start, int first_step,
            at::ScalarType storage, const NodeVelocityFunction& velocity) {
@@ -140,7 +179,7 @@ Paths Walk(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
   const at::NoGradGuard no_grad;
   NoiseAhead noise(NoisySteps(spec, first_step), start.sizes().vec(), start.device(),
                    DrawOf(spec, keys, rows, first_step));
-  DpmppSolver solver(DpmppOf(spec.solver));
+  StepSolver solver(spec);
   at::Tensor x = Rounded(start.to(at::kFloat), storage);
   PathRecord record(spec, first_step, x);
   const std::vector<RowPlaces> places = PlacesOf(rows, x.device());
@@ -156,13 +195,10 @@ Paths Walk(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
       v = v.index_select(0, next.parents);
     }
     if (kernel.scale > 0) {
+      solver.Interrupt(step, kernel, x, v);
       x = KernelStep(kernel, KernelMean(kernel, x, v), next.Gathered(noise.Take()));
-      solver.Restart();
-    } else if (spec.solver == SolverKind::kEuler) {
-      x = KernelMean(kernel, x, v);
     } else {
-      const bool last = step + 1 == spec.steps();
-      x = solver.Step(x, v.to(at::kFloat), kernel.sigma, kernel.sigma_next, last);
+      x = solver.Step(step, kernel, x, v);
     }
     x = Rounded(x, storage);
     record.Add(next.Spread(x), next.Spread(v));
@@ -191,7 +227,8 @@ Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
 Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                     const at::Tensor& start, int first_step, at::ScalarType storage,
                     const VelocityFunction& velocity) {
-  return Walk(spec, keys, RowsApart(spec, keys, first_step), start, first_step, storage,
+  const SamplingSpec path = PathSpec(spec, first_step);
+  return Walk(path, keys, RowsApart(path, keys, first_step), start, first_step, storage,
               [&](const at::Tensor& x, const at::Tensor& sigma, const std::vector<int64_t>&) {
                 return velocity(x, sigma);
               });
@@ -200,7 +237,8 @@ Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
 Paths ContinueTrees(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                     const at::Tensor& start, int first_step, at::ScalarType storage,
                     const NodeVelocityFunction& velocity) {
-  return Walk(spec, keys, RowsShared(spec, keys, first_step), start, first_step, storage, velocity);
+  const SamplingSpec path = PathSpec(spec, first_step);
+  return Walk(path, keys, RowsShared(path, keys, first_step), start, first_step, storage, velocity);
 }
 
 at::Tensor ScoreTransition(const SamplingSpec& spec, int step, const at::Tensor& x,

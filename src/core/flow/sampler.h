@@ -7,6 +7,8 @@
 //
 // Deterministic steps use the spec's solver. A second-order solver uses one earlier step, but never
 // one before a stochastic step or before the start of a tail: there it starts again with order 1.
+// Behind the last stochastic step a spec with compression takes fewer steps, with a solver of their
+// own (compression.h). Its paths are as much shorter: the last latent is the picture.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,8 +40,8 @@ using NodeVelocityFunction = std::function<at::Tensor(const at::Tensor& x, const
 
 // B paths, or the tails of B paths, of one batch.
 struct Paths {
-  at::Tensor
-      latents;  // [steps + 1, B, C, H, W] float32: values already rounded to the storage dtype.
+  // [steps taken + 1, B, C, H, W] float32: values already rounded to the storage dtype.
+  at::Tensor latents;
   at::Tensor log_prob;  // [steps, B] float32; 0 where the step has no density.
   int first_step = 0;   // latents[0] is x_{first_step}.
 };

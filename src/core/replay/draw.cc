@@ -56,4 +56,56 @@ std::vector<EntryId> DrawWeighted(const std::vector<WeightedEntry>& eligible, ui
   return ids;
 }
 
+namespace {
+
+void SortBest(std::vector<ValuedEntry>& entries) {
+  std::sort(entries.begin(), entries.end(), [](const ValuedEntry& a, const ValuedEntry& b) {
+    return std::tuple(-a.value, b.birth, a.id) < std::tuple(-b.value, a.birth, b.id);
+  });
+}
+
+std::vector<EntryId> IdsOf(const std::vector<ValuedEntry>& entries) {
+  std::vector<EntryId> ids;
+  for (const ValuedEntry& entry : entries) ids.push_back(entry.id);
+  return ids;
+}
+
+// k^2 times the variance of k values.
+double Spread(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  const auto count = static_cast<double>(values.size());
+  double squares = 0;
+  for (const double value : values) squares += (count * value - sum) * (count * value - sum);
+  return squares / count;
+}
+
+}  // namespace
+
+std::vector<EntryId> DrawBest(std::vector<ValuedEntry> eligible, uint64_t count) {
+  SortBest(eligible);
+  eligible.resize(std::min<size_t>(count, eligible.size()));
+  return IdsOf(eligible);
+}
+
+std::vector<EntryId> DrawVaried(std::vector<ValuedEntry> eligible, uint64_t count) {
+  SortBest(eligible);
+  const size_t size = std::min<size_t>(count, eligible.size());
+  std::vector<ValuedEntry> chosen;
+  double greatest = -1;
+  for (size_t low = 0; low <= size && size > 0; ++low) {  // Sums fall, so the first of equals stays.
+    std::vector<ValuedEntry> some(eligible.begin(),
+                                  eligible.begin() + static_cast<std::ptrdiff_t>(size - low));
+    some.insert(some.end(), eligible.end() - static_cast<std::ptrdiff_t>(low), eligible.end());
+    std::vector<double> values;
+    for (const ValuedEntry& entry : some) values.push_back(entry.value);
+    const double spread = Spread(values);
+    if (spread > greatest) {
+      greatest = spread;
+      chosen = std::move(some);
+    }
+  }
+  return IdsOf(chosen);
+}
+
 }  // namespace oxbow::replay

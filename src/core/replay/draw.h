@@ -53,4 +53,20 @@ struct WeightedEntry {
 std::vector<EntryId> DrawWeighted(const std::vector<WeightedEntry>& eligible, uint64_t count,
                                   uint64_t seed, LearnerStep step);
 
+// RePO's retrieval by reward and by variance (arXiv:2506.09340) of entries with these values.
+struct ValuedEntry {
+  EntryId id;
+  LearnerStep birth;
+  double value = 0;
+};
+
+// min(count, eligible.size()) ids: the highest values first. Of equal ones the newer comes first,
+// then the lower id.
+std::vector<EntryId> DrawBest(std::vector<ValuedEntry> eligible, uint64_t count);
+
+// As many: the subset whose values have the greatest variance; of several such the one with the
+// greatest sum. In the order of DrawBest. The best subset of size k has the k - j highest and the j
+// lowest values, for some j.
+std::vector<EntryId> DrawVaried(std::vector<ValuedEntry> eligible, uint64_t count);
+
 }  // namespace oxbow::replay

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <random>
 #include <set>
+#include <string>
 
 namespace oxbow::replay {
 namespace {
@@ -126,6 +129,90 @@ TEST(DrawWeightedTest, WithoutWeightsItTakesAnyAndAllWhenAskedForMore) {
   EXPECT_EQ(drawn[0], EntryId(2));
   EXPECT_EQ(drawn, DrawWeighted({entries[2], entries[1], entries[0]}, 9, 1, LearnerStep(4)));
   EXPECT_TRUE(DrawWeighted({}, 3, 1, LearnerStep(4)).empty());
+}
+
+std::vector<ValuedEntry> RandomEntries(std::mt19937& random, int count, int kinds) {
+  std::vector<ValuedEntry> entries;
+  for (int i = 0; i < count; ++i) {
+    entries.push_back({EntryId(random()), LearnerStep(random() % 4),
+                       static_cast<double>(random() % static_cast<unsigned>(kinds)) / 4});
+  }
+  return entries;
+}
+
+std::vector<double> ValuesOf(const std::vector<ValuedEntry>& entries,
+                             const std::vector<EntryId>& drawn) {
+  std::vector<double> values;
+  for (const EntryId id : drawn) {
+    for (const ValuedEntry& entry : entries) {
+      if (entry.id == id) values.push_back(entry.value);
+    }
+  }
+  return values;
+}
+
+double Sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.);
+}
+
+double Variance(const std::vector<double>& values) {
+  const double mean = Sum(values) / static_cast<double>(values.size());
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return squares / static_cast<double>(values.size());
+}
+
+TEST(DrawTest, TheBestComeFirstAndOfEqualOnesTheNewest) {
+  const std::vector<ValuedEntry> entries = {{EntryId(1), LearnerStep(9), .5},
+                                            {EntryId(2), LearnerStep(3), .75},
+                                            {EntryId(3), LearnerStep(5), .75},
+                                            {EntryId(4), LearnerStep(5), .75},
+                                            {EntryId(5), LearnerStep(1), -1}};
+  EXPECT_EQ(DrawBest(entries, 4),
+            (std::vector<EntryId>{EntryId(3), EntryId(4), EntryId(2), EntryId(1)}));
+  EXPECT_EQ(DrawBest(entries, 99).size(), 5u);
+  EXPECT_TRUE(DrawBest({}, 3).empty());
+  EXPECT_TRUE(DrawVaried({}, 3).empty());
+  EXPECT_TRUE(DrawVaried(entries, 0).empty());
+}
+
+// Against all subsets, as RePO's code tries them.
+TEST(DrawTest, NoSubsetVariesMoreAndOfEqualOnesNoneIsBetter) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int count = 1 + static_cast<int>(random() % 9);
+    const std::vector<ValuedEntry> entries = RandomEntries(random, count, trial % 2 ? 2 : 50);
+    const auto wanted = 1 + random() % static_cast<unsigned>(count);
+    const std::vector<double> drawn = ValuesOf(entries, DrawVaried(entries, wanted));
+    ASSERT_EQ(drawn.size(), wanted);
+    for (unsigned subset = 0; subset < 1u << count; ++subset) {
+      std::vector<double> values;
+      for (int i = 0; i < count; ++i) {
+        if (subset >> i & 1u) values.push_back(entries[static_cast<size_t>(i)].value);
+      }
+      if (values.size() != wanted) continue;
+      EXPECT_LE(Variance(values), Variance(drawn) + 1e-12);
+      if (Variance(values) > Variance(drawn) - 1e-12) {
+        EXPECT_LE(Sum(values), Sum(drawn) + 1e-9);
+      }
+    }
+  }
+}
+
+TEST(DrawTest, WhatIsBestOrMostVariedDoesNotDependOnOrder) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int trial = 0; trial < 50; ++trial) {
+    std::vector<ValuedEntry> entries = RandomEntries(random, 12, 5);
+    const std::vector<EntryId> best = DrawBest(entries, 5), varied = DrawVaried(entries, 5);
+    EXPECT_EQ(std::set<EntryId>(varied.begin(), varied.end()).size(), 5u);
+    std::shuffle(entries.begin(), entries.end(), random);
+    EXPECT_EQ(DrawBest(entries, 5), best);
+    EXPECT_EQ(DrawVaried(entries, 5), varied);
+  }
 }
 
 }  // namespace

@@ -95,6 +95,10 @@ const char* NameOf(DrawPolicy policy) {
       return "newest";
     case DrawPolicy::kLearnable:
       return "learnable";
+    case DrawPolicy::kBest:
+      return "best";
+    case DrawPolicy::kVaried:
+      return "varied";
     case DrawPolicy::kPriority:
       break;
   }

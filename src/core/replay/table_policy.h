@@ -29,6 +29,8 @@ enum class DrawPolicy {
   kPriority,  // In proportion to the priority above the floor.
   kNewest,
   kLearnable,  // In proportion to Learnability of what regenerations have shown.
+  kBest,       // The highest values first; of equal ones the newest.
+  kVaried,     // Those whose values have the greatest variance together.
 };
 
 struct TablePolicy {

@@ -70,7 +70,7 @@ absl::StatusOr<Preparation> ForwardProcess::Prepare(LearnerStep step, TrainingPl
                                                     const std::vector<Group>& groups,
                                                     const std::function<bool()>& interrupted) {
   Preparation prepared{.weights = {}, .used = ReplayedEntries(plan, groups), .evict = {}};
-  if (!has_ratio()) return prepared;
+  if (!has_ratio() && !options_.kl.pulls_to_precedent()) return prepared;
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   old_.Compute(
       policy_.current(), plan,

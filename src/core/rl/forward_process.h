@@ -33,13 +33,18 @@ class ForwardProcess : public Method {
   PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
                          const Trajectory& trajectory) const override;
 
-  // Where rows have a ratio: the velocities of rows that later updates train.
+  // Where rows have a ratio, or the KL pulls towards the policy before the step: the velocities of
+  // rows that later updates train.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                       const std::vector<Group>& groups,
                                       const std::function<bool()>& interrupted) override;
   RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
                   const std::vector<RowRef>& refs) const override;
   double KlScaleOf(const PlannedRow& row) const override;
+  at::Tensor VelocityBeforeStep(const std::vector<RowRef>& refs,
+                                const at::Tensor& v) const override {
+    return old_.Of(refs, v);
+  }
 
  protected:
   // PPO's clip of exp(lp_new - lp_old), of each row or of each sample's means.
@@ -48,10 +53,6 @@ class ForwardProcess : public Method {
 
   // Velocities of the policy's old copy at the rows of `batch`; no gradient.
   at::Tensor OldCopyVelocity(const RowBatch& batch) const;
-  // Velocities of the policy before the step at `refs`, whose current velocity is `v`; no gradient.
-  at::Tensor VelocityBeforeStep(const std::vector<RowRef>& refs, const at::Tensor& v) const {
-    return old_.Of(refs, v);
-  }
 
   const TrainerOptions& options_;
 

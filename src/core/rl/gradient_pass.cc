@@ -42,21 +42,38 @@ std::vector<RowRef> RowsAt(const std::vector<RowRef>& refs, const std::vector<si
   return chosen;
 }
 
-// KL [K] of the rows at `index`, whose velocities `v` [R] holds.
-at::Tensor KlOfRows(model::Policy& policy, const Method& method, const std::vector<RowRef>& refs,
-                    const RowBatch& batch, const at::Tensor& v, const std::vector<int64_t>& index) {
-  const RowBatch chosen = SelectRows(batch, index);
+// The KL [K] of the rows at `index`, of `method`'s scale: to the reference, and to the policy before
+// the step. Undefined where nothing pulls there.
+struct KlTerms {
   at::Tensor reference;
-  {
-    const at::NoGradGuard no_grad;
-    reference = policy.reference().Velocity(chosen.x, chosen.sigma, chosen.conditioning);
-  }
+  at::Tensor precedent;
+};
+
+KlTerms KlOfRows(const KlOptions& options, model::Policy& policy, const Method& method,
+                 const std::vector<RowRef>& refs, const RowBatch& batch, const at::Tensor& v,
+                 const std::vector<int64_t>& index) {
   std::vector<float> scale;
+  std::vector<RowRef> chosen_refs;
   for (const int64_t r : index) {
-    scale.push_back(static_cast<float>(method.KlScaleOf(*refs[static_cast<size_t>(r)].row)));
+    chosen_refs.push_back(refs[static_cast<size_t>(r)]);
+    scale.push_back(static_cast<float>(method.KlScaleOf(*chosen_refs.back().row)));
   }
+  const at::Tensor scales = at::tensor(scale, at::kFloat);
   const at::Tensor own = v.index_select(0, at::tensor(index, at::kLong));
-  return RowKl(own, reference, at::tensor(scale, at::kFloat));
+  KlTerms terms;
+  if (options.pulls_to_reference()) {
+    const RowBatch chosen = SelectRows(batch, index);
+    at::Tensor reference;
+    {
+      const at::NoGradGuard no_grad;
+      reference = policy.reference().Velocity(chosen.x, chosen.sigma, chosen.conditioning);
+    }
+    terms.reference = RowKl(own, reference, scales);
+  }
+  if (options.pulls_to_precedent()) {
+    terms.precedent = RowKl(own, method.VelocityBeforeStep(chosen_refs, own), scales);
+  }
+  return terms;
 }
 
 std::vector<double> Values(const at::Tensor& tensor) {
@@ -70,6 +87,16 @@ void Note(const at::Tensor& values, double RowOutcome::*field, std::vector<RowOu
   if (!values.defined()) return;
   const std::vector<double> numbers = Values(values);
   for (size_t r = 0; r < outcomes.size(); ++r) outcomes[r].*field = numbers[r];
+}
+
+// The same for the rows at `index`.
+void NoteAt(const std::vector<int64_t>& index, const at::Tensor& values, double RowOutcome::*field,
+            std::vector<RowOutcome>& outcomes) {
+  if (!values.defined()) return;
+  const std::vector<double> numbers = Values(values);
+  for (size_t i = 0; i < index.size(); ++i) {
+    outcomes[static_cast<size_t>(index[i])].*field = numbers[i];
+  }
 }
 
 }  // namespace
@@ -88,12 +115,16 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   std::vector<RowOutcome> outcomes(refs.size());
   const std::vector<int64_t> index = RowsInKl(refs);
   if (options.kl.weight > 0 && !index.empty()) {
-    const at::Tensor kl = KlOfRows(policy, method, refs, batch, v, index);
-    loss = loss + kl.sum() / denominators.kl * options.kl.weight;
-    const std::vector<double> values = Values(kl);
-    for (size_t i = 0; i < index.size(); ++i) {
-      outcomes[static_cast<size_t>(index[i])].kl = values[i];
+    const KlTerms kl = KlOfRows(options.kl, policy, method, refs, batch, v, index);
+    const double precedent = options.kl.precedent;
+    if (kl.reference.defined()) {
+      loss = loss + kl.reference.sum() / denominators.kl * (options.kl.weight * (1 - precedent));
     }
+    if (kl.precedent.defined()) {
+      loss = loss + kl.precedent.sum() / denominators.kl * (options.kl.weight * precedent);
+    }
+    NoteAt(index, kl.reference, &RowOutcome::kl, outcomes);
+    NoteAt(index, kl.precedent, &RowOutcome::kl_precedent, outcomes);
   }
   const std::vector<size_t> first =
       options.anchor.weight > 0 ? FirstRows(refs) : std::vector<size_t>();

@@ -37,6 +37,7 @@ struct RowOutcome {
   double log_ratio = 0;  // The log of the ratio that is clipped.
   double policy_loss = 0;
   double kl = 0;            // To the reference; 0 for a row outside the KL.
+  double kl_precedent = 0;  // To the policy before the step; as kl.
   double old_kl = 0;        // To the old policy.
   double centre_error = 0;  // The clip's centre minus the worker's log-prob.
   double anchor = 0;        // The anchor pull of the row's sample, on its first row.
@@ -45,11 +46,12 @@ struct RowOutcome {
 // Adds the gradient of
 //
 //   sum_rows (policy_loss + old_kl_weight old_kl) / denominators.policy
-//     + kl.weight sum_{rows in_kl} kl / denominators.kl
+//     + kl.weight sum_{rows in_kl} ((1 - p) kl + p kl_precedent) / denominators.kl
 //     + anchor.weight sum_samples anchor / denominators.samples
 //
-// to the policy's flat gradient and returns one outcome per row. The KL terms are not multiplied by
-// W, which would weaken the pull where the policy has moved most. Requires at least one row.
+// with p = kl.precedent, to the policy's flat gradient, and returns one outcome per row. The KL terms
+// are not multiplied by W, which would weaken the pull where the policy has moved most. Requires at
+// least one row.
 std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy& policy,
                                     const Method& method, const UpdateInputs& inputs,
                                     const std::vector<RowRef>& refs);

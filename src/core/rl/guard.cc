@@ -5,10 +5,6 @@
 
 #include <map>
 
-#include "base/status_macros.h"
-#include "core/model/policy.h"
-#include "core/parallel/ranks.h"
-#include "core/parallel/share.h"
 #include "core/rl/method.h"
 
 namespace oxbow::rl {
@@ -52,25 +48,12 @@ at::Tensor DivergenceMaskedLoss(const at::Tensor& lp_new, const at::Tensor& lp_o
   return (-advantage.detach() * weight.detach() * ratio).masked_fill(dropped, 0);
 }
 
-absl::StatusOr<Preparation> MeanComparison::Prepare(LearnerStep step, TrainingPlan& plan,
-                                                    const std::vector<Group>& groups,
-                                                    const std::function<bool()>& interrupted) {
-  OXBOW_ASSIGN_OR_RETURN(Preparation prepared,
-                         PolicyGradient::Prepare(step, plan, groups, interrupted));
-  const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
-  old_.Compute(
-      policy_.current(), plan,
-      [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
-      [&](size_t group) { return own.Has(group); }, options_.RowsPerForward(), interrupted);
-  return prepared;
-}
-
 MeanComparison::Comparison MeanComparison::Compare(const RowBatch& batch,
                                                    const std::vector<RowRef>& refs,
                                                    const at::Tensor& v) const {
   const auto kernels = flow::GatherKernels(options_.sampling, batch.steps);
   const at::Tensor mean = flow::RowMean(*kernels, batch.x, v);
-  const at::Tensor mean_old = flow::RowMean(*kernels, batch.x, old_.Of(refs, v));
+  const at::Tensor mean_old = flow::RowMean(*kernels, batch.x, VelocityBeforeStep(refs, v));
   const at::Tensor scale = KernelColumn(batch, [](const flow::StepKernel& k) { return k.scale; });
   return {.log_prob = flow::RowLogProb(*kernels, mean, batch.x_next),
           .old = OldLogProbs(refs),

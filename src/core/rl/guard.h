@@ -36,13 +36,9 @@ class MeanComparison : public PolicyGradient {
  public:
   using PolicyGradient::PolicyGradient;
 
-  // Does what the family does, and computes the old policy's velocities of the rows that later
-  // updates train.
-  absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
-                                      const std::vector<Group>& groups,
-                                      const std::function<bool()>& interrupted) override;
-
  protected:
+  bool NeedsOldVelocities() const override { return true; }
+
   // The numbers of rows whose current velocity is `v`; [R] each.
   struct Comparison {
     at::Tensor log_prob;  // Under the current policy; with gradient.
@@ -52,9 +48,6 @@ class MeanComparison : public PolicyGradient {
   };
   Comparison Compare(const RowBatch& batch, const std::vector<RowRef>& refs,
                      const at::Tensor& v) const;
-
- private:
-  OldVelocities old_;
 };
 
 class Guard final : public MeanComparison {

@@ -76,6 +76,11 @@ class Method {
 
   // The factor of a row's squared velocity difference to the reference.
   virtual double KlScaleOf(const PlannedRow& row) const = 0;
+
+  // Velocities of the policy before the step at `refs`, whose current velocity is `v`; no gradient.
+  // Requires that Prepare kept them: a loss that compares with them, or kl.precedent above 0.
+  virtual at::Tensor VelocityBeforeStep(const std::vector<RowRef>& refs,
+                                        const at::Tensor& v) const = 0;
 };
 
 // The method that the options name. All references outlive it.

@@ -38,6 +38,10 @@ struct Noised {
   at::Tensor x0, noise, v, t, x_t;
 };
 
+RowBatch BatchOf(const Noised& in) {
+  return {.x = in.x_t, .sigma = in.t, .clean = in.x0, .noise = in.noise};
+}
+
 // Largest difference of d loss / d v and central differences of `plain`.
 double GradientError(const std::function<at::Tensor(const at::Tensor&)>& loss,
                      const std::function<double(const at::Tensor&)>& plain, const at::Tensor& v) {
@@ -134,13 +138,13 @@ TEST(VGrpoTest, GoldenSurrogateAndRatio) {
   for (const auto& r : Golden()["v_grpo"]) {
     const Noised in(r);
     const auto l = [&](const at::Tensor& v) {
-      return VGrpoSurrogate(in.x_t, in.x0, in.t, v, false);
+      return VGrpoSurrogate({}, BatchOf(in), v);
     };
     const at::Tensor now = l(in.v), old = l(Row(r["v_old"]));
     EXPECT_NEAR(now.item<double>(), r["surrogate"], kGoldenTolerance);
     EXPECT_NEAR(old.item<double>(), r["surrogate_old"], kGoldenTolerance);
     EXPECT_NEAR((old - now).exp().item<double>(), r["ratio"], kGoldenTolerance);
-    const at::Tensor sum = VGrpoSurrogate(in.x_t, in.x0, in.t, in.v, true);
+    const at::Tensor sum = VGrpoSurrogate({.sum_norms = true}, BatchOf(in), in.v);
     EXPECT_NEAR(sum.item<double>(), 12 * now.item<double>(), 1e-11);
     const double frozen = MeanSize(in.x_t - in.v * r["t"].get<double>() - in.x0);
     const auto plain = [&](const at::Tensor& v) {
@@ -148,6 +152,41 @@ TEST(VGrpoTest, GoldenSurrogateAndRatio) {
     };
     EXPECT_LT(GradientError(l, plain, in.v), 1e-7);
   }
+}
+
+// The ablations, from the error of the velocity: e, of which each prediction's error is a multiple.
+TEST(VGrpoTest, EveryPredictionAndWeightFollowsFromTheVelocitysError) {
+  for (const auto& r : Golden()["v_grpo"]) {
+    const Noised in(r);
+    const double t = r["t"];
+    const auto error = [&](const at::Tensor& v) { return v - (in.noise - in.x0); };
+    for (const auto& [prediction, factor] :
+         {std::pair{VGrpoPrediction::kClean, -t}, {VGrpoPrediction::kNoise, 1 - t},
+          {VGrpoPrediction::kVelocity, 1.}}) {
+      const double frozen = MeanSize(error(in.v) * factor);
+      const double bound = (1 - t) / t / (factor * factor);
+      for (const auto& [weight, number] : {std::pair{VGrpoWeight::kAdaptive, 1 / frozen},
+                                           {VGrpoWeight::kUniform, 1.},
+                                           {VGrpoWeight::kBound, bound}}) {
+        const VGrpoLoss loss{.prediction = prediction, .weight = weight};
+        const auto l = [&](const at::Tensor& v) { return VGrpoSurrogate(loss, BatchOf(in), v); };
+        const auto plain = [&](const at::Tensor& v) {
+          return number * MeanSquare(error(v) * factor);
+        };
+        EXPECT_NEAR(l(in.v).item<double>(), plain(in.v), 1e-12 * std::max(1., plain(in.v)));
+        EXPECT_LT(GradientError(l, plain, in.v), 1e-7 * std::max(1., number));
+      }
+    }
+  }
+}
+
+TEST(VGrpoTest, TheBoundsWeightIsHeldWhereAnImageIsHardlyNoised) {
+  Noised in(Golden()["v_grpo"][0]);
+  in.t = One(1e-6);
+  const VGrpoLoss loss{.weight = VGrpoWeight::kBound};
+  const double at_zero = VGrpoSurrogate(loss, BatchOf(in), in.v).item<double>();
+  const double velocity = MeanSquare(in.v - (in.noise - in.x0));
+  EXPECT_NEAR(at_zero, 99 * velocity, 1e-9 * velocity);
 }
 
 // A recorded step of Flow-SDE with a second velocity.

@@ -2,6 +2,7 @@
 // Every setting of a trainer. Plain data; the defaults are Flow-GRPO's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -53,6 +54,12 @@ struct KlOptions {
   double weight = 0;
   KlSpace space = KlSpace::kVelocity;
   bool all_steps = false;  // False: one random trained row of each sample and update.
+  // Share of the weight that pulls towards the policy before the step (ReMix's KL-convex
+  // constraint); the rest pulls towards the reference.
+  double precedent = 0;
+
+  bool pulls_to_precedent() const { return weight > 0 && precedent > 0; }
+  bool pulls_to_reference() const { return weight > 0 && precedent < 1; }
 };
 
 // The pull towards the reference at noise levels that the method does not train; see penalties.h.
@@ -83,6 +90,9 @@ struct TrainerOptions {
   uint64_t run_seed = 0;
   int updates = 2;  // Per pass.
   int passes = 1;   // Over the samples of a learner step.
+  int replay_passes = 0;  // Over its replayed samples, where more than that.
+  // ReMix's reincarnation: later learner steps pass their samples once; 0: never.
+  uint64_t reincarnate_after = 0;
   // Rows of one backward pass; 0: all rows of an update. At least a whole sample for a method that
   // needs its rows together. Not with Guard's batch_bias, whose loss needs whole groups.
   int rows_per_pass = 0;
@@ -144,7 +154,10 @@ struct TrainerOptions {
   bool ema_enabled = true;
   double ema_decay_max = 0.9;
 
-  int UpdatesPerStep() const { return updates * passes; }
+  // A pass over the replayed samples alone is one update.
+  int ExtraPasses() const { return std::max(0, replay_passes - passes); }
+  // At most: a step without a replayed sample has no extra pass. Versions count so many per step.
+  int UpdatesPerStep() const { return updates * passes + ExtraPasses(); }
   ClipRange clip() const {
     return {.low = clip_range, .high = clip_range_high > 0 ? clip_range_high : clip_range};
   }

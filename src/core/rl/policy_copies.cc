@@ -68,7 +68,8 @@ double PolicyCopies::Follow(uint64_t done) {
       old.mul_(decay).add_(weights, 1 - decay);
     }
   }
-  if (options_.reference_every > 0 && done % static_cast<uint64_t>(options_.reference_every) == 0) {
+  const auto every = static_cast<uint64_t>(options_.reference_every);
+  if (done == options_.reference_at || (every > 0 && done % every == 0)) {
     policy_.reference_parameters().flat().copy_(weights);
   }
   return decay;
@@ -80,7 +81,7 @@ std::map<std::string, at::Tensor> PolicyCopies::State() const {
     return weights.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   };
   if (policy_.has_old()) state[kOld] = copy(policy_.old_parameters().flat());
-  if (options_.reference_every > 0) {
+  if (options_.moves_reference()) {
     state[kReference] = copy(policy_.reference_parameters().flat());
   }
   return state;
@@ -89,7 +90,7 @@ std::map<std::string, at::Tensor> PolicyCopies::State() const {
 void PolicyCopies::Load(const std::map<std::string, at::Tensor>& state) {
   const at::NoGradGuard no_grad;
   if (policy_.has_old()) policy_.old_parameters().flat().copy_(state.at(kOld));
-  if (options_.reference_every > 0) {
+  if (options_.moves_reference()) {
     policy_.reference_parameters().flat().copy_(state.at(kReference));
   }
 }

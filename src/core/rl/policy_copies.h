@@ -49,6 +49,9 @@ double DecayAt(const DecayOptions& options, uint64_t step);
 struct CopyOptions {
   DecayOptions old;         // Where the policy keeps an old one.
   int reference_every = 0;  // Learner steps after which the reference becomes the policy; 0: never.
+  uint64_t reference_at = 0;  // The one after which it does so, too; 0: none.
+
+  bool moves_reference() const { return reference_every > 0 || reference_at > 0; }
 };
 
 class PolicyCopies {

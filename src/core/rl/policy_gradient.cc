@@ -170,7 +170,7 @@ SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned,
 
 // Each rank weighs its own samples; then all know all weights, in plan order. A rejected sample
 // stays in the denominator; its rows are not trained.
-absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep, TrainingPlan& plan,
+absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep step, TrainingPlan& plan,
                                                     const std::vector<Group>& groups,
                                                     const std::function<bool()>& interrupted) {
   ScoreUnderOldPolicy(plan, groups, interrupted);
@@ -193,6 +193,12 @@ absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep, TrainingPlan& p
       ++weight;
     }
     if (trajectory.replayed && planned.weight > 0) prepared.used.push_back(trajectory.entry_id);
+  }
+  if (NeedsOldVelocities()) {
+    old_.Compute(
+        policy_.current(), plan,
+        [&](const std::vector<RowRef>& refs) { return Gather(step, groups, refs); },
+        [&](size_t group) { return own.Has(group); }, options_.RowsPerForward(), interrupted);
   }
   return prepared;
 }

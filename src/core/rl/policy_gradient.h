@@ -36,7 +36,8 @@ class PolicyGradient : public Method {
   PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
                          const Trajectory& trajectory) const override;
 
-  // lp_old of transitions other policies drew (with recompute_on_policy: of all), and W.
+  // lp_old of transitions other policies drew (with recompute_on_policy: of all), and W; where
+  // NeedsOldVelocities, the velocities of rows that later updates train.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                       const std::vector<Group>& groups,
                                       const std::function<bool()>& interrupted) override;
@@ -44,8 +45,15 @@ class PolicyGradient : public Method {
   RowBatch Gather(LearnerStep step, const std::vector<Group>& groups,
                   const std::vector<RowRef>& refs) const override;
   double KlScaleOf(const PlannedRow& row) const override;
+  at::Tensor VelocityBeforeStep(const std::vector<RowRef>& refs,
+                                const at::Tensor& v) const override {
+    return old_.Of(refs, v);
+  }
 
  protected:
+  // Whether a loss compares with the policy before the step in more than log-probs.
+  virtual bool NeedsOldVelocities() const { return options_.kl.pulls_to_precedent(); }
+
   // One number of every row, float32 [R]: of the kernel of its step, the log-prob at the clip's
   // centre, and what the row counts (W times the weight of its step).
   at::Tensor KernelColumn(const RowBatch& batch, double (*value)(const flow::StepKernel&)) const;
@@ -64,6 +72,7 @@ class PolicyGradient : public Method {
                            const std::function<bool()>& interrupted) const;
   SequenceWeight WeightOf(const PlannedTrajectory& planned, const Trajectory& trajectory) const;
 
+  OldVelocities old_;
   const std::vector<int> steps_;       // The stochastic ones.
   const std::vector<double> weights_;  // What every step counts in the loss.
 };

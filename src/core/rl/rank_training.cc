@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -13,7 +14,10 @@
 namespace oxbow::rl {
 namespace {
 
-constexpr size_t kOutcomeNumbers = 6;
+constexpr double RowOutcome::*kOutcomeNumbers[] = {
+    &RowOutcome::log_ratio, &RowOutcome::policy_loss,  &RowOutcome::kl,    &RowOutcome::kl_precedent,
+    &RowOutcome::old_kl,    &RowOutcome::centre_error, &RowOutcome::anchor};
+static_assert(sizeof(RowOutcome) == std::size(kOutcomeNumbers) * sizeof(double));  // All of them.
 
 // Sums columns of numbers over ranks in place. One rank has nothing to wait for.
 absl::Status SumOverRanks(parallel::Ranks& ranks, std::vector<double>& values) {
@@ -82,20 +86,14 @@ absl::Status AgreeToStop(parallel::Ranks& ranks, bool& stop) {
 absl::Status ShareOutcomes(parallel::Ranks& ranks, std::vector<RowOutcome>& outcomes, bool& stop) {
   std::vector<double> values;
   for (const RowOutcome& outcome : outcomes) {
-    values.insert(values.end(), {outcome.log_ratio, outcome.policy_loss, outcome.kl, outcome.old_kl,
-                                 outcome.centre_error, outcome.anchor});
+    for (const auto number : kOutcomeNumbers) values.push_back(outcome.*number);
   }
   values.push_back(stop ? 1 : 0);
   OXBOW_RETURN_IF_ERROR(SumOverRanks(ranks, values));
   stop = values.back() != 0;
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    const double* of = &values[kOutcomeNumbers * i];
-    outcomes[i] = {.log_ratio = of[0],
-                   .policy_loss = of[1],
-                   .kl = of[2],
-                   .old_kl = of[3],
-                   .centre_error = of[4],
-                   .anchor = of[5]};
+  const double* value = values.data();
+  for (RowOutcome& outcome : outcomes) {
+    for (const auto number : kOutcomeNumbers) outcome.*number = *value++;
   }
   return absl::OkStatus();
 }

@@ -94,6 +94,11 @@ std::vector<double> AdvantagesOf(const TrainingPlan& plan, const PlannedTrajecto
   return advantages;
 }
 
+// The KL-convex constraint: a weighted mean of both divergences.
+double KlLoss(const KlOptions& options, double reference, double precedent) {
+  return options.weight * ((1 - options.precedent) * reference + options.precedent * precedent);
+}
+
 }  // namespace
 
 void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
@@ -193,12 +198,14 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
                          const LossDenominators& denominators) {
   double policy_loss = 0;
   double kl = 0;
+  double kl_precedent = 0;
   double old_kl = 0;
   double anchor = 0;
   for (size_t r = 0; r < refs.size(); ++r) {
     const RowRef& ref = refs[r];
     policy_loss += outcomes[r].policy_loss;
     kl += outcomes[r].kl;
+    kl_precedent += outcomes[r].kl_precedent;
     old_kl += outcomes[r].old_kl;
     anchor += outcomes[r].anchor;
     if (!has_ratio_) continue;
@@ -212,13 +219,15 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
   }
   policy_loss /= denominators.policy;
   kl /= denominators.kl;
+  kl_precedent /= denominators.kl;
   old_kl /= denominators.policy;
   anchor /= denominators.trajectories;
   policy_loss_ += policy_loss;
   kl_ += kl;
+  kl_precedent_ += kl_precedent;
   old_kl_ += old_kl;
   anchor_ += anchor;
-  return policy_loss + options_.kl.weight * kl + options_.old_kl_weight * old_kl +
+  return policy_loss + KlLoss(options_.kl, kl, kl_precedent) + options_.old_kl_weight * old_kl +
          options_.anchor.weight * anchor;
 }
 
@@ -230,14 +239,17 @@ void StepTotals::Moved(double grad_norm, double grad_rms) {
 
 void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   const double updates = std::max(1, updates_);
-  const double pull = options_.kl.weight * kl_ + options_.old_kl_weight * old_kl_ +
-                      options_.anchor.weight * anchor_;
+  const double kl_loss = KlLoss(options_.kl, kl_, kl_precedent_);
+  const double pull =
+      kl_loss + options_.old_kl_weight * old_kl_ + options_.anchor.weight * anchor_;
   metrics[metric::kTrainLoss] = (policy_loss_ + pull) / updates;
   metrics[metric::kTrainPolicyLoss] = policy_loss_ / updates;
-  if (options_.kl.weight > 0) {  // Otherwise it was not computed: 0 would say that nothing moved.
-    metrics[metric::kTrainKlDiv] = kl_ / updates;
-    metrics[metric::kTrainKlLoss] = options_.kl.weight * kl_ / updates;
+  // What was not computed is left out: 0 would say that nothing moved.
+  if (options_.kl.pulls_to_reference()) metrics[metric::kTrainKlDiv] = kl_ / updates;
+  if (options_.kl.pulls_to_precedent()) {
+    metrics[metric::kTrainKlPrecedentDiv] = kl_precedent_ / updates;
   }
+  if (options_.kl.weight > 0) metrics[metric::kTrainKlLoss] = kl_loss / updates;
   if (options_.old_kl_weight > 0) metrics[metric::kTrainOldKlDiv] = old_kl_ / updates;
   if (options_.anchor.weight > 0) metrics[metric::kTrainAnchorDiv] = anchor_ / updates;
   metrics[metric::kTrainGradNorm] = grad_norm_ / updates;

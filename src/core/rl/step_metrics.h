@@ -76,7 +76,7 @@ class StepTotals {
   // mean square of its elements after it.
   void Moved(double grad_norm, double grad_rms);
 
-  // train/loss, policy_loss, kl_div, kl_loss, old_kl_div, anchor_div, grad_norm,
+  // train/loss, policy_loss, kl_div, kl_precedent_div, kl_loss, old_kl_div, anchor_div, grad_norm,
   // onpolicy_ratio_err, ratios.
   void AppendMetrics(std::map<std::string, double>& metrics) const;
 
@@ -85,6 +85,7 @@ class StepTotals {
   const bool has_ratio_;
   double policy_loss_ = 0;
   double kl_ = 0;
+  double kl_precedent_ = 0;
   double old_kl_ = 0;
   double anchor_ = 0;
   double grad_norm_ = 0;

@@ -313,7 +313,8 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
     if (before.has_value()) impl.PutBack(*before);
     return status;
   }
-  impl.version += plan.updates.size();
+  // As many for every step, so that versions tell steps.
+  impl.version += static_cast<uint64_t>(impl.options.UpdatesPerStep());
   totals.AppendMetrics(result.metrics);
   if (before.has_value()) {
     result.metrics[metric::kTrainUpdateNorm] =

@@ -10,6 +10,7 @@
 #include "core/parallel/share.h"
 #include "core/rl/awm.h"
 #include "core/rl/trainer.h"
+#include "core/rl/v_grpo.h"
 #include "tests/testing/thread_ranks.h"
 #include "tests/testing/toy_policy.h"
 
@@ -99,6 +100,13 @@ const Case kCases[] = {
        o.kl.space = KlSpace::kMean;
      }},
     {"VGrpo", VGrpo},
+    {"VGrpoBound",
+     [](TrainerOptions& o) {
+       VGrpo(o);
+       o.settings.values = {{"sum_norms", 0},
+                            {"prediction", static_cast<double>(VGrpoPrediction::kNoise)},
+                            {"weight", static_cast<double>(VGrpoWeight::kBound)}};
+     }},
     {"Gspo", [](TrainerOptions& o) { o.method = MethodKind::kGspo; }}};
 
 std::vector<Group> Rollout(const TrainerOptions& options, const model::VelocityModel& model,
@@ -230,6 +238,7 @@ std::vector<at::Tensor> TrainOn(int ranks, const TrainerOptions& options) {
 TEST_P(TrainerMethodsTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
   TrainerOptions options = Options(GetParam());
   options.deterministic = true;
+  options.kl = {.weight = 1e-2, .precedent = .5};
   if (!FactsOf(options.method).needs_density()) options.anchor.weight = .1;
   const at::Tensor alone = TrainOn(1, options)[0];
   for (const int ranks : {2, 3}) {
@@ -245,7 +254,7 @@ TEST_P(TrainerMethodsTest, PassesOfFewRowsAddUpToTheWholeGradient) {
   if (options.settings.values.contains("batch_bias")) {
     options.settings.values["batch_bias"] = 0;  // It needs whole groups.
   }
-  options.kl.weight = 1e-2;
+  options.kl = {.weight = 1e-2, .precedent = .5};
   options.anchor.weight = .1;
   const at::Tensor whole = TrainOn(1, options)[0];
   for (const int rows : {7, 2, 1}) {
@@ -261,8 +270,8 @@ TEST_P(TrainerMethodsTest, PassesOfFewRowsAddUpToTheWholeGradient) {
 
 TEST_P(TrainerMethodsTest, ARunResumedFromItsStateHasTheSameBits) {
   TrainerOptions options = Options(GetParam());
-  options.kl.weight = 1e-2;
-  options.copies.reference_every = 2;
+  options.kl = {.weight = 1e-2, .precedent = .5};
+  options.copies = {.old = options.copies.old, .reference_every = 2, .reference_at = 3};
   Bench whole(options), first(options), second(options);
   for (uint64_t step = 0; step < 3; ++step) {
     whole.Step(step);

@@ -133,6 +133,19 @@ void AppendUpdates(size_t count, int updates, uint64_t seed, LearnerStep step, i
   }
 }
 
+// Updates over the replayed samples alone, all of them each time. Their rows count what they count in
+// any other update.
+void AppendExtraPasses(const TrainerOptions& options, const std::vector<Group>& groups,
+                       TrainingPlan& plan) {
+  std::vector<size_t> replayed;
+  for (size_t s = 0; s < plan.trajectories.size(); ++s) {
+    const PlannedTrajectory& planned = plan.trajectories[s];
+    if (groups[planned.group].trajectories[planned.trajectory].replayed) replayed.push_back(s);
+  }
+  if (replayed.empty()) return;
+  plan.updates.insert(plan.updates.end(), static_cast<size_t>(options.ExtraPasses()), replayed);
+}
+
 }  // namespace
 
 std::vector<bool> HaveSignal(const TrainerOptions& options, const std::vector<Group>& groups) {
@@ -168,10 +181,12 @@ TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step,
   ScaleAdded(options, groups, plan);
   ShareHeads(groups, plan);
   if (!options.sampling.splits.empty()) TrainTrees(options, step, groups, plan);
-  for (int pass = 0; pass < options.passes; ++pass) {
+  const bool reborn = options.reincarnate_after > 0 && step.value >= options.reincarnate_after;
+  for (int pass = 0; pass < (reborn ? 1 : options.passes); ++pass) {
     AppendUpdates(plan.trajectories.size(), options.updates, options.run_seed, step, pass,
                   plan.updates);
   }
+  if (!reborn) AppendExtraPasses(options, groups, plan);
   return plan;
 }
 

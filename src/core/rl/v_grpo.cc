@@ -7,15 +7,36 @@ namespace oxbow::rl {
 namespace {
 
 constexpr double kWeightMin = 1e-8;
+constexpr double kBoundTimeMin = 0.01;  // The bound's weight grows beyond all limits towards t = 0.
+
+at::Tensor ErrorOf(VGrpoPrediction prediction, const RowBatch& batch, const at::Tensor& v) {
+  const at::Tensor velocity = v.to(at::kDouble);
+  switch (prediction) {
+    case VGrpoPrediction::kClean:
+      return CleanPrediction(batch.x, batch.sigma, v) - batch.clean.to(at::kDouble);
+    case VGrpoPrediction::kNoise:
+      return batch.x.to(at::kDouble) + OverRows(1 - batch.sigma.to(at::kDouble), batch.x) * velocity -
+             batch.noise.to(at::kDouble);
+    case VGrpoPrediction::kVelocity:
+      break;
+  }
+  return velocity - (batch.noise.to(at::kDouble) - batch.clean.to(at::kDouble));
+}
 
 }  // namespace
 
-at::Tensor VGrpoSurrogate(const at::Tensor& x_t, const at::Tensor& x0, const at::Tensor& t,
-                          const at::Tensor& v, bool sum_norms) {
-  const at::Tensor error = CleanPrediction(x_t, t, v) - x0.to(at::kDouble);
-  const at::Tensor weight = ElementMean(error.detach().abs()).clamp_min(kWeightMin);
-  const at::Tensor squares = ElementMean(error.square()) / weight;
-  return sum_norms ? squares * static_cast<double>(error[0].numel()) : squares;
+at::Tensor VGrpoSurrogate(const VGrpoLoss& loss, const RowBatch& batch, const at::Tensor& v) {
+  const bool bound = loss.weight == VGrpoWeight::kBound;
+  const at::Tensor error = ErrorOf(bound ? VGrpoPrediction::kVelocity : loss.prediction, batch, v);
+  at::Tensor squares = ElementMean(error.square());
+  if (loss.weight == VGrpoWeight::kAdaptive) {
+    squares = squares / ElementMean(error.detach().abs()).clamp_min(kWeightMin);
+  } else if (bound) {
+    const at::Tensor t =
+        batch.sigma.to(squares.device(), at::kDouble).clamp_min(kBoundTimeMin);
+    squares = squares * ((1 - t) / t);
+  }
+  return loss.sum_norms ? squares * static_cast<double>(error[0].numel()) : squares;
 }
 
 at::Tensor VGrpoPull(const at::Tensor& t, const at::Tensor& v, const at::Tensor& v_old) {
@@ -26,12 +47,14 @@ at::Tensor VGrpoPull(const at::Tensor& t, const at::Tensor& v, const at::Tensor&
 
 VGrpo::VGrpo(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
     : ForwardProcess(options, policy, ranks),
-      sum_norms_(options.settings.Get("sum_norms", false)) {}
+      loss_{.prediction = options.settings.Get("prediction", VGrpoPrediction::kClean),
+            .weight = options.settings.Get("weight", VGrpoWeight::kAdaptive),
+            .sum_norms = options.settings.Get("sum_norms", false)} {}
 
 RowTerms VGrpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                       const at::Tensor& v) const {
   const auto score = [&](const at::Tensor& velocity) {
-    return -VGrpoSurrogate(batch.x, batch.clean, batch.sigma, velocity, sum_norms_);
+    return -VGrpoSurrogate(loss_, batch, velocity);
   };
   const at::Tensor v_old = VelocityBeforeStep(refs, v);
   RowTerms terms = Clipped(refs, score(v), score(v_old), /*mean_first=*/true, 1);

@@ -5,6 +5,13 @@
 //   l(t, eps) = mean (x_t - t v - o)^2 / stop_gradient(mean |x_t - t v - o|)
 //   rho       = exp(L_old - L_theta),  L the mean of l over the image's pairs (t, eps)
 //
+// Its ablations measure the error elsewhere. All errors are multiples of e = v - (eps - o):
+//
+//   clean  x_t - t v - o = -t e       noise  x_t + (1 - t) v - eps = (1 - t) e       velocity  e
+//
+// and weigh it otherwise: uniform: 1, or bound: what makes E l the variational bound of the image's
+// log-likelihood (arXiv:2303.00848), (1 - t) / t times mean e^2, whatever the error.
+//
 // Pairs are shared by a prompt's images and stratified over the schedule, so that what is common
 // to them cancels in the ratio. The loss is PPO's clip of rho.
 #pragma once
@@ -13,10 +20,19 @@
 
 namespace oxbow::rl {
 
-// l [R] in float64. With `sum_norms` the square is a sum over elements instead of their mean, as
-// printed: D times the value, and a clip range that has to be as much larger.
-at::Tensor VGrpoSurrogate(const at::Tensor& x_t, const at::Tensor& x0, const at::Tensor& t,
-                          const at::Tensor& v, bool sum_norms);
+enum class VGrpoPrediction { kClean, kNoise, kVelocity };
+enum class VGrpoWeight { kAdaptive, kUniform, kBound };
+
+struct VGrpoLoss {
+  VGrpoPrediction prediction = VGrpoPrediction::kClean;
+  VGrpoWeight weight = VGrpoWeight::kAdaptive;
+  bool sum_norms = false;  // As printed, instead of a mean over a mean.
+};
+
+// l [R] in float64 of images `x0` that are noised to x_t = (1 - t) x0 + t noise. With `sum_norms`
+// the square is a sum over elements instead of their mean, as printed: D times the value, and a clip
+// range that has to be as much larger.
+at::Tensor VGrpoSurrogate(const VGrpoLoss& loss, const RowBatch& batch, const at::Tensor& v);
 
 // mean (xhat_theta - xhat_old)^2 [R] = t^2 mean (v - v_old)^2. No gradient through `v_old`.
 at::Tensor VGrpoPull(const at::Tensor& t, const at::Tensor& v, const at::Tensor& v_old);
@@ -30,7 +46,7 @@ class VGrpo final : public ForwardProcess {
                  const at::Tensor& v) const override;
 
  private:
-  const bool sum_norms_;  // As printed, instead of mean over mean.
+  const VGrpoLoss loss_;
 };
 
 }  // namespace oxbow::rl
