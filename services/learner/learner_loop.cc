@@ -114,7 +114,7 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
       flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
   std::vector<ReplayedHead> heads;
   if (parts_.buffer != nullptr) {
-    heads = parts_.buffer->Draw(step, reuse_.heads_wanted(), sde);
+    heads = parts_.buffer->Draw(step, reuse_.heads_wanted(step), sde);
     OXBOW_RETURN_IF_ERROR(parts_.buffer->ended());
   }
   std::vector<WaitingPrompt> waiting;
@@ -317,7 +317,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   OXBOW_RETURN_IF_ERROR(
       unscored_.Check(step, collected.received, parts_.coordinator.unscored_reason()));
   std::vector<bool> signal;
-  if (reuse_.binds_late()) {
+  if (reuse_.binds_late(step)) {
     OXBOW_ASSIGN_OR_RETURN(signal, SignalOf(collected));
   }
   reuse_.Join(step, signal, collected.received, collected.planned);
@@ -437,7 +437,6 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const StepGroups& groups,
 
 void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
                           const std::vector<PlannedGroup>& planned) {
-  const auto steps = static_cast<double>(options_.offers.sigmas.size() - 1);
   double rows = 0;
   std::vector<double> staleness;
   std::vector<double> ages;
@@ -450,15 +449,14 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   double unscored = 0;
   for (size_t i = 0; i < received.size(); ++i) {
     unscored += static_cast<double>(UnscoredIn(received[i].group));
-    if (!options_.splits.empty()) {
-      rows += static_cast<double>(
-          flow::NodesOfGroup(options_.splits, options_.group_size, static_cast<int>(steps)));
+    if (!options_.splits.empty() && received[i].group.trajectories_size() > 0) {
+      rows += static_cast<double>(flow::NodesOfGroup(
+          options_.splits, options_.group_size,
+          StepsSampled(received[i].group.trajectories(0), options_.compression)));
     }
     for (const v1::Trajectory& trajectory : received[i].group.trajectories()) {
       ++samples;
-      if (options_.splits.empty()) {
-        rows += steps - (trajectory.replayed() ? trajectory.kept_steps() : 0);
-      }
+      if (options_.splits.empty()) rows += StepsSampled(trajectory, options_.compression);
       bytes += static_cast<double>(LatentBytesOf(trajectory));
       uint64_t stale = 0;
       if (!trajectory.replayed() && trajectory.behaviour_version_size() > 0) {

@@ -93,6 +93,7 @@ class LearnerLoop {
     v1::RewardConfig reward;
     double adamw_epsilon = 0;  // A warning says when it exceeds the gradients.
     flow::SplitTree splits;    // Where each group is a row of trees.
+    double compression = 1;    // sampling.compression.share
     int rows_per_step = 1;     // Network rows per sampling step; guidance takes two.
     absl::Duration drain_grace = absl::Seconds(10);  // For an update, once a drain is requested.
   };

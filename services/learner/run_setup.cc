@@ -149,7 +149,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .with_ema = config.ema().enabled(),
                                 .average_on_host = config.learner().offload_average(),
                                 .old = run::OldPolicyOf(config.method()),
-                                .moving_reference = config.method().reference_every() > 0,
+                                .moving_reference = run::MovesReference(config),
                                 .trainable = true,
                                 .guidance = setup.sampling.guidance,
                                 .negative = setup.negative,
@@ -273,7 +273,8 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                     .late_binding = config.replay().late_binding(),
                     .added = config.replay().added(),
                     .limits = {.uses_max = config.replay().max_uses(),
-                               .age_max = config.replay().max_age()}},
+                               .age_max = config.replay().max_age()},
+                    .until = config.replay().reincarnate_after()},
           .reused = reused,
           .choice = {.learnable = config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE,
                      .run_seed = config.run().seed(),
@@ -307,6 +308,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .reward = config.reward(),
           .adamw_epsilon = config.optimizer().epsilon(),
           .splits = setup.sampling.splits,
+          .compression = setup.sampling.compression.share,
           .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2};
 }
 

@@ -168,6 +168,29 @@ flow::SplitTree SplitTreeOf(const v1::SamplingConfig& config) {
           .width = std::max(1u, config.split_width())};
 }
 
+namespace {
+
+absl::StatusOr<flow::Compression> CompressionOf(const v1::SamplingConfig& config) {
+  const double share = config.compression().share();
+  if (share == 1 || !config.has_compression()) return flow::Compression{};
+  if (!(share > 0 && share < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.compression.share must be above 0 and at most 1: ", share));
+  }
+  if (config.shift_terminal() > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.compression.share takes levels below the last of a stretched grid: "
+                     "set it to 1, as sampling.shift_terminal is ",
+                     config.shift_terminal()));
+  }
+  flow::Compression compression{
+      .share = share, .shift = config.shift(), .carry = config.compression().carry()};
+  OXBOW_ASSIGN_OR_RETURN(compression.solver, SolverOf(config.compression().solver()));
+  return compression;
+}
+
+}  // namespace
+
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config) {
   if (config.steps() == 0 || config.steps() > kStepsMax) {
     return absl::InvalidArgumentError(
@@ -196,6 +219,7 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   OXBOW_ASSIGN_OR_RETURN(const flow::WindowPlan window, WindowFromConfig(config));
   spec.sde = flow::StepFlags(flow::ReachableSteps(window), steps);
   spec.splits = SplitTreeOf(config);
+  OXBOW_ASSIGN_OR_RETURN(spec.compression, CompressionOf(config));
   return spec;
 }
 
