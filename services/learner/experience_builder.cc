@@ -81,8 +81,10 @@ absl::Status CompleteHeads(const PlannedGroup& planned, const ReadTrajectory& re
   if (planned.head.has_value() && planned.head->whole) return AddWhole(planned, read, group);
   for (rl::Trajectory& sample : group.trajectories) {
     if (!sample.replayed) continue;
-    if (!planned.head.has_value())
+    if (!planned.head.has_value()) {
+      if (sample.reward_failed) continue;  // Its head was lost, and it trains nothing.
       return absl::InvalidArgumentError("replayed sample without a head");
+    }
     OXBOW_ASSIGN_OR_RETURN(const rl::Trajectory head, read(planned.head->trajectory));
     OXBOW_RETURN_IF_ERROR(Annotate(CompleteHead(*planned.head, head, sample),
                                    absl::StrCat("group ", planned.id.value)));

@@ -240,12 +240,23 @@ absl::StatusOr<LearnerLoop::StepGroups> LearnerLoop::Collect(LearnerStep step) {
   StepGroups groups;
   OXBOW_ASSIGN_OR_RETURN(groups.received, Await(step, options_.groups));
   groups.planned = parts_.coordinator.TakePlanned(step);
+  TakeLatentsOfHeads(step, groups);
   std::set<uint64_t> taken;
   for (const PlannedGroup& group : groups.planned) taken.insert(group.prompt.id());
   for (bool more = groups.refills < options_.dynamic_sampling_max; more;) {
     OXBOW_ASSIGN_OR_RETURN(more, RefillOnce(step, groups, taken));
   }
   return groups;
+}
+
+// Samples that go on from a head which cannot be read any more train nothing.
+void LearnerLoop::TakeLatentsOfHeads(LearnerStep step, StepGroups& groups) {
+  if (parts_.buffer == nullptr) return;
+  for (const size_t lost : parts_.buffer->TakeLatents(step, groups.planned)) {
+    for (v1::Trajectory& sample : *groups.received[lost].group.mutable_trajectories()) {
+      if (sample.replayed()) sample.set_reward_failed(true);
+    }
+  }
 }
 
 // Which groups would train anything as they are.

@@ -164,6 +164,7 @@ class LearnerLoop {
     std::vector<rl::GroupOutcome> outcomes;  // and of their prompts.
   };
   absl::StatusOr<StepGroups> Collect(LearnerStep step);
+  void TakeLatentsOfHeads(LearnerStep step, StepGroups& groups);
   absl::StatusOr<std::vector<bool>> SignalOf(const StepGroups& groups);
   absl::StatusOr<bool> RefillOnce(LearnerStep step, StepGroups& groups, std::set<uint64_t>& taken);
   absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step, size_t count);

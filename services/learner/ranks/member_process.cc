@@ -149,6 +149,11 @@ absl::StatusOr<rl::Group> MemberProcess::BuildMember(LearnerStep step,
   ReceivedGroup received{.group = item.group(), .attempt = 0, .bytes = {}};
   if (!planned.success_rate.has_value()) {  // Else nobody sampled it.
     OXBOW_ASSIGN_OR_RETURN(received, groups_->Take(LeaseId(item.group().lease_id())));
+    // Rank 0 has dropped the samples of a head that it could not read.
+    for (int i = 0; i < item.group().trajectories_size(); ++i) {
+      received.group.mutable_trajectories(i)->set_reward_failed(
+          item.group().trajectories(i).reward_failed());
+    }
   }
   OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry, conditioning_->Get(planned.prompt));
   return BuildGroup(received.group, planned, entry->tensors);

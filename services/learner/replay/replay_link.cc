@@ -80,6 +80,10 @@ ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
             .take_from = options_.take_from,
             .epoch = options_.epoch},
         metrics_));
+    readers_.push_back(std::make_unique<HeadReader>(
+        [shard = shards_.back().get()](const std::vector<EntryId>& ids) {
+          return shard->client().ReadMany(ids);
+        }));
   }
   metrics_.BufferAttached(true);
 }

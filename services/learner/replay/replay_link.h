@@ -21,6 +21,7 @@
 #include "services/buffer/replay_client.h"
 #include "services/learner/coordinator/step_plan.h"
 #include "services/learner/learner_metrics.h"
+#include "services/learner/replay/head_reader.h"
 #include "services/learner/replay/shard_link.h"
 
 namespace oxbow::learner {
@@ -63,8 +64,9 @@ class ReplayLink {
   // kInvalidArgument, with what to do. OK: it need not.
   absl::Status ended() const;
 
-  // Draws up to `count` entries for a step with window `sde` (T flags; empty: windows do not move)
-  // and reads their heads; fewer when fewer are eligible, readable, or the buffer is away.
+  // Draws up to `count` entries for a step with window `sde` (T flags; empty: windows do not move);
+  // fewer when fewer are eligible or the buffer is away. Their latents are read meanwhile:
+  // TakeLatents has them.
   //
   // A head keeps its own stochastic steps, whatever the window is: only they have a density, and
   // weight and loss run over those before i_off. An older policy made its deterministic steps,
@@ -72,6 +74,11 @@ class ReplayLink {
   // i_off, and with `same_window` an entry of another window.
   std::vector<ReplayedHead> Draw(LearnerStep step, uint32_t count,
                                  const std::vector<bool>& sde = {});
+
+  // Gives the drawn heads of a step's groups their latents, and waits for those that are not here
+  // yet. Returns the indices of groups whose head cannot be read: they have none now. Called once
+  // for each step that has drawn.
+  std::vector<size_t> TakeLatents(LearnerStep step, std::vector<PlannedGroup>& planned);
 
   // The oldest `count` prompts of `hard_prompts`; fewer where fewer wait or the buffer is away.
   std::vector<WaitingPrompt> DrawHardPrompts(LearnerStep step, uint32_t count);
@@ -130,10 +137,12 @@ class ReplayLink {
   ShardLink& ShardOf(const v1::ReplayEntry& entry) {
     return *shards_[ShardOfPrompt(entry.prompt().id())];
   }
-  std::vector<ReplayedHead> ReadHeads(uint32_t shard, LearnerStep step,
-                                      const v1::DrawResponse& drawn, const std::vector<bool>& sde);
-  std::optional<ReplayedHead> HeadOf(uint32_t shard, LearnerStep step, v1::ReplayEntry entry,
+  // The entries with latents; those that cannot be read are missing.
+  std::vector<v1::ReplayEntry> ReadEntries(uint32_t shard, const std::vector<EntryId>& ids);
+  // By its header alone; the latents are cut by FillHead.
+  std::optional<ReplayedHead> HeadOf(uint32_t shard, LearnerStep step, const v1::ReplayEntry& entry,
                                      const std::vector<bool>& sde);
+  bool FillHead(v1::ReplayEntry entry, ReplayedHead& head);
   std::nullopt_t RefuseHead(const v1::ReplayEntry& entry, const char* reason);
   // Whether latents [n, ...] are of this run's shape. Equal bytes do not say so.
   bool HasShape(const v1::Tensor& latents) const;
@@ -142,6 +151,7 @@ class ReplayLink {
   const Options options_;
   LearnerMetrics& metrics_;
   std::vector<std::unique_ptr<ShardLink>> shards_;
+  std::vector<std::unique_ptr<HeadReader>> readers_;  // One per shard.
   std::atomic<uint64_t> heads_refused_ = 0;
 };
 

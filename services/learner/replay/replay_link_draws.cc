@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "core/flow/window.h"
 #include "core/replay/table_policy.h"
+#include "rpc/convert.h"
 #include "services/learner/replay/group_tables.h"
 #include "services/learner/replay/replay_link.h"
 #include "services/learner/replay/replay_offer.h"
@@ -28,6 +30,8 @@ bool IsWhole(const v1::Trajectory& stored, const flow::LatentSpan& head) {
   }
   return true;
 }
+
+constexpr uint64_t kHeadBytesMax = uint64_t{1} << 40;
 
 std::string ShapeText(std::span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
@@ -68,7 +72,7 @@ bool ReplayLink::HasShape(const v1::Tensor& latents) const {
 }
 
 std::optional<ReplayedHead> ReplayLink::HeadOf(uint32_t shard, LearnerStep step,
-                                               v1::ReplayEntry entry,
+                                               const v1::ReplayEntry& entry,
                                                const std::vector<bool>& sde) {
   const v1::Trajectory& stored = entry.trajectory();
   if (stored.schedule_id() != options_.schedule_id) return RefuseHead(entry, "schedule");
@@ -78,12 +82,13 @@ std::optional<ReplayedHead> ReplayLink::HeadOf(uint32_t shard, LearnerStep step,
   const bool same =
       sde.empty() || std::equal(sde.begin(), sde.end(), stored.sde().begin(), stored.sde().end());
   if (!same && options_.same_window) return RefuseHead(entry, "window");
-  const std::string& latents = stored.latents().data();
   // The latents that are stored have the shape of this run's, and the head is among them.
   const int64_t skipped = span.first - static_cast<int64_t>(stored.first_latent());
   if (!HasShape(stored.latents())) return RefuseHead(entry, "size");
   const int64_t count = stored.latents().shape(0);
-  const bool fits = latents.size() == options_.latent_bytes * static_cast<uint64_t>(count);
+  const absl::StatusOr<uint64_t> bytes = rpc::DeclaredBytes(stored.latents(), kHeadBytesMax);
+  const bool fits =
+      bytes.ok() && count > 0 && *bytes == options_.latent_bytes * static_cast<uint64_t>(count);
   if (!fits || skipped < 0 || skipped + span.count > count) return RefuseHead(entry, "size");
   ReplayedHead head{.entry = EntryId(entry.entry_id()),
                     .shard = shard,
@@ -94,25 +99,33 @@ std::optional<ReplayedHead> ReplayLink::HeadOf(uint32_t shard, LearnerStep step,
                     .age = step.value - std::min(step.value, entry.birth_step()),
                     .uses = entry.uses(),
                     .other_window = !same,
-                    .trajectory = {}};
-  head.trajectory = std::move(*entry.mutable_trajectory());
+                    .trajectory = stored};
   head.trajectory.set_first_latent(static_cast<uint32_t>(span.first));
-  v1::Tensor& kept = *head.trajectory.mutable_latents();
-  kept.set_shape(0, span.count);
-  if (span.count < count) {
-    *kept.mutable_data() =
-        kept.data().substr(options_.latent_bytes * static_cast<uint64_t>(skipped),
-                           options_.latent_bytes * static_cast<uint64_t>(span.count));
-  }
+  head.trajectory.mutable_latents()->set_shape(0, span.count);
+  head.trajectory.mutable_latents()->clear_data();
   return head;
 }
 
+// Cuts the head's latents out of those that are stored.
+bool ReplayLink::FillHead(v1::ReplayEntry entry, ReplayedHead& head) {
+  const v1::Trajectory& stored = entry.trajectory();
+  std::string& read = *entry.mutable_trajectory()->mutable_latents()->mutable_data();
+  v1::Tensor& latents = *head.trajectory.mutable_latents();
+  const uint64_t begin =
+      options_.latent_bytes * (head.trajectory.first_latent() - stored.first_latent());
+  const uint64_t bytes = options_.latent_bytes * static_cast<uint64_t>(latents.shape(0));
+  if (begin > read.size() || read.size() - begin < bytes) return false;
+  if (bytes == read.size()) {
+    latents.set_data(std::move(read));
+  } else {
+    latents.set_data(read.substr(begin, bytes));
+  }
+  return true;
+}
+
 // All of a shard's entries in one call: their bytes follow each other.
-std::vector<ReplayedHead> ReplayLink::ReadHeads(uint32_t shard, LearnerStep step,
-                                                const v1::DrawResponse& drawn,
-                                                const std::vector<bool>& sde) {
-  std::vector<EntryId> ids;
-  for (const v1::ReplayEntry& entry : drawn.entries()) ids.push_back(EntryId(entry.entry_id()));
+std::vector<v1::ReplayEntry> ReplayLink::ReadEntries(uint32_t shard,
+                                                     const std::vector<EntryId>& ids) {
   auto entries = shards_[shard]->Ask(
       "read", [&](buffer::ReplayClient& client) { return client.ReadMany(ids); });
   if (!entries.ok() || entries->size() < ids.size()) {
@@ -121,13 +134,49 @@ std::vector<ReplayedHead> ReplayLink::ReadHeads(uint32_t shard, LearnerStep step
                        << Field("entries", ids.size() - (entries.ok() ? entries->size() : 0))
                        << Field("error", std::string(entries.status().message()));
   }
-  std::vector<ReplayedHead> heads;
-  if (!entries.ok()) return heads;
-  for (v1::ReplayEntry& entry : *entries) {
-    std::optional<ReplayedHead> head = HeadOf(shard, step, std::move(entry), sde);
-    if (head.has_value()) heads.push_back(*std::move(head));
+  if (!entries.ok()) return {};
+  return *std::move(entries);
+}
+
+// What was read beside the loop, or else is read now: then a shard that is away is waited for, if
+// the run waits for it at all.
+std::vector<size_t> ReplayLink::TakeLatents(LearnerStep step, std::vector<PlannedGroup>& planned) {
+  std::vector<std::map<EntryId, size_t>> wanted(shards_.size());  // Groups, by entry.
+  for (size_t i = 0; i < planned.size(); ++i) {
+    const std::optional<ReplayedHead>& head = planned[i].head;
+    if (head.has_value()) wanted[head->shard][head->entry] = i;
   }
-  return heads;
+  std::vector<std::set<size_t>> filled(shards_.size());
+  std::vector<uint32_t> all(shards_.size());
+  std::iota(all.begin(), all.end(), 0u);
+  ForEach(all, [&](uint32_t shard) {
+    const auto fill = [&](std::vector<v1::ReplayEntry> entries) {
+      for (v1::ReplayEntry& entry : entries) {
+        const auto found = wanted[shard].find(EntryId(entry.entry_id()));
+        if (found == wanted[shard].end()) continue;  // Its group goes on without it.
+        const size_t group = found->second;
+        if (FillHead(std::move(entry), *planned[group].head)) filled[shard].insert(group);
+        wanted[shard].erase(found);
+      }
+    };
+    if (auto read = readers_[shard]->Take(step); read.has_value() && read->ok()) {
+      fill(**std::move(read));
+    }
+    if (wanted[shard].empty()) return;
+    std::vector<EntryId> missing;
+    for (const auto& [entry, group] : wanted[shard]) missing.push_back(entry);
+    fill(ReadEntries(shard, missing));
+  });
+  std::vector<size_t> lost;
+  for (size_t i = 0; i < planned.size(); ++i) {
+    if (!planned[i].head.has_value() || filled[planned[i].head->shard].contains(i)) continue;
+    OXBOW_LOG(Warning) << "group is trained without its replayed head"
+                       << Field("group", planned[i].id) << Field("entry", planned[i].head->entry);
+    metrics_.HeadMissing();
+    planned[i].head.reset();
+    lost.push_back(i);
+  }
+  return lost;
 }
 
 std::vector<ReplayedHead> ReplayLink::Draw(LearnerStep step, uint32_t count,
@@ -149,7 +198,14 @@ std::vector<ReplayedHead> ReplayLink::Draw(LearnerStep step, uint32_t count,
       shards_[shard]->Failed("draw", response.status());
       return;
     }
-    heads[shard] = ReadHeads(shard, step, *response, sde);
+    std::vector<EntryId> to_read;
+    for (const v1::ReplayEntry& entry : response->entries()) {
+      std::optional<ReplayedHead> head = HeadOf(shard, step, entry, sde);
+      if (!head.has_value()) continue;
+      to_read.push_back(head->entry);
+      heads[shard].push_back(*std::move(head));
+    }
+    if (!to_read.empty()) readers_[shard]->Begin(step, std::move(to_read));
   });
   return Joined(std::move(heads));
 }
@@ -235,15 +291,21 @@ std::vector<v1::ReplayEntry> ReplayLink::NewestStored(LearnerStep step,
 std::vector<ReplayedHead> ReplayLink::ReadWholeHeads(LearnerStep step,
                                                      const std::vector<v1::ReplayEntry>& entries) {
   if (entries.empty()) return {};
-  std::vector<v1::DrawResponse> of_shards(shards_.size());
+  std::vector<std::vector<EntryId>> of_shards(shards_.size());
   for (const v1::ReplayEntry& entry : entries) {
-    of_shards[ShardOfPrompt(entry.prompt().id())].add_entries()->set_entry_id(entry.entry_id());
+    of_shards[ShardOfPrompt(entry.prompt().id())].push_back(EntryId(entry.entry_id()));
   }
   std::vector<std::vector<ReplayedHead>> read(shards_.size());
   std::vector<uint32_t> asked = Deliver();
-  std::erase_if(asked, [&](uint32_t shard) { return of_shards[shard].entries().empty(); });
-  ForEach(asked,
-          [&](uint32_t shard) { read[shard] = ReadHeads(shard, step, of_shards[shard], {}); });
+  std::erase_if(asked, [&](uint32_t shard) { return of_shards[shard].empty(); });
+  ForEach(asked, [&](uint32_t shard) {
+    for (v1::ReplayEntry& entry : ReadEntries(shard, of_shards[shard])) {
+      std::optional<ReplayedHead> head = HeadOf(shard, step, entry, {});
+      if (head.has_value() && FillHead(std::move(entry), *head)) {
+        read[shard].push_back(*std::move(head));
+      }
+    }
+  });
   std::map<EntryId, ReplayedHead> found;
   for (ReplayedHead& head : Joined(std::move(read))) {
     head.whole = true;

@@ -34,6 +34,17 @@ v1::ReplayEntry WindowEntry(uint64_t id, const std::vector<int>& window) {
   return entry;
 }
 
+// The heads as the groups of their step get them.
+std::vector<ReplayedHead> WithLatents(ReplayLink& link, LearnerStep step,
+                                      const std::vector<ReplayedHead>& heads) {
+  std::vector<PlannedGroup> planned(heads.size());
+  for (size_t i = 0; i < heads.size(); ++i) planned[i].head = heads[i];
+  EXPECT_THAT(link.TakeLatents(step, planned), IsEmpty());
+  std::vector<ReplayedHead> filled;
+  for (PlannedGroup& group : planned) filled.push_back(*std::move(group.head));
+  return filled;
+}
+
 TEST(ReplayLinkDrawsTest, AHeadIsTheEntryUpToTheLastKeptTransition) {
   Linked linked;
   const v1::ReplayEntry entry = Entry(1, 9, 0, 0.5);
@@ -47,7 +58,8 @@ TEST(ReplayLinkDrawsTest, AHeadIsTheEntryUpToTheLastKeptTransition) {
 
   const std::vector<ReplayedHead> drawn = linked.link->Draw(LearnerStep(5), 3);
   ASSERT_THAT(drawn, SizeIs(1));
-  const ReplayedHead& head = drawn[0];
+  EXPECT_EQ(drawn[0].trajectory.latents().data(), "") << "the plan of a step needs none";
+  const ReplayedHead head = WithLatents(*linked.link, LearnerStep(5), drawn).at(0);
   EXPECT_EQ(head.prompt.id(), 9u);
   EXPECT_EQ(head.entry, EntryId(1));
   EXPECT_EQ(head.kept_steps, kKept);
@@ -79,6 +91,32 @@ TEST(ReplayLinkDrawsTest, LatentsOfAnotherRankAreRefusedThoughTheirBytesFit) {
   EXPECT_THAT(log, HasSubstr("[10]"));
 }
 
+TEST(ReplayLinkDrawsTest, AHeadThatCannotBeReadAnyMoreLeavesItsGroupAlone) {
+  Linked linked(/*shard_count=*/2);
+  linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(1, 2, 0, 1), Entry(2, 3, 0, 1)}});
+  linked.shards[1]->door.ShutAfterOne();  // Draws, and is away when its head is read.
+  const std::vector<ReplayedHead> drawn = linked.link->Draw(LearnerStep(1), 2);
+  ASSERT_THAT(drawn, SizeIs(2));
+  std::vector<PlannedGroup> planned(4);
+  planned[1].head = drawn[0];
+  planned[2].head = drawn[1];
+  const size_t of_shard_one = drawn[0].shard == 1 ? 1 : 2;
+  EXPECT_THAT(linked.link->TakeLatents(LearnerStep(1), planned),
+              ::testing::ElementsAre(of_shard_one));
+  EXPECT_FALSE(planned[of_shard_one].head.has_value());
+  EXPECT_EQ(planned[3 - of_shard_one].head->trajectory.latents().data().size(),
+            (kKept + 1) * kLatentBytes);
+}
+
+TEST(ReplayLinkDrawsTest, AGroupMayGoOnWithoutItsHeadAndAStepWithoutAnyDraw) {
+  Linked linked;
+  linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(1, 2, 0, 1)}});
+  ASSERT_THAT(linked.link->Draw(LearnerStep(1), 1), SizeIs(1));
+  std::vector<PlannedGroup> planned(2);  // Workers could not read the head.
+  EXPECT_THAT(linked.link->TakeLatents(LearnerStep(1), planned), IsEmpty());
+  EXPECT_THAT(linked.link->TakeLatents(LearnerStep(2), planned), IsEmpty());
+}
+
 // The entry counts its newest picture, a sample with the first one keeps that one's reward.
 TEST(ReplayLinkDrawsTest, ARegenerationIsWrittenBack) {
   Linked linked;
@@ -107,7 +145,8 @@ TEST(ReplayLinkDrawsTest, AHeadOfAnotherWindowKeepsItsOwnStochasticSteps) {
   linked.link->Commit({.step = LearnerStep(0), .offers = {early, across, WindowEntry(3, {2, 3})}});
   std::map<uint64_t, ReplayedHead> heads;
   for (const ReplayedHead& head :
-       linked.link->Draw(LearnerStep(1), 3, flow::StepFlags({1, 2}, kSteps))) {
+       WithLatents(*linked.link, LearnerStep(1),
+                   linked.link->Draw(LearnerStep(1), 3, flow::StepFlags({1, 2}, kSteps)))) {
     EXPECT_EQ(head.kept_steps, 2u);
     heads[head.entry.value] = head;
   }

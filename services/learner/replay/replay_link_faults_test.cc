@@ -192,7 +192,12 @@ TEST(ReplayLinkFaultsTest, ALinkThatWaitsDrawsWhatItWouldHaveDrawnWithoutTheAbse
   const std::vector<ReplayedHead> expected = always.link->Draw(LearnerStep(4), 2);
   ASSERT_THAT(drawn, SizeIs(2));
   ASSERT_THAT(expected, SizeIs(2));
-  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(drawn[i].entry, expected[i].entry);
+  std::vector<PlannedGroup> planned(2);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(drawn[i].entry, expected[i].entry);
+    planned[i].head = drawn[i];
+  }
+  EXPECT_THAT(waiting.link->TakeLatents(LearnerStep(4), planned), IsEmpty());
   EXPECT_EQ(waiting.shards[0]->Content(), always.shards[0]->Content());
 }
 

@@ -219,8 +219,9 @@ TEST(StoredSuccessesTest, WhatTheBufferSendsDoesNotGrowWithIt) {
 }
 
 TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
-  StoredSuccesses successes({.heads_max = 4, .by_need = true}, nullptr, {});
-  EXPECT_EQ(successes.heads_wanted(), 4u);
+  Linked linked;
+  StoredSuccesses successes({.heads_max = 4, .by_need = true}, linked.link.get(), {});
+  EXPECT_EQ(successes.heads_wanted(LearnerStep(0)), 4u);
   Groups groups(1, {{0, 0}, {0, 1}, {1, 0}, {0, 0}});
   groups.planned[3].head = ReplayedHead{.entry = EntryId(1)};
   successes.Follow(groups.received, groups.planned);
@@ -235,8 +236,8 @@ TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
       << "a group that was bound late did fail";
   successes.Follow({}, {});
   EXPECT_NE(successes.state(), before);
-  StoredSuccesses always({.heads_max = 4}, nullptr, successes.state());
-  EXPECT_EQ(always.heads_wanted(), 4u);
+  StoredSuccesses always({.heads_max = 4}, linked.link.get(), successes.state());
+  EXPECT_EQ(always.heads_wanted(LearnerStep(0)), 4u);
 }
 
 TEST(StoredSuccessesTest, WithoutABufferNothingJoins) {
