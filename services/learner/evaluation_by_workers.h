@@ -87,7 +87,7 @@ class EvaluationByWorkers {
 
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<DrawnPictures> drawn_ ABSL_GUARDED_BY(mutex_);  // Of the running one.
+  std::shared_ptr<DrawnPictures> drawn_ ABSL_GUARDED_BY(mutex_);  // The running one's.
 };
 
 }  // namespace oxbow::learner

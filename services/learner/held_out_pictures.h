@@ -39,7 +39,7 @@ class HeldOutPictures {
     int64_t at_once = 64;  // Samples that are drawn together; changes no result.
     // Shares are whole batches of `at_once`: where a row's bits depend on the rows beside it.
     bool whole_batches = false;
-    int64_t leased_together = 64;  // Of one lease; `at_once` where shares are whole batches.
+    int64_t leased_together = 64;  // Pictures of a lease; `at_once` with whole batches.
     uint64_t seed = 0;
     at::Device device = at::kCPU;  // Where the network is.
   };

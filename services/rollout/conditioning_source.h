@@ -37,7 +37,7 @@ class ConditioningSource {
     int tries = 4;                                       // Calls to the learner.
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(1);
-    uint64_t bytes_max = uint64_t{1} << 30;  // Of one content.
+    uint64_t bytes_max = uint64_t{1} << 30;  // The largest content.
   };
 
   // The references outlive it.

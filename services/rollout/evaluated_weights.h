@@ -41,7 +41,7 @@ class EvaluatedWeights {
   const std::function<weights::Chunk(const std::string& sha256)> held_;
   absl::Mutex fetching_;
   absl::Mutex mutex_;
-  std::string sha256_ ABSL_GUARDED_BY(mutex_);  // Of the manifest.
+  std::string sha256_ ABSL_GUARDED_BY(mutex_);  // The manifest's.
   Weights last_ ABSL_GUARDED_BY(mutex_);
 };
 

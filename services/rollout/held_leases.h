@@ -30,7 +30,7 @@ struct ReadyLease {
   v1::Lease lease;
   std::optional<rl::Trajectory> head;     // See GroupTask.
   weights::Chunk conditioning = nullptr;  // A serialised v1::Conditioning.
-  // Of a lease of held-out pictures; else null.
+  // For a lease of held-out pictures; else null.
   std::shared_ptr<const PicturesToDraw> pictures = nullptr;
 };
 

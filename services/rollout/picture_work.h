@@ -28,7 +28,7 @@ namespace oxbow::rollout {
 // All that drawing a lease's pictures needs.
 struct PicturesToDraw {
   EvaluatedWeights::Weights weights;
-  std::vector<weights::Chunk> conditioning;  // Of each picture, a serialised v1::Conditioning.
+  std::vector<weights::Chunk> conditioning;  // By picture: a serialised v1::Conditioning.
 };
 
 // Takes the leases of held-out pictures out of a batch.
