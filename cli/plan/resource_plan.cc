@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/plan/bytes_text.h"
 #include "config/chosen_method.h"
 #include "core/flow/window.h"
@@ -199,6 +203,38 @@ uint64_t GradientBytes(const v1::RunConfig& config, const run::ModelFacts& facts
   return trained / PiecesOf(config) + parallel::ShardedGradient::BytesOnTheWay(largest);
 }
 
+bool OffloadsWeights(const v1::RunConfig& config) {
+  return config.learner().offload_weights() && OnGpu(config);
+}
+
+// "blocks.3" of "blocks.3.attn.to_q.weight"; empty where no part of the name is a number.
+std::string BlockOf(const std::string& name) {
+  std::vector<std::string> parts;
+  for (const absl::string_view part : absl::StrSplit(name, '.')) {
+    parts.emplace_back(part);
+    if (part.find_first_not_of("0123456789") == absl::string_view::npos) {
+      return absl::StrJoin(parts, ".");
+    }
+  }
+  return "";
+}
+
+// What a GPU holds of weights that are in host memory: the two places of blocks, and what is in no
+// block.
+uint64_t WeightsComingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  if (!OffloadsWeights(config) || facts.architecture == nullptr) return 0;
+  std::map<std::string, uint64_t> blocks;
+  for (const auto& [name, shape] : facts.architecture->shapes()) {
+    if (facts.architecture->buffers().contains(name)) continue;
+    blocks[BlockOf(name)] +=
+        std::accumulate(shape.begin(), shape.end(), kFloatBytes, std::multiplies<>());
+  }
+  const uint64_t rest = std::exchange(blocks[""], 0);
+  uint64_t largest = 0;
+  for (const auto& [block, bytes] : blocks) largest = std::max(largest, bytes);
+  return rest + 2 * largest;
+}
+
 bool KeepsOld(const v1::RunConfig& config) {
   return run::OldPolicyOf(config.method()) != model::OldPolicy::kNone;
 }
@@ -246,17 +282,19 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
                                                   : 0;
   const bool encodes_on_host = !config.model().encoder_device().starts_with("cuda");
   constexpr bool kOnHost = true;
+  const bool offloads = OffloadsWeights(config);
   return {
-      {"trained weights", trained},
+      {"trained weights", trained, Held::kAlways, offloads},
+      {"weights of two blocks", WeightsComingBytes(config, facts)},
       {"frozen weights", frozen},
-      {"reference policy", CopiesReference(config) ? trained : 0},
+      {"reference policy", CopiesReference(config) ? trained : 0, Held::kAlways, offloads},
       {"gradients", GradientBytes(config, facts), Held::kInTraining},
       // The first pass, and every one of a deterministic run.
       {"gradients in host memory", ShardsGradients(config) ? trained : 0, Held::kInTraining,
        kOnHost},
       {"AdamW moments", moments, Held::kInTraining, config.learner().offload_optimizer()},
       {"running average", average, Held::kAlways, config.learner().offload_average()},
-      {"old policy", KeepsOld(config) ? trained : 0},
+      {"old policy", KeepsOld(config) ? trained : 0, Held::kAlways, offloads},
       {"copy to undo a step", undo, Held::kInTraining, kOnHost},
       {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
        Held::kInTraining, kOnHost},

@@ -322,7 +322,7 @@ absl::Status LearnerProcess::MakeLoop() {
       *policy_, *coordinator_, *channel_, Publisher::Metrics{*metrics_, *publish_metrics_},
       [this](const absl::Status& why) { assembler_.Stop(why); });
   OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));
-  evaluation.pictures.device = policy_->parameters().flat().device();
+  evaluation.pictures.device = policy_->device();
   evaluation_ = std::make_unique<Evaluation>(std::move(evaluation), setup_.held_out, *conditioning_,
                                              *setup_.model.decoder, *rewards_);
   if (DrawnByWorkers(setup_)) {

@@ -15,13 +15,16 @@
 namespace oxbow::learner {
 namespace {
 
-at::Tensor IsFinite(const at::Tensor& tensor) { return at::isfinite(tensor.detach()).all(); }
+// Where networks compute: weights in host memory are many.
+at::Tensor IsFinite(const at::Tensor& tensor, at::Device device) {
+  return at::isfinite(tensor.detach().to(device)).all();
+}
 
 // One tensor after another, so that no memory of the size of the model is taken; one answer, so
 // that a GPU is waited for once.
-bool AreFinite(const model::NamedTensors& tensors) {
+bool AreFinite(const model::NamedTensors& tensors, at::Device device) {
   std::vector<at::Tensor> answers;
-  for (const auto& [name, tensor] : tensors) answers.push_back(IsFinite(tensor));
+  for (const auto& [name, tensor] : tensors) answers.push_back(IsFinite(tensor, device));
   return answers.empty() || at::stack(answers).all().item<bool>();
 }
 
@@ -51,9 +54,9 @@ Publisher::~Publisher() {
 }
 
 absl::Status Publisher::CheckFinite() const {
-  if (AreFinite(policy_.parameters().tensors())) return absl::OkStatus();
+  if (AreFinite(policy_.parameters().tensors(), policy_.device())) return absl::OkStatus();
   for (const auto& [name, tensor] : policy_.parameters().tensors()) {
-    if (IsFinite(tensor).item<bool>()) continue;
+    if (IsFinite(tensor, policy_.device()).item<bool>()) continue;
     return absl::DataLossError(absl::StrCat(
         "weights are not published: a value is not finite; resume from a checkpoint: ", name));
   }

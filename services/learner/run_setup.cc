@@ -96,7 +96,8 @@ absl::Status CheckSink(const RunSetup& setup) {
 absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   RunSetup setup;
   OXBOW_ASSIGN_OR_RETURN(setup.model,
-                         run::LoadModel(config.model(), config.prompts(), config.sampling()));
+                         run::LoadModel(config.model(), config.prompts(), config.sampling(),
+                                        config.learner().offload_weights()));
   OXBOW_RETURN_IF_ERROR(ReadEvaluatedSize(config, setup));
   run::ResolveSampling(setup.model.schedule, *config.mutable_sampling());
   config.mutable_sampling()->set_embedded_guidance(setup.model.embedded_guidance);
@@ -148,6 +149,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .with_reference = run::ReadsReference(config.method()),
                                 .with_ema = config.ema().enabled(),
                                 .average_on_host = config.learner().offload_average(),
+                                .weights_on_host = config.learner().offload_weights(),
                                 .old = run::OldPolicyOf(config.method()),
                                 .moving_reference = run::MovesReference(config),
                                 .trainable = true,

@@ -122,9 +122,20 @@ void ModelRules(const RunConfig& c, Findings& f) {
             "must be f32 or bf16, in which T5 does not overflow", "f16");
   for (const auto& [key, offloads] :
        {std::pair("learner.offload_optimizer", c.learner().offload_optimizer()),
-        std::pair("learner.offload_average", c.learner().offload_average())}) {
+        std::pair("learner.offload_average", c.learner().offload_average()),
+        std::pair("learner.offload_weights", c.learner().offload_weights())}) {
     f.Require(!offloads || m.device() != "cpu", key,
               "needs model.device: cuda; on a CPU all is in host memory", "true");
+  }
+  if (c.learner().offload_weights()) {
+    f.Require(m.trained() == v1::TRAINED_PART_FULL, "learner.offload_weights",
+              "needs model.trained: full; for a LoRA set model.base_weights: int8", "true");
+    f.Require(m.checkpoint_activations(), "learner.offload_weights",
+              "needs model.checkpoint_activations: weights come when a block is recomputed",
+              "true");
+    f.Require(!c.ema().enabled() || c.learner().offload_average(), "learner.offload_weights",
+              "needs learner.offload_average: the average cannot stay where weights do not",
+              "true");
   }
   if (c.learner().shard_gradients()) {
     f.Require(m.trained() == v1::TRAINED_PART_FULL, "learner.shard_gradients",

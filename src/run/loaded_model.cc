@@ -134,7 +134,7 @@ absl::StatusOr<LoadedDecoder> LoadDecoder(const io::DiffusersComponents& compone
 
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::PromptConfig& prompts,
-                                      const v1::SamplingConfig& sampling) {
+                                      const v1::SamplingConfig& sampling, bool weights_on_host) {
   auto components = io::OpenDiffusersDirectory(config.path());
   if (!components.ok()) return io::DataError(components.status(), config.path());
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(config.device()));
@@ -158,7 +158,8 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   loaded.autoencoder_graph_json = std::move(decoder.graph_json);
   loaded.autoencoder = std::move(decoder.tensors);
   loaded.decoder = std::move(decoder.decoder);
-  auto tensors = ReadTransformer(transformer, *loaded.architecture, config, device);
+  auto tensors = ReadTransformer(transformer, *loaded.architecture, config,
+                                 weights_on_host ? at::kCPU : device);
   if (!tensors.ok()) return io::DataError(tensors.status(), transformer.directory.string());
   loaded.transformer = *std::move(tensors);
   auto encoded = OpenPrompts(*components, prompts, config);

@@ -41,10 +41,12 @@ struct LoadedModel {
 // the decoder; text encoders when a prompt has to be encoded. A T5 length of 0 is that of the
 // recipes. kNotFound, kDataLoss or kFailedPrecondition (another kind of model, tensors that are
 // missing, extra or misshapen) name the file; kInvalidArgument for a size that the model cannot
-// draw, or a scale of guidance that it does not take.
+// draw, or a scale of guidance that it does not take. With `weights_on_host` the transformer is
+// read to host memory whatever the config's device is.
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::PromptConfig& prompts,
-                                      const v1::SamplingConfig& sampling);
+                                      const v1::SamplingConfig& sampling,
+                                      bool weights_on_host = false);
 
 struct LoadedDecoder {
   std::string config_json;  // Empty without an autoencoder: the latent is the image.

@@ -29,6 +29,7 @@ import time
 SMALL = ["run.steps=3", "eval.every=0", "checkpoint.every=0", "off_policy.staleness_max=0", "batch.groups=4",
          "batch.group_size=8"]
 LORA = ["model.trained=lora", "model.lora.rank=8", "model.lora.alpha=16"]
+OFFLOADED = ["learner.offload_optimizer=true", "learner.offload_average=true", "learner.offload_weights=true"]
 # name: (recipe, settings of both sides, settings of the GPU alone, tolerance)
 FLEETS = {
     "full": ("digits-flow-grpo", [], [], 1e-4),
@@ -41,11 +42,14 @@ FLEETS = {
     "guided": ("digits-flow-grpo", ["sampling.guidance=2"], [], 1e-4),
     "offload": ("digits-flow-grpo", ["eval.every=1", "eval.images=16", "batch.updates=1"],
                 ["learner.offload_optimizer=true", "learner.offload_average=true"], 1e-4),
+    "weights": ("digits-flow-grpo", ["model.checkpoint_activations=true", "method.kl_weight=0.01", "method.kl_space=mean", "eval.every=1",
+                                     "eval.images=16"], OFFLOADED, 1e-4),
     "replay": ("digits-op-grpo", ["replay.fraction=0.5", "run.steps=5"], [], 1e-4),
     "kl": ("digits-flow-grpo", ["method.kl_weight=0.01", "method.kl_space=mean"], [], 1e-4),
     "nft": ("digits-nft", [], [], 1e-4),
     "awm": ("digits-diverse", [], [], 1e-4),
     "deterministic": ("digits-flow-grpo", ["run.deterministic=true"], [], 1e-4),
+    "recompute_deterministic": ("digits-flow-grpo", ["run.deterministic=true", "model.checkpoint_activations=true"], [], 1e-4),
     "encoders": ("digits-flow-grpo", [], ["model.encoder_device=cuda"], 1e-4),
     "graphs": ("digits-flow-grpo", [], ["model.cuda_graphs=true"], 1e-4),
     "broadcast": ("digits-flow-grpo", [], ["publish.transport=broadcast"], 1e-4),
@@ -57,9 +61,16 @@ FLEETS_OF_TWO = {
     "ranks_offload": ("digits-flow-grpo", ["learner.ranks=2", "eval.every=1", "eval.images=16"],
                       ["learner.offload_optimizer=true", "learner.offload_average=true"], 1e-4),
     "ranks_shards": ("digits-flow-grpo", ["learner.ranks=2", "batch.rows_per_pass=20"], ["learner.shard_gradients=true"], 1e-4),
+    "ranks_weights": ("digits-flow-grpo", ["learner.ranks=2", "batch.rows_per_pass=20", "model.checkpoint_activations=true"],
+                      ["learner.shard_gradients=true"] + OFFLOADED, 1e-4),
+    "ranks_weights_deterministic": ("digits-flow-grpo", ["learner.ranks=2", "run.deterministic=true", "model.checkpoint_activations=true"],
+                                    ["learner.shard_gradients=true"] + OFFLOADED, 1e-4),
     "ranks_shards_deterministic": ("digits-flow-grpo", ["learner.ranks=2", "run.deterministic=true"],
                                    ["learner.shard_gradients=true"], 1e-4),
 }
+# One rank and each form of two.
+SAME_WEIGHTS = [("deterministic", "ranks_deterministic", "ranks_shards_deterministic"),
+                ("recompute_deterministic", "ranks_weights_deterministic")]
 WEIGHTS = "raw/transformer/diffusion_pytorch_model.safetensors"
 COMPARED = ["train/reward_mean", "train/reward_group_std_mean", "train/loss", "train/grad_norm", "train/kl_div", "train/update_norm",
             "eval/reward_mean"]
@@ -131,14 +142,16 @@ def weights(root, name):
 
 
 def ranks_agree(root, names):
-    """Whether one rank and each form of two have made the same weights; None where not two of them ran."""
-    ran = [name for name in ("deterministic", "ranks_deterministic", "ranks_shards_deterministic") if name in names]
-    if len(ran) < 2:
-        return None
-    hashes = [weights(root, name) for name in ran]
-    agree = len(set(hashes)) == 1
-    print(f"{'ok  ' if agree else 'FAIL'} one rank and two: weights {' '.join(h[:12] for h in hashes)}", flush=True)
-    return agree
+    """For each family of SAME_WEIGHTS of which two ran: whether its members have made the same weights."""
+    verdicts = []
+    for family in SAME_WEIGHTS:
+        ran = [name for name in family if name in names]
+        if len(ran) < 2:
+            continue
+        hashes = [weights(root, name) for name in ran]
+        verdicts.append(len(set(hashes)) == 1)
+        print(f"{'ok  ' if verdicts[-1] else 'FAIL'} same weights: {' '.join(f'{n} {h[:12]}' for n, h in zip(ran, hashes))}", flush=True)
+    return verdicts
 
 
 def main():
@@ -167,9 +180,9 @@ def main():
             if name in args.late:
                 pairs.append((name, name + ", late", pool.submit(rehearse, "late", args.build, root / "late", *run)))
         passed = sum(judge(shown, on_cpu[name].result(), gpu.result(), fleets[name][3]) for name, shown, gpu in pairs)
-        agree = ranks_agree(root / "gpu", names) if passed == len(pairs) else None
-    checks = len(pairs) + (agree is not None)
-    passed += agree is True
+        agree = ranks_agree(root / "gpu", names) if passed == len(pairs) else []
+    checks = len(pairs) + len(agree)
+    passed += sum(agree)
     print(f"fleets: {passed} passed, {checks - passed} failed on {args.device}")
     return passed != checks
 

@@ -96,8 +96,9 @@ void ToHost(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   TheLog().Moved(from.device().index(), Transfer::kDeviceToHost, Size(from), !later);
   const KernelScope scope;
   if (IsDry()) {
-    // A copy that goes behind costs the host nothing. Nobody reads the values of a large one.
-    if (!later && to.nbytes() < kLarge) to.zero_();
+    // A copy that goes behind costs the host nothing. Nobody reads the values of a large one,
+    // or of a part of one.
+    if (!later && to.storage().nbytes() < kLarge) to.zero_();
     return;
   }
   const bool shows = later && TheSettings().mode == Mode::kLate && to.is_floating_point();

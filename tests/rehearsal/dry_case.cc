@@ -57,6 +57,7 @@ std::unique_ptr<model::Policy> PolicyOf(const DryCase& work) {
       .with_reference = work.trains && work.pulls,
       .with_ema = work.trains,
       .average_on_host = work.offloads,
+      .weights_on_host = work.offloads_weights,
       .trainable = work.trains,
       .merged = work.merged,
       .guidance = work.guidance,
@@ -226,7 +227,25 @@ std::vector<DryCase> DryCases() {
                                                                .ranks = 8,
                                                                .rows = model->rows});
     }
+    if (model->offloaded) {
+      add("full-step-recompute-no-kl-offload-weights-8-ranks-shards",
+          {.trains = true,
+           .trained = model::Trained::kFull,
+           .recompute = true,
+           .offloads = true,
+           .offloads_weights = true,
+           .shards_gradients = true,
+           .pulls = false,
+           .ranks = 8,
+           .rows = model->rows});
+    }
     if (!model->in_full) continue;
+    add("full-step-recompute-offload-weights", {.trains = true,
+                                                .trained = model::Trained::kFull,
+                                                .recompute = true,
+                                                .offloads = true,
+                                                .offloads_weights = true,
+                                                .rows = 9});
     add("full-forward", {.trained = model::Trained::kFull, .rows = model->rows});
     add("lora-forward-guided-24", {.guidance = 4.5, .rows = 24});
     add("lora-sample-guided-24", {.samples = true, .guidance = 4.5, .rows = 24});
@@ -269,6 +288,7 @@ double PlannedGb(const DryCase& work) {
       work.recompute ? "model.checkpoint_activations=true" : "model.checkpoint_activations=false",
       work.offloads ? "learner.offload_optimizer=true" : "learner.offload_optimizer=false",
       work.offloads ? "learner.offload_average=true" : "learner.offload_average=false",
+      work.offloads_weights ? "learner.offload_weights=true" : "learner.offload_weights=false",
       work.shards_gradients ? "learner.shard_gradients=true" : "learner.shard_gradients=false",
       int8 ? "model.base_weights=int8" : "model.base_weights=compute",
       absl::StrCat("sampling.guidance=", work.guidance),

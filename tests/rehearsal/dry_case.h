@@ -26,7 +26,8 @@ struct DryCase {
   bool recompute = false;
   bool merged = false;
   model::BaseWeights base_weights = model::BaseWeights::kCompute;
-  bool offloads = false;  // Moments and average are in host memory.
+  bool offloads = false;          // Moments and average are in host memory.
+  bool offloads_weights = false;  // Those as well, and the reference.
   bool shards_gradients = false;
   bool pulls = true;    // A step's loss has the KL's term, so a full fine-tune keeps a reference.
   bool kl_all = false;  // The KL of every row, not of one row of each sample.

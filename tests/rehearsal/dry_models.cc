@@ -84,6 +84,7 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
   const std::set<std::string> large = {"flux-dev", "wan-14b", "qwen-image", "flux2-dev",
                                        "hunyuan-video"};
   const std::set<std::string> in_pieces = {"flux-dev", "wan-14b"};
+  const std::set<std::string> offloaded = {"flux-dev", "wan-14b", "qwen-image", "flux2-dev"};
   std::vector<std::shared_ptr<const DryModel>> models;
   for (DryModel& model : std::vector<DryModel>{
            sd3("sd35m", Medium()), sd3("sd35l", Large()),
@@ -109,6 +110,7 @@ std::vector<std::shared_ptr<const DryModel>> DryModels() {
     if (model.name == "sd35m" || model.name == "flux-dev") model.ranks = {2, 8};
     model.in_int8 = large.contains(model.name);
     model.in_pieces = in_pieces.contains(model.name);
+    model.offloaded = offloaded.contains(model.name);
     models.push_back(std::make_shared<const DryModel>(std::move(model)));
   }
   return models;

@@ -3,6 +3,7 @@
 // the project's own networks and trainer on a dry device.
 //
 //   dry_run                  prints a table
+//   dry_run --only TEXT      prints the rows whose names have this text
 //   dry_run --host           prints what a sampling step costs the host beside the network
 //   dry_run --check FILE.md  fails, with that of the file's table, where a figure differs by more
 //                            than 3 %, or `oxbow validate` is wrong by more than 15 % of a peak, of
@@ -137,11 +138,16 @@ Result Rehearsed(const DryDecoding& work) {
   return result;
 }
 
-// Rehearses every case and gives it to `take`.
+// Rehearses every case whose name has `text` and gives it to `take`.
 template <typename Take>
-void ForEachResult(const Take& take) {
-  for (const DryCase& work : DryCases()) take(Rehearsed(work));
-  for (const DryDecoding& work : DryDecodings()) take(Rehearsed(work));
+void ForEachResult(const std::string& text, const Take& take) {
+  const auto wanted = [&](const auto& work) { return work.name.find(text) != std::string::npos; };
+  for (const DryCase& work : DryCases()) {
+    if (wanted(work)) take(Rehearsed(work));
+  }
+  for (const DryDecoding& work : DryDecodings()) {
+    if (wanted(work)) take(Rehearsed(work));
+  }
 }
 
 int Run(std::string_view mode, const std::string& path) {
@@ -152,9 +158,10 @@ int Run(std::string_view mode, const std::string& path) {
   std::vector<std::string> rows;
   std::printf("%s\n", kHeader);
   int passed = 0, failed = 0;
-  ForEachResult([&](const Result& result) {
+  ForEachResult(mode == "--only" ? path : "", [&](const Result& result) {
     rows.push_back(result.row());
     std::printf("%s\n", rows.back().c_str());
+    std::fflush(stdout);
     if (!check) return;
     const auto budget = budgets.find(result.name);
     const bool good =
@@ -177,6 +184,6 @@ int main(int argc, char** argv) {
   if (argc == 1) return oxbow::rehearsal::Run("", "");
   if (argc == 2 && argv[1] == std::string_view("--host")) return oxbow::rehearsal::PrintHostTime();
   if (argc == 3) return oxbow::rehearsal::Run(argv[1], argv[2]);
-  std::fprintf(stderr, "dry_run [--host | --check FILE.md | --write FILE.md]\n");
+  std::fprintf(stderr, "dry_run [--host | --only TEXT | --check FILE.md | --write FILE.md]\n");
   return 2;
 }

@@ -12,7 +12,6 @@ namespace {
 class Allocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override;
-  c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* to, const void* from, size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
@@ -25,11 +24,8 @@ class Allocator final : public c10::Allocator {
     return address < start + bytes;
   }
   void Forget(void* address) {
-    {
-      const std::scoped_lock lock(mutex_);
-      blocks_.erase(static_cast<char*>(address));
-    }
-    c10::GetCPUAllocator()->raw_deallocate(address);
+    const std::scoped_lock lock(mutex_);
+    blocks_.erase(static_cast<char*>(address));
   }
 
  private:
@@ -42,20 +38,22 @@ Allocator& Pinned() {
   return *pinned;
 }
 
-void Delete(void* address) {
-  if (address != nullptr) Pinned().Forget(address);
+// `context` is what owns the memory: the host's allocator, which may keep more than an address.
+void Delete(void* context) {
+  auto* const owner = static_cast<c10::DataPtr*>(context);
+  Pinned().Forget(owner->get());
+  delete owner;
 }
 
 c10::DataPtr Allocator::allocate(size_t bytes) {
-  void* const address = c10::GetCPUAllocator()->raw_allocate(bytes);
+  auto* const owner = new c10::DataPtr(c10::GetCPUAllocator()->allocate(bytes));
+  void* const address = owner->get();
   if (address != nullptr) {
     const std::scoped_lock lock(mutex_);
     blocks_[static_cast<char*>(address)] = bytes;
   }
-  return {address, address, &Delete, c10::kCPU};
+  return {address, owner, &Delete, c10::kCPU};
 }
-
-c10::DeleterFnPtr Allocator::raw_deleter() const { return &Delete; }
 
 }  // namespace
 

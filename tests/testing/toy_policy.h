@@ -78,21 +78,25 @@ class ToyArchitecture final : public model::Architecture {
   const std::set<std::string> buffers_;
 };
 
-inline model::Policy MadeToyPolicy(uint64_t seed, bool has_old) {
-  auto policy = model::Policy::Create(
-      {.architecture = std::make_shared<ToyArchitecture>(),
-       .base = {{"mix", ToyNormal(seed, {kToyDims, kToyDims}, 0.1)},
-                {"prompt", ToyNormal(seed + 1, {kToyDims, kToyTokens}, 0.3)},
-                {"level", ToyNormal(seed + 2, {kToyDims}, 0.3)}},
-       .old = has_old ? model::OldPolicy::kSamples : model::OldPolicy::kNone});
+// With `on_host` its weights are offloaded (core/model/offloaded_weights.h).
+inline model::Policy MadeToyPolicy(uint64_t seed, bool has_old, bool on_host) {
+  auto policy =
+      model::Policy::Create({.architecture = std::make_shared<ToyArchitecture>(),
+                             .base = {{"mix", ToyNormal(seed, {kToyDims, kToyDims}, 0.1)},
+                                      {"prompt", ToyNormal(seed + 1, {kToyDims, kToyTokens}, 0.3)},
+                                      {"level", ToyNormal(seed + 2, {kToyDims}, 0.3)}},
+                             .average_on_host = on_host,
+                             .weights_on_host = on_host,
+                             .old = has_old ? model::OldPolicy::kSamples : model::OldPolicy::kNone,
+                             .checkpoint_activations = on_host});
   OXBOW_CHECK(policy.ok()) << policy.status().ToString();
   return std::move(**policy);
 }
 
 class ToyPolicy final : public model::Policy {
  public:
-  explicit ToyPolicy(uint64_t seed = 1, bool has_old = false)
-      : model::Policy(MadeToyPolicy(seed, has_old)) {}
+  explicit ToyPolicy(uint64_t seed = 1, bool has_old = false, bool on_host = false)
+      : model::Policy(MadeToyPolicy(seed, has_old, on_host)) {}
 };
 
 // Draws one group under the policy as it is. Reward: minus the mean of the image.

@@ -35,7 +35,7 @@ absl::Status MemberProcess::MakeTrainer() {
                          WarmConditioning(setup_, options_.place.rank, options_.place.size));
   if (!setup_.held_out.empty()) {
     OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));
-    evaluation.pictures.device = policy_->parameters().flat().device();
+    evaluation.pictures.device = policy_->device();
     pictures_ = std::make_unique<HeldOutPictures>(std::move(evaluation.pictures), setup_.held_out,
                                                   *conditioning_, *setup_.model.decoder);
   }

@@ -47,7 +47,7 @@ absl::Status CheckFit(const Shapes& expected, const NamedTensors& tensors) {
 }
 
 at::Tensor Binding::HandOut(at::Tensor tensor) {
-  if (tensor.requires_grad()) trainable_.push_back(tensor);
+  handed_out_.push_back(tensor);
   return tensor;
 }
 

@@ -34,8 +34,8 @@ class Binding {
   // `{module}.weight` [out, in], `{module}.bias` [out], and the adapter's pair if it has one.
   Linear TakeLinear(const std::string& module, int64_t in, int64_t out, bool bias = true);
 
-  // The tensors handed out since the last call that train.
-  std::vector<at::Tensor> TakeTrainable() { return std::exchange(trainable_, {}); }
+  // The tensors handed out since the last call.
+  std::vector<at::Tensor> TakeHandedOut() { return std::exchange(handed_out_, {}); }
 
   // Whether everything asked for was there, and nothing else. kInvalidArgument names what was not.
   absl::Status Finish() const;
@@ -52,7 +52,7 @@ class Binding {
   Shapes shapes_;
   Shapes adapter_shapes_;
   LinearModules linears_;
-  std::vector<at::Tensor> trainable_;
+  std::vector<at::Tensor> handed_out_;
 };
 
 }  // namespace oxbow::model

@@ -4,25 +4,40 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <utility>
+
 #include "base/check.h"
+#include "core/model/offloaded_weights.h"
 
 namespace oxbow::model {
 
-ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device) {
+ParameterSet::ParameterSet(const NamedTensors& tensors, at::TensorOptions flat, at::Device device)
+    : device_(device) {
   const at::NoGradGuard no_grad;
   int64_t numel = 0;
   for (const auto& [name, tensor] : tensors) numel += tensor.numel();
-  flat_ = at::empty({numel}, at::TensorOptions(device).dtype(at::kFloat));
+  flat_ = at::empty({numel}, flat);
   int64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
     // detach(): a leaf of its own, yet on the flat tensor's version counter, so that an optimiser
     // step between a forward and its backward is caught by autograd.
     at::Tensor view = flat_.narrow(0, offset, tensor.numel()).view(tensor.sizes()).detach();
     view.copy_(tensor);
-    view.requires_grad_(trainable);
     offset += tensor.numel();
     views_.emplace(name, std::move(view));
   }
+}
+
+ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device)
+    : ParameterSet(tensors, at::TensorOptions(device).dtype(at::kFloat), device) {
+  for (auto& [name, view] : views_) view.requires_grad_(trainable);
+  leaves_ = views_;
+}
+
+ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable, OffloadedWeights& offloaded)
+    : ParameterSet(tensors, offloaded.host_options(), offloaded.device()) {
+  offloaded_ = true;
+  for (const auto& [name, view] : views_) leaves_.emplace(name, offloaded.Leaf(view, trainable));
 }
 
 const at::Tensor& ParameterSet::Get(const std::string& name) const {
@@ -38,19 +53,35 @@ int64_t ParameterSet::numel() const { return flat_.numel(); }
 at::Tensor& ParameterSet::flat_grad() {
   if (flat_grad_.defined()) return flat_grad_;
   const at::NoGradGuard no_grad;
-  flat_grad_ = at::zeros_like(flat_);
+  flat_grad_ = at::zeros({numel()}, at::TensorOptions(device_).dtype(at::kFloat));
   int64_t offset = 0;
-  for (auto& [name, view] : views_) {
-    OXBOW_CHECK(view.requires_grad()) << "parameters are not trainable";
-    at::Tensor grad = flat_grad_.narrow(0, offset, view.numel()).view(view.sizes());
-    if (view.grad().defined()) grad.copy_(view.grad());
-    view.mutable_grad() = grad;
-    offset += view.numel();
+  for (auto& [name, leaf] : leaves_) {
+    OXBOW_CHECK(leaf.requires_grad()) << "parameters are not trainable";
+    at::Tensor grad = flat_grad_.narrow(0, offset, leaf.numel()).view(leaf.sizes());
+    if (leaf.grad().defined()) grad.copy_(leaf.grad());
+    leaf.mutable_grad() = grad;
+    offset += leaf.numel();
   }
   return flat_grad_;
 }
 
 void ParameterSet::ZeroGrad() { flat_grad().zero_(); }
+
+at::Tensor& ParameterSet::next() {
+  OXBOW_CHECK(offloaded_) << "weights on a device have no second place";
+  if (!next_.defined()) {
+    next_ = at::empty(flat_.sizes(), flat_.options().pinned_memory(device_.is_cuda()));
+  }
+  return next_;
+}
+
+// Views of the flat tensor have its storage, so they see the other memory at once.
+void ParameterSet::ExchangeWithNext() {
+  const c10::Storage& theirs = next().storage();
+  at::DataPtr mine = flat_.storage().set_data_ptr(at::DataPtr());
+  flat_.storage().set_data_ptr_noswap(theirs.set_data_ptr(std::move(mine)));
+  flat_.unsafeGetTensorImpl()->bump_version();
+}
 
 void ParameterSet::CopyFrom(const ParameterSet& other) {
   OXBOW_CHECK(views_.size() == other.views_.size()) << views_.size() << other.views_.size();

@@ -13,31 +13,51 @@
 
 namespace oxbow::model {
 
+class OffloadedWeights;
+
 class ParameterSet {
  public:
   // Copies `tensors` into one flat float32 tensor on `device`, in name order. With `trainable`,
   // every view is an autograd leaf.
   ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device = at::kCPU);
 
+  // The flat tensor is in host memory instead. The leaves are on the device of `offloaded`, which
+  // outlives this, and have values while that lets them.
+  ParameterSet(const NamedTensors& tensors, bool trainable, OffloadedWeights& offloaded);
+
   const at::Tensor& Get(const std::string& name) const;  // Dies if absent.
   bool Has(const std::string& name) const;
   const NamedTensors& tensors() const { return views_; }
   int64_t numel() const;
 
+  // What networks compute with and gradients are of: the tensors themselves, unless offloaded.
+  const NamedTensors& leaves() const { return leaves_; }
+  at::Device device() const { return device_; }  // Where those and gradients are.
+
   at::Tensor& flat() { return flat_; }
   const at::Tensor& flat() const { return flat_; }
 
-  // The gradient [N], made at the first call. From then on every leaf's .grad is a view of it, so
-  // backward() accumulates in place. Dies unless trainable.
+  // The gradient [N] on device(), made at the first call. From then on every leaf's .grad is a view
+  // of it, so backward() accumulates in place. Dies unless trainable.
   at::Tensor& flat_grad();
   void ZeroGrad();  // Sets flat_grad() to 0.
+
+  // Offloaded: host memory for the next weights [N], and the exchange of the two, which copies
+  // nothing. Whoever fails before the exchange has changed nothing.
+  at::Tensor& next();
+  void ExchangeWithNext();
+  bool offloaded() const { return offloaded_; }
 
   void CopyFrom(const ParameterSet& other);  // Same names and shapes required.
 
  private:
+  ParameterSet(const NamedTensors& tensors, at::TensorOptions flat, at::Device device);
+
   at::Tensor flat_;
-  at::Tensor flat_grad_;  // Undefined before it is asked for.
-  NamedTensors views_;
+  at::Tensor flat_grad_, next_;  // Undefined before they are asked for.
+  NamedTensors views_, leaves_;
+  at::Device device_;
+  bool offloaded_ = false;
 };
 
 }  // namespace oxbow::model

@@ -14,6 +14,7 @@
 #include "core/model/binding.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/int8_weights.h"
+#include "core/model/offloaded_weights.h"
 #include "core/model/velocity_model.h"
 
 namespace oxbow::model {
@@ -109,7 +110,14 @@ Policy::Policy(const Options& options)
       guidance_(options.guidance),
       negative_(MovedTo(options.negative, options.device)),
       whole_timesteps_(options.whole_timesteps),
-      rows_per_forward_(options.rows_per_forward) {}
+      rows_per_forward_(options.rows_per_forward) {
+  if (!options.weights_on_host) return;
+  OXBOW_CHECK(trained_ == Trained::kFull && execution_.checkpoint_activations &&
+              (average_on_host_ || !options.with_ema))
+      << "these weights cannot be offloaded";
+  offloaded_ = std::make_shared<OffloadedWeights>(device_);
+  execution_.offloaded = offloaded_.get();
+}
 
 const VelocityModel& Policy::reference() const {
   OXBOW_CHECK(reference_.model != nullptr) << "policy was made without a reference";
@@ -234,8 +242,13 @@ void Policy::ExchangeWithAverage() {
 }
 
 Policy::Network Policy::Bind(const NamedTensors& trained, bool trainable) const {
-  Network network{.parameters = std::make_unique<ParameterSet>(trained, trainable, device_)};
-  const NamedTensors& views = network.parameters->tensors();
+  Network network;
+  if (offloaded_ != nullptr) {
+    network.parameters = std::make_unique<ParameterSet>(trained, trainable, *offloaded_);
+  } else {
+    network.parameters = std::make_unique<ParameterSet>(trained, trainable, device_);
+  }
+  const NamedTensors& views = network.parameters->leaves();
   if (trained_ == Trained::kLora) {
     const LoraAdapter adapter{.tensors = views, .scale = lora_scale_};
     network.model = MakeNetwork(frozen_, &adapter);
@@ -259,6 +272,7 @@ std::unique_ptr<VelocityModel> Policy::MakeNetwork(const NamedTensors& tensors,
     }
     network = MakeRecorded(std::move(network), std::move(weights), graphs_);
   }
+  if (offloaded_ != nullptr) network = MakeOffloaded(std::move(network), *offloaded_);
   if (whole_timesteps_) network = MakeWholeTimesteps(std::move(network));
   network = MakeBounded(std::move(network), rows_per_forward_);
   if (guidance_ == 1) return network;

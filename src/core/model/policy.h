@@ -24,6 +24,8 @@
 
 namespace oxbow::model {
 
+class OffloadedWeights;
+
 enum class Trained { kFull, kLora };
 
 // The type of a LoRA's frozen weights: that of products, or int8 for those of linear layers.
@@ -44,6 +46,9 @@ class Policy {
     bool with_reference = true;  // Full fine-tune: keep the base copy (learner yes, worker no).
     bool with_ema = true;
     bool average_on_host = false;  // It is in host memory; AverageInUse makes it a network.
+    // Full fine-tune: all trained parts are in host memory, and come to the device block by block
+    // (offloaded_weights.h). Needs checkpoint_activations, and an average on the host.
+    bool weights_on_host = false;
     OldPolicy old = OldPolicy::kNone;
     bool moving_reference = false;  // LoRA: the reference has an adapter of its own.
     bool trainable = true;          // False on workers: no gradients are allocated.
@@ -109,6 +114,10 @@ class Policy {
   void ExchangeWithAverage();
   bool average_on_host() const { return average_on_host_; }
 
+  at::Device device() const { return device_; }  // Where networks compute.
+  // Null: all weights are there.
+  const OffloadedWeights* offloaded() const { return offloaded_.get(); }
+
  private:
   // A set of weights and the network bound to it.
   struct Network {
@@ -140,6 +149,7 @@ class Policy {
   Conditioning negative_;
   bool whole_timesteps_;
   int64_t rows_per_forward_;
+  std::shared_ptr<OffloadedWeights> offloaded_;  // Unless null, before what it outlives.
   NamedTensors frozen_;
   NamedTensors merged_;  // By module, weights of `current` with the adapter in them.
   Network current_, reference_, ema_, old_;

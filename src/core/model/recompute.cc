@@ -19,9 +19,9 @@ namespace {
 
 // A segment in the graph: of its inputs and leaves it keeps references alone.
 struct RecomputeNode final : torch::autograd::Node {
-  RecomputeNode(Segment segment, const Tensors& inputs, const Tensors& leaves)
-      : segment(std::move(segment)), input_count(inputs.size()) {
-    for (const Tensors* tensors : {&inputs, &leaves}) {
+  RecomputeNode(Segment segment, const Tensors& inputs, const SegmentWeights& weights)
+      : segment(std::move(segment)), hold(weights.hold), input_count(inputs.size()) {
+    for (const Tensors* tensors : {&inputs, &weights.leaves}) {
       for (const at::Tensor& tensor : *tensors) saved.emplace_back(tensor, /*is_output=*/false);
     }
   }
@@ -29,6 +29,7 @@ struct RecomputeNode final : torch::autograd::Node {
   Tensors apply(Tensors&& gradients) override {
     OXBOW_CHECK(!saved.empty()) << "a graph's backward pass ran twice";
     const at::AutoGradMode with_gradients(true);
+    const auto held = hold ? hold() : nullptr;
     Tensors inputs;
     Tensors sources(saved.size());  // What gradients are wanted of; others stay undefined.
     for (size_t i = 0; i < saved.size(); ++i) {
@@ -68,6 +69,7 @@ struct RecomputeNode final : torch::autograd::Node {
   }
 
   const Segment segment;
+  const std::function<std::shared_ptr<const void>()> hold;
   const size_t input_count;
   std::vector<torch::autograd::SavedVariable> saved;  // Inputs, then leaves.
 };
@@ -77,11 +79,11 @@ using NodePointer = std::decay_t<decltype(std::declval<const at::Tensor&>().grad
 
 // A template, or both ways would have to compile.
 template <typename Pointer, typename Made>
-Pointer Make(const Segment& segment, const Tensors& inputs, const Tensors& leaves) {
+Pointer Make(const Segment& segment, const Tensors& inputs, const SegmentWeights& weights) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) {
-    return std::make_shared<Made>(segment, inputs, leaves);
+    return std::make_shared<Made>(segment, inputs, weights);
   } else {
-    return c10::make_intrusive<Made>(segment, inputs, leaves);
+    return c10::make_intrusive<Made>(segment, inputs, weights);
   }
 }
 
@@ -94,11 +96,13 @@ bool AnyRequiresGrad(const Tensors& tensors) {
 
 }  // namespace
 
-Tensors Recomputed(const Segment& segment, const Tensors& inputs, const Tensors& leaves) {
+Tensors Recomputed(const Segment& segment, const Tensors& inputs, const SegmentWeights& weights) {
+  const auto held = weights.hold ? weights.hold() : nullptr;
+  const Tensors& leaves = weights.leaves;
   if (!at::GradMode::is_enabled() || !(AnyRequiresGrad(inputs) || AnyRequiresGrad(leaves))) {
     return segment(inputs);
   }
-  const NodePointer node = Make<NodePointer, RecomputeNode>(segment, inputs, leaves);
+  const NodePointer node = Make<NodePointer, RecomputeNode>(segment, inputs, weights);
   Tensors all = inputs;
   all.insert(all.end(), leaves.begin(), leaves.end());
   node->set_next_edges(torch::autograd::collect_next_edges(all));

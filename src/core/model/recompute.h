@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace oxbow::model {
@@ -14,10 +15,17 @@ namespace oxbow::model {
 using Tensors = std::vector<at::Tensor>;
 using Segment = std::function<Tensors(const Tensors&)>;
 
-// segment(inputs), with the same bits. `leaves` are the trainable tensors that the segment reads
-// besides its inputs: their gradients flow as if it had been called directly. The segment must be
-// pure, return none of its inputs, and live until the backward pass is over. Without gradients it
-// is a plain call.
-Tensors Recomputed(const Segment& segment, const Tensors& inputs, const Tensors& leaves);
+// What a segment reads besides its inputs.
+struct SegmentWeights {
+  Tensors leaves;  // Those that train.
+  // Makes all of them ready for as long as the result lives (offloaded_weights.h). Null: they are.
+  std::function<std::shared_ptr<const void>()> hold;
+};
+
+// segment(inputs), with the same bits. Gradients flow to its inputs and to the leaves of `weights`
+// as if it had been called directly. The segment must be pure, return none of its inputs, and live
+// until the backward pass is over. Without gradients it is a plain call. Weights are held while the
+// segment computes, forward and again backward.
+Tensors Recomputed(const Segment& segment, const Tensors& inputs, const SegmentWeights& weights);
 
 }  // namespace oxbow::model

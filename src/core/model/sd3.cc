@@ -14,6 +14,7 @@
 #include "core/model/binding.h"
 #include "core/model/device.h"
 #include "core/model/layers.h"
+#include "core/model/offloaded_weights.h"
 #include "core/model/recompute.h"
 
 namespace oxbow::model {
@@ -173,10 +174,11 @@ class Sd3Transformer final : public VelocityModel {
         proj_out_(
             bind.TakeLinear("proj_out", p.width(), p.patch_size * p.patch_size * p.out_channels)) {
     for (int64_t i = 0; i < p.num_layers; ++i) {
-      bind.TakeTrainable();  // What came before belongs to no block.
+      bind.TakeHandedOut();  // What came before belongs to no block.
       blocks_.emplace_back(bind, p, i);
-      block_leaves_.push_back(bind.TakeTrainable());
+      block_weights_.push_back(WeightsOfBlock(bind.TakeHandedOut(), execution.offloaded));
     }
+    if (execution.offloaded != nullptr) execution.offloaded->EndNetwork();
   }
 
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
@@ -223,7 +225,7 @@ class Sd3Transformer final : public VelocityModel {
       if (last) return {image};
       return {image, context};
     };
-    const Tensors out = Recomputed(segment, {X, Y, s}, block_leaves_[i]);
+    const Tensors out = Recomputed(segment, {X, Y, s}, block_weights_[i]);
     X = out[0];
     if (!last) Y = out[1];
   }
@@ -263,7 +265,7 @@ class Sd3Transformer final : public VelocityModel {
   const at::Tensor position_table_, patch_weight_, patch_bias_;
   const Linear time1_, time2_, text1_, text2_, context_embedder_, norm_out_, proj_out_;
   std::vector<JointBlock> blocks_;
-  std::vector<Tensors> block_leaves_;  // What trains of each block.
+  std::vector<SegmentWeights> block_weights_;
 };
 
 }  // namespace

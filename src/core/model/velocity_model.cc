@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "core/model/device_memory.h"
 #include "core/model/layers.h"
+#include "core/model/offloaded_weights.h"
 
 namespace oxbow::model {
 namespace {
@@ -115,6 +116,22 @@ class Bounded final : public VelocityModel {
   mutable std::atomic<int64_t> rows_max_;
 };
 
+class Offloaded final : public VelocityModel {
+ public:
+  Offloaded(std::unique_ptr<VelocityModel> model, OffloadedWeights& weights)
+      : model_(std::move(model)), weights_(weights) {}
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const Conditioning& conditioning) const override {
+    weights_.BringRest();
+    return model_->Velocity(x, sigma, conditioning);
+  }
+
+  const std::unique_ptr<VelocityModel> model_;
+  OffloadedWeights& weights_;
+};
+
 }  // namespace
 
 at::Tensor VelocityModel::Velocity(const at::Tensor& x, const at::Tensor& sigma,
@@ -130,6 +147,11 @@ std::unique_ptr<VelocityModel> MakeGuided(std::unique_ptr<VelocityModel> model, 
 
 std::unique_ptr<VelocityModel> MakeBounded(std::unique_ptr<VelocityModel> model, int64_t rows_max) {
   return std::make_unique<Bounded>(std::move(model), rows_max);
+}
+
+std::unique_ptr<VelocityModel> MakeOffloaded(std::unique_ptr<VelocityModel> model,
+                                             OffloadedWeights& weights) {
+  return std::make_unique<Offloaded>(std::move(model), weights);
 }
 
 std::unique_ptr<VelocityModel> MakeWholeTimesteps(std::unique_ptr<VelocityModel> model) {

@@ -13,6 +13,8 @@
 
 namespace oxbow::model {
 
+class OffloadedWeights;
+
 // How a network computes.
 struct Execution {
   // The type of products and attention; norms, the sum of residuals and the result are float32.
@@ -21,6 +23,9 @@ struct Execution {
   // In the backward pass, instead of keeping; see recompute.h.
   bool checkpoint_activations = false;
   double embedded_guidance = 0;  // For networks that take the scale of guidance as an input.
+  // Where the leaves that a network is bound to get their values from, block by block; then blocks
+  // are recomputed. Null: all are where they compute.
+  OffloadedWeights* offloaded = nullptr;
 };
 
 // Rows that went through a network: what a run costs, whatever machine it runs on.
@@ -92,5 +97,10 @@ std::unique_ptr<VelocityModel> MakeWholeTimesteps(std::unique_ptr<VelocityModel>
 // through stays whole. Where the device's memory is too small for a batch, it goes on with half as
 // many rows, and stays with them; one row that does not fit is torch's error.
 std::unique_ptr<VelocityModel> MakeBounded(std::unique_ptr<VelocityModel> model, int64_t rows_max);
+
+// A velocity model that brings the weights of no block before it asks `model`. `weights` outlives
+// it.
+std::unique_ptr<VelocityModel> MakeOffloaded(std::unique_ptr<VelocityModel> model,
+                                             OffloadedWeights& weights);
 
 }  // namespace oxbow::model

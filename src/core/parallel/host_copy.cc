@@ -27,7 +27,7 @@ HostCopy::HostCopy(const at::Tensor& flat) : HostCopy(flat.numel(), flat.is_cuda
   Write(0, flat.detach());
 }
 
-HostCopy HostCopy::Zeros(const at::Tensor& like) { return {like.numel(), like.is_cuda()}; }
+HostCopy HostCopy::Zeros(int64_t length, at::Device device) { return {length, device.is_cuda()}; }
 
 HostCopy HostCopy::Clone() const {
   WaitUntilWritten();

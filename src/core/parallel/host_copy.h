@@ -24,8 +24,8 @@ namespace oxbow::parallel {
 class HostCopy {
  public:
   explicit HostCopy(const at::Tensor& flat);  // [N], float32.
-  // As long as `like` [N], for its device. Takes memory as it is written to.
-  static HostCopy Zeros(const at::Tensor& like);
+  // For pieces that come from `device` and go there. Takes memory as it is written to.
+  static HostCopy Zeros(int64_t length, at::Device device);
   HostCopy Clone() const;
 
   // Calls `use` with every piece in order, on `device`, and the place of its first element.

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,15 +23,21 @@ constexpr int64_t kNormBlock = int64_t{1} << 18;
 
 // Elements that one pass over flat tensors takes at a time: on a CPU they stay in its cache. A
 // multiple of kAlignment.
-int64_t PieceLength(const at::Tensor& flat) {
-  return flat.is_cpu() ? int64_t{1} << 15 : int64_t{1} << 24;
+int64_t PieceLength(at::Device device) {
+  return device.is_cpu() ? int64_t{1} << 15 : int64_t{1} << 24;
 }
 
-void ForEachPiece(const at::Tensor& flat, const std::function<void(int64_t, int64_t)>& use) {
-  const int64_t piece = PieceLength(flat);
-  for (int64_t begin = 0; begin < flat.numel(); begin += piece) {
-    use(begin, std::min(piece, flat.numel() - begin));
+void ForEachPiece(int64_t length, at::Device device,
+                  const std::function<void(int64_t, int64_t)>& use) {
+  const int64_t piece = PieceLength(device);
+  for (int64_t begin = 0; begin < length; begin += piece) {
+    use(begin, std::min(piece, length - begin));
   }
+}
+
+// A piece where it is computed with: itself, or a copy.
+at::Tensor On(at::Device device, const at::Tensor& piece) {
+  return piece.to(device, /*non_blocking=*/true);
 }
 
 // |x|² of one piece, whose float32 sum is exact enough; a float64 number.
@@ -48,6 +55,13 @@ int64_t PartLength(int64_t exchanged_max, const parallel::Ranks& ranks) {
   return std::max<int64_t>(1, exchanged_max / ranks.size() / kAlignment) * kAlignment;
 }
 
+// The host may read what was sent to it from `device`.
+void WaitForCopies(at::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeStream(guard.getStream(device));
+}
+
 }  // namespace
 
 double RateFactorAt(const RateSchedule& schedule, uint64_t step) {
@@ -61,15 +75,16 @@ double RateFactorAt(const RateSchedule& schedule, uint64_t step) {
   return schedule.to + (1 - schedule.to) * left;
 }
 
-AdamW::AdamW(AdamWOptions options, const at::Tensor& flat, MomentPlace place)
-    : options_(options), length_(flat.numel()), device_(flat.device()) {
+AdamW::AdamW(AdamWOptions options, const at::Tensor& flat, MomentPlace place,
+             std::optional<at::Device> device)
+    : options_(options), length_(flat.numel()), device_(device.value_or(flat.device())) {
   if (place == MomentPlace::kHost) {
-    host_first_ = parallel::HostCopy::Zeros(flat);
-    host_second_ = parallel::HostCopy::Zeros(flat);
+    host_first_ = parallel::HostCopy::Zeros(length_, device_);
+    host_second_ = parallel::HostCopy::Zeros(length_, device_);
     return;
   }
-  first_ = at::zeros_like(flat);
-  second_ = at::zeros_like(flat);
+  first_ = at::zeros({length_}, at::TensorOptions(device_).dtype(flat.scalar_type()));
+  second_ = at::zeros_like(first_);
 }
 
 void AdamW::Look(int64_t begin, int64_t length, const UseMoments& use) const {
@@ -101,16 +116,19 @@ double AdamW::learning_rate() const {
 
 at::Tensor AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_factor) {
   const at::NoGradGuard no_grad;
-  at::Tensor change = at::zeros({}, flat.options().dtype(at::kDouble).requires_grad(false));
-  ForEachPiece(flat, [&](int64_t begin, int64_t length) {
+  at::Tensor change = at::zeros({}, at::TensorOptions(device_).dtype(at::kDouble));
+  ForEachPiece(length_, device_, [&](int64_t begin, int64_t length) {
     Change(begin, length, [&](at::Tensor& first, at::Tensor& second) {
-      at::Tensor weights = flat.narrow(0, begin, length);
+      at::Tensor piece = flat.narrow(0, begin, length);
+      at::Tensor weights = On(device_, piece);
       const at::Tensor before = weights.clone();
       MoveMoments(grad.narrow(0, begin, length), first, second);
       MoveWeights(rate_factor, first, second, weights);
       change.add_(SquaredLength(weights - before));
+      if (!weights.is_alias_of(piece)) piece.copy_(weights, /*non_blocking=*/true);
     });
   });
+  if (flat.device() != device_) WaitForCopies(device_);
   ++updates_;
   return change;
 }
@@ -118,7 +136,7 @@ at::Tensor AdamW::Step(at::Tensor& flat, const at::Tensor& grad, double rate_fac
 void AdamW::Propose(int64_t place, const at::Tensor& flat, const at::Tensor& grad,
                     double rate_factor, at::Tensor& next) const {
   const at::NoGradGuard no_grad;
-  ForEachPiece(flat, [&](int64_t begin, int64_t length) {
+  ForEachPiece(flat.numel(), device_, [&](int64_t begin, int64_t length) {
     Look(place + begin, length, [&](const at::Tensor& old_first, const at::Tensor& old_second) {
       at::Tensor first = old_first.clone(), second = old_second.clone();
       MoveMoments(grad.narrow(0, begin, length), first, second);
@@ -131,7 +149,7 @@ void AdamW::Propose(int64_t place, const at::Tensor& flat, const at::Tensor& gra
 
 void AdamW::Commit(const at::Tensor& grad) {
   const at::NoGradGuard no_grad;
-  ForEachPiece(grad, [&](int64_t begin, int64_t length) {
+  ForEachPiece(grad.numel(), device_, [&](int64_t begin, int64_t length) {
     Change(begin, length, [&](at::Tensor& first, at::Tensor& second) {
       MoveMoments(grad.narrow(0, begin, length), first, second);
     });
@@ -205,11 +223,14 @@ void AdamW::RestorePart(int64_t begin, const at::Tensor& first, const at::Tensor
   second_.narrow(0, begin, length).copy_(second);
 }
 
-at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b) {
+at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b,
+                           std::optional<at::Device> device) {
   const at::NoGradGuard no_grad;
-  at::Tensor sum = at::zeros({}, a.options().dtype(at::kDouble).requires_grad(false));
-  ForEachPiece(a, [&](int64_t begin, int64_t length) {
-    sum.add_(SquaredLength(a.narrow(0, begin, length) - b.narrow(0, begin, length)));
+  const at::Device there = device.value_or(a.device());
+  at::Tensor sum = at::zeros({}, at::TensorOptions(there).dtype(at::kDouble));
+  ForEachPiece(a.numel(), there, [&](int64_t begin, int64_t length) {
+    sum.add_(SquaredLength(On(there, a.narrow(0, begin, length)) -
+                           On(there, b.narrow(0, begin, length))));
   });
   return sum;
 }
@@ -258,28 +279,30 @@ double EmaDecay(int64_t updates, double decay_max) {
   return std::min((1 + k) / (10 + k), decay_max);
 }
 
-void UpdateEma(at::Tensor& average, const at::Tensor& current, double decay) {
+void UpdateEma(at::Tensor& average, const at::Tensor& current, double decay,
+               std::optional<at::Device> device) {
   const at::NoGradGuard no_grad;
-  if (average.device() == current.device()) {
+  const at::Device there = device.value_or(current.device());
+  if (average.device() == there && current.device() == there) {
     average.lerp_(current, 1 - decay);
     return;
   }
-  ForEachPiece(current, [&](int64_t begin, int64_t length) {
-    at::Tensor piece = average.narrow(0, begin, length).to(current.device());
-    piece.lerp_(current.narrow(0, begin, length), 1 - decay);
+  ForEachPiece(current.numel(), there, [&](int64_t begin, int64_t length) {
+    at::Tensor piece = average.narrow(0, begin, length).to(there);
+    piece.lerp_(On(there, current.narrow(0, begin, length)), 1 - decay);
     average.narrow(0, begin, length).copy_(piece);
   });
 }
 
 ShardedAdamW::ShardedAdamW(AdamWOptions options, const at::Tensor& flat, parallel::Ranks& ranks,
-                           MomentPlace place)
+                           MomentPlace place, std::optional<at::Device> device)
     : ranks_(ranks),
       length_(flat.numel()),
       part_(PartLength(options.exchanged_max, ranks)),
       stride_(StrideFor(length_, ranks.size())),
       begin_(std::min(length_, stride_ * ranks.rank())),
       own_(std::min(stride_, length_ - begin_)),
-      piece_(options, Own(flat), place) {}
+      piece_(options, Own(flat), place, device) {}
 
 at::Tensor ShardedAdamW::Own(const at::Tensor& whole) const {
   OXBOW_CHECK(whole.dim() == 1 && whole.numel() == length_) << whole.sizes() << ", not " << length_;
@@ -328,11 +351,14 @@ void ShardedAdamW::TakeReduced(const at::Tensor& grad) {
 absl::StatusOr<at::Tensor> ShardedAdamW::Step(at::Tensor& flat, double rate_factor) {
   OXBOW_CHECK(grad_.defined()) << "no gradient was taken";
   const at::NoGradGuard no_grad;
+  if (!memory_.defined()) {
+    at::Tensor weights = flat.detach();
+    return StepInto(weights, weights, rate_factor);
+  }
   const at::Tensor grad = std::exchange(grad_, at::Tensor());
   at::Tensor next = std::exchange(memory_, at::Tensor());
   at::Tensor own = Own(flat);
   if (ranks_.size() == 1) return piece_.Step(own, grad, rate_factor);
-  if (!next.defined()) return StepInPlace(flat, grad, rate_factor);
   at::Tensor own_next = Own(next);
   piece_.Propose(0, own, grad, rate_factor, own_next);
   OXBOW_RETURN_IF_ERROR(GatherWhole(own_next, next));
@@ -357,22 +383,25 @@ absl::Status ShardedAdamW::ScatterSum(const at::Tensor& whole, at::Tensor& own) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> ShardedAdamW::StepInPlace(at::Tensor& flat, const at::Tensor& grad,
-                                                     double rate_factor) {
-  at::Tensor change = at::zeros({}, flat.options().dtype(at::kDouble).requires_grad(false));
-  at::Tensor weights = flat.detach();
+absl::StatusOr<at::Tensor> ShardedAdamW::StepInto(at::Tensor& next, const at::Tensor& flat,
+                                                  double rate_factor) {
+  OXBOW_CHECK(grad_.defined() && !memory_.defined()) << "no piece of a gradient was taken";
+  const at::NoGradGuard no_grad;
+  const at::Tensor grad = std::exchange(grad_, at::Tensor());
+  at::Tensor change = at::zeros({}, grad.options().dtype(at::kDouble));
+  const at::Tensor weights = flat.detach();
   OXBOW_RETURN_IF_ERROR(Exchange(
-      weights.options(),
+      grad.options(),
       [&](int64_t begin, at::Tensor part) {
         piece_.Propose(begin, weights.narrow(0, begin_ + begin, part.numel()),
                        grad.narrow(0, begin, part.numel()), rate_factor, part);
       },
       [&](int64_t begin, const at::Tensor& part) {
-        at::Tensor old = weights.narrow(0, begin, part.numel());
-        change.add_(SquaredDistance(part, old));
-        old.copy_(part);
+        change.add_(SquaredDistance(part, weights.narrow(0, begin, part.numel())));
+        next.narrow(0, begin, part.numel()).copy_(part, /*non_blocking=*/true);
       }));
   piece_.Commit(grad);
+  if (next.device() != grad.device()) WaitForCopies(grad.device());
   return change;
 }
 

@@ -84,9 +84,11 @@ enum class MomentPlace { kWithWeights, kHost };
 
 class AdamW {
  public:
-  // Moments start at zero, with the length of `flat` [N].
-  AdamW(AdamWOptions options, const at::Tensor& flat,
-        MomentPlace place = MomentPlace::kWithWeights);
+  // Moments start at zero, with the length of `flat` [N]. Weights in host memory may be updated on
+  // another `device`, to which their pieces are sent: gradients are there, and so are moments
+  // "with the weights".
+  AdamW(AdamWOptions options, const at::Tensor& flat, MomentPlace place = MomentPlace::kWithWeights,
+        std::optional<at::Device> device = {});
 
   // One update of `flat` in place. `rate_factor` is the caller's schedule at this update. Returns
   // the squared length of the change, a float64 number on the device of `flat`. Works in pieces,
@@ -125,14 +127,15 @@ class AdamW {
 
   const AdamWOptions options_;
   const int64_t length_;
-  const at::Device device_;    // The weights'.
+  const at::Device device_;    // Where it computes.
   at::Tensor first_, second_;  // Undefined where the host has them.
   std::optional<parallel::HostCopy> host_first_, host_second_;
   int64_t updates_ = 0;
 };
 
-// |a - b|², a float64 number on the device of a and b [N], summed in pieces.
-at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b);
+// |a - b|² of [N], a float64 number, summed in pieces on `device`, by default that of a.
+at::Tensor SquaredDistance(const at::Tensor& a, const at::Tensor& b,
+                           std::optional<at::Device> device = {});
 
 // Scales `grad` in place so that its norm is at most `norm_max` (0: never) and returns the norm
 // before. LimitNorm scales a gradient, or a part of one, whose norm is known.
@@ -156,15 +159,18 @@ class NormOfPieces {
 // min((1 + k) / (10 + k), decay_max) after k updates: short memory at first.
 double EmaDecay(int64_t updates, double decay_max);
 
-// average <- decay average + (1 - decay) current, in place. An average in host memory is sent to
-// the device of `current` and back piece by piece.
-void UpdateEma(at::Tensor& average, const at::Tensor& current, double decay);
+// average <- decay average + (1 - decay) current, in place. What is not on `device`, by default
+// that of `current`, is sent there, and the average back, piece by piece.
+void UpdateEma(at::Tensor& average, const at::Tensor& current, double decay,
+               std::optional<at::Device> device = {});
 
 class ShardedAdamW {
  public:
-  // For weights of the length and device of `flat` [N]. `ranks` outlives the optimiser.
+  // For weights of the length of `flat` [N]; its device, or `device`, as AdamW has it. `ranks`
+  // outlives the optimiser.
   ShardedAdamW(AdamWOptions options, const at::Tensor& flat, parallel::Ranks& ranks,
-               MomentPlace place = MomentPlace::kWithWeights);
+               MomentPlace place = MomentPlace::kWithWeights,
+               std::optional<at::Device> device = {});
 
   // Takes this rank's gradient `grad` [N], sums it over ranks and limits the norm of the sum to
   // `norm_max` (0: never). Returns the norm before, the same on every rank; a caller who finds it
@@ -188,6 +194,9 @@ class ShardedAdamW {
   // length of the change as AdamW::Step does. After an error nothing has changed; after one with a
   // gradient in pieces, a part of `flat` may have.
   absl::StatusOr<at::Tensor> Step(at::Tensor& flat, double rate_factor = 1);
+  // The same for a gradient in pieces, but the next weights come to `next` [N].
+  absl::StatusOr<at::Tensor> StepInto(at::Tensor& next, const at::Tensor& flat,
+                                      double rate_factor = 1);
 
   double learning_rate() const { return piece_.learning_rate(); }
   int64_t updates() const { return piece_.updates(); }
@@ -207,8 +216,6 @@ class ShardedAdamW {
  private:
   at::Tensor Own(const at::Tensor& whole) const;  // A view of this rank's piece.
   absl::StatusOr<double> LimitOwn(at::Tensor own, double norm_max);
-  absl::StatusOr<at::Tensor> StepInPlace(at::Tensor& flat, const at::Tensor& grad,
-                                         double rate_factor);
   // Both work in pieces of every rank's share, and allocate memory for one of them.
   absl::Status ScatterSum(const at::Tensor& whole, at::Tensor& own);
   absl::Status GatherWhole(const at::Tensor& own, at::Tensor& whole);

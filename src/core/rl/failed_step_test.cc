@@ -87,6 +87,7 @@ struct Path {
   MomentPlace moments = MomentPlace::kWithWeights;
   bool ema = true;
   bool lora = false;
+  bool offloads = false;
 };
 
 flow::SamplingSpec Spec() {
@@ -108,12 +109,15 @@ TrainerOptions OptionsOf(const Path& path) {
 }
 
 std::unique_ptr<model::Policy> PolicyOf(const Path& path) {
-  if (!path.lora) return std::make_unique<ToyPolicy>();
+  if (!path.lora && !path.offloads) return std::make_unique<ToyPolicy>();
   model::Policy::Options options{
       .architecture = model::MakeSd3Architecture(rollout::TinyParams()),
-      .trained = model::Trained::kLora,
+      .trained = path.lora ? model::Trained::kLora : model::Trained::kFull,
       .lora = {.rank = 2, .alpha = 2, .targets = {"attn.to_q", "attn.to_v"}},
-      .with_ema = path.ema};
+      .with_ema = path.ema,
+      .average_on_host = path.offloads,
+      .weights_on_host = path.offloads,
+      .checkpoint_activations = path.offloads};
   uint64_t subject = 0;
   for (const auto& [name, shape] : model::Sd3Shapes(rollout::TinyParams())) {
     options.base[name] = 0.3 * rollout::TinyNoise(1, ++subject, shape);
@@ -128,7 +132,7 @@ std::vector<Group> Rollout(const Path& path, uint64_t step, uint64_t version) {
   std::vector<Group> groups;
   for (uint64_t g = 0; g < 4; ++g) {
     groups.push_back(ToyGroup(Spec(), drawn_with.current(), step * 100 + g, 3, version));
-    if (path.lora) groups.back().conditioning = rollout::TinyConditioning(g);
+    if (path.lora || path.offloads) groups.back().conditioning = rollout::TinyConditioning(g);
   }
   return groups;
 }
@@ -209,6 +213,18 @@ INSTANTIATE_TEST_SUITE_P(
              .ranks = 3,
              .deterministic = true,
              .shard_gradients = true},
+        Path{.name = "Offloaded", .ranks = 1, .updates = 2, .offloads = true},
+        Path{.name = "OffloadedSharded", .shard = true, .offloads = true},
+        Path{.name = "OffloadedShardedGradients", .shard_gradients = true, .offloads = true},
+        Path{.name = "OffloadedShardedGradientsTwice",
+             .ranks = 3,
+             .updates = 2,
+             .shard_gradients = true,
+             .offloads = true},
+        Path{.name = "DeterministicOffloadedShardedGradients",
+             .deterministic = true,
+             .shard_gradients = true,
+             .offloads = true},
         Path{.name = "Deterministic", .deterministic = true},
         Path{.name = "DeterministicSharded", .ranks = 3, .deterministic = true, .shard = true},
         Path{.name = "WithoutAverage", .shard = true, .ema = false},

@@ -15,8 +15,9 @@ namespace oxbow::rl {
 namespace {
 
 constexpr double RowOutcome::*kOutcomeNumbers[] = {
-    &RowOutcome::log_ratio, &RowOutcome::policy_loss,  &RowOutcome::kl,    &RowOutcome::kl_precedent,
-    &RowOutcome::old_kl,    &RowOutcome::centre_error, &RowOutcome::anchor};
+    &RowOutcome::log_ratio,    &RowOutcome::policy_loss, &RowOutcome::kl,
+    &RowOutcome::kl_precedent, &RowOutcome::old_kl,      &RowOutcome::centre_error,
+    &RowOutcome::anchor};
 static_assert(sizeof(RowOutcome) == std::size(kOutcomeNumbers) * sizeof(double));  // All of them.
 
 // Sums columns of numbers over ranks in place. One rank has nothing to wait for.
@@ -102,9 +103,10 @@ RankOptimizer::RankOptimizer(const Options& options, model::ParameterSet& parame
                              parallel::Ranks& ranks)
     : parameters_(parameters),
       shards_(options.shards && ranks.size() > 1),
-      adamw_(options.adamw, parameters.flat(), shards_ ? ranks : *alone_, options.moments) {
+      adamw_(options.adamw, parameters.flat(), shards_ ? ranks : *alone_, options.moments,
+             parameters.device()) {
   std::vector<at::Tensor> leaves;
-  for (const auto& [name, tensor] : parameters.tensors()) leaves.push_back(tensor);
+  for (const auto& [name, leaf] : parameters.leaves()) leaves.push_back(leaf);
   if (shards_ && options.shards_gradient) {
     sharded_gradient_ = std::make_unique<parallel::ShardedGradient>(ranks, leaves, adamw_.stride());
     return;
@@ -135,7 +137,13 @@ void RankOptimizer::TakeSum(double norm, double norm_max) {
 }
 
 absl::StatusOr<at::Tensor> RankOptimizer::Step(double rate_factor) {
-  return adamw_.Step(parameters_.flat(), rate_factor);
+  if (sharded_gradient_ == nullptr || !parameters_.offloaded()) {
+    return adamw_.Step(parameters_.flat(), rate_factor);
+  }
+  OXBOW_ASSIGN_OR_RETURN(const at::Tensor change,
+                         adamw_.StepInto(parameters_.next(), parameters_.flat(), rate_factor));
+  parameters_.ExchangeWithNext();
+  return change;
 }
 
 std::string RankOptimizer::NotFinite() const {

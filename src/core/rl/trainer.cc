@@ -51,10 +51,12 @@ absl::Status ShareFlat(parallel::Ranks& ranks, at::Tensor flat) {
   return absl::OkStatus();
 }
 
-double Distance(const at::Tensor& flat, const parallel::HostCopy& before) {
-  at::Tensor sum = at::zeros({}, at::TensorOptions(flat.device()).dtype(at::kDouble));
-  before.ForEach(flat.device(), [&](int64_t begin, const at::Tensor& piece) {
-    sum.add_(SquaredDistance(flat.detach().narrow(0, begin, piece.numel()), piece));
+// How far the policy's weights are from what they were, summed where they are computed with.
+double Distance(model::Policy& policy, const parallel::HostCopy& before) {
+  const at::Tensor weights = policy.parameters().flat().detach();
+  at::Tensor sum = at::zeros({}, at::TensorOptions(policy.device()).dtype(at::kDouble));
+  before.ForEach(policy.device(), [&](int64_t begin, const at::Tensor& piece) {
+    sum.add_(SquaredDistance(weights.narrow(0, begin, piece.numel()), piece, policy.device()));
   });
   return std::sqrt(sum.item<double>());
 }
@@ -63,7 +65,8 @@ double Distance(const at::Tensor& flat, const parallel::HostCopy& before) {
 std::optional<double> DistanceFromBase(model::Policy& policy) {
   const model::ParameterSet* const base = policy.base_copy();
   if (base == nullptr) return policy.adapter_norm();
-  const at::Tensor square = SquaredDistance(policy.parameters().flat().detach(), base->flat());
+  const at::Tensor square =
+      SquaredDistance(policy.parameters().flat().detach(), base->flat(), policy.device());
   return std::sqrt(square.item<double>());
 }
 
@@ -125,7 +128,8 @@ struct Trainer::Impl {
 
 std::optional<Trainer::Impl::Before> Trainer::Impl::Remember() {
   const bool several = options.UpdatesPerStep() > 1;
-  if (!several && optimizer.sharded_gradient() == nullptr) return std::nullopt;
+  const bool in_place = optimizer.sharded_gradient() != nullptr && policy.offloaded() == nullptr;
+  if (!several && !in_place) return std::nullopt;
   Before before{.weights = parallel::HostCopy(policy.parameters().flat()),
                 .moments = std::nullopt,
                 .average = std::nullopt};
@@ -242,7 +246,7 @@ absl::StatusOr<double> Trainer::Impl::Move(LearnerStep step, double norm, StepTo
                          optimizer.Step(RateFactorAt(options.rate_schedule, step.value)));
   if (options.ema_enabled) {
     UpdateEma(policy.ema_parameters().flat(), policy.parameters().flat(),
-              EmaDecay(optimizer.updates(), options.ema_decay_max));
+              EmaDecay(optimizer.updates(), options.ema_decay_max), policy.device());
   }
   const double limited = options.grad_norm_max > 0 ? std::min(norm, options.grad_norm_max) : norm;
   totals.Moved(norm, limited / std::sqrt(static_cast<double>(policy.parameters().flat().numel())));
@@ -277,7 +281,7 @@ Trainer::~Trainer() = default;
 absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Group>& given,
                                          const std::function<bool()>& interrupted) {
   Impl& impl = *impl_;
-  const at::Device device = impl.policy.parameters().flat().device();
+  const at::Device device = impl.policy.device();
   const parallel::Share own = parallel::ShareOf(given.size(), impl.ranks.rank(), impl.ranks.size());
   const std::vector<Group> moved =
       device.is_cpu() ? std::vector<Group>() : WithPromptsOn(device, own, given);
@@ -317,8 +321,7 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
   impl.version += static_cast<uint64_t>(impl.options.UpdatesPerStep());
   totals.AppendMetrics(result.metrics);
   if (before.has_value()) {
-    result.metrics[metric::kTrainUpdateNorm] =
-        Distance(impl.policy.parameters().flat(), before->weights);
+    result.metrics[metric::kTrainUpdateNorm] = Distance(impl.policy, before->weights);
   }
   if (const auto distance = DistanceFromBase(impl.policy)) {
     result.metrics[metric::kTrainBaseDistance] = *distance;
@@ -339,7 +342,7 @@ absl::Status Trainer::TakeStateOfRankZero(std::map<std::string, at::Tensor> stat
   const at::NoGradGuard no_grad;
   const bool leads = impl.ranks.rank() == 0;
   if (leads && !state.empty()) OXBOW_RETURN_IF_ERROR(impl.CheckState(state));
-  OXBOW_RETURN_IF_ERROR(impl.ranks.Broadcast(impl.policy.parameters().flat(), 0));
+  OXBOW_RETURN_IF_ERROR(ShareFlat(impl.ranks, impl.policy.parameters().flat()));
   if (impl.options.ema_enabled) {
     OXBOW_RETURN_IF_ERROR(ShareFlat(impl.ranks, impl.policy.ema_parameters().flat()));
   }

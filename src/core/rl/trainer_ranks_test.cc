@@ -22,7 +22,8 @@ flow::SamplingSpec Spec() {
           .sde = {true, true, true, true, true, false, false, false, false, false}};
 }
 
-enum class Shards { kNothing, kMoments, kGradients };
+// With kWeights gradients are in pieces, too, and weights offloaded.
+enum class Shards { kNothing, kMoments, kGradients, kWeights };
 
 TrainerOptions Options(bool deterministic, Shards shards = Shards::kNothing) {
   return {.sampling = Spec(),
@@ -30,7 +31,7 @@ TrainerOptions Options(bool deterministic, Shards shards = Shards::kNothing) {
           .updates = 2,
           .deterministic = deterministic,
           .shard_optimizer = shards != Shards::kNothing,
-          .shard_gradients = shards == Shards::kGradients,
+          .shard_gradients = shards == Shards::kGradients || shards == Shards::kWeights,
           .clip_range = 2e-3,
           .advantage = {.std = AdvantageStd::kGlobal},
           .kl = {.weight = 1e-2},
@@ -82,7 +83,7 @@ std::vector<Outcome> Train(int ranks, bool deterministic, Shards shards = Shards
                            int rows_per_pass = 0) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   parallel::ThreadWorld(ranks).Run([&](parallel::Ranks& world) {
-    ToyPolicy policy;
+    ToyPolicy policy(1, /*has_old=*/false, /*on_host=*/shards == Shards::kWeights);
     TrainerOptions options = Options(deterministic, shards);
     options.rows_per_pass = rows_per_pass;
     options.recompute_on_policy = recompute;
@@ -119,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Of, TrainerRanksTest, ::testing::Values(2, 3, 4));
 TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
   const Outcome alone = Train(1, true)[0];
   constexpr std::array<Shards, 5> kShards = {Shards::kNothing, Shards::kNothing, Shards::kMoments,
-                                             Shards::kGradients, Shards::kMoments};
+                                             Shards::kGradients, Shards::kWeights};
   for (const Outcome& outcome :
        Train(GetParam(), true, kShards.at(static_cast<size_t>(GetParam())))) {
     EXPECT_TRUE(at::equal(outcome.weights, alone.weights));
@@ -155,7 +156,8 @@ TEST_P(TrainerRanksTest, AnInterruptionOfOneRankStopsAllAndChangesNoBit) {
 
 TEST_P(TrainerRanksTest, TrainingAgreesWithOneRankWithinReductionError) {
   const Outcome alone = Train(1, false)[0];
-  for (const Shards shards : {Shards::kNothing, Shards::kMoments, Shards::kGradients}) {
+  for (const Shards shards :
+       {Shards::kNothing, Shards::kMoments, Shards::kGradients, Shards::kWeights}) {
     const std::vector<Outcome> outcomes = Train(GetParam(), false, shards);
     for (const Outcome& outcome : outcomes) {
       EXPECT_LT((outcome.weights - alone.weights).abs().max().item<double>(), 1e-5);
@@ -177,7 +179,7 @@ TEST_P(TrainerRanksTest, GradientsInPiecesAreThoseOfSmallPassesToo) {
     EXPECT_LT((outcome.weights - alone.weights).abs().max().item<double>(), 1e-5);
   }
   const Outcome fixed = Train(1, true, Shards::kNothing, {}, false, 7)[0];
-  for (const Outcome& outcome : Train(GetParam(), true, Shards::kGradients, {}, false, 7)) {
+  for (const Outcome& outcome : Train(GetParam(), true, Shards::kWeights, {}, false, 7)) {
     EXPECT_TRUE(at::equal(outcome.weights, fixed.weights));
   }
 }

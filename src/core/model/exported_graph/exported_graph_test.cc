@@ -222,6 +222,32 @@ TEST(ExportedGraphTest, RecomputedAndAdaptedTrainingIsThatOfTheWholeGraph) {
   EXPECT_EQ(kept->parameters().Get("unused.lora_B.weight").grad().abs().max().item<float>(), 0);
 }
 
+TEST(ExportedGraphTest, TrainingWithWeightsThatComeBlockByBlockHasTheSameBits) {
+  at::set_num_threads(1);
+  const auto policy = [](bool offloaded) {
+    return *Policy::Create({.architecture = Small(),
+                            .base = SmallWeights(),
+                            .with_ema = false,
+                            .weights_on_host = offloaded,
+                            .checkpoint_activations = true});
+  };
+  const auto plain = policy(false), offloaded = policy(true);
+  const Inputs in = SomeInputs(3);
+  for (int step = 0; step < 2; ++step) {
+    for (Policy* one : {plain.get(), offloaded.get()}) {
+      one->parameters().ZeroGrad();
+      Velocity(one->current(), in).square().mean().backward();
+    }
+    EXPECT_GT(plain->parameters().flat_grad().abs().max().item<float>(), 0);
+    EXPECT_TRUE(at::equal(plain->parameters().flat_grad(), offloaded->parameters().flat_grad()));
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::equal(Velocity(plain->current(), in), Velocity(offloaded->current(), in)));
+    for (Policy* one : {plain.get(), offloaded.get()}) {
+      one->parameters().flat().sub_(one->parameters().flat_grad(), 0.1);
+    }
+  }
+}
+
 TEST(ExportedGraphTest, ARowHasTheSameBitsWhateverTheBatch) {
   at::set_num_threads(1);
   const auto network = *Small()->Make(SmallWeights(), nullptr, {});

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/model/device.h"
+#include "core/model/offloaded_weights.h"
 
 namespace oxbow::model::exported {
 namespace {
@@ -64,20 +65,20 @@ Interpreter::Interpreter(std::shared_ptr<const Program> program, const NamedTens
                       .output = layer.output,
                       .float32 = layer.float32};
   }
-  leaves_ = LeavesOfSections(weights);
+  weights_ = WeightsOfSections(weights);
 }
 
-std::vector<Tensors> Interpreter::LeavesOfSections(const NamedTensors& weights) const {
+std::vector<Tensors> Interpreter::TensorsOfSections(const NamedTensors& weights) const {
   std::map<Slot, at::Tensor> by_slot;
   for (const GraphParameter& parameter : program_->graph.parameters) {
     if (parameter.slot != kNoSlot) by_slot[parameter.slot] = weights.at(parameter.name);
   }
-  std::vector<Tensors> leaves;
+  std::vector<Tensors> tensors;
   for (const Section& section : program_->sections) {
-    Tensors& all = leaves.emplace_back();
+    Tensors& all = tensors.emplace_back();
     std::set<const c10::TensorImpl*> known;
     const auto add = [&](const at::Tensor& tensor) {
-      if (!tensor.defined() || !tensor.requires_grad()) return;
+      if (!tensor.defined()) return;
       if (known.insert(tensor.unsafeGetTensorImpl()).second) all.push_back(tensor);
     };
     for (size_t i = section.first; i < section.end; ++i) {
@@ -85,12 +86,33 @@ std::vector<Tensors> Interpreter::LeavesOfSections(const NamedTensors& weights) 
         if (const auto found = by_slot.find(slot); found != by_slot.end()) add(found->second);
       }
       if (const auto linear = linears_.find(i); linear != linears_.end()) {
-        add(linear->second.linear.lora_a);
-        add(linear->second.linear.lora_b);
+        const Linear& of = linear->second.linear;
+        for (const at::Tensor& tensor : {of.weight, of.scale, of.bias, of.lora_a, of.lora_b}) {
+          add(tensor);
+        }
       }
     }
   }
-  return leaves;
+  return tensors;
+}
+
+std::vector<SegmentWeights> Interpreter::WeightsOfSections(const NamedTensors& weights) const {
+  const std::vector<Tensors> tensors = TensorsOfSections(weights);
+  std::map<const c10::TensorImpl*, int> sections;  // That read it.
+  for (const Tensors& of : tensors) {
+    for (const at::Tensor& tensor : of) ++sections[tensor.unsafeGetTensorImpl()];
+  }
+  std::vector<SegmentWeights> all;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    SegmentWeights& section = all.emplace_back(WeightsOfBlock(tensors[i], /*offloaded=*/nullptr));
+    if (execution_.offloaded == nullptr || !program_->sections[i].block) continue;
+    Tensors alone = tensors[i];
+    std::erase_if(alone,
+                  [&](const at::Tensor& t) { return sections[t.unsafeGetTensorImpl()] > 1; });
+    section.hold = WeightsOfBlock(alone, execution_.offloaded).hold;
+  }
+  if (execution_.offloaded != nullptr) execution_.offloaded->EndNetwork();
+  return all;
 }
 
 void Interpreter::RunNode(size_t node, SlotValues& values) const {
@@ -167,7 +189,7 @@ void Interpreter::Recompute(size_t index, SlotValues& values) const {
     }
     return out;
   };
-  const Tensors out = Recomputed(segment, inputs, leaves_[index]);
+  const Tensors out = Recomputed(segment, inputs, weights_[index]);
   for (size_t i = 0; i < out.size(); ++i) values[Index(results->tensors[i])] = out[i];
   for (const auto& [slot, value] : results->others) values[Index(slot)] = value;
   for (size_t node = section.first; node < section.end; ++node) {

@@ -49,14 +49,15 @@ class Interpreter {
   void RunNode(size_t node, SlotValues& values) const;
   void Recompute(size_t section, SlotValues& values) const;
   void Fold(const SymbolValues& symbols, SlotValues& values) const;
-  std::vector<Tensors> LeavesOfSections(const NamedTensors& weights) const;
+  std::vector<Tensors> TensorsOfSections(const NamedTensors& weights) const;
+  std::vector<SegmentWeights> WeightsOfSections(const NamedTensors& weights) const;
 
   const std::shared_ptr<const Program> program_;
   const at::Device device_;
   const Execution execution_;
   std::vector<Step> steps_;  // With weights in their places.
   std::map<size_t, LinearCall> linears_;
-  std::vector<Tensors> leaves_;  // By section: what trains of it.
+  std::vector<SegmentWeights> weights_;  // By section.
 
   // Folded values by the sizes that they depend on. Recordings of forward passes read them, so none
   // is dropped.

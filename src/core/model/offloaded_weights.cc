@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/model/offloaded_weights.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace oxbow::model {
+namespace {
+
+constexpr int64_t kAlignment = 64;  // Elements: what kernels and copies like.
+
+int64_t Aligned(int64_t length) { return (length + kAlignment - 1) / kAlignment * kAlignment; }
+
+// A tensor of `sizes` whose memory is nowhere.
+at::Tensor WithoutMemory(at::IntArrayRef sizes, at::Device device) {
+  at::Tensor tensor = at::empty({0}, at::TensorOptions(device).dtype(at::kFloat));
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_contiguous(sizes);
+  const auto bytes = static_cast<size_t>(tensor.numel()) * sizeof(float);
+  impl->set_storage_keep_dtype(c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+                                            c10::DataPtr(nullptr, device), /*allocator=*/nullptr,
+                                            /*resizable=*/false));
+  return tensor;
+}
+
+// Where a source lies, to find its neighbours.
+const float* Address(const at::Tensor& source) { return source.const_data_ptr<float>(); }
+
+// `count` elements from the first one of `source` on, with its version counter.
+at::Tensor From(const at::Tensor& source, int64_t count) {
+  return source.as_strided({count}, {1}, source.storage_offset());
+}
+
+}  // namespace
+
+// What orders copies and kernels: each place is written in `copies`, and read in the stream of the
+// caller.
+struct OffloadedWeights::Streams {
+  explicit Streams(at::Device device)
+      : guard(device.type()),
+        copies(guard.getStreamFromGlobalPool(device)),
+        written{c10::Event(device.type()), c10::Event(device.type())},
+        used{c10::Event(device.type()), c10::Event(device.type())} {}
+
+  c10::impl::VirtualGuardImpl guard;
+  c10::Stream copies;
+  std::array<c10::Event, 2> written;
+  std::array<c10::Event, 2> used;
+};
+
+OffloadedWeights::OffloadedWeights(at::Device device)
+    : device_(device), streams_(device.is_cpu() ? nullptr : std::make_unique<Streams>(device)) {}
+
+OffloadedWeights::~OffloadedWeights() = default;
+
+at::TensorOptions OffloadedWeights::host_options() const {
+  return at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(device_.is_cuda());
+}
+
+at::Tensor OffloadedWeights::Leaf(const at::Tensor& source, bool trainable) {
+  OXBOW_CHECK(source.is_cpu() && source.is_contiguous() && source.scalar_type() == at::kFloat)
+      << source.toString();
+  OXBOW_CHECK(!rest_.has_value()) << "a network was bound after the first pass";
+  at::Tensor leaf = WithoutMemory(source.sizes(), device_);
+  leaf.requires_grad_(trainable);
+  pending_.push_back({.leaf = leaf, .source = source});
+  return leaf;
+}
+
+std::vector<OffloadedWeights::PlacedLeaf> OffloadedWeights::TakePending(
+    std::span<const at::Tensor> tensors) {
+  std::vector<PlacedLeaf> taken;
+  for (const at::Tensor& tensor : tensors) {
+    const auto found = std::find_if(pending_.begin(), pending_.end(),
+                                    [&](const auto& of) { return of.leaf.is_same(tensor); });
+    if (found == pending_.end()) continue;
+    taken.push_back(std::move(*found));
+    pending_.erase(found);
+  }
+  return taken;
+}
+
+OffloadedWeights::Block OffloadedWeights::Arranged(std::vector<PlacedLeaf> leaves) {
+  std::sort(leaves.begin(), leaves.end(), [](const PlacedLeaf& a, const PlacedLeaf& b) {
+    return Address(a.source) < Address(b.source);
+  });
+  Block block;
+  const float* end = nullptr;
+  for (PlacedLeaf& leaf : leaves) {
+    const int64_t length = leaf.source.numel();
+    if (length > 0 && Address(leaf.source) == end) {
+      Run& run = block.runs.back();
+      leaf.begin = run.begin + run.source.numel();
+      run.source = From(run.source, run.source.numel() + length);
+    } else {
+      leaf.begin = Aligned(block.length);
+      block.runs.push_back({.source = From(leaf.source, length), .begin = leaf.begin});
+    }
+    block.length = leaf.begin + length;
+    end = Address(leaf.source) + length;
+  }
+  block.leaves = std::move(leaves);
+  return block;
+}
+
+size_t OffloadedWeights::AddBlock(const std::vector<at::Tensor>& tensors) {
+  for (const Block& block : blocks_) {
+    for (const PlacedLeaf& of : block.leaves) {
+      OXBOW_CHECK(std::none_of(tensors.begin(), tensors.end(),
+                               [&](const at::Tensor& tensor) { return of.leaf.is_same(tensor); }))
+          << "a leaf of shape " << of.leaf.sizes() << " is in two blocks";
+    }
+  }
+  blocks_.push_back(Arranged(TakePending(tensors)));
+  return blocks_.size() - 1;
+}
+
+void OffloadedWeights::EndNetwork() {
+  for (size_t block = first_of_network_; block < blocks_.size(); ++block) {
+    blocks_[block].first = first_of_network_;
+    blocks_[block].last = blocks_.size() - 1;
+  }
+  first_of_network_ = blocks_.size();
+}
+
+uint32_t OffloadedWeights::VersionOf(const Block& block) {
+  uint32_t version = 0;
+  for (const Run& run : block.runs) version += static_cast<uint32_t>(run.source._version());
+  return version;
+}
+
+void OffloadedWeights::Point(const Block& block, const at::Tensor& memory) {
+  for (const PlacedLeaf& of : block.leaves) {
+    void* const data = memory.defined() ? memory.mutable_data_ptr<float>() + of.begin : nullptr;
+    of.leaf.storage().set_data_ptr_noswap(c10::DataPtr(data, of.leaf.device()));
+  }
+}
+
+void OffloadedWeights::Load(size_t to, size_t number) {
+  const c10::InferenceMode ordinary(false);  // A tensor made in it could not be written to later.
+  const at::NoGradGuard no_grad;
+  const Block& block = blocks_[number];
+  Place& place = places_[to];
+  place.block = number;
+  place.version = VersionOf(block);
+  if (!place.memory.defined() || place.memory.numel() < block.length) {
+    int64_t longest = 0;
+    for (const Block& other : blocks_) longest = std::max(longest, other.length);
+    place.memory = at::empty({longest}, at::TensorOptions(device_).dtype(at::kFloat));
+    if (streams_ != nullptr) streams_->used[to].record(streams_->guard.getStream(device_));
+  }
+  const auto copy = [&] {
+    for (const Run& run : block.runs) {
+      place.memory.narrow(0, run.begin, run.source.numel())
+          .copy_(run.source, /*non_blocking=*/true);
+      brought_bytes_ += run.source.nbytes();
+    }
+  };
+  if (streams_ == nullptr) return copy();
+  streams_->used[to].block(streams_->copies);
+  const c10::StreamGuard in_copies(streams_->copies);
+  copy();
+  streams_->written[to].record(streams_->copies);
+}
+
+// The place that has the block's weights, or will have them.
+size_t OffloadedWeights::Bring(size_t block) {
+  const uint32_t version = VersionOf(blocks_[block]);
+  for (size_t i = 0; i < places_.size(); ++i) {
+    if (places_[i].block == block && places_[i].version == version) return i;
+  }
+  const size_t other = 1 - latest_;
+  const bool stale = places_[latest_].block == block;  // An older version of itself.
+  const size_t to = stale || places_[other].users > 0 ? latest_ : other;
+  OXBOW_CHECK(places_[to].users == 0) << "more blocks are held at a time than there are places";
+  Load(to, block);
+  return to;
+}
+
+// Passes go through blocks in order, and back.
+std::optional<size_t> OffloadedWeights::NextAfter(size_t block) const {
+  const auto [first, last] = std::pair(blocks_[block].first, blocks_[block].last);
+  if (first == last) return std::nullopt;
+  if (block == first) return block + 1;
+  if (block == last) return block - 1;
+  const bool back = previous_ == block + 1;
+  return back ? block - 1 : block + 1;
+}
+
+OffloadedWeights::Hold OffloadedWeights::Use(size_t block) {
+  const size_t at = Bring(block);
+  Place& place = places_[at];
+  if (streams_ != nullptr) streams_->written[at].block(streams_->guard.getStream(device_));
+  ++place.users;
+  latest_ = at;
+  Point(blocks_[block], place.memory);
+  const std::optional<size_t> next = NextAfter(block);
+  previous_ = block;
+  if (next.has_value() && places_[1 - at].users == 0) (void)Bring(*next);
+  return {this, [this, at](const void*) { Release(at); }};
+}
+
+void OffloadedWeights::Release(size_t at) {
+  Place& place = places_[at];
+  if (--place.users > 0) return;
+  Point(blocks_[*place.block], {});
+  if (streams_ != nullptr) streams_->used[at].record(streams_->guard.getStream(device_));
+}
+
+void OffloadedWeights::BringRest() {
+  const c10::InferenceMode ordinary(false);
+  const at::NoGradGuard no_grad;
+  const bool fresh = !rest_.has_value();
+  if (fresh) {
+    rest_ = Arranged(std::exchange(pending_, {}));
+    rest_memory_ = at::empty({rest_->length}, at::TensorOptions(device_).dtype(at::kFloat));
+    Point(*rest_, rest_memory_);
+  }
+  for (Run& run : rest_->runs) {
+    const auto version = static_cast<uint32_t>(run.source._version());
+    if (!fresh && run.version == version) continue;
+    rest_memory_.narrow(0, run.begin, run.source.numel()).copy_(run.source, /*non_blocking=*/true);
+    brought_bytes_ += run.source.nbytes();
+    run.version = version;
+  }
+}
+
+SegmentWeights WeightsOfBlock(const Tensors& tensors, OffloadedWeights* offloaded) {
+  SegmentWeights weights;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined() && tensor.requires_grad()) weights.leaves.push_back(tensor);
+  }
+  if (offloaded == nullptr) return weights;
+  const size_t block = offloaded->AddBlock(tensors);
+  weights.hold = [offloaded, block] { return offloaded->Use(block); };
+  return weights;
+}
+
+}  // namespace oxbow::model

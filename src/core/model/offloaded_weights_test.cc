@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// A network whose weights come block by block is the network that has them. Here the device is the
+// CPU as well: what a real one orders by streams is rehearsed in tests/rehearsal.
+#include "core/model/offloaded_weights.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "core/model/initial_weights.h"
+#include "core/model/policy.h"
+#include "core/model/sd3.h"
+#include "gtest/gtest.h"
+#include "tests/testing/small_sd3.h"
+
+namespace oxbow::model {
+namespace {
+
+constexpr int kBlocks = 5;
+
+std::unique_ptr<Policy> PolicyOf(bool offloaded, bool with_ema = true) {
+  const Sd3Params params = SmallSd3(kBlocks, /*dual=*/1);
+  at::manual_seed(3);
+  Policy::Options options{.architecture = MakeSd3Architecture(params),
+                          .with_ema = with_ema,
+                          .average_on_host = true,
+                          .weights_on_host = offloaded,
+                          .checkpoint_activations = true};
+  for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.3;
+  return *Policy::Create(std::move(options));
+}
+
+at::Tensor Velocity(const VelocityModel& model) {
+  at::manual_seed(5);
+  const at::Tensor x = at::randn({3, 2, 8, 6}), sigma = at::rand({3});
+  return model.Velocity(
+      x, sigma, {{kPromptTokens, at::randn({1, 5, 12})}, {kPooledPrompt, at::randn({1, 10})}});
+}
+
+void ExpectSameStep(Policy& plain, Policy& offloaded) {
+  for (Policy* policy : {&plain, &offloaded}) policy->parameters().ZeroGrad();
+  const at::Tensor want = Velocity(plain.current()).square().mean();
+  const at::Tensor got = Velocity(offloaded.current()).square().mean();
+  EXPECT_TRUE(at::equal(want, got)) << want << got;
+  want.backward();
+  got.backward();
+  EXPECT_TRUE(at::equal(plain.parameters().flat_grad(), offloaded.parameters().flat_grad()));
+  const at::NoGradGuard no_grad;
+  for (Policy* policy : {&plain, &offloaded}) {
+    policy->parameters().flat().sub_(policy->parameters().flat_grad(), 0.1);
+  }
+}
+
+TEST(OffloadedWeightsTest, VelocitiesGradientsAndStepsHaveTheSameBits) {
+  at::set_num_threads(1);
+  const auto plain = PolicyOf(false), offloaded = PolicyOf(true);
+  for (int step = 0; step < 3; ++step) {
+    SCOPED_TRACE(step);
+    ExpectSameStep(*plain, *offloaded);
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::equal(Velocity(plain->current()), Velocity(offloaded->current())));
+    EXPECT_TRUE(at::equal(Velocity(plain->reference()), Velocity(offloaded->reference())));
+    const AverageInUse average(*plain), same_average(*offloaded);
+    EXPECT_TRUE(at::equal(Velocity(average.network()), Velocity(same_average.network())));
+  }
+}
+
+// As where the first pass of all is a worker's, or a probe.
+TEST(OffloadedWeightsTest, TheFirstPassMayBeOneWithoutGradientsForEver) {
+  at::set_num_threads(1);
+  const auto plain = PolicyOf(false), offloaded = PolicyOf(true);
+  {
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(at::equal(Velocity(plain->current()), Velocity(offloaded->current())));
+  }
+  ExpectSameStep(*plain, *offloaded);
+  ExpectSameStep(*plain, *offloaded);
+}
+
+// A set of blocks of one leaf each, and one leaf that is in none.
+class BlocksTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kLength = 100;
+
+  BlocksTest() : flat_(at::arange(4 * kLength, at::kFloat)) {
+    for (int i = 0; i < 4; ++i) {
+      leaves_.push_back(weights_.Leaf(flat_.narrow(0, i * kLength, kLength), i == 2));
+    }
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(weights_.AddBlock({leaves_[i]}), i);
+    weights_.EndNetwork();
+    weights_.BringRest();
+  }
+
+  uint64_t BlocksBrought() const { return weights_.brought_bytes() / (4 * kLength) - 1; }
+  void ExpectValues(size_t leaf) {
+    EXPECT_TRUE(at::equal(leaves_[leaf].detach(),
+                          flat_.narrow(0, static_cast<int64_t>(leaf) * kLength, kLength)));
+  }
+
+  at::Tensor flat_;
+  OffloadedWeights weights_{at::kCPU};
+  std::vector<at::Tensor> leaves_;
+};
+
+TEST_F(BlocksTest, LeavesHaveValuesWhileTheyAreHeldAndNoMemoryBefore) {
+  EXPECT_TRUE(leaves_[2].requires_grad() && leaves_[2].is_leaf());
+  ExpectValues(3);
+  for (size_t block = 0; block < 3; ++block) {
+    EXPECT_EQ(leaves_[block].const_data_ptr(), nullptr);
+    const auto hold = weights_.Use(block);
+    ExpectValues(block);
+  }
+  EXPECT_EQ(leaves_[0].const_data_ptr(), nullptr);
+}
+
+// Forward and back, each block but the two at the turn comes twice.
+TEST_F(BlocksTest, TheNextBlockComesWhileOneIsHeldAndNoneComesInVain) {
+  for (const size_t block : {0, 1, 2}) {
+    const auto hold = weights_.Use(block);
+    EXPECT_EQ(BlocksBrought(), std::min<size_t>(block + 2, 3));
+  }
+  for (const size_t block : {2, 1, 0}) {
+    const auto hold = weights_.Use(block);
+    ExpectValues(block);
+  }
+  EXPECT_EQ(BlocksBrought(), 4u);
+}
+
+TEST_F(BlocksTest, ChangedWeightsComeAgain) {
+  for (const int64_t first : {0, 1}) {
+    flat_.narrow(0, first * kLength, 1).add_(7);  // In the block, and in its neighbour.
+    const auto hold = weights_.Use(0);
+    ExpectValues(0);
+  }
+  flat_.add_(1);
+  weights_.BringRest();
+  ExpectValues(3);
+}
+
+TEST_F(BlocksTest, TwoBlocksAreHeldAtATimeAndNoLeafIsInTwo) {
+  const auto one = weights_.Use(0), two = weights_.Use(2), again = weights_.Use(2);
+  ExpectValues(0);
+  ExpectValues(2);
+  EXPECT_DEATH((void)weights_.Use(1), "more blocks are held");
+  OffloadedWeights weights(at::kCPU);
+  const at::Tensor leaf = weights.Leaf(flat_, false);
+  weights.AddBlock({leaf});
+  EXPECT_DEATH(weights.AddBlock({leaf}), "in two blocks");
+}
+
+}  // namespace
+}  // namespace oxbow::model
