@@ -2,6 +2,7 @@
 #include "bench/coordinator_egress.h"
 
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -158,7 +159,13 @@ class Watchers::Watcher final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
     uint64_t largest = all_.largest_;
     while (bytes > largest && !all_.largest_.compare_exchange_weak(largest, bytes)) {
     }
+    if (all_.reads_) Note();
     StartRead(&response_);
+  }
+
+  Told told() const {
+    absl::MutexLock lock(&mutex_);
+    return told_;
   }
 
   void OnDone(const grpc::Status&) override {
@@ -173,17 +180,42 @@ class Watchers::Watcher final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   }
 
  private:
+  void Note() {
+    v1::WatchResponse message;
+    using Reader = grpc::ProtoBufferReader;
+    const grpc::Status read =
+        grpc::GenericDeserialize<Reader, v1::WatchResponse>(&response_, &message);
+    OXBOW_CHECK(read.ok()) << "a message of the weight channel";
+    if (!message.has_manifest() && !message.has_delta()) return;
+    const v1::SnapshotManifest& manifest =
+        message.has_delta() ? message.delta().changed() : message.manifest();
+    absl::MutexLock lock(&mutex_);
+    told_ = {.version = manifest.policy_version(), .when = Clock::Steady().Now()};
+  }
+
   Watchers& all_;
   grpc::GenericStub stub_;
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  Told told_ ABSL_GUARDED_BY(mutex_);
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+Watchers::Told Watchers::told() const {
+  Told all = watchers_.front()->told();
+  for (const auto& watcher : watchers_) {
+    const Told told = watcher->told();
+    all.version = std::min(all.version, told.version);
+    all.when = std::max(all.when, told.when);
+  }
+  return all;
+}
+
 Watchers::Watchers(const std::vector<std::shared_ptr<grpc::Channel>>& channels, Names names,
-                   const std::string& relay, Epoch epoch) {
+                   const std::string& relay, Epoch epoch, bool reads)
+    : reads_(reads) {
   for (int i = 0; i < names.count; ++i) {
     watchers_.push_back(std::make_unique<Watcher>(
         *this, channels[static_cast<size_t>(i) % channels.size()], names.first + i, relay, epoch));

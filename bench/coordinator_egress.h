@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "services/learner/coordinator/step_plan.h"
 #include "services/rollout/conditioning_source.h"
 #include "services/weights/snapshot_maker.h"
@@ -92,9 +93,10 @@ class Watchers {
     int first = 0;
     int count = 0;
   };
-  // `relay`: where all of them say that they serve others.
+  // `relay`: where all of them say that they serve others. With `reads` they know what they are
+  // told; else a message is so many bytes.
   Watchers(const std::vector<std::shared_ptr<grpc::Channel>>& channels, Names names,
-           const std::string& relay, Epoch epoch);
+           const std::string& relay, Epoch epoch, bool reads = false);
   ~Watchers();
 
   struct Count {
@@ -104,8 +106,16 @@ class Watchers {
   Count count() const { return {bytes_, messages_}; }
   void PrintSince(const Count& before) const;
 
+  // What all of them were told at least, and when the last one was. Requires `reads`.
+  struct Told {
+    uint64_t version = 0;
+    absl::Duration when;  // By the steady clock.
+  };
+  Told told() const;
+
  private:
   class Watcher;
+  const bool reads_;
   std::atomic<uint64_t> bytes_ = 0;
   std::atomic<uint64_t> messages_ = 0;
   std::atomic<uint64_t> largest_ = 0;  // Bytes of the largest message: a whole manifest.

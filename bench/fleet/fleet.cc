@@ -165,6 +165,11 @@ Fleet::Account Fleet::AccountOf(const std::string& role) const {
   for (auto [line, end] = ends_.equal_range(role); line != end; ++line) {
     account.mib_most = std::max(account.mib_most, Number(line->second, "mib"));
     account.cpu_s += Number(line->second, "cpu_s");
+    if (role == "host" || role == "leader") {
+      const double version = Number(line->second, "version");
+      account.version = account.at_ms == 0 ? version : std::min(account.version, version);
+      account.at_ms = std::max(account.at_ms, Number(line->second, "at_ms"));
+    }
     for (const char* key : {"accepted", "late", "failed", "sent_bytes"}) {
       account.sums[key] += static_cast<uint64_t>(Number(line->second, key));
     }

@@ -35,6 +35,10 @@ class Fleet {
     double cpu_s = 0;     // All together.
     std::map<std::string, uint64_t> sums;
     std::map<std::string, uint64_t> refused;  // By call.
+    // Leader: the weights that it published last. Hosts: the oldest that one of their workers
+    // was told last; and when, by the machine's steady clock.
+    double version = 0;
+    double at_ms = 0;
   };
   Account AccountOf(const std::string& role) const;
   // Lines of the steps file, and why they are not all steps in order, each once and whole.

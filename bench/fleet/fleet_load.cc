@@ -8,7 +8,7 @@
 //
 // Exit code 1 if anything is lost: a step that is not committed whole, in order and once; a group
 // with other bytes or rewards than its worker sent; a call refused for want of room; dead workers
-// whose leases were given to nobody.
+// whose leases were given to nobody; a worker that was not told of the last weights.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -77,6 +77,15 @@ void Report(const Load& load, const Fleet& fleet, double seconds) {
   PrintRole(fleet, "member", "other ranks");
   PrintRole(fleet, "reward", "reward servers");
   PrintRole(fleet, "host", "workers");
+  const Fleet::Account leader = fleet.AccountOf("leader");
+  const double told_ms = hosts.at_ms - leader.at_ms;
+  std::printf("publication: the last of the workers was told of version %.0f after %.0f ms\n",
+              leader.version, told_ms);
+  Judge(hosts.version == leader.version,
+        absl::StrCat("a worker was last told of version ", hosts.version, ", not of the last, ",
+                     leader.version));
+  Judge(load.expect_told_ms <= 0 || told_ms <= load.expect_told_ms,
+        "workers are told of new weights too late");
   Judge(load.expect_p99_ms <= 0 || p99 <= load.expect_p99_ms, "leases come too late");
   for (const char* role : {"leader", "member"}) {
     Judge(load.expect_mib <= 0 || fleet.AccountOf(role).mib_most <= room + load.expect_mib,

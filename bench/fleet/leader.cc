@@ -96,7 +96,8 @@ class Leader {
     }
     channel_.Stop();
     (*server)->Shutdown(absl::Seconds(1));
-    account_.Print();
+    account_.Print(
+        absl::StrCat("version=", version_, " at_ms=", absl::ToInt64Milliseconds(published_)));
     return status;
   }
 
@@ -119,7 +120,10 @@ class Leader {
   }
 
   absl::Status TakeStep() {
-    OXBOW_CHECK(channel_.Publish(adapter_.Next()).ok()) << "publish";
+    const weights::Snapshot next = adapter_.Next();
+    version_ = next.manifest.policy_version();
+    published_ = Clock::Steady().Now();
+    OXBOW_CHECK(channel_.Publish(next).ok()) << "publish";
     auto received = assembler_.Take(LearnerStep(step_), load_.groups, absl::InfiniteDuration());
     if (!received.ok()) return received.status();
     const auto planned = coordinator_.TakePlanned(LearnerStep(step_));
@@ -172,6 +176,8 @@ class Leader {
   learner::ByteBudget budget_;
   learner::GroupAssembler assembler_;
   uint64_t step_;
+  uint64_t version_ = 0;      // Published last,
+  absl::Duration published_;  // and when, by the steady clock.
   std::atomic<bool> lost_ = false;
   learner::Coordinator coordinator_;
   weights::WeightChannelService channel_;

@@ -25,6 +25,8 @@ void AddFlags(CLI::App& app, Load& load) {
   app.add_option("--lease-seconds", load.lease_seconds, "lifetime of a lease unless renewed");
   app.add_option("--seconds-max", load.seconds_max, "after which the fleet counts as stuck");
   app.add_option("--expect-p99-ms", load.expect_p99_ms, "fail above this; 0: only print it");
+  app.add_option("--expect-told-ms", load.expect_told_ms,
+                 "fail if the last worker is told of new weights later; 0: only print it");
   app.add_option("--expect-mib", load.expect_mib,
                  "fail if a rank grows by more beside its sink's room; 0: only print it");
   // A process of the fleet gets these from the one that a person started.

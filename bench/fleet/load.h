@@ -29,9 +29,10 @@ struct Load {
   int picture_side = 64;
   double group_seconds = 0.5;  // Mean time that a worker samples.
   double lease_seconds = 5;
-  double seconds_max = 300;  // After which the fleet counts as stuck.
-  double expect_p99_ms = 0;  // Lease latency; 0: not judged.
-  double expect_mib = 0;     // What a rank may take beside its sink's room; 0: not judged.
+  double seconds_max = 300;   // After which the fleet counts as stuck.
+  double expect_p99_ms = 0;   // Lease latency; 0: not judged.
+  double expect_told_ms = 0;  // From a publication to the last worker; 0: not judged.
+  double expect_mib = 0;      // What a rank may take beside its sink's room; 0: not judged.
 
   // Where a process of the fleet stands. Not given by a person.
   std::string role;

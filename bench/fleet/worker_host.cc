@@ -76,8 +76,11 @@ class Host {
     std::ofstream file(absl::StrCat(load_.directory, "/latencies-", load_.first));
     absl::MutexLock lock(&mutex_);
     for (const double ms : latencies_) file << ms << "\n";
+    const Watchers::Told told = session_->watchers->told();
     account_.Print(absl::StrCat("accepted=", accepted_.load(), " late=", late_.load(),
-                                " failed=", failed_.load(), " sent_bytes=", bytes_.load()));
+                                " failed=", failed_.load(), " sent_bytes=", bytes_.load(),
+                                " version=", told.version,
+                                " at_ms=", absl::ToInt64Milliseconds(told.when)));
     return failed_ == 0 ? 0 : 1;
   }
 
@@ -178,7 +181,7 @@ class Host {
     }
     session->watchers = std::make_unique<Watchers>(
         std::vector{channel_}, Watchers::Names{.first = load_.first, .count = load_.count},
-        relay_->endpoint(), Epoch(session->epoch));
+        relay_->endpoint(), Epoch(session->epoch), /*reads=*/true);
     session_ = session;
     return session;
   }
