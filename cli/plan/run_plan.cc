@@ -53,8 +53,7 @@ std::string TreesText(const v1::RunConfig& config) {
   const uint32_t size = config.batch().group_size();
   return absl::StrFormat(
       "%-22s %d of %d images in a group; %d of %d rows of the network are sampled\n", "trees",
-      size / tree.Leaves(), tree.Leaves(),
-      flow::NodesOfGroup(tree, size, StepsOfTrees(sampling)),
+      size / tree.Leaves(), tree.Leaves(), flow::NodesOfGroup(tree, size, StepsOfTrees(sampling)),
       uint64_t{size} * sampling.steps());
 }
 

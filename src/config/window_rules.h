@@ -19,7 +19,7 @@ Reach ReachOf(const v1::SamplingConfig& s);
 // Its steps differ from learner step to learner step.
 bool WindowMoves(const v1::SamplingConfig& s);
 
-// Of fewer steps behind the last stochastic one.
+// Rules of fewer steps behind the last stochastic one.
 void CompressionRules(const v1::RunConfig& c, Findings& f);
 
 // Requires sde_first and sde_count that are right.

@@ -10,6 +10,7 @@
 #include "core/rl/awm.h"
 #include "core/rl/method.h"
 #include "core/rl/nft.h"
+#include "core/rl/v_grpo.h"
 #include "tests/testing/toy_policy.h"
 
 namespace oxbow::run {
@@ -29,6 +30,8 @@ void SetForwardProcess(v1::MethodConfig& method) {
   method.mutable_awm()->set_power(0.26);
   method.mutable_awm()->set_mean_first(true);
   method.mutable_v_grpo()->set_sum_norms(true);
+  method.mutable_v_grpo()->set_prediction(v1::V_GRPO_PREDICTION_VELOCITY);
+  method.mutable_v_grpo()->set_weight(v1::V_GRPO_WEIGHT_BOUND);
   v1::TimesConfig& times = *method.mutable_times();
   times.set_sampler(v1::TIME_SAMPLER_UNIFORM);
   times.set_count(7);
@@ -73,6 +76,10 @@ v1::RunConfig Config() {
   method.set_kl_weight(0.012);
   method.set_kl_space(v1::KL_SPACE_MEAN);
   method.set_kl_all_steps(true);
+  method.set_kl_precedent(0.37);
+  config.mutable_replay()->set_fraction(0.25);
+  config.mutable_replay()->set_passes(7);
+  config.mutable_replay()->set_reincarnate_after(43);
   method.set_name(v1::METHOD_NAME_AWM);
   method.set_advantage_ddof(1);
   method.set_advantage_divisor(v1::ADVANTAGE_DIVISOR_ROOT);
@@ -138,6 +145,10 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.kl.space, rl::KlSpace::kMean);
   EXPECT_TRUE(options.kl.all_steps);
   EXPECT_EQ(options.passes, 5);
+  EXPECT_EQ(options.replay_passes, 7);
+  EXPECT_EQ(options.reincarnate_after, 43);
+  EXPECT_EQ(options.copies.reference_at, 43);
+  EXPECT_EQ(options.kl.precedent, 0.37);
   EXPECT_EQ(options.method, rl::MethodKind::kAwm);
   EXPECT_EQ(options.advantage.ddof, 1);
   EXPECT_EQ(options.advantage.divisor, rl::AdvantageDivisor::kRoot);
@@ -256,7 +267,10 @@ TEST(TrainerOptionsTest, TheChosenMethodsOwnSectionArrives) {
                     {"power", 0.26},
                     {"mean_first", 1},
                     {"ratio", 0}}));
-  EXPECT_EQ(settings(v1::METHOD_NAME_V_GRPO), (Values{{"sum_norms", 1}}));
+  EXPECT_EQ(settings(v1::METHOD_NAME_V_GRPO),
+            (Values{{"sum_norms", 1},
+                    {"prediction", static_cast<double>(rl::VGrpoPrediction::kVelocity)},
+                    {"weight", static_cast<double>(rl::VGrpoWeight::kBound)}}));
 }
 
 // A class asks for settings by key; one that its section does not have ends the process.
@@ -288,6 +302,25 @@ TEST(TrainerOptionsTest, TheOldPolicyIsTheMethods) {
   EXPECT_EQ(old(v1::METHOD_NAME_AWM, 0), model::OldPolicy::kNone);
   EXPECT_EQ(old(v1::METHOD_NAME_AWM, 0.1), model::OldPolicy::kKept);
   EXPECT_EQ(old(v1::METHOD_NAME_V_GRPO, 0.1), model::OldPolicy::kNone);
+}
+
+// A LoRA's reference is the base model: only one that moves needs an adapter.
+TEST(TrainerOptionsTest, AReferenceMovesWhereSomethingReadsItAndItIsToldTo) {
+  v1::RunConfig config;
+  const auto moves = [&] { return MovesReference(config); };
+  config.mutable_method()->set_kl_weight(0.1);
+  EXPECT_FALSE(moves());
+  config.mutable_replay()->set_reincarnate_after(3);
+  EXPECT_TRUE(moves());
+  config.mutable_method()->set_kl_precedent(1);
+  EXPECT_FALSE(ReadsReference(config.method())) << "all of the KL is to the policy before the step";
+  EXPECT_FALSE(moves());
+  config.mutable_method()->mutable_anchor()->set_weight(0.1);
+  EXPECT_TRUE(moves());
+  config.mutable_replay()->clear_reincarnate_after();
+  EXPECT_FALSE(moves());
+  config.mutable_method()->set_reference_every(2);
+  EXPECT_TRUE(moves());
 }
 
 }  // namespace

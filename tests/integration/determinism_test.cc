@@ -125,12 +125,22 @@ TEST(DeterminismTest, KillingTheLearnerOfARunOfTreesChangesNoLoss) {
 // weights of the checkpoint.
 TEST(DeterminismTest, KillingTheLearnerOfACompressedRunOfReMixChangesNoLoss) {
   const std::vector<std::string> overrides = {
-      "run.steps=10", "eval.every=0", "run.deterministic=true", "checkpoint.every=4",
-      "services.lease_seconds=3", "batch.groups=8", "sampling.sde_count=8",
+      "run.steps=10",
+      "eval.every=0",
+      "run.deterministic=true",
+      "checkpoint.every=4",
+      "services.lease_seconds=3",
+      "batch.groups=8",
+      "sampling.sde_count=8",
       "sampling.window={kind: progressive, size: 3, hold: 2}",
-      "sampling.compression={share: 0.6, carry: true}", "method.kept_kc_max=1e9",
-      "method.kl_weight=1e-2", "method.kl_precedent=0.5", "replay.fraction=0.5",
-      "replay.draw=varied", "replay.passes=3", "replay.reincarnate_after=7"};
+      "sampling.compression={share: 0.6, carry: true}",
+      "method.kept_kc_max=1e9",
+      "method.kl_weight=1e-2",
+      "method.kl_precedent=0.5",
+      "replay.fraction=0.5",
+      "replay.draw=varied",
+      "replay.passes=3",
+      "replay.reincarnate_after=7"};
   TrainingRun whole(overrides, {}, "digits-op-grpo");
   ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
   const std::vector<double> expected = whole.Series("train/loss");

@@ -49,6 +49,22 @@ void Join(StoredSuccesses& successes, uint64_t step, Groups& groups) {
   successes.Join(LearnerStep(step), groups.signal, groups.received, groups.planned);
 }
 
+TEST(StoredSuccessesTest, AfterTheEndOfReuseNothingJoinsAStep) {
+  Linked linked(1);
+  linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(11, 1, 0, 1)}});
+  StoredSuccesses successes({.heads_max = 2, .late_binding = true, .added = 1, .until = 2},
+                            linked.link.get(), {});
+  EXPECT_EQ(successes.heads_wanted(LearnerStep(1)), 2u);
+  EXPECT_TRUE(successes.binds_late(LearnerStep(1)));
+  EXPECT_EQ(successes.heads_wanted(LearnerStep(2)), 0u);
+  EXPECT_FALSE(successes.binds_late(LearnerStep(2)));
+  Groups last(1, {{0, 0}}), later(2, {{0, 0}});
+  Join(successes, 1, last);
+  EXPECT_THAT(last.Entries(), ElementsAre(11, 0)) << "bound, and a place of an added one";
+  Join(successes, 2, later);
+  EXPECT_THAT(later.Entries(), ElementsAre(0));
+}
+
 TEST(StoredSuccessesTest, AGroupThatFailedWholeGetsItsPromptsSuccessAsAWholeSample) {
   for (const size_t shards : {1, 3}) {
     Linked linked(shards);

@@ -83,10 +83,9 @@ TEST(CompressedPathTest, UpToTheWindowsEndThePathIsTheWholeOne) {
       const Paths wanted = SamplePaths(whole, SomeKeys(), kLatent, at::kHalf, Counted());
       const Paths paths = SamplePaths(spec, SomeKeys(), kLatent, at::kHalf, Counted());
       const int64_t free = window.back() + 1;
-      EXPECT_TRUE(at::equal(paths.latents.slice(0, 0, free + 1),
-                            wanted.latents.slice(0, 0, free + 1)));
       EXPECT_TRUE(
-          at::equal(paths.log_prob.slice(0, 0, free), wanted.log_prob.slice(0, 0, free)));
+          at::equal(paths.latents.slice(0, 0, free + 1), wanted.latents.slice(0, 0, free + 1)));
+      EXPECT_TRUE(at::equal(paths.log_prob.slice(0, 0, free), wanted.log_prob.slice(0, 0, free)));
       EXPECT_EQ(paths.log_prob.slice(0, free).abs().sum().item<float>(), 0);
     }
   }
@@ -107,8 +106,7 @@ TEST(CompressedPathTest, TheNetworkIsAskedOncePerStepThatIsCounted) {
 }
 
 TEST(CompressedPathTest, BehindTheWindowTheSolverOfTheCompressionTakesTheCompressedLevels) {
-  for (const SolverKind kind :
-       {SolverKind::kEuler, SolverKind::kDpmpp2m, SolverKind::kDpmppHeun}) {
+  for (const SolverKind kind : {SolverKind::kEuler, SolverKind::kDpmpp2m, SolverKind::kDpmppHeun}) {
     for (const bool carry : {false, true}) {
       const Compression compression{.share = .5, .shift = 3, .solver = kind, .carry = carry};
       const SamplingSpec spec = WindowSpec({2, 3}, compression);
@@ -166,12 +164,12 @@ TEST(CompressedPathTest, TreesShareWhatTheySharedAndAreCompressedBehindTheWindow
   for (NoiseKey& root : roots) root.sample = 0;
   const at::Tensor starts = DrawStarts(roots, kLatent);
   int64_t rows = 0;
-  const Paths trees = ContinueTrees(
-      spec, keys, starts, 0, at::kFloat,
-      [&](const at::Tensor& x, const at::Tensor& sigma, const std::vector<int64_t>&) {
-        rows += x.size(0);
-        return Counted()(x, sigma);
-      });
+  const Paths trees =
+      ContinueTrees(spec, keys, starts, 0, at::kFloat,
+                    [&](const at::Tensor& x, const at::Tensor& sigma, const std::vector<int64_t>&) {
+                      rows += x.size(0);
+                      return Counted()(x, sigma);
+                    });
   const Paths apart = ContinuePaths(spec, keys, starts, 0, at::kFloat, Counted());
   EXPECT_TRUE(at::equal(trees.latents, apart.latents));
   EXPECT_EQ(rows, NodesOfGroup(spec.splits, 2, StepsTaken(.4, spec.sde, 0)));

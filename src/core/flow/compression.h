@@ -3,9 +3,10 @@
 //
 // Steps without noise are not trained. So behind the last stochastic step the path need not visit
 // the levels of the run's grid: a solver of second order gets to the picture in fewer steps. With R
-// steps left from the level sigma, R + 1 levels of them, the path takes
+// steps left from the level sigma, R + 1 levels, the path takes
 //
-//   n = max(1, floor(share (R + 1)) - 1) steps,   sigma_j = shift(u (1 - j / n)),   shift(u) = sigma
+//   n       = max(1, floor(share (R + 1)) - 1) steps
+//   sigma_j = shift(u (1 - j / n)),  where shift(u) = sigma
 //
 // that is, equal steps of the time before the shift. Levels up to sigma keep their places and their
 // bits, so transitions are scored as in any other path.
@@ -19,8 +20,8 @@ namespace oxbow::flow {
 enum class SolverKind { kEuler, kDpmpp2m, kDpmppHeun };
 
 struct Compression {
-  double share = 1;  // Of the levels that are left; 1: nothing is compressed.
-  double shift = 1;  // Of the run's grid.
+  double share = 1;  // The share of the levels left that stays; 1: nothing is compressed.
+  double shift = 1;  // The shift of the run's grid.
   SolverKind solver = SolverKind::kDpmpp2m;
   bool carry = false;  // The solver goes on from the step before, though that was stochastic.
 

@@ -72,7 +72,7 @@ TEST(CompressionTest, LevelsFallFromTheWindowToThePicture) {
   }
 }
 
-// Of a grid that is a shifted line, every second level stays where half of the steps do.
+// Half the steps of a grid that is a shifted line visit every second level.
 TEST(CompressionTest, HalfTheStepsOfAShiftedLineVisitEverySecondLevel) {
   const std::vector<double> grid = SigmaGrid(ScheduleKind::kDance, 24, 3);
   const Compression compression{.share = 11. / 21, .shift = 3};

@@ -40,8 +40,8 @@ struct SamplingSpec {
   double embedded_guidance = 0;  // Resolved; 0: the network takes none.
   bool whole_timesteps = false;  // The network sees trunc(1000 sigma) / 1000; steps do not.
   SplitTree splits;              // Which samples of a group share their first steps.
-  Compression compression;       // Of the steps after the last stochastic one of a path.
-  int compressed_from = -1;      // Of a path's spec: its first step on compressed levels; -1: none.
+  Compression compression;       // How steps after the last stochastic one are left out.
+  int compressed_from = -1;      // A path's first step on compressed levels; -1: none.
 
   int steps() const { return static_cast<int>(sigmas.size()) - 1; }
   uint64_t Id() const;  // Hash of all fields but the last; stored as schedule_id.

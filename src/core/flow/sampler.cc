@@ -55,9 +55,7 @@ DpmppKind DpmppOf(SolverKind solver) {
 class StepSolver {
  public:
   explicit StepSolver(const SamplingSpec& path)
-      : path_(path),
-        before_(DpmppOf(path.solver)),
-        behind_(DpmppOf(path.compression.solver)) {}
+      : path_(path), before_(DpmppOf(path.solver)), behind_(DpmppOf(path.compression.solver)) {}
 
   at::Tensor Step(int step, const StepKernel& kernel, const at::Tensor& x, const at::Tensor& v) {
     const bool compressed = path_.compressed_from >= 0 && step >= path_.compressed_from;
@@ -69,7 +67,8 @@ class StepSolver {
     const bool last = step + 1 == path_.steps();
     const at::Tensor velocity = v.to(at::kFloat);
     Carry(step, kernel, x, v);
-    return (compressed ? behind_ : before_).Step(x, velocity, kernel.sigma, kernel.sigma_next, last);
+    return (compressed ? behind_ : before_)
+        .Step(x, velocity, kernel.sigma, kernel.sigma_next, last);
   }
 
   // A step that noise ends: the next one starts another path, unless it is to go on all the same.

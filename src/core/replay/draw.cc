@@ -93,7 +93,8 @@ std::vector<EntryId> DrawVaried(std::vector<ValuedEntry> eligible, uint64_t coun
   const size_t size = std::min<size_t>(count, eligible.size());
   std::vector<ValuedEntry> chosen;
   double greatest = -1;
-  for (size_t low = 0; low <= size && size > 0; ++low) {  // Sums fall, so the first of equals stays.
+  for (size_t low = 0; low <= size && size > 0;
+       ++low) {  // Sums fall, so the first of equals stays.
     std::vector<ValuedEntry> some(eligible.begin(),
                                   eligible.begin() + static_cast<std::ptrdiff_t>(size - low));
     some.insert(some.end(), eligible.end() - static_cast<std::ptrdiff_t>(low), eligible.end());

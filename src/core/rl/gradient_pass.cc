@@ -42,8 +42,8 @@ std::vector<RowRef> RowsAt(const std::vector<RowRef>& refs, const std::vector<si
   return chosen;
 }
 
-// The KL [K] of the rows at `index`, of `method`'s scale: to the reference, and to the policy before
-// the step. Undefined where nothing pulls there.
+// The KL [K] of the rows at `index`, of `method`'s scale: to the reference, and to the policy
+// before the step. Undefined where nothing pulls there.
 struct KlTerms {
   at::Tensor reference;
   at::Tensor precedent;

@@ -49,9 +49,9 @@ struct RowOutcome {
 //     + kl.weight sum_{rows in_kl} ((1 - p) kl + p kl_precedent) / denominators.kl
 //     + anchor.weight sum_samples anchor / denominators.samples
 //
-// with p = kl.precedent, to the policy's flat gradient, and returns one outcome per row. The KL terms
-// are not multiplied by W, which would weaken the pull where the policy has moved most. Requires at
-// least one row.
+// with p = kl.precedent, to the policy's flat gradient, and returns one outcome per row. The KL
+// terms are not multiplied by W, which would weaken the pull where the policy has moved most.
+// Requires at least one row.
 std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy& policy,
                                     const Method& method, const UpdateInputs& inputs,
                                     const std::vector<RowRef>& refs);

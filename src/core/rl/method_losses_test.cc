@@ -137,9 +137,7 @@ TEST(AwmTest, GoldenAndGradientOfEveryWeighting) {
 TEST(VGrpoTest, GoldenSurrogateAndRatio) {
   for (const auto& r : Golden()["v_grpo"]) {
     const Noised in(r);
-    const auto l = [&](const at::Tensor& v) {
-      return VGrpoSurrogate({}, BatchOf(in), v);
-    };
+    const auto l = [&](const at::Tensor& v) { return VGrpoSurrogate({}, BatchOf(in), v); };
     const at::Tensor now = l(in.v), old = l(Row(r["v_old"]));
     EXPECT_NEAR(now.item<double>(), r["surrogate"], kGoldenTolerance);
     EXPECT_NEAR(old.item<double>(), r["surrogate_old"], kGoldenTolerance);
@@ -160,9 +158,9 @@ TEST(VGrpoTest, EveryPredictionAndWeightFollowsFromTheVelocitysError) {
     const Noised in(r);
     const double t = r["t"];
     const auto error = [&](const at::Tensor& v) { return v - (in.noise - in.x0); };
-    for (const auto& [prediction, factor] :
-         {std::pair{VGrpoPrediction::kClean, -t}, {VGrpoPrediction::kNoise, 1 - t},
-          {VGrpoPrediction::kVelocity, 1.}}) {
+    for (const auto& [prediction, factor] : {std::pair{VGrpoPrediction::kClean, -t},
+                                             {VGrpoPrediction::kNoise, 1 - t},
+                                             {VGrpoPrediction::kVelocity, 1.}}) {
       const double frozen = MeanSize(error(in.v) * factor);
       const double bound = (1 - t) / t / (factor * factor);
       for (const auto& [weight, number] : {std::pair{VGrpoWeight::kAdaptive, 1 / frozen},

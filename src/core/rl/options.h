@@ -88,8 +88,8 @@ struct TrainerOptions {
   std::optional<flow::WindowPlan> window;  // Which of them are, by learner step; none: all.
   bool cps_surrogate = true;  // Ratios of cps steps on the published scale; see dynamics.h.
   uint64_t run_seed = 0;
-  int updates = 2;  // Per pass.
-  int passes = 1;   // Over the samples of a learner step.
+  int updates = 2;        // Per pass.
+  int passes = 1;         // Over the samples of a learner step.
   int replay_passes = 0;  // Over its replayed samples, where more than that.
   // ReMix's reincarnation: later learner steps pass their samples once; 0: never.
   uint64_t reincarnate_after = 0;

@@ -131,10 +131,10 @@ TEST(PrecedentTest, TheSecondUpdateHasTheGradientOfTheDivergenceFromTheFirstPoli
     Vector up = moved, down = moved;
     up[p] += kNudge;
     down[p] -= kNudge;
-    gradient.push_back(kWeight *
-                       (Divergence(sigmas, groups, up, before) -
-                        Divergence(sigmas, groups, down, before)) /
-                       (2 * kNudge));
+    gradient.push_back(
+        kWeight *
+        (Divergence(sigmas, groups, up, before) - Divergence(sigmas, groups, down, before)) /
+        (2 * kNudge));
   }
   // Both have the same first moment after the first update.
   const at::Tensor want = at::tensor(gradient, at::kDouble) * (1 - options.adamw.beta1);

@@ -240,8 +240,7 @@ void StepTotals::Moved(double grad_norm, double grad_rms) {
 void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   const double updates = std::max(1, updates_);
   const double kl_loss = KlLoss(options_.kl, kl_, kl_precedent_);
-  const double pull =
-      kl_loss + options_.old_kl_weight * old_kl_ + options_.anchor.weight * anchor_;
+  const double pull = kl_loss + options_.old_kl_weight * old_kl_ + options_.anchor.weight * anchor_;
   metrics[metric::kTrainLoss] = (policy_loss_ + pull) / updates;
   metrics[metric::kTrainPolicyLoss] = policy_loss_ / updates;
   // What was not computed is left out: 0 would say that nothing moved.

@@ -133,8 +133,8 @@ void AppendUpdates(size_t count, int updates, uint64_t seed, LearnerStep step, i
   }
 }
 
-// Updates over the replayed samples alone, all of them each time. Their rows count what they count in
-// any other update.
+// Updates over the replayed samples alone, all of them each time. Their rows count what they count
+// in any other update.
 void AppendExtraPasses(const TrainerOptions& options, const std::vector<Group>& groups,
                        TrainingPlan& plan) {
   std::vector<size_t> replayed;

@@ -15,7 +15,8 @@ at::Tensor ErrorOf(VGrpoPrediction prediction, const RowBatch& batch, const at::
     case VGrpoPrediction::kClean:
       return CleanPrediction(batch.x, batch.sigma, v) - batch.clean.to(at::kDouble);
     case VGrpoPrediction::kNoise:
-      return batch.x.to(at::kDouble) + OverRows(1 - batch.sigma.to(at::kDouble), batch.x) * velocity -
+      return batch.x.to(at::kDouble) +
+             OverRows(1 - batch.sigma.to(at::kDouble), batch.x) * velocity -
              batch.noise.to(at::kDouble);
     case VGrpoPrediction::kVelocity:
       break;
@@ -32,8 +33,7 @@ at::Tensor VGrpoSurrogate(const VGrpoLoss& loss, const RowBatch& batch, const at
   if (loss.weight == VGrpoWeight::kAdaptive) {
     squares = squares / ElementMean(error.detach().abs()).clamp_min(kWeightMin);
   } else if (bound) {
-    const at::Tensor t =
-        batch.sigma.to(squares.device(), at::kDouble).clamp_min(kBoundTimeMin);
+    const at::Tensor t = batch.sigma.to(squares.device(), at::kDouble).clamp_min(kBoundTimeMin);
     squares = squares * ((1 - t) / t);
   }
   return loss.sum_norms ? squares * static_cast<double>(error[0].numel()) : squares;
