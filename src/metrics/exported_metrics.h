@@ -226,7 +226,8 @@ inline constexpr Counter kRolloutObservedFailedTotal{
     "Samples that an observed reward gave no score; they are trained on all the same."};
 inline constexpr Counter kRolloutConditioningBytesTotal{
     "oxbow_rollout_conditioning_bytes_total", "source: held, learner, peer",
-    "Bytes of the conditioning of leased groups, by where it was found."};
+    "Bytes of conditioning and of evaluated weights that leases name, by where they were "
+    "found."};
 inline constexpr Histogram kRolloutDeliveryDurationSeconds{
     "oxbow_rollout_delivery_duration_seconds", "",
     "From the first byte of a group to the learner's answer."};
@@ -239,7 +240,7 @@ inline constexpr Counter kWeightsServedBytesTotal{
     "oxbow_weights_served_bytes_total", "", "Chunk bytes sent to watchers."};
 inline constexpr Counter kLearnerConditioningServedBytesTotal{
     "oxbow_learner_conditioning_served_bytes_total", "",
-    "Bytes of prompts' conditioning sent to workers."};
+    "Bytes of prompts' conditioning, and of weights for evaluations, sent to workers."};
 inline constexpr Counter kWeightsChangedBytesTotal{
     "oxbow_weights_changed_bytes_total", "",
     "Chunk bytes of snapshots that no retained snapshot had."};
