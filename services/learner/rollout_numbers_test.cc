@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sampling cost, as the groups themselves tell it.
+#include "services/learner/rollout_numbers.h"
+
+#include <gtest/gtest.h>
+
+namespace oxbow::learner {
+namespace {
+
+// Ten steps, of which steps [first, end) are stochastic.
+v1::Trajectory SampleOf(int first, int end) {
+  v1::Trajectory sample;
+  for (int i = 0; i < 10; ++i) sample.add_sde(i >= first && i < end);
+  return sample;
+}
+
+TEST(StepsSampledTest, AFreshSampleTakesAllStepsUpToTheWindowsEndAndACompressedRest) {
+  const v1::Trajectory fresh = SampleOf(2, 4);
+  EXPECT_EQ(StepsSampled(fresh, 1), 10);
+  EXPECT_EQ(StepsSampled(fresh, .5), 4 + 2);  // 7 levels, of which 3 stay.
+  EXPECT_EQ(StepsSampled(SampleOf(0, 9), .5), 10);
+}
+
+TEST(StepsSampledTest, AReplayedSampleTakesThoseOfItsTail) {
+  v1::Trajectory whole = SampleOf(2, 4);
+  whole.set_replayed(true);
+  whole.set_kept_steps(4);
+  EXPECT_EQ(StepsSampled(whole, 1), 6);
+  EXPECT_EQ(StepsSampled(whole, .5), 2);
+  v1::Trajectory cut = whole;  // Its tail has a stochastic step.
+  cut.set_kept_steps(3);
+  EXPECT_EQ(StepsSampled(cut, .5), 1 + 2);
+  v1::Trajectory image = SampleOf(0, 0);  // A stored picture: nothing is sampled.
+  image.set_replayed(true);
+  image.set_kept_steps(10);
+  EXPECT_EQ(StepsSampled(image, .5), 0);
+}
+
+}  // namespace
+}  // namespace oxbow::learner
