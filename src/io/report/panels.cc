@@ -162,7 +162,9 @@ std::vector<Panel> UpdatePanels() {
        "than allowed: worker and learner disagree about the same step.",
        true},
       {{.title = "Divergence from the base model", .unit = "per element", .y_min = 0},
-       {{"KL", metric::kTrainKlDiv}, {"from the old policy", metric::kTrainOldKlDiv}},
+       {{"KL", metric::kTrainKlDiv},
+        {"from the old policy", metric::kTrainOldKlDiv},
+        {"from the policy before the step", metric::kTrainKlPrecedentDiv}},
        "How far the policy is from where it started. A sudden jump often comes just before a "
        "collapse."},
       {{.title = "Anchor", .unit = "squared difference of velocities", .y_min = 0},
