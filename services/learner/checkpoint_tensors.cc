@@ -2,10 +2,13 @@
 #include "services/learner/checkpoint_tensors.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -27,12 +30,6 @@ std::string_view BytesOf(const at::Tensor& tensor) {
 
 }  // namespace
 
-model::NamedTensors AllOnHost(const model::NamedTensors& tensors) {
-  model::NamedTensors copies;
-  for (const auto& [name, tensor] : tensors) copies[name] = OnHost(tensor);
-  return copies;
-}
-
 model::NamedTensors TakenToHost(model::NamedTensors tensors) {
   model::NamedTensors taken;
   while (!tensors.empty()) {
@@ -44,6 +41,32 @@ model::NamedTensors TakenToHost(model::NamedTensors tensors) {
     taken[node.key()] = ours ? tensor : OnHost(tensor);
   }
   return taken;
+}
+
+FlatCopy CopyOf(const model::ParameterSet& parameters) {
+  return {.values = parallel::HostCopy(parameters.flat()),
+          .shapes = ShapesOf(parameters.tensors())};
+}
+
+FileContent ContentOf(FlatCopy& copy) {
+  return [&copy](const WritePiece& write) -> absl::Status {
+    std::map<std::string, io::TensorHeader> headers;
+    std::map<std::string, int64_t> begins;
+    int64_t begin = 0;
+    for (const auto& [name, shape] : copy.shapes) {
+      headers[name] = {.dtype = io::DType::kF32, .shape = shape};
+      begins[name] = std::exchange(begin, begin + c10::multiply_integers(shape));
+    }
+    std::vector<float> held;  // One tensor.
+    const auto bytes_of = [&](const std::string& name) -> absl::StatusOr<std::string_view> {
+      held.resize(static_cast<size_t>(c10::multiply_integers(copy.shapes.at(name))));
+      copy.values.Read(begins.at(name), std::span<float>(held));
+      copy.values.Release(begins.at(name) + static_cast<int64_t>(held.size()));
+      return std::string_view(reinterpret_cast<const char*>(held.data()),
+                              held.size() * sizeof(float));
+    };
+    return io::StreamSafetensors(headers, /*metadata=*/{}, bytes_of, write);
+  };
 }
 
 FileContent ContentOf(model::NamedTensors& tensors) {

@@ -77,28 +77,29 @@ absl::StatusOr<model::NamedTensors> Checkpointing::TrainerState(
   return state;
 }
 
-HostCopy Checkpointing::CopyWeights(model::Policy& policy) const {
-  HostCopy copy;
-  copy[kWeights] = AllOnHost(policy.parameters().tensors());
-  if (ema_) copy[kEma] = AllOnHost(policy.ema_parameters().tensors());
+CheckpointCopy Checkpointing::CopyWeights(model::Policy& policy) const {
+  CheckpointCopy copy;
+  copy.flat.emplace(kWeights, CopyOf(policy.parameters()));
+  if (ema_) copy.flat.emplace(kEma, CopyOf(policy.ema_parameters()));
   return copy;
 }
 
-void Checkpointing::AddTrainerState(model::NamedTensors state, HostCopy& copy) {
-  copy[kOptimizer].merge(TakenToHost(std::move(state)));
+void Checkpointing::AddTrainerState(model::NamedTensors state, CheckpointCopy& copy) {
+  copy.tensors[kOptimizer].merge(TakenToHost(std::move(state)));
 }
 
-void Checkpointing::AddPiece(int rank, int ranks, model::NamedTensors piece, HostCopy& copy) {
-  copy[PieceName(rank, ranks)] = TakenToHost(std::move(piece));
+void Checkpointing::AddPiece(int rank, int ranks, model::NamedTensors piece, CheckpointCopy& copy) {
+  copy.tensors[PieceName(rank, ranks)] = TakenToHost(std::move(piece));
 }
 
-absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, HostCopy copy,
+absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, CheckpointCopy copy,
                                               const std::function<absl::Status()>& may_commit,
                                               const CheckpointStore::Others& others) const {
   state.config_sha256 = fingerprint_;
   state.prompts_sha256 = prompts_sha256_;
   std::map<std::string, FileContent> files;
-  for (auto& [file, tensors] : copy) files[file] = ContentOf(tensors);
+  for (auto& [file, tensors] : copy.tensors) files[file] = ContentOf(tensors);
+  for (auto& [file, flat] : copy.flat) files[file] = ContentOf(flat);
   return store_.Write(state, files, may_commit, others);
 }
 

@@ -8,7 +8,8 @@
 //                           their own (optimizer_pieces.h)
 //
 // A checkpoint is written from a copy of the tensors in host memory, so that training goes on
-// meanwhile. That copy is all the memory it takes, whatever the size of the files.
+// meanwhile. That copy is all the memory it takes, whatever the size of the files. Weights and
+// average leave a GPU while it goes on, too.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,15 @@
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint_tensors.h"
 
 namespace oxbow::learner {
 
-// What a checkpoint is written from, by file name: tensors on the CPU that nobody else changes.
-using HostCopy = std::map<std::string, model::NamedTensors>;
+// What a checkpoint is written from, by file name.
+struct CheckpointCopy {
+  std::map<std::string, FlatCopy> flat;
+  std::map<std::string, model::NamedTensors> tensors;  // On the CPU; nobody else changes them.
+};
 
 class Checkpointing {
  public:
@@ -54,13 +59,13 @@ class Checkpointing {
   // Optimiser moments and counters, as Trainer::State returned them.
   absl::StatusOr<model::NamedTensors> TrainerState(const Checkpoint& checkpoint) const;
 
-  // Copies weights and running average to the host.
-  HostCopy CopyWeights(model::Policy& policy) const;
+  // Begins a copy of weights and running average to the host.
+  CheckpointCopy CopyWeights(model::Policy& policy) const;
   // Adds what Trainer::State returned; tensors that nobody else holds are taken, not copied.
-  static void AddTrainerState(model::NamedTensors state, HostCopy& copy);
+  static void AddTrainerState(model::NamedTensors state, CheckpointCopy& copy);
 
   // Adds the piece of rank 0, where the moments are spread over ranks.
-  static void AddPiece(int rank, int ranks, model::NamedTensors piece, HostCopy& copy);
+  static void AddPiece(int rank, int ranks, model::NamedTensors piece, CheckpointCopy& copy);
 
   // As CheckpointStore::Prepare.
   absl::Status Prepare(uint64_t committed_steps) const { return store_.Prepare(committed_steps); }
@@ -68,7 +73,7 @@ class Checkpointing {
   // Returns the bytes written. Fills in the state's hashes of config and prompts. Frees each file's
   // tensors once they are written. Thread-safe, one call at a time.
   // `may_commit` and `others` as in CheckpointStore::Write.
-  absl::StatusOr<uint64_t> Write(RunState state, HostCopy copy,
+  absl::StatusOr<uint64_t> Write(RunState state, CheckpointCopy copy,
                                  const std::function<absl::Status()>& may_commit = {},
                                  const CheckpointStore::Others& others = nullptr) const;
 

@@ -87,7 +87,7 @@ class CheckpointingTest : public ::testing::Test {
 
   static absl::Status Write(const Checkpointing& checkpointing, uint64_t step,
                             const Learner& learner) {
-    HostCopy copy = checkpointing.CopyWeights(*learner.policy);
+    CheckpointCopy copy = checkpointing.CopyWeights(*learner.policy);
     Checkpointing::AddTrainerState(*learner.trainer->State(), copy);
     return checkpointing.Write(StateAt(step), std::move(copy)).status();
   }
@@ -164,7 +164,7 @@ TEST_F(CheckpointingTest, AFileThatIsMissingIsNamed) {
 TEST_F(CheckpointingTest, WhatMovesAfterTheCopyIsNotInIt) {
   const Learner learner(1);
   const auto before = learner.Everything();
-  HostCopy copy = checkpointing_.CopyWeights(*learner.policy);
+  CheckpointCopy copy = checkpointing_.CopyWeights(*learner.policy);
   Checkpointing::AddTrainerState(*learner.trainer->State(), copy);
   {
     const at::NoGradGuard no_grad;
@@ -207,7 +207,7 @@ TEST_F(CheckpointingTest, WritingTakesAtMostATenthMoreThanOneCopy) {
     moments[name] = at::full({kValues}, 0.25F);
   }
   const int64_t before = ForgetPeakMemory();
-  HostCopy copy;
+  CheckpointCopy copy;
   Checkpointing::AddTrainerState({{"weights", weights}}, copy);
   Checkpointing::AddTrainerState({moments.begin(), moments.end()}, copy);
   const auto written = checkpointing_.Write(StateAt(3), std::move(copy));

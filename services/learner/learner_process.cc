@@ -267,7 +267,7 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   OXBOW_RETURN_IF_ERROR(options_.check_directory());
   state.best_reward = publisher_->best_reward();
   state.reward_identities = reward_identities_;
-  HostCopy copy = checkpointing_.CopyWeights(*policy_);
+  CheckpointCopy copy = checkpointing_.CopyWeights(*policy_);
   CheckpointStore::Others others;
   if (trainer_->has_pieces()) {
     OXBOW_RETURN_IF_ERROR(checkpointing_.Prepare(state.committed_steps));

@@ -72,7 +72,7 @@ class OptimizerPiecesTest : public ::testing::Test {
   absl::Status Write(int size, uint64_t steps, const State& state) {
     absl::Mutex mutex;
     std::map<std::string, FileDigest> written;
-    HostCopy copy;
+    CheckpointCopy copy;
     EXPECT_TRUE(checkpointing_.Prepare(steps).ok());
     ThreadWorld(size).Run([&](parallel::Ranks& ranks) {
       rl::ToyPolicy policy;
@@ -81,7 +81,7 @@ class OptimizerPiecesTest : public ::testing::Test {
       EXPECT_TRUE(trainer.LoadState(state).ok());
       model::NamedTensors piece = TakenToHost(trainer.Piece());
       if (ranks.rank() == 0) {
-        copy["weights.safetensors"] = AllOnHost(policy.parameters().tensors());
+        copy.flat.emplace("weights.safetensors", CopyOf(policy.parameters()));
         Checkpointing::AddPiece(0, size, std::move(piece), copy);
         Checkpointing::AddTrainerState(trainer.StateWithoutMoments(), copy);
         return;
@@ -184,7 +184,7 @@ TEST_F(OptimizerPiecesTest, WritingTakesATenthMoreThanThePieceAndJoiningOnePiece
   const int64_t held = ForgetPeakMemory();
   std::map<std::string, FileDigest> written;
   written[PieceName(1, 2)] = *WritePieceOf(1, 2, directory_.path(), 1, piece);
-  HostCopy copy;
+  CheckpointCopy copy;
   Checkpointing::AddPiece(0, 2, std::move(piece), copy);
   ASSERT_TRUE(
       checkpointing_.Write({.committed_steps = 1}, std::move(copy), {}, [&] { return written; })
