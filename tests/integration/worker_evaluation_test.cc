@@ -95,19 +95,59 @@ TEST(WorkerEvaluationTest, HasTheBytesOfThePublishedWeightsWhereThoseAreEvaluate
   ExpectTheSame(RunOf({"eval.use_ema=false", "eval.drawn_by=workers"}), expected);
 }
 
-// Draws for seconds, so that the signal comes meanwhile.
-class DeathDuringAnEvaluationTest : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Of, DeathDuringAnEvaluationTest,
-                         ::testing::Values("rollout_worker", "learner"));
+// Evaluations of 1,500 pictures take seconds, so that a signal comes meanwhile.
+std::vector<std::string> ManyPictures() {
+  return {"run.steps=4", "eval.every=3", "eval.images=1500", "services.rollout_workers=2"};
+}
 
-TEST_P(DeathDuringAnEvaluationTest, ChangesNoBit) {
-  const std::vector<std::string> many = {"run.steps=4", "eval.every=3", "eval.images=1500",
-                                         "services.rollout_workers=2"};
-  std::vector<std::string> by_workers = many;
-  by_workers.push_back("eval.drawn_by=workers");
-  const Left expected = RunOf(many);
-  TrainingRun run(Overrides(by_workers));
-  ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
+std::vector<std::string> ManyByWorkers(const std::string& more = "services.rollout_workers=2") {
+  std::vector<std::string> all = ManyPictures();
+  all.insert(all.end(), {"eval.drawn_by=workers", more});
+  return all;
+}
+
+bool AwaitEvaluation(TrainingRun& run) {
+  if (!run.WaitForStep(2)) return false;
+  const absl::Time give_up = absl::Now() + kRunDeadline;
+  while (absl::Now() < give_up) {
+    const Outcome status = RunOxbow({"status", "--run", run.directory().string()});
+    if (status.output.find("evaluating") != std::string::npos) return true;
+  }
+  return false;
+}
+
+const Left& ManyDrawnByTheLearner() {
+  static const Left left = RunOf(ManyPictures());
+  return left;
+}
+
+TEST(WorkerEvaluationTest, AWorkerThatDiesMeanwhileChangesNoBit) {
+  TrainingRun run(Overrides(ManyByWorkers()));
+  ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
+  ASSERT_TRUE(run.KillChild("rollout_worker", SIGKILL));
+  ExpectTheSame(WhatIsLeft(run), ManyDrawnByTheLearner());
+  std::ifstream in(run.directory() / "logs" / "learner.log");
+  const std::string log = {std::istreambuf_iterator<char>(in), {}};
+  EXPECT_THAT(log, ::testing::HasSubstr("lease of held-out pictures expired"));
+}
+
+// Where training waits for the evaluation, and where it goes on meanwhile.
+class LearnerDeathTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(By, LearnerDeathTest,
+                         ::testing::Values("checkpoint.best=eval/reward_mean", "checkpoint.best="));
+
+TEST_P(LearnerDeathTest, DuringAnEvaluationChangesNoBit) {
+  std::vector<std::string> overrides = ManyByWorkers(GetParam());
+  // A checkpoint that is due would wait for it.
+  if (GetParam() == "checkpoint.best=") overrides.push_back("checkpoint.every=0");
+  TrainingRun run(Overrides(overrides));
+  ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
+  ASSERT_TRUE(run.KillChild("learner", SIGKILL));
+  ExpectTheSame(WhatIsLeft(run), ManyDrawnByTheLearner());
+}
+
+TEST(WorkerEvaluationTest, AStopMeanwhileIsObeyedAtOnce) {
+  TrainingRun run(Overrides(ManyByWorkers("eval.images=100000")));
   const absl::Time give_up = absl::Now() + kRunDeadline;
   bool evaluates = false;
   while (!evaluates && absl::Now() < give_up) {
@@ -115,12 +155,8 @@ TEST_P(DeathDuringAnEvaluationTest, ChangesNoBit) {
     evaluates = status.output.find("evaluating") != std::string::npos;
   }
   ASSERT_TRUE(evaluates);
-  ASSERT_TRUE(run.KillChild(GetParam(), SIGKILL));
-  ExpectTheSame(WhatIsLeft(run), expected);
-  if (GetParam() == "learner") return;
-  std::ifstream in(run.directory() / "logs" / "learner.log");
-  const std::string log = {std::istreambuf_iterator<char>(in), {}};
-  EXPECT_THAT(log, ::testing::HasSubstr("lease of held-out pictures expired"));
+  run.process().Kill(SIGINT);
+  EXPECT_EQ(run.WaitExit(absl::Seconds(60)).value(), 130) << run.process().error_output();
 }
 
 }  // namespace
