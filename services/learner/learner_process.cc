@@ -435,7 +435,7 @@ absl::Status LearnerProcess::Serve() {
                           .group_bytes_max = GroupRulesOf(setup_).GroupBytesMax()},
       Clock::Steady(), *coordinator_, [this](const absl::Status& why) {
         assembler_.Stop(why);
-        ranks_->Abort(std::string(why.message()));
+        ranks_->Abort(why);
       });
   OXBOW_ASSIGN_OR_RETURN(
       server_, rpc::Server::Start({.listen = options_.listen},

@@ -49,7 +49,7 @@ class RanksBroadcastGroup final : public BroadcastGroup {
     return ranks_->Barrier();
   }
 
-  void Abort(const std::string& reason) override { ranks_->Abort(reason); }
+  void Abort(const std::string& reason) override { ranks_->Abort(absl::AbortedError(reason)); }
 
  private:
   class InTransfer final : public Transfer {

@@ -57,7 +57,7 @@ class DryRanks final : public parallel::Ranks {
   absl::Status BroadcastBytes(std::string& /*bytes*/, int /*root*/) override {
     return absl::OkStatus();
   }
-  void Abort(std::string_view /*reason*/) override {}
+  void Abort(const absl::Status& /*why*/) override {}
 
  private:
   static absl::Status Count(const char* name, const at::Tensor& input, const at::Tensor& output) {

@@ -109,7 +109,7 @@ class ThreadWorld {
       bytes = (*GatherBytes(bytes))[static_cast<size_t>(root)];
       return absl::OkStatus();
     }
-    void Abort(std::string_view) override {}
+    void Abort(const absl::Status&) override {}
 
    private:
     template <typename Use>

@@ -71,8 +71,7 @@ absl::Status MemberProcess::Serve() {
                           .rank = ranks_->rank(),
                           .place = place,
                           .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
-      Clock::Steady(),
-      [this](const absl::Status& why) { ranks_->Abort(std::string(why.message())); });
+      Clock::Steady(), [this](const absl::Status& why) { ranks_->Abort(why); });
   writer_ = std::make_unique<CheckpointWriter>([](const absl::Status&) {});
   rpc::AnnounceReady(absl::StrCat("learner-", ranks_->rank()), place.sink_endpoint(),
                      place.metrics_endpoint());

@@ -119,7 +119,7 @@ class C10dRanks final : public Ranks {
   absl::StatusOr<std::vector<std::string>> GatherBytes(std::string_view mine) override;
   absl::Status BroadcastBytes(std::string& bytes, int root) override;
   CommunicationTime TakeCommunicationTime() override { return communication_->Take(); }
-  void Abort(std::string_view reason) override;
+  void Abort(const absl::Status& why) override;
 
   // Waits for an operation that Start began.
   absl::Status Finish(const Operation& operation);
@@ -310,12 +310,11 @@ absl::Status C10dRanks::Fail(const Operation& operation, absl::StatusCode code,
   return failure;
 }
 
-void C10dRanks::Abort(std::string_view reason) {
+void C10dRanks::Abort(const absl::Status& why) {
   {
     const absl::MutexLock lock(&mutex_);
     if (!failure_.ok()) return;
-    failure_ = absl::AbortedError(
-        absl::StrCat("rank ", rank_, " of ", size_, " was told to stop: ", std::string(reason)));
+    failure_ = Annotate(why, absl::StrCat("rank ", rank_, " of ", size_, " was told to stop"));
     failed_.SignalAll();
   }
   AbortGroup();

@@ -9,7 +9,7 @@
 //   kDeadlineExceeded  not every rank arrived within the deadline: a peer is stopped. Names
 //                      operation, rank, and the ranks that are behind if they are known.
 //   kUnavailable       a peer closed its connection: it died or left.
-//   kAborted           Abort() was called on this rank.
+//   as Abort() says    It was called on this rank.
 // A wrong shape or type is the caller's error; the process dies.
 //
 // Tensors live on the backend's device, are contiguous and do not require gradients. The operations
@@ -86,9 +86,10 @@ class Ranks {
   // The times of this rank since the last call; zero if there is one rank.
   virtual CommunicationTime TakeCommunicationTime() { return {}; }
 
-  // Ends the operation of this rank that is under way, and all later ones, with kAborted. The other
-  // ranks notice when this process ends, or at their deadline.
-  virtual void Abort(std::string_view reason) = 0;
+  // Ends the operation of this rank that is under way, and all later ones, with an error of the
+  // code of `why`, which is one. The other ranks notice when this process ends, or at their
+  // deadline.
+  virtual void Abort(const absl::Status& why) = 0;
 };
 
 // One rank: every operation is the identity.

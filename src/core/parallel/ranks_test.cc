@@ -206,9 +206,9 @@ TEST(RanksFailureTest, AbsentRankIsNamedWhenTheTimeToJoinIsOver) {
 TEST(RanksFailureTest, AbortEndsWhatIsUnderWay) {
   const auto body = [](Ranks& ranks) {
     if (ranks.rank() == 0) {
-      std::thread killer([&] { ranks.Abort("the disk is full"); });
+      std::thread killer([&] { ranks.Abort(absl::ResourceExhaustedError("the disk is full")); });
       const absl::Status status = RunUntilError(ranks);
-      EXPECT_TRUE(absl::IsAborted(status)) << status;
+      EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
       EXPECT_THAT(std::string(status.message()), HasSubstr("the disk is full"));
       killer.join();
     } else {
@@ -221,9 +221,9 @@ TEST(RanksFailureTest, AbortEndsWhatIsUnderWay) {
 TEST(RanksFailureTest, SingleRankTurnsDownEverythingOnceAborted) {
   const auto ranks = MakeSingleRank();
   EXPECT_TRUE(ranks->Barrier().ok());
-  ranks->Abort("enough");
-  EXPECT_TRUE(absl::IsAborted(ranks->Barrier()));
-  EXPECT_TRUE(absl::IsAborted(ranks->GatherBytes("x").status()));
+  ranks->Abort(absl::UnavailableError("rank 1 has gone"));
+  EXPECT_TRUE(absl::IsUnavailable(ranks->Barrier()));
+  EXPECT_TRUE(absl::IsUnavailable(ranks->GatherBytes("x").status()));
 }
 
 // A process that goes on joins again after each failure; what the failed group held does not pile

@@ -60,9 +60,9 @@ class SingleRank final : public Ranks {
     return State();
   }
 
-  void Abort(std::string_view reason) override {
+  void Abort(const absl::Status& why) override {
     const absl::MutexLock lock(&mutex_);
-    if (state_.ok()) state_ = absl::AbortedError(std::string(reason));
+    if (state_.ok()) state_ = why;
   }
 
  private:

@@ -62,7 +62,7 @@ class FailingRanks final : public Ranks {
   absl::Status BroadcastBytes(std::string& bytes, int root) override {
     return Fails() ? kLost : ranks_.BroadcastBytes(bytes, root);
   }
-  void Abort(std::string_view) override {}
+  void Abort(const absl::Status&) override {}
 
  private:
   class Lost final : public parallel::Pending {
