@@ -74,6 +74,12 @@ void MixRules(const RunConfig& c, Findings& f) {
                          "adaptation.enabled to false, or this to 0, got ",
                          r.reincarnate_after()));
   }
+  if (c.method().kl_weight() > 0 && c.method().kl_precedent() == 1) {
+    f.Error("replay.reincarnate_after",
+            absl::StrCat("needs method.kl_precedent below 1: after it the reference alone pulls, "
+                         "and with 1 there is none, got ",
+                         r.reincarnate_after()));
+  }
   if (r.reincarnate_after() >= c.run().steps()) {
     f.Warn("replay.reincarnate_after",
            absl::StrCat("has no effect in a run of run.steps = ", c.run().steps(), ", got ",

@@ -60,7 +60,10 @@ struct OffloadedWeights::Streams {
 OffloadedWeights::OffloadedWeights(at::Device device)
     : device_(device), streams_(device.is_cpu() ? nullptr : std::make_unique<Streams>(device)) {}
 
-OffloadedWeights::~OffloadedWeights() = default;
+OffloadedWeights::~OffloadedWeights() {
+  // What still comes to a place must not come to the next owner of its memory.
+  if (streams_ != nullptr) streams_->guard.synchronizeStream(streams_->copies);
+}
 
 at::TensorOptions OffloadedWeights::host_options() const {
   return at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(device_.is_cuda());

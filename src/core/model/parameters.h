@@ -34,6 +34,7 @@ class ParameterSet {
   const NamedTensors& leaves() const { return leaves_; }
   at::Device device() const { return device_; }  // Where those and gradients are.
 
+  // To be written to by torch alone, or its version counter does not tell (offloaded_weights.h).
   at::Tensor& flat() { return flat_; }
   const at::Tensor& flat() const { return flat_; }
 

@@ -114,14 +114,14 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   }
   std::vector<RowOutcome> outcomes(refs.size());
   const std::vector<int64_t> index = RowsInKl(refs);
-  if (options.kl.weight > 0 && !index.empty()) {
-    const KlTerms kl = KlOfRows(options.kl, policy, method, refs, batch, v, index);
-    const double precedent = options.kl.precedent;
+  const KlOptions pull = options.KlAt(inputs.step.value);
+  if (pull.weight > 0 && !index.empty()) {
+    const KlTerms kl = KlOfRows(pull, policy, method, refs, batch, v, index);
     if (kl.reference.defined()) {
-      loss = loss + kl.reference.sum() / denominators.kl * (options.kl.weight * (1 - precedent));
+      loss = loss + kl.reference.sum() / denominators.kl * (pull.weight * (1 - pull.precedent));
     }
     if (kl.precedent.defined()) {
-      loss = loss + kl.precedent.sum() / denominators.kl * (options.kl.weight * precedent);
+      loss = loss + kl.precedent.sum() / denominators.kl * (pull.weight * pull.precedent);
     }
     NoteAt(index, kl.reference, &RowOutcome::kl, outcomes);
     NoteAt(index, kl.precedent, &RowOutcome::kl_precedent, outcomes);
@@ -129,10 +129,10 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   const std::vector<size_t> first =
       options.anchor.weight > 0 ? FirstRows(refs) : std::vector<size_t>();
   if (!first.empty()) {
-    const at::Tensor pull =
+    const at::Tensor anchor =
         AnchorPull(options.anchor, options.run_seed, policy, inputs.groups, RowsAt(refs, first));
-    loss = loss + pull.sum() / denominators.trajectories * options.anchor.weight;
-    const std::vector<double> values = Values(pull);
+    loss = loss + anchor.sum() / denominators.trajectories * options.anchor.weight;
+    const std::vector<double> values = Values(anchor);
     for (size_t i = 0; i < first.size(); ++i) outcomes[first[i]].anchor = values[i];
   }
   loss.backward();

@@ -91,8 +91,15 @@ struct TrainerOptions {
   int updates = 2;        // Per pass.
   int passes = 1;         // Over the samples of a learner step.
   int replay_passes = 0;  // Over its replayed samples, where more than that.
-  // ReMix's reincarnation: later learner steps pass their samples once; 0: never.
+  // ReMix's reincarnation: later learner steps pass their samples once, and the KL's reference
+  // alone pulls; 0: never.
   uint64_t reincarnate_after = 0;
+  bool IsReborn(uint64_t step) const { return reincarnate_after > 0 && step >= reincarnate_after; }
+  KlOptions KlAt(uint64_t step) const {
+    KlOptions at = kl;
+    if (IsReborn(step)) at.precedent = 0;
+    return at;
+  }
   // Rows of one backward pass; 0: all rows of an update. At least a whole sample for a method that
   // needs its rows together. Not with Guard's batch_bias, whose loss needs whole groups.
   int rows_per_pass = 0;

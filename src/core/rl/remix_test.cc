@@ -234,12 +234,21 @@ TEST(ReincarnationTest, ItEndsFurtherPassesAndMovesTheReferenceOnce) {
   options.replay_passes = 3;
   options.reincarnate_after = 2;
   options.copies.reference_at = 2;
+  options.kl.precedent = 0.5;
   Bench bench(options);
   const at::Tensor start = bench.weights();
   const auto step = [&](uint64_t number) {
     std::vector<Group> groups = bench.Rollout(number);
     groups[0] = WithReplayed(groups[0], {0});
-    return bench.Step(number, groups).metrics.at("train/rows_backward") / kTrained;
+    const auto metrics = bench.Step(number, groups).metrics;
+    const bool reborn = number >= options.reincarnate_after;
+    EXPECT_EQ(metrics.contains("train/kl_precedent_div"), !reborn);
+    if (reborn) {
+      EXPECT_NEAR(metrics.at("train/kl_loss"), options.kl.weight * metrics.at("train/kl_div"),
+                  1e-12)
+          << "the reference alone pulls, with the whole weight";
+    }
+    return metrics.at("train/rows_backward") / kTrained;
   };
   EXPECT_EQ(step(0), 2 * kGroups * kSize + 1);
   EXPECT_TRUE(at::equal(bench.policy.reference_parameters().flat(), start));

@@ -227,7 +227,7 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
   kl_precedent_ += kl_precedent;
   old_kl_ += old_kl;
   anchor_ += anchor;
-  return policy_loss + KlLoss(options_.kl, kl, kl_precedent) + options_.old_kl_weight * old_kl +
+  return policy_loss + KlLoss(pull_, kl, kl_precedent) + options_.old_kl_weight * old_kl +
          options_.anchor.weight * anchor;
 }
 
@@ -239,16 +239,16 @@ void StepTotals::Moved(double grad_norm, double grad_rms) {
 
 void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   const double updates = std::max(1, updates_);
-  const double kl_loss = KlLoss(options_.kl, kl_, kl_precedent_);
+  const double kl_loss = KlLoss(pull_, kl_, kl_precedent_);
   const double pull = kl_loss + options_.old_kl_weight * old_kl_ + options_.anchor.weight * anchor_;
   metrics[metric::kTrainLoss] = (policy_loss_ + pull) / updates;
   metrics[metric::kTrainPolicyLoss] = policy_loss_ / updates;
   // What was not computed is left out: 0 would say that nothing moved.
-  if (options_.kl.pulls_to_reference()) metrics[metric::kTrainKlDiv] = kl_ / updates;
-  if (options_.kl.pulls_to_precedent()) {
+  if (pull_.pulls_to_reference()) metrics[metric::kTrainKlDiv] = kl_ / updates;
+  if (pull_.pulls_to_precedent()) {
     metrics[metric::kTrainKlPrecedentDiv] = kl_precedent_ / updates;
   }
-  if (options_.kl.weight > 0) metrics[metric::kTrainKlLoss] = kl_loss / updates;
+  if (pull_.weight > 0) metrics[metric::kTrainKlLoss] = kl_loss / updates;
   if (options_.old_kl_weight > 0) metrics[metric::kTrainOldKlDiv] = old_kl_ / updates;
   if (options_.anchor.weight > 0) metrics[metric::kTrainAnchorDiv] = anchor_ / updates;
   metrics[metric::kTrainGradNorm] = grad_norm_ / updates;

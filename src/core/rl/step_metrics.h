@@ -65,8 +65,8 @@ class RatioStatistics {
 class StepTotals {
  public:
   // `options` outlives it. `has_ratio` as in method.h.
-  StepTotals(const TrainerOptions& options, bool has_ratio)
-      : options_(options), has_ratio_(has_ratio) {}
+  StepTotals(const TrainerOptions& options, LearnerStep step, bool has_ratio)
+      : options_(options), pull_(options.KlAt(step.value)), has_ratio_(has_ratio) {}
 
   // Adds the outcomes of update number `update`, of all ranks; returns its loss.
   double Count(size_t update, const std::vector<RowRef>& refs,
@@ -82,6 +82,7 @@ class StepTotals {
 
  private:
   const TrainerOptions& options_;
+  const KlOptions pull_;
   const bool has_ratio_;
   double policy_loss_ = 0;
   double kl_ = 0;

@@ -41,7 +41,11 @@ constexpr int64_t kSharedAtOnce = int64_t{1} << 24;  // Elements.
 
 // flat [N] <- rank 0's, wherever the ranks hold it.
 absl::Status ShareFlat(parallel::Ranks& ranks, at::Tensor flat) {
-  if (flat.device() == ranks.device()) return ranks.Broadcast(flat, 0);
+  if (flat.device() == ranks.device()) {
+    OXBOW_RETURN_IF_ERROR(ranks.Broadcast(flat, 0));
+    flat.unsafeGetTensorImpl()->bump_version();  // Collectives write past torch.
+    return absl::OkStatus();
+  }
   for (int64_t begin = 0; begin < flat.numel(); begin += kSharedAtOnce) {
     at::Tensor part = flat.narrow(0, begin, std::min(kSharedAtOnce, flat.numel() - begin));
     at::Tensor sent = part.to(ranks.device());
@@ -306,7 +310,7 @@ absl::StatusOr<StepResult> Trainer::Step(LearnerStep step, const std::vector<Gro
 
   result.metrics[metric::kTrainLr] =
       impl.optimizer.learning_rate() * RateFactorAt(impl.options.rate_schedule, step.value);
-  StepTotals totals(impl.options, impl.method->has_ratio());
+  StepTotals totals(impl.options, step, impl.method->has_ratio());
   const UpdateInputs inputs{.step = step,
                             .groups = groups,
                             .denominators = impl.DenominatorsOf(step, plan),

@@ -179,8 +179,10 @@ TEST_P(TrainerRanksTest, GradientsInPiecesAreThoseOfSmallPassesToo) {
     EXPECT_LT((outcome.weights - alone.weights).abs().max().item<double>(), 1e-5);
   }
   const Outcome fixed = Train(1, true, Shards::kNothing, {}, false, 7)[0];
-  for (const Outcome& outcome : Train(GetParam(), true, Shards::kWeights, {}, false, 7)) {
-    EXPECT_TRUE(at::equal(outcome.weights, fixed.weights));
+  for (const Shards shards : {Shards::kGradients, Shards::kWeights}) {
+    for (const Outcome& outcome : Train(GetParam(), true, shards, {}, false, 7)) {
+      EXPECT_TRUE(at::equal(outcome.weights, fixed.weights));
+    }
   }
 }
 

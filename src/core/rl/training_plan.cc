@@ -181,7 +181,7 @@ TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step,
   ScaleAdded(options, groups, plan);
   ShareHeads(groups, plan);
   if (!options.sampling.splits.empty()) TrainTrees(options, step, groups, plan);
-  const bool reborn = options.reincarnate_after > 0 && step.value >= options.reincarnate_after;
+  const bool reborn = options.IsReborn(step.value);
   for (int pass = 0; pass < (reborn ? 1 : options.passes); ++pass) {
     AppendUpdates(plan.trajectories.size(), options.updates, options.run_seed, step, pass,
                   plan.updates);
