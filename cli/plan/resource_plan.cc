@@ -116,6 +116,11 @@ uint64_t EvaluationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
                   facts.decoder->DecodingBytes(facts.evaluated_shape, samples, !OnGpu(config)));
 }
 
+// Workers need that memory where they draw, and learners do not.
+bool WorkersEvaluate(const v1::RunConfig& config) {
+  return config.eval().every() > 0 && config.eval().drawn_by() == v1::DRAWER_WORKERS;
+}
+
 // Weights that stay float32 whatever the compute dtype is.
 uint64_t ExactParameters(const run::ModelFacts& facts) {
   uint64_t count = 0;
@@ -273,7 +278,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   // A rank's piece of the sum of gradients, which comes when activations have gone.
   const uint64_t sum =
       PiecesOf(config) > 1 && !ShardsGradients(config) ? trained / PiecesOf(config) : 0;
-  const uint64_t evaluation = EvaluationBytes(config, facts);
+  const uint64_t evaluation = WorkersEvaluate(config) ? 0 : EvaluationBytes(config, facts);
   const bool unknown = activations == 0 && facts.architecture != nullptr;
   // A step of one update needs nothing undone, but for weights that have no other place to come to.
   const bool undoes = config::UpdatesPerStep(config) > 1;
@@ -307,6 +312,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
        Held::kInTraining},
       {"evaluation, beyond activations", evaluation - std::min(evaluation, casts + activations),
        Held::kInTraining},
+      {"evaluated weights", WorkersEvaluate(config) ? trained : 0, Held::kInTraining, kOnHost},
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
 
@@ -315,12 +321,18 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
   const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts();
+  const uint64_t sampling = SamplingBytes(config, facts) + PlainWeightBytes(config, facts);
+  const uint64_t decoding = DecodingBytes(config, facts);
+  const uint64_t evaluation = WorkersEvaluate(config) ? EvaluationBytes(config, facts) : 0;
   return {{"trained weights", trained},
           {"frozen weights", frozen},
           {"merged weights", merges ? facts.adapted_parameters * ComputeBytes(config) : 0},
           {"decoder of images", decoder},
-          {"sampling, about", SamplingBytes(config, facts) + PlainWeightBytes(config, facts)},
-          {"decoding of latents", DecodingBytes(config, facts)},
+          {"sampling, about", sampling},
+          {"decoding of latents", decoding},
+          {"evaluation, beyond sampling", evaluation - std::min(evaluation, sampling + decoding)},
+          {"evaluated weights", WorkersEvaluate(config) ? trained : 0, MemoryItem::Held::kAlways,
+           /*on_host=*/true},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + frozen + decoder, MemoryItem::Held::kAlways,
            /*on_host=*/true}};

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "cli/plan/resource_plan.h"
 #include "config/chosen_method.h"
+#include "config/evaluation_rules.h"
 #include "config/validate.h"
 #include "core/flow/compression.h"
 #include "core/flow/sampler.h"
@@ -143,6 +144,18 @@ std::string GuidanceText(const v1::RunConfig& config, double scale) {
                          set ? "by sampling.embedded_guidance" : "its own");
 }
 
+// Whether training waits for evaluations that workers draw.
+std::string EvaluationText(const v1::RunConfig& config) {
+  const bool by_workers = config.eval().drawn_by() == v1::DRAWER_WORKERS;
+  if (!by_workers || config.eval().every() == 0) return "";
+  const std::vector<std::string> keys = config::KeysThatAwaitEvaluations(config);
+  return absl::StrFormat(
+      "%-22s drawn by workers; %s\n", "evaluations",
+      keys.empty()
+          ? "training goes on meanwhile, for one step at most and no checkpoint that is due"
+          : absl::StrCat("training waits for them, by ", absl::StrJoin(keys, ", ")));
+}
+
 absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::ModelFacts& facts) {
   v1::SamplingConfig resolved = config.sampling();
   run::ResolveSampling(facts.schedule, resolved);
@@ -152,8 +165,9 @@ absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::
   }
   resolved.set_embedded_guidance(guidance);
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling, run::SamplingSpecFromConfig(resolved));
-  return absl::StrCat(PictureText(facts), BatchText(config), GuidanceText(config, guidance), "\n",
-                      StepTable(config, sampling), "\n", MemoryText(config, facts));
+  return absl::StrCat(PictureText(facts), BatchText(config), EvaluationText(config),
+                      GuidanceText(config, guidance), "\n", StepTable(config, sampling), "\n",
+                      MemoryText(config, facts));
 }
 
 }  // namespace oxbow::cli

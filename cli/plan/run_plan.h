@@ -27,6 +27,10 @@ std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sam
 std::string PictureText(const run::ModelFacts& facts);
 
 // All of the above. kInvalidArgument if the sampling settings make no schedule.
+// "evaluations drawn by workers; training waits for them, by checkpoint.best". Empty where the
+// learner draws them or nobody does.
+std::string EvaluationText(const v1::RunConfig& config);
+
 absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 }  // namespace oxbow::cli

@@ -94,6 +94,36 @@ TEST(RunPlanTest, AnEvaluationOfAnotherSizeIsSaidAndItsMemoryCounted) {
   EXPECT_LT(beyond({"eval.every=1", "batch.rows_per_pass=160"}), bytes);
 }
 
+TEST(RunPlanTest, WorkersNeedTheMemoryOfEvaluationsThatTheyDraw) {
+  run::ModelFacts facts = Facts(kMillion);
+  facts.architecture = Sd35();
+  facts.latent_shape = {16, 16, 16};
+  facts.evaluated_shape = {16, 512, 512};
+  facts.prompt_tokens = 205;
+  const std::vector<std::string> learner = {"eval.every=1", "batch.rows_per_pass=1"};
+  std::vector<std::string> workers = learner;
+  workers.push_back("eval.drawn_by=workers");
+  const std::string beyond = "evaluation, beyond ";
+  EXPECT_GT(BytesOf(beyond + "activations", LearnerMemory(Config(learner), facts)), 0u);
+  EXPECT_EQ(BytesOf(beyond + "activations", LearnerMemory(Config(workers), facts)), 0u);
+  EXPECT_EQ(BytesOf(beyond + "sampling", WorkerMemory(Config(learner), facts)), 0u);
+  EXPECT_GT(BytesOf(beyond + "sampling", WorkerMemory(Config(workers), facts)), 0u);
+  for (const auto& of : {LearnerMemory, WorkerMemory}) {
+    EXPECT_EQ(BytesOf("evaluated weights", of(Config(learner), facts)), 0u);
+    EXPECT_EQ(BytesOf("evaluated weights", of(Config(workers), facts)), 4 * kMillion);
+  }
+}
+
+TEST(RunPlanTest, WhetherTrainingWaitsForEvaluationsByWorkersIsSaid) {
+  EXPECT_EQ(EvaluationText(Config()), "");
+  const std::string by_workers = "eval.drawn_by=workers";
+  EXPECT_EQ(EvaluationText(Config({by_workers, "eval.every=0"})), "");
+  EXPECT_THAT(EvaluationText(Config({by_workers, "publish.reward_floor=0.5"})),
+              HasSubstr("training waits for them, by checkpoint.best, publish.reward_floor"));
+  EXPECT_THAT(EvaluationText(Config({by_workers, "checkpoint.best="})),
+              HasSubstr("training goes on meanwhile"));
+}
+
 // At 512 pixels, where a latent is 16 x 64 x 64.
 TEST(RunPlanTest, TheRecipesOfRealModelsHaveRoomForTheirExperience) {
   run::ModelFacts facts = Facts(kMillion);

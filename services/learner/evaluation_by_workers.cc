@@ -42,7 +42,7 @@ absl::Status EvaluationByWorkers::Begin(const model::VelocityModel& network,
                                         const model::ParameterSet& trained, PolicyVersion version) {
   OXBOW_CHECK(running_ == nullptr) << "one evaluation at a time";
   OXBOW_ASSIGN_OR_RETURN(HeldOutPictures::Offered offered, evaluation_.Offer());
-  auto drawn = std::make_shared<DrawnPictures>(offered.leases.size());
+  auto drawn = std::make_shared<DrawnPictures>(offered.leases.size(), options_.size);
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return Cancelled();

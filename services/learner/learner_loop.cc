@@ -160,6 +160,8 @@ absl::Status LearnerLoop::FinishStep() {
     } else {
       OXBOW_RETURN_IF_ERROR(Evaluate());
     }
+  } else if (EvaluationWanted()) {
+    WarnOfMissingEvaluation(committed_);
   }
   const bool best = EvaluatedBest();
   if ((committed_ > 0 && (due || best)) || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
@@ -188,12 +190,14 @@ absl::Status LearnerLoop::FinishStep() {
   numbers_[metric::kTimeWallS] = wall;
   ApplyStopRules();
   numbers_.erase(metric::kTimeWallS);
-  parts_.progress.StepCommitted(committed_, parts_.trainer.version().value, numbers_);
+  std::map<std::string, double> told = numbers_;
+  told.merge(std::exchange(untold_, {}));
+  parts_.progress.StepCommitted(committed_, parts_.trainer.version().value, told);
   if (!beside_.has_value() && (!std::exchange(logged_, true) || evaluated_ == committed_)) {
     parts_.evaluated();
   }
   if (committed_ > 0) {
-    parts_.metrics.StepCommitted(total, numbers_);
+    parts_.metrics.StepCommitted(total, told);
     OXBOW_LOG(Info) << "step committed" << Field("step", finished)
                     << Field("policy_version", parts_.trainer.version())
                     << Field("reward", numbers_[metric::kTrainRewardMean])
@@ -254,9 +258,17 @@ void LearnerLoop::TakeLatentsOfHeads(LearnerStep step, StepGroups& groups) {
   if (parts_.buffer == nullptr) return;
   for (const size_t lost : parts_.buffer->TakeLatents(step, groups.planned)) {
     for (v1::Trajectory& sample : *groups.received[lost].group.mutable_trajectories()) {
-      if (sample.replayed()) sample.set_reward_failed(true);
+      if (!sample.replayed() || sample.reward_failed()) continue;
+      sample.set_reward_failed(true);
+      ++groups.lost[lost];
     }
   }
+}
+
+uint64_t LearnerLoop::StepGroups::samples_lost() const {
+  uint64_t samples = 0;
+  for (const auto& [group, lost] : lost) samples += lost;
+  return samples;
 }
 
 // Which groups would train anything as they are.
@@ -295,6 +307,7 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
     if (again.has_value()) groups.rescored.push_back(*again);
     const auto outcome = choice_.OutcomeOf(step, groups.received[place].group);
     if (outcome.has_value()) groups.outcomes.push_back(*outcome);
+    groups.lost.erase(place);
     groups.received[place] = std::move(received[i]);
     groups.planned[place] = std::move(planned[i]);
   }
@@ -325,8 +338,8 @@ absl::StatusOr<std::vector<rl::Group>> LearnerLoop::Build(
 absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   const TraceScope scope(TraceOfStep(options_.run_id, step));
   OXBOW_ASSIGN_OR_RETURN(StepGroups collected, Collect(step));
-  OXBOW_RETURN_IF_ERROR(
-      unscored_.Check(step, collected.received, parts_.coordinator.unscored_reason()));
+  OXBOW_RETURN_IF_ERROR(unscored_.Check(
+      step, collected.received, parts_.coordinator.unscored_reason(), collected.samples_lost()));
   std::vector<bool> signal;
   if (reuse_.binds_late(step)) {
     OXBOW_ASSIGN_OR_RETURN(signal, SignalOf(collected));
@@ -361,6 +374,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   reuse_.Follow(received, planned);
   CommitToChoice(step, collected);
   Measure(step, received, planned);
+  numbers_[metric::kTrainSamplesUnscored] -= static_cast<double>(collected.samples_lost());
   WarnOfLostSteps(step);
   numbers_[metric::kTrainRefilledGroups] = collected.refills;
   parts_.coordinator.AddCounts(numbers_);

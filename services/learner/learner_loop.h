@@ -162,6 +162,8 @@ class LearnerLoop {
     uint32_t refills = 0;  // Extra groups made in place of groups without a signal.
     std::vector<buffer::Rescored> rescored;  // What the replaced ones said of their heads,
     std::vector<rl::GroupOutcome> outcomes;  // and of their prompts.
+    std::map<size_t, uint64_t> lost;         // Samples whose head was lost, by group.
+    uint64_t samples_lost() const;
   };
   absl::StatusOr<StepGroups> Collect(LearnerStep step);
   void TakeLatentsOfHeads(LearnerStep step, StepGroups& groups);
@@ -170,6 +172,7 @@ class LearnerLoop {
   absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step, size_t count);
   absl::Status Encode(std::vector<PlannedGroup>& groups);
   absl::Status PublishIfDue();
+  bool EvaluationWanted() const;
   bool EvaluationDue() const;
   absl::StatusOr<std::vector<rl::Group>> Build(const std::vector<ReceivedGroup>& received,
                                                const std::vector<PlannedGroup>& planned);
@@ -178,6 +181,7 @@ class LearnerLoop {
   void BeginBeside();
   absl::Status FinishBeside();
   void EvaluationFailed(uint64_t committed, const absl::Status& why);
+  void WarnOfMissingEvaluation(uint64_t committed) const;
   bool EvaluatedBest();
   void ApplyStopRules();
   void CommitToBuffer(LearnerStep step, const StepGroups& groups, const rl::StepResult& result);
@@ -210,6 +214,8 @@ class LearnerLoop {
     std::map<std::string, double> numbers;
   };
   std::optional<WaitingLine> beside_;
+  // Numbers of such an evaluation that are logged, and that no gauge and no status has yet.
+  std::map<std::string, double> untold_;
   bool logged_ = false;                       // Whether this start has logged a line.
   std::map<std::string, double> evaluation_;  // Its numbers; empty if it failed.
   std::optional<double> best_;                // The best of the checkpoints' evaluations.

@@ -10,11 +10,13 @@
 
 namespace oxbow::learner {
 
-// A run that drains has no time for it: its checkpoint is due.
-bool LearnerLoop::EvaluationDue() const {
-  return options_.eval_every > 0 && evaluated_ != committed_ && !drain_ &&
+bool LearnerLoop::EvaluationWanted() const {
+  return options_.eval_every > 0 && evaluated_ != committed_ &&
          (committed_ % options_.eval_every == 0 || committed_ == options_.steps);
 }
+
+// A run that drains has no time for it: its checkpoint is due.
+bool LearnerLoop::EvaluationDue() const { return EvaluationWanted() && !drain_; }
 
 // Whether the weights were evaluated, and no checkpoint is as good. The untrained model has none.
 bool LearnerLoop::EvaluatedBest() {
@@ -56,6 +58,7 @@ absl::Status LearnerLoop::FinishBeside() {
   OXBOW_RETURN_IF_ERROR(TakeEvaluation(line.committed, line.numbers));
   OXBOW_RETURN_IF_ERROR(
       parts_.log.Step(static_cast<int64_t>(line.committed), line.wall_seconds, line.numbers));
+  untold_ = evaluation_;
   logged_ = true;
   parts_.evaluated();
   return absl::OkStatus();
@@ -63,11 +66,18 @@ absl::Status LearnerLoop::FinishBeside() {
 
 // Only a metric is missing; training is not affected.
 void LearnerLoop::EvaluationFailed(uint64_t committed, const absl::Status& why) {
-  if (absl::IsCancelled(why)) return;
+  if (absl::IsCancelled(why)) return WarnOfMissingEvaluation(committed);
   parts_.metrics.EvaluationFailed();
   parts_.coordinator.NoteFailure("evaluation", std::string(why.message()));
   OXBOW_LOG(Warning) << "evaluation failed" << Field("step", committed)
                      << Field("error", std::string(why.message()));
+}
+
+// A resumed run begins with the step after its checkpoint; only step 0 is evaluated again.
+void LearnerLoop::WarnOfMissingEvaluation(uint64_t committed) const {
+  if (committed == 0) return;
+  OXBOW_LOG(Warning) << "an evaluation is missing: the run was stopped before its end"
+                     << Field("step", committed);
 }
 
 absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,

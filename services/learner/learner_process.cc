@@ -326,11 +326,17 @@ absl::Status LearnerProcess::MakeLoop() {
   evaluation_ = std::make_unique<Evaluation>(std::move(evaluation), setup_.held_out, *conditioning_,
                                              *setup_.model.decoder, *rewards_);
   if (DrawnByWorkers(setup_)) {
+    const model::PictureSize size =
+        model::DecodedSize(setup_.model.factors, setup_.evaluated_shape);
     evaluation_by_workers_ = std::make_unique<EvaluationByWorkers>(
-        EvaluationByWorkers::Options{.epoch = epoch_,
-                                     .probe_shape = probe_shape,
-                                     .probe_seed = config.run().seed(),
-                                     .probe_tolerance = ProbeToleranceOf(setup_)},
+        EvaluationByWorkers::Options{
+            .epoch = epoch_,
+            .probe_shape = probe_shape,
+            .probe_seed = config.run().seed(),
+            .probe_tolerance = ProbeToleranceOf(setup_),
+            .size = {.height = static_cast<int>(size.height),
+                     .width = static_cast<int>(size.width),
+                     .frames = static_cast<size_t>(std::max<int64_t>(size.frames, 1))}},
         *evaluation_, *coordinator_, conditioning_->sent(),
         [this](const std::string& sha256) { return channel_->Held(sha256); });
   }

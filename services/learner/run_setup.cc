@@ -10,6 +10,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
+#include "config/evaluation_rules.h"
 #include "config/validate.h"
 #include "core/model/device.h"
 #include "run/group_bytes.h"
@@ -287,8 +288,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .publish_every = config.off_policy().publish_every(),
           .eval_every = config.eval().every(),
           .eval_before_publish = config.publish().reward_floor() > 0,
-          .eval_beside = DrawnByWorkers(setup) && config.publish().reward_floor() == 0 &&
-                         config.checkpoint().best().empty() && config.run().stop_if().empty(),
+          .eval_beside = DrawnByWorkers(setup) && config::KeysThatAwaitEvaluations(config).empty(),
           .checkpoint_every = config.checkpoint().every(),
           .checkpoints_kept = config.checkpoint().keep(),
           .best_metric = config.checkpoint().best(),

@@ -7,13 +7,15 @@
 namespace oxbow::learner {
 
 absl::Status UnscoredGuard::Check(LearnerStep step, const std::vector<ReceivedGroup>& groups,
-                                  const std::string& reason) {
+                                  const std::string& reason, uint64_t lost) {
   uint64_t samples = 0;
   uint64_t unscored = 0;
   for (const ReceivedGroup& received : groups) {
     samples += static_cast<uint64_t>(received.group.trajectories_size());
     unscored += UnscoredIn(received.group);
   }
+  samples -= lost;
+  unscored -= lost;
   if (static_cast<double>(unscored) <= kShareMax * static_cast<double>(samples)) {
     groups_ = 0;
     return absl::OkStatus();

@@ -19,8 +19,9 @@ class UnscoredGuard {
 
   // To be called with the groups of each step. kFailedPrecondition, quoting `reason`, once steps in
   // a row with kGroupsMin groups together have more than kShareMax of their samples unscored.
+  // `lost`: samples without a score whose head was lost. No reward server is to blame for them.
   absl::Status Check(LearnerStep step, const std::vector<ReceivedGroup>& groups,
-                     const std::string& reason);
+                     const std::string& reason, uint64_t lost = 0);
 
   bool tripped() const { return tripped_; }
 

@@ -37,5 +37,14 @@ TEST(UnscoredGuardTest, SmallStepsAreJudgedTogetherAndOnlyInARow) {
   EXPECT_FALSE(guard.Check(LearnerStep(3), Groups(2, 20), "why").ok());
 }
 
+// A dead shard of the buffer takes the heads of a step's groups, and nobody failed to score.
+TEST(UnscoredGuardTest, SamplesWhoseHeadWasLostAreNotThoseOfARewardServer) {
+  UnscoredGuard guard;
+  EXPECT_TRUE(guard.Check(LearnerStep(0), Groups(4, 40), "", /*lost=*/40).ok());
+  EXPECT_TRUE(guard.Check(LearnerStep(1), Groups(4, 38), "", /*lost=*/20).ok()) << "18 of 20";
+  const absl::Status status = guard.Check(LearnerStep(2), Groups(4, 39), "why", /*lost=*/20);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("19 of 20 samples of step 2"));
+}
+
 }  // namespace
 }  // namespace oxbow::learner

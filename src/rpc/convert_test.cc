@@ -7,6 +7,8 @@
 
 #include <random>
 
+#include "rpc/picture_pieces.h"
+
 namespace oxbow::rpc {
 namespace {
 
@@ -95,6 +97,32 @@ TEST(ConvertTest, AssemblerRefusesDeclarationsOverTheLimit) {
   EXPECT_EQ(ChunkAssembler::Start({four, four}, 7).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(ChunkAssembler::Start({Header(v1::DTYPE_F64, {INT64_MAX, 3})}, 8).ok());
+}
+
+// A sender that changes its mind about a size would have the frames cut at other places.
+TEST(ComingPicturesTest, AllPiecesOfAPictureNameOneSize) {
+  Image8 image{.width = 1 << 10, .height = 1 << 10, .channels = 3, .pixels = {}};
+  image.pixels.resize(size_t{3} << 20, 7);
+  const std::vector<v1::PicturePiece> pieces = InPieces(1, 0, {image});
+  ASSERT_GT(pieces.size(), 1u);
+  ComingPictures whole(0, 1);
+  for (const v1::PicturePiece& piece : pieces) EXPECT_TRUE(whole.Add(piece).ok());
+  EXPECT_TRUE(whole.complete());
+  const auto other = [&](void (*change)(v1::PicturePiece&)) {
+    v1::PicturePiece piece = pieces[1];
+    change(piece);
+    ComingPictures coming(0, 1);
+    EXPECT_TRUE(coming.Add(pieces[0]).ok());
+    return coming.Add(piece);
+  };
+  EXPECT_TRUE(other([](v1::PicturePiece&) {}).ok());
+  EXPECT_FALSE(other([](v1::PicturePiece& piece) { piece.set_frames(2); }).ok());
+  EXPECT_FALSE(other([](v1::PicturePiece& piece) { piece.set_height(1 << 11); }).ok());
+  EXPECT_FALSE(other([](v1::PicturePiece& piece) { piece.set_width(1 << 11); }).ok());
+  EXPECT_FALSE(other([](v1::PicturePiece& piece) {
+                 piece.set_height(3 << 10);
+                 piece.set_channels(1);
+               }).ok());
 }
 
 }  // namespace

@@ -29,6 +29,11 @@ absl::StatusOr<size_t> FrameBytes(const v1::PicturePiece& picture) {
   return bytes;
 }
 
+bool SameSize(const v1::PicturePiece& a, const v1::PicturePiece& b) {
+  return a.frames() == b.frames() && a.height() == b.height() && a.width() == b.width() &&
+         a.channels() == b.channels();
+}
+
 PictureFrames FramesOf(const v1::PicturePiece& picture, size_t frame_bytes,
                        const std::string& bytes) {
   PictureFrames frames;
@@ -70,6 +75,13 @@ absl::Status ComingPictures::Add(const v1::PicturePiece& piece) {
   }
   OXBOW_ASSIGN_OR_RETURN(const size_t frame_bytes, FrameBytes(piece));
   const size_t whole = frame_bytes * piece.frames();
+  if (bytes_.empty()) {
+    begun_ = piece;
+    begun_.clear_data();
+  }
+  if (!SameSize(begun_, piece)) {
+    return absl::InvalidArgumentError("pieces of one picture have several sizes");
+  }
   bytes_ += piece.data();
   if (bytes_.size() > whole) return absl::InvalidArgumentError("more bytes than pixels");
   if (bytes_.size() < whole) return absl::OkStatus();

@@ -28,7 +28,8 @@ class ComingPictures {
   ComingPictures() = default;
   ComingPictures(size_t first, size_t count) : first_(first), count_(count) {}
 
-  // Takes the next piece. kInvalidArgument for any other: nothing more is to be taken then.
+  // Takes the next piece; all pieces of a picture name one size. kInvalidArgument for any other:
+  // nothing more is to be taken then.
   absl::Status Add(const v1::PicturePiece& piece);
 
   bool complete() const { return whole_.size() == count_; }
@@ -39,7 +40,8 @@ class ComingPictures {
   size_t first_ = 0;
   size_t count_ = 0;
   std::vector<PictureFrames> whole_;
-  std::string bytes_;  // What is here of the next picture.
+  std::string bytes_;       // What is here of the next picture.
+  v1::PicturePiece begun_;  // Its first piece, without data.
 };
 
 }  // namespace oxbow::rpc

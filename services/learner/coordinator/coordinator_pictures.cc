@@ -83,6 +83,11 @@ bool Coordinator::SubmitPictures(const std::string& worker, LeaseId lease,
   absl::MutexLock lock(&mutex_);
   ExpireLeases();
   if (pictures_ == nullptr || !pictures_->table().Holds(worker, lease)) return false;
+  if (const absl::Status fits = pictures_->results().Check(pictures); !fits.ok()) {
+    FailPictures(lease, std::string(fits.message()));
+    HandOut();
+    return false;
+  }
   const lease::LeaseGrant grant = *pictures_->table().Find(lease);
   std::optional<lease::LeaseGrant> superseded;
   const lease::AcceptOutcome outcome = pictures_->Accept(grant, std::move(pictures), &superseded);

@@ -225,10 +225,17 @@ grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::
 
 // A lease that has ended is answered at once: what else comes of it is not kept.
 rpc::Handler CoordinatorService::Take(DeliverStream& stream) {
+  const auto epoch = [this] {
+    absl::MutexLock lock(&mutex_);
+    return registration_.epoch();
+  };
   v1::DeliverRequest request;
   std::optional<rpc::ComingPictures> coming;
   v1::DeliverResponse response;
   while (co_await stream.Read(request)) {
+    if (const uint64_t now = epoch(); request.epoch() != now) {
+      co_return rpc::FromGrpc(WrongEpoch(request.epoch(), now));
+    }
     const std::string& worker = request.worker_id();
     const LeaseId lease(request.lease_id());
     if (!coming.has_value()) {

@@ -18,10 +18,23 @@ class DrawnPictures {
  public:
   using Frames = rpc::PictureFrames;
 
-  // So many leases have its pictures; at least one.
-  explicit DrawnPictures(size_t leases) : leases_(leases) {}
+  // The size of every picture in pixels, and its frames; an image has one. 0: any size.
+  struct Size {
+    int height = 0;
+    int width = 0;
+    size_t frames = 0;
+  };
 
-  // The pictures of a lease, in order. Each is added once: the lease table ensures that.
+  // So many leases have its pictures; at least one.
+  explicit DrawnPictures(size_t leases) : DrawnPictures(leases, Size()) {}
+  DrawnPictures(size_t leases, Size size) : size_(size), leases_(leases) {}
+
+  // kInvalidArgument unless they have the size of this evaluation, and the channels of what is
+  // here.
+  absl::Status Check(const std::vector<Frames>& pictures);
+
+  // The pictures of a lease, in order, which Check has found right. Each is added once: the lease
+  // table ensures that.
   void Add(size_t lease, std::vector<Frames> pictures);
 
   // Ends the wait. The first reason counts.
@@ -32,7 +45,9 @@ class DrawnPictures {
   absl::StatusOr<std::vector<Frames>> Await();
 
  private:
+  const Size size_;
   absl::Mutex mutex_;
+  int channels_ ABSL_GUARDED_BY(mutex_) = 0;                         // 0: no picture is here.
   std::vector<std::vector<Frames>> leases_ ABSL_GUARDED_BY(mutex_);  // Empty: not here.
   size_t here_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);

@@ -231,6 +231,57 @@ TEST_F(CoordinatorServiceTest, PicturesThatWereNotAskedForCountAsAFailureAndEndT
   EXPECT_TRUE(assembler_.stopped().ok()) << "training goes on";
 }
 
+// A lease's number may be that of an earlier start of the learner.
+TEST_F(CoordinatorServiceTest, PicturesOfAnotherStartAreRefusedAndNoFailureOfTheLease) {
+  std::mt19937 random(4);
+  const auto results = std::make_shared<DrawnPictures>(1);
+  coordinator_.OfferPictures(RandomUnits(random, 1), results);
+  coordinator_.HurryPictures();
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 1);
+  const v1::Lease lease = worker.Next().lease();
+  ASSERT_TRUE(lease.has_pictures());
+  v1::DeliverRequest request = PieceOf(lease, "a", 0);
+  request.set_epoch(kEpoch - 1);
+  bool taken = false;
+  const grpc::Status status = Deliver(server_->endpoint(), {request}, &taken);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_FALSE(taken);
+  EXPECT_TRUE(coordinator_.SubmitPictures("a", LeaseId(lease.lease_id()), Drawn(lease.pictures())));
+}
+
+TEST_F(CoordinatorServiceTest, APictureOfAnotherSizeIsAFailureOfItsLease) {
+  const std::vector<v1::Lease::Pictures> units = [] {
+    std::vector<v1::Lease::Pictures> one(1);
+    one[0].add_pictures();
+    return one;
+  }();
+  for (const int height : {2, 3}) {
+    SCOPED_TRACE(height);
+    const auto results = std::make_shared<DrawnPictures>(
+        1, DrawnPictures::Size{.height = height, .width = 3, .frames = 1});
+    coordinator_.OfferPictures(units, results);
+    coordinator_.HurryPictures();
+    WorkerStreams worker(server_->endpoint(), absl::StrCat("w", height));
+    worker.Credit(0, 1);
+    const v1::Lease lease = worker.Next().lease();
+    ASSERT_TRUE(lease.has_pictures());
+    EXPECT_EQ(coordinator_.SubmitPictures(absl::StrCat("w", height), LeaseId(lease.lease_id()),
+                                          Drawn(lease.pictures())),
+              height == 2);
+    coordinator_.EndPictures();
+  }
+}
+
+TEST(DrawnPicturesTest, AllPicturesOfAnEvaluationHaveTheChannelsOfTheFirst) {
+  DrawnPictures drawn(2);
+  EXPECT_TRUE(drawn.Check({PictureOf(0), PictureOf(1)}).ok()) << "of any size";
+  drawn.Add(0, {PictureOf(0)});
+  Frames coloured = {{.width = 1, .height = 1, .channels = 3, .pixels = {1, 2, 3}}};
+  EXPECT_THAT(std::string(drawn.Check({coloured}).message()), HasSubstr("3 channels, not 1"));
+  EXPECT_FALSE(DrawnPictures(2).Check({PictureOf(0), coloured}).ok());
+}
+
 TEST_F(CoordinatorServiceTest, AnEvaluationThatHasEndedLeasesNothingAndRenewsNothing) {
   std::mt19937 random(3);
   const auto results = std::make_shared<DrawnPictures>(2);

@@ -6,7 +6,8 @@
 // With `await_back` calls wait for a shard that is away: what a step draws must not depend on who
 // died. Once a wait was in vain, nothing waits any more.
 //
-// One thread at a time calls it; a thread of its own asks a lost shard whether it is back.
+// One thread at a time calls it; a thread of its own asks a lost shard whether it is back. client()
+// may be used by others meanwhile: it holds no state but a gRPC stub.
 #pragma once
 
 #include <cstdint>
