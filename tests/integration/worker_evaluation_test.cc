@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"
+#include "tests/testing/scrape.h"
 
 namespace oxbow::testing {
 namespace {
@@ -88,6 +90,32 @@ TEST(WorkerEvaluationTest, TrainingGoesOnMeanwhileAndEveryNumberIsOnItsOwnLine) 
                 DrawnByTheLearner());
 }
 
+// Before the run ends, where the learner waits for its last evaluation.
+TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage) {
+  TrainingRun run(Overrides(
+      {"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0", "run.steps=100000"}));
+  ASSERT_TRUE(run.WaitForStep(3)) << run.process().error_output();
+  nlohmann::json endpoints;
+  std::ifstream(run.directory() / "endpoints.json") >> endpoints;
+  std::string page;
+  for (const nlohmann::json& service : endpoints["services"]) {
+    if (service["name"] == "learner") page = service["metrics"];
+  }
+  std::optional<double> gauge;
+  const absl::Time give_up = absl::Now() + kRunDeadline;
+  while (!gauge.has_value() && absl::Now() < give_up) {
+    gauge = Scrape(page, "oxbow_learner_eval_reward_mean");
+  }
+  ASSERT_TRUE(gauge.has_value());
+  std::vector<double> logged;
+  for (const nlohmann::json& row : run.metrics()) {
+    if (row.contains("eval/reward_mean")) logged.push_back(row["eval/reward_mean"]);
+  }
+  EXPECT_THAT(logged, ::testing::Contains(::testing::DoubleNear(*gauge, 1e-6)));
+  run.process().Kill(SIGINT);
+  EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
+}
+
 // Workers have them, and load nothing.
 TEST(WorkerEvaluationTest, HasTheBytesOfThePublishedWeightsWhereThoseAreEvaluated) {
   const Left expected = RunOf({"eval.use_ema=false"});
@@ -157,6 +185,30 @@ TEST(WorkerEvaluationTest, AStopMeanwhileIsObeyedAtOnce) {
   ASSERT_TRUE(evaluates);
   run.process().Kill(SIGINT);
   EXPECT_EQ(run.WaitExit(absl::Seconds(60)).value(), 130) << run.process().error_output();
+}
+
+// What a stop costs: the numbers of the one evaluation, and a line that says so.
+TEST(WorkerEvaluationTest, AStopMeanwhileCostsThatEvaluationAloneAndIsSaid) {
+  const std::vector<std::string> six = {"run.steps=6", "eval.every=3", "eval.images=1500",
+                                        "services.rollout_workers=2"};
+  std::vector<std::string> by_workers = six;
+  by_workers.insert(by_workers.end(),
+                    {"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0"});
+  TrainingRun run(Overrides(by_workers));
+  ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
+  run.process().Kill(SIGINT);
+  ASSERT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
+  std::ifstream in(run.directory() / "logs" / "learner.log");
+  const std::string log = {std::istreambuf_iterator<char>(in), {}};
+  EXPECT_THAT(log, ::testing::ContainsRegex("an evaluation is missing.*step.{0,3}3"));
+  run.Resume(Overrides(by_workers));
+  const Left left = WhatIsLeft(run);
+  Left expected = RunOf(six);
+  const auto of_step_3 = [](const auto& one) { return one.first.starts_with("3 "); };
+  EXPECT_GT(std::erase_if(expected.numbers, of_step_3), 0u);
+  std::erase_if(expected.files,
+                [](const auto& one) { return one.first.starts_with("step_000003"); });
+  ExpectTheSame(left, expected);
 }
 
 }  // namespace
