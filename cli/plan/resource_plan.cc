@@ -2,6 +2,7 @@
 #include "cli/plan/resource_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -282,24 +283,27 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   const bool unknown = activations == 0 && facts.architecture != nullptr;
   // A step of one update needs nothing undone, but for weights that have no other place to come to.
   const bool undoes = config::UpdatesPerStep(config) > 1;
-  const uint64_t undo = undoes                    ? trained + moments + average
-                        : ShardsGradients(config) ? trained
-                                                  : 0;
+  const bool offloads = OffloadsWeights(config);
+  // Torch rounds pinned memory up to a power of two, unless its allocator is told otherwise.
+  const uint64_t placed = offloads ? std::bit_ceil(trained) : trained;
+  const bool in_place = ShardsGradients(config) && !offloads;
+  const uint64_t undo = undoes ? trained + moments + average : in_place ? trained : 0;
   const bool encodes_on_host = !config.model().encoder_device().starts_with("cuda");
   constexpr bool kOnHost = true;
-  const bool offloads = OffloadsWeights(config);
   return {
-      {"trained weights", trained, Held::kAlways, offloads},
+      {"trained weights", placed, Held::kAlways, offloads},
       {"weights of two blocks", WeightsComingBytes(config, facts)},
+      {"next weights", offloads && ShardsGradients(config) ? placed : 0, Held::kInTraining,
+       kOnHost},
       {"frozen weights", frozen},
-      {"reference policy", CopiesReference(config) ? trained : 0, Held::kAlways, offloads},
+      {"reference policy", CopiesReference(config) ? placed : 0, Held::kAlways, offloads},
       {"gradients", GradientBytes(config, facts), Held::kInTraining},
       // The first pass, and every one of a deterministic run.
       {"gradients in host memory", ShardsGradients(config) ? trained : 0, Held::kInTraining,
        kOnHost},
       {"AdamW moments", moments, Held::kInTraining, config.learner().offload_optimizer()},
       {"running average", average, Held::kAlways, config.learner().offload_average()},
-      {"old policy", KeepsOld(config) ? trained : 0, Held::kAlways, offloads},
+      {"old policy", KeepsOld(config) ? placed : 0, Held::kAlways, offloads},
       {"copy to undo a step", undo, Held::kInTraining, kOnHost},
       {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
        Held::kInTraining, kOnHost},

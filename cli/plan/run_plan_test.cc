@@ -217,6 +217,27 @@ TEST(RunPlanTest, RanksShareGradientsWhereTheyAreTold) {
   EXPECT_EQ(held("gradients in host memory", {shards}), 40 * kMillion);
 }
 
+// 40 MB of pinned memory are 64 MiB.
+TEST(RunPlanTest, OffloadedWeightsAreOnTheHostAndSoAreTheNextOnes) {
+  const auto held = [](const std::string& what, std::vector<std::string> settings) {
+    settings.insert(settings.end(), {"learner.ranks=4", "model.device=cuda", "batch.updates=1",
+                                     "learner.offload_average=true", "method.kl_weight=0.01"});
+    return BytesOf(what, LearnerMemory(Config(settings), Facts(10 * kMillion)));
+  };
+  const std::string shards = "learner.shard_gradients=true";
+  const std::string offloads = "learner.offload_weights=true";
+  for (const char* what : {"trained weights", "reference policy"}) {
+    EXPECT_EQ(held(what, {}), 40 * kMillion);
+    EXPECT_EQ(held(what, {offloads}), 64U << 20);
+  }
+  EXPECT_EQ(held("next weights", {shards}), 0U);
+  EXPECT_EQ(held("next weights", {offloads}), 0U);
+  EXPECT_EQ(held("next weights", {shards, offloads}), 64U << 20);
+  EXPECT_EQ(held("copy to undo a step", {shards, offloads}), 0U);
+  EXPECT_EQ(held("copy to undo a step", {shards, offloads, "batch.passes=2"}),
+            (40 + 20 + 40) * kMillion);
+}
+
 TEST(RunPlanTest, TextEncodersAreGoneBeforeTrainingTakesMore) {
   run::ModelFacts facts = Facts(kMillion);
   const v1::RunConfig run = Config({"model.trained=lora"});
