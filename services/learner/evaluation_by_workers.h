@@ -40,7 +40,7 @@ class EvaluationByWorkers {
     weights::ProbeShape probe_shape;
     uint64_t probe_seed = 0;
     double probe_tolerance = 1e-4;
-    DrawnPictures::Size size;  // Of every picture.
+    DrawnPictures::Size size;  // Every picture has it.
   };
 
   // `content` serves workers by hash what somebody holds. `published` gives a chunk of published
