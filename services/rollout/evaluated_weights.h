@@ -31,7 +31,7 @@ class EvaluatedWeights {
   // Waits for what has to be fetched. One caller at a time fetches.
   absl::StatusOr<Weights> Get(const v1::Lease::Pictures& pictures);
 
-  // Lets go of them; whoever still draws with them holds them.
+  // Lets go of them. They live on while something draws with them.
   void Forget();
 
  private:

@@ -30,6 +30,24 @@ double Sum(const TrainingRun& run, const char* key) {
   return total;
 }
 
+// `whole` is a run of the recipe that has ended.
+void ExpectTheSameAfterACrashAndOnTwoRanks(TrainingRun& whole, std::vector<std::string> overrides,
+                                           const std::string& recipe) {
+  const std::vector<double> expected = whole.Series("train/loss");
+  TrainingRun killed(overrides, {}, recipe);
+  ASSERT_TRUE(killed.WaitForStep(6)) << killed.process().error_output();
+  ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
+  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
+  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
+  EXPECT_TRUE(killed.FinalWeights() == whole.FinalWeights()) << "other bytes";
+
+  overrides.push_back("learner.ranks=2");
+  TrainingRun ranks(overrides, {}, recipe);
+  ASSERT_EQ(ranks.WaitExit().value(), 0) << ranks.process().error_output();
+  EXPECT_THAT(ranks.Series("train/loss"), ElementsAreArray(expected));
+  EXPECT_TRUE(ranks.FinalWeights() == whole.FinalWeights()) << "other bytes";
+}
+
 TEST(DeterminismTest, KillingTheLearnerChangesNoLoss) {
   const std::vector<double> expected = UninterruptedLosses();
   ASSERT_THAT(expected, SizeIs(10));
@@ -99,25 +117,12 @@ TEST(DeterminismTest, KillingTheLearnerOfARunOfTreesChangesNoLoss) {
                                               "services.lease_seconds=3"};
   TrainingRun whole(overrides, {}, "digits-branch-grpo");
   ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
-  const std::vector<double> expected = whole.Series("train/loss");
-  ASSERT_THAT(expected, SizeIs(10));
+  ASSERT_THAT(whole.Series("train/loss"), SizeIs(10));
   for (const double rows : whole.Series("rollout/rows_forward")) {
     EXPECT_EQ(rows, 8 * (1 + 2 + 4 + 7 * 8)) << "a row for each node";
   }
 
-  TrainingRun killed(overrides, {}, "digits-branch-grpo");
-  ASSERT_TRUE(killed.WaitForStep(6)) << killed.process().error_output();
-  ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
-  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
-  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
-  EXPECT_TRUE(killed.FinalWeights() == whole.FinalWeights()) << "other bytes";
-
-  std::vector<std::string> on_two_ranks = overrides;
-  on_two_ranks.push_back("learner.ranks=2");
-  TrainingRun ranks(on_two_ranks, {}, "digits-branch-grpo");
-  ASSERT_EQ(ranks.WaitExit().value(), 0) << ranks.process().error_output();
-  EXPECT_THAT(ranks.Series("train/loss"), ElementsAreArray(expected));
-  EXPECT_TRUE(ranks.FinalWeights() == whole.FinalWeights()) << "other bytes";
+  ExpectTheSameAfterACrashAndOnTwoRanks(whole, overrides, "digits-branch-grpo");
 }
 
 // A window that moves with compressed steps behind it, draws by variance, passes over what is
@@ -143,26 +148,13 @@ TEST(DeterminismTest, KillingTheLearnerOfACompressedRunOfReMixChangesNoLoss) {
       "replay.reincarnate_after=7"};
   TrainingRun whole(overrides, {}, "digits-op-grpo");
   ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
-  const std::vector<double> expected = whole.Series("train/loss");
-  ASSERT_THAT(expected, SizeIs(10));
+  ASSERT_THAT(whole.Series("train/loss"), SizeIs(10));
   const std::vector<double> replayed = whole.Series("train/groups_replayed");
   for (size_t i = 0; i < 10; ++i) EXPECT_EQ(replayed[i] > 0, i >= 1 && i < 7) << i;
   const std::vector<double> precedent = whole.Series("train/kl_precedent_div");
   EXPECT_GT(precedent[5], 0);
 
-  TrainingRun killed(overrides, {}, "digits-op-grpo");
-  ASSERT_TRUE(killed.WaitForStep(6)) << killed.process().error_output();
-  ASSERT_TRUE(killed.KillChild("learner", SIGKILL));
-  ASSERT_EQ(killed.WaitExit().value(), 0) << killed.process().error_output();
-  EXPECT_THAT(killed.Series("train/loss"), ElementsAreArray(expected));
-  EXPECT_TRUE(killed.FinalWeights() == whole.FinalWeights()) << "other bytes";
-
-  std::vector<std::string> on_two_ranks = overrides;
-  on_two_ranks.push_back("learner.ranks=2");
-  TrainingRun ranks(on_two_ranks, {}, "digits-op-grpo");
-  ASSERT_EQ(ranks.WaitExit().value(), 0) << ranks.process().error_output();
-  EXPECT_THAT(ranks.Series("train/loss"), ElementsAreArray(expected));
-  EXPECT_TRUE(ranks.FinalWeights() == whole.FinalWeights()) << "other bytes";
+  ExpectTheSameAfterACrashAndOnTwoRanks(whole, overrides, "digits-op-grpo");
 }
 
 // Need and rate of success are part of the checkpoint; what joins a step follows from the buffer's.

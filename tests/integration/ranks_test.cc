@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/oxbow_command.h"
+#include "tests/integration/run_results.h"
 #include "tests/integration/training_run.h"
 #include "tests/testing/scrape.h"
 
@@ -33,43 +34,10 @@ std::vector<std::string> Overrides(int ranks) {
           "learner.ranks=" + std::to_string(ranks)};
 }
 
-// What a run left: its losses, the bytes of its weights, and its evaluations: their numbers by
-// step, and the bytes of their files by path.
-struct Left {
-  std::vector<double> losses;
-  std::string weights;
-  std::map<std::string, double> numbers;
-  std::map<std::string, std::string> files;
-};
-
-Left WhatIsLeft(TrainingRun& run) {
-  EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
-  Left left = {run.Series("train/loss"), run.FinalWeights(), {}, {}};
-  for (const nlohmann::json& row : run.metrics()) {
-    for (const auto& [name, value] : row.items()) {
-      if (name.starts_with("eval/")) left.numbers[row["step"].dump() + " " + name] = value;
-    }
-  }
-  const std::filesystem::path samples = run.directory() / "samples";
-  for (const auto& file : std::filesystem::recursive_directory_iterator(samples)) {
-    if (!file.is_regular_file()) continue;
-    std::ifstream in(file.path(), std::ios::binary);
-    left.files[file.path().lexically_relative(samples)] = {std::istreambuf_iterator<char>(in), {}};
-  }
-  return left;
-}
-
-void ExpectTheSame(const Left& left, const Left& expected) {
-  EXPECT_THAT(left.losses, ElementsAreArray(expected.losses));
-  EXPECT_TRUE(left.weights == expected.weights) << "other bytes";
-  EXPECT_EQ(left.numbers, expected.numbers);
-  EXPECT_TRUE(left.files == expected.files) << "other evaluations";
-}
-
-const Left& OneRank() {
-  static const Left left = [] {
+const RunResults& OneRank() {
+  static const RunResults left = [] {
     TrainingRun run(Overrides(1));
-    return WhatIsLeft(run);
+    return ResultsOf(run);
   }();
   return left;
 }
@@ -82,7 +50,7 @@ TEST_P(RanksTest, DeterministicRunsHaveTheSameBitsForEveryNumberOfRanks) {
   TrainingRun run(Overrides(GetParam()));
   ASSERT_GT(OneRank().numbers.size(), 2 * 3u);
   ASSERT_GE(OneRank().files.size(), 2 * 3u) << "of steps 0, 4 and 8";
-  ExpectTheSame(WhatIsLeft(run), OneRank());
+  ExpectTheSame(ResultsOf(run), OneRank());
 }
 
 TEST(RanksReuseTest, EveryFormOfReuseHasTheSameBitsForEveryNumberOfRanks) {
@@ -91,13 +59,13 @@ TEST(RanksReuseTest, EveryFormOfReuseHasTheSameBitsForEveryNumberOfRanks) {
     const std::vector<std::string> reuse = ReuseOverrides();
     overrides.insert(overrides.end(), reuse.begin(), reuse.end());
     TrainingRun run(overrides);
-    Left left = WhatIsLeft(run);
+    RunResults left = ResultsOf(run);
     double joined = 0;
     for (const double late : run.Series("train/groups_bound_late")) joined += late;
     EXPECT_GT(joined, 0) << ranks << " ranks";
     return left;
   };
-  const Left one = run_with(1);
+  const RunResults one = run_with(1);
   ASSERT_THAT(one.losses, SizeIs(10));
   ExpectTheSame(run_with(2), one);
 }
@@ -141,7 +109,7 @@ TEST_P(RankDeathTest, ARankThatIsGoneChangesNoBit) {
   const std::vector<pid_t> others = ChildrenNamed(first[0], "learner");
   ASSERT_THAT(others, SizeIs(1));
   ASSERT_EQ(kill(others[0], GetParam()), 0);
-  ExpectTheSame(WhatIsLeft(run), OneRank());
+  ExpectTheSame(ResultsOf(run), OneRank());
   EXPECT_NE(kill(others[0], 0), 0) << "the stopped rank was left behind";
 }
 
@@ -154,7 +122,7 @@ TEST_P(RankDeathTest, ARankThatIsGoneDuringAnEvaluationChangesNoBit) {
     return all;
   };
   TrainingRun alone(overrides(1));
-  const Left one = WhatIsLeft(alone);
+  const RunResults one = ResultsOf(alone);
   TrainingRun run(overrides(2));
   const absl::Time give_up = absl::Now() + kRunDeadline;
   ASSERT_TRUE(run.WaitForStep(3)) << run.process().error_output();
@@ -166,7 +134,7 @@ TEST_P(RankDeathTest, ARankThatIsGoneDuringAnEvaluationChangesNoBit) {
     if (status.output.find("evaluating") != std::string::npos) break;
   }
   ASSERT_EQ(kill(others[0], GetParam()), 0);
-  ExpectTheSame(WhatIsLeft(run), one);
+  ExpectTheSame(ResultsOf(run), one);
 }
 
 }  // namespace

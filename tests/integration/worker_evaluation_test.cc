@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/oxbow_command.h"
+#include "tests/integration/run_results.h"
 #include "tests/integration/training_run.h"
 #include "tests/testing/scrape.h"
 
@@ -29,48 +30,13 @@ std::vector<std::string> Overrides(const std::vector<std::string>& more) {
   return all;
 }
 
-// What evaluations left: their numbers by step, and the bytes of their files by path; and the
-// weights that were trained meanwhile.
-struct Left {
-  std::vector<double> losses;
-  std::vector<double> steps;
-  std::string weights;
-  std::map<std::string, double> numbers;
-  std::map<std::string, std::string> files;
-};
-
-Left WhatIsLeft(TrainingRun& run) {
-  EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
-  Left left = {run.Series("train/loss"), run.Series("step"), run.FinalWeights(), {}, {}};
-  for (const nlohmann::json& row : run.metrics()) {
-    for (const auto& [name, value] : row.items()) {
-      if (name.starts_with("eval/")) left.numbers[row["step"].dump() + " " + name] = value;
-    }
-  }
-  const std::filesystem::path samples = run.directory() / "samples";
-  for (const auto& file : std::filesystem::recursive_directory_iterator(samples)) {
-    if (!file.is_regular_file()) continue;
-    std::ifstream in(file.path(), std::ios::binary);
-    left.files[file.path().lexically_relative(samples)] = {std::istreambuf_iterator<char>(in), {}};
-  }
-  return left;
-}
-
-void ExpectTheSame(const Left& left, const Left& expected) {
-  EXPECT_THAT(left.losses, ElementsAreArray(expected.losses));
-  EXPECT_THAT(left.steps, ElementsAreArray(expected.steps)) << "lines are in the order of steps";
-  EXPECT_TRUE(left.weights == expected.weights) << "other bytes";
-  EXPECT_EQ(left.numbers, expected.numbers);
-  EXPECT_TRUE(left.files == expected.files) << "other evaluations";
-}
-
-Left RunOf(const std::vector<std::string>& more) {
+RunResults RunOf(const std::vector<std::string>& more) {
   TrainingRun run(Overrides(more));
-  return WhatIsLeft(run);
+  return ResultsOf(run);
 }
 
-const Left& DrawnByTheLearner() {
-  static const Left left = RunOf({});
+const RunResults& DrawnByTheLearner() {
+  static const RunResults left = RunOf({});
   return left;
 }
 
@@ -118,7 +84,7 @@ TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage
 
 // Workers have them, and load nothing.
 TEST(WorkerEvaluationTest, HasTheBytesOfThePublishedWeightsWhereThoseAreEvaluated) {
-  const Left expected = RunOf({"eval.use_ema=false"});
+  const RunResults expected = RunOf({"eval.use_ema=false"});
   EXPECT_NE(expected.numbers, DrawnByTheLearner().numbers) << "the average is another network";
   ExpectTheSame(RunOf({"eval.use_ema=false", "eval.drawn_by=workers"}), expected);
 }
@@ -144,8 +110,8 @@ bool AwaitEvaluation(TrainingRun& run) {
   return false;
 }
 
-const Left& ManyDrawnByTheLearner() {
-  static const Left left = RunOf(ManyPictures());
+const RunResults& ManyDrawnByTheLearner() {
+  static const RunResults left = RunOf(ManyPictures());
   return left;
 }
 
@@ -153,7 +119,7 @@ TEST(WorkerEvaluationTest, AWorkerThatDiesMeanwhileChangesNoBit) {
   TrainingRun run(Overrides(ManyByWorkers()));
   ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
   ASSERT_TRUE(run.KillChild("rollout_worker", SIGKILL));
-  ExpectTheSame(WhatIsLeft(run), ManyDrawnByTheLearner());
+  ExpectTheSame(ResultsOf(run), ManyDrawnByTheLearner());
   std::ifstream in(run.directory() / "logs" / "learner.log");
   const std::string log = {std::istreambuf_iterator<char>(in), {}};
   EXPECT_THAT(log, ::testing::HasSubstr("lease of held-out pictures expired"));
@@ -171,7 +137,7 @@ TEST_P(LearnerDeathTest, DuringAnEvaluationChangesNoBit) {
   TrainingRun run(Overrides(overrides));
   ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
   ASSERT_TRUE(run.KillChild("learner", SIGKILL));
-  ExpectTheSame(WhatIsLeft(run), ManyDrawnByTheLearner());
+  ExpectTheSame(ResultsOf(run), ManyDrawnByTheLearner());
 }
 
 TEST(WorkerEvaluationTest, AStopMeanwhileIsObeyedAtOnce) {
@@ -202,8 +168,8 @@ TEST(WorkerEvaluationTest, AStopMeanwhileCostsThatEvaluationAloneAndIsSaid) {
   const std::string log = {std::istreambuf_iterator<char>(in), {}};
   EXPECT_THAT(log, ::testing::ContainsRegex("an evaluation is missing.*step.{0,3}3"));
   run.Resume(Overrides(by_workers));
-  const Left left = WhatIsLeft(run);
-  Left expected = RunOf(six);
+  const RunResults left = ResultsOf(run);
+  RunResults expected = RunOf(six);
   const auto of_step_3 = [](const auto& one) { return one.first.starts_with("3 "); };
   EXPECT_GT(std::erase_if(expected.numbers, of_step_3), 0u);
   std::erase_if(expected.files,

@@ -161,18 +161,19 @@ void OffloadedWeights::Load(size_t to, size_t number) {
     place.memory = at::empty({longest}, at::TensorOptions(device_).dtype(at::kFloat));
     if (streams_ != nullptr) streams_->used[to].record(streams_->guard.getStream(device_));
   }
-  const auto copy = [&] {
-    for (const Run& run : block.runs) {
-      place.memory.narrow(0, run.begin, run.source.numel())
-          .copy_(run.source, /*non_blocking=*/true);
-      brought_bytes_ += run.source.nbytes();
-    }
-  };
-  if (streams_ == nullptr) return copy();
+  if (streams_ == nullptr) return Copy(block, place.memory);
   streams_->used[to].block(streams_->copies);
   const c10::StreamGuard in_copies(streams_->copies);
-  copy();
+  Copy(block, place.memory);
   streams_->written[to].record(streams_->copies);
+}
+
+// In the current stream.
+void OffloadedWeights::Copy(const Block& block, const at::Tensor& memory) {
+  for (const Run& run : block.runs) {
+    memory.narrow(0, run.begin, run.source.numel()).copy_(run.source, /*non_blocking=*/true);
+    brought_bytes_ += run.source.nbytes();
+  }
 }
 
 // The place that has the block's weights, or will have them.
@@ -225,16 +226,13 @@ void OffloadedWeights::BringRest() {
   const bool fresh = !rest_.has_value();
   if (fresh) {
     rest_ = Arranged(std::exchange(pending_, {}));
-    rest_memory_ = at::empty({rest_->length}, at::TensorOptions(device_).dtype(at::kFloat));
-    Point(*rest_, rest_memory_);
+    rest_place_.memory = at::empty({rest_->length}, at::TensorOptions(device_).dtype(at::kFloat));
+    Point(*rest_, rest_place_.memory);
   }
-  for (Run& run : rest_->runs) {
-    const auto version = static_cast<uint32_t>(run.source._version());
-    if (!fresh && run.version == version) continue;
-    rest_memory_.narrow(0, run.begin, run.source.numel()).copy_(run.source, /*non_blocking=*/true);
-    brought_bytes_ += run.source.nbytes();
-    run.version = version;
-  }
+  const uint32_t version = VersionOf(*rest_);
+  if (!fresh && rest_place_.version == version) return;
+  rest_place_.version = version;
+  Copy(*rest_, rest_place_.memory);
 }
 
 SegmentWeights WeightsOfBlock(const Tensors& tensors, OffloadedWeights* offloaded) {

@@ -47,14 +47,14 @@ class OffloadedWeights {
   // A leaf for `source`, contiguous float32 in host memory, whose values it has while it is held.
   at::Tensor Leaf(const at::Tensor& source, bool trainable);
 
-  // A block computes with the leaves among `tensors`; others are none of its business. Dies if one
+  // A block computes with the leaves among `tensors`; others are left alone. Dies if one
   // is in a block already: such a leaf belongs to no block.
   size_t AddBlock(const std::vector<at::Tensor>& tensors);
   // The blocks since the last call follow one another in a pass.
   void EndNetwork();
 
-  // The leaves of `block` have their values until the result is gone, also from queued kernels'
-  // view. At most two blocks are held at a time.
+  // The leaves of `block` have their values until the result is gone. Kernels that were queued by
+  // then still read them. At most two blocks are held at a time.
   using Hold = std::shared_ptr<const void>;
   Hold Use(size_t block);
   // The leaves of no block have their values from now on, until their sources change.
@@ -67,9 +67,8 @@ class OffloadedWeights {
   struct Streams;
   // Leaves whose sources are neighbours in memory: one copy.
   struct Run {
-    at::Tensor source;     // [n], of the version counter of the first leaf's source.
-    int64_t begin = 0;     // In the place's memory.
-    uint32_t version = 0;  // That the rest has; unused in blocks.
+    at::Tensor source;  // [n], of the version counter of the first leaf's source.
+    int64_t begin = 0;  // In the place's memory.
   };
   struct PlacedLeaf {
     at::Tensor leaf;
@@ -95,6 +94,7 @@ class OffloadedWeights {
   static void Point(const Block& block, const at::Tensor& memory);
   size_t Bring(size_t block);
   void Load(size_t place, size_t block);
+  void Copy(const Block& block, const at::Tensor& memory);
   void Release(size_t place);
   std::optional<size_t> NextAfter(size_t block) const;
   std::vector<PlacedLeaf> TakePending(std::span<const at::Tensor> tensors);
@@ -106,8 +106,8 @@ class OffloadedWeights {
   std::array<Place, 2> places_;
   size_t latest_ = 0;               // The place used last.
   std::optional<size_t> previous_;  // The block used last.
-  std::optional<Block> rest_;
-  at::Tensor rest_memory_;
+  std::optional<Block> rest_;       // What is in no block, as if it were one.
+  Place rest_place_;
   uint64_t brought_bytes_ = 0;
   const std::unique_ptr<Streams> streams_;  // Null on a CPU.
 };
