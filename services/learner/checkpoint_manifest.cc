@@ -66,6 +66,7 @@ json StateToJson(const RunState& state) {
                  {"evaluated", Finite(state.evaluated)}};
   if (std::isfinite(state.wall_seconds)) object["wall_seconds"] = state.wall_seconds;
   if (std::isfinite(state.best_reward)) object["best_reward"] = state.best_reward;
+  if (!state.owed_evaluations.empty()) object["owed_evaluations"] = state.owed_evaluations;
   if (!state.known.empty()) object["prompt_success"] = SuccessToJson(state.known);
   return object;
 }
@@ -143,6 +144,22 @@ absl::StatusOr<rl::SuccessRecord> SuccessFromJson(const json& object) {
   return rl::SuccessRecord(std::move(evidence), std::move(recent));
 }
 
+// Steps in order, none after the checkpoint's.
+absl::Status ReadOwed(const json& object, RunState& state) {
+  const json steps = object.value("owed_evaluations", json::array());
+  if (!steps.is_array()) return Corrupt("owed_evaluations");
+  for (const json& step : steps) {
+    const bool later =
+        state.owed_evaluations.empty() ||
+        (Fits(step, uint64_t{}) && step.get<uint64_t>() > state.owed_evaluations.back());
+    if (!Fits(step, uint64_t{}) || !later || step.get<uint64_t>() > state.committed_steps) {
+      return Corrupt(absl::StrCat("owed_evaluations: ", step.dump().substr(0, 40)));
+    }
+    state.owed_evaluations.push_back(step.get<uint64_t>());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RunState> StateFromJson(const json& object) {
   RunState state;
   Reader reader(object);
@@ -161,6 +178,7 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "prompts_sha256", state.prompts_sha256));
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "reward_identities", state.reward_identities));
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "evaluated", state.evaluated));
+  OXBOW_RETURN_IF_ERROR(ReadOwed(object, state));
   OXBOW_ASSIGN_OR_RETURN(state.known,
                          SuccessFromJson(object.value("prompt_success", json::object())));
   return state;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
@@ -19,6 +20,9 @@
 #include "services/learner/coordinator/prompt_order.h"
 
 namespace oxbow::learner {
+
+// The weights of an owed evaluation that are not the checkpoint's; there is at most one.
+inline constexpr char kOwedWeights[] = "owed_evaluation.safetensors";
 
 // The state of a run, except its tensors.
 struct RunState {
@@ -41,6 +45,9 @@ struct RunState {
   // The numbers of the evaluation of just these weights, by metric; empty if they were not
   // evaluated.
   std::map<std::string, double> evaluated;
+  // Committed steps whose evaluation a stop cut off, in order: the run draws them when it is
+  // resumed. Weights that are not the checkpoint's are beside it (kOwedWeights).
+  std::vector<uint64_t> owed_evaluations;
 };
 
 struct CheckpointManifest {

@@ -27,7 +27,8 @@ CheckpointManifest Example() {
                 .best_reward = 0.25,
                 .prompts_sha256 = {{"prompts.train", "ab"}, {"prompts.eval", "cd"}},
                 .reward_identities = {{"digits_ocr", "digits_ocr/1"}},
-                .evaluated = {{"eval/reward_mean", 0.9375}}},
+                .evaluated = {{"eval/reward_mean", 0.9375}},
+                .owed_evaluations = {24, 25}},
       .files = {{"weights.safetensors", {.sha256 = std::string(64, 'a'), .bytes = 5'000'000'000}},
                 {"optimizer.safetensors", {.sha256 = std::string(64, 'b'), .bytes = 8}}}};
 }
@@ -49,7 +50,18 @@ TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read->state.prompts_sha256, Example().state.prompts_sha256);
   EXPECT_EQ(read->state.reward_identities, Example().state.reward_identities);
   EXPECT_EQ(read->state.evaluated, Example().state.evaluated);
+  EXPECT_EQ(read->state.owed_evaluations, Example().state.owed_evaluations);
   EXPECT_EQ(read->files, Example().files);
+}
+
+TEST(CheckpointManifestTest, OwedEvaluationsAreOfStepsThatItHasInOrder) {
+  for (const nlohmann::json& wrong :
+       {nlohmann::json(3), nlohmann::json({26}), nlohmann::json({4, 4}), nlohmann::json({5, 4}),
+        nlohmann::json({-1}), nlohmann::json({"4"})}) {
+    nlohmann::json object = WithoutHash();
+    object["state"]["owed_evaluations"] = wrong;
+    EXPECT_EQ(ParseManifest(object.dump()).status().code(), absl::StatusCode::kDataLoss) << wrong;
+  }
 }
 
 TEST(CheckpointManifestTest, AHashOfZerosAtAFileIsNotTakenForItsOwn) {

@@ -21,7 +21,7 @@ class EvaluatedNetwork {
   }
 
   // Its trained part.
-  const model::ParameterSet& parameters() const {
+  model::ParameterSet& parameters() const {
     const bool apart = average_.has_value() && !policy_.average_on_host();
     return apart ? policy_.ema_parameters() : policy_.parameters();
   }

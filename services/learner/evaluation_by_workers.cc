@@ -63,8 +63,8 @@ absl::Status EvaluationByWorkers::Begin(const model::VelocityModel& network,
   return absl::OkStatus();
 }
 
-// Cuts the weights and names them in every lease. They are given out as long as the answer lives.
-weights::ChunksByHash EvaluationByWorkers::OfferWeights(Running& running) {
+// Cuts the weights and names them in every lease. They are given out as long as the chunks live.
+void EvaluationByWorkers::OfferWeights(Running& running) {
   weights::SnapshotMaker maker(weights::SourceOf({}));
   weights::Snapshot snapshot =
       maker.Make({.epoch = options_.epoch, .version = running.version, .step = LearnerStep(0)},
@@ -81,18 +81,15 @@ weights::ChunksByHash EvaluationByWorkers::OfferWeights(Running& running) {
     pictures.mutable_weights()->set_sha256(hash);
     pictures.mutable_weights()->set_bytes(manifest->size());
   }
-  return std::move(snapshot.chunks);
+  running.cut = std::move(snapshot);
 }
 
 void EvaluationByWorkers::Run(Running& running) {
-  absl::StatusOr<std::vector<DrawnPictures::Frames>> pictures;
-  {
-    const weights::ChunksByHash held = OfferWeights(running);
-    coordinator_.OfferPictures(std::move(running.offered.leases), running.drawn);
-    pictures = running.drawn->Await();
-    coordinator_.EndPictures();
-    running.offered.conditioning.clear();
-  }
+  OfferWeights(running);
+  coordinator_.OfferPictures(std::move(running.offered.leases), running.drawn);
+  const absl::StatusOr<std::vector<DrawnPictures::Frames>> pictures = running.drawn->Await();
+  coordinator_.EndPictures();
+  running.offered.conditioning.clear();
   running.result = pictures.ok() ? evaluation_.Judge(*pictures)
                                  : absl::StatusOr<EvaluationResult>(pictures.status());
   running.over.Notify();
@@ -108,6 +105,7 @@ absl::StatusOr<EvaluationResult> EvaluationByWorkers::Await(
   running_->thread.join();
   coordinator_.EndPictures();  // The hurry, too, where it came after the end.
   absl::StatusOr<EvaluationResult> result = std::move(running_->result);
+  if (absl::IsCancelled(result.status())) cut_off_ = std::move(running_->cut);
   running_.reset();
   return result;
 }

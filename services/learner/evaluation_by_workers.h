@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -58,6 +59,9 @@ class EvaluationByWorkers {
   // its error is an end as well. Requires Begin.
   absl::StatusOr<EvaluationResult> Await(const std::function<absl::Status()>& stopped);
 
+  // The weights of the evaluation that Cancel ended, once; nothing if none was cut off.
+  std::optional<weights::Snapshot> TakeCutOff() { return std::exchange(cut_off_, std::nullopt); }
+
   // Ends a running evaluation, and all later ones at once. Scoring ends with
   // reward::RewardClient::Cancel. From any thread.
   void Cancel();
@@ -69,6 +73,7 @@ class EvaluationByWorkers {
     parallel::HostCopy weights;
     TensorShapes shapes;
     v1::SnapshotManifest::Probe probe;
+    weights::Snapshot cut;  // The weights in chunks.
     PolicyVersion version;
     std::shared_ptr<DrawnPictures> drawn;
     absl::StatusOr<EvaluationResult> result = absl::UnknownError("not over");
@@ -76,7 +81,7 @@ class EvaluationByWorkers {
     std::thread thread;
   };
   void Run(Running& running);
-  weights::ChunksByHash OfferWeights(Running& running);
+  void OfferWeights(Running& running);
   void End();
 
   const Options options_;
@@ -84,7 +89,8 @@ class EvaluationByWorkers {
   Coordinator& coordinator_;
   weights::ContentStore& content_;
   const std::function<weights::Chunk(const std::string& sha256)> published_;
-  std::unique_ptr<Running> running_;  // The torch thread's.
+  std::unique_ptr<Running> running_;  // The torch thread's, as is what comes next.
+  std::optional<weights::Snapshot> cut_off_;
 
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

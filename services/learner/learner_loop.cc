@@ -43,6 +43,7 @@ LearnerLoop::LearnerLoop(Options options, Parts parts)
       committed_(options_.first_step.value),
       planned_(committed_),
       checkpointed_(committed_),
+      owed_(options_.owed),
       best_(options_.best_before),
       stop_values_(options_.stop_values),
       stop_reason_(config::StopReason(options_.stop_if, stop_values_)) {
@@ -71,6 +72,7 @@ absl::Status LearnerLoop::Run() {
   parts_.metrics.PolicyVersionIs(parts_.trainer.version().value);
   // Never withheld: workers have no other weights.
   OXBOW_RETURN_IF_ERROR(parts_.publish(parts_.trainer.version(), LearnerStep(committed_)).status());
+  OXBOW_RETURN_IF_ERROR(DrawOwed());
   bool fresh_start = committed_ == 0;
   while (true) {
     if (!last()) {
@@ -161,7 +163,7 @@ absl::Status LearnerLoop::FinishStep() {
       OXBOW_RETURN_IF_ERROR(Evaluate());
     }
   } else if (EvaluationWanted()) {
-    WarnOfMissingEvaluation(committed_);
+    Owe(committed_);
   }
   const bool best = EvaluatedBest();
   if ((committed_ > 0 && (due || best)) || end) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
@@ -545,6 +547,7 @@ absl::Status LearnerLoop::WriteCheckpoint() {
   // A resumed run plans the steps that were planned ahead again, from the position before the first
   // of them.
   if (evaluated_ == committed_) state.evaluated = evaluation_;
+  state.owed_evaluations.assign(owed_.begin(), owed_.end());
   const auto planned = positions_.find(committed_);
   state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
   state.reuse = reuse_.state();

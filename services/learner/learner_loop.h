@@ -80,6 +80,8 @@ class LearnerLoop {
     uint32_t checkpoints_kept = 2;
     std::string best_metric;            // Each evaluation that is the best by it has a checkpoint.
     std::optional<double> best_before;  // The best of checkpoints made before.
+    // Evaluations that an earlier start owes: the weights after these many steps.
+    std::set<uint64_t> owed;
     config::StopRuleList stop_if;
     config::MetricSeries stop_values;  // What their metrics were before the run was resumed.
     double wall_seconds_before = 0;    // Time of the run before it was resumed.
@@ -119,6 +121,8 @@ class LearnerLoop {
     // Begins an evaluation of the present weights; null: `evaluate` does.
     std::function<absl::Status()> begin_evaluation;
     std::function<absl::StatusOr<EvaluationResult>()> evaluate;
+    // Evaluates the weights after these many steps, which the run was resumed with.
+    std::function<absl::StatusOr<EvaluationResult>(uint64_t committed)> evaluate_owed;
     std::function<void()> cancel_scoring;  // Ends a running evaluation. Thread-safe.
     // Waits until the checkpoint that is being written is whole. An error ends the run.
     std::function<absl::Status()> await_checkpoint;
@@ -139,8 +143,8 @@ class LearnerLoop {
 
   // Ends the run, after the step in progress if all its groups have arrived and its update ends
   // within `drain_grace`; else the step is left as if it had not begun. The checkpoint of the last
-  // committed step comes before anything else. A running evaluation
-  // ends at once, and none begins. Thread-safe.
+  // committed step comes before anything else. A running evaluation ends at once, and none begins:
+  // the checkpoint says that the run owes it. Thread-safe.
   void RequestDrain();
 
   uint64_t committed() const { return committed_; }
@@ -178,10 +182,13 @@ class LearnerLoop {
                                                const std::vector<PlannedGroup>& planned);
   absl::Status Evaluate();
   absl::Status TakeEvaluation(uint64_t committed, std::map<std::string, double>& numbers);
+  absl::Status TakeEvaluation(uint64_t committed, absl::StatusOr<EvaluationResult> result,
+                              std::map<std::string, double>& numbers);
+  absl::Status DrawOwed();
   void BeginBeside();
   absl::Status FinishBeside();
   void EvaluationFailed(uint64_t committed, const absl::Status& why);
-  void WarnOfMissingEvaluation(uint64_t committed) const;
+  void Owe(uint64_t committed);
   bool EvaluatedBest();
   void ApplyStopRules();
   void CommitToBuffer(LearnerStep step, const StepGroups& groups, const rl::StepResult& result);
@@ -207,6 +214,7 @@ class LearnerLoop {
   bool epsilon_warned_ = false;
   bool publication_owed_ = false;      // Weights were withheld.
   std::optional<uint64_t> evaluated_;  // Committed steps at the last evaluation.
+  std::set<uint64_t> owed_;            // Those that a stop cut off.
   // The line of a step whose evaluation is still under way.
   struct WaitingLine {
     uint64_t committed = 0;

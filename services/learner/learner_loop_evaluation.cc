@@ -66,23 +66,56 @@ absl::Status LearnerLoop::FinishBeside() {
 
 // Only a metric is missing; training is not affected.
 void LearnerLoop::EvaluationFailed(uint64_t committed, const absl::Status& why) {
-  if (absl::IsCancelled(why)) return WarnOfMissingEvaluation(committed);
+  if (absl::IsCancelled(why) && drain_) return Owe(committed);
   parts_.metrics.EvaluationFailed();
   parts_.coordinator.NoteFailure("evaluation", std::string(why.message()));
   OXBOW_LOG(Warning) << "evaluation failed" << Field("step", committed)
                      << Field("error", std::string(why.message()));
 }
 
-// A resumed run begins with the step after its checkpoint; only step 0 is evaluated again.
-void LearnerLoop::WarnOfMissingEvaluation(uint64_t committed) const {
+// A run that is resumed at step 0 begins again, with its evaluation.
+void LearnerLoop::Owe(uint64_t committed) {
   if (committed == 0) return;
-  OXBOW_LOG(Warning) << "an evaluation is missing: the run was stopped before its end"
-                     << Field("step", committed);
+  owed_.insert(committed);
+  OXBOW_LOG(Info) << "an evaluation is owed: the run was stopped before its end, and draws it when "
+                     "it is resumed"
+                  << Field("step", committed);
+}
+
+// Before anything else, since there is no better moment: one of them may have weights of its own,
+// and stop rules and the best checkpoint may depend on the other. Their numbers join the lines of
+// their steps.
+absl::Status LearnerLoop::DrawOwed() {
+  if (options_.owed.empty() || options_.eval_every == 0) return absl::OkStatus();
+  parts_.progress.Enter("eval");
+  for (const uint64_t committed : options_.owed) {
+    if (drain_) break;
+    evaluated_ = committed;
+    evaluation_.clear();
+    std::map<std::string, double> numbers;
+    owed_.erase(committed);
+    OXBOW_RETURN_IF_ERROR(TakeEvaluation(committed, parts_.evaluate_owed(committed), numbers));
+    if (numbers.empty()) continue;
+    OXBOW_RETURN_IF_ERROR(parts_.log.AddToStep(static_cast<int64_t>(committed), numbers));
+    untold_ = std::move(numbers);
+    parts_.evaluated();
+  }
+  if (owed_ == options_.owed) return absl::OkStatus();
+  if (evaluated_ == committed_) numbers_ = evaluation_;
+  ApplyStopRules();
+  numbers_.clear();
+  EvaluatedBest();
+  return WriteCheckpoint();
 }
 
 absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,
                                          std::map<std::string, double>& numbers) {
-  const absl::StatusOr<EvaluationResult> result = parts_.evaluate();
+  return TakeEvaluation(committed, parts_.evaluate(), numbers);
+}
+
+absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,
+                                         absl::StatusOr<EvaluationResult> result,
+                                         std::map<std::string, double>& numbers) {
   if (!result.ok()) {
     // If a rank is lost, the learner begins again from its checkpoint, and so does the evaluation.
     OXBOW_RETURN_IF_ERROR(parts_.assembler.stopped());

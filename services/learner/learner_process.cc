@@ -34,6 +34,7 @@
 #include "run/start_weights.h"
 #include "run/stop_record.h"
 #include "run/trainer_options.h"
+#include "services/learner/checkpoint_tensors.h"
 #include "services/learner/evaluated_network.h"
 #include "services/learner/facts_of_run.h"
 #include "services/learner/final_weights.h"
@@ -212,10 +213,14 @@ absl::Status LearnerProcess::ConnectPeers() {
                               .timeout = absl::Seconds(reward.timeout_seconds()),
                               .transport = reward.transport()}));
   std::optional<int64_t> resume_after;
-  if (resumed_.has_value()) resume_after = static_cast<int64_t>(from_.committed_steps);
+  // At step 0 the run begins again, with its line.
+  if (resumed_.has_value()) {
+    resume_after = static_cast<int64_t>(from_.committed_steps);
+    if (resume_after == 0) resume_after = -1;
+  }
   OXBOW_ASSIGN_OR_RETURN(log_, telemetry::RunLog::Open(options_.directory, resume_after));
   OXBOW_RETURN_IF_ERROR(
-      log_->Text(resume_after.value_or(0), "config",
+      log_->Text(std::max<int64_t>(resume_after.value_or(0), 0), "config",
                  absl::StrCat("```yaml\n", config::ResolvedYaml({setup_.config, {}}), "```\n")));
   if (!resume_after.has_value()) {
     OXBOW_RETURN_IF_ERROR(log_->HyperParameters(HyperParametersOf(setup_.config)));
@@ -268,6 +273,7 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   state.best_reward = publisher_->best_reward();
   state.reward_identities = reward_identities_;
   CheckpointCopy copy = checkpointing_.CopyWeights(*policy_);
+  OXBOW_RETURN_IF_ERROR(AddOwedWeights(state, copy));
   CheckpointStore::Others others;
   if (trainer_->has_pieces()) {
     OXBOW_RETURN_IF_ERROR(checkpointing_.Prepare(state.committed_steps));
@@ -289,6 +295,20 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
     if (copier_ != nullptr) copier_->Copy(state.committed_steps);
     return absl::OkStatus();
   });
+}
+
+// An evaluation beside training is owed with weights that the policy has no more.
+absl::Status LearnerProcess::AddOwedWeights(const RunState& state, CheckpointCopy& copy) {
+  const std::vector<uint64_t>& owed = state.owed_evaluations;
+  if (evaluation_by_workers_ == nullptr) return absl::OkStatus();
+  const std::optional<weights::Snapshot> cut = evaluation_by_workers_->TakeCutOff();
+  if (!cut.has_value() || owed.empty() || owed.front() == state.committed_steps) {
+    return absl::OkStatus();
+  }
+  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors,
+                         io::AllToTorch(weights::AssembleTensors(cut->manifest, cut->chunks)));
+  copy.tensors[kOwedWeights] = std::move(tensors);
+  return absl::OkStatus();
 }
 
 absl::Status LearnerProcess::MakeLoop() {
@@ -344,6 +364,7 @@ absl::Status LearnerProcess::MakeLoop() {
       LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
                     log_->resumed_wall_seconds(), from_.reuse, from_.known);
   if (const auto best = checkpointing_.Best(options.best_metric)) options.best_before = best->value;
+  options.owed = {from_.owed_evaluations.begin(), from_.owed_evaluations.end()};
   OXBOW_RETURN_IF_ERROR(ReadStopValues(options));
   report_ =
       std::make_unique<LiveReport>([this] { return WriteReport(/*live=*/true); }, kReportEvery);
@@ -371,11 +392,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
   };
   std::function<absl::Status()> begin_evaluation;
   if (evaluation_by_workers_ != nullptr) {
-    begin_evaluation = [this] {
-      const EvaluatedNetwork evaluated(setup_.config, *policy_);
-      return evaluation_by_workers_->Begin(evaluated.network(), evaluated.parameters(),
-                                           trainer_->version());
-    };
+    begin_evaluation = [this] { return BeginEvaluation(); };
   }
   std::function<uint64_t()> copies_failed;
   if (copier_ != nullptr) copies_failed = [this] { return copier_->failures(); };
@@ -404,11 +421,18 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .publish = publish,
           .begin_evaluation = begin_evaluation,
           .evaluate = [this] { return Evaluate(); },
+          .evaluate_owed = [this](uint64_t committed) { return EvaluateOwed(committed); },
           .cancel_scoring = cancel_scoring,
           .await_checkpoint = [this] { return writer_->Finish(); },
           .checkpoint = [this](RunState state) { return BeginCheckpoint(std::move(state)); },
           .copies_failed = copies_failed,
           .evaluated = [this] { report_->Ask(); }};
+}
+
+absl::Status LearnerProcess::BeginEvaluation() {
+  const EvaluatedNetwork evaluated(setup_.config, *policy_);
+  return evaluation_by_workers_->Begin(evaluated.network(), evaluated.parameters(),
+                                       trainer_->version());
 }
 
 absl::StatusOr<EvaluationResult> LearnerProcess::Evaluate() {
@@ -421,6 +445,32 @@ absl::StatusOr<EvaluationResult> LearnerProcess::Evaluate() {
   }
   if (result.ok()) publisher_->Evaluated(result->metrics.at(metric::kEvalRewardMean));
   return result;
+}
+
+// Where its weights are not the policy's, the policy has them while they are copied or drawn with.
+// No other rank has them, so none takes part.
+absl::StatusOr<EvaluationResult> LearnerProcess::EvaluateOwed(uint64_t committed) {
+  if (committed == from_.committed_steps) {
+    if (evaluation_by_workers_ != nullptr) OXBOW_RETURN_IF_ERROR(BeginEvaluation());
+    return Evaluate();
+  }
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors owed, TensorsOf(*resumed_, kOwedWeights));
+  absl::StatusOr<EvaluationResult> drawn_here;
+  {
+    const EvaluatedNetwork evaluated(setup_.config, *policy_);
+    const parallel::HostCopy own(evaluated.parameters().flat());
+    evaluated.parameters().CopyFrom(model::ParameterSet(owed, /*trainable=*/false));
+    absl::Status begun;
+    if (evaluation_by_workers_ != nullptr) {
+      begun = evaluation_by_workers_->Begin(evaluated.network(), evaluated.parameters(),
+                                            trainer_->version());
+    } else {
+      drawn_here = evaluation_->Run(evaluated.network());
+    }
+    own.PutBack(evaluated.parameters().flat());
+    OXBOW_RETURN_IF_ERROR(begun);
+  }
+  return evaluation_by_workers_ != nullptr ? Evaluate() : drawn_here;
 }
 
 absl::Status LearnerProcess::Serve() {

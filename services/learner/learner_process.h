@@ -57,12 +57,15 @@ class LearnerProcess {
  private:
   absl::Status CheckSteps() const;
   absl::Status TakeStartWeights();
+  absl::Status BeginEvaluation();
   absl::StatusOr<EvaluationResult> Evaluate();
+  absl::StatusOr<EvaluationResult> EvaluateOwed(uint64_t committed);
   absl::Status RestoreTrainer();
   absl::Status MakeCheckpointWriter();
   absl::Status ReadStopValues(LearnerLoop::Options& options) const;
   LearnerLoop::Parts PartsOfLoop();
   absl::Status BeginCheckpoint(RunState state);
+  absl::Status AddOwedWeights(const RunState& state, CheckpointCopy& copy);
   absl::Status WriteOwnEndpoints();
   absl::Status WriteReport(bool live) const;
   void WriteLastReport() const;

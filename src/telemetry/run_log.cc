@@ -160,6 +160,33 @@ absl::Status RunLog::Step(int64_t step, double wall_seconds,
   return events_.Scalars({unix_seconds_(), step}, scalars);
 }
 
+absl::Status RunLog::AddToStep(int64_t step, const std::map<std::string, double>& metrics) {
+  const std::filesystem::path path = run_dir_ / io::kMetricsFile;
+  OXBOW_ASSIGN_OR_RETURN(LinesFromEnd lines, LinesFromEnd::Open(path));
+  std::map<std::string, double> numbers = metrics;
+  double wall_seconds = 0;
+  std::string later;
+  uint64_t place = 0;
+  while (true) {
+    OXBOW_ASSIGN_OR_RETURN(const std::optional<FileLine> line, lines.Next());
+    if (!line) break;
+    auto there = io::ParseMetricsLine(line->text);
+    if (there && there->at(metric::kStep) > static_cast<double>(step)) {
+      later.insert(0, line->text + "\n");
+      continue;
+    }
+    const bool same = there && there->at(metric::kStep) == static_cast<double>(step);
+    place = same ? line->begin : line->end;
+    if (there && there->contains(metric::kTimeWallS)) wall_seconds = there->at(metric::kTimeWallS);
+    if (same) numbers.merge(*there);
+    break;
+  }
+  OXBOW_RETURN_IF_ERROR(CutFile(path, place));
+  OXBOW_RETURN_IF_ERROR(
+      metrics_.Append(io::FormatMetricsLine(step, wall_seconds, numbers) + later, /*sync=*/false));
+  return events_.Scalars({unix_seconds_(), step}, metrics);
+}
+
 absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_view caption,
                             const io::Film& sheet) {
   OXBOW_CHECK(IsTag(tag)) << "sample tag is not a file name: " << tag;

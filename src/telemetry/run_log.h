@@ -50,6 +50,10 @@ class RunLog {
   absl::Status Step(int64_t step, double wall_seconds,
                     const std::map<std::string, double>& metrics);
 
+  // Adds numbers to the line of a step, which is one of the last ones. Without such a line they are
+  // one of their own, in its place. A crash meanwhile may cost that line and those behind it.
+  absl::Status AddToStep(int64_t step, const std::map<std::string, double>& metrics);
+
   // Stores a sheet made by io::FilmGrid, animated if it has several frames. `tag` names the file
   // ("eval"): letters, digits, '_' and '-'.
   absl::Status Images(int64_t step, const std::string& tag, std::string_view caption,

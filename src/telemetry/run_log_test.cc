@@ -52,6 +52,30 @@ TEST_F(RunLogTest, EveryStepIsReadableAsSoonAsItIsLogged) {
   EXPECT_TRUE(std::isnan(lines->front().at("train/kl_div")));
 }
 
+TEST_F(RunLogTest, NumbersThatComeLaterAreOnTheLineOfTheirStepAlone) {
+  const auto log = Open();
+  std::vector<std::string> lines;
+  for (const int step : {3, 4, 6}) {
+    ASSERT_TRUE(log->Step(step, step / 2.0, {{"train/loss", 1.0 / step}}).ok());
+    lines.push_back(io::FormatMetricsLine(step, step / 2.0, {{"train/loss", 1.0 / step}}));
+  }
+  ASSERT_TRUE(log->AddToStep(4, {{"eval/reward_mean", 0.1}, {"train/loss", 2}}).ok());
+  const std::string four =
+      io::FormatMetricsLine(4, 2, {{"eval/reward_mean", 0.1}, {"train/loss", 2}});
+  EXPECT_EQ(Metrics(), lines[0] + four + lines[2]) << "once, with the newer numbers";
+
+  ASSERT_TRUE(log->AddToStep(5, {{"eval/reward_mean", 0.2}}).ok());
+  const std::string five = io::FormatMetricsLine(5, 2, {{"eval/reward_mean", 0.2}});
+  ASSERT_TRUE(log->Step(7, 3.5, {}).ok());
+  EXPECT_EQ(Metrics(), lines[0] + four + five + lines[2] + io::FormatMetricsLine(7, 3.5, {}))
+      << "a line that was lost";
+}
+
+TEST_F(RunLogTest, NumbersThatComeLaterHaveALineInAnEmptyLog) {
+  ASSERT_TRUE(Open()->AddToStep(2, {{"eval/reward_mean", 0.2}}).ok());
+  EXPECT_EQ(Metrics(), io::FormatMetricsLine(2, 0, {{"eval/reward_mean", 0.2}}));
+}
+
 TEST_F(RunLogTest, SheetsLieUnderTheirStepWithACaption) {
   ASSERT_TRUE(Open()->Images(10, "eval", "64 held-out prompts", {{sheet_}}).ok());
   const auto directory = run_dir_ / "samples" / "step_000010";

@@ -153,28 +153,47 @@ TEST(WorkerEvaluationTest, AStopMeanwhileIsObeyedAtOnce) {
   EXPECT_EQ(run.WaitExit(absl::Seconds(60)).value(), 130) << run.process().error_output();
 }
 
-// What a stop costs: the numbers of the one evaluation, and a line that says so.
-TEST(WorkerEvaluationTest, AStopMeanwhileCostsThatEvaluationAloneAndIsSaid) {
-  const std::vector<std::string> six = {"run.steps=6", "eval.every=3", "eval.images=1500",
-                                        "services.rollout_workers=2"};
-  std::vector<std::string> by_workers = six;
-  by_workers.insert(by_workers.end(),
-                    {"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0"});
-  TrainingRun run(Overrides(by_workers));
-  ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
-  run.process().Kill(SIGINT);
-  ASSERT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
+std::string LearnerLog(const TrainingRun& run) {
   std::ifstream in(run.directory() / "logs" / "learner.log");
-  const std::string log = {std::istreambuf_iterator<char>(in), {}};
-  EXPECT_THAT(log, ::testing::ContainsRegex("an evaluation is missing.*step.{0,3}3"));
-  run.Resume(Overrides(by_workers));
-  const RunResults left = ResultsOf(run);
-  RunResults expected = RunOf(six);
-  const auto of_step_3 = [](const auto& one) { return one.first.starts_with("3 "); };
-  EXPECT_GT(std::erase_if(expected.numbers, of_step_3), 0u);
-  std::erase_if(expected.files,
-                [](const auto& one) { return one.first.starts_with("step_000003"); });
-  ExpectTheSame(left, expected);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// A run of six steps that is stopped during its evaluation after step 3, and resumed. With two
+// stops the second one comes while that evaluation is drawn at last.
+RunResults StoppedAndResumed(std::vector<std::string> overrides, int stops = 1) {
+  overrides.insert(overrides.begin(), {"run.steps=6", "eval.every=3", "eval.images=1500",
+                                       "services.rollout_workers=2"});
+  TrainingRun run(Overrides(overrides));
+  for (int i = 0; i < stops; ++i) {
+    EXPECT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
+    run.process().Kill(SIGINT);
+    EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
+    EXPECT_THAT(LearnerLog(run), ::testing::ContainsRegex("an evaluation is owed.*step.{0,3}3"));
+    run.Resume(Overrides(overrides));
+  }
+  return ResultsOf(run);
+}
+
+const RunResults& NeverStopped() {
+  static const RunResults left =
+      RunOf({"run.steps=6", "eval.every=3", "eval.images=1500", "services.rollout_workers=2"});
+  return left;
+}
+
+// Training has gone on meanwhile, so the weights to evaluate are not those of the checkpoint.
+TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTrainingWentOn) {
+  ExpectTheSame(
+      StoppedAndResumed({"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0"},
+                        /*stops=*/2),
+      NeverStopped());
+}
+
+TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTrainingWaited) {
+  ExpectTheSame(StoppedAndResumed({"eval.drawn_by=workers"}), NeverStopped());
+}
+
+TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTheLearnerDraws) {
+  ExpectTheSame(StoppedAndResumed({}), NeverStopped());
 }
 
 }  // namespace
