@@ -15,17 +15,18 @@
 namespace oxbow::learner {
 namespace {
 
-// Where networks compute: weights in host memory are many.
-at::Tensor IsFinite(const at::Tensor& tensor, at::Device device) {
-  return at::isfinite(tensor.detach().to(device)).all();
-}
+constexpr int64_t kPieceElements = int64_t{1} << 24;
 
-// One tensor after another, so that no memory of the size of the model is taken; one answer, so
-// that a GPU is waited for once.
-bool AreFinite(const model::NamedTensors& tensors, at::Device device) {
-  std::vector<at::Tensor> answers;
-  for (const auto& [name, tensor] : tensors) answers.push_back(IsFinite(tensor, device));
-  return answers.empty() || at::stack(answers).all().item<bool>();
+// Whether all of `flat` are finite: the least and the greatest value are NaN if any value is. In
+// pieces where networks compute, since weights in host memory are many; one answer, so that a GPU
+// is waited for once.
+bool AreFinite(const at::Tensor& flat, at::Device device) {
+  std::vector<at::Tensor> ends;
+  for (const at::Tensor& piece : flat.detach().split(kPieceElements)) {
+    const auto [least, greatest] = at::aminmax(piece.to(device));
+    ends.insert(ends.end(), {least, greatest});
+  }
+  return ends.empty() || at::isfinite(at::stack(ends)).all().item<bool>();
 }
 
 }  // namespace
@@ -54,9 +55,9 @@ Publisher::~Publisher() {
 }
 
 absl::Status Publisher::CheckFinite() const {
-  if (AreFinite(policy_.parameters().tensors(), policy_.device())) return absl::OkStatus();
+  if (AreFinite(policy_.parameters().flat(), policy_.device())) return absl::OkStatus();
   for (const auto& [name, tensor] : policy_.parameters().tensors()) {
-    if (IsFinite(tensor, policy_.device()).item<bool>()) continue;
+    if (AreFinite(tensor.flatten(), policy_.device())) continue;
     return absl::DataLossError(absl::StrCat(
         "weights are not published: a value is not finite; resume from a checkpoint: ", name));
   }
@@ -78,12 +79,17 @@ absl::StatusOr<bool> Publisher::Publish(PolicyVersion version, LearnerStep commi
   }
   WaitUntilAnnounced();  // Before the copy: two are never alive.
   Taken taken{.identity = {.epoch = options_.epoch, .version = version, .step = committed},
-              .trained = parallel::HostCopy(policy_.sampler_parameters().flat()),
-              .probe = weights::RunProbe(policy_.sampler(), options_.probe_shape,
-                                         options_.probe_seed, options_.probe_tolerance)};
+              .trained = parallel::HostCopy(policy_.sampler_parameters().flat())};
+  {
+    absl::MutexLock lock(&mutex_);
+    taken_ = std::move(taken);
+    probe_.reset();
+    busy_ = true;
+  }
+  v1::SnapshotManifest::Probe probe = weights::RunProbe(
+      policy_.sampler(), options_.probe_shape, options_.probe_seed, options_.probe_tolerance);
   absl::MutexLock lock(&mutex_);
-  taken_ = std::move(taken);
-  busy_ = true;
+  probe_ = std::move(probe);
   return true;
 }
 
@@ -102,6 +108,15 @@ std::optional<Publisher::Taken> Publisher::Next() {
   return std::exchange(taken_, std::nullopt);
 }
 
+std::optional<v1::SnapshotManifest::Probe> Publisher::AwaitProbe() {
+  absl::MutexLock lock(&mutex_);
+  const auto known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return probe_.has_value() || stopping_;
+  };
+  mutex_.Await(absl::Condition(&known));
+  return std::exchange(probe_, std::nullopt);
+}
+
 void Publisher::Run() {
   while (std::optional<Taken> taken = Next()) {
     const absl::Status status = Announce(*taken);
@@ -116,7 +131,9 @@ void Publisher::Run() {
 
 absl::Status Publisher::Announce(Taken& taken) {
   weights::Snapshot snapshot = maker_.Make(taken.identity, TrainedSource(taken.trained, shapes_));
-  *snapshot.manifest.mutable_probe() = taken.probe;
+  std::optional<v1::SnapshotManifest::Probe> probe = AwaitProbe();
+  if (!probe.has_value()) return absl::OkStatus();  // The learner fails, and says why.
+  *snapshot.manifest.mutable_probe() = *std::move(probe);
   // The coordinator first, or a quick worker would name a version that it does not know.
   coordinator_.Published(taken.identity.version, taken.identity.step);
   OXBOW_LOG(Debug) << "weights published" << Field("epoch", taken.identity.epoch)

@@ -74,13 +74,13 @@ class Publisher {
   struct Taken {
     weights::SnapshotIdentity identity;
     parallel::HostCopy trained;  // Flat, in the order of the names.
-    v1::SnapshotManifest::Probe probe;
   };
   absl::Status CheckFinite() const;
   void WaitUntilAnnounced();
   void Run();
   std::optional<Taken> Next();  // Nothing: all that was taken is published, and no more comes.
   absl::Status Announce(Taken& taken);
+  std::optional<v1::SnapshotManifest::Probe> AwaitProbe();  // Nothing if it will never come.
 
   const Options options_;
   model::Policy& policy_;
@@ -94,6 +94,8 @@ class Publisher {
 
   absl::Mutex mutex_;
   std::optional<Taken> taken_ ABSL_GUARDED_BY(mutex_);
+  // Of what was taken last: it is computed while the own thread hashes the weights.
+  std::optional<v1::SnapshotManifest::Probe> probe_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // A publication is taken and not yet announced.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -26,7 +26,7 @@ namespace oxbow::rollout {
 namespace {
 
 constexpr int kIoThreads = 4;
-constexpr int kPreparationThreads = 2;
+constexpr int kPreparationThreads = 8;
 constexpr uint64_t kOwnContentBytes = uint64_t{256} << 20;
 constexpr absl::Duration kLinger = absl::Milliseconds(3);  // Wait for further leases.
 constexpr absl::Duration kGoodbyeWait = absl::Seconds(2);

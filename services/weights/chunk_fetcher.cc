@@ -22,6 +22,12 @@ v1::PeerFault FaultOf(const absl::Status& status, bool stalled) {
   return wrong_bytes ? v1::PEER_FAULT_CORRUPT : v1::PEER_FAULT_UNREACHABLE;
 }
 
+uint64_t DataBytes(const v1::FetchResponse& message) {
+  uint64_t bytes = message.data().size();
+  for (const v1::FetchResponse::SmallChunk& small : message.small()) bytes += small.data().size();
+  return bytes;
+}
+
 }  // namespace
 
 ChunkFetcher::ChunkFetcher(Options options, FollowMetrics& metrics, const Clock& clock)
@@ -97,13 +103,14 @@ absl::Status ChunkFetcher::FetchOnce(Download& download, const std::string& endp
   absl::Status taken;
   while (taken.ok() && reader->Read(&piece)) {
     watched.SignOfLife();
-    if (piece.data().empty()) continue;
-    metrics_.Received(piece.data().size(), peer ? Source::kPeer : Source::kLearner);
+    const uint64_t bytes = DataBytes(piece);
+    if (bytes == 0) continue;
+    metrics_.Received(bytes, peer ? Source::kPeer : Source::kLearner);
     taken = download.Take(piece);
     if (absl::IsDataLoss(taken)) {
       metrics_.ChunkCorrupt();
       OXBOW_LOG(Warning) << "weight chunk corrupt, fetching again" << Field("endpoint", endpoint)
-                         << Field("sha256", HexOf(piece.chunk_sha256()));
+                         << Field("reason", taken.message());
     }
   }
   if (!taken.ok()) context->TryCancel();

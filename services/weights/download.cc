@@ -39,30 +39,42 @@ v1::FetchRequest Download::Request() const {
   return request;
 }
 
-absl::Status Download::Take(v1::FetchResponse& piece) {
+absl::Status Download::Take(v1::FetchResponse& message) {
+  if (!message.data().empty() || message.small().empty()) {
+    OXBOW_RETURN_IF_ERROR(
+        TakePiece(message.chunk_sha256(), message.offset(), *message.mutable_data()));
+  }
+  for (v1::FetchResponse::SmallChunk& small : *message.mutable_small()) {
+    OXBOW_RETURN_IF_ERROR(TakePiece(small.chunk_sha256(), 0, *small.mutable_data()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Download::TakePiece(const std::string& sha256, uint64_t offset, std::string& data) {
   if (lacking_.empty()) return absl::InvalidArgumentError("more chunks than were asked for");
   const ChunkSize chunk = lacking_.front();
-  if (piece.chunk_sha256() != chunk.sha256 || piece.offset() != partial_.size() ||
-      piece.data().empty() || piece.data().size() > chunk.bytes - partial_.size()) {
+  if (sha256 != chunk.sha256 || offset != partial_.size() || data.empty() ||
+      data.size() > chunk.bytes - partial_.size()) {
     partial_.clear();
     return absl::InvalidArgumentError(
-        absl::StrCat("piece does not continue the chunk: offset ", piece.offset()));
+        absl::StrCat("piece does not continue the chunk: offset ", offset));
   }
-  bytes_ += piece.data().size();
+  bytes_ += data.size();
   if (partial_.empty()) partial_ = store_->pool().Take(chunk.bytes);
-  if (piece.data().size() == chunk.bytes) {
+  if (data.size() == chunk.bytes) {
     // Most often a piece is a chunk. Its bytes stay where they are, and the next piece is read into
     // the memory that was taken.
-    partial_.swap(*piece.mutable_data());
+    partial_.swap(data);
   } else {
-    partial_ += piece.data();
+    partial_ += data;
   }
   if (partial_.size() < chunk.bytes) return absl::OkStatus();
   std::string whole = std::exchange(partial_, {});
   lacking_.pop_front();
   if (!Fits(whole, chunk.sha256, chunk.xxh3)) {
     lacking_.push_back(chunk);
-    return absl::DataLossError("chunk does not match its checksum");
+    return absl::DataLossError(
+        absl::StrCat("chunk does not match its checksum: ", HexOf(chunk.sha256)));
   }
   Keep(chunk.sha256, std::move(whole));
   return absl::OkStatus();

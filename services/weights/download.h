@@ -40,10 +40,10 @@ class Download {
   // epoch and worker.
   v1::FetchRequest Request() const;
 
-  // Takes the next piece and moves its data out of it. kDataLoss: the chunk that it completes does
-  // not match its checksum; that chunk goes to the end of the list. kInvalidArgument: the piece was
-  // not asked for.
-  absl::Status Take(v1::FetchResponse& piece);
+  // Takes the next message and moves its data out of it. kDataLoss: a chunk that it completes does
+  // not match its checksum; that chunk goes to the end of the list. kInvalidArgument: a piece was
+  // not asked for. What comes behind a failure is not taken.
+  absl::Status Take(v1::FetchResponse& message);
 
   // Takes a whole chunk that was not asked for, one of Lacking(). kDataLoss: it does not match its
   // checksum and stays missing. Lacking() and Request() change with Settle only.
@@ -58,6 +58,8 @@ class Download {
 
  private:
   Download(ChunkStore& store, ChunkCheck check) : store_(&store), check_(check) {}
+
+  absl::Status TakePiece(const std::string& sha256, uint64_t offset, std::string& data);
   bool Fits(const std::string& bytes, const std::string& sha256, const std::string& xxh3) const;
   void Keep(const std::string& sha256, std::string verified);
 

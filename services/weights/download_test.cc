@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 
 #include "base/checksum.h"
@@ -53,6 +54,33 @@ TEST_F(ForgedChunkTest, Sha256RefusesItAndXxh3CannotTell) {
   Expect(ChunkCheck::kSha256, "true", true);
   Expect(ChunkCheck::kXxh3, forged_, true);
   Expect(ChunkCheck::kXxh3, "fals", false);
+}
+
+// Of small chunks in one message those before a damaged one stay, and the rest is asked for again.
+TEST(DownloadTest, ADamagedSmallChunkLosesNoneBeforeIt) {
+  const Snapshot snapshot = MakeSnapshot({}, {},
+                                         {{"a", {io::DType::kU8, {3}, "one"}},
+                                          {"b", {io::DType::kU8, {3}, "two"}},
+                                          {"c", {io::DType::kU8, {3}, "tri"}}});
+  ChunkStore store(3, 1 << 20);
+  Download download = Download::Start(snapshot.manifest, store).value();
+  const auto together = [&](std::initializer_list<const char*> texts) {
+    const v1::FetchRequest request = download.Request();
+    v1::FetchResponse message;
+    for (const char* text : texts) {
+      message.add_small()->set_chunk_sha256(request.chunk_sha256(message.small_size() - 1));
+      message.mutable_small(message.small_size() - 1)->set_data(text);
+    }
+    return message;
+  };
+  v1::FetchResponse damaged = together({"one", "twO", "tri"});
+  EXPECT_TRUE(absl::IsDataLoss(download.Take(damaged)));
+  EXPECT_EQ(download.progress(), 1u);
+  EXPECT_EQ(download.lacking(), 2u);
+  v1::FetchResponse rest = together({"tri", "two"});  // A damaged chunk goes to the end.
+  EXPECT_TRUE(download.Take(rest).ok());
+  EXPECT_TRUE(download.complete());
+  EXPECT_EQ(AssembleTensors(snapshot.manifest, download.verified()).at("b").data, "two");
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "oxbow/v1/weight_channel.pb.h"
 #include "rpc/stream.h"
@@ -22,8 +24,9 @@ namespace oxbow::weights {
 struct FetchPiece {
   std::string sha256;
   uint64_t offset = 0;
-  Chunk chunk;         // Null: a keep-alive.
-  uint64_t bytes = 0;  // From `offset`.
+  Chunk chunk;                                       // Null: only small chunks, or a keep-alive.
+  uint64_t bytes = 0;                                // From `offset`.
+  std::vector<std::pair<std::string, Chunk>> small;  // Whole chunks by their SHA-256.
 };
 
 // The server's side of Fetch, with pieces instead of messages.
@@ -36,9 +39,24 @@ struct PieceRule {
   std::function<void(uint64_t)> after = nullptr;
 };
 
-// Sends `chunk` from `offset` on. kCancelled when the peer is gone. The arguments outlive it.
-rpc::Part SendChunk(FetchStream& stream, const std::string& sha256, const Chunk& chunk,
-                    uint64_t offset, const PieceRule& rule);
+// Sends the chunks of one call in their order. Small ones wait for each other and travel together:
+// a message costs tens of microseconds on each side, and a network has hundreds of small tensors.
+class ChunkSender {
+ public:
+  explicit ChunkSender(FetchStream& stream) : stream_(stream) {}
+
+  // Sends `chunk` from `offset` on, or keeps it for the next message. kCancelled when the peer is
+  // gone. The arguments outlive it.
+  rpc::Part Send(const std::string& sha256, const Chunk& chunk, uint64_t offset,
+                 const PieceRule& rule);
+
+  // Sends what was kept: at the end, and before every wait.
+  rpc::Part Flush();
+
+ private:
+  FetchStream& stream_;
+  FetchPiece kept_;  // Its small chunks.
+};
 
 // The index of Fetch in service WeightChannel.
 inline constexpr int kFetchMethod = 1;

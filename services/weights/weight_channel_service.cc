@@ -246,6 +246,7 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
   const PieceRule content_rule{.bytes_max = options_.piece_bytes,
                                .before = options_.before_piece,
                                .after = [this](uint64_t bytes) { metrics_.ContentServed(bytes); }};
+  ChunkSender sender(stream);
   uint64_t offset = request.first_offset();
   for (const std::string& hash : request.chunk_sha256()) {
     const Chunk weights = store_.Find(hash);
@@ -260,10 +261,11 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
           absl::StrCat("resume offset is beyond the chunk: ", offset));
     }
     rpc::Part chunk_sent =
-        SendChunk(stream, hash, chunk, std::exchange(offset, 0), other ? content_rule : rule);
+        sender.Send(hash, chunk, std::exchange(offset, 0), other ? content_rule : rule);
     if (status = co_await chunk_sent; !status.ok()) co_return status;
   }
-  co_return absl::OkStatus();
+  rpc::Part rest_sent = sender.Flush();
+  co_return co_await rest_sent;
 }
 
 grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext* context,

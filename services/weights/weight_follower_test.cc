@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
+#include <random>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/sha256.h"
 #include "rpc/channel.h"
@@ -330,6 +333,50 @@ TEST_F(WeightFollowerTest, AfterAManifestThatWasRefusedTheNextOneIsTaken) {
   ASSERT_TRUE(third);
   EXPECT_EQ(third->manifest.policy_version(), 3u);
   EXPECT_EQ(DataOf(*third, "adapter"), "adapter3");
+}
+
+// Chunks of random sizes around both limits: all come, whole and in the order asked for, and runs
+// of small ones need few messages.
+TEST_F(WeightFollowerTest, SmallChunksTravelTogether) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  std::map<std::string, io::TensorBytes> tensors;
+  size_t large = 0, bytes = 0;
+  for (int i = 0; i < 200; ++i) {
+    const bool small = random() % 8 != 0;
+    const size_t size = 1 + random() % (small ? 2'000 : 400'000);
+    std::string data(size, static_cast<char>(random()));
+    data.replace(0, 8, std::to_string(random()));
+    large += size > 128 << 10;
+    bytes += data.size();
+    tensors.emplace(absl::StrCat("t", i), Tensor(std::move(data)));
+  }
+  const Snapshot snapshot = MakeSnapshot({kEpoch, PolicyVersion(1), LearnerStep(1)}, {}, tensors);
+  ASSERT_TRUE(service_.Publish(snapshot).ok());
+  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(server_->endpoint()));
+  v1::FetchRequest request;
+  request.set_epoch(kEpoch.value);
+  for (const ChunkSize& chunk : ChunksOf(snapshot.manifest)) {
+    request.add_chunk_sha256(chunk.sha256);
+  }
+  const auto context = rpc::ContextWithDeadline(kDeadline);
+  const auto reader = stub->Fetch(context.get(), request);
+  ChunkStore store(2, uint64_t{1} << 30);
+  Download download = Download::Start(snapshot.manifest, store).value();
+  size_t messages = 0;
+  for (v1::FetchResponse message; reader->Read(&message); ++messages) {
+    const absl::Status taken = download.Take(message);
+    ASSERT_TRUE(taken.ok()) << taken;
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_TRUE(download.complete());
+  EXPECT_EQ(download.bytes(), bytes);
+  for (const auto& [name, tensor] : AssembleTensors(snapshot.manifest, download.verified())) {
+    EXPECT_EQ(tensor.data, tensors.at(name).data) << name;
+  }
+  // One for each large chunk and one before it, and one for each MiB of small ones.
+  EXPECT_LE(messages, 2 * large + 1 + (bytes >> 20));
 }
 
 TEST_F(WeightFollowerTest, AnotherEpochIsAborted) {

@@ -38,12 +38,17 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
     const PieceRule rule{.bytes_max = options_.piece_bytes,
                          .before = options_.before_piece,
                          .after = [this](uint64_t bytes) { metrics_.Relayed(bytes); }};
+    ChunkSender sender(stream);
     uint64_t offset = request.first_offset();
     for (const std::string& hash : request.chunk_sha256()) {
       const absl::Duration asked = Clock::Steady().Now();
       absl::Duration told = asked;
       Chunk chunk = store_.Find(hash);
       if (chunk == nullptr) chunk = content_.Find(hash);
+      if (chunk == nullptr) {
+        rpc::Part so_far_sent = sender.Flush();
+        if (absl::Status status = co_await so_far_sent; !status.ok()) co_return status;
+      }
       while (chunk == nullptr && !request.at_once()) {
         co_await stream.Wait(options_.sign_of_life);
         chunk = store_.Find(hash);
@@ -60,10 +65,11 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
       if (chunk == nullptr || (offset > 0 && offset >= chunk->size())) {
         co_return absl::NotFoundError(absl::StrCat("chunk is not here: ", HexOf(hash)));
       }
-      rpc::Part chunk_sent = SendChunk(stream, hash, chunk, std::exchange(offset, 0), rule);
+      rpc::Part chunk_sent = sender.Send(hash, chunk, std::exchange(offset, 0), rule);
       if (absl::Status status = co_await chunk_sent; !status.ok()) co_return status;
     }
-    co_return absl::OkStatus();
+    rpc::Part rest_sent = sender.Flush();
+    co_return co_await rest_sent;
   }
 
   const Options options_;

@@ -234,9 +234,12 @@ TEST_F(WeightRelayTest, ChildThatHearsFirstIsServedAsTheChunksCome) {
   ASSERT_TRUE(service_.Publish(snapshot).ok());
   int chunks = 0;
   while (reader->Read(&piece)) {
+    for (const auto& small : piece.small()) {
+      EXPECT_EQ(Sha256(small.data()), request.chunk_sha256(chunks++));
+    }
     if (piece.data().empty()) continue;
+    EXPECT_EQ(piece.chunk_sha256(), request.chunk_sha256(chunks++));
     EXPECT_EQ(Sha256(piece.data()), piece.chunk_sha256());
-    ++chunks;
   }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(chunks, request.chunk_sha256_size());
