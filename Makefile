@@ -117,8 +117,8 @@ REHEARSAL_LATE ?= bf16 ranks replay
 REHEARSAL_EVERY ?=
 rehearse-gpu: deps $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target rehearsal_tests rehearsal
-	@tests/rehearsal/run.sh $(BUILD)
-	@tests/rehearsal/full_runs.py $(BUILD) $(if $(REHEARSAL_EVERY),--every $(REHEARSAL_EVERY) --jobs 2)
+	@$(if $(REHEARSAL_EVERY),OXBOW_FULL_DEVICE_EVERY=$(REHEARSAL_EVERY)) tests/rehearsal/run.sh $(BUILD)
+	@tests/rehearsal/full_runs.py $(BUILD) --jobs 2 $(if $(REHEARSAL_EVERY),--every $(REHEARSAL_EVERY))
 	@tests/rehearsal/worker_per_gpu.py $(BUILD)
 	@tests/gpu/fleets.py $(BUILD) --rehearse --jobs 1 --late $(REHEARSAL_LATE) $(if $(REHEARSAL_FLEETS),--only $(REHEARSAL_FLEETS))
 

@@ -77,6 +77,8 @@ struct PolicyKind {
   bool merged = false;
   double guidance = 1;
   std::shared_ptr<GraphRecorder> graphs = nullptr;
+  bool average = false;  // Kept, in host memory.
+  bool weights_on_host = false;
 };
 
 inline constexpr int64_t kTokensOfPrompt = 20;
@@ -91,7 +93,9 @@ inline std::unique_ptr<Policy> GpuSizedPolicy(const PolicyKind& kind) {
   at::manual_seed(11);
   Policy::Options options{.architecture = MakeSd3Architecture(GpuSizedSd3()),
                           .trained = kind.trained,
-                          .with_ema = false,
+                          .with_ema = kind.average,
+                          .average_on_host = kind.average,
+                          .weights_on_host = kind.weights_on_host,
                           .trainable = kind.trainable,
                           .merged = kind.merged,
                           .guidance = kind.guidance,

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
@@ -27,22 +28,41 @@ c10::DeviceAllocator* GpuAllocator() {
                          : dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(at::kCUDA));
 }
 
-// The peak and the size of the GPU of which this process uses most; nothing without one.
-std::optional<std::string> FullestGpu() {
-  std::optional<std::string> text;
-  auto* const allocator = GpuAllocator();
-  if (allocator == nullptr || !allocator->initialized()) return text;
-  int64_t most = 0;
-  for (int gpu = 0; gpu < GpuCount(); ++gpu) {
-    const auto device = static_cast<c10::DeviceIndex>(gpu);
-    const int64_t peak = allocator->getDeviceStats(device).allocated_bytes[kSumOfAllPools].peak;
-    if (peak <= most) continue;
-    most = peak;
-    text = absl::StrCat(
-        "cuda:", gpu, " has ", GiB(static_cast<double>(allocator->getMemoryInfo(device).second)),
-        ", of which this process had at most ", GiB(static_cast<double>(peak)), " in use at once");
+// The peak of a GPU's memory in this process.
+int64_t PeakOf(c10::DeviceAllocator& allocator, int gpu) {
+  return allocator.getDeviceStats(static_cast<c10::DeviceIndex>(gpu))
+      .allocated_bytes[kSumOfAllPools]
+      .peak;
+}
+
+// The GPU that torch's line names, or else the one of which this process has used most.
+int FullGpu(c10::DeviceAllocator& allocator, const std::string& line) {
+  static constexpr char kNames[] = ". GPU ";
+  int named = -1;
+  const size_t at = line.find(kNames);
+  if (at != std::string::npos) {
+    const size_t begin = at + sizeof(kNames) - 1;
+    const size_t end = line.find_first_not_of("0123456789", begin);
+    if (absl::SimpleAtoi(line.substr(begin, end - begin), &named) && named < GpuCount()) {
+      return named;
+    }
   }
-  return text;
+  int fullest = 0;
+  for (int gpu = 1; gpu < GpuCount(); ++gpu) {
+    if (PeakOf(allocator, gpu) > PeakOf(allocator, fullest)) fullest = gpu;
+  }
+  return fullest;
+}
+
+// The peak and the size of the GPU that is full; nothing without one.
+std::optional<std::string> FullGpuText(const std::string& line) {
+  auto* const allocator = GpuAllocator();
+  if (allocator == nullptr || !allocator->initialized()) return std::nullopt;
+  const int gpu = FullGpu(*allocator, line);
+  const size_t size = allocator->getMemoryInfo(static_cast<c10::DeviceIndex>(gpu)).second;
+  return absl::StrCat("cuda:", gpu, " has ", GiB(static_cast<double>(size)),
+                      ", of which this process had at most ",
+                      GiB(static_cast<double>(PeakOf(*allocator, gpu))), " in use at once");
 }
 
 }  // namespace
@@ -50,7 +70,7 @@ std::optional<std::string> FullestGpu() {
 std::string MemoryText(const c10::OutOfMemoryError& error) {
   std::string line = error.what_without_backtrace();
   line = line.substr(0, line.find('\n'));
-  const std::optional<std::string> gpu = FullestGpu();
+  const std::optional<std::string> gpu = FullGpuText(line);
   if (!gpu.has_value()) return line;
   const std::string tried = "Tried to allocate ";
   const size_t begin = line.find(tried);

@@ -153,14 +153,14 @@ void OffloadedWeights::Load(size_t to, size_t number) {
   const at::NoGradGuard no_grad;
   const Block& block = blocks_[number];
   Place& place = places_[to];
-  place.block = number;
-  place.version = VersionOf(block);
   if (!place.memory.defined() || place.memory.numel() < block.length) {
     int64_t longest = 0;
     for (const Block& other : blocks_) longest = std::max(longest, other.length);
     place.memory = at::empty({longest}, at::TensorOptions(device_).dtype(at::kFloat));
     if (streams_ != nullptr) streams_->used[to].record(streams_->guard.getStream(device_));
   }
+  place.block = number;
+  place.version = VersionOf(block);
   if (streams_ == nullptr) return Copy(block, place.memory);
   streams_->used[to].block(streams_->copies);
   const c10::StreamGuard in_copies(streams_->copies);
@@ -203,13 +203,14 @@ std::optional<size_t> OffloadedWeights::NextAfter(size_t block) const {
 OffloadedWeights::Hold OffloadedWeights::Use(size_t block) {
   const size_t at = Bring(block);
   Place& place = places_[at];
-  if (streams_ != nullptr) streams_->written[at].block(streams_->guard.getStream(device_));
-  ++place.users;
   latest_ = at;
-  Point(blocks_[block], place.memory);
   const std::optional<size_t> next = NextAfter(block);
   previous_ = block;
+  // The last that may fail, for want of memory: until then nothing is held.
   if (next.has_value() && places_[1 - at].users == 0) (void)Bring(*next);
+  if (streams_ != nullptr) streams_->written[at].block(streams_->guard.getStream(device_));
+  ++place.users;
+  Point(blocks_[block], place.memory);
   return {this, [this, at](const void*) { Release(at); }};
 }
 
@@ -225,8 +226,10 @@ void OffloadedWeights::BringRest() {
   const at::NoGradGuard no_grad;
   const bool fresh = !rest_.has_value();
   if (fresh) {
-    rest_ = Arranged(std::exchange(pending_, {}));
-    rest_place_.memory = at::empty({rest_->length}, at::TensorOptions(device_).dtype(at::kFloat));
+    Block rest = Arranged(pending_);
+    rest_place_.memory = at::empty({rest.length}, at::TensorOptions(device_).dtype(at::kFloat));
+    pending_.clear();
+    rest_ = std::move(rest);
     Point(*rest_, rest_place_.memory);
   }
   const uint32_t version = VersionOf(*rest_);

@@ -235,9 +235,9 @@ void Policy::ExchangeWithAverage() {
   for (int64_t begin = 0; begin < weights.numel(); begin += kExchangedAtOnce) {
     const int64_t length = std::min(kExchangedAtOnce, weights.numel() - begin);
     at::Tensor mine = weights.narrow(0, begin, length), theirs = average.narrow(0, begin, length);
-    const at::Tensor before = mine.clone();
-    mine.copy_(theirs);
-    theirs.copy_(before);
+    const at::Tensor kept = theirs.clone();  // In host memory: a full device can do this, too.
+    theirs.copy_(mine);
+    mine.copy_(kept);
   }
 }
 
