@@ -18,7 +18,8 @@ namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
-constexpr int kDeliverMethod = 4;  // Its index in service Coordinator.
+constexpr int kRegisterMethod = 0;  // Indices in service Coordinator.
+constexpr int kDeliverMethod = 4;
 
 grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
   return rpc::ToGrpc(absl::AbortedError(
@@ -178,6 +179,10 @@ CoordinatorService::CoordinatorService(learner::Coordinator& coordinator,
         while (!ended_.WaitForNotificationWithTimeout(kTick)) coordinator_.Tick();
       }),
       runner_({}) {
+  MarkMethodStreamed(kRegisterMethod, nullptr);
+  MarkMethodCallback(kRegisterMethod,
+                     rpc::StreamHandler<v1::RegisterRequest, v1::RegisterResponse>(
+                         runner_, [this](RegisterStream& stream) { return Enter(stream); }));
   MarkMethodStreamed(kDeliverMethod, nullptr);
   MarkMethodCallback(kDeliverMethod,
                      rpc::StreamHandler<v1::DeliverRequest, v1::DeliverResponse>(
@@ -194,21 +199,25 @@ void CoordinatorService::SetRegistration(v1::RegisterResponse registration) {
   registration_ = std::move(registration);
 }
 
-grpc::Status CoordinatorService::Register(grpc::ServerContext* context,
-                                          const v1::RegisterRequest* request,
-                                          v1::RegisterResponse* response) {
-  if (const absl::Status status = CheckWorkerId(request->worker_id()); !status.ok()) {
-    return rpc::ToGrpc(status);
+rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
+  v1::RegisterRequest request;
+  if (!co_await stream.Read(request)) co_return absl::CancelledError("the worker is gone");
+  const absl::Status status = CheckWorkerId(request.worker_id());
+  if (!status.ok()) co_return status;
+  const grpc::Status own = rpc::MayBeWorker(&stream.context(), request.worker_id());
+  if (!own.ok()) co_return rpc::FromGrpc(own);
+  v1::RegisterResponse response;
+  {
+    absl::MutexLock lock(&mutex_);
+    response = registration_;
   }
-  if (grpc::Status own = rpc::MayBeWorker(context, request->worker_id()); !own.ok()) return own;
-  absl::MutexLock lock(&mutex_);
-  if (registration_.sink_endpoints_size() == 0) {
-    return rpc::ToGrpc(absl::UnavailableError("the learner is starting"));
+  if (response.sink_endpoints_size() == 0) {
+    co_return absl::UnavailableError("the learner is starting");
   }
-  *response = registration_;
-  OXBOW_LOG(Info) << "worker registered" << Field("worker", request->worker_id())
-                  << Field("host", request->host()) << Field("version", request->version());
-  return grpc::Status::OK;
+  OXBOW_LOG(Info) << "worker registered" << Field("worker", request.worker_id())
+                  << Field("host", request.host()) << Field("version", request.version());
+  stream.Send(response);
+  co_return absl::OkStatus();
 }
 
 grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::Work(

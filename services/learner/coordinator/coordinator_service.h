@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coordinator over gRPC: converts, calls, converts. Decisions are the Coordinator's.
 //
-// Work is a reactor and Deliver a coroutine, not blocking handlers: a worker costs a stream, and no
-// thread.
+// Work is a reactor, Deliver and Register are coroutines, not blocking handlers: a worker costs a
+// stream, and no thread. So a fleet that starts at once waits its turn, and no worker is refused.
 #pragma once
 
 #include <functional>
@@ -21,6 +21,7 @@ class CoordinatorService final
     : public v1::Coordinator::WithCallbackMethod_Work<v1::Coordinator::Service>,
       public rpc::HasStreams {
  public:
+  using RegisterStream = rpc::Stream<v1::RegisterRequest, v1::RegisterResponse>;
   using DeliverStream = rpc::Stream<v1::DeliverRequest, v1::DeliverResponse>;
   // Where others fetch what a worker holds (host:port); empty if they cannot.
   using RelayOf = std::function<std::string(const std::string& worker)>;
@@ -37,8 +38,6 @@ class CoordinatorService final
   // The endpoints are known only once the server is bound; requests that come before wait.
   void SetRegistration(v1::RegisterResponse registration);
 
-  grpc::Status Register(grpc::ServerContext* context, const v1::RegisterRequest* request,
-                        v1::RegisterResponse* response) override;
   grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* Work(
       grpc::CallbackServerContext* context) override;
   grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,
@@ -46,7 +45,8 @@ class CoordinatorService final
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
 
-  // Serves one call. Public for callers without a network.
+  // Each serves one call. Public for callers without a network.
+  rpc::Handler Enter(RegisterStream& stream);
   rpc::Handler Take(DeliverStream& stream);
 
   rpc::StreamRunner& streams() override { return runner_; }

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is who: names of workers, two processes of one name, and leases that belong to one of them.
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "services/learner/coordinator/coordinator_fixture.h"
 
 namespace oxbow::learner {
@@ -81,6 +87,48 @@ TEST_F(CoordinatorServiceTest, ANameThatCouldForgeALineOfALogIsRefused) {
   const auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
   EXPECT_EQ(stub->Register(context.get(), request, &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+// Each thread that the server has for calls is taken; a registration needs none of them.
+TEST_F(CoordinatorServiceTest, RegistrationsOfAThousandWorkersAtOnceAreAllAnswered) {
+  absl::Notification go_on;
+  CoordinatorService service(
+      coordinator_, [&](v1::StatusResponse&) { go_on.WaitForNotification(); }, Registration(),
+      [](const std::string&) {});
+  const auto server = rpc::Server::Start({.threads_max = 4}, {&service}).value();
+  const auto stub = v1::Coordinator::NewStub(rpc::Connect(server->endpoint()));
+  std::vector<std::thread> callers;
+  absl::Notification busy;
+  std::atomic<int> refused = 0;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      v1::StatusResponse response;
+      const auto context = rpc::ContextWithDeadline(absl::Seconds(60));
+      const grpc::Status status = stub->Status(context.get(), {}, &response);
+      const bool no_room = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+      if (no_room && refused++ == 0) busy.Notify();
+    });
+  }
+  ASSERT_TRUE(busy.WaitForNotificationWithTimeout(absl::Seconds(60)));
+
+  std::atomic<int> next = 0;
+  std::atomic<int> answered = 0;
+  for (int i = 0; i < 100; ++i) {
+    callers.emplace_back([&] {
+      for (int worker = next++; worker < 1000; worker = next++) {
+        v1::RegisterRequest request;
+        request.set_worker_id(absl::StrCat("w", worker));
+        v1::RegisterResponse response;
+        const auto context = rpc::ContextWithDeadline(absl::Seconds(60));
+        if (stub->Register(context.get(), request, &response).ok()) ++answered;
+      }
+    });
+  }
+  for (size_t i = 8; i < callers.size(); ++i) callers[i].join();
+  EXPECT_EQ(answered, 1000);
+  go_on.Notify();
+  for (size_t i = 0; i < 8; ++i) callers[i].join();
+  server->Shutdown(absl::Seconds(1));
 }
 
 }  // namespace
