@@ -100,12 +100,25 @@ std::vector<std::string> ManyByWorkers(const std::string& more = "services.rollo
   return all;
 }
 
-bool AwaitEvaluation(TrainingRun& run) {
+// Whether the groups of this step, counted from 0, are what the learner trains on or has trained
+// on.
+bool IsFrozen(const TrainingRun& run, int step) {
+  std::ifstream in(run.directory() / "steps.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (row.is_object() && row["step"] == step) return true;
+  }
+  return false;
+}
+
+// Until the learner waits for its evaluation after step 3; with `beside` one more step is trained.
+bool AwaitEvaluation(TrainingRun& run, bool beside = false) {
   if (!run.WaitForStep(2)) return false;
   const absl::Time give_up = absl::Now() + kRunDeadline;
   while (absl::Now() < give_up) {
+    const bool frozen = IsFrozen(run, beside ? 3 : 2);
     const Outcome status = RunOxbow({"status", "--run", run.directory().string()});
-    if (status.output.find("evaluating") != std::string::npos) return true;
+    if (frozen && status.output.find("evaluating") != std::string::npos) return true;
   }
   return false;
 }
@@ -158,17 +171,20 @@ std::string LearnerLog(const TrainingRun& run) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A run of six steps that is stopped during its evaluation after step 3, and resumed. With two
-// stops the second one comes while that evaluation is drawn at last.
-RunResults StoppedAndResumed(std::vector<std::string> overrides, int stops = 1) {
+// A run of six steps that is stopped during its evaluation after step 3, and resumed. Where
+// training goes on meanwhile it is stopped after one more step, and again while the evaluation is
+// drawn.
+RunResults StoppedAndResumed(std::vector<std::string> overrides, bool beside = false) {
   overrides.insert(overrides.begin(), {"run.steps=6", "eval.every=3", "eval.images=1500",
                                        "services.rollout_workers=2"});
   TrainingRun run(Overrides(overrides));
-  for (int i = 0; i < stops; ++i) {
-    EXPECT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
+  const auto owed_weights = run.directory() / "checkpoints/step_000004/owed_evaluation.safetensors";
+  for (int i = 0; i < (beside ? 2 : 1); ++i) {
+    EXPECT_TRUE(AwaitEvaluation(run, beside)) << run.process().error_output();
     run.process().Kill(SIGINT);
     EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
     EXPECT_THAT(LearnerLog(run), ::testing::ContainsRegex("an evaluation is owed.*step.{0,3}3"));
+    EXPECT_EQ(std::filesystem::exists(owed_weights), beside);
     run.Resume(Overrides(overrides));
   }
   return ResultsOf(run);
@@ -184,7 +200,7 @@ const RunResults& NeverStopped() {
 TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTrainingWentOn) {
   ExpectTheSame(
       StoppedAndResumed({"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0"},
-                        /*stops=*/2),
+                        /*beside=*/true),
       NeverStopped());
 }
 
