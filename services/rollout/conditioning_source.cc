@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/conditioning_source.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/status_macros.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/retry.h"
@@ -20,18 +22,62 @@ constexpr absl::Duration kFetchAtMost = absl::Minutes(10);
 constexpr absl::Duration kReportAtMost = absl::Seconds(5);
 constexpr size_t kSha256Bytes = 32;
 
-// Puts the piece behind the bytes that came before it.
-absl::Status Take(const v1::FetchResponse& piece, uint64_t bytes_max, std::string& bytes) {
-  if (piece.offset() != bytes.size() || piece.data().size() > bytes_max - bytes.size()) {
-    return absl::DataLossError(absl::StrCat("a piece that does not fit: ", piece.data().size(),
-                                            " bytes at ", piece.offset(), ", ", bytes.size(),
-                                            " are here of ", bytes_max));
+// The contents of one call, which come one after the other: each as pieces in order, or as a small
+// chunk.
+class Arriving {
+ public:
+  explicit Arriving(const std::vector<ConditioningSource::Content>& contents)
+      : contents_(contents), bytes_(contents.size()) {}
+
+  // kDataLoss if a piece does not go on from what came before it.
+  absl::Status Take(const v1::FetchResponse& message) {
+    if (!message.data().empty()) {
+      OXBOW_RETURN_IF_ERROR(TakePiece(message.chunk_sha256(), message.offset(), message.data()));
+    }
+    for (const v1::FetchResponse::SmallChunk& small : message.small()) {
+      OXBOW_RETURN_IF_ERROR(TakePiece(small.chunk_sha256(), 0, small.data()));
+    }
+    return absl::OkStatus();
   }
-  bytes += piece.data();
-  return absl::OkStatus();
-}
+  std::vector<std::string>& bytes() { return bytes_; }
+
+ private:
+  absl::Status TakePiece(const std::string& sha256, uint64_t offset, const std::string& data) {
+    while (at_ < contents_.size() && contents_[at_].sha256 != sha256) ++at_;
+    if (at_ == contents_.size()) return absl::DataLossError("a piece that nobody asked for");
+    std::string& bytes = bytes_[at_];
+    const uint64_t wanted = contents_[at_].bytes;
+    if (offset != bytes.size() || data.size() > wanted - bytes.size()) {
+      return absl::DataLossError(absl::StrCat("a piece that does not fit: ", data.size(),
+                                              " bytes at ", offset, ", ", bytes.size(),
+                                              " are here of ", wanted));
+    }
+    bytes.reserve(wanted);
+    bytes += data;
+    return absl::OkStatus();
+  }
+
+  const std::vector<ConditioningSource::Content>& contents_;
+  std::vector<std::string> bytes_;
+  size_t at_ = 0;  // The content that comes now.
+};
 
 }  // namespace
+
+struct ConditioningSource::Round {
+  std::vector<Content> contents;
+  std::vector<weights::Chunk> fetched;  // One for each content; null: not by this call.
+  absl::Status alone;                   // The outcome of a round of one.
+  bool done = false;
+
+  size_t PlaceOf(const Content& content) {
+    const auto same = [&](const Content& other) { return other.sha256 == content.sha256; };
+    const auto place = static_cast<size_t>(std::find_if(contents.begin(), contents.end(), same) -
+                                           contents.begin());
+    if (place == contents.size()) contents.push_back(content);
+    return place;
+  }
+};
 
 ConditioningSource::ConditioningSource(Options options, weights::ContentStore& held,
                                        RolloutMetrics& metrics, const Clock& clock)
@@ -77,20 +123,64 @@ absl::StatusOr<weights::Chunk> ConditioningSource::Fetch(const Content& content)
 
 absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromPeer(const Content& content,
                                                                  const v1::Lease::Peer& peer) {
-  absl::StatusOr<weights::Chunk> fetched = FetchOnce(content, peer.endpoint(), /*peer=*/true);
-  const absl::Status status = fetched.status();
-  if (status.ok() || absl::IsCancelled(status)) return fetched;
+  std::vector<weights::Chunk> fetched(1);
+  const absl::Status status = FetchOnce({content}, peer.endpoint(), /*peer=*/true, fetched);
+  if (status.ok()) return fetched[0];
   // A peer that holds it no more has done nothing wrong.
-  if (absl::IsNotFound(status)) return fetched;
+  if (absl::IsCancelled(status) || absl::IsNotFound(status)) return status;
   OXBOW_LOG(Warning) << "peer gave no conditioning, asking the next source"
                      << Field("peer", peer.worker_id()) << Field("endpoint", peer.endpoint())
                      << Field("status", status);
   Report(peer, status);
-  return fetched;
+  return status;
 }
 
+// A step's leases come at once, and a call costs more than the bytes of most prompts: whoever comes
+// while a call is under way is in the next one.
 absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromLearner(const Content& content) {
-  absl::StatusOr<weights::Chunk> fetched;
+  std::shared_ptr<Round> round;
+  size_t place = 0;
+  bool leads = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    leads = next_ == nullptr;
+    if (leads) next_ = std::make_shared<Round>();
+    round = next_;
+    place = round->PlaceOf(content);
+    const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return round->done; };
+    const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !fetching_; };
+    if (!leads) {
+      mutex_.Await(absl::Condition(&done));
+    } else {
+      mutex_.Await(absl::Condition(&free));
+      fetching_ = true;
+      next_.reset();  // From here on the round is this thread's own.
+    }
+  }
+  if (leads) {
+    FetchRound(*round);
+    absl::MutexLock lock(&mutex_);
+    fetching_ = false;
+    round->done = true;
+  }
+  if (round->fetched[place] != nullptr) return round->fetched[place];
+  if (round->contents.size() == 1) return round->alone;
+  return FetchAlone(content);  // What failed is told to the one whom it concerns.
+}
+
+void ConditioningSource::FetchRound(Round& round) {
+  round.fetched.resize(round.contents.size());
+  if (round.contents.size() > 1) {
+    FetchOnce(round.contents, options_.learner, /*peer=*/false, round.fetched).IgnoreError();
+    return;
+  }
+  const absl::StatusOr<weights::Chunk> fetched = FetchAlone(round.contents[0]);
+  round.alone = fetched.status();
+  if (fetched.ok()) round.fetched[0] = *fetched;
+}
+
+absl::StatusOr<weights::Chunk> ConditioningSource::FetchAlone(const Content& content) {
+  std::vector<weights::Chunk> fetched(1);
   const auto pause = [this](absl::Duration wait) {
     cancelled_.WaitForNotificationWithTimeout(wait);
   };
@@ -98,15 +188,14 @@ absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromLearner(const Conten
       {.tries = options_.tries,
        .backoff_first = options_.backoff_first,
        .backoff_max = options_.backoff_max},
-      [&] { return (fetched = FetchOnce(content, options_.learner, /*peer=*/false)).status(); },
-      pause);
-  if (status.ok()) return fetched;
+      [&] { return FetchOnce({content}, options_.learner, /*peer=*/false, fetched); }, pause);
+  if (status.ok()) return fetched[0];
   return absl::Status(status.code(), absl::StrCat("conditioning: ", status.message()));
 }
 
-absl::StatusOr<weights::Chunk> ConditioningSource::FetchOnce(const Content& content,
-                                                             const std::string& endpoint,
-                                                             bool peer) {
+absl::Status ConditioningSource::FetchOnce(const std::vector<Content>& contents,
+                                           const std::string& endpoint, bool peer,
+                                           std::vector<weights::Chunk>& fetched) {
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
   const auto context = rpc::ContextWithDeadline(kFetchAtMost);
   if (cancelled_.HasBeenNotified()) return absl::CancelledError("stopping");
@@ -115,29 +204,34 @@ absl::StatusOr<weights::Chunk> ConditioningSource::FetchOnce(const Content& cont
   v1::FetchRequest request;
   request.set_epoch(options_.epoch.value);
   request.set_worker_id(options_.worker_id);
-  request.add_chunk_sha256(content.sha256);
+  for (const Content& content : contents) request.add_chunk_sha256(content.sha256);
   request.set_at_once(true);
   const auto reader = stub->Fetch(context.get(), request);
-  std::string bytes;
-  bytes.reserve(content.bytes);
+  Arriving arriving(contents);
   absl::Status taken;
-  for (v1::FetchResponse piece; taken.ok() && reader->Read(&piece);) {
+  for (v1::FetchResponse message; taken.ok() && reader->Read(&message);) {
     watched.SignOfLife();
-    taken = Take(piece, content.bytes, bytes);
+    taken = arriving.Take(message);
   }
   if (!taken.ok()) context->TryCancel();
   const absl::Status finished = rpc::FromGrpc(reader->Finish());
+  absl::Status complete;
+  for (size_t i = 0; i < contents.size(); ++i) {
+    std::string& bytes = arriving.bytes()[i];
+    if (Sha256(bytes) != contents[i].sha256) {
+      complete = absl::DataLossError(absl::StrCat("bytes with another hash came from ", endpoint));
+      continue;
+    }
+    metrics_.ConditioningFrom(peer ? "peer" : "learner", bytes.size());
+    fetched[i] =
+        held_.Put(contents[i].sha256, std::make_shared<const std::string>(std::move(bytes)));
+  }
   if (!taken.ok()) return taken;
   if (watched.silent()) return absl::DeadlineExceededError(absl::StrCat("silent: ", endpoint));
   if (absl::IsCancelled(finished) && !cancelled_.HasBeenNotified()) {
     return absl::UnavailableError(std::string(finished.message()));  // The server shuts down.
   }
-  if (!finished.ok()) return finished;
-  if (Sha256(bytes) != content.sha256) {
-    return absl::DataLossError(absl::StrCat("bytes with another hash came from ", endpoint));
-  }
-  metrics_.ConditioningFrom(peer ? "peer" : "learner", bytes.size());
-  return held_.Put(content.sha256, std::make_shared<const std::string>(std::move(bytes)));
+  return finished.ok() ? complete : finished;
 }
 
 // Best effort: a peer that is not reported costs the next worker a wait.

@@ -10,11 +10,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
@@ -72,10 +74,16 @@ class ConditioningSource {
   void Cancel();
 
  private:
-  absl::StatusOr<weights::Chunk> FetchOnce(const Content& content, const std::string& endpoint,
-                                           bool peer);
+  // Contents that several threads want from the learner at the same time: they come in one call.
+  struct Round;
+
+  // Puts each content, as soon as it is whole and its hash is right, in its place in `fetched`.
+  absl::Status FetchOnce(const std::vector<Content>& contents, const std::string& endpoint,
+                         bool peer, std::vector<weights::Chunk>& fetched);
   absl::StatusOr<weights::Chunk> FetchFromPeer(const Content& content, const v1::Lease::Peer& peer);
   absl::StatusOr<weights::Chunk> FetchFromLearner(const Content& content);
+  void FetchRound(Round& round);
+  absl::StatusOr<weights::Chunk> FetchAlone(const Content& content);
   void Report(const v1::Lease::Peer& peer, const absl::Status& fault);
 
   const Options options_;
@@ -83,6 +91,9 @@ class ConditioningSource {
   RolloutMetrics& metrics_;
   rpc::SilenceGuard guard_;
   absl::Notification cancelled_;
+  absl::Mutex mutex_;
+  std::shared_ptr<Round> next_ ABSL_GUARDED_BY(mutex_);  // It is open: no call is made for it yet.
+  bool fetching_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace oxbow::rollout

@@ -9,6 +9,8 @@
 
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/sha256.h"
 #include "rpc/server.h"
@@ -140,6 +142,36 @@ TEST_F(ConditioningSourceTest, WhatNobodyHasAnyMoreAndWhatALeaseCannotNameIsAnEr
   EXPECT_EQ(source_.Fetch(v1::Lease()).status().code(), absl::StatusCode::kInvalidArgument);
   lease.set_conditioning_bytes(uint64_t{1} << 40);
   EXPECT_EQ(source_.Fetch(lease).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Sixteen threads want what the learner has, large and small, and two of what it has not: whoever
+// can be served is, in fewer calls than contents, and each failure is told to its own thread.
+TEST_F(ConditioningSourceTest, WhatSeveralThreadsWantComesTogether) {
+  constexpr int kContents = 16;
+  std::vector<v1::Lease> leases;
+  std::vector<weights::Chunk> kept;
+  for (int i = 0; i < kContents; ++i) {
+    leases.push_back(LeaseOf(std::string(i % 3 == 0 ? 2500 : 100 + i, static_cast<char>('a' + i))));
+    kept.push_back(served_);
+  }
+  kept[5].reset();
+  kept[6].reset();
+  served_.reset();
+  std::vector<absl::StatusOr<weights::Chunk>> fetched(kContents);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kContents; ++i) {
+    threads.emplace_back([&, i] { fetched[i] = source_.Fetch(leases[i]); });
+    threads.emplace_back([&, i] { (void)source_.Fetch(leases[i]); });  // The same prompt twice.
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < kContents; ++i) {
+    if (kept[i] == nullptr) {
+      EXPECT_EQ(fetched[i].status().code(), absl::StatusCode::kNotFound) << i;
+    } else {
+      ASSERT_TRUE(fetched[i].ok()) << i << ": " << fetched[i].status();
+      EXPECT_EQ(**fetched[i], *kept[i]);
+    }
+  }
 }
 
 TEST_F(ConditioningSourceTest, AfterCancelNothingIsFetched) {
