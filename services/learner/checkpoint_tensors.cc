@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <map>
 #include <span>
 #include <string_view>
@@ -19,29 +20,28 @@
 namespace oxbow::learner {
 namespace {
 
-at::Tensor OnHost(const at::Tensor& tensor) {
-  const at::Tensor host = tensor.detach().to(at::kCPU).contiguous();
-  return host.is_alias_of(tensor) ? host.clone() : host;
-}
+constexpr int64_t kWrittenAtOnce = int64_t{1} << 20;  // Elements.
 
 std::string_view BytesOf(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-}  // namespace
-
-model::NamedTensors TakenToHost(model::NamedTensors tensors) {
-  model::NamedTensors taken;
-  while (!tensors.empty()) {
-    const auto node = tensors.extract(tensors.begin());
-    const at::Tensor& tensor = node.mapped();
-    // No other handle and no view of it.
-    const bool ours = tensor.is_cpu() && tensor.is_contiguous() && tensor.use_count() == 1 &&
-                      tensor.storage().use_count() == 1;
-    taken[node.key()] = ours ? tensor : OnHost(tensor);
+// Elements [begin, begin + length) of `values`, whose memory is given back on the way.
+absl::Status WriteAndRelease(parallel::HostCopy& values, int64_t begin, int64_t length,
+                             const WritePiece& write) {
+  std::vector<float> held(static_cast<size_t>(std::min(length, kWrittenAtOnce)));
+  for (const int64_t end = begin + length; begin < end;) {
+    const std::span<float> part(held.data(),
+                                static_cast<size_t>(std::min(kWrittenAtOnce, end - begin)));
+    values.Read(begin, part);
+    begin += static_cast<int64_t>(part.size());
+    values.Release(begin);
+    OXBOW_RETURN_IF_ERROR(write({reinterpret_cast<const char*>(part.data()), part.size_bytes()}));
   }
-  return taken;
+  return absl::OkStatus();
 }
+
+}  // namespace
 
 FlatCopy CopyOf(const model::ParameterSet& parameters) {
   return {.values = parallel::HostCopy(parameters.flat()),
@@ -57,30 +57,31 @@ FileContent ContentOf(FlatCopy& copy) {
       headers[name] = {.dtype = io::DType::kF32, .shape = shape};
       begins[name] = std::exchange(begin, begin + c10::multiply_integers(shape));
     }
-    std::vector<float> held;  // One tensor.
-    const auto bytes_of = [&](const std::string& name) -> absl::StatusOr<std::string_view> {
-      held.resize(static_cast<size_t>(c10::multiply_integers(copy.shapes.at(name))));
-      copy.values.Read(begins.at(name), std::span<float>(held));
-      copy.values.Release(begins.at(name) + static_cast<int64_t>(held.size()));
-      return std::string_view(reinterpret_cast<const char*>(held.data()),
-                              held.size() * sizeof(float));
-    };
-    return io::StreamSafetensors(headers, /*metadata=*/{}, bytes_of, write);
+    return io::StreamSafetensorsInPieces(
+        headers, /*metadata=*/{},
+        [&](const std::string& name, const WritePiece& write_bytes) {
+          const int64_t length = c10::multiply_integers(copy.shapes.at(name));
+          return WriteAndRelease(copy.values, begins.at(name), length, write_bytes);
+        },
+        write);
   };
 }
 
-FileContent ContentOf(model::NamedTensors& tensors) {
-  return [&tensors](const WritePiece& write) -> absl::Status {
+FileContent ContentOf(TensorCopies& copies) {
+  return [&copies](const WritePiece& write) -> absl::Status {
     std::map<std::string, io::TensorHeader> headers;
-    for (const auto& [name, tensor] : tensors) headers[name] = io::HeaderOf(tensor);
-    const absl::Status status = io::StreamSafetensors(
+    for (const auto& [name, tensor] : copies.small) headers[name] = io::HeaderOf(tensor);
+    for (const auto& [name, flat] : copies.flat) {
+      headers[name] = {.dtype = io::DType::kF32, .shape = {flat.length()}};
+    }
+    return io::StreamSafetensorsInPieces(
         headers, /*metadata=*/{},
-        [&](const std::string& name) -> absl::StatusOr<std::string_view> {
-          return BytesOf(tensors.at(name));
+        [&](const std::string& name, const WritePiece& write_bytes) {
+          const auto found = copies.flat.find(name);
+          if (found == copies.flat.end()) return write_bytes(BytesOf(copies.small.at(name)));
+          return WriteAndRelease(found->second, 0, found->second.length(), write_bytes);
         },
         write);
-    tensors.clear();
-    return status;
   };
 }
 

@@ -2,6 +2,7 @@
 // Tensors of a checkpoint: copied to the host, written to files and read back.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,10 +13,6 @@
 
 namespace oxbow::learner {
 
-// Copies on the CPU that nobody else changes; tensors there that nobody else holds are taken, not
-// copied.
-model::NamedTensors TakenToHost(model::NamedTensors tensors);
-
 // Tensors in one copy of a flat tensor, one after another in the order of their names.
 struct FlatCopy {
   parallel::HostCopy values;
@@ -24,11 +21,16 @@ struct FlatCopy {
 // Begins the copy; what a GPU holds comes while it goes on.
 FlatCopy CopyOf(const model::ParameterSet& parameters);
 
-// A safetensors file of `copy`, which lives as long. Its memory is given back as it is written.
-FileContent ContentOf(FlatCopy& copy);
+// Tensors of a file of their own.
+struct TensorCopies {
+  std::map<std::string, parallel::HostCopy> flat;  // [n]; a GPU may still be writing them.
+  model::NamedTensors small;                       // On the CPU; nobody else changes them.
+};
 
-// A safetensors file of `tensors`, which live as long and are freed once they are written.
-FileContent ContentOf(model::NamedTensors& tensors);
+// A safetensors file of `copy` or `copies`, which live as long. Memory is given back as it is
+// written.
+FileContent ContentOf(FlatCopy& copy);
+FileContent ContentOf(TensorCopies& copies);
 
 // Tensors of their own; the file is mapped meanwhile. kDataLoss names a file that is missing.
 absl::StatusOr<model::NamedTensors> TensorsOf(const Checkpoint& checkpoint,

@@ -84,12 +84,12 @@ CheckpointCopy Checkpointing::CopyWeights(model::Policy& policy) const {
   return copy;
 }
 
-void Checkpointing::AddTrainerState(model::NamedTensors state, CheckpointCopy& copy) {
-  copy.tensors[kOptimizer].merge(TakenToHost(std::move(state)));
-}
-
-void Checkpointing::AddPiece(int rank, int ranks, model::NamedTensors piece, CheckpointCopy& copy) {
-  copy.tensors[PieceName(rank, ranks)] = TakenToHost(std::move(piece));
+void Checkpointing::AddTrainerState(const rl::Trainer& trainer, int rank, int ranks,
+                                    CheckpointCopy& copy) {
+  copy.tensors[kOptimizer].flat = trainer.CopyPolicies();
+  copy.tensors[kOptimizer].small["counters"] = trainer.Counters();
+  const std::string moments = trainer.has_pieces() ? PieceName(rank, ranks) : kOptimizer;
+  copy.tensors[moments].flat.merge(trainer.CopyMoments());
 }
 
 absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, CheckpointCopy copy,

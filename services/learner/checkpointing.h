@@ -8,8 +8,9 @@
 //                           their own (optimizer_pieces.h)
 //
 // A checkpoint is written from a copy of the tensors in host memory, so that training goes on
-// meanwhile. That copy is all the memory it takes, whatever the size of the files. Weights and
-// average leave a GPU while it goes on, too.
+// meanwhile. That copy is all the memory it takes, whatever the size of the files. What is on a GPU
+// leaves it while training goes on, too. Moments that are in host memory anyway are not copied: the
+// next update puts others in their place, and the checkpoint keeps those that it was promised.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ namespace oxbow::learner {
 // What a checkpoint is written from, by file name.
 struct CheckpointCopy {
   std::map<std::string, FlatCopy> flat;
-  std::map<std::string, model::NamedTensors> tensors;  // On the CPU; nobody else changes them.
+  std::map<std::string, TensorCopies> tensors;
 };
 
 class Checkpointing {
@@ -61,11 +62,10 @@ class Checkpointing {
 
   // Begins a copy of weights and running average to the host.
   CheckpointCopy CopyWeights(model::Policy& policy) const;
-  // Adds what Trainer::State returned; tensors that nobody else holds are taken, not copied.
-  static void AddTrainerState(model::NamedTensors state, CheckpointCopy& copy);
-
-  // Adds the piece of rank 0, where the moments are spread over ranks.
-  static void AddPiece(int rank, int ranks, model::NamedTensors piece, CheckpointCopy& copy);
+  // Adds a copy of the trainer's state. Of moments that are spread over ranks it has this rank's
+  // piece, in a file of its own.
+  static void AddTrainerState(const rl::Trainer& trainer, int rank, int ranks,
+                              CheckpointCopy& copy);
 
   // As CheckpointStore::Prepare.
   absl::Status Prepare(uint64_t committed_steps) const { return store_.Prepare(committed_steps); }

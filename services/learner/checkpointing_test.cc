@@ -35,7 +35,7 @@ v1::RunConfig Config() {
 
 // The tensors of a learner, all made from `seed`.
 struct Learner {
-  explicit Learner(uint64_t seed) {
+  explicit Learner(uint64_t seed, rl::MomentPlace moments = rl::MomentPlace::kWithWeights) {
     model::Policy::Options options{
         .architecture = model::MakeSd3Architecture(rollout::TinyParams()),
         .with_reference = false,
@@ -45,7 +45,8 @@ struct Learner {
       options.base[name] = rollout::TinyNoise(seed, ++subject, shape);
     }
     policy = model::Policy::Create(std::move(options)).value();
-    trainer = std::make_unique<rl::Trainer>(rl::TrainerOptions{}, *policy, *ranks);
+    trainer =
+        std::make_unique<rl::Trainer>(rl::TrainerOptions{.moments = moments}, *policy, *ranks);
 
     const at::NoGradGuard no_grad;
     const at::IntArrayRef size = policy->parameters().flat().sizes();
@@ -88,7 +89,7 @@ class CheckpointingTest : public ::testing::Test {
   static absl::Status Write(const Checkpointing& checkpointing, uint64_t step,
                             const Learner& learner) {
     CheckpointCopy copy = checkpointing.CopyWeights(*learner.policy);
-    Checkpointing::AddTrainerState(*learner.trainer->State(), copy);
+    Checkpointing::AddTrainerState(*learner.trainer, 0, 1, copy);
     return checkpointing.Write(StateAt(step), std::move(copy)).status();
   }
   absl::Status Write(uint64_t step, const Learner& learner) const {
@@ -162,23 +163,25 @@ TEST_F(CheckpointingTest, AFileThatIsMissingIsNamed) {
 
 // What is written is the copy: the policy may move on meanwhile.
 TEST_F(CheckpointingTest, WhatMovesAfterTheCopyIsNotInIt) {
-  const Learner learner(1);
-  const auto before = learner.Everything();
-  CheckpointCopy copy = checkpointing_.CopyWeights(*learner.policy);
-  Checkpointing::AddTrainerState(*learner.trainer->State(), copy);
-  {
-    const at::NoGradGuard no_grad;
-    learner.policy->parameters().flat().add_(1);
-    learner.policy->ema_parameters().flat().add_(1);
-    model::NamedTensors state = *learner.trainer->State();
-    state["adamw.first_moment"].add_(1);
-    ASSERT_TRUE(learner.trainer->LoadState(state).ok());
+  uint64_t step = 0;
+  for (const auto moments : {rl::MomentPlace::kWithWeights, rl::MomentPlace::kHost}) {
+    const Learner learner(1, moments), other(3);
+    const auto before = learner.Everything();
+    CheckpointCopy copy = checkpointing_.CopyWeights(*learner.policy);
+    Checkpointing::AddTrainerState(*learner.trainer, 0, 1, copy);
+    {
+      const at::NoGradGuard no_grad;
+      learner.policy->parameters().flat().add_(1);
+      learner.policy->ema_parameters().flat().add_(1);
+      ASSERT_TRUE(learner.trainer->LoadState(*other.trainer->State()).ok());
+    }
+    ASSERT_TRUE(checkpointing_.Write(StateAt(++step), std::move(copy)).ok());
+    Learner resumed(2);
+    const absl::Status restored = Restore(checkpointing_, *checkpointing_.LoadNewest(), resumed);
+    ASSERT_TRUE(restored.ok()) << restored;
+    EXPECT_TRUE(Equal(resumed.Everything(), before)) << step;
+    EXPECT_TRUE(Equal(*learner.trainer->State(), *other.trainer->State())) << step;
   }
-  ASSERT_TRUE(checkpointing_.Write(StateAt(3), std::move(copy)).ok());
-  Learner resumed(2);
-  const absl::Status restored = Restore(checkpointing_, *checkpointing_.LoadNewest(), resumed);
-  ASSERT_TRUE(restored.ok()) << restored;
-  EXPECT_TRUE(Equal(resumed.Everything(), before));
 }
 
 TEST_F(CheckpointingTest, AChangedPromptFileIsRefusedByNameAndAnUnknownOneIsNot) {
@@ -201,15 +204,12 @@ TEST_F(CheckpointingTest, AChangedPromptFileIsRefusedByNameAndAnUnknownOneIsNot)
 TEST_F(CheckpointingTest, WritingTakesAtMostATenthMoreThanOneCopy) {
   constexpr int64_t kValues = int64_t{16} << 20;
   constexpr double kBytes = 3 * 4.0 * kValues;
-  const at::Tensor weights = at::full({kValues}, 0.5F);
-  model::NamedTensors moments;
-  for (const char* name : {"adamw.first_moment", "adamw.second_moment"}) {
-    moments[name] = at::full({kValues}, 0.25F);
-  }
+  const at::Tensor values = at::full({kValues}, 0.5F);
   const int64_t before = ForgetPeakMemory();
   CheckpointCopy copy;
-  Checkpointing::AddTrainerState({{"weights", weights}}, copy);
-  Checkpointing::AddTrainerState({moments.begin(), moments.end()}, copy);
+  for (const char* name : {"adamw.first_moment", "adamw.second_moment", "old_policy"}) {
+    copy.tensors["optimizer.safetensors"].flat.emplace(name, values);
+  }
   const auto written = checkpointing_.Write(StateAt(3), std::move(copy));
   ASSERT_TRUE(written.ok()) << written.status();
   EXPECT_GE(*written, static_cast<uint64_t>(kBytes));

@@ -278,13 +278,9 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   if (trainer_->has_pieces()) {
     OXBOW_RETURN_IF_ERROR(checkpointing_.Prepare(state.committed_steps));
     leader_->AnnounceSave(state.committed_steps);
-    Checkpointing::AddPiece(0, ranks_->size(), trainer_->Piece(), copy);
-    Checkpointing::AddTrainerState(trainer_->StateWithoutMoments(), copy);
     others = [this] { return leader_->AwaitSaved(); };
-  } else {
-    OXBOW_ASSIGN_OR_RETURN(model::NamedTensors moments, trainer_->State());
-    Checkpointing::AddTrainerState(std::move(moments), copy);
   }
+  Checkpointing::AddTrainerState(*trainer_, /*rank=*/0, ranks_->size(), copy);
   return writer_->Begin([this, state = std::move(state), copy = std::move(copy),
                          others = std::move(others)]() mutable -> absl::Status {
     const absl::Duration began = Clock::Steady().Now();
@@ -307,7 +303,7 @@ absl::Status LearnerProcess::AddOwedWeights(const RunState& state, CheckpointCop
   }
   OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors,
                          io::AllToTorch(weights::AssembleTensors(cut->manifest, cut->chunks)));
-  copy.tensors[kOwedWeights] = std::move(tensors);
+  copy.tensors[kOwedWeights].small = std::move(tensors);
   return absl::OkStatus();
 }
 

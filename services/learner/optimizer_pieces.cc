@@ -17,7 +17,6 @@
 #include "base/status_macros.h"
 #include "io/tensor_torch.h"
 #include "io/weight_files.h"
-#include "services/learner/checkpoint_tensors.h"
 
 namespace oxbow::learner {
 namespace {
@@ -91,7 +90,7 @@ std::string PieceName(int rank, int ranks) {
 
 absl::StatusOr<FileDigest> WritePieceOf(int rank, int ranks,
                                         const std::filesystem::path& run_directory,
-                                        uint64_t committed_steps, model::NamedTensors piece) {
+                                        uint64_t committed_steps, TensorCopies piece) {
   const std::filesystem::path directory =
       UnfinishedCheckpoint(run_directory / "checkpoints", committed_steps);
   return WriteContent(directory / PieceName(rank, ranks), ContentOf(piece));

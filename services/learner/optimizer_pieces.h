@@ -17,16 +17,16 @@
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
 #include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint_tensors.h"
 
 namespace oxbow::learner {
 
 std::string PieceName(int rank, int ranks);
 
-// Writes the piece of a rank above 0 to UnfinishedCheckpoint, which rank 0 has prepared. Frees the
-// tensors.
+// Writes the piece of a rank above 0 to UnfinishedCheckpoint, which rank 0 has prepared.
 absl::StatusOr<FileDigest> WritePieceOf(int rank, int ranks,
                                         const std::filesystem::path& run_directory,
-                                        uint64_t committed_steps, model::NamedTensors piece);
+                                        uint64_t committed_steps, TensorCopies piece);
 
 // The whole moments; none if the checkpoint has no pieces. kDataLoss names a piece that is missing
 // or does not fit. Takes the memory of the whole.

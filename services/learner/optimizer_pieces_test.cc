@@ -79,15 +79,13 @@ class OptimizerPiecesTest : public ::testing::Test {
       rl::Trainer trainer(Options(), policy, ranks);
       EXPECT_EQ(trainer.has_pieces(), size > 1);
       EXPECT_TRUE(trainer.LoadState(state).ok());
-      model::NamedTensors piece = TakenToHost(trainer.Piece());
       if (ranks.rank() == 0) {
         copy.flat.emplace("weights.safetensors", CopyOf(policy.parameters()));
-        Checkpointing::AddPiece(0, size, std::move(piece), copy);
-        Checkpointing::AddTrainerState(trainer.StateWithoutMoments(), copy);
+        Checkpointing::AddTrainerState(trainer, 0, size, copy);
         return;
       }
-      const auto digest =
-          WritePieceOf(ranks.rank(), size, directory_.path(), steps, std::move(piece));
+      const auto digest = WritePieceOf(ranks.rank(), size, directory_.path(), steps,
+                                       {.flat = trainer.CopyMoments(), .small = {}});
       ASSERT_TRUE(digest.ok()) << digest.status();
       absl::MutexLock lock(&mutex);
       written[PieceName(ranks.rank(), size)] = *digest;
@@ -176,16 +174,16 @@ TEST_F(OptimizerPiecesTest, RanksWithAnotherDirectoryAreNamedOnEveryRank) {
 TEST_F(OptimizerPiecesTest, WritingTakesATenthMoreThanThePieceAndJoiningOnePieceMore) {
   constexpr int64_t kValues = int64_t{16} << 20;
   constexpr double kBytes = 2 * 4.0 * kValues;
-  model::NamedTensors piece;
+  TensorCopies piece;
   for (const char* name : {"adamw.first_moment", "adamw.second_moment"}) {
-    piece[name] = at::full({kValues}, 0.25F);
+    piece.flat.emplace(name, at::full({kValues}, 0.25F));
   }
   ASSERT_TRUE(checkpointing_.Prepare(1).ok());
   const int64_t held = ForgetPeakMemory();
   std::map<std::string, FileDigest> written;
   written[PieceName(1, 2)] = *WritePieceOf(1, 2, directory_.path(), 1, piece);
   CheckpointCopy copy;
-  Checkpointing::AddPiece(0, 2, std::move(piece), copy);
+  copy.tensors[PieceName(0, 2)] = std::move(piece);
   ASSERT_TRUE(
       checkpointing_.Write({.committed_steps = 1}, std::move(copy), {}, [&] { return written; })
           .ok());

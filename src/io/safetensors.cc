@@ -252,12 +252,30 @@ absl::Status StreamSafetensors(
     const std::map<std::string, std::string>& metadata,
     const std::function<absl::StatusOr<std::string_view>(const std::string& name)>& bytes_of,
     const std::function<absl::Status(std::string_view piece)>& write) {
+  return StreamSafetensorsInPieces(
+      tensors, metadata,
+      [&](const std::string& name, const WriteBytes& write_bytes) -> absl::Status {
+        OXBOW_ASSIGN_OR_RETURN(const std::string_view bytes, bytes_of(name));
+        return write_bytes(bytes);
+      },
+      write);
+}
+
+absl::Status StreamSafetensorsInPieces(
+    const std::map<std::string, TensorHeader>& tensors,
+    const std::map<std::string, std::string>& metadata,
+    const std::function<absl::Status(const std::string& name, const WriteBytes& write)>&
+        write_bytes_of,
+    const WriteBytes& write) {
   const Plan plan = PlanFor(tensors, metadata);
   OXBOW_RETURN_IF_ERROR(write(plan.head));
   for (const std::string& name : plan.order) {
-    OXBOW_ASSIGN_OR_RETURN(const std::string_view bytes, bytes_of(name));
-    OXBOW_CHECK(bytes.size() == SizeOf(tensors.at(name))) << name << ": " << bytes.size();
-    OXBOW_RETURN_IF_ERROR(write(bytes));
+    uint64_t written = 0;
+    OXBOW_RETURN_IF_ERROR(write_bytes_of(name, [&](std::string_view piece) {
+      written += piece.size();
+      return write(piece);
+    }));
+    OXBOW_CHECK(written == SizeOf(tensors.at(name))) << name << ": " << written;
   }
   return absl::OkStatus();
 }

@@ -77,6 +77,16 @@ absl::Status StreamSafetensors(
     const std::function<absl::StatusOr<std::string_view>(const std::string& name)>& bytes_of,
     const std::function<absl::Status(std::string_view piece)>& write);
 
+// The same, where not even one tensor is held whole: `write_bytes_of` gives the bytes of the tensor
+// that it is asked for to `write`, piece by piece.
+using WriteBytes = std::function<absl::Status(std::string_view piece)>;
+absl::Status StreamSafetensorsInPieces(
+    const std::map<std::string, TensorHeader>& tensors,
+    const std::map<std::string, std::string>& metadata,
+    const std::function<absl::Status(const std::string& name, const WriteBytes& write)>&
+        write_bytes_of,
+    const WriteBytes& write);
+
 // The same file without holding it: `bytes_of` is asked for one tensor after the other, and must
 // give as many bytes as its header says. Its errors are passed on, `path` is then untouched.
 absl::Status WriteSafetensorsPiecewise(

@@ -21,7 +21,8 @@ constexpr int64_t kPiece = int64_t{1} << 24;  // Elements.
 HostCopy::HostCopy(int64_t length, bool pinned)
     : length_(length),
       pinned_(pinned),
-      pieces_(static_cast<size_t>((length + kPiece - 1) / kPiece)) {}
+      pieces_(static_cast<size_t>((length + kPiece - 1) / kPiece)),
+      shared_(pieces_.size(), false) {}
 
 HostCopy::HostCopy(const at::Tensor& flat) : HostCopy(flat.numel(), flat.is_cuda()) {
   Write(0, flat.detach());
@@ -29,15 +30,16 @@ HostCopy::HostCopy(const at::Tensor& flat) : HostCopy(flat.numel(), flat.is_cuda
 
 HostCopy HostCopy::Zeros(int64_t length, at::Device device) { return {length, device.is_cuda()}; }
 
-HostCopy HostCopy::Clone() const {
-  WaitUntilWritten();
-  HostCopy clone(length_, pinned_);
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    if (!pieces_[i].defined()) continue;
-    clone.pieces_[i] = at::empty_like(pieces_[i], pieces_[i].options().pinned_memory(pinned_));
-    clone.pieces_[i].copy_(pieces_[i]);
-  }
-  return clone;
+HostCopy::HostCopy(const HostCopy& other)
+    : length_(other.length_),
+      released_(other.released_),
+      pinned_(other.pinned_),
+      pieces_(other.pieces_),
+      shared_(pieces_.size(), true),
+      written_(other.written_),
+      written_is_shared_(true) {
+  other.shared_ = shared_;
+  other.written_is_shared_ = true;
 }
 
 std::vector<HostCopy::Part> HostCopy::PartsOf(int64_t begin, int64_t length) const {
@@ -55,11 +57,18 @@ std::vector<HostCopy::Part> HostCopy::PartsOf(int64_t begin, int64_t length) con
 
 at::Tensor HostCopy::Memory(const Part& part) {
   at::Tensor& piece = pieces_[part.place];
-  if (!piece.defined()) {
+  if (!piece.defined() || shared_[part.place]) {
+    const at::Tensor before = piece;
     const int64_t length = std::min(kPiece, length_ - static_cast<int64_t>(part.place) * kPiece);
     piece =
         at::empty({length}, at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(pinned_));
-    if (part.length < length) piece.zero_();
+    shared_[part.place] = false;
+    if (part.length < length && before.defined()) {
+      WaitUntilWritten();
+      piece.copy_(before);
+    } else if (part.length < length) {
+      piece.zero_();
+    }
   }
   return piece.narrow(0, part.inside, part.length);
 }
@@ -108,7 +117,10 @@ void HostCopy::Write(int64_t begin, const at::Tensor& part) {
   }
   if (!part.is_cuda()) return;
   const c10::impl::VirtualGuardImpl device(part.device().type());
-  if (written_ == nullptr) written_ = std::make_shared<c10::Event>(part.device().type());
+  if (written_ == nullptr || written_is_shared_) {
+    written_ = std::make_shared<c10::Event>(part.device().type());
+    written_is_shared_ = false;
+  }
   written_->record(device.getStream(part.device()));
 }
 
@@ -117,8 +129,8 @@ void HostCopy::Read(int64_t begin, std::span<float> part) const {
   float* to = part.data();
   for (const Part& of : PartsOf(begin, static_cast<int64_t>(part.size()))) {
     const at::Tensor& piece = pieces_[of.place];
-    OXBOW_CHECK(piece.defined()) << "piece " << of.place << " was never written";
-    to = std::copy_n(piece.const_data_ptr<float>() + of.inside, of.length, to);
+    to = piece.defined() ? std::copy_n(piece.const_data_ptr<float>() + of.inside, of.length, to)
+                         : std::fill_n(to, of.length, 0.F);
   }
 }
 

@@ -5,6 +5,10 @@
 // It is cut into pieces of 64 MiB, so that using it needs no more than that on the device. They
 // are pinned where the tensor is on a GPU: copies then run at the bus's speed, in order with the
 // kernels that read and write the tensor, and the host does not wait for them.
+//
+// A copy of a copy shares its pieces and copies nothing. Who then writes to a shared piece puts
+// another one in its place: what is written to one of the two is not in the other. A piece that is
+// written whole, as optimisers do, is never copied. Each may go to a thread of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +30,12 @@ class HostCopy {
   explicit HostCopy(const at::Tensor& flat);  // [N], float32.
   // For pieces that come from `device` and go there. Takes memory as it is written to.
   static HostCopy Zeros(int64_t length, at::Device device);
-  HostCopy Clone() const;
+  HostCopy(const HostCopy& other);
+  HostCopy& operator=(const HostCopy& other) { return *this = HostCopy(other); }
+  HostCopy(HostCopy&&) = default;
+  HostCopy& operator=(HostCopy&&) = default;
+
+  int64_t length() const { return length_; }
 
   // Calls `use` with every piece in order, on `device`, and the place of its first element.
   void ForEach(at::Device device,
@@ -56,14 +65,17 @@ class HostCopy {
     int64_t length;
   };
   std::vector<Part> PartsOf(int64_t begin, int64_t length) const;
-  at::Tensor Memory(const Part& part);  // To write to; zeros around it where there was none.
+  // To write to, of nobody else; around it is what was there, or zeros.
+  at::Tensor Memory(const Part& part);
   void WaitUntilWritten() const;
 
   int64_t length_ = 0;
   int64_t released_ = 0;
   bool pinned_ = false;
-  std::vector<at::Tensor> pieces_;       // Undefined: zeros, or released.
-  std::shared_ptr<c10::Event> written_;  // Null until a GPU writes.
+  std::vector<at::Tensor> pieces_;          // Undefined: zeros, or released.
+  mutable std::vector<bool> shared_;        // Which pieces another copy may have.
+  std::shared_ptr<c10::Event> written_;     // Null until a GPU writes.
+  mutable bool written_is_shared_ = false;  // Another copy waits for that event.
 };
 
 }  // namespace oxbow::parallel

@@ -187,7 +187,7 @@ AdamWState AdamW::State() const {
 
 HostMoments AdamW::CopyToHost() const {
   const auto copied = [](const at::Tensor& moment, const std::optional<parallel::HostCopy>& host) {
-    return host.has_value() ? host->Clone() : parallel::HostCopy(moment);
+    return host.has_value() ? *host : parallel::HostCopy(moment);
   };
   return {.first = copied(first_, host_first_),
           .second = copied(second_, host_second_),
@@ -196,8 +196,8 @@ HostMoments AdamW::CopyToHost() const {
 
 void AdamW::PutBack(const HostMoments& moments) {
   if (host_first_.has_value()) {
-    host_first_ = moments.first.Clone();
-    host_second_ = moments.second.Clone();
+    host_first_ = moments.first;
+    host_second_ = moments.second;
   } else {
     moments.first.PutBack(first_);
     moments.second.PutBack(second_);

@@ -105,7 +105,8 @@ class AdamW {
   double learning_rate() const;  // At the next update, without the caller's schedule.
   int64_t updates() const { return updates_; }
 
-  // The moments, copied into host memory. CopyToHost is for a copy that is put back.
+  // The moments, copied into host memory. CopyToHost waits for nothing: a GPU may still be writing
+  // its result, and what is in host memory already is shared until an update writes to it.
   AdamWState State() const;
   HostMoments CopyToHost() const;
   void PutBack(const HostMoments& moments);
@@ -201,8 +202,8 @@ class ShardedAdamW {
   double learning_rate() const { return piece_.learning_rate(); }
   int64_t updates() const { return piece_.updates(); }
 
-  // What this rank holds, copied into host memory: its moments have the piece's length. CopyToHost
-  // is for a copy that is put back.
+  // What this rank holds, copied into host memory as AdamW has it: its moments have the piece's
+  // length.
   AdamWState Piece() const { return piece_.State(); }
   HostMoments CopyToHost() const { return piece_.CopyToHost(); }
   void PutBack(const HostMoments& moments) { piece_.PutBack(moments); }

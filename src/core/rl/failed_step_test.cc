@@ -138,8 +138,11 @@ std::vector<Group> Rollout(const Path& path, uint64_t step, uint64_t version) {
 }
 
 std::map<std::string, at::Tensor> StateOf(const Trainer& trainer, model::Policy& policy, bool ema) {
-  std::map<std::string, at::Tensor> state = trainer.StateWithoutMoments();
-  state.merge(trainer.Piece());
+  std::map<std::string, at::Tensor> state = {{"counters", trainer.Counters()}};
+  for (const auto& [name, moment] : trainer.CopyMoments()) {
+    state[name] = at::empty({moment.length()}, at::kFloat);
+    moment.PutBack(state[name]);
+  }
   state["weights"] = policy.parameters().flat().detach().clone();
   if (ema) state["average"] = policy.ema_parameters().flat().detach().clone();
   return state;

@@ -75,16 +75,27 @@ double PolicyCopies::Follow(uint64_t done) {
   return decay;
 }
 
-std::map<std::string, at::Tensor> PolicyCopies::State() const {
-  std::map<std::string, at::Tensor> state;
-  const auto copy = [](const at::Tensor& weights) {
-    return weights.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
-  };
-  if (policy_.has_old()) state[kOld] = copy(policy_.old_parameters().flat());
+std::map<std::string, at::Tensor> PolicyCopies::Moving() const {
+  std::map<std::string, at::Tensor> flats;
+  if (policy_.has_old()) flats[kOld] = policy_.old_parameters().flat().detach();
   if (options_.moves_reference()) {
-    state[kReference] = copy(policy_.reference_parameters().flat());
+    flats[kReference] = policy_.reference_parameters().flat().detach();
+  }
+  return flats;
+}
+
+std::map<std::string, at::Tensor> PolicyCopies::State() const {
+  std::map<std::string, at::Tensor> state = Moving();
+  for (auto& [name, flat] : state) {
+    flat = flat.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   }
   return state;
+}
+
+std::map<std::string, parallel::HostCopy> PolicyCopies::CopyToHost() const {
+  std::map<std::string, parallel::HostCopy> copies;
+  for (const auto& [name, flat] : Moving()) copies.emplace(name, flat);
+  return copies;
 }
 
 void PolicyCopies::Load(const std::map<std::string, at::Tensor>& state) {

@@ -21,9 +21,8 @@
 #include <map>
 #include <string>
 
-namespace at {
-class Tensor;
-}
+#include "core/parallel/host_copy.h"
+
 namespace oxbow::model {
 class Policy;
 }
@@ -66,10 +65,15 @@ class PolicyCopies {
   // copies that stay.
   std::map<std::string, at::Tensor> State() const;
 
+  // The same, as a checkpoint takes them: a GPU may still be writing.
+  std::map<std::string, parallel::HostCopy> CopyToHost() const;
+
   // Requires the names and lengths of State().
   void Load(const std::map<std::string, at::Tensor>& state);
 
  private:
+  std::map<std::string, at::Tensor> Moving() const;  // The flat weights themselves.
+
   const CopyOptions options_;
   model::Policy& policy_;
 };

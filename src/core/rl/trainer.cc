@@ -395,7 +395,8 @@ PolicyVersion Trainer::version() const { return PolicyVersion(impl_->version); }
 
 absl::StatusOr<std::map<std::string, at::Tensor>> Trainer::State() const {
   OXBOW_ASSIGN_OR_RETURN(const AdamWState adamw, impl_->optimizer.Gather());
-  std::map<std::string, at::Tensor> state = StateWithoutMoments();
+  std::map<std::string, at::Tensor> state = impl_->copies.State();
+  state["counters"] = Counters();
   state["adamw.first_moment"] = adamw.first;
   state["adamw.second_moment"] = adamw.second;
   return state;
@@ -403,17 +404,17 @@ absl::StatusOr<std::map<std::string, at::Tensor>> Trainer::State() const {
 
 bool Trainer::has_pieces() const { return impl_->optimizer.shards(); }
 
-std::map<std::string, at::Tensor> Trainer::Piece() const {
-  const AdamWState piece = impl_->optimizer.Piece();
-  return {{"adamw.first_moment", piece.first}, {"adamw.second_moment", piece.second}};
+Trainer::HostCopies Trainer::CopyMoments() const {
+  const HostMoments moments = impl_->optimizer.CopyToHost();
+  return {{"adamw.first_moment", moments.first}, {"adamw.second_moment", moments.second}};
 }
 
-std::map<std::string, at::Tensor> Trainer::StateWithoutMoments() const {
-  std::map<std::string, at::Tensor> state = impl_->copies.State();
-  state["counters"] = at::tensor(
+Trainer::HostCopies Trainer::CopyPolicies() const { return impl_->copies.CopyToHost(); }
+
+at::Tensor Trainer::Counters() const {
+  return at::tensor(
       std::vector<int64_t>{static_cast<int64_t>(impl_->version), impl_->optimizer.updates()},
       at::kLong);
-  return state;
 }
 
 absl::Status Trainer::Impl::CheckState(const std::map<std::string, at::Tensor>& state) const {

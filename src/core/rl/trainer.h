@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "core/parallel/host_copy.h"
 #include "core/rl/experience.h"
 #include "core/rl/options.h"
 
@@ -66,12 +67,15 @@ class Trainer {
   absl::StatusOr<std::map<std::string, at::Tensor>> State() const;
   absl::Status LoadState(const std::map<std::string, at::Tensor>& state);
 
-  // What State returns in two parts, for ranks that hold a piece of the moments each: this rank's
-  // piece, copied, and the rest, which is the same on every rank. The pieces in rank order, one
-  // after another, are the whole moments. No other rank is asked.
+  // What State returns in two parts, for a checkpoint: this rank's moments and the rest, which is
+  // the same on every rank. Where ranks hold a piece of the moments each, the pieces in rank order,
+  // one after another, are the whole. No other rank is asked, and nothing is waited for: copies in
+  // host memory may still be on their way from a GPU (parallel/host_copy.h).
   bool has_pieces() const;
-  std::map<std::string, at::Tensor> Piece() const;
-  std::map<std::string, at::Tensor> StateWithoutMoments() const;
+  using HostCopies = std::map<std::string, parallel::HostCopy>;
+  HostCopies CopyMoments() const;
+  HostCopies CopyPolicies() const;
+  at::Tensor Counters() const;
 
   // Called on all ranks: all get the weights, running average and state of rank 0. `state` counts
   // there alone: what State() returned once, or nothing for a fresh start.
