@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
+#include "rpc/group_header.h"
 #include "rpc/status.h"
 
 namespace oxbow::rollout {
@@ -70,6 +71,14 @@ void SendAll(const ExperienceSender::WireGroup& wire, Conversation& conversation
 
 ExperienceSender::WireGroup OnTheWire(v1::Group group) {
   ExperienceSender::WireGroup wire;
+  uint64_t bytes = 0;
+  for (const v1::Trajectory& trajectory : group.trajectories()) {
+    bytes += trajectory.latents().data().size();
+  }
+  if (bytes <= rpc::kHeaderLatentBytes) {
+    *wire.header.mutable_header() = std::move(group);
+    return wire;
+  }
   for (v1::Trajectory& trajectory : *group.mutable_trajectories()) {
     wire.latents.push_back(std::move(*trajectory.mutable_latents()->mutable_data()));
     if (wire.latents.back().empty()) {

@@ -11,6 +11,7 @@
 #include "base/trace.h"
 #include "rpc/caller.h"
 #include "rpc/convert.h"
+#include "rpc/group_header.h"
 #include "rpc/status.h"
 
 namespace oxbow::learner {
@@ -48,6 +49,18 @@ class Inserting {
   }
   ByteBudget::Hold& credit() { return credit_; }
 
+  // Latents that came with the header, which wait for their credit as chunks would.
+  bool with_header() const { return !latents_.empty(); }
+  absl::StatusOr<std::optional<v1::InsertResponse>> TakeWithHeader() {
+    Answer answer = std::optional<v1::InsertResponse>();
+    const std::vector<std::string> latents = std::exchange(latents_, {});
+    for (size_t i = 0; i < latents.size() && chunks_.has_value(); ++i) {
+      answer = TakeBytes(static_cast<uint32_t>(i), 0, latents[i]);
+    }
+    if (!chunks_.has_value()) return answer;
+    return Refuse(absl::InvalidArgumentError("latents in a header that are not whole"));
+  }
+
  private:
   using Answer = absl::StatusOr<std::optional<v1::InsertResponse>>;
 
@@ -56,29 +69,41 @@ class Inserting {
     held_ = {};
     credit_ = {};
     chunks_.reset();
+    latents_.clear();
     if (const absl::Status status = CheckHeader(group_, rules_); !status.ok()) {
       return Refuse(status);
     }
     std::vector<v1::Tensor> tensors;
+    std::vector<std::string> latents;
+    uint64_t bytes = 0;
     for (v1::Trajectory& trajectory : *group_.mutable_trajectories()) {
-      trajectory.mutable_latents()->clear_data();
+      latents.push_back(std::exchange(*trajectory.mutable_latents()->mutable_data(), {}));
+      bytes += latents.back().size();
       tensors.push_back(trajectory.latents());
+    }
+    if (bytes > rpc::kHeaderLatentBytes) {
+      return Refuse(absl::InvalidArgumentError(absl::StrCat(
+          "latents in a header: ", bytes, " bytes, at most ", rpc::kHeaderLatentBytes)));
     }
     auto chunks = rpc::ChunkAssembler::Start(tensors, rules_.GroupBytesMax());
     if (!chunks.ok()) return Refuse(chunks.status());
     chunks_ = *std::move(chunks);
     if (chunks_->complete()) return Submit();
+    if (bytes > 0) latents_ = std::move(latents);
     return std::nullopt;
   }
 
   Answer TakeChunk(const v1::InsertRequest::Chunk& chunk) {
     if (!chunks_.has_value()) return std::nullopt;  // The rest of a refused group is dropped.
-    const uint64_t bytes = chunk.data().size();
-    if (bytes > credit_.bytes()) {
+    return TakeBytes(chunk.trajectory(), chunk.offset(), chunk.data());
+  }
+
+  Answer TakeBytes(uint32_t trajectory, uint64_t offset, const std::string& data) {
+    if (data.size() > credit_.bytes()) {
       return absl::InvalidArgumentError("more bytes were sent than the sink had granted");
     }
-    ByteBudget::Hold used = credit_.Split(bytes);
-    const absl::Status status = chunks_->Add(chunk.trajectory(), chunk.offset(), chunk.data());
+    ByteBudget::Hold used = credit_.Split(data.size());
+    const absl::Status status = chunks_->Add(trajectory, offset, data);
     if (!status.ok()) return Refuse(status);
     held_.Merge(std::move(used));
     if (chunks_->complete()) return Submit();
@@ -159,6 +184,7 @@ class Inserting {
   ByteBudget::Hold held_;    // Used by the group being assembled.
   v1::Group group_;
   std::optional<rpc::ChunkAssembler> chunks_;  // Empty: chunks belong to a refused group.
+  std::vector<std::string> latents_;           // That came with the header, by trajectory.
 };
 
 }  // namespace
@@ -205,7 +231,14 @@ rpc::Handler ExperienceSinkService::Take(InsertStream& stream) {
         stream.Send(CreditOf(0));  // The worker sees that it is worth waiting.
       }
     }
-    stream.Send(CreditOf(wanted));
+    if (inserting.with_header()) {
+      const TraceScope scope(stream.trace());
+      answer = inserting.TakeWithHeader();
+      if (!answer.ok()) co_return answer.status();
+      stream.Send(**std::move(answer));
+    } else {
+      stream.Send(CreditOf(wanted));
+    }
     metrics_.SinkHolds(budget_.used());
   }
   co_return absl::OkStatus();

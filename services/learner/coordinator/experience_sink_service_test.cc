@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sink under many streams: those that do nothing hold up nobody, and hold nothing for ever.
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "rpc/group_header.h"
 #include "services/learner/coordinator/coordinator_fixture.h"
 
 namespace oxbow::learner {
@@ -54,6 +58,63 @@ TEST_F(CoordinatorServiceTest, AGroupThatItsWorkerGaveUpIsCountedAsDiscarded) {
   v1::StatusResponse status;
   coordinator_.FillStatus(status);
   EXPECT_EQ(status.groups_discarded(), 1u);
+}
+
+// The answer to a header that brings latents of `bytes` each.
+v1::InsertResponse AnswerTo(const std::string& endpoint, v1::Group group, size_t bytes) {
+  for (v1::Trajectory& trajectory : *group.mutable_trajectories()) {
+    trajectory.mutable_latents()->set_data(std::string(bytes, '\0'));
+  }
+  OpenInsert insert(endpoint);
+  v1::InsertRequest header;
+  *header.mutable_header() = std::move(group);
+  insert.stream->Write(header);
+  v1::InsertResponse response;
+  EXPECT_TRUE(insert.stream->Read(&response));
+  return response;
+}
+
+TEST_F(CoordinatorServiceTest, SmallLatentsComeWithTheHeaderAndAreCountedAsOthers) {
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 2);
+  for (int i = 1; i <= 2; ++i) {
+    const v1::Lease lease = worker.Next().lease();
+    const auto answer = AnswerTo(server_->endpoint(), worker.Result(lease, 0), kGroupBytes / 2);
+    EXPECT_EQ(answer.ack().outcome(), v1::INSERT_OUTCOME_ACCEPTED) << answer.ack().error();
+    EXPECT_EQ(budget_.used(), i * kGroupBytes);
+  }
+}
+
+TEST_F(CoordinatorServiceTest, LatentsInAHeaderThatAreNotWholeOrTooManyAreRefused) {
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 1);
+  const v1::Lease lease = worker.Next().lease();
+  for (const uint64_t bytes :
+       {uint64_t{4}, kGroupBytes / 2 - 4, kGroupBytes / 2 + 4, rpc::kHeaderLatentBytes}) {
+    const auto answer = AnswerTo(server_->endpoint(), worker.Result(lease, 0), bytes);
+    EXPECT_EQ(answer.ack().outcome(), v1::INSERT_OUTCOME_INVALID) << bytes;
+    EXPECT_EQ(budget_.used(), 0u) << bytes;
+  }
+}
+
+// They wait for room as chunks do.
+TEST_F(CoordinatorServiceTest, LatentsInAHeaderWaitForRoom) {
+  ByteBudget::Hold full;
+  ByteBudget::Place place(budget_, 1 << 20, [] {});
+  ASSERT_TRUE(place.Take(full));
+  WorkerStreams worker(server_->endpoint(), "a");
+  worker.Credit(0, 1);
+  const v1::Lease lease = worker.Next().lease();
+  absl::Notification answered;
+  std::thread sender([&] {
+    const auto answer = AnswerTo(server_->endpoint(), worker.Result(lease, 0), kGroupBytes / 2);
+    EXPECT_EQ(answer.ack().outcome(), v1::INSERT_OUTCOME_ACCEPTED) << answer.ack().error();
+    answered.Notify();
+  });
+  EXPECT_FALSE(answered.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
+  full = {};
+  sender.join();
+  EXPECT_EQ(budget_.used(), kGroupBytes);
 }
 
 // A budget of one group and a worker that sends half of it and no more.
