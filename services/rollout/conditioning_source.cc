@@ -21,6 +21,9 @@ namespace {
 constexpr absl::Duration kFetchAtMost = absl::Minutes(10);
 constexpr absl::Duration kReportAtMost = absl::Seconds(5);
 constexpr size_t kSha256Bytes = 32;
+// What GetAll asks for in one call: its bytes are there twice until they are checked.
+constexpr size_t kContentsOfCall = 512;
+constexpr uint64_t kBytesOfCall = uint64_t{64} << 20;
 
 // The contents of one call, which come one after the other: each as pieces in order, or as a small
 // chunk.
@@ -105,14 +108,17 @@ weights::Chunk ConditioningSource::Held(const Content& content) {
   return held;
 }
 
-absl::StatusOr<weights::Chunk> ConditioningSource::Fetch(const Content& content) {
+absl::Status ConditioningSource::Check(const Content& content) const {
   if (content.sha256.size() != kSha256Bytes) {
     return absl::InvalidArgumentError("the lease names it by no hash");
   }
-  if (content.bytes > options_.bytes_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("too large to be fetched: ", content.bytes, " bytes"));
-  }
+  if (content.bytes <= options_.bytes_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("too large to be fetched: ", content.bytes, " bytes"));
+}
+
+absl::StatusOr<weights::Chunk> ConditioningSource::Fetch(const Content& content) {
+  OXBOW_RETURN_IF_ERROR(Check(content));
   for (const v1::Lease::Peer& peer : content.peers) {
     if (peer.worker_id() == options_.worker_id) continue;
     absl::StatusOr<weights::Chunk> fetched = FetchFromPeer(content, peer);
@@ -126,13 +132,70 @@ absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromPeer(const Content& 
   std::vector<weights::Chunk> fetched(1);
   const absl::Status status = FetchOnce({content}, peer.endpoint(), /*peer=*/true, fetched);
   if (status.ok()) return fetched[0];
-  // A peer that holds it no more has done nothing wrong.
-  if (absl::IsCancelled(status) || absl::IsNotFound(status)) return status;
+  Blame(peer, status);
+  return status;
+}
+
+// A peer that holds it no more has done nothing wrong.
+void ConditioningSource::Blame(const v1::Lease::Peer& peer, const absl::Status& status) {
+  if (status.ok() || absl::IsCancelled(status) || absl::IsNotFound(status)) return;
   OXBOW_LOG(Warning) << "peer gave no conditioning, asking the next source"
                      << Field("peer", peer.worker_id()) << Field("endpoint", peer.endpoint())
                      << Field("status", status);
   Report(peer, status);
-  return status;
+}
+
+absl::StatusOr<std::vector<weights::Chunk>> ConditioningSource::GetAll(
+    const std::vector<Content>& contents, const std::vector<v1::Lease::Peer>& peers) {
+  std::vector<weights::Chunk> got;
+  for (const Content& content : contents) {
+    OXBOW_RETURN_IF_ERROR(Check(content));
+    got.push_back(Held(content));
+  }
+  for (const v1::Lease::Peer& peer : peers) {
+    if (peer.worker_id() == options_.worker_id) continue;
+    const absl::Status status = FetchMissing(contents, peer.endpoint(), /*peer=*/true, got);
+    if (absl::IsCancelled(status)) return status;
+    Blame(peer, status);
+  }
+  OXBOW_RETURN_IF_ERROR(
+      Again([&] { return FetchMissing(contents, options_.learner, /*peer=*/false, got); }));
+  return got;
+}
+
+absl::Status ConditioningSource::FetchMissing(const std::vector<Content>& contents,
+                                              const std::string& endpoint, bool peer,
+                                              std::vector<weights::Chunk>& got) {
+  for (size_t next = 0; next < contents.size();) {
+    std::vector<size_t> places;
+    std::vector<Content> asked;
+    for (uint64_t bytes = 0; next < contents.size() && asked.size() < kContentsOfCall; ++next) {
+      if (got[next] != nullptr) continue;
+      bytes += contents[next].bytes;
+      if (!asked.empty() && bytes > kBytesOfCall) break;
+      places.push_back(next);
+      asked.push_back(contents[next]);
+    }
+    if (asked.empty()) return absl::OkStatus();
+    std::vector<weights::Chunk> fetched(asked.size());
+    const absl::Status status = FetchOnce(asked, endpoint, peer, fetched);
+    for (size_t i = 0; i < places.size(); ++i) got[places[i]] = std::move(fetched[i]);
+    OXBOW_RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
+}
+
+// Asks the learner, a few times if it is away.
+absl::Status ConditioningSource::Again(const std::function<absl::Status()>& ask) {
+  const auto pause = [this](absl::Duration wait) {
+    cancelled_.WaitForNotificationWithTimeout(wait);
+  };
+  const absl::Status status = rpc::Retry({.tries = options_.tries,
+                                          .backoff_first = options_.backoff_first,
+                                          .backoff_max = options_.backoff_max},
+                                         ask, pause);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("conditioning: ", status.message()));
 }
 
 // A step's leases come at once, and a call costs more than the bytes of most prompts: whoever comes
@@ -181,16 +244,9 @@ void ConditioningSource::FetchRound(Round& round) {
 
 absl::StatusOr<weights::Chunk> ConditioningSource::FetchAlone(const Content& content) {
   std::vector<weights::Chunk> fetched(1);
-  const auto pause = [this](absl::Duration wait) {
-    cancelled_.WaitForNotificationWithTimeout(wait);
-  };
-  const absl::Status status = rpc::Retry(
-      {.tries = options_.tries,
-       .backoff_first = options_.backoff_first,
-       .backoff_max = options_.backoff_max},
-      [&] { return FetchOnce({content}, options_.learner, /*peer=*/false, fetched); }, pause);
-  if (status.ok()) return fetched[0];
-  return absl::Status(status.code(), absl::StrCat("conditioning: ", status.message()));
+  OXBOW_RETURN_IF_ERROR(
+      Again([&] { return FetchOnce({content}, options_.learner, /*peer=*/false, fetched); }));
+  return fetched[0];
 }
 
 absl::Status ConditioningSource::FetchOnce(const std::vector<Content>& contents,

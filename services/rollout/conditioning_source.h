@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,6 +65,11 @@ class ConditioningSource {
   // One after the other.
   absl::StatusOr<weights::Chunk> Get(const Content& content);
 
+  // All of them, in order, many in a call: what is held here, then what each of the peers has, the
+  // rest from the learner. Errors as Fetch. Waits.
+  absl::StatusOr<std::vector<weights::Chunk>> GetAll(const std::vector<Content>& contents,
+                                                     const std::vector<v1::Lease::Peer>& peers);
+
   // The serialised Conditioning of a lease.
   weights::Chunk Held(const v1::Lease& lease) { return Held(ConditioningOf(lease)); }
   absl::StatusOr<weights::Chunk> Fetch(const v1::Lease& lease) {
@@ -80,10 +86,16 @@ class ConditioningSource {
   // Puts each content, as soon as it is whole and its hash is right, in its place in `fetched`.
   absl::Status FetchOnce(const std::vector<Content>& contents, const std::string& endpoint,
                          bool peer, std::vector<weights::Chunk>& fetched);
+  // Of `contents`, what has no bytes in `got` yet.
+  absl::Status FetchMissing(const std::vector<Content>& contents, const std::string& endpoint,
+                            bool peer, std::vector<weights::Chunk>& got);
   absl::StatusOr<weights::Chunk> FetchFromPeer(const Content& content, const v1::Lease::Peer& peer);
   absl::StatusOr<weights::Chunk> FetchFromLearner(const Content& content);
   void FetchRound(Round& round);
   absl::StatusOr<weights::Chunk> FetchAlone(const Content& content);
+  absl::Status Again(const std::function<absl::Status()>& ask);
+  absl::Status Check(const Content& content) const;
+  void Blame(const v1::Lease::Peer& peer, const absl::Status& status);
   void Report(const v1::Lease::Peer& peer, const absl::Status& fault);
 
   const Options options_;

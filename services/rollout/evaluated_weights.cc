@@ -10,6 +10,7 @@ namespace oxbow::rollout {
 namespace {
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 40;
+constexpr int kAppliedMax = 2;
 
 }  // namespace
 
@@ -22,6 +23,7 @@ absl::StatusOr<EvaluatedWeights::Weights> EvaluatedWeights::Get(
   absl::MutexLock one(&fetching_);  // The next caller finds what this one has fetched.
   {
     absl::MutexLock lock(&mutex_);
+    applied_ = 0;
     if (last_ != nullptr && sha256_ == pictures.weights().sha256()) return last_;
     last_.reset();
   }
@@ -44,20 +46,24 @@ absl::StatusOr<EvaluatedWeights::Weights> EvaluatedWeights::Fetch(
     return absl::DataLossError("the manifest of an evaluation's weights is no message");
   }
   OXBOW_RETURN_IF_ERROR(weights::CheckManifest(fetched->manifest, kBytesMax));
+  std::vector<ConditioningSource::Content> wanted;
   for (const weights::ChunkSize& chunk : weights::ChunksOf(fetched->manifest)) {
-    weights::Chunk bytes = held_(chunk.sha256);
-    if (bytes == nullptr) {
-      OXBOW_ASSIGN_OR_RETURN(
-          bytes, source_.Get({.sha256 = chunk.sha256, .bytes = chunk.bytes, .peers = peers}));
+    if (weights::Chunk bytes = held_(chunk.sha256); bytes != nullptr) {
+      fetched->chunks.emplace(chunk.sha256, std::move(bytes));
+    } else {
+      wanted.push_back({.sha256 = chunk.sha256, .bytes = chunk.bytes, .peers = {}});
     }
-    fetched->chunks.emplace(chunk.sha256, std::move(bytes));
+  }
+  OXBOW_ASSIGN_OR_RETURN(std::vector<weights::Chunk> chunks, source_.GetAll(wanted, peers));
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    fetched->chunks.emplace(wanted[i].sha256, std::move(chunks[i]));
   }
   return fetched;
 }
 
-void EvaluatedWeights::Forget() {
+void EvaluatedWeights::Applied() {
   absl::MutexLock lock(&mutex_);
-  last_.reset();
+  if (++applied_ >= kAppliedMax) last_.reset();
 }
 
 }  // namespace oxbow::rollout

@@ -3,8 +3,10 @@
 //
 //   chunks of the weights in use --> peers that draw the same evaluation --> learner
 //
-// Weights that this worker has are not copied. Others are held until an evaluation of other weights
-// comes, or until Forget. Thread-safe.
+// Weights that this worker has are not copied. Others are fetched a few hundred chunks in a call.
+// They are held until an evaluation of other weights comes. Training goes on for one step at most
+// while an evaluation is drawn, so they are let go of when weights have been applied twice and no
+// lease has named them. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -31,8 +33,8 @@ class EvaluatedWeights {
   // Waits for what has to be fetched. One caller at a time fetches.
   absl::StatusOr<Weights> Get(const v1::Lease::Pictures& pictures);
 
-  // Lets go of them. They live on while something draws with them.
-  void Forget();
+  // Other weights are in use. Those of an evaluation live on while something draws with them.
+  void Applied();
 
  private:
   absl::StatusOr<Weights> Fetch(const v1::Lease::Pictures& pictures);
@@ -43,6 +45,7 @@ class EvaluatedWeights {
   absl::Mutex mutex_;
   std::string sha256_ ABSL_GUARDED_BY(mutex_);  // The manifest's.
   Weights last_ ABSL_GUARDED_BY(mutex_);
+  int applied_ ABSL_GUARDED_BY(mutex_) = 0;  // Times since a lease named them.
 };
 
 }  // namespace oxbow::rollout

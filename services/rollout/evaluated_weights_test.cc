@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +20,20 @@
 
 namespace oxbow::rollout {
 namespace {
+
+// Counts the calls that ask it for bytes.
+class CountingChannel final : public weights::WeightChannelService {
+ public:
+  using WeightChannelService::WeightChannelService;
+  int fetches() const { return fetches_; }
+
+ private:
+  absl::Status Prepare(v1::FetchRequest&, weights::FetchStream&) override {
+    ++fetches_;
+    return absl::OkStatus();
+  }
+  std::atomic<int> fetches_ = 0;
+};
 
 class EvaluatedWeightsTest : public ::testing::Test {
  protected:
@@ -73,7 +88,7 @@ class EvaluatedWeightsTest : public ::testing::Test {
   weights::PublishMetrics publish_metrics_{registry_};
   weights::ContentStore learner_has_{/*bytes_max=*/0};
   weights::ChunksByHash served_;
-  weights::WeightChannelService channel_;
+  CountingChannel channel_;
   std::unique_ptr<rpc::Server> server_;
   weights::ContentStore held_{/*bytes_max=*/0};
   ConditioningSource source_;
@@ -111,8 +126,42 @@ TEST_F(EvaluatedWeightsTest, AreFetchedOncePerEvaluationAndLetGoOf) {
   EXPECT_FALSE(old.expired());
   ASSERT_TRUE(weights_.Get(PicturesOf(SnapshotOf('y'))).ok());
   EXPECT_TRUE(old.expired()) << "those of the evaluation before";
-  weights_.Forget();
+  weights_.Applied();
+  weights_.Applied();
   EXPECT_EQ(held_.Find(first.weights().sha256()), nullptr);
+}
+
+// Training goes on for one step while an evaluation is drawn.
+TEST_F(EvaluatedWeightsTest, OutliveNewWeightsAsLongAsLeasesNameThem) {
+  const v1::Lease::Pictures pictures = PicturesOf(SnapshotOf('x'));
+  std::weak_ptr<const weights::VerifiedSnapshot> got = *weights_.Get(pictures);
+  const double before = FromLearner();
+  for (int i = 0; i < 3; ++i) {
+    weights_.Applied();
+    ASSERT_TRUE(weights_.Get(pictures).ok());
+  }
+  EXPECT_EQ(FromLearner(), before) << "not fetched again";
+  weights_.Applied();
+  EXPECT_FALSE(got.expired());
+  weights_.Applied();
+  EXPECT_TRUE(got.expired()) << "the evaluation is over";
+}
+
+// A large network has thousands of chunks.
+TEST_F(EvaluatedWeightsTest, ChunksComeManyInACall) {
+  std::string bytes;
+  for (int i = 0; i < 1200; ++i) bytes += std::string(4096, static_cast<char>('a' + i % 26)) + "!";
+  const weights::Snapshot snapshot = weights::MakeSnapshot(
+      {Epoch(3), PolicyVersion(1), LearnerStep(1)}, {},
+      {{"w",
+        {.dtype = io::DType::kU8, .shape = {static_cast<int64_t>(bytes.size())}, .data = bytes}}},
+      4096);
+  ASSERT_GT(snapshot.chunks.size(), 1000u);
+  const auto got = weights_.Get(PicturesOf(snapshot));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)->chunks.size(), snapshot.chunks.size());
+  for (const auto& [hash, chunk] : (*got)->chunks) EXPECT_EQ(*chunk, *snapshot.chunks.at(hash));
+  EXPECT_LE(channel_.fetches(), 4) << "one for the manifest, three of at most 512 chunks";
 }
 
 TEST_F(EvaluatedWeightsTest, WhatTheLearnerServesNoMoreIsAnError) {

@@ -308,14 +308,10 @@ void LearnerSession::ApplyNewest() {
   if (!snapshot.has_value()) return;
   const absl::Duration start = clock_.Now();
   weights::ProbeComparison comparison;
-  absl::Status status;
-  try {
-    status = model_.Apply(*snapshot, comparison);
-  } catch (const c10::OutOfMemoryError& error) {
+  const absl::Status status = model_.Apply(*snapshot, comparison);
+  if (absl::IsResourceExhausted(status)) {
     // Nothing would be leased to a worker without weights, or soon to one with old ones.
-    return FailFull(absl::StrCat(model::MemoryText(error), ": the weights do not fit"), {});
-  } catch (const std::exception& error) {
-    status = absl::InternalError(absl::StrCat("torch: ", error.what()));
+    return FailFull(absl::StrCat(std::string(status.message()), ": the weights do not fit"), {});
   }
   const absl::Duration took = clock_.Now() - start;
   const PolicyVersion version(snapshot->manifest.policy_version());
@@ -370,13 +366,23 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
     leases.push_back(std::move(ready.lease));
   }
   if (tasks.empty()) return;
+  const absl::StatusOr<const model::VelocityModel*> network = model_.ForGroups();
+  if (absl::IsResourceExhausted(network.status())) {
+    return FailFull(
+        absl::StrCat(std::string(network.status().message()), ": the weights do not fit"), leases);
+  }
+  if (!network.ok()) {
+    for (const v1::Lease& lease : leases)
+      Finish(lease.lease_id(), {.failure = network.status().ToString()});
+    return;
+  }
   std::vector<SampledGroup> groups;
   try {
     for (GroupTask& task : tasks) {
       task.conditioning = model::MovedTo(task.conditioning, spec_.device);
     }
-    groups = SampleGroups(spec_, Watched(model_.model(), progress_), model_.version(),
-                          model_.decoder(), tasks);
+    groups = SampleGroups(spec_, Watched(**network, progress_), model_.version(), model_.decoder(),
+                          tasks);
   } catch (const c10::OutOfMemoryError& error) {
     return FailFull(absl::StrCat(model::MemoryText(error), ": not even one row at a time fits"),
                     leases);

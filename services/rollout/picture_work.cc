@@ -73,9 +73,10 @@ absl::StatusOr<ReadyLease> PictureWork::Prepare(v1::Lease lease) {
 }
 
 // All pictures of a lease are one batch: on some devices a row's bits depend on the rows beside it.
-PictureWork::Drawn PictureWork::DrawOne(const ReadyLease& ready,
-                                        const model::VelocityModel& network,
-                                        const model::ImageDecoder& decoder) const {
+PictureWork::Drawn PictureWork::DrawOne(const ReadyLease& ready, SamplerModel& model,
+                                        const Watch& watch) const {
+  OXBOW_ASSIGN_OR_RETURN(const model::VelocityModel* network,
+                         model.ForPictures(ready.pictures->weights));
   std::vector<model::ImageRequest> requests;
   const v1::Lease::Pictures& wanted = ready.lease.pictures();
   for (int i = 0; i < wanted.pictures_size(); ++i) {
@@ -88,29 +89,20 @@ PictureWork::Drawn PictureWork::DrawOne(const ReadyLease& ready,
                                 .sample = wanted.pictures(i).noise_sample()}});
   }
   const c10::InferenceMode no_gradients;
-  return model::SampleFrames(network, decoder, spec_.held_out, requests, spec_.held_out_shape,
-                             static_cast<int64_t>(requests.size()));
+  return model::SampleFrames(*watch(*network), model.decoder(), spec_.held_out, requests,
+                             spec_.held_out_shape, static_cast<int64_t>(requests.size()));
 }
 
 void PictureWork::Draw(const std::vector<ReadyLease>& leases, SamplerModel& model,
                        const Watch& watch, const TakeDrawn& take) const {
-  for (size_t begin = 0, end = 0; begin < leases.size(); begin = end) {
-    const EvaluatedWeights::Weights& weights = leases[begin].pictures->weights;
-    while (end < leases.size() && leases[end].pictures->weights == weights) ++end;
-    size_t next = begin;
-    absl::Status status;
+  for (const ReadyLease& ready : leases) {
+    Drawn drawn;
     try {
-      status = model.With(*weights, [&](const model::VelocityModel& network) {
-        const std::unique_ptr<model::VelocityModel> watched = watch(network);
-        while (next < end) {
-          Drawn drawn = DrawOne(leases[next], *watched, model.decoder());
-          take(leases[next++].lease, std::move(drawn));
-        }
-      });
+      drawn = DrawOne(ready, model, watch);
     } catch (const std::exception& error) {
-      status = absl::InternalError(absl::StrCat("torch: ", error.what()));
+      drawn = absl::InternalError(absl::StrCat("torch: ", error.what()));
     }
-    for (; next < end; ++next) take(leases[next].lease, status);
+    take(ready.lease, std::move(drawn));
   }
 }
 

@@ -51,8 +51,7 @@ class PictureWork {
   using Drawn = absl::StatusOr<Pictures>;
   using TakeDrawn = std::function<void(const v1::Lease&, Drawn)>;
 
-  // Draws the pictures of leases and gives each lease's to `take`, or why there are none. The
-  // weights in use are back then.
+  // Draws the pictures of leases and gives each lease's to `take`, or why there are none.
   void Draw(const std::vector<ReadyLease>& leases, SamplerModel& model, const Watch& watch,
             const TakeDrawn& take) const;
 
@@ -61,14 +60,13 @@ class PictureWork {
   absl::StatusOr<bool> Deliver(const v1::Lease& lease, const Pictures& pictures,
                                const std::function<bool(absl::Duration)>& pause);
 
-  // The weights in use are others: what an evaluation needed besides is let go of.
-  void WeightsApplied() { weights_.Forget(); }
+  // The weights in use are others.
+  void WeightsApplied() { weights_.Applied(); }
   // Ends all calls.
   void Cancel() { guard_.CancelAll(); }
 
  private:
-  Drawn DrawOne(const ReadyLease& ready, const model::VelocityModel& network,
-                const model::ImageDecoder& decoder) const;
+  Drawn DrawOne(const ReadyLease& ready, SamplerModel& model, const Watch& watch) const;
   absl::StatusOr<bool> DeliverOnce(const v1::Lease& lease, const Pictures& pictures);
 
   const RunSpec& spec_;

@@ -3,16 +3,17 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <iterator>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status_macros.h"
+#include "core/model/device_memory.h"
 #include "io/tensor_torch.h"
 
 namespace oxbow::rollout {
@@ -65,6 +66,16 @@ model::NamedTensors TakeDecoder(model::NamedTensors& tensors, at::Device device)
                     tensor.to(device));
   }
   return weights;
+}
+
+absl::Status WithoutThrow(const std::function<absl::Status()>& use) {
+  try {
+    return use();
+  } catch (const c10::OutOfMemoryError& error) {
+    return absl::ResourceExhaustedError(model::MemoryText(error));
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("torch: ", error.what()));
+  }
 }
 
 }  // namespace
@@ -133,27 +144,40 @@ absl::Status SamplerModel::Apply(const weights::VerifiedSnapshot& snapshot,
         absl::StrCat("the frozen part of the weights is another than that of version ",
                      version_->value, ": version ", manifest.policy_version()));
   }
-  model::NamedTensors accepted;
-  if (ready()) {
+  model::NamedTensors copy;
+  if (ready() && trained_.chunks.empty()) {
     for (const auto& [name, tensor] : policy_->parameters().tensors()) {
-      accepted[name] = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+      copy[name] = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
     }
   }
-  absl::Cleanup go_back = [&] {
-    if (accepted.empty()) {
-      policy_.reset();  // Its frozen part came from the refused snapshot.
-      decoder_.reset();
-    } else {
-      OXBOW_CHECK(policy_->Load(accepted).ok()) << "weights that were in use";
-    }
-  };
-  OXBOW_RETURN_IF_ERROR(Load(snapshot));
-  OXBOW_RETURN_IF_ERROR(Probe(manifest.probe(), comparison));
-  std::move(go_back).Cancel();
+  loaded_ = Loaded::kNothing;
+  evaluated_.reset();
+  const absl::Status status = WithoutThrow([&] {
+    OXBOW_RETURN_IF_ERROR(Load(snapshot));
+    return Probe(manifest.probe(), comparison);
+  });
+  if (!status.ok()) {
+    GoBack(copy);
+    return status;
+  }
+  loaded_ = Loaded::kInUse;
   version_ = PolicyVersion(manifest.policy_version());
   base_sha256_ = manifest.base_sha256();
   KeepTrained(snapshot);
   return absl::OkStatus();
+}
+
+// To the weights in use. A first snapshot that was refused leaves nothing: its frozen part is not
+// believed, either.
+void SamplerModel::GoBack(const model::NamedTensors& copy) {
+  if (ready() && !trained_.chunks.empty()) return;  // From there, when they are needed.
+  if (ready() && WithoutThrow([&] { return policy_->Load(copy); }).ok()) {
+    loaded_ = Loaded::kInUse;
+    return;
+  }
+  policy_.reset();
+  decoder_.reset();
+  version_.reset();
 }
 
 void SamplerModel::KeepTrained(const weights::VerifiedSnapshot& snapshot) {
@@ -181,20 +205,31 @@ bool SamplerModel::InUse(const weights::VerifiedSnapshot& other) const {
                     });
 }
 
-absl::Status SamplerModel::With(const weights::VerifiedSnapshot& other,
-                                const std::function<void(const model::VelocityModel&)>& draw) {
-  if (InUse(other)) {
-    draw(policy_->current());
-    return absl::OkStatus();
+absl::StatusOr<const model::VelocityModel*> SamplerModel::ForGroups() {
+  if (loaded_ != Loaded::kInUse) {
+    loaded_ = Loaded::kNothing;
+    evaluated_.reset();
+    OXBOW_RETURN_IF_ERROR(WithoutThrow([&] { return Load(trained_); }));
+    loaded_ = Loaded::kInUse;
   }
-  const absl::Cleanup go_back = [this] {
-    OXBOW_CHECK(Load(trained_).ok()) << "weights that were in use";
-  };
-  OXBOW_RETURN_IF_ERROR(Load(other));
-  weights::ProbeComparison comparison;
-  OXBOW_RETURN_IF_ERROR(Probe(other.manifest.probe(), comparison));
-  draw(policy_->current());
-  return absl::OkStatus();
+  return &policy_->current();
+}
+
+absl::StatusOr<const model::VelocityModel*> SamplerModel::ForPictures(
+    const EvaluatedWeights::Weights& weights) {
+  if (InUse(*weights)) return ForGroups();
+  if (loaded_ != Loaded::kEvaluated || evaluated_ != weights) {
+    loaded_ = Loaded::kNothing;
+    evaluated_.reset();
+    OXBOW_RETURN_IF_ERROR(WithoutThrow([&] {
+      OXBOW_RETURN_IF_ERROR(Load(*weights));
+      weights::ProbeComparison comparison;
+      return Probe(weights->manifest.probe(), comparison);
+    }));
+    loaded_ = Loaded::kEvaluated;
+    evaluated_ = weights;
+  }
+  return &policy_->current();
 }
 
 }  // namespace oxbow::rollout

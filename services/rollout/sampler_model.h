@@ -2,17 +2,22 @@
 // The policy a worker samples with: made from the first verified snapshot, updated by later ones.
 //
 // Nothing is in use before its probe has been compared with the learner's; what was in use stays
-// so when a later snapshot is refused. Owned by the torch thread.
+// so when a later snapshot is refused.
+//
+// There is room for one set of weights where the model computes: those in use, or those of an
+// evaluation, which stay loaded until groups need the ones in use. What torch throws is a status
+// here: kResourceExhausted if memory is full, else kInternal. Owned by the torch thread.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/model/image_decoder.h"
 #include "core/model/policy.h"
+#include "services/rollout/evaluated_weights.h"
 #include "services/rollout/run_spec.h"
 #include "services/weights/probe.h"
 #include "services/weights/weight_follower.h"
@@ -23,25 +28,28 @@ class SamplerModel {
  public:
   explicit SamplerModel(const RunSpec& spec);
 
-  // Loads a snapshot and probes it. `comparison` says how the probe came out. On error, or if torch
-  // throws, the model is as before. kFailedPrecondition if the frozen part is another than that of
-  // the snapshot in use: within an epoch it never changes.
+  // Loads a snapshot and probes it. `comparison` says how the probe came out. On error the weights
+  // in use are as before; if not even they can be loaded again, nothing is ready().
+  // kFailedPrecondition if the frozen part is another than that of the snapshot in use: within an
+  // epoch it never changes.
   absl::Status Apply(const weights::VerifiedSnapshot& snapshot,
                      weights::ProbeComparison& comparison);
 
-  // Calls `draw` with the network of these weights, then goes back to those in use. Weights that
-  // are in use are not loaded again. On error `draw` was not called. Requires ready(). If torch
-  // throws, the weights in use are back as well.
-  absl::Status With(const weights::VerifiedSnapshot& other,
-                    const std::function<void(const model::VelocityModel&)>& draw);
+  // The network of the weights in use, or of those of an evaluation: loads them unless they are
+  // loaded. It lives until the next call here. After an error the next call loads what it needs.
+  // Both require ready().
+  absl::StatusOr<const model::VelocityModel*> ForGroups();
+  absl::StatusOr<const model::VelocityModel*> ForPictures(const EvaluatedWeights::Weights& weights);
 
   bool ready() const { return version_.has_value(); }
-  PolicyVersion version() const { return *version_; }                       // Requires ready().
-  const model::VelocityModel& model() const { return policy_->current(); }  // Requires ready().
-  const model::ImageDecoder& decoder() const { return *decoder_; }          // Requires ready().
+  PolicyVersion version() const { return *version_; }               // Requires ready().
+  const model::ImageDecoder& decoder() const { return *decoder_; }  // Requires ready().
 
  private:
+  enum class Loaded { kInUse, kEvaluated, kNothing };
+
   absl::Status Load(const weights::VerifiedSnapshot& snapshot);
+  void GoBack(const model::NamedTensors& copy);
   void KeepTrained(const weights::VerifiedSnapshot& snapshot);
   bool InUse(const weights::VerifiedSnapshot& other) const;
   absl::Status Probe(const v1::SnapshotManifest::Probe& expected,
@@ -56,6 +64,8 @@ class SamplerModel {
   // The trained part in use, in the chunks that the worker holds of it anyway. Empty unless the
   // learner leases held-out pictures.
   weights::VerifiedSnapshot trained_;
+  Loaded loaded_ = Loaded::kNothing;
+  EvaluatedWeights::Weights evaluated_;  // Those that are loaded.
 };
 
 }  // namespace oxbow::rollout

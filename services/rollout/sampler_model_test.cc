@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+
 #include "io/tensor_torch.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/snapshot_maker.h"
@@ -54,7 +57,7 @@ weights::VerifiedSnapshot SnapshotOf(uint64_t version, uint64_t seed, uint64_t p
   return verified;
 }
 
-std::string DigestOf(const SamplerModel& model) { return ProbeOf(model.model()).digest(); }
+std::string DigestOf(SamplerModel& model) { return ProbeOf(**model.ForGroups()).digest(); }
 
 TEST(SamplerModelTest, ARefusedProbeLeavesTheWeightsInUse) {
   const RunSpec spec = TinySpec();
@@ -96,44 +99,83 @@ TEST(SamplerModelTest, AnotherFrozenPartIsRefused) {
 }
 
 // What an evaluation names: the trained part of `seed` alone, with the probe of `probed`.
-weights::VerifiedSnapshot EvaluatedOf(uint64_t seed, uint64_t probed) {
+std::shared_ptr<weights::VerifiedSnapshot> EvaluatedOf(uint64_t seed, uint64_t probed) {
   const weights::Snapshot snapshot =
       weights::MakeSnapshot({Epoch(1), PolicyVersion(9), LearnerStep(0)}, {},
                             BytesOf(PolicyOf(seed)->parameters().tensors()));
-  weights::VerifiedSnapshot evaluated{.manifest = snapshot.manifest, .chunks = snapshot.chunks};
-  *evaluated.manifest.mutable_probe() = ProbeOf(PolicyOf(probed)->current());
+  auto evaluated = std::make_shared<weights::VerifiedSnapshot>();
+  evaluated->manifest = snapshot.manifest;
+  evaluated->chunks = snapshot.chunks;
+  *evaluated->manifest.mutable_probe() = ProbeOf(PolicyOf(probed)->current());
   return evaluated;
 }
 
-TEST(SamplerModelTest, OtherWeightsAreDrawnWithAndThoseInUseAreBack) {
-  RunSpec spec = TinySpec();
-  spec.held_out = flow::SamplingSpec{.sigmas = {1, 0}};
-  SamplerModel model(spec);
+// A model that samples with version 5, the weights of seed 3, for a run with evaluations.
+class EvaluatingModelTest : public ::testing::Test {
+ protected:
+  EvaluatingModelTest() {
+    spec_.held_out = flow::SamplingSpec{.sigmas = {1, 0}};
+    weights::ProbeComparison comparison;
+    OXBOW_CHECK(model_.Apply(SnapshotOf(5, 3, 3), comparison).ok()) << "weights of seed 3";
+  }
+  static std::string Weights(uint64_t seed) { return ProbeOf(PolicyOf(seed)->current()).digest(); }
+  std::string Drawn(const EvaluatedWeights::Weights& weights) {
+    const auto network = model_.ForPictures(weights);
+    return network.ok() ? ProbeOf(**network).digest() : network.status().ToString();
+  }
+
+  RunSpec spec_ = TinySpec();
+  SamplerModel model_{spec_};
+};
+
+TEST_F(EvaluatingModelTest, PicturesHaveTheirWeightsAndGroupsThoseInUse) {
+  const auto first = EvaluatedOf(7, 7), second = EvaluatedOf(8, 8);
+  for (const auto& evaluated : {first, second, first}) {
+    EXPECT_EQ(Drawn(evaluated), Weights(evaluated == first ? 7 : 8));
+    EXPECT_EQ(model_.version().value, 5u);
+  }
+  EXPECT_EQ(DigestOf(model_), Weights(3));
+}
+
+// Whatever is loaded again is probed again, so a probe that nobody would pass shows it.
+TEST_F(EvaluatingModelTest, WeightsOfAnEvaluationStayLoadedUntilGroupsCome) {
+  const auto evaluated = EvaluatedOf(7, 7);
+  EXPECT_EQ(Drawn(evaluated), Weights(7));
+  *evaluated->manifest.mutable_probe() = ProbeOf(PolicyOf(8)->current());
+  EXPECT_EQ(Drawn(evaluated), Weights(7));
+  EXPECT_EQ(DigestOf(model_), Weights(3));
+  EXPECT_THAT(Drawn(evaluated), HasSubstr("probe differs"));
+}
+
+TEST_F(EvaluatingModelTest, WeightsInUseAreNotLoadedForPictures) {
+  EXPECT_EQ(Drawn(EvaluatedOf(3, 8)), Weights(3)) << "nothing asks for their probe";
+}
+
+TEST_F(EvaluatingModelTest, NothingIsDrawnWithWeightsThatNobodyVouchedFor) {
+  EXPECT_THAT(Drawn(EvaluatedOf(7, 8)), HasSubstr("probe differs"));
+  EXPECT_EQ(DigestOf(model_), Weights(3));
+}
+
+TEST_F(EvaluatingModelTest, NewWeightsComeBetweenPictures) {
+  const auto evaluated = EvaluatedOf(7, 7);
+  EXPECT_EQ(Drawn(evaluated), Weights(7));
   weights::ProbeComparison comparison;
-  ASSERT_TRUE(model.Apply(SnapshotOf(5, 3, 3), comparison).ok());
-  const std::string in_use = DigestOf(model);
-  std::string drawn_with;
-  const auto draw = [&](const model::VelocityModel& network) {
-    drawn_with = ProbeOf(network).digest();
-  };
-  ASSERT_TRUE(model.With(EvaluatedOf(7, 7), draw).ok());
-  EXPECT_EQ(drawn_with, ProbeOf(PolicyOf(7)->current()).digest());
-  EXPECT_EQ(DigestOf(model), in_use);
-  EXPECT_EQ(model.version().value, 5u);
+  EXPECT_THAT(model_.Apply(SnapshotOf(6, 4, 8), comparison).ToString(), HasSubstr("probe differs"));
+  EXPECT_EQ(DigestOf(model_), Weights(3)) << "those in use, not those of the evaluation";
+  EXPECT_EQ(Drawn(evaluated), Weights(7));
+  ASSERT_TRUE(model_.Apply(SnapshotOf(6, 4, 4), comparison).ok());
+  EXPECT_EQ(Drawn(evaluated), Weights(7));
+  EXPECT_EQ(DigestOf(model_), Weights(4));
+}
 
-  drawn_with.clear();
-  EXPECT_THAT(model.With(EvaluatedOf(7, 8), draw).ToString(), HasSubstr("probe differs"));
-  EXPECT_EQ(drawn_with, "") << "nothing is drawn with weights that nobody vouched for";
-  EXPECT_EQ(DigestOf(model), in_use);
-
-  // Weights in use are not loaded again, so nothing asks for their probe.
-  ASSERT_TRUE(model.With(EvaluatedOf(3, 8), draw).ok());
-  EXPECT_EQ(drawn_with, in_use);
-
-  EXPECT_THROW((void)model.With(EvaluatedOf(7, 7),
-                                [](const model::VelocityModel&) { throw std::bad_alloc(); }),
-               std::bad_alloc);
-  EXPECT_EQ(DigestOf(model), in_use);
+// Some tensors may have been written by then: none of it is drawn with.
+TEST_F(EvaluatingModelTest, WhatCannotBeLoadedIsAnErrorAndNotTheEnd) {
+  const auto evaluated = EvaluatedOf(7, 7);
+  v1::TensorManifest& tensor = *evaluated->manifest.mutable_tensors(0);
+  tensor.add_shape(1);  // As many numbers in another shape.
+  EXPECT_FALSE(model_.ForPictures(evaluated).ok());
+  EXPECT_EQ(DigestOf(model_), Weights(3));
+  EXPECT_EQ(Drawn(EvaluatedOf(8, 8)), Weights(8));
 }
 
 }  // namespace

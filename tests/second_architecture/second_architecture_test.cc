@@ -181,7 +181,7 @@ void ScoreVideos(const std::vector<std::vector<Image8>>& media, const std::strin
 
 // The groups of one step, sampled by a worker and sent to the learner as messages.
 std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::RunSpec& spec,
-                                const rollout::SamplerModel& keeper,
+                                rollout::SamplerModel& keeper,
                                 learner::ConditioningCache& prompts) {
   std::vector<rollout::GroupTask> tasks;
   for (uint64_t group = 0; group < setup.config.batch().groups(); ++group) {
@@ -197,7 +197,7 @@ std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::R
   }
   std::vector<rl::Group> groups;
   std::vector<rollout::SampledGroup> sampled =
-      rollout::SampleGroups(spec, keeper.model(), keeper.version(), keeper.decoder(), tasks);
+      rollout::SampleGroups(spec, **keeper.ForGroups(), keeper.version(), keeper.decoder(), tasks);
   for (size_t i = 0; i < sampled.size(); ++i) {
     ScoreVideos(sampled[i].media, setup.train[i].text());
     const v1::Prompt& prompt = setup.train[i];
