@@ -213,6 +213,11 @@ bool OffloadsWeights(const v1::RunConfig& config) {
   return config.learner().offload_weights() && OnGpu(config);
 }
 
+// A LoRA's trained weights stay on the GPU.
+bool OffloadsTrained(const v1::RunConfig& config) {
+  return OffloadsWeights(config) && !IsLora(config);
+}
+
 // "blocks.3" of "blocks.3.attn.to_q.weight"; empty where no part of the name is a number.
 std::string BlockOf(const std::string& name) {
   std::vector<std::string> parts;
@@ -229,11 +234,17 @@ std::string BlockOf(const std::string& name) {
 // block.
 uint64_t WeightsComingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   if (!OffloadsWeights(config) || facts.architecture == nullptr) return 0;
+  const bool lora = IsLora(config);
+  const bool int8 = run::BaseWeightsOf(config.model()) == model::BaseWeights::kInt8;
+  const std::set<std::string> in_int8 =
+      int8 ? model::Int8Names(*facts.architecture) : std::set<std::string>();
   std::map<std::string, uint64_t> blocks;
   for (const auto& [name, shape] : facts.architecture->shapes()) {
-    if (facts.architecture->buffers().contains(name)) continue;
+    if (!lora && facts.architecture->buffers().contains(name)) continue;
+    const bool exact = !lora || facts.architecture->float32().contains(name);
+    const uint64_t bytes = in_int8.contains(name) ? 1 : exact ? kFloatBytes : ComputeBytes(config);
     blocks[BlockOf(name)] +=
-        std::accumulate(shape.begin(), shape.end(), kFloatBytes, std::multiplies<>());
+        std::accumulate(shape.begin(), shape.end(), bytes, std::multiplies<>());
   }
   const uint64_t rest = std::exchange(blocks[""], 0);
   uint64_t largest = 0;
@@ -283,7 +294,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   const bool unknown = activations == 0 && facts.architecture != nullptr;
   // A step of one update needs nothing undone, but for weights that have no other place to come to.
   const bool undoes = config::UpdatesPerStep(config) > 1;
-  const bool offloads = OffloadsWeights(config);
+  const bool offloads = OffloadsTrained(config);
   // Torch rounds pinned memory up to a power of two, unless its allocator is told otherwise.
   const uint64_t placed = offloads ? std::bit_ceil(trained) : trained;
   const bool in_place = ShardsGradients(config) && !offloads;
@@ -295,7 +306,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"weights of two blocks", WeightsComingBytes(config, facts)},
       {"next weights", offloads && ShardsGradients(config) ? placed : 0, Held::kInTraining,
        kOnHost},
-      {"frozen weights", frozen},
+      {"frozen weights", frozen, Held::kAlways, OffloadsWeights(config) && IsLora(config)},
       {"reference policy", CopiesReference(config) ? placed : 0, Held::kAlways, offloads},
       {"gradients", GradientBytes(config, facts), Held::kInTraining},
       // The first pass, and every one of a deterministic run.

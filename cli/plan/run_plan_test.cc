@@ -238,6 +238,23 @@ TEST(RunPlanTest, OffloadedWeightsAreOnTheHostAndSoAreTheNextOnes) {
             (40 + 20 + 40) * kMillion);
 }
 
+TEST(RunPlanTest, OfALoraWhatIsFrozenIsOnTheHostAndNothingElse) {
+  const auto items = [](const std::string& offloads) {
+    return LearnerMemory(Config({"model.trained=lora", "model.device=cuda",
+                                 "model.checkpoint_activations=true", offloads}),
+                         Facts(10 * kMillion));
+  };
+  const auto before = items("learner.offload_weights=false");
+  const auto after = items("learner.offload_weights=true");
+  ASSERT_EQ(before.size(), after.size());
+  for (size_t i = 0; i < after.size(); ++i) {
+    if (after[i].what == "weights of two blocks") continue;
+    EXPECT_EQ(after[i].bytes, before[i].bytes) << after[i].what;
+    EXPECT_EQ(after[i].on_host, before[i].on_host || after[i].what == "frozen weights")
+        << after[i].what;
+  }
+}
+
 TEST(RunPlanTest, TextEncodersAreGoneBeforeTrainingTakesMore) {
   run::ModelFacts facts = Facts(kMillion);
   const v1::RunConfig run = Config({"model.trained=lora"});

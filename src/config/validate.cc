@@ -129,14 +129,13 @@ void ModelRules(const RunConfig& c, Findings& f) {
               "needs model.device: cuda; on a CPU all is in host memory", "true");
   }
   if (c.learner().offload_weights()) {
-    f.Require(m.trained() == v1::TRAINED_PART_FULL, "learner.offload_weights",
-              "needs model.trained: full; for a LoRA set model.base_weights: int8", "true");
     f.Require(m.checkpoint_activations(), "learner.offload_weights",
               "needs model.checkpoint_activations: weights come when a block is recomputed",
               "true");
-    f.Require(!c.ema().enabled() || c.learner().offload_average(), "learner.offload_weights",
-              "needs learner.offload_average: the average cannot stay where weights do not",
-              "true");
+    f.Require(
+        m.trained() == v1::TRAINED_PART_LORA || !c.ema().enabled() || c.learner().offload_average(),
+        "learner.offload_weights",
+        "needs learner.offload_average: the average cannot stay where weights do not", "true");
   }
   if (c.learner().shard_gradients()) {
     f.Require(m.trained() == v1::TRAINED_PART_FULL, "learner.shard_gradients",

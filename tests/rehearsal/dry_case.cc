@@ -206,6 +206,14 @@ std::vector<DryCase> DryCases() {
       add("lora-int8-step-recompute",
           {.trains = true, .recompute = true, .base_weights = kInt8, .rows = model->rows});
     }
+    if (model->offloaded) {
+      const DryCase offloaded{
+          .trains = true, .recompute = true, .offloads_weights = true, .rows = model->rows};
+      add("lora-step-recompute-offload-weights", offloaded);
+      DryCase int8 = offloaded;
+      int8.base_weights = model::BaseWeights::kInt8;
+      add("lora-int8-step-recompute-offload-weights", int8);
+    }
     for (const int ranks : model->ranks) {
       const std::string of = "-" + std::to_string(ranks) + "-ranks";
       add("lora-step-recompute" + of,

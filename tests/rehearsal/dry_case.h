@@ -27,7 +27,7 @@ struct DryCase {
   bool merged = false;
   model::BaseWeights base_weights = model::BaseWeights::kCompute;
   bool offloads = false;          // Moments and average are in host memory.
-  bool offloads_weights = false;  // Those as well, and the reference.
+  bool offloads_weights = false;  // All weights and the reference, or what is frozen of a LoRA.
   bool shards_gradients = false;
   bool pulls = true;    // A step's loss has the KL's term, so a full fine-tune keeps a reference.
   bool kl_all = false;  // The KL of every row, not of one row of each sample.

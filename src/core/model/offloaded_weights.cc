@@ -16,28 +16,33 @@
 namespace oxbow::model {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // Elements: what kernels and copies like.
+constexpr int64_t kAlignment = 256;           // Bytes: what kernels and copies like.
+constexpr int64_t kKeptAtOnce = 256LL << 20;  // A power of 2, to which torch rounds pinned memory.
 
 int64_t Aligned(int64_t length) { return (length + kAlignment - 1) / kAlignment * kAlignment; }
 
-// A tensor of `sizes` whose memory is nowhere.
-at::Tensor WithoutMemory(at::IntArrayRef sizes, at::Device device) {
-  at::Tensor tensor = at::empty({0}, at::TensorOptions(device).dtype(at::kFloat));
+// A tensor like `source` whose memory is nowhere.
+at::Tensor WithoutMemory(const at::Tensor& source, at::Device device) {
+  at::Tensor tensor = at::empty({0}, at::TensorOptions(device).dtype(source.scalar_type()));
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_contiguous(sizes);
-  const auto bytes = static_cast<size_t>(tensor.numel()) * sizeof(float);
-  impl->set_storage_keep_dtype(c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+  impl->set_sizes_contiguous(source.sizes());
+  impl->set_storage_keep_dtype(c10::Storage(c10::Storage::use_byte_size_t(), source.nbytes(),
                                             c10::DataPtr(nullptr, device), /*allocator=*/nullptr,
                                             /*resizable=*/false));
   return tensor;
 }
 
 // Where a source lies, to find its neighbours.
-const float* Address(const at::Tensor& source) { return source.const_data_ptr<float>(); }
+const char* Address(const at::Tensor& source) {
+  return static_cast<const char*>(source.const_data_ptr());
+}
 
-// `count` elements from the first one of `source` on, with its version counter.
+int64_t Bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
+// `count` bytes from the first one of `source` on, with its version counter.
 at::Tensor From(const at::Tensor& source, int64_t count) {
-  return source.as_strided({count}, {1}, source.storage_offset());
+  const at::Tensor bytes = source.flatten().view(at::kByte);
+  return bytes.as_strided({count}, {1}, bytes.storage_offset());
 }
 
 }  // namespace
@@ -69,11 +74,24 @@ at::TensorOptions OffloadedWeights::host_options() const {
   return at::TensorOptions(at::kCPU).dtype(at::kFloat).pinned_memory(device_.is_cuda());
 }
 
+at::Tensor OffloadedWeights::Kept(const at::Tensor& tensor, at::ScalarType type) {
+  const c10::InferenceMode ordinary(false);
+  const at::NoGradGuard no_grad;
+  const auto bytes = tensor.numel() * static_cast<int64_t>(c10::elementSize(type));
+  if (!kept_.defined() || kept_.numel() - kept_end_ < bytes) {
+    kept_ = at::empty({std::max(kKeptAtOnce, bytes)}, host_options().dtype(at::kByte));
+    kept_end_ = 0;
+  }
+  at::Tensor kept = kept_.narrow(0, kept_end_, bytes).view(type).view(tensor.sizes());
+  kept.copy_(tensor);
+  kept_end_ = std::min(kept_end_ + Aligned(bytes), kept_.numel());
+  return kept;
+}
+
 at::Tensor OffloadedWeights::Leaf(const at::Tensor& source, bool trainable) {
-  OXBOW_CHECK(source.is_cpu() && source.is_contiguous() && source.scalar_type() == at::kFloat)
-      << source.toString();
+  OXBOW_CHECK(source.is_cpu() && source.is_contiguous()) << source.toString();
   OXBOW_CHECK(!rest_.has_value()) << "a network was bound after the first pass";
-  at::Tensor leaf = WithoutMemory(source.sizes(), device_);
+  at::Tensor leaf = WithoutMemory(source, device_);
   leaf.requires_grad_(trainable);
   pending_.push_back({.leaf = leaf, .source = source});
   return leaf;
@@ -92,24 +110,30 @@ std::vector<OffloadedWeights::PlacedLeaf> OffloadedWeights::TakePending(
   return taken;
 }
 
+// Whether `source` begins in the run, or behind it with no more between than aligns it.
+bool OffloadedWeights::Continues(const Run& run, const at::Tensor& source) {
+  if (source.storage().unsafeGetStorageImpl() != run.source.storage().unsafeGetStorageImpl()) {
+    return false;
+  }
+  const int64_t place = Address(source) - Address(run.source);
+  return place >= 0 && place < run.source.numel() + kAlignment;
+}
+
 OffloadedWeights::Block OffloadedWeights::Arranged(std::vector<PlacedLeaf> leaves) {
   std::sort(leaves.begin(), leaves.end(), [](const PlacedLeaf& a, const PlacedLeaf& b) {
     return Address(a.source) < Address(b.source);
   });
   Block block;
-  const float* end = nullptr;
   for (PlacedLeaf& leaf : leaves) {
-    const int64_t length = leaf.source.numel();
-    if (length > 0 && Address(leaf.source) == end) {
-      Run& run = block.runs.back();
-      leaf.begin = run.begin + run.source.numel();
-      run.source = From(run.source, run.source.numel() + length);
-    } else {
-      leaf.begin = Aligned(block.length);
-      block.runs.push_back({.source = From(leaf.source, length), .begin = leaf.begin});
+    const int64_t length = Bytes(leaf.source);
+    if (block.runs.empty() || !Continues(block.runs.back(), leaf.source)) {
+      block.runs.push_back({.source = From(leaf.source, length), .begin = Aligned(block.length)});
     }
-    block.length = leaf.begin + length;
-    end = Address(leaf.source) + length;
+    Run& run = block.runs.back();
+    const int64_t place = Address(leaf.source) - Address(run.source);
+    leaf.begin = run.begin + place;
+    if (place + length > run.source.numel()) run.source = From(run.source, place + length);
+    block.length = std::max(block.length, leaf.begin + length);
   }
   block.leaves = std::move(leaves);
   return block;
@@ -143,7 +167,7 @@ uint32_t OffloadedWeights::VersionOf(const Block& block) {
 
 void OffloadedWeights::Point(const Block& block, const at::Tensor& memory) {
   for (const PlacedLeaf& of : block.leaves) {
-    void* const data = memory.defined() ? memory.mutable_data_ptr<float>() + of.begin : nullptr;
+    void* const data = memory.defined() ? memory.mutable_data_ptr<uint8_t>() + of.begin : nullptr;
     of.leaf.storage().set_data_ptr_noswap(c10::DataPtr(data, of.leaf.device()));
   }
 }
@@ -156,7 +180,7 @@ void OffloadedWeights::Load(size_t to, size_t number) {
   if (!place.memory.defined() || place.memory.numel() < block.length) {
     int64_t longest = 0;
     for (const Block& other : blocks_) longest = std::max(longest, other.length);
-    place.memory = at::empty({longest}, at::TensorOptions(device_).dtype(at::kFloat));
+    place.memory = at::empty({longest}, at::TensorOptions(device_).dtype(at::kByte));
     if (streams_ != nullptr) streams_->used[to].record(streams_->guard.getStream(device_));
   }
   place.block = number;
@@ -227,7 +251,7 @@ void OffloadedWeights::BringRest() {
   const bool fresh = !rest_.has_value();
   if (fresh) {
     Block rest = Arranged(pending_);
-    rest_place_.memory = at::empty({rest.length}, at::TensorOptions(device_).dtype(at::kFloat));
+    rest_place_.memory = at::empty({rest.length}, at::TensorOptions(device_).dtype(at::kByte));
     pending_.clear();
     rest_ = std::move(rest);
     Point(*rest_, rest_place_.memory);

@@ -43,8 +43,11 @@ class OffloadedWeights {
   at::Device device() const { return device_; }
   // Host memory that the device reads without a copy in between: pinned, where it is a GPU.
   at::TensorOptions host_options() const;
+  // A copy of `tensor` there, of this type, in one piece of memory with those before and after it.
+  at::Tensor Kept(const at::Tensor& tensor, at::ScalarType type);
 
-  // A leaf for `source`, contiguous float32 in host memory, whose values it has while it is held.
+  // A leaf for `source`, contiguous in host memory, whose values it has while it is held. Several
+  // leaves may have one source.
   at::Tensor Leaf(const at::Tensor& source, bool trainable);
 
   // A block computes with the leaves among `tensors`; others are left alone. Dies if one
@@ -67,7 +70,7 @@ class OffloadedWeights {
   struct Streams;
   // Leaves whose sources are neighbours in memory: one copy.
   struct Run {
-    at::Tensor source;  // [n], of the version counter of the first leaf's source.
+    at::Tensor source;  // Bytes [n], of the version counter of the first leaf's source.
     int64_t begin = 0;  // In the place's memory.
   };
   struct PlacedLeaf {
@@ -78,17 +81,18 @@ class OffloadedWeights {
   struct Block {
     std::vector<PlacedLeaf> leaves;
     std::vector<Run> runs;
-    int64_t length = 0;          // Elements, with what aligns the runs.
+    int64_t length = 0;          // Bytes, with what aligns the runs.
     size_t first = 0, last = 0;  // The blocks of its network.
   };
   // Where the weights of a block are on the device.
   struct Place {
-    at::Tensor memory;
+    at::Tensor memory;  // Bytes.
     std::optional<size_t> block;
     uint32_t version = 0;
     int users = 0;
   };
 
+  static bool Continues(const Run& run, const at::Tensor& source);
   static Block Arranged(std::vector<PlacedLeaf> leaves);
   static uint32_t VersionOf(const Block& block);
   static void Point(const Block& block, const at::Tensor& memory);
@@ -100,6 +104,8 @@ class OffloadedWeights {
   std::vector<PlacedLeaf> TakePending(std::span<const at::Tensor> tensors);
 
   const at::Device device_;
+  at::Tensor kept_;  // Bytes in host memory, whose first are taken.
+  int64_t kept_end_ = 0;
   std::vector<PlacedLeaf> pending_;  // In no block.
   std::vector<Block> blocks_;
   size_t first_of_network_ = 0;

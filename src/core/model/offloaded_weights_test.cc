@@ -21,13 +21,14 @@ namespace {
 
 constexpr int kBlocks = 5;
 
-std::unique_ptr<Policy> PolicyOf(bool offloaded, bool with_ema = true) {
+std::unique_ptr<Policy> PolicyOf(bool offloaded, bool moving = false) {
   const Sd3Params params = SmallSd3(kBlocks, /*dual=*/1);
   at::manual_seed(3);
   Policy::Options options{.architecture = MakeSd3Architecture(params),
-                          .with_ema = with_ema,
                           .average_on_host = true,
                           .weights_on_host = offloaded,
+                          .old = moving ? OldPolicy::kKept : OldPolicy::kNone,
+                          .moving_reference = moving,
                           .checkpoint_activations = true};
   for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.3;
   return *Policy::Create(std::move(options));
@@ -54,6 +55,47 @@ void ExpectSameStep(Policy& plain, Policy& offloaded) {
   }
 }
 
+// All that follows the policy is written to, one after another, and read through its network.
+TEST(OffloadedWeightsTest, OldPolicyAndAReferenceThatMovesHaveTheSameBits) {
+  at::set_num_threads(1);
+  const auto plain = PolicyOf(false, /*moving=*/true), offloaded = PolicyOf(true, /*moving=*/true);
+  for (int step = 0; step < 3; ++step) {
+    SCOPED_TRACE(step);
+    ExpectSameStep(*plain, *offloaded);
+    const at::NoGradGuard no_grad;
+    for (Policy* policy : {plain.get(), offloaded.get()}) {
+      policy->old_parameters().flat().mul_(0.5).add_(policy->parameters().flat(), 0.5);
+      if (step == 1) policy->reference_parameters().CopyFrom(policy->parameters());
+    }
+    EXPECT_TRUE(at::equal(Velocity(plain->old()), Velocity(offloaded->old())));
+    EXPECT_TRUE(at::equal(Velocity(plain->reference()), Velocity(offloaded->reference())));
+    EXPECT_TRUE(at::equal(Velocity(plain->current()), Velocity(offloaded->current())));
+    EXPECT_EQ(at::equal(Velocity(plain->reference()), Velocity(plain->current())), step == 1);
+  }
+}
+
+// A LoRA whose adapter has an effect, and has a reference of its own where `moving`.
+std::unique_ptr<Policy> AdapterOf(bool offloaded, BaseWeights base, bool moving) {
+  const Sd3Params params = SmallSd3(kBlocks, /*dual=*/1);
+  at::manual_seed(3);
+  Policy::Options options{
+      .architecture = MakeSd3Architecture(params),
+      .trained = Trained::kLora,
+      .lora = {.rank = 2, .alpha = 4, .targets = {"attn.to_q", "attn.to_v", "ff.net.2"}},
+      .weights_on_host = offloaded,
+      .old = moving ? OldPolicy::kKept : OldPolicy::kNone,
+      .moving_reference = moving,
+      .compute = base == BaseWeights::kInt8 ? at::kBFloat16 : at::kFloat,
+      .base_weights = base,
+      .checkpoint_activations = true};
+  for (const auto& [name, shape] : Sd3Shapes(params)) options.base[name] = at::randn(shape) * 0.3;
+  auto policy = *Policy::Create(std::move(options));
+  at::manual_seed(4);
+  const at::NoGradGuard no_grad;
+  policy->parameters().flat().copy_(at::randn(policy->parameters().flat().sizes()) * 0.3);
+  return policy;
+}
+
 TEST(OffloadedWeightsTest, VelocitiesGradientsAndStepsHaveTheSameBits) {
   at::set_num_threads(1);
   const auto plain = PolicyOf(false), offloaded = PolicyOf(true);
@@ -66,6 +108,46 @@ TEST(OffloadedWeightsTest, VelocitiesGradientsAndStepsHaveTheSameBits) {
     const AverageInUse average(*plain), same_average(*offloaded);
     EXPECT_TRUE(at::equal(Velocity(average.network()), Velocity(same_average.network())));
   }
+}
+
+TEST(OffloadedWeightsTest, WhatIsFrozenOfALoraComesBlockByBlockWithTheSameBits) {
+  at::set_num_threads(1);
+  for (const BaseWeights base : {BaseWeights::kCompute, BaseWeights::kInt8}) {
+    for (const bool moving : {false, true}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(base) << moving);
+      const auto plain = AdapterOf(false, base, moving), offloaded = AdapterOf(true, base, moving);
+      EXPECT_FALSE(offloaded->parameters().offloaded()) << "adapters stay where they compute";
+      for (int step = 0; step < 2; ++step) {
+        ExpectSameStep(*plain, *offloaded);
+        const at::NoGradGuard no_grad;
+        EXPECT_TRUE(at::equal(Velocity(plain->reference()), Velocity(offloaded->reference())));
+        EXPECT_TRUE(at::equal(Velocity(plain->ema()), Velocity(offloaded->ema())));
+        if (moving) {
+          EXPECT_TRUE(at::equal(Velocity(plain->old()), Velocity(offloaded->old())));
+        }
+      }
+      EXPECT_GT(offloaded->offloaded()->brought_bytes(), 0u);
+    }
+  }
+}
+
+// Item by item, what is kept are neighbours: a block is one copy, and none of another's.
+TEST(OffloadedWeightsTest, SourcesOfAnyTypeAndSeveralLeavesOfOneSourceHaveTheirValues) {
+  OffloadedWeights weights{at::kCPU};
+  const at::Tensor given = at::randn({70});
+  const at::Tensor floats = weights.Kept(at::randn({3, 5}), at::kFloat);
+  const at::Tensor bytes = weights.Kept(at::ones({7}), at::kChar);
+  const at::Tensor halves = weights.Kept(given, at::kBFloat16);
+  EXPECT_TRUE(at::equal(halves, given.to(at::kBFloat16)));
+  const at::Tensor leaf = weights.Leaf(floats, false), again = weights.Leaf(floats, false);
+  const at::Tensor of_bytes = weights.Leaf(bytes, false), of_halves = weights.Leaf(halves, false);
+  EXPECT_EQ(weights.AddBlock({leaf, of_bytes, of_halves, again}), 0u);
+  weights.EndNetwork();
+  const auto hold = weights.Use(0);
+  EXPECT_TRUE(at::equal(leaf, floats) && at::equal(again, floats) && at::equal(of_bytes, bytes));
+  EXPECT_TRUE(at::equal(of_halves, halves) && of_halves.scalar_type() == at::kBFloat16);
+  EXPECT_EQ(leaf.const_data_ptr(), again.const_data_ptr()) << "what two networks share comes once";
+  EXPECT_EQ(weights.brought_bytes(), 2 * 256 + 140u) << "one copy with what aligns it";
 }
 
 // As where the first pass of all is a worker's, or a probe.

@@ -36,23 +36,30 @@ std::vector<at::Tensor> Handles(const NamedTensors& tensors) {
 
 // Copies, so that no other owner can change what must not change. Each original is released before
 // the next is copied, so that a model is not in memory twice. Those named in `float32` are of that
-// type, those in `int8` are int8 with a scale beside them, the others of `dtype`.
+// type, those in `int8` are int8 with a scale beside them, the others of `dtype`. They are on
+// `device`, or where `offloaded` keeps them, unless it is null.
 NamedTensors Detached(NamedTensors tensors, const std::set<std::string>& float32,
-                      const std::set<std::string>& int8, at::ScalarType dtype, at::Device device) {
+                      const std::set<std::string>& int8, at::ScalarType dtype, at::Device device,
+                      OffloadedWeights* offloaded) {
   NamedTensors copies;
+  const auto made = [&](const at::Tensor& tensor, at::ScalarType type) {
+    return offloaded == nullptr ? tensor : offloaded->Kept(tensor, type);
+  };
   for (; !tensors.empty(); tensors.erase(tensors.begin())) {
     const auto& [name, tensor] = *tensors.begin();
     if (int8.contains(name) && tensor.scalar_type() != at::kChar) {
       const Int8Weight weight = ToInt8(tensor.detach().to(device), dtype);
-      copies[name] = weight.values;
-      copies[ScaleNameOf(name)] = weight.scale;
+      copies[name] = made(weight.values, at::kChar);
+      copies[ScaleNameOf(name)] = made(weight.scale, dtype);
       continue;
     }
     const at::ScalarType type = int8.contains(name)      ? at::kChar
                                 : float32.contains(name) ? at::kFloat
                                                          : dtype;
     copies[name] =
-        tensor.detach().to(device, type, /*non_blocking=*/false, /*copy=*/true).contiguous();
+        offloaded != nullptr
+            ? offloaded->Kept(tensor.detach(), type)
+            : tensor.detach().to(device, type, /*non_blocking=*/false, /*copy=*/true).contiguous();
   }
   return copies;
 }
@@ -81,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
   NamedTensors trained;
   if (options.trained == Trained::kLora) {
     policy->frozen_ = Detached(std::move(options.base), architecture.float32(), int8,
-                               options.compute, options.device);
+                               options.compute, options.device, policy->offloaded_.get());
     OXBOW_ASSIGN_OR_RETURN(trained,
                            InitialLora(architecture.linears(), options.lora, options.lora_seed));
   } else {
@@ -89,7 +96,8 @@ absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
     NamedTensors kept;
     const std::set<std::string>& buffers = architecture.buffers();
     for (const std::string& name : buffers) kept.insert(trained.extract(name));
-    policy->frozen_ = Detached(std::move(kept), buffers, /*int8=*/{}, at::kFloat, options.device);
+    policy->frozen_ = Detached(std::move(kept), buffers, /*int8=*/{}, at::kFloat, options.device,
+                               /*offloaded=*/nullptr);
   }
   policy->Build(trained, options);
   return policy;
@@ -112,8 +120,9 @@ Policy::Policy(const Options& options)
       whole_timesteps_(options.whole_timesteps),
       rows_per_forward_(options.rows_per_forward) {
   if (!options.weights_on_host) return;
-  OXBOW_CHECK(trained_ == Trained::kFull && execution_.checkpoint_activations &&
-              (average_on_host_ || !options.with_ema))
+  OXBOW_CHECK(
+      execution_.checkpoint_activations && graphs_ == nullptr &&
+      (trained_ == Trained::kLora ? !options.merged : average_on_host_ || !options.with_ema))
       << "these weights cannot be offloaded";
   offloaded_ = std::make_shared<OffloadedWeights>(device_);
   execution_.offloaded = offloaded_.get();
@@ -219,7 +228,7 @@ void Policy::Build(const NamedTensors& trained, const Options& options) {
   if (options.moving_reference || (trained_ == Trained::kFull && options.with_reference)) {
     reference_ = Bind(trained, /*trainable=*/false);
   } else if (trained_ == Trained::kLora) {
-    reference_.model = MakeNetwork(frozen_, nullptr);
+    reference_.model = MakeNetwork(FrozenLeaves(), nullptr);
   }
 }
 
@@ -241,9 +250,19 @@ void Policy::ExchangeWithAverage() {
   }
 }
 
+// What a LoRA's network is bound to beside its adapter: each has leaves of its own.
+NamedTensors Policy::FrozenLeaves() const {
+  if (offloaded_ == nullptr) return frozen_;
+  NamedTensors leaves;
+  for (const auto& [name, tensor] : frozen_) {
+    leaves[name] = offloaded_->Leaf(tensor, /*trainable=*/false);
+  }
+  return leaves;
+}
+
 Policy::Network Policy::Bind(const NamedTensors& trained, bool trainable) const {
   Network network;
-  if (offloaded_ != nullptr) {
+  if (offloaded_ != nullptr && trained_ == Trained::kFull) {
     network.parameters = std::make_unique<ParameterSet>(trained, trainable, *offloaded_);
   } else {
     network.parameters = std::make_unique<ParameterSet>(trained, trainable, device_);
@@ -251,7 +270,7 @@ Policy::Network Policy::Bind(const NamedTensors& trained, bool trainable) const 
   const NamedTensors& views = network.parameters->leaves();
   if (trained_ == Trained::kLora) {
     const LoraAdapter adapter{.tensors = views, .scale = lora_scale_};
-    network.model = MakeNetwork(frozen_, &adapter);
+    network.model = MakeNetwork(FrozenLeaves(), &adapter);
   } else {
     network.model = MakeNetwork(Merged(frozen_, views), nullptr);
   }

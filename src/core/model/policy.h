@@ -46,8 +46,9 @@ class Policy {
     bool with_reference = true;  // Full fine-tune: keep the base copy (learner yes, worker no).
     bool with_ema = true;
     bool average_on_host = false;  // It is in host memory; AverageInUse makes it a network.
-    // Full fine-tune: all trained parts are in host memory, and come to the device block by block
-    // (offloaded_weights.h). Needs checkpoint_activations, and an average on the host.
+    // All weights of a full fine-tune, or what is frozen of a LoRA, are in host memory, and come to
+    // the device block by block (offloaded_weights.h). Needs checkpoint_activations; all weights
+    // need an average on the host, and what is frozen must not be merged into.
     bool weights_on_host = false;
     OldPolicy old = OldPolicy::kNone;
     bool moving_reference = false;  // LoRA: the reference has an adapter of its own.
@@ -93,6 +94,7 @@ class Policy {
   ParameterSet& reference_parameters();  // Requires moving_reference, or a full fine-tune's copy.
   // What never trains: the architecture's buffers, and for LoRA the base weights. With parameters()
   // of a full fine-tune this is the whole checkpoint.
+  // Where weights are offloaded it is in host memory.
   const NamedTensors& frozen() const { return frozen_; }
 
   // A full fine-tune's weights as they came; null without a reference, and with one that moves.
@@ -129,6 +131,7 @@ class Policy {
 
   void Build(const NamedTensors& trained, const Options& options);
   Network Bind(const NamedTensors& trained, bool trainable) const;
+  NamedTensors FrozenLeaves() const;
   Network Average(const NamedTensors& trained) const;
   Network BindMerged(const NamedTensors& trained);
   std::unique_ptr<VelocityModel> MakeNetwork(const NamedTensors& tensors,

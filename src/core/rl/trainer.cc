@@ -132,7 +132,7 @@ struct Trainer::Impl {
 
 std::optional<Trainer::Impl::Before> Trainer::Impl::Remember() {
   const bool several = options.UpdatesPerStep() > 1;
-  const bool in_place = optimizer.sharded_gradient() != nullptr && policy.offloaded() == nullptr;
+  const bool in_place = optimizer.sharded_gradient() != nullptr && !policy.parameters().offloaded();
   if (!several && !in_place) return std::nullopt;
   Before before{.weights = parallel::HostCopy(policy.parameters().flat()),
                 .moments = std::nullopt,

@@ -222,16 +222,22 @@ TEST(ExportedGraphTest, RecomputedAndAdaptedTrainingIsThatOfTheWholeGraph) {
   EXPECT_EQ(kept->parameters().Get("unused.lora_B.weight").grad().abs().max().item<float>(), 0);
 }
 
-TEST(ExportedGraphTest, TrainingWithWeightsThatComeBlockByBlockHasTheSameBits) {
+void ExpectSameBitsWithOffloadedWeights(Trained trained) {
   at::set_num_threads(1);
-  const auto policy = [](bool offloaded) {
+  const auto policy = [&](bool offloaded) {
     return *Policy::Create({.architecture = Small(),
                             .base = SmallWeights(),
+                            .trained = trained,
+                            .lora = {.rank = 2, .alpha = 4, .targets = {"in", "unused"}},
+                            .lora_seed = 5,
                             .with_ema = false,
                             .weights_on_host = offloaded,
                             .checkpoint_activations = true});
   };
   const auto plain = policy(false), offloaded = policy(true);
+  at::manual_seed(6);
+  const at::Tensor change = at::randn({plain->parameters().numel()}) * 0.3;
+  for (Policy* one : {plain.get(), offloaded.get()}) one->parameters().flat().detach().add_(change);
   const Inputs in = SomeInputs(3);
   for (int step = 0; step < 2; ++step) {
     for (Policy* one : {plain.get(), offloaded.get()}) {
@@ -242,10 +248,19 @@ TEST(ExportedGraphTest, TrainingWithWeightsThatComeBlockByBlockHasTheSameBits) {
     EXPECT_TRUE(at::equal(plain->parameters().flat_grad(), offloaded->parameters().flat_grad()));
     const at::NoGradGuard no_grad;
     EXPECT_TRUE(at::equal(Velocity(plain->current(), in), Velocity(offloaded->current(), in)));
+    EXPECT_TRUE(at::equal(Velocity(plain->reference(), in), Velocity(offloaded->reference(), in)));
     for (Policy* one : {plain.get(), offloaded.get()}) {
       one->parameters().flat().sub_(one->parameters().flat_grad(), 0.1);
     }
   }
+}
+
+TEST(ExportedGraphTest, TrainingWithWeightsThatComeBlockByBlockHasTheSameBits) {
+  ExpectSameBitsWithOffloadedWeights(Trained::kFull);
+}
+
+TEST(ExportedGraphTest, ALoraWhoseBaseComesBlockByBlockHasTheSameBits) {
+  ExpectSameBitsWithOffloadedWeights(Trained::kLora);
 }
 
 TEST(ExportedGraphTest, ARowHasTheSameBitsWhateverTheBatch) {
