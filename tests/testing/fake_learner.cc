@@ -9,6 +9,7 @@
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
+#include "rpc/group_header.h"
 #include "run/prompt.h"
 #include "services/weights/probe.h"
 #include "services/weights/snapshot_maker.h"
@@ -121,21 +122,48 @@ class FakeLearner::Sink final : public v1::ExperienceSink::Service {
       }
     }
     v1::Group group = request.header();
+    if (grpc::Status taken = TakeLatents(*stream, request, group); !taken.ok()) return taken;
+    v1::InsertResponse response;
+    response.mutable_ack()->set_group_id(group.group_id());
+    response.mutable_ack()->set_lease_id(group.lease_id());
+    response.mutable_ack()->set_outcome(learner_.script_.outcome);
+    {
+      absl::MutexLock lock(&learner_.mutex_);
+      learner_.seen_.groups.push_back(std::move(group));
+    }
+    stream->Write(response);
+    return grpc::Status::OK;
+  }
+
+ private:
+  // In chunks, or with the header if they are small.
+  grpc::Status TakeLatents(grpc::ServerReaderWriter<v1::InsertResponse, v1::InsertRequest>& stream,
+                           v1::InsertRequest& request, v1::Group& group) {
     std::vector<v1::Tensor> headers;
-    for (const v1::Trajectory& trajectory : group.trajectories()) {
-      if (!trajectory.latents().data().empty()) return Broken("bytes in the header");
+    uint64_t with_header = 0;
+    for (v1::Trajectory& trajectory : *group.mutable_trajectories()) {
+      with_header += trajectory.latents().data().size();
       headers.push_back(trajectory.latents());
+      headers.back().clear_data();
     }
     auto chunks = rpc::ChunkAssembler::Start(headers, 1 << 20);
     if (!chunks.ok()) return Broken(std::string(chunks.status().message()));
+    if (with_header > rpc::kHeaderLatentBytes) return Broken("too many bytes in the header");
+    for (int i = 0; with_header > 0 && i < group.trajectories_size(); ++i) {
+      const std::string& data = group.trajectories(i).latents().data();
+      if (!chunks->Add(static_cast<uint32_t>(i), 0, data).ok()) return Broken("bad latents");
+    }
+    if (with_header > 0) {
+      return chunks->complete() ? grpc::Status::OK : Broken("latents that are not whole");
+    }
     uint64_t credit = 0;
     while (!chunks->complete()) {
       v1::InsertResponse more;
       more.mutable_credit()->set_bytes(learner_.script_.credit_piece);
       credit += learner_.script_.credit_piece;
-      stream->Write(more);
+      stream.Write(more);
       while (credit > 0 && !chunks->complete()) {
-        if (!stream->Read(&request)) return Broken("ended early");
+        if (!stream.Read(&request)) return Broken("ended early");
         const std::string& data = request.chunk().data();
         if (data.size() > credit) return Broken("more than was granted");
         if (!chunks->Add(request.chunk().trajectory(), request.chunk().offset(), data).ok()) {
@@ -150,19 +178,9 @@ class FakeLearner::Sink final : public v1::ExperienceSink::Service {
     for (int i = 0; i < group.trajectories_size(); ++i) {
       group.mutable_trajectories(i)->mutable_latents()->set_data(bytes[static_cast<size_t>(i)]);
     }
-    v1::InsertResponse response;
-    response.mutable_ack()->set_group_id(group.group_id());
-    response.mutable_ack()->set_lease_id(group.lease_id());
-    response.mutable_ack()->set_outcome(learner_.script_.outcome);
-    {
-      absl::MutexLock lock(&learner_.mutex_);
-      learner_.seen_.groups.push_back(std::move(group));
-    }
-    stream->Write(response);
     return grpc::Status::OK;
   }
 
- private:
   static grpc::Status Broken(const std::string& why) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why);
   }
