@@ -91,10 +91,9 @@ std::string RemedyFor(const oxbow::v1::RunConfig& config) {
   const bool lora = config.model().trained() == oxbow::v1::TRAINED_PART_LORA;
   if (lora && config.model().base_weights() != oxbow::v1::BASE_WEIGHTS_INT8) {
     absl::StrAppend(&remedy, ", or model.base_weights: int8");
-  }
-  if (!lora && !config.learner().offload_optimizer()) {
+  } else if (!lora && !config.learner().offload_optimizer()) {
     absl::StrAppend(&remedy, ", or learner.offload_optimizer: true");
-  } else if (!lora && !config.learner().offload_weights()) {
+  } else if (!config.learner().offload_weights()) {
     absl::StrAppend(&remedy, ", or learner.offload_weights: true");
   }
   return remedy;

@@ -146,7 +146,7 @@ TEST_F(FullDeviceTest, AnAverageOnTheHostIsExchangedWithoutMemoryOfTheDevice) {
   EXPECT_EQ(device.Use().allocations, before);
 }
 
-// Of networks without gradients, each goes on with fewer rows, whatever did not fit.
+// A network without gradients goes on with fewer rows, whatever did not fit.
 TEST_F(FullDeviceTest, WeightsThatHaveNoRoomYetComeAgain) {
   auto& device = rehearsal::DeviceMemory::Of(0);
   const PolicyKind kind{.device = gpu_,

@@ -81,7 +81,8 @@ absl::Status MemberProcess::Serve() {
 // Copies the piece; a thread writes it and reports, while training goes on.
 absl::Status MemberProcess::SavePiece(uint64_t committed_steps) {
   return writer_->Begin([this, committed_steps,
-                         piece = TensorCopies{trainer_->CopyMoments(), {}}]() mutable -> absl::Status {
+                         piece =
+                             TensorCopies{trainer_->CopyMoments(), {}}]() mutable -> absl::Status {
     const int rank = ranks_->rank();
     const absl::StatusOr<FileDigest> digest =
         WritePieceOf(rank, ranks_->size(), options_.directory, committed_steps, std::move(piece));
