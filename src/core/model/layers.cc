@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
+#include "core/model/fused/gelu.h"
 #include "core/model/int8_weights.h"
 #include "core/model/packed_weights.h"
 
@@ -153,7 +154,7 @@ at::Tensor TimestepEmbedding(const at::Tensor& t) {
   return at::cat({at::cos(angle), at::sin(angle)}, 1);
 }
 
-at::Tensor GeluTanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
+at::Tensor GeluTanh(const at::Tensor& x) { return fused::GeluTanh(x); }
 
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   const at::Tensor o = at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2),

@@ -12,9 +12,17 @@
 #include "core/model/exported_graph/patch_convolution.h"
 #include "core/model/exported_graph/rms_norm.h"
 #include "core/model/exported_graph/shape_stand_ins.h"
+#include "core/model/fused/gelu.h"
 
 namespace oxbow::model::exported {
 namespace {
+
+// aten::gelu with its arguments on the stack, if it is the one with tanh.
+bool ApproximateGelu(torch::jit::Stack& stack) {
+  if (stack[1].toStringRef() != "tanh") return false;
+  stack.assign({fused::GeluTanh(stack[0].toTensor())});
+  return true;
+}
 
 using c10::IValue;
 using c10::TypeKind;
@@ -143,6 +151,7 @@ absl::StatusOr<OperatorCall> OperatorCall::Resolve(const GraphNode& node,
   call.autocast_ = node.autocast;
   call.convolution_ = IsConvolution(name.name, name.overload);
   call.norm_ = name.name == "aten::rms_norm";
+  call.gelu_ = name.name == "aten::gelu";
   OXBOW_RETURN_IF_ERROR(call.Arguments(node, types));
   OXBOW_RETURN_IF_ERROR(call.Aliases(node, MayReturnItsArgument(name)));
   OXBOW_RETURN_IF_ERROR(call.Outputs(node, types));
@@ -363,7 +372,7 @@ void OperatorCall::Run(SlotValues& values) const {
   try {
     if (packed_.has_value()) {
       stack.assign({(*packed_)(stack[0].toTensor())});
-    } else if (norm_ && NormalizeRms(stack)) {
+    } else if ((norm_ && NormalizeRms(stack)) || (gelu_ && ApproximateGelu(stack))) {
       // Done.
     } else if (!convolution_ || !ConvolvePatches(stack)) {
       op_.callBoxed(stack);

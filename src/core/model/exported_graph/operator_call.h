@@ -79,6 +79,7 @@ class OperatorCall {
   std::vector<Slot> outputs_;
   bool convolution_ = false;
   bool norm_ = false;
+  bool gelu_ = false;
   std::optional<PackedConvolution> packed_;
   bool list_ = false;  // Outputs are the elements of one list.
   bool autocast_ = true;
