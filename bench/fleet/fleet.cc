@@ -170,7 +170,8 @@ Fleet::Account Fleet::AccountOf(const std::string& role) const {
       account.version = account.at_ms == 0 ? version : std::min(account.version, version);
       account.at_ms = std::max(account.at_ms, Number(line->second, "at_ms"));
     }
-    for (const char* key : {"accepted", "late", "failed", "sent_bytes"}) {
+    for (const char* key :
+         {"accepted", "late", "failed", "sent_bytes", "busy_ms", "content_bytes"}) {
       account.sums[key] += static_cast<uint64_t>(Number(line->second, key));
     }
     std::istringstream refused(testing::ValueOf(line->second, "refused"));
@@ -187,6 +188,13 @@ std::vector<std::string> Fleet::steps() const {
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   return lines;
+}
+
+double Fleet::step_seconds() const {
+  const std::vector<std::string> lines = steps();
+  if (lines.size() < 2) return 0;
+  return (Number(lines.back(), "at_ms") - Number(lines.front(), "at_ms")) / 1000 /
+         static_cast<double>(lines.size() - 1);
 }
 
 absl::Status Fleet::CheckSteps() const {

@@ -44,6 +44,7 @@ class Fleet {
   // Lines of the steps file, and why they are not all steps in order, each once and whole.
   std::vector<std::string> steps() const;
   absl::Status CheckSteps() const;
+  double step_seconds() const;  // From commit to commit, in the mean; 0 with fewer than two.
   std::vector<double> latencies_ms() const;
   uint64_t starts() const { return epoch_; }  // How often the learner started.
 

@@ -65,6 +65,15 @@ void Report(const Load& load, const Fleet& fleet, double seconds) {
               load.workers, load.ranks, load.rewards, load.steps, load.groups, seconds);
   std::printf("groups: %lu accepted, %lu late; latents %.0f MiB, %.0f MiB/s\n",
               hosts.sums.at("accepted"), hosts.sums.at("late"), sent, sent / seconds);
+  const Fleet::Account served = fleet.AccountOf("leader");
+  std::printf(
+      "a step: %.3f s, %.0f bytes of conditioning from rank 0, %.0f of latents\n",
+      fleet.step_seconds(),
+      static_cast<double>(served.sums.at("content_bytes")) / static_cast<double>(load.steps),
+      static_cast<double>(hosts.sums.at("sent_bytes")) / static_cast<double>(load.steps));
+  std::printf("a group: %.4f s from its lease to its result\n",
+              static_cast<double>(hosts.sums.at("busy_ms")) / 1000 /
+                  static_cast<double>(hosts.sums.at("accepted")));
   std::printf(
       "killed: %d workers (%.0f leases expired), %d ranks (the learner started %lu times)\n",
       load.kill_workers, MostExpired(fleet), load.kill_rank ? 1 : 0, fleet.starts());

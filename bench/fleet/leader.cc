@@ -16,6 +16,7 @@
 #include "bench/fleet/made_up_group.h"
 #include "bench/fleet/own_account.h"
 #include "core/parallel/share.h"
+#include "metrics/exported_metrics.h"
 #include "metrics/step_metrics.h"
 #include "rpc/server.h"
 #include "services/learner/coordinator/coordinator_service.h"
@@ -96,8 +97,9 @@ class Leader {
     }
     channel_.Stop();
     (*server)->Shutdown(absl::Seconds(1));
-    account_.Print(
-        absl::StrCat("version=", version_, " at_ms=", absl::ToInt64Milliseconds(published_)));
+    account_.Print(absl::StrCat("version=", version_,
+                                " at_ms=", absl::ToInt64Milliseconds(published_),
+                                " content_bytes=", ContentBytes()));
     return status;
   }
 
@@ -154,17 +156,28 @@ class Leader {
     return absl::OkStatus();
   }
 
+  // What this process sent to workers of conditioning.
+  uint64_t ContentBytes() const {
+    double bytes = 0;
+    for (const prometheus::MetricFamily& family : registry_.Collect()) {
+      if (family.name != exported::kLearnerConditioningServedBytesTotal.name) continue;
+      for (const prometheus::ClientMetric& metric : family.metric) bytes += metric.counter.value;
+    }
+    return static_cast<uint64_t>(bytes);
+  }
+
   void Note() const {
     std::map<std::string, double> counts;
     coordinator_.AddCounts(counts);
     auto file = AppendFile::Open(StepsFile(load_));
     OXBOW_CHECK(file.ok()) << file.status();
-    OXBOW_CHECK(
-        file->Append(absl::StrCat("step=", step_, " groups=", load_.groups,
-                                  " expired=", counts[metric::kRolloutLeasesExpired],
-                                  " discarded=", counts[metric::kRolloutGroupsDiscarded], "\n"),
-                     true)
-            .ok());
+    OXBOW_CHECK(file->Append(absl::StrCat(
+                                 "step=", step_, " groups=", load_.groups,
+                                 " expired=", counts[metric::kRolloutLeasesExpired],
+                                 " discarded=", counts[metric::kRolloutGroupsDiscarded],
+                                 " at_ms=", absl::ToInt64Milliseconds(Clock::Steady().Now()), "\n"),
+                             true)
+                    .ok());
   }
 
   const Load& load_;

@@ -79,7 +79,7 @@ class Host {
     const Watchers::Told told = session_->watchers->told();
     account_.Print(absl::StrCat("accepted=", accepted_.load(), " late=", late_.load(),
                                 " failed=", failed_.load(), " sent_bytes=", bytes_.load(),
-                                " version=", told.version,
+                                " busy_ms=", busy_ms_.load(), " version=", told.version,
                                 " at_ms=", absl::ToInt64Milliseconds(told.when)));
     return failed_ == 0 ? 0 : 1;
   }
@@ -95,11 +95,14 @@ class Host {
       stream.Ask();
       while (const std::optional<v1::Lease> lease = stream.Next()) {
         Note(stream.waited_ms());
+        const absl::Duration leased = Clock::Steady().Now();
         // Half to one and a half times as long as on average.
         const double share = 0.5 + static_cast<double>(random.NextBelow(1000)) / 1000;
         const std::string failure =
             Produce(*session, name, *lease, share * load_.group_seconds, stream);
         stream.Finished(lease->lease_id(), failure);
+        busy_ms_ +=
+            static_cast<uint64_t>(absl::ToInt64Milliseconds(Clock::Steady().Now() - leased));
         stream.Ask();
       }
       SetStream(number, nullptr);
@@ -208,6 +211,7 @@ class Host {
   std::atomic<uint64_t> late_ = 0;
   std::atomic<uint64_t> failed_ = 0;
   std::atomic<uint64_t> bytes_ = 0;
+  std::atomic<uint64_t> busy_ms_ = 0;  // From lease to result, over all workers.
   absl::Mutex mutex_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
   std::vector<LeaseStream*> streams_ ABSL_GUARDED_BY(mutex_);  // By worker; null: not connected.
