@@ -34,8 +34,6 @@
 #include "run/start_weights.h"
 #include "run/stop_record.h"
 #include "run/trainer_options.h"
-#include "services/learner/checkpoint_tensors.h"
-#include "services/learner/evaluated_network.h"
 #include "services/learner/facts_of_run.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/hyper_parameters.h"
@@ -293,20 +291,6 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   });
 }
 
-// An evaluation beside training is owed with weights that the policy has no more.
-absl::Status LearnerProcess::AddOwedWeights(const RunState& state, CheckpointCopy& copy) {
-  const std::vector<uint64_t>& owed = state.owed_evaluations;
-  if (evaluation_by_workers_ == nullptr) return absl::OkStatus();
-  const std::optional<weights::Snapshot> cut = evaluation_by_workers_->TakeCutOff();
-  if (!cut.has_value() || owed.empty() || owed.front() == state.committed_steps) {
-    return absl::OkStatus();
-  }
-  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors,
-                         io::AllToTorch(weights::AssembleTensors(cut->manifest, cut->chunks)));
-  copy.tensors[kOwedWeights].small = std::move(tensors);
-  return absl::OkStatus();
-}
-
 absl::Status LearnerProcess::MakeLoop() {
   const v1::RunConfig& config = setup_.config;
   OXBOW_RETURN_IF_ERROR(MakeCheckpointWriter());
@@ -423,50 +407,6 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .checkpoint = [this](RunState state) { return BeginCheckpoint(std::move(state)); },
           .copies_failed = copies_failed,
           .evaluated = [this] { report_->Ask(); }};
-}
-
-absl::Status LearnerProcess::BeginEvaluation() {
-  const EvaluatedNetwork evaluated(setup_.config, *policy_);
-  return evaluation_by_workers_->Begin(evaluated.network(), evaluated.parameters(),
-                                       trainer_->version());
-}
-
-absl::StatusOr<EvaluationResult> LearnerProcess::Evaluate() {
-  absl::StatusOr<EvaluationResult> result;
-  if (evaluation_by_workers_ != nullptr) {
-    result = evaluation_by_workers_->Await([this] { return assembler_.stopped(); });
-  } else {
-    const EvaluatedNetwork evaluated(setup_.config, *policy_);
-    result = evaluation_->Run(evaluated.network(), leader_.get());
-  }
-  if (result.ok()) publisher_->Evaluated(result->metrics.at(metric::kEvalRewardMean));
-  return result;
-}
-
-// Where its weights are not the policy's, the policy has them while they are copied or drawn with.
-// No other rank has them, so none takes part.
-absl::StatusOr<EvaluationResult> LearnerProcess::EvaluateOwed(uint64_t committed) {
-  if (committed == from_.committed_steps) {
-    if (evaluation_by_workers_ != nullptr) OXBOW_RETURN_IF_ERROR(BeginEvaluation());
-    return Evaluate();
-  }
-  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors owed, TensorsOf(*resumed_, kOwedWeights));
-  absl::StatusOr<EvaluationResult> drawn_here;
-  {
-    const EvaluatedNetwork evaluated(setup_.config, *policy_);
-    const parallel::HostCopy own(evaluated.parameters().flat());
-    evaluated.parameters().CopyFrom(model::ParameterSet(owed, /*trainable=*/false));
-    absl::Status begun;
-    if (evaluation_by_workers_ != nullptr) {
-      begun = evaluation_by_workers_->Begin(evaluated.network(), evaluated.parameters(),
-                                            trainer_->version());
-    } else {
-      drawn_here = evaluation_->Run(evaluated.network());
-    }
-    own.PutBack(evaluated.parameters().flat());
-    OXBOW_RETURN_IF_ERROR(begun);
-  }
-  return evaluation_by_workers_ != nullptr ? Evaluate() : drawn_here;
 }
 
 absl::Status LearnerProcess::Serve() {

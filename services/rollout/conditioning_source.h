@@ -86,7 +86,7 @@ class ConditioningSource {
   // Puts each content, as soon as it is whole and its hash is right, in its place in `fetched`.
   absl::Status FetchOnce(const std::vector<Content>& contents, const std::string& endpoint,
                          bool peer, std::vector<weights::Chunk>& fetched);
-  // Of `contents`, what has no bytes in `got` yet.
+  // Fetches those of `contents` that have no bytes in `got` yet.
   absl::Status FetchMissing(const std::vector<Content>& contents, const std::string& endpoint,
                             bool peer, std::vector<weights::Chunk>& got);
   absl::StatusOr<weights::Chunk> FetchFromPeer(const Content& content, const v1::Lease::Peer& peer);

@@ -26,7 +26,7 @@ namespace oxbow::rollout {
 namespace {
 
 constexpr int kIoThreads = 4;
-constexpr int kPreparationThreads = 8;
+constexpr int kPreparationThreads = 8;  // They mostly wait: prompts asked for at once share a call.
 constexpr uint64_t kOwnContentBytes = uint64_t{256} << 20;
 constexpr absl::Duration kLinger = absl::Milliseconds(3);  // Wait for further leases.
 constexpr absl::Duration kGoodbyeWait = absl::Seconds(2);
@@ -367,13 +367,10 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
   }
   if (tasks.empty()) return;
   const absl::StatusOr<const model::VelocityModel*> network = model_.ForGroups();
-  if (absl::IsResourceExhausted(network.status())) {
-    return FailFull(
-        absl::StrCat(std::string(network.status().message()), ": the weights do not fit"), leases);
-  }
   if (!network.ok()) {
-    for (const v1::Lease& lease : leases)
-      Finish(lease.lease_id(), {.failure = network.status().ToString()});
+    const std::string why = network.status().ToString();
+    if (absl::IsResourceExhausted(network.status())) return FailFull(why, leases);
+    for (const v1::Lease& lease : leases) Finish(lease.lease_id(), {.failure = why});
     return;
   }
   std::vector<SampledGroup> groups;
