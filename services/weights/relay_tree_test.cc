@@ -126,6 +126,53 @@ TEST(RelayTreeTest, OneWatcherOfEachMachineFetchesOverTheNetwork) {
   }
 }
 
+TEST(RelayTreeTest, InAChainTheSecondSourceIsTheParentsParent) {
+  const Places places = PlanRelays(std::vector<bool>(5, true), 1);
+  EXPECT_EQ(places[1].peers, (std::vector<size_t>{0}));
+  for (size_t i = 2; i < places.size(); ++i) {
+    EXPECT_EQ(places[i].peers, (std::vector<size_t>{i - 1, i - 2}));
+  }
+}
+
+// So the death of one source costs nobody on its machine a second copy from elsewhere.
+TEST(RelayTreeTest, AMachinesHeadIsItsFirstSourceAndThoseBelowItHaveASecondOne) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 500; ++round) {
+    const size_t n = random() % 60, fanout = 1 + random() % 4;
+    std::vector<bool> relays(n);
+    std::vector<std::string> hosts(n);
+    std::map<std::string, size_t> heads;
+    for (size_t i = 0; i < n; ++i) {
+      relays[i] = random() % 100 < 70;
+      hosts[i] = "10.0.0." + std::to_string(random() % 6);
+      if (relays[i]) heads.emplace(hosts[i], i);
+    }
+    const Places places = PlanRelays(relays, hosts, fanout);
+    for (size_t i = 0; i < n; ++i) {
+      const auto head = heads.find(hosts[i]);
+      if (head == heads.end()) continue;
+      const std::vector<size_t>& peers = places[i].peers;
+      if (head->second == i) {
+        for (const size_t peer : peers) EXPECT_NE(hosts[peer], hosts[i]);
+        continue;
+      }
+      ASSERT_FALSE(peers.empty());
+      EXPECT_EQ(hosts[peers[0]], hosts[i]);
+      const std::vector<size_t>& above = places[head->second].peers;
+      if (peers[0] != head->second) {
+        ASSERT_EQ(peers.size(), 2u);
+        EXPECT_EQ(hosts[peers[1]], hosts[i]);
+      } else if (above.empty()) {
+        EXPECT_EQ(peers.size(), 1u) << "the learner is next";
+      } else {
+        EXPECT_EQ(peers.back(), above[0]);
+      }
+    }
+  }
+}
+
 TEST(RelayTreeTest, ALateJoinerMovesNobody) {
   for (size_t n = 1; n < 40; ++n) {
     const Places before = PlanRelays(std::vector<bool>(n, true), 2);
