@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -84,10 +85,16 @@ absl::StatusOr<bool> Publisher::Publish(PolicyVersion version, LearnerStep commi
     absl::MutexLock lock(&mutex_);
     taken_ = std::move(taken);
     probe_.reset();
+    probe_failed_ = false;
     busy_ = true;
   }
+  absl::Cleanup no_probe = [this] {  // The network threw: nothing is announced.
+    absl::MutexLock lock(&mutex_);
+    probe_failed_ = true;
+  };
   v1::SnapshotManifest::Probe probe = weights::RunProbe(
       policy_.sampler(), options_.probe_shape, options_.probe_seed, options_.probe_tolerance);
+  std::move(no_probe).Cancel();
   absl::MutexLock lock(&mutex_);
   probe_ = std::move(probe);
   return true;
@@ -111,7 +118,7 @@ std::optional<Publisher::Taken> Publisher::Next() {
 std::optional<v1::SnapshotManifest::Probe> Publisher::AwaitProbe() {
   absl::MutexLock lock(&mutex_);
   const auto known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return probe_.has_value() || stopping_;
+    return probe_.has_value() || probe_failed_;
   };
   mutex_.Await(absl::Condition(&known));
   return std::exchange(probe_, std::nullopt);
@@ -132,7 +139,7 @@ void Publisher::Run() {
 absl::Status Publisher::Announce(Taken& taken) {
   weights::Snapshot snapshot = maker_.Make(taken.identity, TrainedSource(taken.trained, shapes_));
   std::optional<v1::SnapshotManifest::Probe> probe = AwaitProbe();
-  if (!probe.has_value()) return absl::OkStatus();  // The learner fails, and says why.
+  if (!probe.has_value()) return absl::OkStatus();  // Whoever published knows why.
   *snapshot.manifest.mutable_probe() = *std::move(probe);
   // The coordinator first, or a quick worker would name a version that it does not know.
   coordinator_.Published(taken.identity.version, taken.identity.step);

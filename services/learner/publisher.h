@@ -80,7 +80,7 @@ class Publisher {
   void Run();
   std::optional<Taken> Next();  // Nothing: all that was taken is published, and no more comes.
   absl::Status Announce(Taken& taken);
-  std::optional<v1::SnapshotManifest::Probe> AwaitProbe();  // Nothing if it will never come.
+  std::optional<v1::SnapshotManifest::Probe> AwaitProbe();  // Nothing if it failed.
 
   const Options options_;
   model::Policy& policy_;
@@ -94,8 +94,9 @@ class Publisher {
 
   absl::Mutex mutex_;
   std::optional<Taken> taken_ ABSL_GUARDED_BY(mutex_);
-  // Of what was taken last: it is computed while the own thread hashes the weights.
+  // The probe of what was taken last: it is computed while the own thread hashes the weights.
   std::optional<v1::SnapshotManifest::Probe> probe_ ABSL_GUARDED_BY(mutex_);
+  bool probe_failed_ ABSL_GUARDED_BY(mutex_) = false;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // A publication is taken and not yet announced.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

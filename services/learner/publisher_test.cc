@@ -96,6 +96,21 @@ TEST_F(PublisherTest, WeightsGoOutAsTheyWereWhateverTrainingDoesNext) {
   channel_.Stop();
 }
 
+// A network that throws at its probe: nothing goes out, the next try does not wait for it, and the
+// end of the learner neither.
+TEST_F(PublisherTest, WithoutItsProbeNothingIsAnnounced) {
+  publisher_.reset();
+  auto shape = weights::ProbeShapeOf(*model::MakeSd3Architecture(rollout::TinyParams()),
+                                     rollout::kTinyLatent, {});
+  shape->parts.clear();  // A prompt without tokens.
+  Publisher publisher({.epoch = kEpoch, .probe_shape = *shape}, *policy_, coordinator_, channel_,
+                      Publisher::Metrics{learner_metrics_, weight_metrics_}, nullptr);
+  for (const uint64_t version : {1, 2}) {
+    EXPECT_ANY_THROW((void)publisher.Publish(PolicyVersion(version), LearnerStep(version)));
+  }
+  EXPECT_FALSE(coordinator_.StepOfVersion(PolicyVersion(2)).has_value());
+}
+
 TEST_F(PublisherTest, AValueThatIsNotFiniteIsNotPublishedAndItsTensorIsNamed) {
   const auto& [name, tensor] = *policy_->parameters().tensors().rbegin();
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {

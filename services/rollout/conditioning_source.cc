@@ -70,7 +70,6 @@ class Arriving {
 struct ConditioningSource::Round {
   std::vector<Content> contents;
   std::vector<weights::Chunk> fetched;  // One for each content; null: not by this call.
-  absl::Status alone;                   // The outcome of a round of one.
   bool done = false;
 
   size_t PlaceOf(const Content& content) {
@@ -227,19 +226,13 @@ absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromLearner(const Conten
     round->done = true;
   }
   if (round->fetched[place] != nullptr) return round->fetched[place];
-  if (round->contents.size() == 1) return round->alone;
-  return FetchAlone(content);  // What failed is told to the one whom it concerns.
+  // Alone, as often as is worth it: nobody waits for another one's failure, and each has its own.
+  return FetchAlone(content);
 }
 
 void ConditioningSource::FetchRound(Round& round) {
   round.fetched.resize(round.contents.size());
-  if (round.contents.size() > 1) {
-    FetchOnce(round.contents, options_.learner, /*peer=*/false, round.fetched).IgnoreError();
-    return;
-  }
-  const absl::StatusOr<weights::Chunk> fetched = FetchAlone(round.contents[0]);
-  round.alone = fetched.status();
-  if (fetched.ok()) round.fetched[0] = *fetched;
+  FetchOnce(round.contents, options_.learner, /*peer=*/false, round.fetched).IgnoreError();
 }
 
 absl::StatusOr<weights::Chunk> ConditioningSource::FetchAlone(const Content& content) {

@@ -7,12 +7,16 @@
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "base/sha256.h"
+#include "oxbow/v1/weight_channel.grpc.pb.h"
+#include "rpc/channel.h"
 #include "rpc/server.h"
 #include "services/weights/weight_channel_service.h"
 #include "services/weights/weight_relay.h"
@@ -24,6 +28,29 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr Epoch kEpoch{7};
+
+// Counts the calls, and holds the first one until it is let go.
+class HoldingChannel final : public weights::WeightChannelService {
+ public:
+  using WeightChannelService::WeightChannelService;
+
+  void HoldFirst() { hold_ = true; }
+  void AwaitFirst() { came_.WaitForNotification(); }
+  void LetGo() { go_.Notify(); }
+  int calls() const { return calls_; }
+
+ private:
+  absl::Status Prepare(v1::FetchRequest&, weights::FetchStream&) override {
+    if (calls_++ == 0 && hold_) {
+      came_.Notify();
+      go_.WaitForNotification();
+    }
+    return absl::OkStatus();
+  }
+  std::atomic<int> calls_ = 0;
+  std::atomic<bool> hold_ = false;
+  absl::Notification came_, go_;
+};
 
 class ConditioningSourceTest : public ::testing::Test {
  protected:
@@ -74,7 +101,7 @@ class ConditioningSourceTest : public ::testing::Test {
   weights::PublishMetrics publish_metrics_{registry_};
   weights::ContentStore learner_has_{/*bytes_max=*/0};
   weights::Chunk served_;
-  weights::WeightChannelService channel_;
+  HoldingChannel channel_;
   std::unique_ptr<rpc::Server> server_;
   weights::ContentStore held_{1 << 20};
   ConditioningSource source_;
@@ -144,34 +171,87 @@ TEST_F(ConditioningSourceTest, WhatNobodyHasAnyMoreAndWhatALeaseCannotNameIsAnEr
   EXPECT_EQ(source_.Fetch(lease).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Sixteen threads want what the learner has, large and small, and two of what it has not: whoever
-// can be served is, in fewer calls than contents, and each failure is told to its own thread.
-TEST_F(ConditioningSourceTest, WhatSeveralThreadsWantComesTogether) {
+// While a call for one prompt is under way, sixteen threads want others, large and small, some
+// twice, and two of them gone: they are served by one call, and each of the two is told its own
+// failure.
+TEST_F(ConditioningSourceTest, WhatSeveralThreadsWantComesInOneCall) {
   constexpr int kContents = 16;
+  const v1::Lease first = LeaseOf("first");
+  const weights::Chunk keep_first = served_;
   std::vector<v1::Lease> leases;
   std::vector<weights::Chunk> kept;
   for (int i = 0; i < kContents; ++i) {
     leases.push_back(LeaseOf(std::string(i % 3 == 0 ? 2500 : 100 + i, static_cast<char>('a' + i))));
     kept.push_back(served_);
   }
-  kept[5].reset();
-  kept[6].reset();
   served_.reset();
+  channel_.HoldFirst();
+  std::thread leader([&] { EXPECT_TRUE(source_.Fetch(first).ok()); });
+  channel_.AwaitFirst();
   std::vector<absl::StatusOr<weights::Chunk>> fetched(kContents);
   std::vector<std::thread> threads;
+  std::atomic<int> asking = 0;
   for (int i = 0; i < kContents; ++i) {
-    threads.emplace_back([&, i] { fetched[i] = source_.Fetch(leases[i]); });
-    threads.emplace_back([&, i] { (void)source_.Fetch(leases[i]); });  // The same prompt twice.
+    for (const bool again : {false, true}) {
+      threads.emplace_back([&, i, again] {
+        ++asking;
+        auto got = source_.Fetch(leases[i]);
+        if (!again) fetched[i] = std::move(got);
+      });
+    }
   }
+  while (asking < 2 * kContents) std::this_thread::yield();
+  channel_.LetGo();
+  leader.join();
   for (std::thread& thread : threads) thread.join();
   for (int i = 0; i < kContents; ++i) {
-    if (kept[i] == nullptr) {
-      EXPECT_EQ(fetched[i].status().code(), absl::StatusCode::kNotFound) << i;
+    ASSERT_TRUE(fetched[i].ok()) << i << ": " << fetched[i].status();
+    EXPECT_EQ(**fetched[i], *kept[i]);
+  }
+  // A thread may come a moment after the others: it is in the next call.
+  EXPECT_LE(channel_.calls(), 1 + kContents / 2);
+}
+
+TEST_F(ConditioningSourceTest, AMissingContentOfACallCostsTheOthersNothing) {
+  std::vector<v1::Lease> leases;
+  std::vector<weights::Chunk> kept;
+  for (int i = 0; i < 8; ++i) {
+    leases.push_back(LeaseOf(std::string(100 + i, static_cast<char>('a' + i))));
+    kept.push_back(served_);
+  }
+  served_.reset();
+  kept[5].reset();
+  std::vector<absl::StatusOr<weights::Chunk>> fetched(8);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] { fetched[i] = source_.Fetch(leases[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < 8; ++i) {
+    if (i == 5) {
+      EXPECT_EQ(fetched[i].status().code(), absl::StatusCode::kNotFound);
     } else {
       ASSERT_TRUE(fetched[i].ok()) << i << ": " << fetched[i].status();
       EXPECT_EQ(**fetched[i], *kept[i]);
     }
   }
+}
+
+// Small chunks that were found before one that is gone are sent, and count as served.
+TEST_F(ConditioningSourceTest, WhatComesBeforeAMissingContentIsSent) {
+  const v1::Lease here = LeaseOf("here");
+  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(server_->endpoint()));
+  v1::FetchRequest request;
+  request.set_epoch(kEpoch.value);
+  request.add_chunk_sha256(here.conditioning_sha256());
+  request.add_chunk_sha256(Sha256("gone"));
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+  const auto reader = stub->Fetch(context.get(), request);
+  v1::FetchResponse message;
+  ASSERT_TRUE(reader->Read(&message));
+  EXPECT_EQ(message.data(), "here");
+  EXPECT_FALSE(reader->Read(&message));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_F(ConditioningSourceTest, AfterCancelNothingIsFetched) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends finished groups to a learner rank: header, chunks within the sink's byte credit, one
-// answer.
+// Sends finished groups to a learner rank: a header, with small latents in it or with chunks behind
+// it within the sink's byte credit, and one answer.
 #pragma once
 
 #include <functional>
@@ -33,8 +33,8 @@ class ExperienceSender {
 
   // A group as it goes over the wire, the same for each try.
   struct WireGroup {
-    v1::InsertRequest header;          // The group without the bytes of its latents.
-    std::vector<std::string> latents;  // By trajectory.
+    v1::InsertRequest header;          // The group, with the bytes of its latents if they are few.
+    std::vector<std::string> latents;  // By trajectory, for chunks; none if the header has them.
   };
 
   // Ends the streams in progress and all later ones.

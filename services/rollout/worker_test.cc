@@ -120,8 +120,24 @@ TEST(WorkerTest, AGroupThatNobodyWaitsForIsThrownAwayAndReported) {
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("as scripted"));
 }
 
+// More latents than a header takes: 400 samples of 192 bytes, which come in chunks as they are
+// granted.
+TEST(WorkerTest, ALargeGroupComesInChunksWithinTheCredit) {
+  FakeLearner learner({.credit_piece = 1 << 10, .group_size = 400, .leases = 1});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await(Groups(1));
+  ASSERT_EQ(seen.groups.size(), 1u);
+  const absl::StatusOr<rl::Group> parsed = rpc::GroupFromProto(seen.groups[0]);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  ASSERT_EQ(parsed->trajectories.size(), 400u);
+  for (const rl::Trajectory& sample : parsed->trajectories) {
+    EXPECT_EQ(sample.latents.sizes(), (std::vector<int64_t>{3, 1, 4, 4}));
+  }
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
 TEST(WorkerTest, LeasedGroupsArriveWholeScoredAndOnce) {
-  FakeLearner learner({.credit_piece = 1 << 10, .leases = 5});
+  FakeLearner learner({.leases = 5});
   RunningWorker worker(learner.endpoint());
   const Seen seen = learner.Await(Groups(5));
   ASSERT_EQ(seen.groups.size(), 5u);

@@ -56,7 +56,7 @@ TEST_F(ForgedChunkTest, Sha256RefusesItAndXxh3CannotTell) {
   Expect(ChunkCheck::kXxh3, "fals", false);
 }
 
-// Of small chunks in one message those before a damaged one stay, and the rest is asked for again.
+// Small chunks in one message: those before a damaged one stay, and the rest is asked for again.
 TEST(DownloadTest, ADamagedSmallChunkLosesNoneBeforeIt) {
   const Snapshot snapshot = MakeSnapshot({}, {},
                                          {{"a", {io::DType::kU8, {3}, "one"}},

@@ -17,7 +17,7 @@ constexpr uint64_t kTogetherBytes = uint64_t{1} << 20;
 // The tag before the data of a FetchResponse: field number 3, length-delimited.
 constexpr char kDataTag = (v1::FetchResponse::kDataFieldNumber << 3) | 2;
 
-// All of the message but its data, which is the last field.
+// All of a message with one piece but its data, which comes last.
 std::string HeadOf(const FetchPiece& piece) {
   v1::FetchResponse fields;
   fields.set_chunk_sha256(piece.sha256);
@@ -57,7 +57,7 @@ rpc::Part ChunkSender::Send(const std::string& sha256, const Chunk& chunk, uint6
     if (rule.before) rule.before(chunk->size());
     kept_.small.emplace_back(sha256, chunk);
     kept_.bytes += chunk->size();
-    if (rule.after) rule.after(chunk->size());
+    rules_.emplace_back(&rule, chunk->size());
     if (kept_.bytes >= std::min(kTogetherBytes, rule.bytes_max)) {
       rpc::Part flushed = Flush();
       co_return co_await flushed;
@@ -84,7 +84,11 @@ rpc::Part ChunkSender::Flush() {
     std::tie(together.sha256, together.chunk) = std::move(together.small.front());
     together.small.clear();
   }
+  const auto rules = std::exchange(rules_, {});
   if (!co_await stream_.Write(std::move(together))) co_return absl::CancelledError("gone");
+  for (const auto& [rule, bytes] : rules) {
+    if (rule->after) rule->after(bytes);
+  }
   co_return absl::OkStatus();
 }
 

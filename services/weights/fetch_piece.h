@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A FetchResponse that is sent without copying its data.
+// A FetchResponse whose `data` is sent without a copy; small chunks are copied.
 //
 // On the wire it is the protobuf message of weight_channel.proto. Here its data is a slice of a
 // chunk, which stays alive until gRPC has sent it. With several children per relay, copying the
@@ -46,16 +46,17 @@ class ChunkSender {
   explicit ChunkSender(FetchStream& stream) : stream_(stream) {}
 
   // Sends `chunk` from `offset` on, or keeps it for the next message. kCancelled when the peer is
-  // gone. The arguments outlive it.
+  // gone. The arguments outlive it, and `rule` the sender.
   rpc::Part Send(const std::string& sha256, const Chunk& chunk, uint64_t offset,
                  const PieceRule& rule);
 
-  // Sends what was kept: at the end, and before every wait.
+  // Sends what was kept: before the call ends, in whatever way, and before every wait.
   rpc::Part Flush();
 
  private:
   FetchStream& stream_;
-  FetchPiece kept_;  // Its small chunks.
+  FetchPiece kept_;                                           // Its small chunks.
+  std::vector<std::pair<const PieceRule*, uint64_t>> rules_;  // Theirs, with their bytes.
 };
 
 // The index of Fetch in service WeightChannel.

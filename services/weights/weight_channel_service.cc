@@ -253,8 +253,9 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
     const bool other = weights == nullptr && options_.content != nullptr;
     const Chunk chunk = other ? options_.content->Find(hash) : weights;
     if (chunk == nullptr) {
-      co_return absl::NotFoundError(
+      status = absl::NotFoundError(
           absl::StrCat("chunk is no longer retained; watch for the newest: ", HexOf(hash)));
+      break;
     }
     if (offset > 0 && offset >= chunk->size()) {
       co_return absl::InvalidArgumentError(
@@ -265,7 +266,8 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
     if (status = co_await chunk_sent; !status.ok()) co_return status;
   }
   rpc::Part rest_sent = sender.Flush();
-  co_return co_await rest_sent;
+  const absl::Status flushed = co_await rest_sent;
+  co_return status.ok() ? flushed : status;
 }
 
 grpc::Status WeightChannelService::ReportApplied(grpc::ServerContext* context,

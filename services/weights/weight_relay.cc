@@ -45,7 +45,7 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
       absl::Duration told = asked;
       Chunk chunk = store_.Find(hash);
       if (chunk == nullptr) chunk = content_.Find(hash);
-      if (chunk == nullptr) {
+      if (chunk == nullptr) {  // Before a wait, or the end.
         rpc::Part so_far_sent = sender.Flush();
         if (absl::Status status = co_await so_far_sent; !status.ok()) co_return status;
       }

@@ -19,15 +19,14 @@ namespace oxbow::rollout {
 namespace {
 
 constexpr absl::Duration kDeadline = absl::Seconds(30);
-constexpr uint32_t kGroupSize = 3;
 
-v1::Lease MakeLease(uint64_t group) {
+v1::Lease MakeLease(uint64_t group, uint32_t size) {
   v1::Lease lease;
   lease.set_lease_id(10 * group);
   lease.set_group_id(group);
   lease.set_attempt(1);
   *lease.mutable_prompt() = run::MakePrompt("text " + std::to_string(group), "{}");
-  lease.set_group_size(kGroupSize);
+  lease.set_group_size(size);
   lease.set_seconds(1);
   return lease;
 }
@@ -151,6 +150,7 @@ class FakeLearner::Sink final : public v1::ExperienceSink::Service {
     if (with_header > rpc::kHeaderLatentBytes) return Broken("too many bytes in the header");
     for (int i = 0; with_header > 0 && i < group.trajectories_size(); ++i) {
       const std::string& data = group.trajectories(i).latents().data();
+      if (data.empty()) continue;
       if (!chunks->Add(static_cast<uint32_t>(i), 0, data).ok()) return Broken("bad latents");
     }
     if (with_header > 0) {
@@ -245,7 +245,7 @@ FakeLearner::FakeLearner(Script script) : script_(std::move(script)) {
       });
   for (int i = 0; i < script_.leases; ++i) {
     const uint64_t group = 100 + static_cast<uint64_t>(i);
-    leases_.push_back(MakeLease(group));
+    leases_.push_back(MakeLease(group, script_.group_size));
     AddConditioning(script_.one_prompt ? 100 : group, script_.forges_conditioning, content_,
                     leases_.back());
     leases_.back().set_drops_unscored(script_.drops_unscored);
@@ -323,7 +323,7 @@ v1::RegisterResponse FakeLearner::Registration() const {
   sampling.set_storage(v1::STORAGE_D_TYPE_BF16);
   sampling.set_tail(v1::TAIL_KIND_ODE);
   config.mutable_batch()->set_groups(4);
-  config.mutable_batch()->set_group_size(kGroupSize);
+  config.mutable_batch()->set_group_size(script_.group_size);
   v1::RewardTerm& term = *config.mutable_reward()->add_terms();
   term.set_name("brightness");
   term.set_weight(2);

@@ -34,6 +34,7 @@ class FakeLearner {
     bool wrong_probe = false;
     uint64_t credit_piece = 1 << 20;  // Bytes granted at a time.
     std::string listen = "127.0.0.1:0";
+    uint32_t group_size = 3;
     int leases = 0;                     // For groups 100, 101, ...
     uint64_t version_min = 0;           // Required by every lease.
     bool hangs_up = false;              // Ends the stream of a worker that wants no more leases.

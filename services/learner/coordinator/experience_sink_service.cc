@@ -55,6 +55,7 @@ class Inserting {
     Answer answer = std::optional<v1::InsertResponse>();
     const std::vector<std::string> latents = std::exchange(latents_, {});
     for (size_t i = 0; i < latents.size() && chunks_.has_value(); ++i) {
+      if (latents[i].empty()) continue;  // As no chunk comes for it.
       answer = TakeBytes(static_cast<uint32_t>(i), 0, latents[i]);
     }
     if (!chunks_.has_value()) return answer;
