@@ -81,6 +81,17 @@ struct ConditioningSource::Round {
   }
 };
 
+// Contents of GetAll that come in one call, or in more if that one brings a part of them.
+struct ConditioningSource::Part {
+  std::vector<size_t> places;  // Among all.
+  std::vector<Content> contents;
+  std::vector<weights::Chunk> got;  // One for each; null: it lacks.
+
+  size_t lacking() const {
+    return static_cast<size_t>(std::count(got.begin(), got.end(), nullptr));
+  }
+};
+
 ConditioningSource::ConditioningSource(Options options, weights::ContentStore& held,
                                        RolloutMetrics& metrics, const Clock& clock)
     : options_(std::move(options)), held_(held), metrics_(metrics), guard_(clock) {}
@@ -151,37 +162,71 @@ absl::StatusOr<std::vector<weights::Chunk>> ConditioningSource::GetAll(
     OXBOW_RETURN_IF_ERROR(Check(content));
     got.push_back(Held(content));
   }
-  for (const v1::Lease::Peer& peer : peers) {
-    if (peer.worker_id() == options_.worker_id) continue;
-    const absl::Status status = FetchMissing(contents, peer.endpoint(), /*peer=*/true, got);
-    if (absl::IsCancelled(status)) return status;
-    Blame(peer, status);
+  std::vector<v1::Lease::Peer> asked = peers;
+  std::erase_if(asked, [this](const v1::Lease::Peer& peer) {
+    return peer.worker_id() == options_.worker_id;
+  });
+  for (size_t next = 0; next < contents.size();) {
+    Part part = NextPart(contents, got, next);
+    OXBOW_RETURN_IF_ERROR(FetchPart(asked, part));
+    for (size_t i = 0; i < part.places.size(); ++i) got[part.places[i]] = std::move(part.got[i]);
   }
-  OXBOW_RETURN_IF_ERROR(
-      Again([&] { return FetchMissing(contents, options_.learner, /*peer=*/false, got); }));
   return got;
 }
 
-absl::Status ConditioningSource::FetchMissing(const std::vector<Content>& contents,
-                                              const std::string& endpoint, bool peer,
-                                              std::vector<weights::Chunk>& got) {
-  for (size_t next = 0; next < contents.size();) {
-    std::vector<size_t> places;
-    std::vector<Content> asked;
-    for (uint64_t bytes = 0; next < contents.size() && asked.size() < kContentsOfCall; ++next) {
-      if (got[next] != nullptr) continue;
-      bytes += contents[next].bytes;
-      if (!asked.empty() && bytes > kBytesOfCall) break;
-      places.push_back(next);
-      asked.push_back(contents[next]);
-    }
-    if (asked.empty()) return absl::OkStatus();
-    std::vector<weights::Chunk> fetched(asked.size());
-    const absl::Status status = FetchOnce(asked, endpoint, peer, fetched);
-    for (size_t i = 0; i < places.size(); ++i) got[places[i]] = std::move(fetched[i]);
-    OXBOW_RETURN_IF_ERROR(status);
+// What one call may bring of that which lacks from `next` on, which moves past it.
+ConditioningSource::Part ConditioningSource::NextPart(const std::vector<Content>& contents,
+                                                      const std::vector<weights::Chunk>& got,
+                                                      size_t& next) {
+  Part part;
+  for (uint64_t bytes = 0; next < contents.size() && part.places.size() < kContentsOfCall; ++next) {
+    if (got[next] != nullptr) continue;
+    bytes += contents[next].bytes;
+    if (!part.places.empty() && bytes > kBytesOfCall) break;
+    part.places.push_back(next);
+    part.contents.push_back(contents[next]);
   }
-  return absl::OkStatus();
+  part.got.resize(part.places.size());
+  return part;
+}
+
+// From the peers, of which those that fail are asked no more, and the rest from the learner. A peer
+// may lack what comes last, since it fetches the same at the same time: it has done nothing wrong.
+absl::Status ConditioningSource::FetchPart(std::vector<v1::Lease::Peer>& peers, Part& part) {
+  for (auto peer = peers.begin(); peer != peers.end();) {
+    const absl::Status status = FetchLacking(peer->endpoint(), /*peer=*/true, part);
+    if (absl::IsCancelled(status)) return status;
+    Blame(*peer, status);
+    peer = status.ok() || absl::IsNotFound(status) ? peer + 1 : peers.erase(peer);
+  }
+  return FetchRestFromLearner(part);
+}
+
+// A few times if the learner is away, and as often again after a call that brought something.
+absl::Status ConditioningSource::FetchRestFromLearner(Part& part) {
+  while (true) {
+    const size_t before = part.lacking();
+    const absl::Status status =
+        Again([&] { return FetchLacking(options_.learner, /*peer=*/false, part); });
+    const rpc::Failure failure = rpc::FailureOf(status);
+    const bool away = failure == rpc::Failure::kAbsent || failure == rpc::Failure::kBusy;
+    if (!away || part.lacking() == before) return status;
+  }
+}
+
+absl::Status ConditioningSource::FetchLacking(const std::string& endpoint, bool peer, Part& part) {
+  std::vector<size_t> places;
+  std::vector<Content> asked;
+  for (size_t i = 0; i < part.got.size(); ++i) {
+    if (part.got[i] != nullptr) continue;
+    places.push_back(i);
+    asked.push_back(part.contents[i]);
+  }
+  if (asked.empty()) return absl::OkStatus();
+  std::vector<weights::Chunk> fetched(asked.size());
+  const absl::Status status = FetchOnce(asked, endpoint, peer, fetched);
+  for (size_t i = 0; i < places.size(); ++i) part.got[places[i]] = std::move(fetched[i]);
+  return status;
 }
 
 // Asks the learner, a few times if it is away.

@@ -65,8 +65,8 @@ class ConditioningSource {
   // One after the other.
   absl::StatusOr<weights::Chunk> Get(const Content& content);
 
-  // All of them, in order, many in a call: what is held here, then what each of the peers has, the
-  // rest from the learner. Errors as Fetch. Waits.
+  // All of them, in order, many in a call: what is held here, and for each call what the peers have
+  // by then, the rest from the learner. Errors as Fetch. Waits.
   absl::StatusOr<std::vector<weights::Chunk>> GetAll(const std::vector<Content>& contents,
                                                      const std::vector<v1::Lease::Peer>& peers);
 
@@ -82,13 +82,17 @@ class ConditioningSource {
  private:
   // Contents that several threads want from the learner at the same time: they come in one call.
   struct Round;
+  struct Part;
 
   // Puts each content, as soon as it is whole and its hash is right, in its place in `fetched`.
   absl::Status FetchOnce(const std::vector<Content>& contents, const std::string& endpoint,
                          bool peer, std::vector<weights::Chunk>& fetched);
-  // Fetches those of `contents` that have no bytes in `got` yet.
-  absl::Status FetchMissing(const std::vector<Content>& contents, const std::string& endpoint,
-                            bool peer, std::vector<weights::Chunk>& got);
+  static Part NextPart(const std::vector<Content>& contents, const std::vector<weights::Chunk>& got,
+                       size_t& next);
+  absl::Status FetchPart(std::vector<v1::Lease::Peer>& peers, Part& part);
+  absl::Status FetchRestFromLearner(Part& part);
+  // Fetches what lacks; keeps what came of it, also where the call fails.
+  absl::Status FetchLacking(const std::string& endpoint, bool peer, Part& part);
   absl::StatusOr<weights::Chunk> FetchFromPeer(const Content& content, const v1::Lease::Peer& peer);
   absl::StatusOr<weights::Chunk> FetchFromLearner(const Content& content);
   void FetchRound(Round& round);

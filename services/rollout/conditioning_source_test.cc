@@ -7,10 +7,13 @@
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -252,6 +255,90 @@ TEST_F(ConditioningSourceTest, WhatComesBeforeAMissingContentIsSent) {
   EXPECT_EQ(message.data(), "here");
   EXPECT_FALSE(reader->Read(&message));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+std::vector<ConditioningSource::Content> ContentsOf(const std::vector<weights::Chunk>& chunks) {
+  std::vector<ConditioningSource::Content> contents;
+  for (const weights::Chunk& chunk : chunks) {
+    contents.push_back({.sha256 = Sha256(*chunk), .bytes = chunk->size(), .peers = {}});
+  }
+  return contents;
+}
+
+std::vector<weights::Chunk> ChunksOf(int count) {
+  std::vector<weights::Chunk> chunks;
+  for (int i = 0; i < count; ++i) {
+    std::string bytes = std::to_string(i);
+    bytes.resize(100, '.');
+    chunks.push_back(std::make_shared<const std::string>(std::move(bytes)));
+  }
+  return chunks;
+}
+
+// A peer that fetches the same lacks a part of it only until its own next call.
+TEST_F(ConditioningSourceTest, APeerThatLacksAPartIsAskedAgainForWhatComesLater) {
+  const std::vector<weights::Chunk> chunks = ChunksOf(3 * 512);
+  const std::vector<ConditioningSource::Content> contents = ContentsOf(chunks);
+  v1::Lease lease;
+  const auto peer = Peer(lease, "");
+  const auto with_none = Peer(lease, "");
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    learner_has_.Put(contents[i].sha256, chunks[i]);
+    if (i < 700 || i >= 1024) peer->content().Put(contents[i].sha256, chunks[i]);
+  }
+  const auto got = source_.GetAll(
+      contents, {lease.conditioning_peers().begin(), lease.conditioning_peers().end()});
+  ASSERT_TRUE(got.ok()) << got.status();
+  for (size_t i = 0; i < chunks.size(); ++i) ASSERT_EQ(*(*got)[i], *chunks[i]);
+  EXPECT_EQ(Bytes("peer"), 100 * (700 + 512));
+  EXPECT_EQ(Bytes("learner"), 100 * (1024 - 700));
+  EXPECT_EQ(channel_.calls(), 1) << "of the learner, for the call in which something lacked";
+}
+
+// Sends the first `sent` of the chunks that a call asks for, and breaks off.
+class BreakingChannel final : public v1::WeightChannel::Service {
+ public:
+  BreakingChannel(const std::vector<weights::Chunk>& chunks, int sent) : sent_(sent) {
+    for (const weights::Chunk& chunk : chunks) chunks_[Sha256(*chunk)] = chunk;
+  }
+  int calls() const { return calls_; }
+
+ private:
+  grpc::Status Fetch(grpc::ServerContext*, const v1::FetchRequest* request,
+                     grpc::ServerWriter<v1::FetchResponse>* writer) override {
+    ++calls_;
+    for (int i = 0; i < std::min(sent_, request->chunk_sha256_size()); ++i) {
+      v1::FetchResponse piece;
+      piece.set_chunk_sha256(request->chunk_sha256(i));
+      piece.set_data(*chunks_.at(request->chunk_sha256(i)));
+      writer->Write(piece);
+    }
+    if (request->chunk_sha256_size() <= sent_) return grpc::Status::OK;
+    return {grpc::StatusCode::UNAVAILABLE, "broken off"};
+  }
+
+  const int sent_;
+  std::map<std::string, weights::Chunk> chunks_;
+  std::atomic<int> calls_ = 0;
+};
+
+TEST_F(ConditioningSourceTest, ALearnerThatBringsSomethingInEachCallIsNotGivenUp) {
+  const std::vector<weights::Chunk> chunks = ChunksOf(9);
+  for (const auto& [sent, calls] : {std::pair(1, 9), std::pair(0, 3)}) {
+    BreakingChannel learner(chunks, sent);
+    const auto server = *rpc::Server::Start({}, {&learner});
+    weights::ContentStore held(1 << 20);
+    ConditioningSource source({.learner = server->endpoint(),
+                               .epoch = kEpoch,
+                               .worker_id = "w",
+                               .tries = 3,
+                               .backoff_first = absl::Milliseconds(1),
+                               .backoff_max = absl::Milliseconds(1)},
+                              held, metrics_, Clock::Steady());
+    const auto got = source.GetAll(ContentsOf(chunks), {});
+    EXPECT_EQ(got.ok(), sent == 1) << got.status();
+    EXPECT_EQ(learner.calls(), calls);
+  }
 }
 
 TEST_F(ConditioningSourceTest, AfterCancelNothingIsFetched) {
