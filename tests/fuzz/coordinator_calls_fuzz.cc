@@ -73,7 +73,7 @@ class Learner {
         progress_(clock_, metrics_, 10),
         service_(
             coordinator_, [this](v1::StatusResponse& status) { progress_.FillStatus(status); },
-            Registration(), [](const std::string&) {}),
+            Registration(), [](const std::string&) {}, nullptr, fuzz::NoThreads()),
         sink_(coordinator_, budget_, Rules(), metrics_, fuzz::NoThreads()) {
     coordinator_.Published(PolicyVersion(0), LearnerStep(0));
     coordinator_.Plan(PlanOf(0));
@@ -89,7 +89,8 @@ class Learner {
   void Do(const fuzz::CallStep& step) {
     switch (step.call) {
       case kRegister:
-        return Unary(step, &CoordinatorService::Register);
+        Register(step);
+        break;
       case kStatus:
         return Unary(step, &CoordinatorService::Status);
       case kDrain:
@@ -140,6 +141,18 @@ class Learner {
     Request request;
     Response response;
     if (fuzz::Parse(step.message, request)) (service_.*method)(nullptr, &request, &response);
+  }
+
+  void Register(const fuzz::CallStep& step) {
+    auto* reactor = CoordinatorService::RegisterStream::Start(
+        contexts_.emplace_back(), service_.streams(),
+        [this](CoordinatorService::RegisterStream& stream) { return service_.Enter(stream); },
+        std::nullopt);
+    fuzz::ServedStream<v1::RegisterRequest, v1::RegisterResponse> call(
+        reactor, fuzz::RunnerOf(service_.streams()), [](const v1::RegisterResponse& told) {
+          OXBOW_CHECK(told.epoch() == kEpoch) << told.epoch();
+        });
+    call.Send(step.message);
   }
 
   template <typename Stream>

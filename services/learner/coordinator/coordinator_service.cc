@@ -169,7 +169,7 @@ CoordinatorService::CoordinatorService(learner::Coordinator& coordinator,
                                        std::function<void(v1::StatusResponse&)> fill_status,
                                        v1::RegisterResponse registration,
                                        std::function<void(const std::string&)> drain,
-                                       RelayOf relay_of)
+                                       RelayOf relay_of, rpc::StreamRunner::Options streams)
     : coordinator_(coordinator),
       fill_status_(std::move(fill_status)),
       drain_(std::move(drain)),
@@ -178,7 +178,7 @@ CoordinatorService::CoordinatorService(learner::Coordinator& coordinator,
       ticker_([this] {
         while (!ended_.WaitForNotificationWithTimeout(kTick)) coordinator_.Tick();
       }),
-      runner_({}) {
+      runner_(streams) {
   MarkMethodStreamed(kRegisterMethod, nullptr);
   MarkMethodCallback(kRegisterMethod,
                      rpc::StreamHandler<v1::RegisterRequest, v1::RegisterResponse>(

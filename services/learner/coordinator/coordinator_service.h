@@ -32,7 +32,8 @@ class CoordinatorService final
   CoordinatorService(learner::Coordinator& coordinator,
                      std::function<void(v1::StatusResponse&)> fill_status,
                      v1::RegisterResponse registration,
-                     std::function<void(const std::string&)> drain, RelayOf relay_of = nullptr);
+                     std::function<void(const std::string&)> drain, RelayOf relay_of = nullptr,
+                     rpc::StreamRunner::Options streams = {});
   ~CoordinatorService() override;
 
   // The endpoints are known only once the server is bound; requests that come before wait.

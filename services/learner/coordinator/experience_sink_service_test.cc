@@ -94,6 +94,8 @@ TEST_F(CoordinatorServiceTest, LatentsInAHeaderThatAreNotWholeOrTooManyAreRefuse
     const auto answer = AnswerTo(server_->endpoint(), worker.Result(lease, 0), bytes);
     EXPECT_EQ(answer.ack().outcome(), v1::INSERT_OUTCOME_INVALID) << bytes;
     EXPECT_EQ(budget_.used(), 0u) << bytes;
+    const bool many = 2 * bytes > rpc::kHeaderLatentBytes;
+    EXPECT_THAT(answer.ack().error(), testing::HasSubstr(many ? "bytes, at most" : "")) << bytes;
   }
 }
 
