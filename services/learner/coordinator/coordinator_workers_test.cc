@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is who: names of workers, two processes of one name, and leases that belong to one of them.
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "services/learner/coordinator/coordinator_fixture.h"
 
@@ -97,9 +100,10 @@ TEST_F(CoordinatorServiceTest, RegistrationsOfAThousandWorkersAtOnceAreAllAnswer
       [](const std::string&) {});
   const auto server = rpc::Server::Start({.threads_max = 4}, {&service}).value();
   const auto stub = v1::Coordinator::NewStub(rpc::Connect(server->endpoint()));
-  std::vector<std::thread> callers;
   absl::Notification busy;
   std::atomic<int> refused = 0;
+  std::vector<std::jthread> callers;
+  const absl::Cleanup let_go = [&] { go_on.Notify(); };
   for (int i = 0; i < 8; ++i) {
     callers.emplace_back([&] {
       v1::StatusResponse response;
@@ -111,24 +115,24 @@ TEST_F(CoordinatorServiceTest, RegistrationsOfAThousandWorkersAtOnceAreAllAnswer
   }
   ASSERT_TRUE(busy.WaitForNotificationWithTimeout(absl::Seconds(60)));
 
-  std::atomic<int> next = 0;
+  struct Call {
+    std::unique_ptr<grpc::ClientContext> context = rpc::ContextWithDeadline(absl::Seconds(60));
+    v1::RegisterRequest request;
+    v1::RegisterResponse response;
+  };
+  std::vector<Call> calls(1000);
+  absl::BlockingCounter ended(static_cast<int>(calls.size()));
   std::atomic<int> answered = 0;
-  for (int i = 0; i < 100; ++i) {
-    callers.emplace_back([&] {
-      for (int worker = next++; worker < 1000; worker = next++) {
-        v1::RegisterRequest request;
-        request.set_worker_id(absl::StrCat("w", worker));
-        v1::RegisterResponse response;
-        const auto context = rpc::ContextWithDeadline(absl::Seconds(60));
-        if (stub->Register(context.get(), request, &response).ok()) ++answered;
-      }
-    });
+  for (size_t i = 0; i < calls.size(); ++i) {
+    calls[i].request.set_worker_id(absl::StrCat("w", i));
+    stub->async()->Register(calls[i].context.get(), &calls[i].request, &calls[i].response,
+                            [&](const grpc::Status& status) {
+                              if (status.ok()) ++answered;
+                              ended.DecrementCount();
+                            });
   }
-  for (size_t i = 8; i < callers.size(); ++i) callers[i].join();
+  ended.Wait();
   EXPECT_EQ(answered, 1000);
-  go_on.Notify();
-  for (size_t i = 0; i < 8; ++i) callers[i].join();
-  server->Shutdown(absl::Seconds(1));
 }
 
 }  // namespace
