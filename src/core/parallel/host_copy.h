@@ -8,7 +8,8 @@
 //
 // A copy of a copy shares its pieces and copies nothing. Who then writes to a shared piece puts
 // another one in its place: what is written to one of the two is not in the other. A piece that is
-// written whole, as optimisers do, is never copied. Each may go to a thread of its own.
+// written whole is never copied, one that is written in parts once. Each may go to a thread of its
+// own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
