@@ -16,6 +16,7 @@
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 #include "io/weight_files.h"
+#include "rpc/convert.h"
 
 namespace oxbow::learner {
 namespace {
@@ -80,6 +81,31 @@ FileContent ContentOf(TensorCopies& copies) {
           const auto found = copies.flat.find(name);
           if (found == copies.flat.end()) return write_bytes(BytesOf(copies.small.at(name)));
           return WriteAndRelease(found->second, 0, found->second.length(), write_bytes);
+        },
+        write);
+  };
+}
+
+FileContent ContentOf(weights::Snapshot& cut) {
+  return [&cut](const WritePiece& write) -> absl::Status {
+    std::map<std::string, io::TensorHeader> headers;
+    std::map<std::string, const v1::TensorManifest*> entries;
+    std::map<std::string, int> uses;  // Equal pieces of tensors are one chunk.
+    for (const v1::TensorManifest& tensor : cut.manifest.tensors()) {
+      OXBOW_ASSIGN_OR_RETURN(const io::DType dtype, rpc::DTypeFromProto(tensor.dtype()));
+      headers[tensor.name()] = {.dtype = dtype,
+                                .shape = {tensor.shape().begin(), tensor.shape().end()}};
+      entries[tensor.name()] = &tensor;
+      for (const std::string& hash : tensor.chunk_sha256()) ++uses[hash];
+    }
+    return io::StreamSafetensorsInPieces(
+        headers, /*metadata=*/{},
+        [&](const std::string& name, const WritePiece& write_bytes) -> absl::Status {
+          for (const std::string& hash : entries.at(name)->chunk_sha256()) {
+            OXBOW_RETURN_IF_ERROR(write_bytes(*cut.chunks.at(hash)));
+            if (--uses.at(hash) == 0) cut.chunks.erase(hash);
+          }
+          return absl::OkStatus();
         },
         write);
   };

@@ -10,6 +10,7 @@
 #include "core/parallel/host_copy.h"
 #include "services/learner/checkpoint_store.h"
 #include "services/learner/weights_source.h"
+#include "services/weights/snapshot.h"
 
 namespace oxbow::learner {
 
@@ -27,10 +28,12 @@ struct TensorCopies {
   model::NamedTensors small;                       // On the CPU; nobody else changes them.
 };
 
-// A safetensors file of `copy` or `copies`, which live as long. Memory is given back as it is
-// written.
+// A safetensors file of `copy` or `copies`, which live as long, and can be written once. Memory is
+// given back as it is written.
 FileContent ContentOf(FlatCopy& copy);
 FileContent ContentOf(TensorCopies& copies);
+// The same of tensors in chunks, which nobody else need hold: each goes as it is written.
+FileContent ContentOf(weights::Snapshot& cut);
 
 // Tensors of their own; the file is mapped meanwhile. kDataLoss names a file that is missing.
 absl::StatusOr<model::NamedTensors> TensorsOf(const Checkpoint& checkpoint,

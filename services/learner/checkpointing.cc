@@ -100,6 +100,7 @@ absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, CheckpointCopy cop
   std::map<std::string, FileContent> files;
   for (auto& [file, tensors] : copy.tensors) files[file] = ContentOf(tensors);
   for (auto& [file, flat] : copy.flat) files[file] = ContentOf(flat);
+  for (auto& [file, cut] : copy.chunked) files[file] = ContentOf(cut);
   return store_.Write(state, files, may_commit, others);
 }
 

@@ -33,6 +33,7 @@ namespace oxbow::learner {
 struct CheckpointCopy {
   std::map<std::string, FlatCopy> flat;
   std::map<std::string, TensorCopies> tensors;
+  std::map<std::string, weights::Snapshot> chunked;
 };
 
 class Checkpointing {

@@ -13,6 +13,8 @@
 
 #include "base/status_macros.h"
 #include "core/parallel/ranks.h"
+#include "services/learner/checkpoint_tensors.h"
+#include "services/weights/snapshot_maker.h"
 #include "tests/testing/own_memory.h"
 #include "tests/testing/scoped_directory.h"
 #include "tests/testing/tiny_model.h"
@@ -216,6 +218,39 @@ TEST_F(CheckpointingTest, WritingTakesAtMostATenthMoreThanOneCopy) {
   const int64_t peak = OwnMemory("VmHWM");
   EXPECT_LE(static_cast<double>(peak - before), 1.1 * kBytes) << peak << " after " << before;
   EXPECT_GE(static_cast<double>(peak - before), 0.9 * kBytes) << "the copy itself is measured";
+}
+
+// Two of the tensors are equal: their chunks are there once.
+TEST_F(CheckpointingTest, TensorsInChunksAreWrittenWithoutACopyAndLetGoOf) {
+  constexpr int64_t kValues = int64_t{8} << 20;
+  constexpr double kBytes = 3 * 4.0 * kValues;
+  const model::NamedTensors tensors = {{"a", at::arange(kValues, at::kInt).view(at::kFloat)},
+                                       {"b", at::arange(kValues, at::kInt).view(at::kFloat)},
+                                       {"c", at::arange(kValues).to(at::kFloat)},
+                                       {"scalar", at::full({}, 2.5F)}};
+  CheckpointCopy copy;
+  weights::Snapshot cut = weights::SnapshotMaker(FrozenSource({}, {}), weights::kSnapshotChunkBytes)
+                              .Make({}, FrozenSource(tensors, {}));
+  const weights::Chunk held = cut.chunks.at(cut.manifest.tensors(2).chunk_sha256(0));
+  copy.chunked.emplace(kOwedWeights, std::move(cut));
+  const int64_t before = ForgetPeakMemory();
+  int64_t holders = 0;
+  const auto written = checkpointing_.Write(StateAt(3), std::move(copy), [&] {
+    holders = held.use_count();
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(written.ok()) << written.status();
+  const auto more = static_cast<double>(OwnMemory("VmHWM") - before);
+  EXPECT_LE(more, 0.1 * kBytes);
+  EXPECT_EQ(holders, 1) << "before the checkpoint is whole";
+  const auto newest = checkpointing_.LoadNewest();
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  const auto back = TensorsOf(*newest, kOwedWeights);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->size(), tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    EXPECT_TRUE(at::equal(back->at(name).view(at::kInt), tensor.view(at::kInt))) << name;
+  }
 }
 
 TEST_F(CheckpointingTest, KeepsAsManyAsTheConfigSays) {

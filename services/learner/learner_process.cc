@@ -271,7 +271,7 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   state.best_reward = publisher_->best_reward();
   state.reward_identities = reward_identities_;
   CheckpointCopy copy = checkpointing_.CopyWeights(*policy_);
-  OXBOW_RETURN_IF_ERROR(AddOwedWeights(state, copy));
+  AddOwedWeights(state, copy);
   CheckpointStore::Others others;
   if (trainer_->has_pieces()) {
     OXBOW_RETURN_IF_ERROR(checkpointing_.Prepare(state.committed_steps));

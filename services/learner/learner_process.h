@@ -65,7 +65,7 @@ class LearnerProcess {
   absl::Status ReadStopValues(LearnerLoop::Options& options) const;
   LearnerLoop::Parts PartsOfLoop();
   absl::Status BeginCheckpoint(RunState state);
-  absl::Status AddOwedWeights(const RunState& state, CheckpointCopy& copy);
+  void AddOwedWeights(const RunState& state, CheckpointCopy& copy);
   absl::Status WriteOwnEndpoints();
   absl::Status WriteReport(bool live) const;
   void WriteLastReport() const;

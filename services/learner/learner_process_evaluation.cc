@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "io/tensor_torch.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/checkpoint_tensors.h"
 #include "services/learner/evaluated_network.h"
@@ -39,6 +39,10 @@ absl::StatusOr<EvaluationResult> LearnerProcess::EvaluateOwed(uint64_t committed
     if (evaluation_by_workers_ != nullptr) OXBOW_RETURN_IF_ERROR(BeginEvaluation());
     return Evaluate();
   }
+  // The weights that are beside the checkpoint are those of the first.
+  if (committed != from_.owed_evaluations.front()) {
+    return absl::DataLossError(absl::StrCat("the checkpoint has no weights of step ", committed));
+  }
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors owed, TensorsOf(*resumed_, kOwedWeights));
   absl::StatusOr<EvaluationResult> drawn_here;
   {
@@ -59,17 +63,12 @@ absl::StatusOr<EvaluationResult> LearnerProcess::EvaluateOwed(uint64_t committed
 }
 
 // An evaluation beside training is owed with weights that the policy has no more.
-absl::Status LearnerProcess::AddOwedWeights(const RunState& state, CheckpointCopy& copy) {
+void LearnerProcess::AddOwedWeights(const RunState& state, CheckpointCopy& copy) {
   const std::vector<uint64_t>& owed = state.owed_evaluations;
-  if (evaluation_by_workers_ == nullptr) return absl::OkStatus();
-  const std::optional<weights::Snapshot> cut = evaluation_by_workers_->TakeCutOff();
-  if (!cut.has_value() || owed.empty() || owed.front() == state.committed_steps) {
-    return absl::OkStatus();
-  }
-  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors,
-                         io::AllToTorch(weights::AssembleTensors(cut->manifest, cut->chunks)));
-  copy.tensors[kOwedWeights].small = std::move(tensors);
-  return absl::OkStatus();
+  if (evaluation_by_workers_ == nullptr) return;
+  std::optional<weights::Snapshot> cut = evaluation_by_workers_->TakeCutOff();
+  if (!cut.has_value() || owed.empty() || owed.front() == state.committed_steps) return;
+  copy.chunked.emplace(kOwedWeights, *std::move(cut));
 }
 
 }  // namespace oxbow::learner

@@ -56,17 +56,22 @@ TEST(WorkerEvaluationTest, TrainingGoesOnMeanwhileAndEveryNumberIsOnItsOwnLine) 
                 DrawnByTheLearner());
 }
 
+// host:port of the learner's metrics.
+std::string MetricsOfLearner(const TrainingRun& run) {
+  nlohmann::json endpoints;
+  std::ifstream(run.directory() / "endpoints.json") >> endpoints;
+  for (const nlohmann::json& service : endpoints["services"]) {
+    if (service["name"] == "learner") return service["metrics"];
+  }
+  return "";
+}
+
 // Before the run ends, where the learner waits for its last evaluation.
 TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage) {
   TrainingRun run(Overrides(
       {"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0", "run.steps=100000"}));
   ASSERT_TRUE(run.WaitForStep(3)) << run.process().error_output();
-  nlohmann::json endpoints;
-  std::ifstream(run.directory() / "endpoints.json") >> endpoints;
-  std::string page;
-  for (const nlohmann::json& service : endpoints["services"]) {
-    if (service["name"] == "learner") page = service["metrics"];
-  }
+  const std::string page = MetricsOfLearner(run);
   std::optional<double> gauge;
   const absl::Time give_up = absl::Now() + kRunDeadline;
   while (!gauge.has_value() && absl::Now() < give_up) {
@@ -111,14 +116,30 @@ bool IsFrozen(const TrainingRun& run, int step) {
   return false;
 }
 
+bool Evaluates(const TrainingRun& run) {
+  const Outcome status = RunOxbow({"status", "--run", run.directory().string()});
+  return status.output.find("evaluating") != std::string::npos;
+}
+
 // Until the learner waits for its evaluation after step 3; with `beside` one more step is trained.
 bool AwaitEvaluation(TrainingRun& run, bool beside = false) {
   if (!run.WaitForStep(2)) return false;
   const absl::Time give_up = absl::Now() + kRunDeadline;
   while (absl::Now() < give_up) {
     const bool frozen = IsFrozen(run, beside ? 3 : 2);
-    const Outcome status = RunOxbow({"status", "--run", run.directory().string()});
-    if (frozen && status.output.find("evaluating") != std::string::npos) return true;
+    if (Evaluates(run) && frozen) return true;
+  }
+  return false;
+}
+
+// Until the groups of four steps have come, each with `groups`; false if the learner evaluates no
+// more.
+bool AwaitGroupsOfFourSteps(const TrainingRun& run, int groups) {
+  const std::string page = MetricsOfLearner(run);
+  const std::string accepted = "oxbow_learner_results_total{outcome=\"accepted\"}";
+  const absl::Time give_up = absl::Now() + kRunDeadline;
+  while (absl::Now() < give_up) {
+    if (Scrape(page, accepted).value_or(0) >= 4 * groups) return Evaluates(run);
   }
   return false;
 }
@@ -210,6 +231,21 @@ TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTrainingWaited) {
 
 TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTheLearnerDraws) {
   ExpectTheSame(StoppedAndResumed({}), NeverStopped());
+}
+
+// Nothing keeps the learner from one more step, after which it would have the evaluated weights no
+// more.
+TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTheGroupsOfTheNextStepAreThere) {
+  const std::vector<std::string> overrides = {"run.steps=4", "eval.every=3", "eval.images=3000",
+                                              "batch.groups=8", "services.rollout_workers=2"};
+  TrainingRun run(Overrides(overrides));
+  ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
+  ASSERT_TRUE(AwaitGroupsOfFourSteps(run, /*groups=*/8)) << "the evaluation was over before";
+  run.process().Kill(SIGINT);
+  ASSERT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
+  EXPECT_FALSE(IsFrozen(run, 3)) << "it trained on";
+  run.Resume(Overrides(overrides));
+  ExpectTheSame(ResultsOf(run), RunOf(overrides));
 }
 
 }  // namespace
