@@ -117,9 +117,11 @@ io::Series MeanCurve(const std::string& name, const RecipeCurves& recipe) {
   for (const auto& [step, rewards] : by_step) {
     const double mean = Mean(rewards);
     const double error = StandardError(rewards);
+    // Not beyond what any seed had: a reward of 0 to 1 has no band below 0.
+    const auto [least, greatest] = std::minmax_element(rewards.begin(), rewards.end());
     line.points.push_back({step, mean});
-    line.low.push_back({step, mean - 2 * error});
-    line.high.push_back({step, mean + 2 * error});
+    line.low.push_back({step, std::max(mean - 2 * error, *least)});
+    line.high.push_back({step, std::min(mean + 2 * error, *greatest)});
   }
   return line;
 }

@@ -83,6 +83,18 @@ int Count(const std::string& text, const std::string& part) {
   return count;
 }
 
+// One seed of three has learned: the mean's two standard errors go below 0, the band does not.
+TEST(LearningTableTest, ABandEndsWhereTheSeedsDo) {
+  Comparison comparison = Small();
+  io::LearningCurve flat = comparison.recipes[0].curves[0];
+  for (io::CurvePoint& point : flat.points) point.reward = 0;
+  io::LearningCurve risen = flat;
+  for (io::CurvePoint& point : risen.points) point.reward = 0.6;
+  comparison.recipes.resize(1);
+  comparison.recipes[0].curves = {flat, flat, risen};
+  EXPECT_EQ(Count(LearningPicture(comparison), ">-0."), 0) << "a tick below 0";
+}
+
 TEST(LearningTableTest, ThePictureHasALineOfEachRecipeAndNeedsNoPage) {
   const std::string picture = LearningPicture(Small());
   EXPECT_TRUE(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));

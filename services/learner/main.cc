@@ -88,12 +88,15 @@ std::string RemedyFor(const oxbow::v1::RunConfig& config) {
   if (!config.model().checkpoint_activations()) {
     absl::StrAppend(&remedy, ", or set model.checkpoint_activations: true");
   }
+  // Host memory relieves a GPU alone.
+  const auto device = oxbow::model::DeviceNamed(config.model().device(), 0);
+  const bool on_gpu = device.ok() && device->is_cuda();
   const bool lora = config.model().trained() == oxbow::v1::TRAINED_PART_LORA;
   if (lora && config.model().base_weights() != oxbow::v1::BASE_WEIGHTS_INT8) {
     absl::StrAppend(&remedy, ", or model.base_weights: int8");
-  } else if (!lora && !config.learner().offload_optimizer()) {
+  } else if (on_gpu && !lora && !config.learner().offload_optimizer()) {
     absl::StrAppend(&remedy, ", or learner.offload_optimizer: true");
-  } else if (!config.learner().offload_weights()) {
+  } else if (on_gpu && !config.learner().offload_weights()) {
     absl::StrAppend(&remedy, ", or learner.offload_weights: true");
   }
   return remedy;
