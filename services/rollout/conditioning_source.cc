@@ -242,8 +242,8 @@ absl::Status ConditioningSource::Again(const std::function<absl::Status()>& ask)
   return absl::Status(status.code(), absl::StrCat("conditioning: ", status.message()));
 }
 
-// A step's leases come at once, and a call costs more than the bytes of most prompts: whoever comes
-// while a call is under way is in the next one.
+// A step's leases come at once, and a call costs more than the bytes of most prompts: those who
+// come while a call is under way are in the next one.
 absl::StatusOr<weights::Chunk> ConditioningSource::FetchFromLearner(const Content& content) {
   std::shared_ptr<Round> round;
   size_t place = 0;

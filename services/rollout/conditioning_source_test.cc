@@ -174,9 +174,8 @@ TEST_F(ConditioningSourceTest, WhatNobodyHasAnyMoreAndWhatALeaseCannotNameIsAnEr
   EXPECT_EQ(source_.Fetch(lease).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// While a call for one prompt is under way, sixteen threads want others, large and small, some
-// twice, and two of them gone: they are served by one call, and each of the two is told its own
-// failure.
+// While a call for one prompt is under way, threads want sixteen others, large and small, each
+// twice: all are served, in far fewer calls than there are prompts.
 TEST_F(ConditioningSourceTest, WhatSeveralThreadsWantComesInOneCall) {
   constexpr int kContents = 16;
   const v1::Lease first = LeaseOf("first");
