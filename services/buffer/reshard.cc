@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <system_error>
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/descriptor.h"
 #include "base/status_macros.h"
@@ -176,6 +178,18 @@ std::vector<Found> AllEntries(const std::vector<Source>& sources) {
   return all;
 }
 
+// An id is offered to one shard: shards that share one are copies of each other.
+absl::Status CheckIds(const std::vector<Found>& all) {
+  absl::flat_hash_set<EntryId> ids;
+  for (const Found& found : all) {
+    if (ids.insert(found.entry->id).second) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("entry ", found.entry->id.value,
+                     " is on two of these shards: name each once, and no copy beside it"));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<replay::TablePolicy> TablesIn(const std::vector<Source>& sources) {
   std::vector<replay::TablePolicy> tables = {replay::BestTable(kAny)};
   for (const Source& source : sources) {
@@ -208,6 +222,8 @@ absl::StatusOr<ReshardReport> Reshard(const std::vector<fs::path>& from,
     sources.push_back(std::move(source));
   }
   OXBOW_RETURN_IF_ERROR(CheckShards(from, sources));
+  const std::vector<Found> all = AllEntries(sources);
+  OXBOW_RETURN_IF_ERROR(CheckIds(all));
   const std::vector<replay::TablePolicy> tables = TablesIn(sources);
   std::vector<std::unique_ptr<Target>> targets;
   for (const fs::path& path : to) {
@@ -215,7 +231,7 @@ absl::StatusOr<ReshardReport> Reshard(const std::vector<fs::path>& from,
     targets.push_back(std::move(target));
   }
   ReshardReport report;
-  for (const Found& found : AllEntries(sources)) {
+  for (const Found& found : all) {
     Target& target = *targets[found.entry->prompt.value % targets.size()];
     if (target.HasPrompt(*found.entry)) {
       ++report.left_out;
@@ -228,15 +244,18 @@ absl::StatusOr<ReshardReport> Reshard(const std::vector<fs::path>& from,
   }
   ClockRecord clock;
   LearnerStep forgotten;
+  std::set<std::pair<LearnerStep, EntryId>> known;
   for (const Source& source : sources) {
     clock.step = std::max(clock.step, source.state->clock().step);
     clock.epoch = std::max(clock.epoch, source.state->clock().epoch);
     forgotten = std::max(forgotten, source.state->forgotten());
+    // Shards that were resharded before know the same ids.
     for (const auto& [step, ids] : source.state->offered()) {
-      for (const EntryId id : ids) {
-        for (const auto& target : targets) target->Remember(id, step);
-      }
+      for (const EntryId id : ids) known.emplace(step, id);
     }
+  }
+  for (const auto& [step, id] : known) {
+    for (const auto& target : targets) target->Remember(id, step);
   }
   for (size_t i = 0; i < targets.size(); ++i) {
     OXBOW_RETURN_IF_ERROR(targets[i]->Finish(clock, forgotten,
