@@ -49,7 +49,7 @@ at::Tensor Velocities(const std::string& path, const Kind& kind) {
   run::LoadedModel loaded = Get(run::LoadModel(config, v1::PromptConfig(), v1::SamplingConfig()));
   const auto policy = Get(model::Policy::Create(
       {.architecture = loaded.architecture,
-       .base = std::move(loaded.transformer),
+       .read_base = std::move(loaded.read_transformer),
        .trained = model::Trained::kLora,
        .lora = {.rank = 1, .alpha = 1, .targets = {loaded.architecture->linears().begin()->first}},
        .with_ema = false,

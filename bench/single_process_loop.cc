@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
   OXBOW_ASSIGN_OR_RETURN(
       impl->policy,
       model::Policy::Create({.architecture = loaded.architecture,
-                             .base = std::move(loaded.transformer),
+                             .read_base = std::move(loaded.read_transformer),
                              .with_ema = config.ema().enabled(),
                              .old = run::OldPolicyOf(config.method()),
                              .embedded_guidance = loaded.embedded_guidance,

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(const v1::RunConfig& co
   const bool adapter = config.model().trained() == v1::TRAINED_PART_LORA;
   model::Policy::Options options{
       .architecture = model.architecture,
-      .base = std::move(model.transformer),
+      .read_base = std::move(model.read_transformer),
       .trained = adapter ? model::Trained::kLora : model::Trained::kFull,
       .lora = {.rank = lora.rank(),
                .alpha = lora.alpha(),

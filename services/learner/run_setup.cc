@@ -97,8 +97,7 @@ absl::Status CheckSink(const RunSetup& setup) {
 absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   RunSetup setup;
   OXBOW_ASSIGN_OR_RETURN(setup.model,
-                         run::LoadModel(config.model(), config.prompts(), config.sampling(),
-                                        config.learner().offload_weights()));
+                         run::LoadModel(config.model(), config.prompts(), config.sampling()));
   OXBOW_RETURN_IF_ERROR(ReadEvaluatedSize(config, setup));
   run::ResolveSampling(setup.model.schedule, *config.mutable_sampling());
   config.mutable_sampling()->set_embedded_guidance(setup.model.embedded_guidance);
@@ -139,7 +138,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
   const v1::RunConfig& config = setup.config;
   const v1::LoraConfig& lora = config.model().lora();
   return model::Policy::Create({.architecture = setup.model.architecture,
-                                .base = std::move(setup.model.transformer),
+                                .read_base = std::move(setup.model.read_transformer),
                                 .trained = config.model().trained() == v1::TRAINED_PART_LORA
                                                ? model::Trained::kLora
                                                : model::Trained::kFull,

@@ -29,7 +29,7 @@ weights::Snapshot Published(v1::StorageDType compute, v1::BaseWeights base) {
   run::LoadedModel loaded = run::LoadModel(config, v1::PromptConfig(), sampling).value();
   const auto policy =
       model::Policy::Create({.architecture = loaded.architecture,
-                             .base = std::move(loaded.transformer),
+                             .read_base = std::move(loaded.read_transformer),
                              .trained = model::Trained::kLora,
                              .lora = {.rank = 2, .alpha = 2, .targets = {"attn.to_q"}},
                              .compute = run::ScalarTypeFromConfig(compute, "compute").value(),

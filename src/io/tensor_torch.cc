@@ -121,18 +121,23 @@ std::map<std::string, TensorBytes> AllFromTorch(const std::map<std::string, at::
   return result;
 }
 
+absl::StatusOr<at::Tensor> LoadTensor(const WeightFiles& files, const std::string& name,
+                                      const std::optional<DType>& floats_as) {
+  const at::NoGradGuard no_grad;
+  auto tensor = Loaded(files.headers().at(name), files.BytesOf(name), floats_as);
+  files.Release(name);  // Or a model would be in memory twice at the end.
+  if (tensor.ok()) return tensor;
+  return Annotate(tensor.status(), absl::StrCat(files.FileOf(name), ": tensor '", name, "'"));
+}
+
 absl::StatusOr<std::map<std::string, at::Tensor>> LoadTensors(const WeightFiles& files,
                                                               const TensorLoading& loading) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [name, header] : files.headers()) {
     if (loading.wanted && !loading.wanted(name)) continue;
-    auto tensor = Loaded(header, files.BytesOf(name), loading.floats_as);
-    files.Release(name);  // Or a model would be in memory twice at the end.
-    if (!tensor.ok()) {
-      return Annotate(tensor.status(), absl::StrCat(files.FileOf(name), ": tensor '", name, "'"));
-    }
-    tensors.emplace_hint(tensors.end(), name, tensor->to(loading.device));
+    OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, LoadTensor(files, name, loading.floats_as));
+    tensors.emplace_hint(tensors.end(), name, tensor.to(loading.device));
   }
   return tensors;
 }

@@ -54,6 +54,11 @@ struct TensorLoading {
   at::Device device = at::kCPU;
 };
 
+// One of them, on the CPU; its bytes leave memory again. Floating-point tensors are converted to
+// `floats_as`, if there is one. Dies if there is no such tensor; errors as LoadTensors'.
+absl::StatusOr<at::Tensor> LoadTensor(const WeightFiles& files, const std::string& name,
+                                      const std::optional<DType>& floats_as);
+
 // Tensors of weight files, straight from the mapped file into memory of their own.
 //
 // kDataLoss names a tensor that holds NaN or infinity, kFailedPrecondition one whose values do not

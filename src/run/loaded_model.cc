@@ -31,57 +31,28 @@ absl::StatusOr<io::WeightFiles> OpenWeights(const io::DiffusersComponent& compon
   return files;
 }
 
-// Those that are kept as int8, with their scales. Each is rounded from the type it is stored in
-// before the next is read: a device that holds them need not hold what they are made of.
-absl::StatusOr<model::NamedTensors> ReadInt8(const io::WeightFiles& files,
-                                             const std::set<std::string>& names,
-                                             at::ScalarType products, at::Device device) {
-  model::NamedTensors tensors;
-  for (const std::string& name : names) {
-    OXBOW_ASSIGN_OR_RETURN(
-        const model::NamedTensors stored,
-        io::LoadTensors(files,
-                        {.floats_as = std::nullopt,
-                         .wanted = [&name](const std::string& other) { return other == name; },
-                         .device = device}));
-    const model::Int8Weight weight = model::ToInt8(stored.at(name), products);
-    tensors[name] = weight.values;
-    tensors[model::ScaleNameOf(name)] = weight.scale;
-  }
-  return tensors;
-}
-
-// Reads the weights tensor by tensor to where the policy keeps them (core/model/policy.h), so that
-// the host never holds the model: in float32; under a LoRA, which trains none of them, as the base
-// is kept.
-absl::StatusOr<model::NamedTensors> ReadTransformer(const io::DiffusersComponent& component,
-                                                    const model::Architecture& architecture,
-                                                    const v1::ModelConfig& config,
-                                                    at::Device device) {
-  OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files,
-                         OpenWeights(component, architecture.shapes()));
-  if (config.trained() != v1::TRAINED_PART_LORA) return io::LoadTensors(files, {.device = device});
-  const auto is_exact = [&](const std::string& name) {
-    return architecture.float32().contains(name);
-  };
-  const bool half = config.compute_dtype() == v1::STORAGE_D_TYPE_BF16;
+// Reads each tensor in the type that the policy keeps it in (core/model/policy.h): float32; under a
+// LoRA, which trains none of them, as the base is kept. Those that become int8 are rounded once,
+// from the type they are stored in.
+absl::StatusOr<model::ReadTensor> TransformerReader(
+    const io::DiffusersComponent& component,
+    const std::shared_ptr<const model::Architecture>& architecture, const v1::ModelConfig& config) {
+  OXBOW_ASSIGN_OR_RETURN(io::WeightFiles opened, OpenWeights(component, architecture->shapes()));
+  const auto files = std::make_shared<const io::WeightFiles>(std::move(opened));
+  const bool lora = config.trained() == v1::TRAINED_PART_LORA;
+  const bool half = lora && config.compute_dtype() == v1::STORAGE_D_TYPE_BF16;
   std::set<std::string> int8;
-  if (BaseWeightsOf(config) == model::BaseWeights::kInt8) int8 = model::Int8Names(architecture);
-  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors tensors,
-                         ReadInt8(files, int8, half ? at::kBFloat16 : at::kFloat, device));
-  OXBOW_ASSIGN_OR_RETURN(
-      model::NamedTensors others,
-      io::LoadTensors(files, {.floats_as = half ? io::DType::kBF16 : io::DType::kF32,
-                              .wanted =
-                                  [&](const std::string& name) {
-                                    return !is_exact(name) && !int8.contains(name);
-                                  },
-                              .device = device}));
-  tensors.merge(others);
-  OXBOW_ASSIGN_OR_RETURN(model::NamedTensors exact,
-                         io::LoadTensors(files, {.wanted = is_exact, .device = device}));
-  tensors.merge(exact);
-  return tensors;
+  if (lora && BaseWeightsOf(config) == model::BaseWeights::kInt8)
+    int8 = model::Int8Names(*architecture);
+  return [=, int8 = std::move(int8), directory = component.directory.string()](
+             const std::string& name) -> absl::StatusOr<at::Tensor> {
+    std::optional<io::DType> type = io::DType::kF32;
+    if (half && !architecture->float32().contains(name)) type = io::DType::kBF16;
+    if (int8.contains(name)) type = std::nullopt;
+    absl::StatusOr<at::Tensor> tensor = io::LoadTensor(*files, name, type);
+    if (!tensor.ok()) return io::DataError(tensor.status(), directory);
+    return tensor;
+  };
 }
 
 // Configs of tests may name none.
@@ -134,7 +105,7 @@ absl::StatusOr<LoadedDecoder> LoadDecoder(const io::DiffusersComponents& compone
 
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::PromptConfig& prompts,
-                                      const v1::SamplingConfig& sampling, bool weights_on_host) {
+                                      const v1::SamplingConfig& sampling) {
   auto components = io::OpenDiffusersDirectory(config.path());
   if (!components.ok()) return io::DataError(components.status(), config.path());
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(config.device()));
@@ -158,10 +129,9 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   loaded.autoencoder_graph_json = std::move(decoder.graph_json);
   loaded.autoencoder = std::move(decoder.tensors);
   loaded.decoder = std::move(decoder.decoder);
-  auto tensors = ReadTransformer(transformer, *loaded.architecture, config,
-                                 weights_on_host ? at::kCPU : device);
-  if (!tensors.ok()) return io::DataError(tensors.status(), transformer.directory.string());
-  loaded.transformer = *std::move(tensors);
+  auto reader = TransformerReader(transformer, loaded.architecture, config);
+  if (!reader.ok()) return io::DataError(reader.status(), transformer.directory.string());
+  loaded.read_transformer = *std::move(reader);
   auto encoded = OpenPrompts(*components, prompts, config);
   if (!encoded.ok()) return io::DataError(encoded.status(), config.path());
   loaded.prompts = *std::move(encoded);

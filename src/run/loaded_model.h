@@ -13,7 +13,8 @@
 #include "absl/status/statusor.h"
 #include "core/model/architecture.h"
 #include "core/model/image_decoder.h"
-#include "core/model/parameters.h"
+#include "core/model/named_tensors.h"
+#include "core/model/policy.h"
 #include "io/diffusers_directory.h"
 #include "io/prompts/encoded_prompts.h"
 #include "io/scheduler.h"
@@ -26,11 +27,11 @@ struct LoadedModel {
   std::string transformer_config_json;
   std::string autoencoder_config_json;  // Empty: the latent is the image.
   std::string autoencoder_graph_json;   // Empty for a class that needs none.
-  model::NamedTensors transformer;
-  model::NamedTensors autoencoder;    // The decoder's tensors.
-  std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
-  io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
-  double embedded_guidance = 0;       // Resolved; see embedded_guidance.h.
+  model::ReadTensor read_transformer;   // For Policy::Options::read_base.
+  model::NamedTensors autoencoder;      // The decoder's tensors.
+  std::vector<int64_t> latent_shape;    // [C, H, W] or [C, F, H, W]
+  io::PipelineSchedule schedule;        // With sampling.shift, if it is set. See ResolveSampling.
+  double embedded_guidance = 0;         // Resolved; see embedded_guidance.h.
   io::DiffusersComponents components;
   model::LatentFactors factors;  // The decoder's.
   std::unique_ptr<io::EncodedPrompts> prompts;
@@ -41,12 +42,12 @@ struct LoadedModel {
 // the decoder; text encoders when a prompt has to be encoded. A T5 length of 0 is that of the
 // recipes. kNotFound, kDataLoss or kFailedPrecondition (another kind of model, tensors that are
 // missing, extra or misshapen) name the file; kInvalidArgument for a size that the model cannot
-// draw, or a scale of guidance that it does not take. With `weights_on_host` the transformer is
-// read to host memory whatever the config's device is.
+// draw, or a scale of guidance that it does not take. The transformer's tensors are read when a
+// policy asks for them, which fails in the same way if a value is none: no process has a model
+// twice.
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::PromptConfig& prompts,
-                                      const v1::SamplingConfig& sampling,
-                                      bool weights_on_host = false);
+                                      const v1::SamplingConfig& sampling);
 
 struct LoadedDecoder {
   std::string config_json;  // Empty without an autoencoder: the latent is the image.

@@ -12,10 +12,12 @@
 #include "core/model/autoencoder_kl.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/int8_weights.h"
+#include "core/model/sd3.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
+#include "tests/testing/own_memory.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::run {
@@ -69,6 +71,19 @@ class LoadedModelTest : public ::testing::Test {
     sampling.set_width(width);
     return LoadModel(model, v1::PromptConfig(), sampling);
   }
+  static std::unique_ptr<model::Policy> LoraOf(LoadedModel& loaded, at::ScalarType compute,
+                                               model::BaseWeights base, bool on_host = false) {
+    return model::Policy::Create({.architecture = loaded.architecture,
+                                  .read_base = std::move(loaded.read_transformer),
+                                  .trained = model::Trained::kLora,
+                                  .lora = {.rank = 1, .alpha = 1, .targets = {"attn.to_q"}},
+                                  .with_ema = false,
+                                  .weights_on_host = on_host,
+                                  .compute = compute,
+                                  .base_weights = base,
+                                  .checkpoint_activations = on_host})
+        .value();
+  }
   std::string DataErrorOf(uint32_t height = 16, uint32_t width = 40) const {
     const auto status = Load(height, width).status();
     EXPECT_EQ(ExitCodeOf(status), kExitData) << status;
@@ -114,7 +129,7 @@ TEST_F(LoadedModelTest, WhatStaysFloat32UnderALoraIsReadAsItIsStored) {
   EXPECT_GT(exact.size(), loaded->architecture->buffers().size());
   for (const std::string& name : exact) {
     if (stored->contains(name)) {
-      EXPECT_TRUE(at::equal(loaded->transformer.at(name), stored->at(name))) << name;
+      EXPECT_TRUE(at::equal(loaded->read_transformer(name).value(), stored->at(name))) << name;
     }
   }
 }
@@ -134,22 +149,81 @@ TEST_F(LoadedModelTest, Int8WeightsAreRoundedOnceFromTheStoredOnes) {
     v1::SamplingConfig sampling;
     sampling.set_height(8);
     sampling.set_width(20);
-    const auto loaded = LoadModel(config, v1::PromptConfig(), sampling);
+    auto loaded = LoadModel(config, v1::PromptConfig(), sampling);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     const std::set<std::string> int8 = model::Int8Names(*loaded->architecture);
     EXPECT_GT(int8.size(), 10u);
-    EXPECT_EQ(loaded->transformer.size(), stored->size() + int8.size());
+    const auto policy = LoraOf(*loaded, type, model::BaseWeights::kInt8);
+    EXPECT_EQ(policy->frozen().size(), stored->size() + int8.size());
     for (const auto& [name, tensor] : *stored) {
-      const at::Tensor& read = loaded->transformer.at(name);
+      const at::Tensor& kept = policy->frozen().at(name);
       if (!int8.contains(name)) {
-        EXPECT_NE(read.scalar_type(), at::kChar) << name;
+        EXPECT_NE(kept.scalar_type(), at::kChar) << name;
         continue;
       }
       const model::Int8Weight want = model::ToInt8(tensor, type);
-      EXPECT_TRUE(at::equal(read, want.values)) << name;
-      EXPECT_TRUE(at::equal(loaded->transformer.at(model::ScaleNameOf(name)), want.scale)) << name;
+      EXPECT_TRUE(at::equal(kept, want.values)) << name;
+      EXPECT_TRUE(at::equal(policy->frozen().at(model::ScaleNameOf(name)), want.scale)) << name;
     }
   }
+}
+
+// The tensors are read one by one to where the policy keeps them.
+TEST_F(LoadedModelTest, AtTheStartAModelIsInMemoryOnce) {
+  model::Sd3Params params =
+      model::ParseSd3Config(ReadFile(model_ / "transformer/config.json").value()).value();
+  params.num_layers = 6;
+  params.num_attention_heads = 32;
+  params.caption_projection_dim = 512;
+  ASSERT_TRUE(
+      WriteFileAtomically(model_ / "transformer/config.json", model::Sd3ConfigJson(params)).ok());
+  double bytes = 0;
+  {
+    model::NamedTensors weights;
+    for (const auto& [name, shape] : model::Sd3Shapes(params)) {
+      weights[name] = at::ones(shape);
+      bytes += static_cast<double>(weights[name].nbytes());
+    }
+    Write("transformer", weights);
+  }
+  ASSERT_GT(bytes, 2e8);
+  for (const bool lora : {false, true}) {
+    for (const bool on_host : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << "lora " << lora << ", on the host " << on_host);
+      const int64_t before = testing::ForgetPeakMemory();
+      auto loaded = Load(8, 20);
+      ASSERT_TRUE(loaded.ok()) << loaded.status();
+      const auto policy =
+          lora ? LoraOf(*loaded, at::kFloat, model::BaseWeights::kCompute, on_host)
+               : model::Policy::Create({.architecture = loaded->architecture,
+                                        .read_base = std::move(loaded->read_transformer),
+                                        .with_reference = false,
+                                        .with_ema = false,
+                                        .weights_on_host = on_host,
+                                        .checkpoint_activations = true})
+                     .value();
+      const auto taken = static_cast<double>(testing::OwnMemory("VmHWM") - before);
+      EXPECT_LE(taken, 1.2 * bytes);
+      EXPECT_GE(taken, 0.9 * bytes) << "the weights themselves are measured";
+      const model::NamedTensors& kept = lora ? policy->frozen() : policy->parameters().tensors();
+      EXPECT_EQ(kept.at("proj_out.bias").sum().item<float>(), 16);
+    }
+  }
+}
+
+TEST_F(LoadedModelTest, AWeightThatIsNoNumberIsNamedWhenThePolicyIsMade) {
+  const auto file = io::ReadSafetensors(model_ / "transformer" / kWeights);
+  model::NamedTensors weights = io::AllToTorch(file->tensors).value();
+  weights["proj_out.bias"].fill_(std::nan(""));
+  Write("transformer", weights);
+  auto loaded = Load(8, 20);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto status = model::Policy::Create({.architecture = loaded->architecture,
+                                             .read_base = std::move(loaded->read_transformer)})
+                          .status();
+  EXPECT_EQ(ExitCodeOf(status), kExitData) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("/transformer"), HasSubstr(kWeights), HasSubstr("proj_out.bias")));
 }
 
 TEST_F(LoadedModelTest, OnlyTheDecoderIsRead) {

@@ -114,7 +114,7 @@ TEST(OffloadedWeightsTest, WhatIsFrozenOfALoraComesBlockByBlockWithTheSameBits) 
   at::set_num_threads(1);
   for (const BaseWeights base : {BaseWeights::kCompute, BaseWeights::kInt8}) {
     for (const bool moving : {false, true}) {
-      SCOPED_TRACE(testing::Message() << static_cast<int>(base) << moving);
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(base) << moving);
       const auto plain = AdapterOf(false, base, moving), offloaded = AdapterOf(true, base, moving);
       EXPECT_FALSE(offloaded->parameters().offloaded()) << "adapters stay where they compute";
       for (int step = 0; step < 2; ++step) {

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 
 #include <utility>
 
@@ -10,34 +11,47 @@
 #include "core/model/offloaded_weights.h"
 
 namespace oxbow::model {
+namespace {
 
-ParameterSet::ParameterSet(const NamedTensors& tensors, at::TensorOptions flat, at::Device device)
+Shapes ShapesOf(const NamedTensors& tensors) {
+  Shapes shapes;
+  for (const auto& [name, tensor] : tensors) shapes[name] = tensor.sizes().vec();
+  return shapes;
+}
+
+}  // namespace
+
+ParameterSet::ParameterSet(const Shapes& shapes, at::TensorOptions flat, at::Device device)
     : device_(device) {
   const at::NoGradGuard no_grad;
   int64_t numel = 0;
-  for (const auto& [name, tensor] : tensors) numel += tensor.numel();
+  for (const auto& [name, shape] : shapes) numel += c10::multiply_integers(shape);
   flat_ = at::empty({numel}, flat);
   int64_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, shape] : shapes) {
+    const int64_t length = c10::multiply_integers(shape);
     // detach(): a leaf of its own, yet on the flat tensor's version counter, so that an optimiser
     // step between a forward and its backward is caught by autograd.
-    at::Tensor view = flat_.narrow(0, offset, tensor.numel()).view(tensor.sizes()).detach();
-    view.copy_(tensor);
-    offset += tensor.numel();
-    views_.emplace(name, std::move(view));
+    views_.emplace(name, flat_.narrow(0, offset, length).view(shape).detach());
+    offset += length;
   }
 }
 
-ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device)
-    : ParameterSet(tensors, at::TensorOptions(device).dtype(at::kFloat), device) {
+ParameterSet::ParameterSet(const Shapes& shapes, bool trainable, at::Device device)
+    : ParameterSet(shapes, at::TensorOptions(device).dtype(at::kFloat), device) {
   for (auto& [name, view] : views_) view.requires_grad_(trainable);
   leaves_ = views_;
 }
 
-ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable, OffloadedWeights& offloaded)
-    : ParameterSet(tensors, offloaded.host_options(), offloaded.device()) {
+ParameterSet::ParameterSet(const Shapes& shapes, bool trainable, OffloadedWeights& offloaded)
+    : ParameterSet(shapes, offloaded.host_options(), offloaded.device()) {
   offloaded_ = true;
   for (const auto& [name, view] : views_) leaves_.emplace(name, offloaded.Leaf(view, trainable));
+}
+
+ParameterSet::ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device)
+    : ParameterSet(ShapesOf(tensors), trainable, device) {
+  CopyFrom(tensors);
 }
 
 const at::Tensor& ParameterSet::Get(const std::string& name) const {
@@ -81,6 +95,12 @@ void ParameterSet::ExchangeWithNext() {
   at::DataPtr mine = flat_.storage().set_data_ptr(at::DataPtr());
   flat_.storage().set_data_ptr_noswap(theirs.set_data_ptr(std::move(mine)));
   flat_.unsafeGetTensorImpl()->bump_version();
+}
+
+void ParameterSet::CopyFrom(const NamedTensors& tensors) {
+  const at::NoGradGuard no_grad;
+  OXBOW_CHECK(views_.size() == tensors.size()) << views_.size() << tensors.size();
+  for (auto& [name, view] : views_) view.copy_(tensors.at(name));
 }
 
 void ParameterSet::CopyFrom(const ParameterSet& other) {

@@ -21,9 +21,15 @@ class ParameterSet {
   // every view is an autograd leaf.
   ParameterSet(const NamedTensors& tensors, bool trainable, at::Device device = at::kCPU);
 
-  // The flat tensor is in host memory instead. The leaves are on the device of `offloaded`, which
-  // outlives this, and have values while that lets them.
-  ParameterSet(const NamedTensors& tensors, bool trainable, OffloadedWeights& offloaded);
+  // Without values, which tensors() are then given.
+  ParameterSet(const Shapes& shapes, bool trainable, at::Device device = at::kCPU);
+
+  // So, too, but the flat tensor is in host memory. The leaves are on the device of `offloaded`,
+  // which outlives this, and have values while that lets them.
+  ParameterSet(const Shapes& shapes, bool trainable, OffloadedWeights& offloaded);
+
+  // Writes all tensors(). The same names and shapes are required.
+  void CopyFrom(const NamedTensors& tensors);
 
   const at::Tensor& Get(const std::string& name) const;  // Dies if absent.
   bool Has(const std::string& name) const;
@@ -52,7 +58,7 @@ class ParameterSet {
   void CopyFrom(const ParameterSet& other);  // Same names and shapes required.
 
  private:
-  ParameterSet(const NamedTensors& tensors, at::TensorOptions flat, at::Device device);
+  ParameterSet(const Shapes& shapes, at::TensorOptions flat, at::Device device);
 
   at::Tensor flat_;
   at::Tensor flat_grad_, next_;  // Undefined before they are asked for.

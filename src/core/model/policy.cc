@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
@@ -34,34 +35,19 @@ std::vector<at::Tensor> Handles(const NamedTensors& tensors) {
   return handles;
 }
 
-// Copies, so that no other owner can change what must not change. Each original is released before
-// the next is copied, so that a model is not in memory twice. Those named in `float32` are of that
-// type, those in `int8` are int8 with a scale beside them, the others of `dtype`. They are on
-// `device`, or where `offloaded` keeps them, unless it is null.
-NamedTensors Detached(NamedTensors tensors, const std::set<std::string>& float32,
-                      const std::set<std::string>& int8, at::ScalarType dtype, at::Device device,
-                      OffloadedWeights* offloaded) {
-  NamedTensors copies;
-  const auto made = [&](const at::Tensor& tensor, at::ScalarType type) {
-    return offloaded == nullptr ? tensor : offloaded->Kept(tensor, type);
+// Gives each tensor of `base` away, so that a model is not in memory twice.
+ReadTensor Emptying(NamedTensors& base) {
+  return [&base](const std::string& name) -> absl::StatusOr<at::Tensor> {
+    return std::move(base.extract(name).mapped());
   };
-  for (; !tensors.empty(); tensors.erase(tensors.begin())) {
-    const auto& [name, tensor] = *tensors.begin();
-    if (int8.contains(name) && tensor.scalar_type() != at::kChar) {
-      const Int8Weight weight = ToInt8(tensor.detach().to(device), dtype);
-      copies[name] = made(weight.values, at::kChar);
-      copies[ScaleNameOf(name)] = made(weight.scale, dtype);
-      continue;
-    }
-    const at::ScalarType type = int8.contains(name)      ? at::kChar
-                                : float32.contains(name) ? at::kFloat
-                                                         : dtype;
-    copies[name] =
-        offloaded != nullptr
-            ? offloaded->Kept(tensor.detach(), type)
-            : tensor.detach().to(device, type, /*non_blocking=*/false, /*copy=*/true).contiguous();
-  }
-  return copies;
+}
+
+// A tensor of `read`, of the shape that `name` has.
+absl::StatusOr<at::Tensor> ReadOne(const ReadTensor& read, const Shapes& shapes,
+                                   const std::string& name) {
+  OXBOW_ASSIGN_OR_RETURN(at::Tensor tensor, read(name));
+  OXBOW_RETURN_IF_ERROR(CheckFit(Shapes{{name, shapes.at(name)}}, NamedTensors{{name, tensor}}));
+  return tensor.detach();
 }
 
 std::set<std::string> Int8Of(const Policy::Options& options) {
@@ -74,33 +60,83 @@ std::set<std::string> Int8Of(const Policy::Options& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
-  const Architecture& architecture = *options.architecture;
-  const std::set<std::string> int8 = Int8Of(options);
-  OXBOW_ASSIGN_OR_RETURN(NamedTensors scales, TakeScales(options.base, int8));
-  OXBOW_RETURN_IF_ERROR(
-      Annotate(CheckFit(architecture.shapes(), options.base), architecture.class_name()));
-  options.base.merge(scales);
   OXBOW_CHECK(!options.merged || (options.trained == Trained::kLora && !options.trainable))
       << "only adapters that do not train are merged";
   OXBOW_CHECK(options.graphs == nullptr || !options.trainable)
       << "recorded forward passes have no gradients";
-  std::unique_ptr<Policy> policy(new Policy(options));
-  NamedTensors trained;
-  if (options.trained == Trained::kLora) {
-    policy->frozen_ = Detached(std::move(options.base), architecture.float32(), int8,
-                               options.compute, options.device, policy->offloaded_.get());
-    OXBOW_ASSIGN_OR_RETURN(trained,
-                           InitialLora(architecture.linears(), options.lora, options.lora_seed));
-  } else {
-    trained = options.base;
-    NamedTensors kept;
-    const std::set<std::string>& buffers = architecture.buffers();
-    for (const std::string& name : buffers) kept.insert(trained.extract(name));
-    policy->frozen_ = Detached(std::move(kept), buffers, /*int8=*/{}, at::kFloat, options.device,
-                               /*offloaded=*/nullptr);
+  ReadTensor read = options.read_base;
+  if (read == nullptr) {
+    const Architecture& architecture = *options.architecture;
+    OXBOW_ASSIGN_OR_RETURN(NamedTensors scales, TakeScales(options.base, Int8Of(options)));
+    OXBOW_RETURN_IF_ERROR(
+        Annotate(CheckFit(architecture.shapes(), options.base), architecture.class_name()));
+    options.base.merge(scales);
+    read = Emptying(options.base);
   }
-  policy->Build(trained, options);
+  std::unique_ptr<Policy> policy(new Policy(options));
+  OXBOW_ASSIGN_OR_RETURN(policy->frozen_, policy->ReadFrozen(read, options));
+  OXBOW_ASSIGN_OR_RETURN(policy->current_, policy->ReadCurrent(read, options));
+  policy->Merge();
+  policy->MakeCopies(options);
   return policy;
+}
+
+// On the device, or where offloaded weights are kept. Of a LoRA that is the base. Copies, so that
+// no other owner can change what must not change; what is read for the policy has no other owner.
+absl::StatusOr<NamedTensors> Policy::ReadFrozen(const ReadTensor& read,
+                                                const Options& options) const {
+  const bool lora = trained_ == Trained::kLora;
+  const Shapes shapes = architecture_->shapes();
+  const std::set<std::string> int8 = Int8Of(options);
+  NamedTensors frozen;
+  const auto keep = [&](const std::string& name, const at::Tensor& tensor, at::ScalarType type) {
+    const bool kept = offloaded_ != nullptr && lora;
+    frozen[name] =
+        kept ? offloaded_->Kept(tensor, type)
+             : tensor.to(device_, type, /*non_blocking=*/false, /*copy=*/!options.read_base)
+                   .contiguous();
+  };
+  for (const auto& [name, shape] : shapes) {
+    if (!lora && !architecture_->buffers().contains(name)) continue;
+    OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, ReadOne(read, shapes, name));
+    if (!int8.contains(name)) {
+      if (tensor.scalar_type() == at::kChar) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("weight is int8, and should not be: ", name));
+      }
+      const bool exact = !lora || architecture_->float32().contains(name);
+      keep(name, tensor, exact ? at::kFloat : options.compute);
+    } else if (tensor.scalar_type() == at::kChar) {
+      const std::string scale_name = ScaleNameOf(name);
+      OXBOW_ASSIGN_OR_RETURN(const at::Tensor scale,
+                             ReadOne(read, {{scale_name, {shape[0], 1}}}, scale_name));
+      keep(name, tensor, at::kChar);
+      keep(scale_name, scale, options.compute);
+    } else {
+      const Int8Weight weight = ToInt8(tensor.to(device_), options.compute);
+      keep(name, weight.values, at::kChar);
+      keep(ScaleNameOf(name), weight.scale, options.compute);
+    }
+  }
+  return frozen;
+}
+
+absl::StatusOr<Policy::Network> Policy::ReadCurrent(const ReadTensor& read,
+                                                    const Options& options) {
+  if (trained_ == Trained::kLora) {
+    OXBOW_ASSIGN_OR_RETURN(const NamedTensors adapter,
+                           InitialLora(architecture_->linears(), options.lora, options.lora_seed));
+    return options.merged ? BindMerged(adapter) : Bind(adapter, options.trainable);
+  }
+  Shapes shapes = architecture_->shapes();
+  for (const std::string& name : architecture_->buffers()) shapes.erase(name);
+  std::unique_ptr<ParameterSet> parameters = SetOf(shapes, options.trainable);
+  for (const auto& [name, view] : parameters->tensors()) {
+    OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, ReadOne(read, shapes, name));
+    const at::NoGradGuard no_grad;
+    at::Tensor(view).copy_(tensor);
+  }
+  return BindTo(std::move(parameters));
 }
 
 Policy::Policy(const Options& options)
@@ -219,9 +255,9 @@ Policy::Network Policy::BindMerged(const NamedTensors& trained) {
           .model = MakeNetwork(weights, nullptr)};
 }
 
-void Policy::Build(const NamedTensors& trained, const Options& options) {
-  current_ = options.merged ? BindMerged(trained) : Bind(trained, options.trainable);
-  Merge();
+// Of the trained part, which has its first values.
+void Policy::MakeCopies(const Options& options) {
+  const NamedTensors& trained = current_.parameters->tensors();
   if (options.with_ema) ema_ = Average(trained);
   if (options.old != OldPolicy::kNone) old_ = Bind(trained, /*trainable=*/false);
   // A fresh adapter changes nothing: its B is zero.
@@ -260,20 +296,31 @@ NamedTensors Policy::FrozenLeaves() const {
   return leaves;
 }
 
-Policy::Network Policy::Bind(const NamedTensors& trained, bool trainable) const {
-  Network network;
+std::unique_ptr<ParameterSet> Policy::SetOf(const Shapes& shapes, bool trainable) const {
   if (offloaded_ != nullptr && trained_ == Trained::kFull) {
-    network.parameters = std::make_unique<ParameterSet>(trained, trainable, *offloaded_);
-  } else {
-    network.parameters = std::make_unique<ParameterSet>(trained, trainable, device_);
+    return std::make_unique<ParameterSet>(shapes, trainable, *offloaded_);
   }
-  const NamedTensors& views = network.parameters->leaves();
+  return std::make_unique<ParameterSet>(shapes, trainable, device_);
+}
+
+Policy::Network Policy::Bind(const NamedTensors& trained, bool trainable) const {
+  Shapes shapes;
+  for (const auto& [name, tensor] : trained) shapes[name] = tensor.sizes().vec();
+  std::unique_ptr<ParameterSet> parameters = SetOf(shapes, trainable);
+  parameters->CopyFrom(trained);
+  return BindTo(std::move(parameters));
+}
+
+Policy::Network Policy::BindTo(std::unique_ptr<ParameterSet> parameters) const {
+  const NamedTensors& views = parameters->leaves();
+  Network network;
   if (trained_ == Trained::kLora) {
     const LoraAdapter adapter{.tensors = views, .scale = lora_scale_};
     network.model = MakeNetwork(FrozenLeaves(), &adapter);
   } else {
     network.model = MakeNetwork(Merged(frozen_, views), nullptr);
   }
+  network.parameters = std::move(parameters);
   return network;
 }
 

@@ -11,8 +11,10 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,6 +30,9 @@ class OffloadedWeights;
 
 enum class Trained { kFull, kLora };
 
+// One tensor of a base, in host memory: whoever asks for one after another holds one at a time.
+using ReadTensor = std::function<absl::StatusOr<at::Tensor>(const std::string& name)>;
+
 // The type of a LoRA's frozen weights: that of products, or int8 for those of linear layers.
 enum class BaseWeights { kCompute, kInt8 };
 
@@ -40,6 +45,9 @@ class Policy {
   struct Options {
     std::shared_ptr<const Architecture> architecture;  // Required.
     NamedTensors base;                                 // Published names and shapes.
+    // Takes the place of `base` where it is set. Asked once for each name of the architecture. A
+    // weight to become int8 comes in the type that it is to be rounded from.
+    ReadTensor read_base;
     Trained trained = Trained::kFull;
     LoraSpec lora;
     uint64_t lora_seed = 0;      // Initialises A; B starts at zero.
@@ -75,7 +83,8 @@ class Policy {
   };
 
   // kInvalidArgument names every missing, extra or misshapen tensor, or a LoRA target that matches
-  // nothing.
+  // nothing. Errors of `read_base` are passed on. Beside what the policy keeps no more than one
+  // tensor that was read is in memory.
   static absl::StatusOr<std::unique_ptr<Policy>> Create(Options options);
 
   const VelocityModel& current() const { return *current_.model; }
@@ -129,8 +138,12 @@ class Policy {
 
   explicit Policy(const Options& options);
 
-  void Build(const NamedTensors& trained, const Options& options);
+  absl::StatusOr<NamedTensors> ReadFrozen(const ReadTensor& read, const Options& options) const;
+  absl::StatusOr<Network> ReadCurrent(const ReadTensor& read, const Options& options);
+  void MakeCopies(const Options& options);
+  std::unique_ptr<ParameterSet> SetOf(const Shapes& shapes, bool trainable) const;
   Network Bind(const NamedTensors& trained, bool trainable) const;
+  Network BindTo(std::unique_ptr<ParameterSet> parameters) const;
   NamedTensors FrozenLeaves() const;
   Network Average(const NamedTensors& trained) const;
   Network BindMerged(const NamedTensors& trained);
