@@ -318,7 +318,8 @@ absl::Status LearnerProcess::MakeLoop() {
                          .gate = {.reward_floor = config.publish().reward_floor(),
                                   .staleness_max = config.off_policy().staleness_max(),
                                   .best_reward = from_.best_reward},
-                         .decoder = setup_.model.autoencoder},
+                         .decoder = setup_.model.autoencoder,
+                         .components = setup_.model.components},
       *policy_, *coordinator_, *channel_, Publisher::Metrics{*metrics_, *publish_metrics_},
       [this](const absl::Status& why) { assembler_.Stop(why); });
   OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));

@@ -43,7 +43,9 @@ Publisher::Publisher(Options options, model::Policy& policy, Coordinator& coordi
       on_failure_(std::move(on_failure)),
       shapes_(ShapesOf(policy.sampler_parameters().tensors())),
       gate_(options_.gate),
-      maker_(FrozenSource(policy.frozen(), options_.decoder)) {
+      maker_(FrozenSource(policy.frozen(), options_.decoder), weights::kSnapshotChunkBytes,
+             weights::SnapshotMaker::HashThreads(),
+             PlacesOfFrozen(policy.frozen(), options_.decoder, options_.components)) {
   thread_ = std::thread([this] { Run(); });
 }
 

@@ -47,6 +47,7 @@ class Publisher {
     double probe_tolerance = 1e-4;  // How far a velocity on a worker may differ by rounding.
     PublicationGate::Options gate;
     model::NamedTensors decoder;  // Goes with the frozen part; none: the latent is the image.
+    io::DiffusersComponents components;  // Frozen bytes are read from there where they can be.
   };
   struct Metrics {
     LearnerMetrics& learner;

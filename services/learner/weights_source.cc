@@ -4,12 +4,58 @@
 #include <ATen/ATen.h>
 #include <c10/util/accumulate.h>
 
+#include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "io/tensor_torch.h"
 
 namespace oxbow::learner {
+
+namespace {
+
+// The weights of a component, and its open files.
+class FilesOfModel {
+ public:
+  FilesOfModel(const io::DiffusersComponents& components, const std::string& component) {
+    const auto found = components.find(component);
+    if (found == components.end() || found->second.weights_base.empty()) return;
+    // Without them chunks are held.
+    if (auto opened = io::OpenComponentWeights(found->second); opened.ok()) {
+      weights_.emplace(*std::move(opened));
+    }
+  }
+
+  std::shared_ptr<const weights::TensorPlace> Find(const std::string& name,
+                                                   const io::TensorHeader& kept) {
+    if (!weights_.has_value() || !weights_->Has(name)) return nullptr;
+    const io::TensorHeader& stored = weights_->headers().at(name);
+    if (stored.dtype != kept.dtype || stored.shape != kept.shape) return nullptr;
+    auto& file = files_[weights_->FileOf(name)];
+    if (file == nullptr) {
+      auto opened = weights::OpenedFile::Open(weights_->FileOf(name));
+      if (!opened.ok()) return nullptr;
+      file = *std::move(opened);
+    }
+    return weights::PlaceInFile(file, weights_->OffsetOf(name), weights_->BytesOf(name).size());
+  }
+
+ private:
+  std::optional<io::WeightFiles> weights_;
+  std::map<std::string, std::shared_ptr<const weights::OpenedFile>> files_;
+};
+
+std::shared_ptr<const weights::TensorPlace> PlaceOf(const at::Tensor& tensor,
+                                                    const std::string& name, FilesOfModel& files) {
+  if (!tensor.is_cpu() || !tensor.is_contiguous()) return files.Find(name, io::HeaderOf(tensor));
+  return weights::PlaceInMemory(
+      {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()},
+      std::make_shared<const at::Tensor>(tensor));
+}
+
+}  // namespace
 
 TensorShapes ShapesOf(const model::NamedTensors& tensors) {
   TensorShapes shapes;
@@ -24,6 +70,23 @@ weights::TensorSource FrozenSource(const model::NamedTensors& policy,
     for (const auto& [name, tensor] : decoder) {
       use(absl::StrCat(weights::kDecoderPrefix, name), io::FromTorch(tensor));
     }
+  };
+}
+
+weights::PlaceOfTensor PlacesOfFrozen(const model::NamedTensors& policy,
+                                      const model::NamedTensors& decoder,
+                                      const io::DiffusersComponents& components) {
+  const auto transformer = std::make_shared<FilesOfModel>(components, "transformer");
+  const auto vae = std::make_shared<FilesOfModel>(components, "vae");
+  return [&policy, &decoder, transformer,
+          vae](const std::string& name) -> std::shared_ptr<const weights::TensorPlace> {
+    if (const auto found = policy.find(name); found != policy.end()) {
+      return PlaceOf(found->second, name, *transformer);
+    }
+    if (!name.starts_with(weights::kDecoderPrefix)) return nullptr;
+    const std::string own = name.substr(std::string_view(weights::kDecoderPrefix).size());
+    const auto found = decoder.find(own);
+    return found == decoder.end() ? nullptr : PlaceOf(found->second, own, *vae);
   };
 }
 

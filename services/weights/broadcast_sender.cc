@@ -215,9 +215,12 @@ void BroadcastSender::SendNext() {
 }
 
 absl::Status BroadcastSender::Send(BroadcastGroup& broadcast_group, const Round& round) {
-  const std::vector<ChunkSize> order = round.before == nullptr
-                                           ? ChunksOf(*round.manifest)
-                                           : NewChunks(*round.manifest, *round.before);
+  std::vector<ChunkSize> order = round.before == nullptr
+                                     ? ChunksOf(*round.manifest)
+                                     : NewChunks(*round.manifest, *round.before);
+  // What is not in memory is relayed.
+  std::erase_if(order,
+                [&](const ChunkSize& chunk) { return !round.chunks->contains(chunk.sha256); });
   double total = 0;
   for (const ChunkSize& chunk : order) total += static_cast<double>(chunk.bytes);
   const absl::Duration limit = options_.round_grace + absl::Seconds(total / options_.rate_min);

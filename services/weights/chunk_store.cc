@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/weights/chunk_store.h"
 
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -72,14 +73,25 @@ absl::Status ChunkStore::Add(const Snapshot& snapshot, uint64_t* new_bytes) {
     bytes += chunk->size();
   }
   OXBOW_RETURN_IF_ERROR(CheckBudget(bytes));
+  static const PlacedChunks kNone;
+  const PlacedChunks& placed = snapshot.placed == nullptr ? kNone : *snapshot.placed;
   absl::MutexLock lock(&mutex_);
   uint64_t fresh = 0;
   for (const ChunkSize& chunk : sizes) fresh += chunks_.contains(chunk.sha256) ? 0 : chunk.bytes;
+  for (const auto& [hash, chunk] : placed) {
+    if (snapshot.chunks.contains(hash)) continue;
+    fresh += chunks_.contains(hash) ? 0 : chunk.bytes;
+    sizes.push_back({hash, 0});
+  }
   if (new_bytes != nullptr) *new_bytes = fresh;
   MakeNewest(sizes);
   for (const auto& [hash, chunk] : snapshot.chunks) {
     Held& held = chunks_.at(hash);
     if (held.chunk == nullptr) held.chunk = chunk;
+  }
+  for (const auto& [hash, chunk] : placed) {
+    Held& held = chunks_.at(hash);
+    std::tie(held.placed, held.owner) = std::pair(&chunk, snapshot.placed);
   }
   return absl::OkStatus();
 }
@@ -135,6 +147,17 @@ Chunk ChunkStore::FindLocked(const std::string& sha256) const {
 Chunk ChunkStore::Find(const std::string& sha256) const {
   absl::MutexLock lock(&mutex_);
   return FindLocked(sha256);
+}
+
+absl::StatusOr<Chunk> ChunkStore::Read(const std::string& sha256) const {
+  Held held;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = chunks_.find(sha256);
+    if (found != chunks_.end()) held = found->second;
+  }
+  if (held.chunk != nullptr || held.placed == nullptr) return held.chunk;
+  return held.placed->Read();
 }
 
 ChunkStore::Listener::Listener(ChunkStore& store, std::function<void()> put)

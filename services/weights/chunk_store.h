@@ -4,9 +4,10 @@
 //   snapshots_ (newest last)  -- own -->  chunks by hash  <-- found by -- Fetch
 //
 // A chunk that several snapshots use is held once. The oldest snapshots are dropped when there are
-// too many or their bytes exceed the budget; the newest always stays. The learner adds whole
-// snapshots. A worker says which chunks it expects and puts each one as soon as it is verified, so
-// that other workers can fetch it before the snapshot is whole. All classes are thread-safe.
+// too many or their bytes exceed the budget; the newest always stays. Chunks that are read from
+// their place (tensor_place.h) take nothing of it. The learner adds whole snapshots. A worker says
+// which chunks it expects and puts each one as soon as it is verified, so that other workers can
+// fetch it before the snapshot is whole. All classes are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -70,8 +71,12 @@ class ChunkStore {
   // Keeps a verified chunk if it is expected; drops it otherwise.
   void Put(const std::string& sha256, Chunk chunk);
 
-  // A chunk; null if it is not here.
+  // A chunk in memory; null if it is not here.
   Chunk Find(const std::string& sha256) const;
+
+  // A chunk, also one that must be read from its place, which may wait for a disk; null if it is
+  // not here. kDataLoss if other bytes are there now.
+  absl::StatusOr<Chunk> Read(const std::string& sha256) const;
 
   // Calls `put` after each chunk that is put, with the store locked: it only wakes somebody. Until
   // its destruction; the store outlives it.
@@ -94,13 +99,15 @@ class ChunkStore {
   // Chunks that are put get their memory here.
   ChunkPool& pool() { return pool_; }
 
-  uint64_t bytes() const;  // Bytes of distinct chunks, here or on their way.
+  uint64_t bytes() const;  // Bytes of distinct chunks in memory, here or on their way.
   size_t snapshots() const;
 
  private:
   struct Held {
-    Chunk chunk;  // Null: on its way.
-    uint64_t bytes = 0;
+    Chunk chunk;  // Null: on its way, or placed.
+    const PlacedChunk* placed = nullptr;
+    std::shared_ptr<const PlacedChunks> owner;  // `placed` is one of these.
+    uint64_t bytes = 0;                         // 0 if it is placed.
     size_t uses = 0;
   };
   absl::Status CheckBudget(uint64_t bytes) const;

@@ -19,6 +19,7 @@
 #include "base/ids.h"
 #include "io/tensor_bytes.h"
 #include "oxbow/v1/weight_channel.pb.h"
+#include "services/weights/tensor_place.h"
 
 namespace oxbow::weights {
 
@@ -37,6 +38,8 @@ using TensorBytesByName = std::map<std::string, io::TensorBytes>;
 struct Snapshot {
   v1::SnapshotManifest manifest;
   ChunksByHash chunks;
+  // The other chunks of the frozen part; null: none.
+  std::shared_ptr<const PlacedChunks> placed = nullptr;
 };
 
 struct SnapshotIdentity {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the snapshots of a run one after another and hashes only what changed.
 //
-// The frozen part is cut and hashed once. A chunk of the trained part that has the bytes of the
-// last snapshot keeps its hash and its memory: comparing costs a tenth of hashing, and stops at the
-// first difference. Tensors come one at a time, so that a snapshot takes the memory of its chunks
-// and of one tensor. The chunks of a large tensor are hashed by several threads. Not thread-safe.
+// The frozen part is cut and hashed once, and held only where its bytes are nowhere else. A chunk
+// of the trained part that has the bytes of the last snapshot keeps its hash and its memory:
+// comparing costs a tenth of hashing, and stops at the first difference. Tensors come one at a
+// time, so that a snapshot takes the memory of its chunks and of one tensor. The chunks of a large
+// tensor are hashed by several threads. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +31,10 @@ Snapshot MakeSnapshot(SnapshotIdentity identity, const TensorBytesByName& frozen
 
 class SnapshotMaker {
  public:
-  // Keeps the bytes of `frozen` as chunks. `threads` hash.
+  // Keeps the bytes of `frozen` as chunks, but for tensors that have a place with the same bytes.
+  // `threads` hash. `place` may be null.
   explicit SnapshotMaker(const TensorSource& frozen, uint64_t chunk_bytes = kSnapshotChunkBytes,
-                         int threads = HashThreads());
+                         int threads = HashThreads(), const PlaceOfTensor& place = nullptr);
 
   // The same as MakeSnapshot of both parts.
   Snapshot Make(SnapshotIdentity identity, const TensorSource& trained);
@@ -46,18 +48,23 @@ class SnapshotMaker {
   struct Cut {
     std::string sha256;
     std::string xxh3;
-    Chunk chunk;
+    Chunk chunk;  // Null unless it is to be held.
   };
   v1::TensorManifest Add(const std::string& name, const io::TensorBytes& tensor,
                          ChunksByHash& chunks) const;
+  v1::TensorManifest AddPlaced(const std::string& name, const io::TensorBytes& tensor,
+                               const std::shared_ptr<const TensorPlace>& place,
+                               PlacedChunks& chunks) const;
   // `before`: the same tensor of the last snapshot, or null.
-  Cut CutOne(const v1::TensorManifest* before, int index, std::string_view piece) const;
-  std::vector<Cut> CutAll(const v1::TensorManifest* before, std::string_view bytes) const;
+  Cut CutOne(const v1::TensorManifest* before, int index, std::string_view piece, bool held) const;
+  std::vector<Cut> CutAll(const v1::TensorManifest* before, std::string_view bytes,
+                          bool held = true) const;
 
   const uint64_t chunk_bytes_;
   const int threads_;
   Entries frozen_;
   ChunksByHash frozen_chunks_;
+  std::shared_ptr<const PlacedChunks> placed_;
   Entries before_;  // The trained part of the last snapshot.
   ChunksByHash before_chunks_;
 };

@@ -249,7 +249,16 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
   ChunkSender sender(stream);
   uint64_t offset = request.first_offset();
   for (const std::string& hash : request.chunk_sha256()) {
-    const Chunk weights = store_.Find(hash);
+    const absl::StatusOr<Chunk> read = store_.Read(hash);
+    if (!read.ok()) {
+      if (!lost_.exchange(true)) {
+        OXBOW_LOG(Error) << "frozen weights cannot be sent to workers"
+                         << Field("error", std::string(read.status().message()));
+      }
+      status = read.status();
+      break;
+    }
+    const Chunk& weights = *read;
     const bool other = weights == nullptr && options_.content != nullptr;
     const Chunk chunk = other ? options_.content->Find(hash) : weights;
     if (chunk == nullptr) {

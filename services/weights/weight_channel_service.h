@@ -12,6 +12,7 @@
 // manifest is remembered. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -123,6 +124,7 @@ class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasS
   const Clock& clock_;
   const OnReport on_report_;
   ChunkStore store_;
+  std::atomic<bool> lost_ = false;  // It was said that a chunk's place has other bytes now.
 
   mutable absl::Mutex mutex_;
   Published newest_ ABSL_GUARDED_BY(mutex_);

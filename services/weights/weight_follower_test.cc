@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <random>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "telemetry/metrics.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::weights {
 namespace {
@@ -236,6 +238,32 @@ TEST_F(WeightFollowerTest, WeightsThatNeverVerifyAreReportedAndNeverHandedOut) {
   EXPECT_THAT(telemetry::ScrapeText(registry_), HasSubstr("outcome=\"refused\"} "));
 }
 
+TEST_F(WeightFollowerTest, AChunkWhoseFileHasChangedIsRefusedWithTheFilesName) {
+  const testing::ScopedDirectory scratch;
+  const std::string file = (scratch.path() / "base.safetensors").string();
+  const auto write = [&](const std::string& bytes) { std::ofstream(file) << "head" << bytes; };
+  write("base-onebase-twobase-tri");
+  const auto place = PlaceInFile(OpenedFile::Open(file).value(), 4, 24);
+  const TensorBytesByName base = {{"base", Tensor("base-onebase-twobase-tri")}};
+  SnapshotMaker maker(SourceOf(base), /*chunk_bytes=*/8, /*threads=*/1,
+                      [&](const std::string&) { return place; });
+  const auto publish = [&](uint64_t version) {
+    const TensorBytesByName trained = {{"adapter", Tensor("adapter" + std::to_string(version))}};
+    return service_.Publish(
+        maker.Make({kEpoch, PolicyVersion(version), LearnerStep(version)}, SourceOf(trained)));
+  };
+  write("base-oneBASE-twobase-tri");
+  ASSERT_TRUE(publish(1).ok());
+  Follow();
+  EXPECT_THAT(AwaitReport().failure(), HasSubstr("bring its file back: " + file));
+  EXPECT_FALSE(follower_->TakeNewest());
+  write("base-onebase-twobase-tri");
+  ASSERT_TRUE(publish(2).ok());
+  const auto snapshot = AwaitSnapshot();
+  ASSERT_TRUE(snapshot);
+  EXPECT_EQ(DataOf(*snapshot, "base"), "base-onebase-twobase-tri");
+}
+
 TEST_F(WeightFollowerTest, AlteredManifestIsRefused) {
   Snapshot snapshot = Version(1, "adapter1");
   snapshot.manifest.mutable_tensors(0)->set_name("other");
@@ -339,7 +367,7 @@ TEST_F(WeightFollowerTest, AfterAManifestThatWasRefusedTheNextOneIsTaken) {
 // of small ones need few messages.
 TEST_F(WeightFollowerTest, SmallChunksTravelTogether) {
   const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   std::map<std::string, io::TensorBytes> tensors;
   size_t large = 0, bytes = 0;

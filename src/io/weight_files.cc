@@ -123,4 +123,9 @@ std::string WeightFiles::FileOf(const std::string& name) const {
   return paths_[PlaceOf(name).file];
 }
 
+uint64_t WeightFiles::OffsetOf(const std::string& name) const {
+  const Place& place = PlaceOf(name);
+  return static_cast<uint64_t>(place.bytes.data() - files_[place.file].bytes().data());
+}
+
 }  // namespace oxbow::io

@@ -51,8 +51,9 @@ class WeightFiles {
   // A copy. Dies if there is no such tensor.
   TensorBytes Read(const std::string& name) const;
 
-  // The file that holds a tensor, for messages. Dies if there is no such tensor.
+  // The file that holds a tensor, and where in it its bytes begin. Dies if there is no such tensor.
   std::string FileOf(const std::string& name) const;
+  uint64_t OffsetOf(const std::string& name) const;
 
  private:
   struct Place {

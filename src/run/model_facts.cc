@@ -102,6 +102,7 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
   const io::DiffusersComponent& transformer = components.at("transformer");
   OXBOW_ASSIGN_OR_RETURN(const Headers tensors, io::ReadComponentHeaders(transformer));
   ModelFacts facts{.transformer_parameters = Elements(tensors)};
+  for (const auto& [name, header] : tensors) facts.stored_types[name] = header.dtype;
   OXBOW_ASSIGN_OR_RETURN(facts.architecture, ArchitectureOf(transformer));
   OXBOW_ASSIGN_OR_RETURN(
       facts.text_encoder_bytes,

@@ -29,8 +29,9 @@ struct ModelFacts {
   uint64_t decoder_parameters = 0;    // The autoencoder's.
   io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
-  std::vector<int64_t> evaluated_shape;  // The same of evaluation's pictures.
-  model::LatentFactors factors;          // The decoder's.
+  std::vector<int64_t> evaluated_shape;           // The same of evaluation's pictures.
+  model::LatentFactors factors;                   // The decoder's.
+  std::map<std::string, io::DType> stored_types;  // The transformer's tensors in its files.
   int64_t prompt_tokens = 0;
   uint64_t conditioning_bytes = 0;  // One prompt's in float32; it may travel in less.
   std::shared_ptr<const model::DecoderArchitecture> decoder;  // Null: the latent is the image.
