@@ -233,7 +233,7 @@ std::string BlockOf(const std::string& name) {
 // What a GPU holds of weights that are in host memory: the two places of blocks, and what is in no
 // block.
 uint64_t WeightsComingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
-  if (!OffloadsWeights(config) || facts.architecture == nullptr) return 0;
+  if (facts.architecture == nullptr) return 0;
   const bool lora = IsLora(config);
   const bool int8 = run::BaseWeightsOf(config.model()) == model::BaseWeights::kInt8;
   const std::set<std::string> in_int8 =
@@ -250,6 +250,31 @@ uint64_t WeightsComingBytes(const v1::RunConfig& config, const run::ModelFacts& 
   uint64_t largest = 0;
   for (const auto& [block, bytes] : blocks) largest = std::max(largest, bytes);
   return rest + 2 * largest;
+}
+
+// Chunks of the frozen part that are held for workers, and not read from where the bytes are
+// anyway: what a GPU has, and the model's files have in another type
+// (services/weights/tensor_place.h).
+uint64_t FrozenChunkBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  if (!OnGpu(config)) return 0;
+  const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
+  if (OffloadsWeights(config) && IsLora(config)) return decoder;
+  uint64_t bytes = decoder + FrozenBytes(config, facts);
+  if (!IsLora(config) || facts.architecture == nullptr) return bytes;
+  const io::DType compute = IsMixedPrecision(config) ? io::DType::kBF16 : io::DType::kF32;
+  std::set<std::string> int8;
+  if (run::BaseWeightsOf(config.model()) == model::BaseWeights::kInt8) {
+    int8 = model::Int8Names(*facts.architecture);
+  }
+  for (const auto& [name, shape] : facts.architecture->shapes()) {
+    const auto stored = facts.stored_types.find(name);
+    const io::DType kept = facts.architecture->float32().contains(name) ? io::DType::kF32 : compute;
+    if (stored == facts.stored_types.end() || int8.contains(name) || stored->second != kept)
+      continue;
+    bytes -= std::accumulate(shape.begin(), shape.end(), uint64_t{io::WidthOf(kept)},
+                             std::multiplies<>());
+  }
+  return bytes;
 }
 
 bool KeepsOld(const v1::RunConfig& config) {
@@ -303,7 +328,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
   constexpr bool kOnHost = true;
   return {
       {"trained weights", placed, Held::kAlways, offloads},
-      {"weights of two blocks", WeightsComingBytes(config, facts)},
+      {"weights of two blocks", OffloadsWeights(config) ? WeightsComingBytes(config, facts) : 0},
       {"next weights", offloads && ShardsGradients(config) ? placed : 0, Held::kInTraining,
        kOnHost},
       {"frozen weights", frozen, Held::kAlways, OffloadsWeights(config) && IsLora(config)},
@@ -316,7 +341,8 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"running average", average, Held::kAlways, config.learner().offload_average()},
       {"old policy", KeepsOld(config) ? placed : 0, Held::kAlways, offloads},
       {"copy to undo a step", undo, Held::kInTraining, kOnHost},
-      {"published snapshots", config.services().snapshots_kept() * trained + 2 * (frozen + decoder),
+      {"published snapshots",
+       config.services().snapshots_kept() * trained + FrozenChunkBytes(config, facts),
        Held::kInTraining, kOnHost},
       {"text encoders", facts.text_encoder_bytes,
        run::EncodesBesideTraining(config) ? Held::kAlways : Held::kAtStart, encodes_on_host},
@@ -331,26 +357,42 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
 
-std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+namespace {
+
+std::vector<MemoryItem> MemoryOfWorker(const v1::RunConfig& config, const run::ModelFacts& facts,
+                                       bool offloads) {
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
-  const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts();
+  const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts() && !offloads;
   const uint64_t sampling = SamplingBytes(config, facts) + PlainWeightBytes(config, facts);
   const uint64_t decoding = DecodingBytes(config, facts);
   const uint64_t evaluation = WorkersEvaluate(config) ? EvaluationBytes(config, facts) : 0;
-  return {{"trained weights", trained},
-          {"frozen weights", frozen},
+  constexpr MemoryItem::Held kAlways = MemoryItem::Held::kAlways;
+  return {{"trained weights", trained, kAlways, offloads && !IsLora(config)},
+          {"frozen weights", frozen, kAlways, offloads && IsLora(config)},
+          {"weights of two blocks", offloads ? WeightsComingBytes(config, facts) : 0},
           {"merged weights", merges ? facts.adapted_parameters * ComputeBytes(config) : 0},
           {"decoder of images", decoder},
           {"sampling, about", sampling},
           {"decoding of latents", decoding},
           {"evaluation, beyond sampling", evaluation - std::min(evaluation, sampling + decoding)},
-          {"evaluated weights", WorkersEvaluate(config) ? trained : 0, MemoryItem::Held::kAlways,
+          {"evaluated weights", WorkersEvaluate(config) ? trained : 0, kAlways,
            /*on_host=*/true},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
-          {"snapshots", 4 * trained + frozen + decoder, MemoryItem::Held::kAlways,
+          {"snapshots", 4 * trained + frozen + decoder, kAlways,
            /*on_host=*/true}};
+}
+
+}  // namespace
+
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  return MemoryOfWorker(config, facts, /*offloads=*/false);
+}
+
+std::vector<MemoryItem> OffloadedWorkerMemory(const v1::RunConfig& config,
+                                              const run::ModelFacts& facts) {
+  return MemoryOfWorker(config, facts, /*offloads=*/true);
 }
 
 uint32_t ProcessesOf(const v1::RunConfig& config) {
@@ -396,6 +438,8 @@ std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts
   if (OnGpu(config)) {
     add("on a rank's GPU", DevicePeakOf(LearnerMemory(config, facts)), size);
     add("on a worker's GPU", DevicePeakOf(WorkerMemory(config, facts)), size);
+    add("  --offload-weights", DevicePeakOf(OffloadedWorkerMemory(config, facts)),
+        ", if the worker has that flag");
   }
   for (const auto& [device, bytes] : rewards) {
     if (device != "cpu") add(absl::StrCat("rewards on ", device), bytes, size);

@@ -37,6 +37,9 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
 // What a worker holds: transformer and decoder as it samples with them, and as they came, and what
 // sampling and decoding take beside them. It has no text encoder.
 std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
+// The same of a worker with --offload-weights.
+std::vector<MemoryItem> OffloadedWorkerMemory(const v1::RunConfig& config,
+                                              const run::ModelFacts& facts);
 
 // Processes that `oxbow train` starts, learner ranks counted one by one.
 uint32_t ProcessesOf(const v1::RunConfig& config);

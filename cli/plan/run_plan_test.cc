@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <numeric>
+
 #include "cli/plan/resource_plan.h"
 #include "config/embedded_yaml.h"
 #include "config/run_config.h"
@@ -249,17 +252,59 @@ TEST(RunPlanTest, OfALoraWhatIsFrozenIsOnTheHostAndNothingElse) {
   ASSERT_EQ(before.size(), after.size());
   for (size_t i = 0; i < after.size(); ++i) {
     if (after[i].what == "weights of two blocks") continue;
+    if (after[i].what == "published snapshots") {
+      EXPECT_EQ(before[i].bytes - after[i].bytes, 40 * kMillion) << "the base is not held again";
+      continue;
+    }
     EXPECT_EQ(after[i].bytes, before[i].bytes) << after[i].what;
     EXPECT_EQ(after[i].on_host, before[i].on_host || after[i].what == "frozen weights")
         << after[i].what;
   }
 }
 
+TEST(RunPlanTest, AWorkerWithOffloadedWeightsHoldsTwoBlocksOfThem) {
+  run::ModelFacts facts = Facts(kMillion);
+  facts.architecture = Sd35();
+  facts.transformer_parameters = 2500 * kMillion;
+  for (const char* trained : {"model.trained=lora", "model.trained=full"}) {
+    const v1::RunConfig run = Config({trained, "model.device=cuda", "model.compute_dtype=bf16"});
+    const auto before = WorkerMemory(run, facts), after = OffloadedWorkerMemory(run, facts);
+    EXPECT_EQ(PeakOf(after) - BytesOf("weights of two blocks", after), PeakOf(before));
+    EXPECT_GT(DevicePeakOf(before) - DevicePeakOf(after), 1000 * kMillion) << trained;
+  }
+  EXPECT_THAT(DeviceText(Config({"model.device=cuda"}), facts, {}, 0),
+              HasSubstr("--offload-weights"));
+}
+
+TEST(RunPlanTest, ChunksOfTheBaseAreHeldWhereNeitherMemoryNorFilesHaveThem) {
+  run::ModelFacts facts = Facts(kMillion);
+  facts.architecture = Sd35();
+  facts.transformer_parameters = 0;
+  for (const auto& [name, shape] : facts.architecture->shapes()) {
+    facts.transformer_parameters +=
+        std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
+  }
+  const auto held = [&](const std::string& setting, io::DType stored) {
+    for (const auto& [name, shape] : facts.architecture->shapes()) {
+      facts.stored_types[name] = stored;
+    }
+    const v1::RunConfig run =
+        Config({"model.trained=lora", "model.device=cuda", "model.compute_dtype=bf16",
+                "services.snapshots_kept=1", setting});
+    return BytesOf("published snapshots", LearnerMemory(run, facts)) - 4 * kMillion;
+  };
+  const std::string plain = "model.base_weights=compute";
+  EXPECT_GE(held(plain, io::DType::kF16), 2 * facts.transformer_parameters);
+  EXPECT_LT(held(plain, io::DType::kBF16), facts.transformer_parameters / 10);
+  EXPECT_GT(held("model.base_weights=int8", io::DType::kBF16), facts.transformer_parameters / 2);
+  EXPECT_EQ(held("model.device=cpu", io::DType::kF16), 0u);
+}
+
 TEST(RunPlanTest, TextEncodersAreGoneBeforeTrainingTakesMore) {
   run::ModelFacts facts = Facts(kMillion);
   const v1::RunConfig run = Config({"model.trained=lora"});
   const uint64_t small = PeakOf(LearnerMemory(run, facts));
-  facts.text_encoder_bytes = 100 * kMillion;  // Less than training takes.
+  facts.text_encoder_bytes = 30 * kMillion;  // Less than training takes.
   EXPECT_EQ(PeakOf(LearnerMemory(run, facts)), small);
   facts.text_encoder_bytes = 5000 * kMillion;
   EXPECT_EQ(PeakOf(LearnerMemory(run, facts)), 5000 * kMillion + (4 + 40 + 4) * kMillion)
