@@ -43,6 +43,7 @@ struct Flags {
   std::string id;
   std::string device = "cpu";
   int gpu_slot = 0;
+  bool offload_weights = false;
   std::string gpus;
   std::string model;
   int threads = 1;
@@ -75,6 +76,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--gpus", flags.gpus,
                  "one process on each of these GPUs: all, or numbers such as 0,1")
       ->excludes(device);
+  app.add_flag(
+      "--offload-weights", flags.offload_weights,
+      "keep what does not train in host memory and bring it to the GPU block by block: for "
+      "a GPU that does not hold the model");
   app.add_option("--model", flags.model,
                  "the run's model directory, if it is on this machine: weights that are as the "
                  "learner's are not fetched");
@@ -142,6 +147,7 @@ absl::Status Serve(const Flags& flags) {
                  .worker_id = flags.id.empty() ? DefaultId(host) : flags.id,
                  .host = host,
                  .device = device,
+                 .offload_weights = flags.offload_weights,
                  .give_up_after = GiveUpAfter(flags.give_up_after).value(),
                  .relay = relay.get(),
                  .join_broadcast_group = weights::JoinOverRanks({.device = device.str()}),

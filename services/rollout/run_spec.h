@@ -43,6 +43,7 @@ struct RunSpec {
   model::LoraSpec lora;
   at::Device device = at::kCPU;  // The worker's own; the learner does not know it.
   bool merged = false;           // The adapter is added to the weights it changes.
+  bool weights_on_host = false;  // The worker's own, too; see Worker::Options.
   bool graphs = false;           // Forward passes are recorded as CUDA graphs.
   at::ScalarType compute = at::kFloat;
   model::BaseWeights base_weights = model::BaseWeights::kCompute;

@@ -13,22 +13,42 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "core/model/binding.h"
 #include "core/model/device_memory.h"
+#include "core/model/int8_weights.h"
 #include "io/tensor_torch.h"
 
 namespace oxbow::rollout {
 namespace {
 
-// The tensors of a snapshot; with `wanted`, only those of its names.
+absl::StatusOr<at::Tensor> TensorOf(const weights::VerifiedSnapshot& snapshot,
+                                    const v1::TensorManifest& entry) {
+  absl::StatusOr<at::Tensor> tensor = io::ToTorch(weights::AssembleTensor(entry, snapshot.chunks));
+  if (!tensor.ok()) return Annotate(tensor.status(), entry.name());
+  return tensor;
+}
+
+// The tensors of those names that the snapshot has.
 absl::StatusOr<model::NamedTensors> TensorsOf(const weights::VerifiedSnapshot& snapshot,
-                                              const model::NamedTensors* wanted) {
+                                              const model::NamedTensors& wanted) {
   model::NamedTensors tensors;
   for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
-    if (wanted != nullptr && !wanted->contains(entry.name())) continue;
-    absl::StatusOr<at::Tensor> tensor =
-        io::ToTorch(weights::AssembleTensor(entry, snapshot.chunks));
-    if (!tensor.ok()) return Annotate(tensor.status(), entry.name());
-    tensors.emplace(entry.name(), *std::move(tensor));
+    if (!wanted.contains(entry.name())) continue;
+    OXBOW_ASSIGN_OR_RETURN(tensors[entry.name()], TensorOf(snapshot, entry));
+  }
+  return tensors;
+}
+
+bool IsDecoderName(const std::string& name) { return name.starts_with(weights::kDecoderPrefix); }
+
+absl::StatusOr<model::NamedTensors> DecoderOf(const weights::VerifiedSnapshot& snapshot,
+                                              at::Device device) {
+  model::NamedTensors tensors;
+  for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
+    if (!IsDecoderName(entry.name())) continue;
+    OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, TensorOf(snapshot, entry));
+    tensors.emplace(entry.name().substr(std::string_view(weights::kDecoderPrefix).size()),
+                    tensor.to(device));
   }
   return tensors;
 }
@@ -38,34 +58,31 @@ bool IsAdapterName(const std::string& name) {
   return name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos;
 }
 
-bool IsDecoderName(const std::string& name) { return name.starts_with(weights::kDecoderPrefix); }
-
-// Takes the tensors that `wanted` names out of `tensors`: each is gone from the host as soon as it
-// is where the model computes.
-model::NamedTensors TakeOut(model::NamedTensors& tensors,
-                            const std::function<bool(const std::string&)>& wanted) {
-  model::NamedTensors taken;
-  for (auto at = tensors.begin(); at != tensors.end();) {
-    const auto next = std::next(at);
-    if (wanted(at->first)) taken.insert(tensors.extract(at));
-    at = next;
+absl::Status CheckBase(const weights::VerifiedSnapshot& snapshot,
+                       const model::Architecture& architecture) {
+  model::Shapes base;
+  for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
+    if (IsAdapterName(entry.name()) || IsDecoderName(entry.name())) continue;
+    base[entry.name()] = {entry.shape().begin(), entry.shape().end()};
   }
-  return taken;
+  for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
+    if (entry.dtype() == v1::DTYPE_I8) base.erase(model::ScaleNameOf(entry.name()));
+  }
+  return Annotate(model::CheckFit(architecture.shapes(), base), architecture.class_name());
 }
 
-model::NamedTensors TakeBase(model::NamedTensors& tensors) {
-  return TakeOut(tensors, [](const std::string& name) {
-    return !IsAdapterName(name) && !IsDecoderName(name);
-  });
-}
-
-model::NamedTensors TakeDecoder(model::NamedTensors& tensors, at::Device device) {
-  model::NamedTensors weights;
-  for (auto& [name, tensor] : TakeOut(tensors, IsDecoderName)) {
-    weights.emplace(name.substr(std::string_view(weights::kDecoderPrefix).size()),
-                    tensor.to(device));
-  }
-  return weights;
+// Each tensor is put together when the policy asks for it, and gone when it is where the model
+// keeps it. The snapshot outlives the reader.
+model::ReadTensor ReaderOf(const weights::VerifiedSnapshot& snapshot) {
+  std::map<std::string, const v1::TensorManifest*> entries;
+  for (const v1::TensorManifest& entry : snapshot.manifest.tensors())
+    entries[entry.name()] = &entry;
+  return [&snapshot,
+          entries = std::move(entries)](const std::string& name) -> absl::StatusOr<at::Tensor> {
+    const auto found = entries.find(name);
+    if (found != entries.end()) return TensorOf(snapshot, *found->second);
+    return absl::InvalidArgumentError(absl::StrCat("the snapshot has no tensor ", name));
+  };
 }
 
 absl::Status WithoutThrow(const std::function<absl::Status()>& use) {
@@ -83,45 +100,48 @@ absl::Status WithoutThrow(const std::function<absl::Status()>& use) {
 SamplerModel::SamplerModel(const RunSpec& spec) : spec_(spec) {}
 
 absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
-  // Within an epoch the frozen part stays, and may be a hundred times the trained one.
-  OXBOW_ASSIGN_OR_RETURN(
-      model::NamedTensors tensors,
-      TensorsOf(snapshot, policy_ == nullptr ? nullptr : &policy_->parameters().tensors()));
   if (policy_ == nullptr) {
-    model::NamedTensors decoder = TakeDecoder(tensors, spec_.device);
-    // A full fine-tune trains its base, which is read again below.
-    model::NamedTensors base = spec_.trained == model::Trained::kLora ? TakeBase(tensors) : tensors;
-    OXBOW_ASSIGN_OR_RETURN(
-        policy_,
-        model::Policy::Create(
-            {.architecture = spec_.architecture,
-             .base = std::move(base),
-             .trained = spec_.trained,
-             .lora = spec_.lora,
-             .lora_seed = 0,
-             .with_reference = false,
-             .with_ema = false,
-             .trainable = false,
-             .merged = spec_.merged,
-             .guidance = spec_.sampling.guidance,
-             .negative = spec_.negative,
-             .embedded_guidance = spec_.sampling.embedded_guidance,
-             .whole_timesteps = spec_.sampling.whole_timesteps,
-             .rows_per_forward = spec_.rows_per_forward,
-             .compute = spec_.compute,
-             .base_weights = spec_.base_weights,
-             .device = spec_.device,
-             .graphs = spec_.graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
-    OXBOW_ASSIGN_OR_RETURN(decoder_,
-                           model::MakeImageDecoder(spec_.autoencoder_config_json,
-                                                   spec_.autoencoder_graph_json, decoder));
+    OXBOW_RETURN_IF_ERROR(Make(snapshot));
+    // A full fine-tune trains its base, which has been read.
+    if (spec_.trained == model::Trained::kFull) return absl::OkStatus();
   }
-  model::NamedTensors trained;
-  for (const auto& [name, parameter] : policy_->parameters().tensors()) {
-    const auto found = tensors.find(name);
-    if (found != tensors.end()) trained.emplace(name, found->second);
-  }
+  // Within an epoch the frozen part stays, and may be a hundred times the trained one.
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors trained,
+                         TensorsOf(snapshot, policy_->parameters().tensors()));
   return policy_->Load(trained);
+}
+
+// Base weights in host memory exclude what needs them in one place on the device: recordings, and
+// weights that an adapter is merged into. The learner's probe allows for that rounding.
+absl::Status SamplerModel::Make(const weights::VerifiedSnapshot& snapshot) {
+  OXBOW_RETURN_IF_ERROR(CheckBase(snapshot, *spec_.architecture));
+  const bool graphs = spec_.graphs && !spec_.weights_on_host;
+  OXBOW_ASSIGN_OR_RETURN(
+      policy_, model::Policy::Create(
+                   {.architecture = spec_.architecture,
+                    .read_base = ReaderOf(snapshot),
+                    .trained = spec_.trained,
+                    .lora = spec_.lora,
+                    .lora_seed = 0,
+                    .with_reference = false,
+                    .with_ema = false,
+                    .weights_on_host = spec_.weights_on_host,
+                    .trainable = false,
+                    .merged = spec_.merged && !spec_.weights_on_host,
+                    .guidance = spec_.sampling.guidance,
+                    .negative = spec_.negative,
+                    .embedded_guidance = spec_.sampling.embedded_guidance,
+                    .whole_timesteps = spec_.sampling.whole_timesteps,
+                    .rows_per_forward = spec_.rows_per_forward,
+                    .compute = spec_.compute,
+                    .base_weights = spec_.base_weights,
+                    .device = spec_.device,
+                    .checkpoint_activations = spec_.weights_on_host,
+                    .graphs = graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors decoder, DecoderOf(snapshot, spec_.device));
+  OXBOW_ASSIGN_OR_RETURN(decoder_, model::MakeImageDecoder(spec_.autoencoder_config_json,
+                                                           spec_.autoencoder_graph_json, decoder));
+  return absl::OkStatus();
 }
 
 absl::Status SamplerModel::Probe(const v1::SnapshotManifest::Probe& expected,

@@ -49,6 +49,7 @@ class SamplerModel {
   enum class Loaded { kInUse, kEvaluated, kNothing };
 
   absl::Status Load(const weights::VerifiedSnapshot& snapshot);
+  absl::Status Make(const weights::VerifiedSnapshot& snapshot);
   void GoBack(const model::NamedTensors& copy);
   void KeepTrained(const weights::VerifiedSnapshot& snapshot);
   bool InUse(const weights::VerifiedSnapshot& other) const;

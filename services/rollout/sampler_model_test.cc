@@ -17,6 +17,7 @@
 namespace oxbow::rollout {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 RunSpec TinySpec() {
@@ -96,6 +97,63 @@ TEST(SamplerModelTest, AnotherFrozenPartIsRefused) {
   other.manifest.set_base_sha256("another");
   EXPECT_EQ(model.Apply(other, comparison).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(model.version().value, 5u);
+}
+
+// A LoRA whose adapter has an effect.
+weights::VerifiedSnapshot AdapterOf(at::ScalarType compute, RunSpec& spec) {
+  spec.trained = model::Trained::kLora;
+  spec.lora = {.rank = 2, .alpha = 4, .targets = {"attn.to_q", "ff.net.2"}};
+  spec.compute = compute;
+  const auto full = TinyPolicy(3);
+  model::NamedTensors all = full->frozen();
+  for (const auto& [name, tensor] : full->parameters().tensors()) all[name] = tensor;
+  const auto policy = model::Policy::Create({.architecture = spec.architecture,
+                                             .base = all,
+                                             .trained = model::Trained::kLora,
+                                             .lora = spec.lora,
+                                             .with_ema = false,
+                                             .trainable = false,
+                                             .compute = compute})
+                          .value();
+  policy->parameters().flat().copy_(TinyNoise(4, 1, {policy->parameters().numel()}));
+  weights::Snapshot snapshot =
+      weights::MakeSnapshot({Epoch(1), PolicyVersion(5), LearnerStep(1)}, BytesOf(policy->frozen()),
+                            BytesOf(policy->parameters().tensors()));
+  weights::VerifiedSnapshot verified{.manifest = snapshot.manifest, .chunks = snapshot.chunks};
+  *verified.manifest.mutable_probe() = ProbeOf(policy->current());
+  return verified;
+}
+
+// Whatever the run says of merging and recording, which weights in host memory exclude.
+TEST(SamplerModelTest, WeightsInHostMemoryDrawTheSameBits) {
+  for (const bool lora : {false, true}) {
+    for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(::testing::Message() << lora << compute);
+      RunSpec spec = TinySpec();
+      const weights::VerifiedSnapshot snapshot =
+          lora ? AdapterOf(compute, spec) : SnapshotOf(5, 3, 3);
+      spec.weights_on_host = true;
+      spec.merged = spec.graphs = lora;
+      SamplerModel model(spec);
+      weights::ProbeComparison comparison;
+      const absl::Status applied = model.Apply(snapshot, comparison);
+      ASSERT_TRUE(applied.ok()) << applied;
+      EXPECT_TRUE(comparison.bits_equal);
+    }
+  }
+}
+
+TEST(SamplerModelTest, ASnapshotThatIsNotOfTheModelIsRefusedByName) {
+  RunSpec spec = TinySpec();
+  const weights::VerifiedSnapshot snapshot = SnapshotOf(5, 3, 3);
+  model::Sd3Params other = TinyParams();
+  other.num_layers = 1;
+  spec.architecture = model::MakeSd3Architecture(other);
+  SamplerModel model(spec);
+  weights::ProbeComparison comparison;
+  EXPECT_THAT(model.Apply(snapshot, comparison).ToString(),
+              AllOf(HasSubstr("unexpected: "), HasSubstr("transformer_blocks.1.attn.to_q.bias")));
+  EXPECT_FALSE(model.ready());
 }
 
 // What an evaluation names: the trained part of `seed` alone, with the probe of `probed`.

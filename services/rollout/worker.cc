@@ -87,7 +87,8 @@ absl::Status Worker::Run() {
 absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   OXBOW_ASSIGN_OR_RETURN(RunSpec spec, RunSpecFrom(registration));
   spec.device = options_.device;
-  if (spec.graphs) OXBOW_RETURN_IF_ERROR(model::CheckGraphs(spec.device));
+  spec.weights_on_host = options_.offload_weights;
+  if (spec.graphs && !spec.weights_on_host) OXBOW_RETURN_IF_ERROR(model::CheckGraphs(spec.device));
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
       reward::RewardClient::Connect(

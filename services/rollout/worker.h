@@ -26,6 +26,9 @@ class Worker {
     std::string worker_id;  // Unique per process.
     std::string host;
     at::Device device = at::kCPU;
+    // What is frozen of a LoRA, or all weights of a full fine-tune, are in host memory and come to
+    // the device block by block (core/model/offloaded_weights.h).
+    bool offload_weights = false;
     absl::Duration register_timeout = absl::Seconds(10);
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(1);
