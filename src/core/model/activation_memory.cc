@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "core/model/fused/modulation_kernel.h"
 #include "core/model/layers.h"
 #include "core/model/sd3.h"
 
@@ -44,6 +45,10 @@ constexpr PerToken kLastContext = {.exact = 2, .computed = 3};
 constexpr PerToken kAdaptedStream = {.exact = 2, .computed = 8};
 constexpr PerToken kAdaptedSecond = {.computed = 8};
 constexpr PerToken kAdaptedLastContext = {.exact = 1, .computed = 3};
+// Norms that are modulated in one pass (fused/modulation.h) keep nothing that is normalised.
+constexpr int64_t kNormsOfStream = 2;
+constexpr int64_t kNormsOfLastContext = 1;
+constexpr int64_t kNormsOfSecond = 1;
 // Without gradients, where a block holds most: residual; what both norms made; q, k, v of each
 // stream and side by side; their norms.
 constexpr PerToken kSampling = {.exact = 1, .computed = 16};
@@ -55,6 +60,7 @@ struct Counter {
   int64_t product_bytes;
   int64_t rows, image, prompt;  // Tokens.
   bool adapted;
+  bool in_one_pass;
 
   int64_t Bytes(PerToken per, int64_t tokens) const {
     return rows * tokens * params.width() *
@@ -77,6 +83,10 @@ struct Counter {
       on_prompt += kRmsNorms;
     }
     if (Dual(block)) on_image += adapted ? kAdaptedSecond : kSecond;
+    if (in_one_pass) {
+      on_image.exact -= kNormsOfStream + (Dual(block) ? kNormsOfSecond : 0);
+      on_prompt.exact -= last ? kNormsOfLastContext : kNormsOfStream;
+    }
     if (Dual(block) && params.qk_rms_norm && !adapted) on_image += kSecondRmsNorms;
     const int64_t tokens = image + prompt;
     // Attentions and RMS norms keep them per head.
@@ -101,7 +111,9 @@ Counter CounterOf(const Sd3Params& params, const Execution& execution, const For
           .rows = size.on_cpu ? std::max(size.rows, kRowsMin) : size.rows,
           .image = size.latent_shape[1] / p * (size.latent_shape[2] / p),
           .prompt = size.prompt_tokens,
-          .adapted = size.attention_adapters && !size.on_cpu};
+          .adapted = size.attention_adapters && !size.on_cpu,
+          .in_one_pass = size.on_cpu && execution.compute == at::kFloat &&
+                         params.width() % fused::kModulationLanes == 0};
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "core/model/device.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/gelu.h"
+#include "core/model/fused/modulation.h"
 #include "core/model/int8_weights.h"
 #include "core/model/packed_weights.h"
 
@@ -125,6 +126,11 @@ at::Tensor NormModulate(const at::Tensor& x, const at::Tensor& scale, const at::
   if (auto fused = fused::NormModulate(x, scale, shift, kNormEpsilon, OperandType(x))) {
     return *std::move(fused);
   }
+  if (OperandType(x) == at::kFloat) {
+    if (auto fused = fused::NormModulateOnCpu(x, scale, shift, kNormEpsilon)) {
+      return *std::move(fused);
+    }
+  }
   const at::Tensor norm = at::layer_norm(x, {x.size(-1)}, {}, {}, kNormEpsilon);
   const at::Tensor factor = scale.to(at::kFloat) + 1;
   return AsOperand(AddProduct(shift.unsqueeze(1), norm, factor.unsqueeze(1)));
@@ -132,6 +138,7 @@ at::Tensor NormModulate(const at::Tensor& x, const at::Tensor& scale, const at::
 
 at::Tensor AddGated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
   if (auto fused = fused::AddGated(x, gate, y)) return *std::move(fused);
+  if (auto fused = fused::AddGatedOnCpu(x, gate, y)) return *std::move(fused);
   return AddProduct(x, gate.unsqueeze(1), y);
 }
 

@@ -255,7 +255,7 @@ Policy::Network Policy::BindMerged(const NamedTensors& trained) {
           .model = MakeNetwork(weights, nullptr)};
 }
 
-// Of the trained part, which has its first values.
+// Copies of the trained part, which has its first values.
 void Policy::MakeCopies(const Options& options) {
   const NamedTensors& trained = current_.parameters->tensors();
   if (options.with_ema) ema_ = Average(trained);

@@ -30,7 +30,7 @@ class OffloadedWeights;
 
 enum class Trained { kFull, kLora };
 
-// One tensor of a base, in host memory: whoever asks for one after another holds one at a time.
+// One tensor of a base, in host memory. A caller that asks for one after another holds one at once.
 using ReadTensor = std::function<absl::StatusOr<at::Tensor>(const std::string& name)>;
 
 // The type of a LoRA's frozen weights: that of products, or int8 for those of linear layers.
