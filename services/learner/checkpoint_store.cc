@@ -66,6 +66,26 @@ absl::Status RenameOver(const fs::path& from, const fs::path& to) {
   return ErrnoStatus("cannot rename", to.string(), errno);
 }
 
+// Writes the weights of the first owed evaluation. A checkpoint is worth more: what cannot be
+// stored is owed no more. Returns the bytes written.
+uint64_t WriteOwed(const fs::path& directory, const FileContent& content,
+                   CheckpointManifest& manifest) {
+  const absl::StatusOr<FileDigest> digest = WriteContent(directory / kOwedWeights, content);
+  if (digest.ok()) {
+    manifest.files[kOwedWeights] = *digest;
+    return digest->bytes;
+  }
+  std::vector<uint64_t>& owed = manifest.state.owed_evaluations;
+  if (owed.empty()) return 0;
+  OXBOW_LOG(Warning) << "an owed evaluation is given up: its weights cannot be stored beside the "
+                        "checkpoint, which is written without them"
+                     << Field("step", owed.front())
+                     << Field("checkpoint", manifest.state.committed_steps)
+                     << Field("error", digest.status());
+  owed.erase(owed.begin());
+  return 0;
+}
+
 }  // namespace
 
 std::string CheckpointName(uint64_t committed_steps) {
@@ -96,6 +116,7 @@ absl::Status CheckpointStore::WriteFiles(const fs::path& directory, const RunSta
                                          const Others& others, uint64_t& bytes) const {
   CheckpointManifest manifest{.state = state, .files = {}};
   for (const auto& [name, content] : files) {
+    if (name == kOwedWeights) continue;
     OXBOW_ASSIGN_OR_RETURN(const FileDigest digest, WriteContent(directory / name, content));
     manifest.files[name] = digest;
     bytes += digest.bytes;
@@ -106,6 +127,10 @@ absl::Status CheckpointStore::WriteFiles(const fs::path& directory, const RunSta
       manifest.files[name] = digest;
       bytes += digest.bytes;
     }
+  }
+  // Last, so that they take no room from what the run needs.
+  if (const auto owed = files.find(kOwedWeights); owed != files.end()) {
+    bytes += WriteOwed(directory, owed->second, manifest);
   }
   return WriteFileAtomically(directory / kManifest, ManifestText(manifest));
 }

@@ -307,6 +307,57 @@ TEST_F(CheckpointStoreTest, ARefusalBeforeTheRenameLeavesNothing) {
   EXPECT_EQ(store.LoadNewest()->state.committed_steps, 1u);
 }
 
+// A disk that is full at any byte of the weights of an owed evaluation costs that evaluation alone.
+TEST_F(CheckpointStoreTest, WhatAnOwedEvaluationCannotStoreCostsNoCheckpoint) {
+  const CheckpointStore store(directory_, 1);
+  const std::filesystem::path unfinished = UnfinishedCheckpoint(directory_, 25);
+  RunState state = StateAt(25);
+  state.owed_evaluations = {24, 25};
+  constexpr size_t kPieces = 4;
+  for (size_t room = 0; room <= kPieces; ++room) {
+    SCOPED_TRACE(room);
+    const auto owed = [&](const WritePiece& write) -> absl::Status {
+      for (const auto& [name, bytes] : FilesAt(25)) {
+        EXPECT_TRUE(std::filesystem::exists(unfinished / name)) << "what is needed comes first";
+      }
+      EXPECT_TRUE(std::filesystem::exists(unfinished / "of_rank_1"));
+      for (size_t piece = 0; piece < kPieces; ++piece) {
+        if (piece == room) return absl::ResourceExhaustedError("no space left on device");
+        OXBOW_RETURN_IF_ERROR(write(std::string(100, 'o')));
+      }
+      return absl::OkStatus();
+    };
+    std::map<std::string, FileContent> files = {{kOwedWeights, owed}};
+    for (const auto& [name, bytes] : FilesAt(25)) files[name] = InPieces(bytes);
+    const auto others = [&]() -> absl::StatusOr<std::map<std::string, FileDigest>> {
+      OXBOW_ASSIGN_OR_RETURN(const FileDigest digest,
+                             WriteContent(unfinished / "of_rank_1", InPieces("moments")));
+      return std::map<std::string, FileDigest>{{"of_rank_1", digest}};
+    };
+    ASSERT_TRUE(store.Prepare(25).ok());
+    const auto written = store.Write(state, files, {}, others);
+    ASSERT_TRUE(written.ok()) << written.status();
+    const auto loaded = store.LoadNewest();
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    std::map<std::string, std::string> wanted = FilesAt(25);
+    wanted["of_rank_1"] = "moments";
+    if (room == kPieces) wanted[kOwedWeights] = std::string(100 * kPieces, 'o');
+    EXPECT_EQ(Read(*loaded), wanted);
+    EXPECT_EQ(*written, [&] {
+      uint64_t bytes = 0;
+      for (const auto& [name, content] : wanted) bytes += content.size();
+      return bytes;
+    }());
+    EXPECT_EQ(loaded->state.owed_evaluations,
+              room == kPieces ? (std::vector<uint64_t>{24, 25}) : std::vector<uint64_t>{25})
+        << "an evaluation without weights is owed no more; that of the checkpoint's own is";
+    for (const auto& entry : std::filesystem::directory_iterator(loaded->directory)) {
+      const std::string name = entry.path().filename();
+      EXPECT_TRUE(name == "manifest.json" || wanted.contains(name)) << name << " takes room";
+    }
+  }
+}
+
 TEST_F(CheckpointStoreTest, NothingThereIsNotFoundAndNothingWholeIsLost) {
   const CheckpointStore store(directory_, 2);
   EXPECT_TRUE(store.empty());

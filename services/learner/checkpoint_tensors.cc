@@ -126,4 +126,13 @@ absl::StatusOr<model::NamedTensors> TensorsOf(const Checkpoint& checkpoint,
   return tensors;
 }
 
+absl::StatusOr<model::NamedTensors> OwedWeightsOf(const Checkpoint& checkpoint,
+                                                  uint64_t committed) {
+  const std::vector<uint64_t>& owed = checkpoint.state.owed_evaluations;
+  if (owed.empty() || committed != owed.front()) {
+    return absl::DataLossError(absl::StrCat("the checkpoint has no weights of step ", committed));
+  }
+  return TensorsOf(checkpoint, kOwedWeights);
+}
+
 }  // namespace oxbow::learner

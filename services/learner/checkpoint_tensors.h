@@ -2,6 +2,7 @@
 // Tensors of a checkpoint: copied to the host, written to files and read back.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -38,5 +39,9 @@ FileContent ContentOf(weights::Snapshot& cut);
 // Tensors of their own; the file is mapped meanwhile. kDataLoss names a file that is missing.
 absl::StatusOr<model::NamedTensors> TensorsOf(const Checkpoint& checkpoint,
                                               const std::string& file);
+
+// The weights of the owed evaluation after `committed` steps, which the checkpoint itself has no
+// more. kDataLoss if they are not beside it: those that are there are of its first.
+absl::StatusOr<model::NamedTensors> OwedWeightsOf(const Checkpoint& checkpoint, uint64_t committed);
 
 }  // namespace oxbow::learner

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/parallel/ranks.h"
 #include "services/learner/checkpoint_tensors.h"
@@ -251,6 +252,34 @@ TEST_F(CheckpointingTest, TensorsInChunksAreWrittenWithoutACopyAndLetGoOf) {
   for (const auto& [name, tensor] : tensors) {
     EXPECT_TRUE(at::equal(back->at(name).view(at::kInt), tensor.view(at::kInt))) << name;
   }
+}
+
+// An evaluation drawn with weights of another step would be a number on the wrong line.
+TEST_F(CheckpointingTest, OwedWeightsAreThoseOfTheFirstOwedStepAloneAndOthersAreRefused) {
+  const model::NamedTensors tensors = {{"a", at::arange(7).to(at::kFloat)}};
+  const auto write = [&](std::vector<uint64_t> owed, bool beside) {
+    RunState state = StateAt(25);
+    state.owed_evaluations = std::move(owed);
+    CheckpointCopy copy;
+    if (beside) {
+      copy.chunked.emplace(
+          kOwedWeights, weights::SnapshotMaker(FrozenSource({}, {}), weights::kSnapshotChunkBytes)
+                            .Make({}, FrozenSource(tensors, {})));
+    }
+    EXPECT_TRUE(checkpointing_.Write(std::move(state), std::move(copy)).ok());
+    return *checkpointing_.LoadNewest();
+  };
+  const Checkpoint both = write({24, 25}, true);
+  const auto first = OwedWeightsOf(both, 24);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(at::equal(first->at("a"), tensors.at("a")));
+  for (const uint64_t other : {uint64_t{0}, uint64_t{23}, uint64_t{25}, uint64_t{26}}) {
+    const absl::Status status = OwedWeightsOf(both, other).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << other << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("of step ", other)));
+  }
+  EXPECT_TRUE(absl::IsDataLoss(OwedWeightsOf(write({24}, false), 24).status()));
+  EXPECT_TRUE(absl::IsDataLoss(OwedWeightsOf(write({}, true), 24).status()));
 }
 
 TEST_F(CheckpointingTest, KeepsAsManyAsTheConfigSays) {

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/checkpoint_tensors.h"
@@ -39,11 +38,7 @@ absl::StatusOr<EvaluationResult> LearnerProcess::EvaluateOwed(uint64_t committed
     if (evaluation_by_workers_ != nullptr) OXBOW_RETURN_IF_ERROR(BeginEvaluation());
     return Evaluate();
   }
-  // The weights that are beside the checkpoint are those of the first.
-  if (committed != from_.owed_evaluations.front()) {
-    return absl::DataLossError(absl::StrCat("the checkpoint has no weights of step ", committed));
-  }
-  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors owed, TensorsOf(*resumed_, kOwedWeights));
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors owed, OwedWeightsOf(*resumed_, committed));
   absl::StatusOr<EvaluationResult> drawn_here;
   {
     const EvaluatedNetwork evaluated(setup_.config, *policy_);
