@@ -140,6 +140,7 @@ class Steps {
 
 // Serves until standard input ends.
 void Serve(const Flags& flags) {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // As rpc/service_main.cc.
   ConfigureLog(LogLevel::kError, LogFormat::kText, "coordinator_bench");
   prometheus::Registry registry;
   learner::LearnerMetrics metrics(registry, {});
@@ -503,8 +504,6 @@ std::shared_ptr<grpc::Channel> ChannelOfItsOwn(const std::string& endpoint) {
   return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
 }
 
-void Pause(double seconds) { absl::SleepFor(absl::Seconds(seconds)); }
-
 int Measure(const std::string& binary, const Flags& flags) {
   Conditionings conditionings(flags.workers, flags.held, Epoch(kEpoch));
   const Child child(binary, flags, conditionings.endpoint());
@@ -529,7 +528,7 @@ int Measure(const std::string& binary, const Flags& flags) {
     timers.At(Now() + i * world.group_time / flags.workers,
               [worker = workers.back().get()] { worker->Begin(); });
   }
-  Pause(flags.warmup_seconds);
+  absl::SleepFor(absl::Seconds(flags.warmup_seconds));
   {
     absl::MutexLock lock(&world.mutex);
     world.measuring = true;
@@ -540,7 +539,7 @@ int Measure(const std::string& binary, const Flags& flags) {
   const double cpu_before = child.cpu_seconds();
   const uint64_t accepted_before = sinks.accepted();
   const absl::Duration start = Now();
-  Pause(flags.seconds);
+  absl::SleepFor(absl::Seconds(flags.seconds));
   std::vector<double> latencies;
   {
     absl::MutexLock lock(&world.mutex);
