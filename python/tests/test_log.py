@@ -41,11 +41,16 @@ class LogTest(unittest.TestCase):
         line = self.line(False, "x", reason="a\nE 00:00:00.000 forged\x1b[2J")
         self.assertEqual((line.count("\n"), "\x1b" in line), (1, False))
 
-    def test_a_trace_is_read_from_its_header(self):
-        self.assertEqual(log.trace_of((("a", "b"), ("traceparent", f"00-{TRACE}-0123456789abcdef-01"))), TRACE)
-        for header in ("", "00-1-2-01", f"00-{TRACE}-0123456789abcdef-01\n", TRACE):
-            self.assertEqual(log.trace_of((("traceparent", header),)), "")
-        self.assertEqual(log.trace_of(None), "")
+    def test_traces_are_read_from_their_headers_in_order(self):
+        header = f"00-{TRACE}-0123456789abcdef-01"
+        other = TRACE[::-1]
+        self.assertEqual(log.traces_of((("a", "b"), ("traceparent", header))), [TRACE])
+        self.assertEqual(log.traces_of((("traceparent", f"00-{other}-0123456789abcdef-01"), ("traceparent", header))),
+                         [other, TRACE])
+        for wrong in ("", "00-1-2-01", f"{header}\n", TRACE):
+            self.assertEqual(log.traces_of((("traceparent", wrong),)), [])
+            self.assertEqual(log.traces_of((("traceparent", header), ("traceparent", wrong))), [])
+        self.assertEqual(log.traces_of(None), [])
 
 
 if __name__ == "__main__":

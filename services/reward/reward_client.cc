@@ -24,6 +24,7 @@
 #include "rpc/retry_after.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
+#include "services/reward/reward_client_impl.h"
 #include "services/reward/reward_directory.h"
 #include "services/reward/score_call.h"
 #include "services/reward/score_messages.h"
@@ -67,79 +68,6 @@ absl::Status WithPause(absl::Status status, const grpc::ClientContext& ended, Ab
 }
 
 }  // namespace
-
-struct RewardClient::Impl {
-  explicit Impl(Options o)
-      : options(std::move(o)),
-        directory(options.endpoints, options.breaker, options.identities),
-        random(std::random_device()()) {}
-
-  bool IsObserved(const std::string& reward) const;
-  bool MayBeMissing(const std::vector<std::string>& rewards) const;
-  absl::Status Describe();
-  bool Rest(absl::Duration duration);
-  absl::Status DescribeOne(size_t server);
-  void RunBatches(ScoreCall& call, const std::vector<ScoreBatch>& batches);
-  void Score(ScoreCall& call, const ScoreBatch& batch);
-  void Ask(ScoreCall& call, const ScoreBatch& batch);
-  absl::Status Take(const Turn& turn, ScoreCall& call, const ScoreBatch& open);
-  void GiveUp(ScoreCall& call, const ScoreBatch& open, const absl::Status& why);
-  absl::StatusOr<Turn> Next(ScoreCall& call, const std::vector<std::string>& wanted,
-                            absl::Duration end);
-  Absences TryBatch(size_t server, ScoreCall& call, const ScoreBatch& batch);
-  absl::Status Exchange(size_t server, ScoreCall& call, const ScoreBatch& batch,
-                        Absences& absences);
-  void NoteOutcome(size_t server, const std::string& reward, const absl::Status& status,
-                   absl::Duration pause = absl::ZeroDuration());
-  absl::StatusOr<Scores> ResultOf(const Outcomes& outcomes) const;
-  void LogFailures(const std::vector<Outcomes>& outcomes) const;
-
-  // The context of one gRPC call that Cancel ends.
-  class Cancellable {
-   public:
-    Cancellable(Impl& impl, absl::Duration timeout)
-        : impl_(impl), context_(rpc::ContextWithDeadline(timeout)) {
-      absl::MutexLock lock(&impl_.mutex);
-      impl_.running.insert(context_.get());
-      if (impl_.cancelled) context_->TryCancel();
-    }
-    ~Cancellable() {
-      absl::MutexLock lock(&impl_.mutex);
-      impl_.running.erase(context_.get());
-    }
-    grpc::ClientContext* get() const { return context_.get(); }
-
-   private:
-    Impl& impl_;
-    const std::unique_ptr<grpc::ClientContext> context_;
-  };
-
-  // Marks, while it lives, that a call waits.
-  class Waiting {
-   public:
-    explicit Waiting(Impl& impl) : impl_(impl) {}
-    ~Waiting() { End(); }
-    void Begin(const absl::Status& why);
-    void End();
-
-   private:
-    Impl& impl_;
-    bool waits_ = false;
-  };
-
-  Options options;                                       // Describe fills in `rewards`.
-  std::vector<std::unique_ptr<v1::Reward::Stub>> stubs;  // By server.
-
-  mutable absl::Mutex mutex;
-  absl::CondVar changed;  // A breaker heard an outcome, or calls are to end.
-  RewardDirectory directory ABSL_GUARDED_BY(mutex);
-  std::minstd_rand random ABSL_GUARDED_BY(mutex);  // For jitter and groups.
-  bool impatient ABSL_GUARDED_BY(mutex) = false;
-  bool cancelled ABSL_GUARDED_BY(mutex) = false;
-  std::set<grpc::ClientContext*> running ABSL_GUARDED_BY(mutex);
-  int waiting_calls ABSL_GUARDED_BY(mutex) = 0;
-  std::string waiting_for ABSL_GUARDED_BY(mutex);
-};
 
 absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Connect(Options options) {
   if (options.endpoints.empty()) {
@@ -268,19 +196,14 @@ std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& promp
 std::vector<absl::StatusOr<Scores>> RewardClient::ScoreMedia(
     const std::string& prompt_text, const std::string& prompt_metadata_json,
     const std::vector<Frames>& media, const Patience& patience) {
-  ScoreCall call{.prompt = {},
-                 .media = {media, impl_->options.transport},
-                 .waits = patience.waits,
-                 .end = impl_->options.clock->Now() + patience.limit};
-  call.prompt.set_text(prompt_text);
-  call.prompt.set_metadata_json(prompt_metadata_json);
+  std::unique_ptr<ScoreCall> made;
   std::vector<ScoreBatch> batches;
   {
     absl::MutexLock lock(&impl_->mutex);
-    call.group = 1 + std::uniform_int_distribution<uint64_t>(0, UINT64_MAX - 1)(impl_->random);
-    batches = PlanBatches(impl_->directory, impl_->options.rewards, call.media.sizes(), kLimits);
+    made = impl_->NewCall({prompt_text, prompt_metadata_json, media}, patience);
+    batches = impl_->Plan(*made);
   }
-  absl::MutexLock(&call.mutex), call.outcomes.resize(media.size());
+  ScoreCall& call = *made;
   impl_->RunBatches(call, batches);
   absl::MutexLock lock(&call.mutex);
   impl_->LogFailures(call.outcomes);
@@ -289,18 +212,41 @@ std::vector<absl::StatusOr<Scores>> RewardClient::ScoreMedia(
   return scores;
 }
 
-// Side by side, on this thread and further ones.
-void RewardClient::Impl::RunBatches(ScoreCall& call, const std::vector<ScoreBatch>& batches) {
+std::unique_ptr<ScoreCall> RewardClient::Impl::NewCall(const Group& group,
+                                                       const Patience& patience) {
+  std::unique_ptr<ScoreCall> call(
+      new ScoreCall{.prompt = {},
+                    .media = {group.media, options.transport},
+                    .waits = patience.waits,
+                    .end = options.clock->Now() + patience.limit,
+                    .group = 1 + std::uniform_int_distribution<uint64_t>(0, UINT64_MAX - 1)(random),
+                    .trace = group.trace});
+  call->prompt.set_text(group.prompt_text);
+  call->prompt.set_metadata_json(group.prompt_metadata_json);
+  absl::MutexLock lock(&call->mutex);
+  call->outcomes.resize(group.media.size());
+  return call;
+}
+
+std::vector<ScoreBatch> RewardClient::Impl::Plan(const ScoreCall& call) const {
+  return PlanBatches(directory, options.rewards, call.media.sizes(), kLimits);
+}
+
+void RewardClient::Impl::SideBySide(size_t count, const std::function<void(size_t)>& run) {
   std::atomic<size_t> next = 0;
   const std::optional<Trace> trace = CurrentTrace();  // Threads begin without one.
   const auto work = [&] {
     const TraceScope scope(trace);
-    for (size_t i = next++; i < batches.size(); i = next++) Score(call, batches[i]);
+    for (size_t i = next++; i < count; i = next++) run(i);
   };
   std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(batches.size(), kBatchesAtOnce); ++i) threads.emplace_back(work);
+  for (size_t i = 1; i < std::min(count, kBatchesAtOnce); ++i) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();
+}
+
+void RewardClient::Impl::RunBatches(ScoreCall& call, const std::vector<ScoreBatch>& batches) {
+  SideBySide(batches.size(), [&](size_t i) { Score(call, batches[i]); });
 }
 
 // All scores, or the first reason why one that must not be missing is. An answer goes before an
@@ -530,11 +476,16 @@ absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const 
     batch_max = directory.BatchMax(server);
   }
   const Cancellable context(*this, std::min(options.timeout, call.end - options.clock->Now()));
+  // What begins the call leaves with the first message, and what ends it with the last: of small
+  // pictures all of it is one packet, and the server wakes once.
+  context.get()->set_initial_metadata_corked(true);
   const auto stream = stubs[server]->Score(context.get());
   // Where it stops, Finish says why.
-  WriteBatch(call, batch, batch_max,
-             [&](const v1::ScoreRequest& request) { return stream->Write(request); });
-  stream->WritesDone();
+  WriteBatch(call, batch, batch_max, [&](const v1::ScoreRequest& request, bool last) {
+    grpc::WriteOptions end;
+    if (last) end.set_last_message();
+    return stream->Write(request, end);
+  });
   std::set<uint64_t> open(batch.images.begin(), batch.images.end());
   v1::ScoreResponse response;
   while (stream->Read(&response)) {

@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,10 +30,12 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/image8.h"
+#include "base/trace.h"
 #include "core/reward/scorer.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/reward/circuit_breaker.h"
 #include "services/reward/score_call.h"
+#include "services/reward/shared_calls.h"
 
 namespace oxbow::reward {
 
@@ -65,6 +68,7 @@ class RewardClient {
     // others.
     v1::PictureTransport transport = v1::PICTURE_TRANSPORT_RAW;
     const Clock* clock = &Clock::Steady();
+    SharedCallLimits shared = {};  // What ScoreTogether keeps to.
   };
 
   // Asks no server yet. kInvalidArgument if no endpoint is given.
@@ -102,6 +106,19 @@ class RewardClient {
                                                  const std::string& prompt_metadata_json,
                                                  const std::vector<Frames>& media,
                                                  const Patience& patience = {});
+
+  // What ScoreMedia is asked for, and the trace of it.
+  struct Group {
+    std::string prompt_text;
+    std::string prompt_metadata_json;
+    std::vector<Frames> media;
+    std::optional<Trace> trace = {};
+  };
+  // A first try at several groups: those of small pictures share a call (shared_calls.h), in which
+  // each is a request of its own. By group: all scores of all its images; nothing if one is
+  // missing, or if the group is better asked for alone. Then ScoreMedia is asked, and this try does
+  // not count. Waits for no server. To be called on a thread without a trace. Thread-safe.
+  std::vector<std::optional<std::vector<Scores>>> ScoreTogether(const std::vector<Group>& groups);
 
   // Why some call waits for a server; empty if none waits. Thread-safe.
   std::string waiting() const;

@@ -253,9 +253,12 @@ void CheckMessages(const std::vector<Image8>& images, size_t batch_max, int requ
   std::vector<size_t> seen;
   std::vector<std::vector<Image8>> taken;
   int whole = 0;
+  bool ended = false;
   v1::ScoreRequest request;
   WriteBatch(call, {.images = places, .rewards = {"r"}}, batch_max,
-             [&](const v1::ScoreRequest& message) {
+             [&](const v1::ScoreRequest& message, bool last) {
+               EXPECT_FALSE(ended) << "a message behind the last one";
+               ended = last;
                EXPECT_LE(message.ByteSizeLong(), kMessagePixelsMax + (1 << 20));
                if (!assembly) {
                  request = message;
@@ -271,6 +274,7 @@ void CheckMessages(const std::vector<Image8>& images, size_t batch_max, int requ
                return true;
              });
   EXPECT_FALSE(assembly.has_value()) << "a batch that is not whole";
+  EXPECT_TRUE(ended) << "the server would wait for more";
   EXPECT_EQ(whole, requests);
   EXPECT_EQ(seen, places);
   ASSERT_EQ(taken.size(), images.size());
@@ -293,9 +297,12 @@ TEST(ScoreWriterTest, FramesThatNobodyReadsAreNotWritten) {
   for (uint32_t i = 0; i < 81; ++i) frames.push_back(Noise(400, 300, 3, i));
   const ScoreCall call{.prompt = {}, .media = {{frames}, v1::PICTURE_TRANSPORT_RAW}};
   std::string written;
+  bool ended = false;
   v1::Image head;
   WriteBatch(call, {.images = {0}, .rewards = {"r"}, .frames_every = 4}, 8,
-             [&](const v1::ScoreRequest& message) {
+             [&](const v1::ScoreRequest& message, bool last) {
+               EXPECT_FALSE(ended);
+               ended = last;
                if (written.empty() && head.width() == 0) head = message.items(0).image();
                written += message.items(0).image().pixels();
                return true;
@@ -305,6 +312,7 @@ TEST(ScoreWriterTest, FramesThatNobodyReadsAreNotWritten) {
     expected.append(frame.pixels.begin(), frame.pixels.end());
   }
   EXPECT_TRUE(written == expected);
+  EXPECT_TRUE(ended);
   EXPECT_EQ(head.frames(), 21);
   EXPECT_EQ(head.frames_every(), 4);
 }

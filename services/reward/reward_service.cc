@@ -13,6 +13,7 @@
 #include "base/trace.h"
 #include "rpc/retry_after.h"
 #include "rpc/status.h"
+#include "rpc/trace.h"
 #include "services/reward/score_messages.h"
 
 namespace oxbow::reward {
@@ -148,40 +149,31 @@ grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
 rpc::Handler RewardService::Score(ScoreStream& stream) {
   if (!open_) co_return StillLoads();
   const absl::Duration start = clock_.Now();
-  Call call{.stream = stream};
+  Call call{.stream = stream, .traces = rpc::TracesOf(stream.context())};
   while (co_await stream.Read(call.request)) {
+    call.since = clock_.Now();
     absl::StatusOr<ScoreAssembly> assembly = Begin(call);
     while (assembly.ok() && !assembly->whole()) {
       const bool came = co_await stream.Read(call.pieces);
       const absl::Status added = came ? assembly->Add(call.pieces) : CutShort(stream);
       if (!added.ok()) assembly = added;
     }
-    if (!assembly.ok()) co_return Ended(call, start, assembly.status());
+    if (!assembly.ok()) co_return Ended(start, assembly.status());
     const absl::StatusOr<std::shared_ptr<Work>> work = Start(call, *std::move(assembly));
-    if (!work.ok()) co_return Ended(call, start, work.status());
+    if (!work.ok()) co_return Ended(start, work.status());
     while (!(*work)->done()) {
       co_await stream.Wait();
       if (!stream.cancelled() || (*work)->gone->exchange(true)) continue;
       for (Scorer* scorer : (*work)->scorers) queues_.at(scorer)->DropGone();
     }
-    if (stream.cancelled())
-      co_return Ended(call, start, absl::CancelledError("the client is gone"));
+    if (stream.cancelled()) co_return Ended(start, absl::CancelledError("the client is gone"));
     Answer(call, **work);
   }
-  co_return Ended(call, start, absl::OkStatus());
+  co_return Ended(start, absl::OkStatus());
 }
 
-absl::Status RewardService::Ended(const Call& call, absl::Duration start,
-                                  const absl::Status& status) {
-  const TraceScope scope(call.stream.trace());
-  const absl::Duration took = clock_.Now() - start;
-  metrics_->CallEnded(took, status.ok());
-  if (!call.failure.ok()) {
-    OXBOW_LOG(Warning) << "images not scored" << Field("images", call.images)
-                       << Field("failed", call.failed) << Field("reason", call.failure.message());
-  }
-  OXBOW_LOG(Debug) << "images scored" << Field("images", call.images)
-                   << Field("seconds", absl::ToDoubleSeconds(took));
+absl::Status RewardService::Ended(absl::Duration start, const absl::Status& status) {
+  metrics_->CallEnded(clock_.Now() - start, status.ok());
   return status;
 }
 
@@ -246,6 +238,10 @@ absl::Status RewardService::Queue(const std::shared_ptr<Work>& work, size_t scor
 }
 
 void RewardService::Answer(Call& call, Work& work) {
+  const size_t request = call.requests++;
+  const TraceScope scope(request < call.traces.size() ? call.traces[request] : call.stream.trace());
+  uint64_t failed = 0;
+  absl::Status failure;  // The first one.
   absl::MutexLock lock(&work.mutex);
   for (int i = 0; i < work.request.items_size(); ++i) {
     v1::ScoreResponse response;
@@ -253,16 +249,21 @@ void RewardService::Answer(Call& call, Work& work) {
     for (size_t scorer = 0; scorer < work.scorers.size(); ++scorer) {
       AddOutcome(work.scorers[scorer]->facts().name, work.results[scorer][i], response);
     }
-    ++call.images;
     if (response.status_code() != 0) {
-      ++call.failed;
-      call.failure.Update(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
-                                       response.status_message()));
+      ++failed;
+      failure.Update(absl::Status(static_cast<absl::StatusCode>(response.status_code()),
+                                  response.status_message()));
       // For clients that do not know outcomes a partial answer would be a complete one.
       response.clear_rewards();
     }
     call.stream.Send(std::move(response));
   }
+  if (!failure.ok()) {
+    OXBOW_LOG(Warning) << "images not scored" << Field("images", work.request.items_size())
+                       << Field("failed", failed) << Field("reason", failure.message());
+  }
+  OXBOW_LOG(Debug) << "images scored" << Field("images", work.request.items_size())
+                   << Field("seconds", absl::ToDoubleSeconds(clock_.Now() - call.since));
 }
 
 void RewardService::AddOutcome(const std::string& reward,

@@ -72,15 +72,15 @@ class RewardService final : public v1::Reward::Service,
  private:
   // A request that is scored: its items, and what the scorers say of them.
   struct Work;
-  // What one call does, and its counts for its log line.
+  // What one call does.
   struct Call {
     ScoreStream& stream;
+    std::vector<Trace> traces;          // By request, where it is about several groups.
+    size_t requests = 0;                // That were answered.
     v1::ScoreRequest request;           // The first of its batch.
     v1::ScoreRequest pieces = {};       // A further one.
     std::vector<Scorer*> scorers = {};  // That the batch wants.
-    uint64_t images = 0;
-    uint64_t failed = 0;
-    absl::Status failure;  // The first failure.
+    absl::Duration since = {};          // When the batch began.
   };
 
   absl::StatusOr<ScoreAssembly> Begin(Call& call);
@@ -89,7 +89,7 @@ class RewardService final : public v1::Reward::Service,
   void Answer(Call& call, Work& work);
   void AddOutcome(const std::string& reward, const absl::StatusOr<reward::Score>& score,
                   v1::ScoreResponse& response);
-  absl::Status Ended(const Call& call, absl::Duration start, const absl::Status& status);
+  absl::Status Ended(absl::Duration start, const absl::Status& status);
 
   const Options options_;
   const Clock& clock_;

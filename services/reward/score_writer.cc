@@ -11,17 +11,17 @@ namespace {
 
 static_assert(kMessagePixelsMax <= rpc::kMessageBytesMax / 2, "there is room for the rest");
 
-using Write = std::function<bool(const v1::ScoreRequest&)>;
+using Write = std::function<bool(const v1::ScoreRequest&, bool)>;
 
 // One request: the heads of all its media, the pixels of those that fit into the message, and the
 // others in pieces. False if `write` was.
 bool WriteRequest(const ScoreCall& call, absl::Span<const size_t> images, uint32_t every,
-                  v1::ScoreRequest request, const Write& write) {
+                  v1::ScoreRequest request, bool last, const Write& write) {
   uint64_t room = kMessagePixelsMax;
   std::vector<size_t> later;
   for (const size_t i : images) {
     v1::ScoreItem& item = *request.add_items();
-    item.set_item(i);
+    item.set_item(call.first_item + i);
     *item.mutable_image() = call.media.Head(i, every);
     const uint64_t bytes = call.media.bytes(i, every);
     if (bytes <= room) {
@@ -32,16 +32,17 @@ bool WriteRequest(const ScoreCall& call, absl::Span<const size_t> images, uint32
       later.push_back(i);
     }
   }
-  if (!write(request)) return false;
+  if (!write(request, last && later.empty())) return false;
   for (const size_t i : later) {
     const uint64_t bytes = call.media.bytes(i, every);
     for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
       v1::ScoreRequest piece;
       v1::ScoreItem& item = *piece.add_items();
-      item.set_item(i);
+      item.set_item(call.first_item + i);
       item.mutable_image()->set_pixels(
           call.media.Bytes(i, every, at, std::min(kPieceBytes, bytes - at)));
-      if (!write(piece)) return false;
+      const bool ends = i == later.back() && bytes - at <= kPieceBytes;
+      if (!write(piece, last && ends)) return false;
     }
   }
   return true;
@@ -60,7 +61,8 @@ void WriteBatch(const ScoreCall& call, const ScoreBatch& batch, size_t batch_max
                              batch.images.size() <= count);
   const absl::Span<const size_t> images = batch.images;
   for (size_t first = 0; first < images.size(); first += count) {
-    if (!WriteRequest(call, images.subspan(first, count), batch.frames_every, request, write))
+    const bool last = images.size() - first <= count;
+    if (!WriteRequest(call, images.subspan(first, count), batch.frames_every, request, last, write))
       return;
   }
 }

@@ -15,9 +15,9 @@ namespace oxbow::reward {
 inline constexpr uint64_t kMessagePixelsMax = uint64_t{8} << 20;
 inline constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
 
-// Calls `write` with each message, until it returns false. Requests have at most `batch_max` items;
-// a whole group stays one.
+// Calls `write` with each message, and whether it is the last one, until it returns false. Requests
+// have at most `batch_max` items; a whole group stays one.
 void WriteBatch(const ScoreCall& call, const ScoreBatch& batch, size_t batch_max,
-                const std::function<bool(const v1::ScoreRequest&)>& write);
+                const std::function<bool(const v1::ScoreRequest& message, bool last)>& write);
 
 }  // namespace oxbow::reward

@@ -36,8 +36,8 @@ struct Conversation {
     return true;
   }
 
-  bool Write(const v1::InsertRequest& request) {
-    if (!stream.Write(request)) return false;
+  bool Write(const v1::InsertRequest& request, grpc::WriteOptions options = {}) {
+    if (!stream.Write(request, options)) return false;
     watched.SignOfLife();
     return true;
   }
@@ -54,7 +54,10 @@ struct Conversation {
 };
 
 void SendAll(const ExperienceSender::WireGroup& wire, Conversation& conversation) {
-  if (!conversation.Write(wire.header)) return;
+  // Without chunks the header is all: it, and the call's begin and end, are one packet.
+  grpc::WriteOptions options;
+  if (wire.latents.empty()) options.set_last_message();
+  if (!conversation.Write(wire.header, options)) return;
   for (size_t i = 0; i < wire.latents.size(); ++i) {
     const bool sent = rpc::ForEachChunk(
         wire.latents[i], rpc::kChunkBytes, [&](uint64_t offset, std::string_view piece) {
@@ -126,12 +129,13 @@ absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::Send(
 absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const WireGroup& wire) {
   const std::unique_ptr<grpc::ClientContext> context = rpc::ContextWithDeadline(kSendAtMost);
   rpc::SilenceGuard::Watched watched(guard_, *context, silence_max_);
+  context->set_initial_metadata_corked(true);
   const std::unique_ptr<Stream> stream = stub_->Insert(context.get());
   Conversation conversation{*stream, watched, 0, std::nullopt};
   SendAll(wire, conversation);
   while (!conversation.ack.has_value() && conversation.ReadOne()) {
   }
-  stream->WritesDone();
+  if (!wire.latents.empty()) stream->WritesDone();
   if (conversation.ack.has_value()) {
     context->TryCancel();  // The answer is known; the stream is no longer needed.
     stream->Finish();

@@ -20,7 +20,6 @@
 #include "rpc/convert_torch.h"
 #include "rpc/tls.h"
 #include "services/rollout/local_weights.h"
-#include "services/rollout/reward_stage.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -31,21 +30,6 @@ constexpr uint64_t kOwnContentBytes = uint64_t{256} << 20;
 constexpr absl::Duration kLinger = absl::Milliseconds(3);  // Wait for further leases.
 constexpr absl::Duration kGoodbyeWait = absl::Seconds(2);
 constexpr absl::Duration kIdle = absl::Milliseconds(200);  // Between checks of the stop flag.
-
-const char* NameOf(v1::InsertOutcome outcome) {
-  switch (outcome) {
-    case v1::INSERT_OUTCOME_ACCEPTED:
-      return "accepted";
-    case v1::INSERT_OUTCOME_DUPLICATE:
-      return "duplicate";
-    case v1::INSERT_OUTCOME_FENCED:
-      return "fenced";
-    case v1::INSERT_OUTCOME_SUPERSEDED:
-      return "superseded";
-    default:
-      return "invalid";
-  }
-}
 
 // A network whose every forward pass counts as progress of the sampler.
 class Watched final : public model::VelocityModel {
@@ -391,43 +375,14 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
   for (const v1::Lease& lease : leases) leases_.Sampled(lease.lease_id());
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   uint64_t samples = 0;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    samples += groups[i].trajectories.size();
-    // Shared, because std::function requires copyable captures.
-    auto group = std::make_shared<SampledGroup>(std::move(groups[i]));
-    tasks_.Push([this, lease = std::move(leases[i]), group, seconds] {
-      Deliver(lease, std::move(*group), seconds);
-    });
+  for (const SampledGroup& group : groups) samples += group.trajectories.size();
+  // Shared, because each group of the batch is delivered for itself.
+  const auto sampled =
+      std::make_shared<BatchScoring>(*rewards_, std::move(leases), std::move(groups), spec_.run_id);
+  for (size_t i = 0; i < sampled->size(); ++i) {
+    tasks_.Push([this, sampled, i, seconds] { Deliver(*sampled, i, seconds); });
   }
   metrics_.BatchSampled(samples, seconds);
-}
-
-void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
-  const TraceScope scope(TraceOf(lease));
-  const absl::Duration start = clock_.Now();
-  const std::optional<double> reward_seconds = Score(lease, sampled);
-  if (!reward_seconds.has_value()) return;
-  const absl::StatusOr<v1::InsertResponse::Ack> ack =
-      Send(lease, std::move(sampled), sample_seconds, *reward_seconds);
-  const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
-  if (!ack.ok()) {
-    NotDelivered(lease, ack.status(), seconds);
-    Finish(lease.lease_id(), {.failure = ack.status().ToString(), .discarded = true});
-    return;
-  }
-  metrics_.GroupDelivered(NameOf(ack->outcome()), seconds);
-  OXBOW_LOG(Debug) << "group delivered" << Field("group", lease.group_id())
-                   << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
-                   << Field("worker", worker_id_) << Field("outcome", NameOf(ack->outcome()))
-                   << Field("seconds", seconds);
-  if (ack->outcome() == v1::INSERT_OUTCOME_INVALID) {
-    OXBOW_LOG(Error) << "group refused" << Field("group", lease.group_id())
-                     << Field("lease", lease.lease_id()) << Field("worker", worker_id_)
-                     << Field("reason", ack->error());
-    Finish(lease.lease_id(), {.failure = absl::StrCat("refused: ", ack->error())});
-    return;
-  }
-  Finish(lease.lease_id(), {});
 }
 
 void LearnerSession::DrawPictures(const std::vector<ReadyLease>& batch) {
@@ -447,68 +402,6 @@ void LearnerSession::DeliverPictures(const v1::Lease& lease,
   const absl::StatusOr<bool> taken = pictures_->Deliver(
       lease, pictures, [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
   Finish(lease.lease_id(), {.failure = taken.ok() ? "" : taken.status().ToString()});
-}
-
-void LearnerSession::NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds) {
-  OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
-                     << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
-                     << Field("worker", worker_id_) << Field("reason", why.ToString());
-  metrics_.GroupDelivered("failed", seconds);
-}
-
-// Returns the seconds that scoring took, or nothing if the lease has ended here. Waits for a reward
-// server as long as the session lasts; the lease is renewed meanwhile.
-std::optional<double> LearnerSession::Score(const v1::Lease& lease, SampledGroup& sampled) {
-  const absl::Duration start = clock_.Now();
-  const std::vector<reward::Frames> media(sampled.media.begin(), sampled.media.end());
-  const auto scores = rewards_->ScoreMedia(lease.prompt().text(), lease.prompt().metadata_json(),
-                                           media, {.waits = true});
-  const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
-  metrics_.GroupScored(seconds);
-  const absl::StatusOr<Unscored> unscored =
-      ApplyScores(spec_.reward, lease.drops_unscored(), scores, sampled.trajectories);
-  if (!unscored.ok()) {
-    NotDelivered(lease, unscored.status(), seconds);
-    const bool answered = reward::IsUnscorable(unscored.status());
-    // Without an answer the worker leaves: it gives the lease back, which is no failure.
-    Finish(lease.lease_id(), {.failure = answered ? std::string(unscored.status().message()) : "",
-                              .unscored = answered});
-    return std::nullopt;
-  }
-  for (const auto& [name, samples] : unscored->observed) metrics_.ObservedFailed(name, samples);
-  if (unscored->samples > 0) {
-    stream_.Unscored(lease.lease_id(), unscored->samples, std::string(unscored->reason.message()));
-  }
-  return seconds;
-}
-
-absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::Send(const v1::Lease& lease,
-                                                             SampledGroup sampled,
-                                                             double sample_seconds,
-                                                             double reward_seconds) {
-  if (lease.sink_rank() >= senders_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("no such learner rank: ", lease.sink_rank()));
-  }
-  rl::Group group;
-  group.id = GroupId(lease.group_id());
-  group.prompt_id = PromptId(lease.prompt().id());
-  group.prompt_text = lease.prompt().text();
-  group.prompt_metadata_json = lease.prompt().metadata_json();
-  group.trajectories = std::move(sampled.trajectories);
-  v1::Group message = rpc::ToProto(group, spec_.sampling.Id(), spec_.storage);
-  message.set_learner_step(lease.learner_step());
-  message.set_lease_id(lease.lease_id());
-  message.set_epoch(spec_.epoch.value);
-  message.set_worker_id(worker_id_);
-  message.set_sample_seconds(sample_seconds);
-  message.set_reward_seconds(reward_seconds);
-  group = {};  // The message has its bytes.
-  return senders_[lease.sink_rank()]->Send(
-      std::move(message), [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
-}
-
-bool LearnerSession::Pause(uint64_t lease_id, absl::Duration wait) {
-  return !stopping_.WaitForNotificationWithTimeout(wait) && leases_.Wanted(lease_id);
 }
 
 void LearnerSession::Finish(uint64_t lease_id, const WorkStream::Outcome& outcome) {

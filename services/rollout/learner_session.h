@@ -23,6 +23,7 @@
 #include "base/trace.h"
 #include "services/buffer/replay_client.h"
 #include "services/reward/reward_client.h"
+#include "services/rollout/batch_scoring.h"
 #include "services/rollout/conditioning_source.h"
 #include "services/rollout/experience_sender.h"
 #include "services/rollout/held_leases.h"
@@ -81,8 +82,9 @@ class LearnerSession {
   void SampleBatch(std::vector<ReadyLease> batch);
   void DrawPictures(const std::vector<ReadyLease>& batch);
   void DeliverPictures(const v1::Lease& lease, const PictureWork::Pictures& pictures);
-  void Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds);
-  std::optional<double> Score(const v1::Lease& lease, SampledGroup& sampled);
+  void Deliver(BatchScoring& batch, size_t place, double sample_seconds);
+  bool TakeScores(const v1::Lease& lease, const std::vector<absl::StatusOr<reward::Scores>>& scores,
+                  double seconds, SampledGroup& sampled);
   absl::StatusOr<v1::InsertResponse::Ack> Send(const v1::Lease& lease, SampledGroup sampled,
                                                double sample_seconds, double reward_seconds);
   void NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds);

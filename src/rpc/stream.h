@@ -258,7 +258,7 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
     absl::MutexLock lock(&mutex_);
     if (finished_ || broken_) return;
     outgoing_.push_back(std::move(response));
-    if (!std::exchange(writing_, true)) this->StartWrite(&outgoing_.front());
+    if (!std::exchange(writing_, true)) WriteFirst();
   }
 
   void OnReadDone(bool ok) override { ReadDone(ok); }
@@ -269,7 +269,7 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
       broken_ = true;
       outgoing_.clear();
     }
-    if (!outgoing_.empty()) return this->StartWrite(&outgoing_.front());
+    if (!outgoing_.empty()) return WriteFirst();
     Written();
   }
   void OnCancel() override { Cancelled(); }
@@ -297,6 +297,13 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
   }
 
   void DoFinish(const grpc::Status& status) override { this->Finish(status); }
+
+  // One that others wait behind need not leave at once: they then travel together.
+  void WriteFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    grpc::WriteOptions options;
+    if (outgoing_.size() > 1) options.set_buffer_hint();
+    this->StartWrite(&outgoing_.front(), options);
+  }
 
   std::deque<Response> outgoing_ ABSL_GUARDED_BY(mutex_);  // The first is being written.
 };

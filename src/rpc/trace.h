@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "base/trace.h"
 
@@ -19,5 +20,8 @@ inline constexpr char kTraceparent[] = "traceparent";
 
 // The caller's trace; nothing if it sent none or `context` is null.
 std::optional<Trace> TraceOf(const grpc::ServerContextBase* context);
+
+// Those of a call that is about several groups, in its order.
+std::vector<Trace> TracesOf(const grpc::ServerContextBase& context);
 
 }  // namespace oxbow::rpc

@@ -20,12 +20,11 @@ def event(level: int, text: str, **fields: Any) -> None:
     _LOGGER.log(level, text, extra={"fields": kept})
 
 
-def trace_of(metadata: Any) -> str:
-    """The trace id of a call, from its header `traceparent`; empty if it has none."""
-    for key, value in metadata or ():
-        if key == "traceparent" and isinstance(value, str) and (found := _TRACEPARENT.fullmatch(value)):
-            return found.group(1)
-    return ""
+def traces_of(metadata: Any) -> list[str]:
+    """The trace ids of a call, one for each request if it is about several groups, from its headers `traceparent`."""
+    found = [_TRACEPARENT.fullmatch(value) for key, value in metadata or ()
+             if key == "traceparent" and isinstance(value, str)]
+    return [match.group(1) for match in found if match] if all(found) else []
 
 
 class _Line(logging.Formatter):

@@ -79,31 +79,36 @@ class RewardService:
         """One request after the other, as a whole; an error of one item leaves the call alone."""
         await self._admit(_SCORE, context)
         start, ok = time.monotonic(), False
-        images, failed, reason = 0, 0, ""
+        traces = log.traces_of(context.invocation_metadata())
+        answered = 0
         try:
             # Closing gives a batch's room back at once, however the call ends.
             async with aclosing(self._batches(requests.__aiter__())) as batches:
+                since = start
                 async for batch in batches:
                     await self._admit(_SCORE, context)  # It may have been revoked since.
                     responses = await self._answers(batch)
-                    images += len(responses)
+                    trace = traces[min(answered, len(traces) - 1)] if traces else ""
+                    answered += 1
                     for response in responses:
-                        if response.status_code:
-                            failed, reason = failed + 1, reason or response.status_message
                         await context.write(response)
+                    self._log(responses, time.monotonic() - since, trace)
+                    since = time.monotonic()
             ok = True
         except StatusError as error:
             if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
                 self._metrics.call_refused(_SCORE[1:], "busy")
             await context.abort(error.code, error.message, error.trailing)
         finally:
-            seconds = time.monotonic() - start
-            self._metrics.call_ended(seconds, ok)
-            trace = log.trace_of(context.invocation_metadata())
-            if failed:
-                log.event(logging.WARNING, "images not scored", images=images, failed=failed, reason=reason,
-                          trace=trace)
-            log.event(logging.DEBUG, "images scored", images=images, seconds=f"{seconds:.3f}", trace=trace)
+            self._metrics.call_ended(time.monotonic() - start, ok)
+
+    @staticmethod
+    def _log(responses: list[Any], seconds: float, trace: str) -> None:
+        failed = [response.status_message for response in responses if response.status_code]
+        if failed:
+            log.event(logging.WARNING, "images not scored", images=len(responses), failed=len(failed),
+                      reason=failed[0], trace=trace)
+        log.event(logging.DEBUG, "images scored", images=len(responses), seconds=f"{seconds:.3f}", trace=trace)
 
     async def _admit(self, method: str, context: grpc.aio.ServicerContext) -> None:
         if self._access is None:

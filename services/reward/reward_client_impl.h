@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of RewardClient, for its two sources: one group by itself (reward_client.cc), and the
+// first try at several (score_together.cc).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "oxbow/v1/reward.grpc.pb.h"
+#include "rpc/channel.h"
+#include "services/reward/reward_client.h"
+#include "services/reward/reward_directory.h"
+#include "services/reward/score_call.h"
+#include "services/reward/shared_calls.h"
+
+namespace oxbow::reward {
+
+struct RewardClient::Impl {
+  using Absences = std::map<std::string, absl::Status>;  // By reward.
+  using Turn = RewardDirectory::Turn;
+
+  explicit Impl(Options o)
+      : options(std::move(o)),
+        directory(options.endpoints, options.breaker, options.identities),
+        random(std::random_device()()) {}
+
+  bool IsObserved(const std::string& reward) const;
+  bool MayBeMissing(const std::vector<std::string>& rewards) const;
+  absl::Status Describe();
+  bool Rest(absl::Duration duration);
+  absl::Status DescribeOne(size_t server);
+  std::unique_ptr<ScoreCall> NewCall(const Group& group, const Patience& patience)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  std::vector<ScoreBatch> Plan(const ScoreCall& call) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Calls `run` with 0 to count - 1, on this thread and further ones, and waits for all.
+  static void SideBySide(size_t count, const std::function<void(size_t)>& run);
+  void RunBatches(ScoreCall& call, const std::vector<ScoreBatch>& batches);
+  void Score(ScoreCall& call, const ScoreBatch& batch);
+  void Ask(ScoreCall& call, const ScoreBatch& batch);
+  absl::Status Take(const Turn& turn, ScoreCall& call, const ScoreBatch& open);
+  void GiveUp(ScoreCall& call, const ScoreBatch& open, const absl::Status& why);
+  absl::StatusOr<Turn> Next(ScoreCall& call, const std::vector<std::string>& wanted,
+                            absl::Duration end);
+  Absences TryBatch(size_t server, ScoreCall& call, const ScoreBatch& batch);
+  absl::Status Exchange(size_t server, ScoreCall& call, const ScoreBatch& batch,
+                        Absences& absences);
+  void NoteOutcome(size_t server, const std::string& reward, const absl::Status& status,
+                   absl::Duration pause = absl::ZeroDuration());
+  absl::StatusOr<Scores> ResultOf(const Outcomes& outcomes) const;
+  bool ShareCall(const std::vector<GroupPart>& parts);
+  std::vector<std::optional<std::vector<Scores>>> ScoreTogether(const std::vector<Group>& groups);
+  void LogFailures(const std::vector<Outcomes>& outcomes) const;
+
+  // The context of one gRPC call that Cancel ends.
+  class Cancellable {
+   public:
+    Cancellable(Impl& impl, absl::Duration timeout)
+        : impl_(impl), context_(rpc::ContextWithDeadline(timeout)) {
+      absl::MutexLock lock(&impl_.mutex);
+      impl_.running.insert(context_.get());
+      if (impl_.cancelled) context_->TryCancel();
+    }
+    ~Cancellable() {
+      absl::MutexLock lock(&impl_.mutex);
+      impl_.running.erase(context_.get());
+    }
+    grpc::ClientContext* get() const { return context_.get(); }
+
+   private:
+    Impl& impl_;
+    const std::unique_ptr<grpc::ClientContext> context_;
+  };
+
+  // Marks, while it lives, that a call waits.
+  class Waiting {
+   public:
+    explicit Waiting(Impl& impl) : impl_(impl) {}
+    ~Waiting() { End(); }
+    void Begin(const absl::Status& why);
+    void End();
+
+   private:
+    Impl& impl_;
+    bool waits_ = false;
+  };
+
+  Options options;                                       // Describe fills in `rewards`.
+  std::vector<std::unique_ptr<v1::Reward::Stub>> stubs;  // By server.
+
+  mutable absl::Mutex mutex;
+  absl::CondVar changed;  // A breaker heard an outcome, or calls are to end.
+  RewardDirectory directory ABSL_GUARDED_BY(mutex);
+  std::minstd_rand random ABSL_GUARDED_BY(mutex);  // For jitter and groups.
+  bool impatient ABSL_GUARDED_BY(mutex) = false;
+  bool cancelled ABSL_GUARDED_BY(mutex) = false;
+  std::set<grpc::ClientContext*> running ABSL_GUARDED_BY(mutex);
+  SharedCallRest rest ABSL_GUARDED_BY(mutex);
+  int waiting_calls ABSL_GUARDED_BY(mutex) = 0;
+  std::string waiting_for ABSL_GUARDED_BY(mutex);
+};
+
+}  // namespace oxbow::reward

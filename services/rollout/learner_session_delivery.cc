@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of a sampled group: its scores, and its way to the learner rank that holds it.
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "rpc/convert.h"
+#include "rpc/convert_torch.h"
+#include "services/rollout/learner_session.h"
+#include "services/rollout/reward_stage.h"
+
+namespace oxbow::rollout {
+namespace {
+
+const char* NameOf(v1::InsertOutcome outcome) {
+  switch (outcome) {
+    case v1::INSERT_OUTCOME_ACCEPTED:
+      return "accepted";
+    case v1::INSERT_OUTCOME_DUPLICATE:
+      return "duplicate";
+    case v1::INSERT_OUTCOME_FENCED:
+      return "fenced";
+    case v1::INSERT_OUTCOME_SUPERSEDED:
+      return "superseded";
+    default:
+      return "invalid";
+  }
+}
+
+}  // namespace
+
+void LearnerSession::Deliver(BatchScoring& batch, size_t place, double sample_seconds) {
+  const absl::Duration start = clock_.Now();
+  batch.AskTogether();
+  const v1::Lease& lease = batch.lease(place);
+  const TraceScope scope(TraceOf(lease));
+  const auto scores = batch.Score(place);
+  SampledGroup sampled = batch.Take(place);
+  const double reward_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  if (!TakeScores(lease, scores, reward_seconds, sampled)) return;
+  const absl::StatusOr<v1::InsertResponse::Ack> ack =
+      Send(lease, std::move(sampled), sample_seconds, reward_seconds);
+  const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  if (!ack.ok()) {
+    NotDelivered(lease, ack.status(), seconds);
+    Finish(lease.lease_id(), {.failure = ack.status().ToString(), .discarded = true});
+    return;
+  }
+  metrics_.GroupDelivered(NameOf(ack->outcome()), seconds);
+  OXBOW_LOG(Debug) << "group delivered" << Field("group", lease.group_id())
+                   << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
+                   << Field("worker", worker_id_) << Field("outcome", NameOf(ack->outcome()))
+                   << Field("seconds", seconds);
+  if (ack->outcome() == v1::INSERT_OUTCOME_INVALID) {
+    OXBOW_LOG(Error) << "group refused" << Field("group", lease.group_id())
+                     << Field("lease", lease.lease_id()) << Field("worker", worker_id_)
+                     << Field("reason", ack->error());
+    Finish(lease.lease_id(), {.failure = absl::StrCat("refused: ", ack->error())});
+    return;
+  }
+  Finish(lease.lease_id(), {});
+}
+
+void LearnerSession::NotDelivered(const v1::Lease& lease, const absl::Status& why, double seconds) {
+  OXBOW_LOG(Warning) << "group not delivered" << Field("group", lease.group_id())
+                     << Field("lease", lease.lease_id()) << Field("step", lease.learner_step())
+                     << Field("worker", worker_id_) << Field("reason", why.ToString());
+  metrics_.GroupDelivered("failed", seconds);
+}
+
+// False if the lease has ended here. Scoring waits for a reward server as long as the session
+// lasts; the lease is renewed meanwhile.
+bool LearnerSession::TakeScores(const v1::Lease& lease,
+                                const std::vector<absl::StatusOr<reward::Scores>>& scores,
+                                double seconds, SampledGroup& sampled) {
+  metrics_.GroupScored(seconds);
+  const absl::StatusOr<Unscored> unscored =
+      ApplyScores(spec_.reward, lease.drops_unscored(), scores, sampled.trajectories);
+  if (!unscored.ok()) {
+    NotDelivered(lease, unscored.status(), seconds);
+    const bool answered = reward::IsUnscorable(unscored.status());
+    // Without an answer the worker leaves: it gives the lease back, which is no failure.
+    Finish(lease.lease_id(), {.failure = answered ? std::string(unscored.status().message()) : "",
+                              .unscored = answered});
+    return false;
+  }
+  for (const auto& [name, samples] : unscored->observed) metrics_.ObservedFailed(name, samples);
+  if (unscored->samples > 0) {
+    stream_.Unscored(lease.lease_id(), unscored->samples, std::string(unscored->reason.message()));
+  }
+  return true;
+}
+
+absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::Send(const v1::Lease& lease,
+                                                             SampledGroup sampled,
+                                                             double sample_seconds,
+                                                             double reward_seconds) {
+  if (lease.sink_rank() >= senders_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no such learner rank: ", lease.sink_rank()));
+  }
+  rl::Group group;
+  group.id = GroupId(lease.group_id());
+  group.prompt_id = PromptId(lease.prompt().id());
+  group.prompt_text = lease.prompt().text();
+  group.prompt_metadata_json = lease.prompt().metadata_json();
+  group.trajectories = std::move(sampled.trajectories);
+  v1::Group message = rpc::ToProto(group, spec_.sampling.Id(), spec_.storage);
+  message.set_learner_step(lease.learner_step());
+  message.set_lease_id(lease.lease_id());
+  message.set_epoch(spec_.epoch.value);
+  message.set_worker_id(worker_id_);
+  message.set_sample_seconds(sample_seconds);
+  message.set_reward_seconds(reward_seconds);
+  group = {};  // The message has its bytes.
+  return senders_[lease.sink_rank()]->Send(
+      std::move(message), [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
+}
+
+bool LearnerSession::Pause(uint64_t lease_id, absl::Duration wait) {
+  return !stopping_.WaitForNotificationWithTimeout(wait) && leases_.Wanted(lease_id);
+}
+
+}  // namespace oxbow::rollout
