@@ -213,6 +213,11 @@ std::vector<DryCase> DryCases() {
       DryCase int8 = offloaded;
       int8.base_weights = model::BaseWeights::kInt8;
       add("lora-int8-step-recompute-offload-weights", int8);
+      // On workers; they never keep activations.
+      DryCase worker{.recompute = true, .offloads_weights = true, .rows = model->rows};
+      add("lora-forward-offload-weights", worker);
+      worker.base_weights = model::BaseWeights::kInt8;
+      add("lora-int8-forward-offload-weights", worker);
     }
     for (const int ranks : model->ranks) {
       const std::string of = "-" + std::to_string(ranks) + "-ranks";
@@ -332,8 +337,9 @@ double PlannedGb(const DryCase& work) {
       facts.adapted_parameters += static_cast<uint64_t>(in * out);
     }
   }
-  const auto items = work.trains ? cli::LearnerMemory(resolved->config, facts)
-                                 : cli::WorkerMemory(resolved->config, facts);
+  const auto items = (work.trains             ? cli::LearnerMemory
+                      : work.offloads_weights ? cli::OffloadedWorkerMemory
+                                              : cli::WorkerMemory)(resolved->config, facts);
   return Gigabytes(cli::DevicePeakOf(items));
 }
 
