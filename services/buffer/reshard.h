@@ -25,7 +25,8 @@ struct ReshardReport {
 // `to` are directories that are not there yet; all of them appear at the end, when all are whole.
 // Until then, and after a failure, PATH.unfinished lie beside them; the next try removes those.
 // kFailedPrecondition for shards that are not those of one run in this order, or of which one is a
-// copy of another, kAlreadyExists, kDataLoss if something is damaged, kUnavailable while a process holds one.
+// copy of another, kAlreadyExists, kDataLoss if something is damaged, kUnavailable while a process
+// holds one.
 absl::StatusOr<ReshardReport> Reshard(const std::vector<std::filesystem::path>& from,
                                       const std::vector<std::filesystem::path>& to);
 

@@ -119,7 +119,7 @@ class ReshardLawTest : public ::testing::Test {
     ASSERT_TRUE(store->Draw(caller, LearnerStep(steps), 2, 0).ok());
   }
 
-  // Of each prompt the entry that counts most, by id.
+  // The entry of each prompt that counts most, by id.
   static std::vector<Entry> BestOf(const std::vector<Entry>& all) {
     std::map<PromptId, Entry> best;
     for (const Entry& entry : all) {
@@ -294,7 +294,7 @@ TEST_F(ReshardLawTest, AStoreThatWasNeverSettledHoldsNothing) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("holds nothing yet"));
 }
 
-// Of two that run at once, the later one takes nothing from the other.
+// Where two run at once, the later one takes nothing from the other.
 TEST_F(ReshardLawTest, WhatAnotherReshardIsWritingIsNotRemoved) {
   RandomStream random({.seed = 1});
   const auto from = Paths("from", 1);
