@@ -123,7 +123,9 @@ absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
         {planned.id, loop.config.batch().group_size(), entry->tensors, std::nullopt, planned.sde});
   }
   std::vector<rollout::SampledGroup> sampled = rollout::SampleGroups(
-      loop.spec, loop.policy->sampler(), loop.trainer->version(), *loop.decoder, tasks);
+      loop.spec,
+      [&] { return rollout::VersionedNetwork{loop.policy->sampler(), loop.trainer->version()}; },
+      *loop.decoder, tasks);
   std::vector<rl::Group> groups;
   for (size_t i = 0; i < sampled.size(); ++i) {
     const v1::Prompt& prompt = plan.groups[i].prompt;

@@ -17,17 +17,26 @@ void MeasureProduction(const std::vector<ReceivedGroup>& received,
   std::set<std::string> workers;
   double reward_seconds = 0;
   double sampled = 0;
+  double fresh = 0;
+  double in_flight = 0;
   for (const ReceivedGroup& item : received) {
     if (item.group.trajectories().empty()) continue;
     ++sampled;
     batches.emplace(item.group.worker_id(), item.group.sample_seconds());
     workers.insert(item.group.worker_id());
     reward_seconds += item.group.reward_seconds();
+    for (const v1::Trajectory& sample : item.group.trajectories()) {
+      if (sample.replayed()) continue;
+      const auto& versions = sample.behaviour_version();
+      ++fresh;
+      in_flight += !versions.empty() && versions[0] != versions[versions.size() - 1] ? 1 : 0;
+    }
   }
   double sample_seconds = 0;
   for (const auto& [worker, seconds] : batches) sample_seconds += seconds;
   numbers[metric::kRolloutWorkers] = static_cast<double>(workers.size());
   numbers[metric::kRolloutBatches] = static_cast<double>(batches.size());
+  numbers[metric::kRolloutInFlightShare] = fresh > 0 ? in_flight / fresh : 0;
   numbers[metric::kRolloutSampleS] = sample_seconds;
   numbers[metric::kRolloutRewardSMean] = reward_seconds / sampled;
 }

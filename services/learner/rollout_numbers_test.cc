@@ -36,5 +36,21 @@ TEST(StepsSampledTest, AReplayedSampleTakesThoseOfItsTail) {
   EXPECT_EQ(StepsSampled(image, .5), 0);
 }
 
+TEST(MeasureProductionTest, AFreshSampleOfTwoVersionsWasInFlight) {
+  std::vector<ReceivedGroup> received(1);
+  for (const bool replayed : {false, false, true}) {
+    v1::Trajectory& sample = *received[0].group.add_trajectories();
+    sample.set_replayed(replayed);
+    sample.add_behaviour_version(4);
+    sample.add_behaviour_version(replayed ? 8 : 4);
+  }
+  std::map<std::string, double> numbers;
+  MeasureProduction(received, numbers);
+  EXPECT_EQ(numbers.at("rollout/in_flight_share"), 0);
+  received[0].group.mutable_trajectories(1)->set_behaviour_version(1, 8);
+  MeasureProduction(received, numbers);
+  EXPECT_EQ(numbers.at("rollout/in_flight_share"), .5);
+}
+
 }  // namespace
 }  // namespace oxbow::learner

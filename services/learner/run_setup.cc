@@ -214,7 +214,8 @@ GroupRules GroupRulesOf(const RunSetup& setup) {
           .sde = setup.sampling.sde,
           .latents_max = static_cast<int>(run::LatentsMax(setup.config)),
           .sent = run::SentLatentsOf(setup.config),
-          .group_size = setup.config.batch().group_size()};
+          .group_size = setup.config.batch().group_size(),
+          .in_flight_updates = setup.config.off_policy().in_flight_updates()};
 }
 
 std::string RunIdOf(const RunSetup& setup, Epoch epoch) {

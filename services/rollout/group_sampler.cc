@@ -61,26 +61,53 @@ at::Device DeviceOf(const GroupTask& task) {
   return task.conditioning.begin()->second.device();
 }
 
-flow::VelocityFunction VelocityOf(const model::VelocityModel& model,
-                                  model::Conditioning conditioning) {
-  return [&model, conditioning = std::move(conditioning)](const at::Tensor& x,
-                                                          const at::Tensor& sigma) {
-    return model.Velocity(x, sigma, conditioning);
+// Networks one step after the other, and the versions that took the steps.
+class StepByStep {
+ public:
+  explicit StepByStep(const NetworkOfStep& network) : network_(network) {}
+
+  const model::VelocityModel& Next() {
+    const VersionedNetwork next = network_();
+    versions_.push_back(next.version.value);
+    return next.model;
+  }
+
+  // Of each of `steps` steps, the first of which is `first_step`; those before it, and those that a
+  // compressed path leaves out, have the version of the nearest step taken.
+  std::vector<uint64_t> Versions(size_t steps, int first_step) {
+    if (versions_.empty()) versions_.push_back(network_().version.value);  // A tail of no steps.
+    std::vector<uint64_t> all(steps, versions_.back());
+    for (size_t i = 0; i < steps; ++i) {
+      const auto step = static_cast<int64_t>(i) - first_step;
+      const auto last = static_cast<int64_t>(versions_.size()) - 1;
+      all[i] = versions_[static_cast<size_t>(std::clamp<int64_t>(step, 0, last))];
+    }
+    return all;
+  }
+
+ private:
+  const NetworkOfStep& network_;
+  std::vector<uint64_t> versions_;
+};
+
+flow::VelocityFunction VelocityOf(StepByStep& networks, model::Conditioning conditioning) {
+  return [&networks, conditioning = std::move(conditioning)](const at::Tensor& x,
+                                                             const at::Tensor& sigma) {
+    return networks.Next().Velocity(x, sigma, conditioning);
   };
 }
 
 // The same for some rows of the batch, the nodes of trees: their conditioning is selected when they
 // change, not at every step.
-flow::NodeVelocityFunction NodeVelocityOf(const model::VelocityModel& model,
-                                          model::Conditioning conditioning) {
-  return [&model, all = std::move(conditioning), chosen = model::Conditioning(),
+flow::NodeVelocityFunction NodeVelocityOf(StepByStep& networks, model::Conditioning conditioning) {
+  return [&networks, all = std::move(conditioning), chosen = model::Conditioning(),
           chosen_rows = std::vector<int64_t>()](const at::Tensor& x, const at::Tensor& sigma,
                                                 const std::vector<int64_t>& rows) mutable {
     if (rows != chosen_rows) {
       chosen = model::SelectRows(all, at::tensor(rows, at::kLong));
       chosen_rows = rows;
     }
-    return model.Velocity(x, sigma, chosen);
+    return networks.Next().Velocity(x, sigma, chosen);
   };
 }
 
@@ -88,7 +115,7 @@ flow::NodeVelocityFunction NodeVelocityOf(const model::VelocityModel& model,
 // before x_T in its own count: its last latent is x_T, and those that it never visited are in no
 // span.
 rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& paths, int64_t index,
-                          uint32_t sample, PolicyVersion version, flow::LatentSpan span) {
+                          uint32_t sample, StepByStep& networks, flow::LatentSpan span) {
   const auto steps = static_cast<size_t>(spec.steps());
   rl::Trajectory result;
   result.index = sample;
@@ -100,7 +127,7 @@ rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& pat
   }
   result.log_prob.assign(steps, 0.0f);
   result.sde.assign(steps, false);
-  result.behaviour_version.assign(steps, version.value);
+  result.behaviour_version = networks.Versions(steps, paths.first_step);
   for (size_t i = static_cast<size_t>(paths.first_step); i < steps; ++i) {
     if (!spec.sde[i]) continue;
     result.sde[i] = true;
@@ -112,9 +139,9 @@ rl::Trajectory SampleFrom(const flow::SamplingSpec& spec, const flow::Paths& pat
 
 // Samples all fresh members of tasks with the same window as one batch.
 void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
-                 const model::VelocityModel& model, PolicyVersion version,
-                 const model::ImageDecoder& decoder, const std::vector<GroupTask>& tasks,
-                 const std::vector<size_t>& chosen, std::vector<SampledGroup>& groups) {
+                 const NetworkOfStep& network, const model::ImageDecoder& decoder,
+                 const std::vector<GroupTask>& tasks, const std::vector<size_t>& chosen,
+                 std::vector<SampledGroup>& groups) {
   std::vector<Row> rows;
   for (const size_t task : chosen) {
     const uint32_t fresh = FreshOf(spec, tasks[task]);
@@ -124,19 +151,20 @@ void SampleFresh(const RunSpec& spec, const flow::SamplingSpec& sampling,
   const std::vector<flow::NoiseKey> keys = KeysOf(spec, tasks, rows);
   const at::Tensor starts = StartsOf(spec, keys).to(DeviceOf(tasks[chosen[0]]));
   model::Conditioning conditioning = ConditioningOf(tasks, rows);
+  StepByStep networks(network);
   const flow::Paths paths =
       sampling.splits.empty()
           ? flow::ContinuePaths(sampling, keys, starts, /*first_step=*/0, spec.storage,
-                                VelocityOf(model, std::move(conditioning)))
+                                VelocityOf(networks, std::move(conditioning)))
           : flow::ContinueTrees(sampling, keys, starts, /*first_step=*/0, spec.storage,
-                                NodeVelocityOf(model, std::move(conditioning)));
+                                NodeVelocityOf(networks, std::move(conditioning)));
   std::vector<std::vector<Image8>> media =
       model::DecodeFrames(decoder, paths.latents[paths.latents.size(0) - 1]);
   const flow::LatentSpan span = flow::SentSpan(spec.sent, sampling.sde);
   for (size_t i = 0; i < rows.size(); ++i) {
     SampledGroup& group = groups[rows[i].task];
     group.trajectories.push_back(
-        SampleFrom(sampling, paths, static_cast<int64_t>(i), rows[i].sample, version, span));
+        SampleFrom(sampling, paths, static_cast<int64_t>(i), rows[i].sample, networks, span));
     group.media.push_back(std::move(media[i]));
   }
 }
@@ -153,23 +181,23 @@ flow::LatentSpan TailSpan(flow::SentLatents sent, const flow::SamplingSpec& tail
 }
 
 // Samples, as one batch, the tails of heads that end at the same step and have the same window.
-void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const model::VelocityModel& model,
-                 PolicyVersion version, const model::ImageDecoder& decoder,
-                 const std::vector<GroupTask>& tasks, int kept_steps, const std::vector<Row>& rows,
-                 std::vector<SampledGroup>& groups) {
+void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const NetworkOfStep& network,
+                 const model::ImageDecoder& decoder, const std::vector<GroupTask>& tasks,
+                 int kept_steps, const std::vector<Row>& rows, std::vector<SampledGroup>& groups) {
   if (!spec.sde_tail) tail.sde.assign(tail.sde.size(), false);
   std::vector<at::Tensor> starts;
   for (const Row& row : rows) starts.push_back(tasks[row.task].head->latents[0]);
+  StepByStep networks(network);
   const flow::Paths paths = flow::ContinuePaths(
       tail, KeysOf(spec, tasks, rows), at::stack(starts).to(DeviceOf(tasks[rows[0].task])),
-      kept_steps, spec.storage, VelocityOf(model, ConditioningOf(tasks, rows)));
+      kept_steps, spec.storage, VelocityOf(networks, ConditioningOf(tasks, rows)));
   std::vector<std::vector<Image8>> media =
       model::DecodeFrames(decoder, paths.latents[paths.latents.size(0) - 1]);
   const flow::LatentSpan span = TailSpan(spec.sent, tail, kept_steps);
   for (size_t i = 0; i < rows.size(); ++i) {
     const rl::Trajectory& head = *tasks[rows[i].task].head;
     rl::Trajectory sample =
-        SampleFrom(tail, paths, static_cast<int64_t>(i), rows[i].sample, version, span);
+        SampleFrom(tail, paths, static_cast<int64_t>(i), rows[i].sample, networks, span);
     sample.replayed = true;
     sample.entry_id = head.entry_id;
     sample.kept_steps = head.kept_steps;
@@ -189,8 +217,8 @@ void Compare(double radius, SampledGroup& group) {
 
 }  // namespace
 
-std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::VelocityModel& model,
-                                       PolicyVersion version, const model::ImageDecoder& decoder,
+std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const NetworkOfStep& network,
+                                       const model::ImageDecoder& decoder,
                                        const std::vector<GroupTask>& tasks) {
   const c10::InferenceMode no_gradients;
   std::vector<SampledGroup> groups(tasks.size());
@@ -201,7 +229,7 @@ std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::Velocit
   for (const auto& [window, chosen] : windows) {
     flow::SamplingSpec sampling = spec.sampling;
     sampling.sde = window;
-    SampleFresh(spec, sampling, model, version, decoder, tasks, chosen, groups);
+    SampleFresh(spec, sampling, network, decoder, tasks, chosen, groups);
     std::map<int, std::vector<Row>> tails;  // By kept steps.
     for (const size_t task : chosen) {
       if (!tasks[task].head.has_value()) continue;
@@ -211,7 +239,7 @@ std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::Velocit
       }
     }
     for (const auto& [kept_steps, rows] : tails) {
-      SampleTails(spec, sampling, model, version, decoder, tasks, kept_steps, rows, groups);
+      SampleTails(spec, sampling, network, decoder, tasks, kept_steps, rows, groups);
     }
   }
   for (SampledGroup& group : groups) Compare(spec.duplicate_radius, group);

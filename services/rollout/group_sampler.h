@@ -2,8 +2,8 @@
 // Samples leased groups: all waiting leases with the same window in one denoising batch. No RPC, no
 // clock. Only the latents that training needs are returned: those of the stochastic steps.
 //
-// A group's result depends only on the run seed, the group id and the weights: not on the batch,
-// the attempt or the worker. The replayed member of a mixed group is the last one; its head stays
+// A group's result depends only on the run seed, the group id and the weights of each step: not on
+// the batch, the attempt or the worker. The replayed member of a mixed group is the last one; its head stays
 // in the buffer, and its tail is generated again from x_{kept_steps}. With several branches so many
 // last members go on from the same head, each with noise of its own. With a shared start the fresh
 // members have the same x_0; the head keeps its own x_0. Groups that are trees (flow/split_tree.h)
@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -40,10 +41,21 @@ struct SampledGroup {
   std::vector<std::vector<Image8>> media;    // The frames of each sample, in order.
 };
 
-// Samples all tasks with `model`, whose weights have version `version`. Must run on the torch
-// thread; runs without gradients. Requires tasks whose conditionings have equal shapes.
-std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const model::VelocityModel& model,
-                                       PolicyVersion version, const model::ImageDecoder& decoder,
+// A network, and the version of the weights in it.
+struct VersionedNetwork {
+  const model::VelocityModel& model;
+  PolicyVersion version;
+};
+
+// The network that takes the next denoising step of a batch. It is asked before each one, so new
+// weights can take over between two steps; what it throws ends the sampling.
+using NetworkOfStep = std::function<VersionedNetwork()>;
+
+// Samples all tasks. A step of a sample has the log-prob and the version of the weights that took
+// it. Must run on the torch thread; runs without gradients. Requires tasks whose conditionings have
+// equal shapes.
+std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const NetworkOfStep& network,
+                                       const model::ImageDecoder& decoder,
                                        const std::vector<GroupTask>& tasks);
 
 }  // namespace oxbow::rollout

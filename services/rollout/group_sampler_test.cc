@@ -50,7 +50,8 @@ GroupTask MixedTask(uint64_t group, uint32_t size, int kept_steps) {
 class GroupSamplerTest : public ::testing::Test {
  protected:
   std::vector<SampledGroup> Sample(const RunSpec& spec, const std::vector<GroupTask>& tasks) {
-    return SampleGroups(spec, policy_->current(), kVersion, *decoder_, tasks);
+    return SampleGroups(
+        spec, [this] { return VersionedNetwork{policy_->current(), kVersion}; }, *decoder_, tasks);
   }
 
   static void ExpectSameBits(const SampledGroup& a, const SampledGroup& b) {
@@ -102,6 +103,49 @@ TEST_F(GroupSamplerTest, StoredLatentsScoreToTheSameLogProbsInAnotherBatch) {
       }
     }
   }
+}
+
+// Each step has the log-prob and the version of the weights that took it, whichever they were.
+TEST_F(GroupSamplerTest, NewWeightsTakeOverBetweenTwoSteps) {
+  const std::unique_ptr<model::Policy> newer = TinyPolicy(4);
+  for (const int takeover : {0, 1, 2, 3, 4, kSteps}) {
+    SCOPED_TRACE(takeover);
+    RunSpec spec = Spec();
+    int step = 0;
+    const NetworkOfStep network = [&] {
+      const bool before = step++ < takeover;
+      return VersionedNetwork{before ? policy_->current() : newer->current(),
+                              PolicyVersion(before ? 7 : 9)};
+    };
+    const GroupTask task = Task(1, 3);
+    const SampledGroup group = SampleGroups(spec, network, *decoder_, {task})[0];
+    EXPECT_EQ(step, kSteps);
+    for (const rl::Trajectory& sample : group.trajectories) {
+      for (int i = 0; i < kSteps; ++i) {
+        const auto at_step = static_cast<size_t>(i);
+        EXPECT_EQ(sample.behaviour_version[at_step], i < takeover ? 7u : 9u);
+        if (!spec.sampling.sde[at_step]) continue;
+        const model::Policy& drew = i < takeover ? *policy_ : *newer;
+        const at::Tensor x = sample.latents[i].unsqueeze(0);
+        const at::Tensor sigma = at::full({1}, spec.sampling.sigmas[at_step], at::kFloat);
+        const at::Tensor log_prob =
+            flow::ScoreTransition(spec.sampling, i, x, sample.latents[i + 1].unsqueeze(0),
+                                  drew.current().Velocity(x, sigma, task.conditioning));
+        EXPECT_EQ(log_prob.item<float>(), sample.log_prob[at_step]) << "step " << i;
+      }
+    }
+  }
+}
+
+// The batch of fresh members and that of tails each have steps of their own.
+TEST_F(GroupSamplerTest, ATailHasTheVersionsOfItsOwnSteps) {
+  uint64_t version = 0;
+  const NetworkOfStep network = [&] {
+    return VersionedNetwork{policy_->current(), PolicyVersion(version++)};
+  };
+  const SampledGroup group = SampleGroups(Spec(), network, *decoder_, {MixedTask(2, 2, 2)})[0];
+  EXPECT_EQ(group.trajectories[0].behaviour_version, (std::vector<uint64_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(group.trajectories[1].behaviour_version, (std::vector<uint64_t>{5, 5, 5, 6, 7}));
 }
 
 GroupTask WindowTask(uint64_t group, uint32_t size, const std::vector<int>& window) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +47,12 @@ class Watched final : public model::VelocityModel {
 
   const model::VelocityModel& network_;
   SamplerProgress& progress_;
+};
+
+// Thrown through the sampler, which knows no status: the weights in use cannot be used.
+struct NoNetwork : public std::runtime_error {
+  explicit NoNetwork(const absl::Status& why) : std::runtime_error(why.ToString()), status(why) {}
+  absl::Status status;
 };
 
 // The steps that the lease wants stochastic; all that may be stochastic if it names none.
@@ -276,7 +283,9 @@ void LearnerSession::SampleLoop() {
   pthread_setname_np(pthread_self(), "sampler");
   while (!stopping_.HasBeenNotified()) {
     progress_.Advanced();
-    ApplyNewest();
+    if (const absl::Status full = ApplyNewest(); !full.ok()) {
+      FailFull(std::string(full.message()), {});
+    }
     const absl::Duration idle_since = clock_.Now();
     std::vector<ReadyLease> batch = leases_.TakeBatch(
         model_.ready() ? std::optional(model_.version()) : std::nullopt, kLinger, kIdle);
@@ -287,15 +296,16 @@ void LearnerSession::SampleLoop() {
   }
 }
 
-void LearnerSession::ApplyNewest() {
+// kResourceExhausted if they do not fit: nothing would be leased to a worker without weights, or
+// soon to one with old ones. Other errors are told the learner, and the weights in use stay.
+absl::Status LearnerSession::ApplyNewest() {
   std::optional<weights::VerifiedSnapshot> snapshot = follower_->TakeNewest();
-  if (!snapshot.has_value()) return;
+  if (!snapshot.has_value()) return absl::OkStatus();
   const absl::Duration start = clock_.Now();
   weights::ProbeComparison comparison;
   const absl::Status status = model_.Apply(*snapshot, comparison);
   if (absl::IsResourceExhausted(status)) {
-    // Nothing would be leased to a worker without weights, or soon to one with old ones.
-    return FailFull(absl::StrCat(std::string(status.message()), ": the weights do not fit"), {});
+    return absl::ResourceExhaustedError(absl::StrCat(status.message(), ": the weights do not fit"));
   }
   const absl::Duration took = clock_.Now() - start;
   const PolicyVersion version(snapshot->manifest.policy_version());
@@ -324,6 +334,17 @@ void LearnerSession::ApplyNewest() {
   OfferCredit();
   // Not on the torch thread: a slow answer must not delay sampling.
   tasks_.Push([this, report = std::move(report)] { follower_->Report(report).IgnoreError(); });
+  return absl::OkStatus();
+}
+
+// With weights that change in flight, that of the newest ones. Throws NoNetwork.
+const model::VelocityModel& LearnerSession::NetworkOfNextStep() {
+  absl::Status status = spec_.in_flight_updates ? ApplyNewest() : absl::OkStatus();
+  if (status.ok() && !model_.ready()) status = absl::InternalError("the weights in use are lost");
+  if (!status.ok()) throw NoNetwork(status);
+  const absl::StatusOr<const model::VelocityModel*> network = model_.ForGroups();
+  if (!network.ok()) throw NoNetwork(network.status());
+  return **network;
 }
 
 void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
@@ -350,20 +371,23 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
     leases.push_back(std::move(ready.lease));
   }
   if (tasks.empty()) return;
-  const absl::StatusOr<const model::VelocityModel*> network = model_.ForGroups();
-  if (!network.ok()) {
-    const std::string why = network.status().ToString();
-    if (absl::IsResourceExhausted(network.status())) return FailFull(why, leases);
-    for (const v1::Lease& lease : leases) Finish(lease.lease_id(), {.failure = why});
-    return;
-  }
   std::vector<SampledGroup> groups;
   try {
     for (GroupTask& task : tasks) {
       task.conditioning = model::MovedTo(task.conditioning, spec_.device);
     }
-    groups = SampleGroups(spec_, Watched(**network, progress_), model_.version(), model_.decoder(),
-                          tasks);
+    std::optional<Watched> watched;
+    groups = SampleGroups(
+        spec_,
+        [&] {
+          watched.emplace(NetworkOfNextStep(), progress_);
+          return VersionedNetwork{*watched, model_.version()};
+        },
+        model_.decoder(), tasks);
+  } catch (const NoNetwork& error) {
+    if (absl::IsResourceExhausted(error.status)) return FailFull(error.what(), leases);
+    for (const v1::Lease& lease : leases) Finish(lease.lease_id(), {.failure = error.what()});
+    return;
   } catch (const c10::OutOfMemoryError& error) {
     return FailFull(absl::StrCat(model::MemoryText(error), ": not even one row at a time fits"),
                     leases);

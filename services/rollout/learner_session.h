@@ -78,7 +78,8 @@ class LearnerSession {
   absl::StatusOr<ReadyLease> Prepared(v1::Lease lease);
   absl::StatusOr<rl::Trajectory> ReadHead(const v1::Lease& lease);
   void SampleLoop();
-  void ApplyNewest();
+  absl::Status ApplyNewest();
+  const model::VelocityModel& NetworkOfNextStep();
   void SampleBatch(std::vector<ReadyLease> batch);
   void DrawPictures(const std::vector<ReadyLease>& batch);
   void DeliverPictures(const v1::Lease& lease, const PictureWork::Pictures& pictures);

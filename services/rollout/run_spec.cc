@@ -54,6 +54,7 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.branches = std::max(1u, config.replay().branches());
   spec.sde_tail = config.sampling().tail() == v1::TAIL_KIND_SDE;
   spec.duplicate_radius = config.method().diversity().radius();
+  spec.in_flight_updates = config.off_policy().in_flight_updates();
   spec.rows_per_forward = config.sampling().rows_per_forward();
   spec.sent = run::SentLatentsOf(config);
   spec.latent_shape = {response.latent_shape().begin(), response.latent_shape().end()};

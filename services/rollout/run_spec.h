@@ -32,6 +32,7 @@ struct RunSpec {
   bool sde_tail = false;      // How tails of replayed heads are regenerated.
   uint32_t branches = 1;      // Members of a group that go on from its replayed head.
   flow::SentLatents sent = flow::SentLatents::kTransitions;
+  bool in_flight_updates = false;  // New weights take over between two steps of a group.
   int64_t rows_per_forward = 0;       // Rows of the network at a time; 0: no limit.
   double duplicate_radius = 0;        // Two images of a group within it are near duplicates.
   std::vector<int64_t> latent_shape;  // [C, H, W]
@@ -42,8 +43,8 @@ struct RunSpec {
   model::Trained trained = model::Trained::kFull;
   model::LoraSpec lora;
   at::Device device = at::kCPU;  // The worker's own; the learner does not know it.
-  bool merged = false;           // The adapter is added to the weights it changes.
   bool weights_on_host = false;  // The worker's own, too; see Worker::Options.
+  bool merged = false;           // The adapter is added to the weights it changes.
   bool graphs = false;           // Forward passes are recorded as CUDA graphs.
   at::ScalarType compute = at::kFloat;
   model::BaseWeights base_weights = model::BaseWeights::kCompute;

@@ -333,6 +333,11 @@ void OffPolicyRules(const RunConfig& c, Findings& f) {
                          "be at least publish_every - 1 = ",
                          needed - 1, ", got ", o.staleness_max()));
   }
+  if (o.in_flight_updates() && o.staleness_max() == 0) {
+    f.Error("off_policy.in_flight_updates",
+            "does nothing with off_policy.staleness_max = 0: a group is sampled only once the "
+            "weights of its step are there; set staleness_max to 1");
+  }
   if (c.method().correction() == v1::CORRECTION_BYPASS && o.staleness_max() > 2) {
     f.Warn(
         "method.correction",

@@ -28,6 +28,11 @@ INSTANTIATE_TEST_SUITE_P(
                  kError,
                  "off_policy.staleness_max",
                  "at least publish_every - 1 = 3, got 2"},
+        RuleCase{"InFlightUpdatesOfWeightsThatAreNeverOld",
+                 {"off_policy.in_flight_updates=true"},
+                 kError,
+                 "off_policy.in_flight_updates",
+                 "set staleness_max to 1"},
         RuleCase{"StopMetricMisspelled",
                  {"run.stop_if=[{metric: eval"
                   "/reward_maen, below: 0.1}]"},

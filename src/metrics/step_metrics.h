@@ -277,6 +277,11 @@ inline constexpr StepMetric kRolloutStalenessMean{
     "mean number of learner steps between the weights of a fresh sample and its update", "line 0"};
 inline constexpr StepMetric kRolloutStalenessMax{
     "rollout/staleness_max", "steps", "largest of the same", "line 0"};
+inline constexpr StepMetric kRolloutInFlightShare{
+    "rollout/in_flight_share", "share",
+    "fresh samples that more than one version of the weights drew "
+    "(`off_policy.in_flight_updates`)",
+    "line 0"};
 inline constexpr StepMetric kRolloutWorkers{
     "rollout/workers", "count", "workers that drew a group of this step", "line 0"};
 inline constexpr StepMetric kRolloutBatches{

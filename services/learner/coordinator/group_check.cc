@@ -99,8 +99,11 @@ absl::Status CheckSteps(const v1::Trajectory& trajectory, const GroupRules& rule
     if (trajectory.sde(i) && !rules.sde[static_cast<size_t>(i)]) {
       return Invalid(absl::StrCat("step ", i, " is stochastic, other than in the run"));
     }
-    if (trajectory.behaviour_version(i) != trajectory.behaviour_version(first)) {
-      return Invalid(absl::StrCat("weights changed at step ", i));
+    const uint64_t before = trajectory.behaviour_version(std::max(first, i - 1));
+    const uint64_t version = trajectory.behaviour_version(i);
+    if (version < before || (version > before && !rules.in_flight_updates)) {
+      return Invalid(absl::StrCat("weights changed at step ", i, " from version ", before, " to ",
+                                  version));
     }
   }
   return absl::OkStatus();
@@ -219,10 +222,9 @@ uint64_t UnscoredIn(const v1::Group& group) {
 std::vector<PolicyVersion> BehaviourVersions(const v1::Group& group) {
   std::set<uint64_t> versions;
   for (const v1::Trajectory& trajectory : group.trajectories()) {
+    const auto& all = trajectory.behaviour_version();
     const uint32_t first = trajectory.replayed() ? trajectory.kept_steps() : 0;
-    if (first < static_cast<uint32_t>(trajectory.behaviour_version_size())) {
-      versions.insert(trajectory.behaviour_version(static_cast<int>(first)));
-    }
+    if (first < static_cast<uint32_t>(all.size())) versions.insert(all.begin() + first, all.end());
   }
   std::vector<PolicyVersion> result;
   for (const uint64_t version : versions) result.emplace_back(version);

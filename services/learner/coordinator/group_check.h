@@ -23,6 +23,7 @@ struct GroupRules {
   int latents_max = 0;    // Most latents in one trajectory; 0: all T + 1.
   flow::SentLatents sent = flow::SentLatents::kTransitions;
   uint32_t group_size = 0;
+  bool in_flight_updates = false;  // Weights may become newer from one step of a sample to the next.
 
   int steps() const { return static_cast<int>(sde.size()); }
   uint64_t LatentBytes() const;    // Bytes of one latent.
@@ -34,8 +35,9 @@ struct GroupRules {
 absl::Status CheckHeader(const v1::Group& group, const GroupRules& rules);
 
 // Checks a complete group against what was planned: prompt, window, head and finite numbers; that
-// every fresh sample has one behaviour version for all its steps; and that these versions are
-// published and within the staleness budget. Does not read the latents' bytes.
+// every sample has one behaviour version for all its steps, or versions that only grow where
+// weights may change in flight; and that these versions are published and within the staleness
+// budget. Does not read the latents' bytes.
 absl::Status CheckGroup(const v1::Group& group, const PlannedGroup& planned,
                         const PublishedVersions& published, const GroupRules& rules);
 

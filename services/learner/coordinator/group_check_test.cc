@@ -57,6 +57,32 @@ TEST(GroupCheckTest, KeptStepsBeyondTheRunAreRefusedHoweverManyTheyAre) {
   }
 }
 
+TEST(GroupCheckTest, WeightsChangeBetweenStepsOnlyInFlightAndOnlyForward) {
+  const auto with = [](std::vector<uint64_t> versions, bool in_flight) {
+    v1::Group group = OneSample();
+    group.mutable_trajectories(0)->mutable_behaviour_version()->Assign(versions.begin(),
+                                                                       versions.end());
+    GroupRules rules = Rules();
+    rules.in_flight_updates = in_flight;
+    return std::string(CheckHeader(group, rules).message());
+  };
+  EXPECT_THAT(with({4, 4, 8}, false), HasSubstr("weights changed at step 2 from version 4 to 8"));
+  EXPECT_EQ(with({4, 4, 8}, true), "");
+  EXPECT_EQ(with({4, 8, 12}, true), "");
+  EXPECT_THAT(with({8, 4, 4}, true), HasSubstr("weights changed at step 1 from version 8 to 4"));
+  EXPECT_EQ(with({4, 4, 4}, false), "");
+}
+
+// A group is within the budget only if its oldest step is.
+TEST(GroupCheckTest, EveryVersionOfAGroupIsSeen) {
+  v1::Group group = OneSample();
+  group.mutable_trajectories(0)->set_behaviour_version(2, 12);
+  EXPECT_EQ(BehaviourVersions(group), (std::vector{PolicyVersion(0), PolicyVersion(12)}));
+  group.mutable_trajectories(0)->set_replayed(true);
+  group.mutable_trajectories(0)->set_kept_steps(2);
+  EXPECT_EQ(BehaviourVersions(group), (std::vector{PolicyVersion(12)}));
+}
+
 TEST(GroupCheckTest, WhatTrainingNeedsBeyondTheTransitionsMustBeThere) {
   GroupRules rules = Rules();
   v1::Group group = OneSample();

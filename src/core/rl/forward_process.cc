@@ -54,8 +54,9 @@ int ForwardProcess::RowsPerSample(LearnerStep) const { return pairs_; }
 PlannedTrajectory ForwardProcess::Plan(LearnerStep step, PolicyVersion version, const Group& group,
                                        const Trajectory& trajectory) const {
   CheckFinalLatent(trajectory, options_.sampling.steps());
-  PlannedTrajectory planned{.drawn = trajectory.behaviour_version.back()};
-  if (planned.drawn != version.value) planned.origin = Origin::kStale;
+  const uint64_t drawn = trajectory.behaviour_version.back();
+  PlannedTrajectory planned{.drawn = static_cast<double>(drawn)};
+  if (drawn != version.value) planned.origin = Origin::kStale;
   if (trajectory.replayed) planned.origin = Origin::kReplay;
   const std::vector<double> times =
       DrawTimes(options_.times, options_.sampling.sigmas,

@@ -87,11 +87,18 @@ PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, 
   const bool recompute = options_.correction != Correction::kNaive && !bypass;
   const int head = trajectory.replayed ? trajectory.kept_steps : StaleSteps(options_);
   planned.weighted = planned.origin != Origin::kFresh && !bypass && Weighs(options_.correction);
+  // Weights that changed in flight may have become these before i_off: then the tail is exact.
+  const bool exact_tail = std::all_of(steps_.begin(), steps_.end(), [&](int i) {
+    const auto at_step = static_cast<size_t>(i);
+    return i < head || !trajectory.sde[at_step] ||
+           trajectory.behaviour_version[at_step] == version.value;
+  });
   for (const int i : steps_) {
     const auto at_step = static_cast<size_t>(i);
     if (!trajectory.sde[at_step] || !HasTransition(trajectory, i)) continue;
-    if (planned.origin == Origin::kStale && !bypass && i >= head) continue;
     const bool on_policy = trajectory.behaviour_version[at_step] == version.value;
+    if (planned.origin == Origin::kStale && !bypass && i >= head && !exact_tail) continue;
+    planned.drawn += static_cast<double>(trajectory.behaviour_version[at_step]);
     planned.rows.push_back({.step = i,
                             .sigma = options_.sampling.sigmas[at_step],
                             .weight = weights_[at_step],
@@ -102,7 +109,7 @@ PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, 
                             .log_prob_old = trajectory.log_prob[at_step]});
   }
   if (planned.rows.empty()) return planned;
-  planned.drawn = trajectory.behaviour_version[static_cast<size_t>(planned.rows[0].step)];
+  planned.drawn /= static_cast<double>(planned.rows.size());
   ThinOut(step, group, trajectory, planned);
   if (planned.origin == Origin::kStale) FillUp(step, planned);
   return planned;

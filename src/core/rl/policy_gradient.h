@@ -29,8 +29,9 @@ class PolicyGradient : public Method {
   bool has_ratio() const override { return true; }
   int RowsPerSample(LearnerStep step) const override;
 
-  // Fresh samples train every stochastic step; stale ones (drawn by an older policy) only steps
-  // before i_off, which then count for those that are left out; replayed ones their stored head
+  // Fresh samples train every stochastic step; stale ones (a step of which an older policy took)
+  // only steps before i_off, which then count for those that are left out, or all where this policy
+  // took those from i_off on; replayed ones their stored head
   // and, where it was regenerated stochastically, their tail. With step_fraction, a random subset
   // of those.
   PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,

@@ -117,8 +117,7 @@ void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
     trained += planned.weight > 0;
     const Trajectory& trajectory = groups[planned.group].trajectories[planned.trajectory];
     if (trajectory.replayed) continue;
-    staleness.Add((static_cast<double>(version.value) - static_cast<double>(planned.drawn)) /
-                  options.UpdatesPerStep());
+    staleness.Add((static_cast<double>(version.value) - planned.drawn) / options.UpdatesPerStep());
   }
   metrics[metric::kTrainAdvMin] = advantage.smallest;
   metrics[metric::kTrainAdvMax] = advantage.largest;

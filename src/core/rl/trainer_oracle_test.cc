@@ -76,6 +76,7 @@ struct Case {
   bool geometric = false;
   MethodKind method = MethodKind::kGrpo;
   double clip = kClip;
+  int in_flight = kSteps;  // From this step on, the policy being trained draws the stale sample.
 };
 
 TrainerOptions OptionsOf(const Case& c) {
@@ -102,7 +103,8 @@ TrainerOptions OptionsOf(const Case& c) {
 
 // Three policies: the one being trained, an older one, and the reference.
 struct World {
-  explicit World(TrainerOptions o) : options(std::move(o)) {
+  explicit World(TrainerOptions o, int switches = kSteps)
+      : options(std::move(o)), in_flight(switches) {
     const at::Tensor flat = policy.parameters().flat();
     reference = ToVector(flat);
     older = ToVector(flat + ToyNormal(50, flat.sizes(), 0.04));
@@ -179,7 +181,7 @@ struct World {
     std::vector<bool> head = whole;
     std::fill(head.begin() + kKept, head.end(), false);
     const auto now = [this](int) -> const Vector& { return theta; };
-    const auto before = [this](int) -> const Vector& { return older; };
+    const auto before = [this](int i) -> const Vector& { return i < in_flight ? older : theta; };
     const auto mixed = [this](int i) -> const Vector& { return i < kKept ? older : theta; };
     for (uint64_t g = 1; g <= 3; ++g) {
       Group group{.id = GroupId(g), .prompt_id = PromptId(g)};
@@ -200,6 +202,7 @@ struct World {
   }
 
   const TrainerOptions options;
+  const int in_flight;
   ToyPolicy policy;
   std::unique_ptr<parallel::Ranks> ranks = parallel::MakeSingleRank();
   Trainer trainer{options, policy, *ranks};
@@ -245,7 +248,9 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
       const bool as_drawn =
           correction == Correction::kNaive || (stale && correction == Correction::kBypass);
       // A stale sample has steps before i_off alone, and counts as much as one with all of them.
-      const bool cut = stale && correction != Correction::kBypass;
+      // If the policy being trained took it over by then, it is what a replayed one is.
+      const bool cut =
+          stale && correction != Correction::kBypass && world.in_flight > kKept;
       const double share = cut ? static_cast<double>(kTrained) / kKept : 1;
       for (int i = 0; i < kTrained; ++i) {
         if (!trajectory.sde[static_cast<size_t>(i)]) continue;
@@ -353,7 +358,7 @@ Vector GradientAt(const std::vector<OracleRow>& rows, const Vector& weights, con
 class TrainerOracleTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
-  World world(OptionsOf(GetParam()));
+  World world(OptionsOf(GetParam()), GetParam().in_flight);
   const std::vector<Group> groups = world.Groups();
   const std::vector<OracleRow> rows = RowsOf(world, groups);
   const Losses losses = LossesAt(rows, world.theta, GetParam());
@@ -389,6 +394,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"SequenceTransitionKl", Correction::kSequence, KlSpace::kTransition},
         Case{"SequenceSqrtGeometric", Correction::kSequence, KlSpace::kVelocity, WeightScale::kSqrt,
              true},
+        Case{.name = "InFlightBeforeTheCut", .correction = Correction::kSequence, .in_flight = 2},
+        Case{.name = "InFlightAtTheCut", .correction = Correction::kSequence, .in_flight = kKept},
+        Case{.name = "InFlightAfterTheCut", .correction = Correction::kSequence, .in_flight = 4},
+        Case{.name = "InFlightNaive", .correction = Correction::kNaive, .in_flight = 2},
+        Case{.name = "InFlightBypass", .correction = Correction::kBypass, .in_flight = 2},
         Case{"None", Correction::kNone}, Case{"Naive", Correction::kNaive},
         Case{"Bypass", Correction::kBypass}, Case{"BehaviourClip", Correction::kBehaviourClip},
         Case{.name = "Gspo", .correction = Correction::kSequence, .method = MethodKind::kGspo},

@@ -38,7 +38,7 @@ struct PlannedTrajectory {
   size_t group = 0;
   size_t trajectory = 0;
   Origin origin = Origin::kFresh;
-  uint64_t drawn = 0;  // Version of the first row's policy.
+  double drawn = 0;  // Mean version of the policies that drew its rows.
   double advantage = 0;
   bool weighted = false;  // W is to be computed.
   double weight = 1;

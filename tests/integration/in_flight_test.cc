@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights that change while a group is sampled: new ones take over between two denoising steps.
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/training_run.h"
+
+namespace oxbow::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::SizeIs;
+
+// The learner scores a step of its own weights to the bit that the worker sent, if the sample says
+// truly which weights took which step. Stored heads and their tails are sampled in flight, too.
+// Sampling takes far longer than training here, so that new weights come while groups are sampled.
+TEST(InFlightTest, EveryStepIsScoredByTheWeightsThatTookIt) {
+  TrainingRun run({"run.steps=30", "off_policy.staleness_max=1",
+                   "off_policy.in_flight_updates=true", "replay.fraction=0.25", "batch.groups=8",
+                   "batch.updates=1", "sampling.steps=40", "sampling.sde_count=38",
+                   "method.step_fraction=0.05", "services.rollout_workers=2"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const std::vector<double> shares = run.Series("rollout/in_flight_share");
+  ASSERT_THAT(shares, SizeIs(30));
+  EXPECT_GT(std::accumulate(shares.begin(), shares.end(), 0.0), 0)
+      << "no weights came while a group was sampled";
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0));
+}
+
+}  // namespace
+}  // namespace oxbow::testing
