@@ -3,11 +3,11 @@
 // clock. Only the latents that training needs are returned: those of the stochastic steps.
 //
 // A group's result depends only on the run seed, the group id and the weights of each step: not on
-// the batch, the attempt or the worker. The replayed member of a mixed group is the last one; its head stays
-// in the buffer, and its tail is generated again from x_{kept_steps}. With several branches so many
-// last members go on from the same head, each with noise of its own. With a shared start the fresh
-// members have the same x_0; the head keeps its own x_0. Groups that are trees (flow/split_tree.h)
-// have each of their nodes computed once.
+// the batch, the attempt or the worker. The replayed member of a mixed group is the last one; its
+// head stays in the buffer, and its tail is generated again from x_{kept_steps}. With several
+// branches so many last members go on from the same head, each with noise of its own. With a shared
+// start the fresh members have the same x_0; the head keeps its own x_0. Groups that are trees
+// (flow/split_tree.h) have each of their nodes computed once.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -9,7 +9,9 @@
 #include <memory>
 #include <string>
 
+#include "core/flow/sampler.h"
 #include "io/tensor_torch.h"
+#include "services/rollout/group_sampler.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/snapshot_maker.h"
 #include "tests/testing/tiny_model.h"
@@ -99,8 +101,9 @@ TEST(SamplerModelTest, AnotherFrozenPartIsRefused) {
   EXPECT_EQ(model.version().value, 5u);
 }
 
-// A LoRA whose adapter has an effect.
-weights::VerifiedSnapshot AdapterOf(at::ScalarType compute, RunSpec& spec) {
+// A LoRA whose adapter has an effect, another one for each seed.
+weights::VerifiedSnapshot AdapterOf(at::ScalarType compute, RunSpec& spec, uint64_t version = 5,
+                                    uint64_t seed = 4) {
   spec.trained = model::Trained::kLora;
   spec.lora = {.rank = 2, .alpha = 4, .targets = {"attn.to_q", "ff.net.2"}};
   spec.compute = compute;
@@ -115,10 +118,10 @@ weights::VerifiedSnapshot AdapterOf(at::ScalarType compute, RunSpec& spec) {
                                              .trainable = false,
                                              .compute = compute})
                           .value();
-  policy->parameters().flat().copy_(TinyNoise(4, 1, {policy->parameters().numel()}));
+  policy->parameters().flat().copy_(TinyNoise(seed, 1, {policy->parameters().numel()}));
   weights::Snapshot snapshot =
-      weights::MakeSnapshot({Epoch(1), PolicyVersion(5), LearnerStep(1)}, BytesOf(policy->frozen()),
-                            BytesOf(policy->parameters().tensors()));
+      weights::MakeSnapshot({Epoch(1), PolicyVersion(version), LearnerStep(1)},
+                            BytesOf(policy->frozen()), BytesOf(policy->parameters().tensors()));
   weights::VerifiedSnapshot verified{.manifest = snapshot.manifest, .chunks = snapshot.chunks};
   *verified.manifest.mutable_probe() = ProbeOf(policy->current());
   return verified;
@@ -139,6 +142,64 @@ TEST(SamplerModelTest, WeightsInHostMemoryDrawTheSameBits) {
       const absl::Status applied = model.Apply(snapshot, comparison);
       ASSERT_TRUE(applied.ok()) << applied;
       EXPECT_TRUE(comparison.bits_equal);
+    }
+  }
+}
+
+constexpr int kSteps = 5;
+
+// A group, each of whose steps is taken by what `network` gives.
+rl::Trajectory SampledBy(const RunSpec& spec, const NetworkOfStep& network) {
+  const GroupTask task{.group = GroupId(1),
+                       .group_size = 1,
+                       .conditioning = TinyConditioning(1),
+                       .head = std::nullopt,
+                       .sde = {}};
+  return SampleGroups(spec, network, *model::MakePixelDecoder(), {task})[0].trajectories[0];
+}
+
+// New weights are applied in the middle of a batch, in the network that samples it: what comes is
+// what two networks would have drawn, one after the other, and refused weights change nothing.
+TEST(SamplerModelTest, WeightsThatComeInFlightTakeTheStepsAfterThem) {
+  enum Kind { kFull, kEvaluating, kAdapter, kMerged, kOnHost };
+  for (const Kind kind : {kFull, kEvaluating, kAdapter, kMerged, kOnHost}) {
+    for (const bool refused : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << kind << " refused " << refused);
+      RunSpec spec = TinySpec();
+      spec.sampling.sigmas = flow::SigmaGrid(flow::ScheduleKind::kLinspace, kSteps, 3);
+      spec.sampling.sde = {true, true, true, true, false};
+      if (kind == kEvaluating) spec.held_out = flow::SamplingSpec{.sigmas = {1, 0}};
+      spec.merged = kind == kMerged;
+      spec.weights_on_host = kind == kOnHost;
+      const bool lora = kind == kAdapter || kind == kMerged;
+      const weights::VerifiedSnapshot old =
+          lora ? AdapterOf(at::kFloat, spec, 5, 4) : SnapshotOf(5, 3, 3);
+      weights::VerifiedSnapshot next =
+          lora ? AdapterOf(at::kFloat, spec, 6, 8) : SnapshotOf(6, 7, 7);
+      SamplerModel model(spec), first(spec), second(spec);
+      weights::ProbeComparison comparison;
+      for (SamplerModel* each : {&model, &first}) {
+        ASSERT_TRUE(each->Apply(old, comparison).ok());
+      }
+      ASSERT_TRUE(second.Apply(next, comparison).ok());
+      if (refused) *next.manifest.mutable_probe() = old.manifest.probe();
+
+      int step = 0;
+      const rl::Trajectory drawn = SampledBy(spec, [&] {
+        if (step++ == 2) {
+          EXPECT_EQ(model.Apply(next, comparison).ok(), !refused);
+        }
+        return VersionedNetwork{**model.ForGroups(), model.version()};
+      });
+      step = 0;
+      const rl::Trajectory expected = SampledBy(spec, [&] {
+        SamplerModel& takes = step++ < 2 || refused ? first : second;
+        return VersionedNetwork{**takes.ForGroups(), takes.version()};
+      });
+      const uint64_t after = refused ? 5 : 6;
+      EXPECT_EQ(drawn.behaviour_version, (std::vector<uint64_t>{5, 5, after, after, after}));
+      EXPECT_EQ(drawn.log_prob, expected.log_prob);
+      EXPECT_TRUE(at::equal(drawn.latents, expected.latents));
     }
   }
 }

@@ -153,10 +153,10 @@ inline constexpr StepMetric kTrainAdvAbsMean{
     "mean absolute advantage of trained samples; of trees of trained edges"};
 inline constexpr StepMetric kTrainStalenessMean{
     "train/staleness_mean", "steps",
-    "mean of (version at the update - version that drew the sample) / updates; samples with a head "
-    "are not counted"};
+    "mean of (version at the update - mean version that drew the sample's trained steps) / updates; "
+    "samples with a head are not counted"};
 inline constexpr StepMetric kTrainStalenessMax{
-    "train/staleness_max", "steps", "largest of the same"};
+    "train/staleness_max", "steps", "largest of the same for one trained step"};
 inline constexpr StepMetric kTrainWindowFirst{
     "train/window_first", "step", "first stochastic step of fresh samples",
     "no step is stochastic"};

@@ -102,8 +102,8 @@ absl::Status CheckSteps(const v1::Trajectory& trajectory, const GroupRules& rule
     const uint64_t before = trajectory.behaviour_version(std::max(first, i - 1));
     const uint64_t version = trajectory.behaviour_version(i);
     if (version < before || (version > before && !rules.in_flight_updates)) {
-      return Invalid(absl::StrCat("weights changed at step ", i, " from version ", before, " to ",
-                                  version));
+      return Invalid(
+          absl::StrCat("weights changed at step ", i, " from version ", before, " to ", version));
     }
   }
   return absl::OkStatus();

@@ -23,7 +23,8 @@ struct GroupRules {
   int latents_max = 0;    // Most latents in one trajectory; 0: all T + 1.
   flow::SentLatents sent = flow::SentLatents::kTransitions;
   uint32_t group_size = 0;
-  bool in_flight_updates = false;  // Weights may become newer from one step of a sample to the next.
+  bool in_flight_updates =
+      false;  // Weights may become newer from one step of a sample to the next.
 
   int steps() const { return static_cast<int>(sde.size()); }
   uint64_t LatentBytes() const;    // Bytes of one latent.

@@ -55,7 +55,8 @@ PlannedTrajectory ForwardProcess::Plan(LearnerStep step, PolicyVersion version, 
                                        const Trajectory& trajectory) const {
   CheckFinalLatent(trajectory, options_.sampling.steps());
   const uint64_t drawn = trajectory.behaviour_version.back();
-  PlannedTrajectory planned{.drawn = static_cast<double>(drawn)};
+  PlannedTrajectory planned{.drawn = static_cast<double>(drawn),
+                            .oldest = static_cast<double>(drawn)};
   if (drawn != version.value) planned.origin = Origin::kStale;
   if (trajectory.replayed) planned.origin = Origin::kReplay;
   const std::vector<double> times =

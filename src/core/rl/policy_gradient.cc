@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "base/philox.h"
@@ -55,6 +56,22 @@ Origin OriginOf(const Trajectory& trajectory, const std::vector<int>& steps,
   return stale ? Origin::kStale : Origin::kFresh;
 }
 
+// Which policies drew what the sample trains.
+void DateBack(const Trajectory& trajectory, PlannedTrajectory& planned) {
+  double sum = 0;
+  double rows = 0;
+  planned.oldest = std::numeric_limits<double>::infinity();
+  for (const PlannedRow& row : planned.rows) {
+    if (!row.trained) continue;
+    const auto drawn =
+        static_cast<double>(trajectory.behaviour_version[static_cast<size_t>(row.step)]);
+    planned.oldest = std::min(planned.oldest, drawn);
+    sum += drawn;
+    ++rows;
+  }
+  planned.drawn = sum / rows;
+}
+
 bool Weighs(Correction correction) {
   return correction == Correction::kSequence || correction == Correction::kBypass;
 }
@@ -98,7 +115,6 @@ PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, 
     if (!trajectory.sde[at_step] || !HasTransition(trajectory, i)) continue;
     const bool on_policy = trajectory.behaviour_version[at_step] == version.value;
     if (planned.origin == Origin::kStale && !bypass && i >= head && !exact_tail) continue;
-    planned.drawn += static_cast<double>(trajectory.behaviour_version[at_step]);
     planned.rows.push_back({.step = i,
                             .sigma = options_.sampling.sigmas[at_step],
                             .weight = weights_[at_step],
@@ -109,8 +125,8 @@ PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, 
                             .log_prob_old = trajectory.log_prob[at_step]});
   }
   if (planned.rows.empty()) return planned;
-  planned.drawn /= static_cast<double>(planned.rows.size());
   ThinOut(step, group, trajectory, planned);
+  DateBack(trajectory, planned);
   if (planned.origin == Origin::kStale) FillUp(step, planned);
   return planned;
 }

@@ -108,6 +108,7 @@ void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
   Summary advantage;
   Summary size;
   Summary staleness;
+  double oldest = 0;
   int64_t trained = 0;
   for (const PlannedTrajectory& planned : plan.trajectories) {
     for (const double value : AdvantagesOf(plan, planned)) {
@@ -117,13 +118,17 @@ void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
     trained += planned.weight > 0;
     const Trajectory& trajectory = groups[planned.group].trajectories[planned.trajectory];
     if (trajectory.replayed) continue;
-    staleness.Add((static_cast<double>(version.value) - planned.drawn) / options.UpdatesPerStep());
+    const auto age = [&](double drawn) {
+      return (static_cast<double>(version.value) - drawn) / options.UpdatesPerStep();
+    };
+    staleness.Add(age(planned.drawn));
+    oldest = std::max(oldest, age(planned.oldest));
   }
   metrics[metric::kTrainAdvMin] = advantage.smallest;
   metrics[metric::kTrainAdvMax] = advantage.largest;
   metrics[metric::kTrainAdvAbsMean] = size.mean();
   metrics[metric::kTrainStalenessMean] = staleness.mean();
-  metrics[metric::kTrainStalenessMax] = staleness.largest;
+  metrics[metric::kTrainStalenessMax] = oldest;
   metrics[metric::kTrainSamplesTrained] = static_cast<double>(trained);
 }
 
@@ -211,7 +216,7 @@ double StepTotals::Count(size_t update, const std::vector<RowRef>& refs,
     const double log_ratio = outcomes[r].log_ratio;
     ratios_.Add(ref.trajectory->origin, ref.row->step, log_ratio,
                 ref.trajectory->advantage - ref.row->baseline, options_.clip());
-    if (update == 0 && ref.trajectory->origin == Origin::kFresh && ref.row->on_policy) {
+    if (update == 0 && ref.row->on_policy) {
       const double error = std::abs(std::expm1(log_ratio + outcomes[r].centre_error));
       onpolicy_error_ = std::max(onpolicy_error_.value_or(0), error);
     }

@@ -249,8 +249,7 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
           correction == Correction::kNaive || (stale && correction == Correction::kBypass);
       // A stale sample has steps before i_off alone, and counts as much as one with all of them.
       // If the policy being trained took it over by then, it is what a replayed one is.
-      const bool cut =
-          stale && correction != Correction::kBypass && world.in_flight > kKept;
+      const bool cut = stale && correction != Correction::kBypass && world.in_flight > kKept;
       const double share = cut ? static_cast<double>(kTrained) / kKept : 1;
       for (int i = 0; i < kTrained; ++i) {
         if (!trajectory.sde[static_cast<size_t>(i)]) continue;
@@ -397,6 +396,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "InFlightBeforeTheCut", .correction = Correction::kSequence, .in_flight = 2},
         Case{.name = "InFlightAtTheCut", .correction = Correction::kSequence, .in_flight = kKept},
         Case{.name = "InFlightAfterTheCut", .correction = Correction::kSequence, .in_flight = 4},
+        Case{.name = "InFlightGeometric",
+             .correction = Correction::kSequence,
+             .geometric = true,
+             .in_flight = 2},
         Case{.name = "InFlightNaive", .correction = Correction::kNaive, .in_flight = 2},
         Case{.name = "InFlightBypass", .correction = Correction::kBypass, .in_flight = 2},
         Case{"None", Correction::kNone}, Case{"Naive", Correction::kNaive},

@@ -38,7 +38,8 @@ struct PlannedTrajectory {
   size_t group = 0;
   size_t trajectory = 0;
   Origin origin = Origin::kFresh;
-  double drawn = 0;  // Mean version of the policies that drew its rows.
+  double drawn = 0;   // Mean version of the policies that drew what it trains.
+  double oldest = 0;  // The oldest of them.
   double advantage = 0;
   bool weighted = false;  // W is to be computed.
   double weight = 1;
