@@ -66,24 +66,41 @@ absl::Status RenameOver(const fs::path& from, const fs::path& to) {
   return ErrnoStatus("cannot rename", to.string(), errno);
 }
 
-// Writes the weights of the first owed evaluation. A checkpoint is worth more: what cannot be
-// stored is owed no more. Returns the bytes written.
-uint64_t WriteOwed(const fs::path& directory, const FileContent& content,
-                   CheckpointManifest& manifest) {
-  const absl::StatusOr<FileDigest> digest = WriteContent(directory / kOwedWeights, content);
-  if (digest.ok()) {
-    manifest.files[kOwedWeights] = *digest;
-    return digest->bytes;
-  }
+absl::Status WriteManifest(const fs::path& directory, const CheckpointManifest& manifest) {
+  return WriteFileAtomically(directory / kManifest, ManifestText(manifest));
+}
+
+// An evaluation whose weights cannot be stored is owed no more.
+void GiveUpOwed(const absl::Status& why, CheckpointManifest& manifest) {
   std::vector<uint64_t>& owed = manifest.state.owed_evaluations;
-  if (owed.empty()) return 0;
+  if (owed.empty()) return;
   OXBOW_LOG(Warning) << "an owed evaluation is given up: its weights cannot be stored beside the "
                         "checkpoint, which is written without them"
                      << Field("step", owed.front())
-                     << Field("checkpoint", manifest.state.committed_steps)
-                     << Field("error", digest.status());
+                     << Field("checkpoint", manifest.state.committed_steps) << Field("error", why);
   owed.erase(owed.begin());
-  return 0;
+}
+
+// Writes the weights of the first owed evaluation, then the manifest. The weights make room for it:
+// they may have taken what was left of the disk, and a checkpoint is worth more. Adds to `bytes`
+// what was written of them.
+absl::Status WriteOwedAndManifest(const fs::path& directory, const FileContent& content,
+                                  CheckpointManifest manifest, uint64_t& bytes) {
+  const absl::StatusOr<FileDigest> digest = WriteContent(directory / kOwedWeights, content);
+  absl::Status status = digest.status();
+  if (digest.ok()) {
+    manifest.files[kOwedWeights] = *digest;
+    status = WriteManifest(directory, manifest);
+    if (status.ok()) {
+      bytes += digest->bytes;
+      return status;
+    }
+    manifest.files.erase(kOwedWeights);
+    std::error_code ignored;
+    fs::remove(directory / kOwedWeights, ignored);
+  }
+  GiveUpOwed(status, manifest);
+  return WriteManifest(directory, manifest);
 }
 
 }  // namespace
@@ -130,9 +147,9 @@ absl::Status CheckpointStore::WriteFiles(const fs::path& directory, const RunSta
   }
   // Last, so that they take no room from what the run needs.
   if (const auto owed = files.find(kOwedWeights); owed != files.end()) {
-    bytes += WriteOwed(directory, owed->second, manifest);
+    return WriteOwedAndManifest(directory, owed->second, std::move(manifest), bytes);
   }
-  return WriteFileAtomically(directory / kManifest, ManifestText(manifest));
+  return WriteManifest(directory, manifest);
 }
 
 absl::Status CheckpointStore::Prepare(uint64_t committed_steps) const {

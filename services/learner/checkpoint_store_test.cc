@@ -2,8 +2,10 @@
 #include "services/learner/checkpoint_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -356,6 +358,40 @@ TEST_F(CheckpointStoreTest, WhatAnOwedEvaluationCannotStoreCostsNoCheckpoint) {
       EXPECT_TRUE(name == "manifest.json" || wanted.contains(name)) << name << " takes room";
     }
   }
+}
+
+// Owed weights that just fit may leave no room for the manifest. The limit on the size of files
+// stands in for the disk: a manifest that names one more file does not pass it.
+TEST_F(CheckpointStoreTest, OwedWeightsThatLeaveNoRoomForTheManifestGo) {
+  const CheckpointStore store(directory_, 1);
+  std::map<std::string, FileContent> files;
+  for (const auto& [name, bytes] : FilesAt(25)) files[name] = InPieces(bytes);
+  RunState state = StateAt(25);
+  state.owed_evaluations = {25};
+  ASSERT_TRUE(store.Write(state, files).ok());
+  const uintmax_t room = std::filesystem::file_size(directory_ / "step_000025" / "manifest.json");
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  files[kOwedWeights] = [&](const WritePiece& write) -> absl::Status {
+    OXBOW_RETURN_IF_ERROR(write(std::string(400, 'o')));
+    const rlimit full{.rlim_cur = room, .rlim_max = unlimited.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+    return absl::OkStatus();
+  };
+  state.owed_evaluations = {24, 25};
+  const auto written = store.Write(state, files);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  std::signal(SIGXFSZ, before);
+  ASSERT_TRUE(written.ok()) << written.status();
+  const auto loaded = store.LoadNewest();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(Read(*loaded), FilesAt(25));
+  EXPECT_EQ(loaded->state.owed_evaluations, std::vector<uint64_t>{25});
+  EXPECT_FALSE(std::filesystem::exists(loaded->directory / kOwedWeights));
+  uint64_t bytes = 0;
+  for (const auto& [name, content] : FilesAt(25)) bytes += content.size();
+  EXPECT_EQ(*written, bytes);
 }
 
 TEST_F(CheckpointStoreTest, NothingThereIsNotFoundAndNothingWholeIsLost) {

@@ -203,12 +203,16 @@ std::vector<absl::StatusOr<Scores>> RewardClient::ScoreMedia(
     made = impl_->NewCall({prompt_text, prompt_metadata_json, media}, patience);
     batches = impl_->Plan(*made);
   }
-  ScoreCall& call = *made;
-  impl_->RunBatches(call, batches);
+  return impl_->Finish(*made, batches);
+}
+
+std::vector<absl::StatusOr<Scores>> RewardClient::Impl::Finish(
+    ScoreCall& call, const std::vector<ScoreBatch>& batches) {
+  RunBatches(call, batches);
   absl::MutexLock lock(&call.mutex);
-  impl_->LogFailures(call.outcomes);
+  LogFailures(call.outcomes);
   std::vector<absl::StatusOr<Scores>> scores;
-  for (const Outcomes& outcomes : call.outcomes) scores.push_back(impl_->ResultOf(outcomes));
+  for (const Outcomes& outcomes : call.outcomes) scores.push_back(ResultOf(outcomes));
   return scores;
 }
 

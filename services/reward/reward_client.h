@@ -115,10 +115,17 @@ class RewardClient {
     std::optional<Trace> trace = {};
   };
   // A first try at several groups: those of small pictures share a call (shared_calls.h), in which
-  // each is a request of its own. By group: all scores of all its images; nothing if one is
+  // each is a request of its own. By group: the scores of all its images; nothing if one is
   // missing, or if the group is better asked for alone. Then ScoreMedia is asked, and this try does
-  // not count. Waits for no server. To be called on a thread without a trace. Thread-safe.
+  // not count. An observed reward that some image lacks is not among them: ScoreRest asks for it.
+  // Waits for no server. To be called on a thread without a trace. Thread-safe.
   std::vector<std::optional<std::vector<Scores>>> ScoreTogether(const std::vector<Group>& groups);
+
+  // What ScoreMedia returns for a group that has these scores of ScoreTogether: asks for what they
+  // lack alone. Thread-safe.
+  std::vector<absl::StatusOr<Scores>> ScoreRest(const Group& group,
+                                                const std::vector<Scores>& scores,
+                                                const Patience& patience = {});
 
   // Why some call waits for a server; empty if none waits. Thread-safe.
   std::string waiting() const;

@@ -56,8 +56,15 @@ struct RewardClient::Impl {
   void NoteOutcome(size_t server, const std::string& reward, const absl::Status& status,
                    absl::Duration pause = absl::ZeroDuration());
   absl::StatusOr<Scores> ResultOf(const Outcomes& outcomes) const;
-  bool ShareCall(const std::vector<GroupPart>& parts);
+  // Scores of `call` that are known are not asked for.
+  std::vector<absl::StatusOr<Scores>> Finish(ScoreCall& call,
+                                             const std::vector<ScoreBatch>& batches);
+  std::vector<std::string> TrainedOf(const std::vector<std::string>& rewards) const;
+  enum class Shared { kNotAsked, kPaid, kDidNotPay };
+  Shared ShareCall(const std::vector<GroupPart>& parts);
   std::vector<std::optional<std::vector<Scores>>> ScoreTogether(const std::vector<Group>& groups);
+  // What is worth keeping of a first try; nothing unless every image has all trained rewards.
+  std::optional<std::vector<Scores>> ScoresOf(ScoreCall& call) const;
   void LogFailures(const std::vector<Outcomes>& outcomes) const;
 
   // The context of one gRPC call that Cancel ends.

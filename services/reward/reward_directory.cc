@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -76,6 +77,22 @@ std::optional<RewardDirectory::Turn> RewardDirectory::Next(const std::vector<std
     }
     turn_ = turn.server + 1;
     return turn;
+  }
+  return std::nullopt;
+}
+
+std::optional<size_t> RewardDirectory::NextTrusted(const std::vector<std::string>& wanted) {
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    const size_t server = (turn_ + i) % servers_.size();
+    const Server& tried = servers_[server];
+    const bool trusted = tried.described && absl::c_all_of(wanted, [&](const std::string& reward) {
+      const auto breaker = tried.breakers.find(reward);
+      return tried.rewards.contains(reward) &&
+             (breaker == tried.breakers.end() || breaker->second.closed());
+    });
+    if (!trusted) continue;
+    turn_ = server + 1;
+    return server;
   }
   return std::nullopt;
 }

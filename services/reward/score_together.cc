@@ -3,10 +3,12 @@
 // it, a group is asked for by itself as if there had been none.
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "base/check.h"
 #include "base/trace.h"
 #include "rpc/status.h"
 #include "rpc/trace.h"
@@ -88,31 +90,41 @@ void Keep(const v1::ScoreResponse& response, const std::vector<GroupPart>& parts
 
 }  // namespace
 
-// False if it did not pay.
-bool RewardClient::Impl::ShareCall(const std::vector<GroupPart>& parts) {
+std::vector<std::string> RewardClient::Impl::TrainedOf(
+    const std::vector<std::string>& rewards) const {
+  std::vector<std::string> trained;
+  absl::c_copy_if(rewards, std::back_inserter(trained),
+                  [&](const std::string& reward) { return !IsObserved(reward); });
+  return trained;
+}
+
+// Asks no server that might not answer: a breaker's trial is for a call that notes its outcome.
+RewardClient::Impl::Shared RewardClient::Impl::ShareCall(const std::vector<GroupPart>& parts) {
   const std::vector<std::string>& rewards = parts.front().batch->rewards;
-  std::optional<Turn> turn;
+  std::optional<size_t> server;
   size_t batch_max = 1;
   {
     absl::MutexLock lock(&mutex);
-    turn = directory.Next(rewards, options.clock->Now(), options.timeout);
-    if (!turn.has_value() || turn->rewards != rewards) return false;
-    batch_max = directory.BatchMax(turn->server);
+    server = directory.NextTrusted(rewards);
+    if (!server.has_value() || cancelled) return Shared::kNotAsked;
+    batch_max = directory.BatchMax(*server);
   }
   const absl::Duration start = options.clock->Now();
   const Cancellable context(*this, std::min(options.timeout, options.shared.longest));
   AddTraces(parts, *context.get());
   context.get()->set_initial_metadata_corked(true);
-  const auto stream = stubs[turn->server]->Score(context.get());
+  const auto stream = stubs[*server]->Score(context.get());
   WriteAll(parts, batch_max, *stream);
   v1::ScoreResponse response;
-  while (stream->Read(&response)) Keep(response, parts, options.endpoints[turn->server]);
-  if (!rpc::FromGrpc(stream->Finish()).ok()) return false;
+  while (stream->Read(&response)) Keep(response, parts, options.endpoints[*server]);
+  if (!rpc::FromGrpc(stream->Finish()).ok()) return Shared::kDidNotPay;
+  // What is observed may fail again and again, and costs the others nothing.
+  const std::vector<std::string> trained = TrainedOf(rewards);
   for (const GroupPart& part : parts) {
-    if (!AllScored(*part.call, rewards)) return false;
+    if (!AllScored(*part.call, trained)) return Shared::kDidNotPay;
   }
-  for (const std::string& reward : rewards) NoteOutcome(turn->server, reward, absl::OkStatus());
-  return options.clock->Now() - start <= options.shared.quick * static_cast<double>(parts.size());
+  const absl::Duration quick = options.shared.quick * static_cast<double>(parts.size());
+  return options.clock->Now() - start <= quick ? Shared::kPaid : Shared::kDidNotPay;
 }
 
 std::vector<std::optional<std::vector<Scores>>> RewardClient::ScoreTogether(
@@ -139,8 +151,12 @@ std::vector<std::optional<std::vector<Scores>>> RewardClient::Impl::ScoreTogethe
       const bool may = !group.media.empty() && MayShare(*calls.back(), plans.back(), facts);
       bytes.push_back(may ? BytesOf(*calls.back()) : UINT64_MAX);
     }
-    for (size_t lot = 0; lot < plans.front().size(); ++lot) {
-      const size_t servers = directory.ServersOf(plans.front()[lot].rewards.front()).size();
+    // Those that may share have one batch for each lot of rewards; others may have more, or fewer.
+    const auto first = absl::c_find_if(bytes, [](uint64_t of) { return of != UINT64_MAX; });
+    if (first == bytes.end()) return scores;
+    const std::vector<ScoreBatch>& lots = plans[static_cast<size_t>(first - bytes.begin())];
+    for (size_t lot = 0; lot < lots.size(); ++lot) {
+      const size_t servers = directory.ServersOf(lots[lot].rewards.front()).size();
       for (const std::vector<size_t>& dealt : DealGroups(bytes, servers, options.shared)) {
         shared.emplace_back();
         for (const size_t i : dealt) shared.back().push_back({calls[i].get(), &plans[i][lot]});
@@ -148,24 +164,60 @@ std::vector<std::optional<std::vector<Scores>>> RewardClient::Impl::ScoreTogethe
     }
   }
   if (shared.empty()) return scores;
-  std::atomic<bool> paid = true;
+  std::atomic<bool> asked = false, paid = true;
   SideBySide(shared.size(), [&](size_t i) {
-    if (!ShareCall(shared[i])) paid = false;
+    const Shared outcome = ShareCall(shared[i]);
+    if (outcome != Shared::kNotAsked) asked = true;
+    if (outcome == Shared::kDidNotPay) paid = false;
   });
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (!AllScored(*calls[i], options.rewards)) continue;
-    absl::MutexLock lock(&calls[i]->mutex);
-    scores[i].emplace();
-    for (const Outcomes& outcomes : calls[i]->outcomes) {
-      for (Scores& of_image = scores[i]->emplace_back();
-           const std::string& reward : options.rewards) {
-        of_image[reward] = *outcomes.at(reward);
-      }
+  for (size_t i = 0; i < groups.size(); ++i) scores[i] = ScoresOf(*calls[i]);
+  absl::MutexLock lock(&mutex);
+  if (asked) paid ? rest.Paid() : rest.DidNotPay();
+  return scores;
+}
+
+// Of a reward the scores of all images or none: one that compares images compares all of them.
+std::optional<std::vector<Scores>> RewardClient::Impl::ScoresOf(ScoreCall& call) const {
+  std::vector<std::string> complete;
+  for (const std::string& reward : options.rewards) {
+    if (AllScored(call, {reward})) {
+      complete.push_back(reward);
+    } else if (!IsObserved(reward)) {
+      return std::nullopt;
     }
   }
-  absl::MutexLock lock(&mutex);
-  paid ? rest.Paid() : rest.DidNotPay();
+  absl::MutexLock lock(&call.mutex);
+  std::vector<Scores> scores;
+  for (const Outcomes& outcomes : call.outcomes) {
+    Scores& of_image = scores.emplace_back();
+    for (const std::string& reward : complete) of_image[reward] = *outcomes.at(reward);
+  }
   return scores;
+}
+
+std::vector<absl::StatusOr<Scores>> RewardClient::ScoreRest(const Group& group,
+                                                            const std::vector<Scores>& scores,
+                                                            const Patience& patience) {
+  OXBOW_CHECK(scores.size() == group.media.size()) << scores.size() << " scores";
+  std::unique_ptr<ScoreCall> call;
+  std::vector<ScoreBatch> batches;
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    if (absl::c_all_of(scores, [&](const Scores& of_image) {
+          return of_image.size() == impl_->options.rewards.size();
+        })) {
+      return {scores.begin(), scores.end()};
+    }
+    call = impl_->NewCall(group, patience);
+    batches = impl_->Plan(*call);
+  }
+  {
+    absl::MutexLock lock(&call->mutex);
+    for (size_t i = 0; i < scores.size(); ++i) {
+      call->outcomes[i].insert(scores[i].begin(), scores[i].end());
+    }
+  }
+  return impl_->Finish(*call, batches);
 }
 
 }  // namespace oxbow::reward

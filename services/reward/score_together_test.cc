@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <map>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "base/clock.h"
 #include "base/philox.h"
 #include "services/reward/reward_client.h"
 #include "services/reward/shared_calls.h"
@@ -134,6 +136,7 @@ class ScoreTogetherTest : public ::testing::Test {
     return RewardClient::Create(
                {.endpoints = endpoints,
                 .tries = 1,
+                .clock = clock_,
                 .shared = {.quick = absl::Seconds(60), .longest = absl::Seconds(60)}})
         .value();
   }
@@ -174,6 +177,7 @@ class ScoreTogetherTest : public ::testing::Test {
     return of_call_.size();
   }
 
+  const Clock* clock_ = &Clock::Steady();  // The client's.
   std::vector<Image8> images_[4];
   mutable absl::Mutex mutex_;
   std::map<Stream*, size_t> of_call_ ABSL_GUARDED_BY(mutex_);
@@ -285,6 +289,48 @@ TEST_F(ScoreTogetherTest, ReplicasHaveTheirTurns) {
   const auto scores = client->ScoreTogether(Groups());
   for (size_t i = 0; i < 4; ++i) ExpectScores(i, scores[i]);
   for (const auto& server : servers_) EXPECT_EQ(server->requests().size(), 2u);
+}
+
+// A server takes four images a request, so the first group is two batches, and the others are one.
+TEST_F(ScoreTogetherTest, AGroupThatIsCutGoesAloneAndTheOthersShare) {
+  images_[0].assign(5, {1, 1, 1, std::vector<uint8_t>(1, 9)});
+  const auto client = Serve(
+      [](const auto& request, size_t, Stream& stream) { return AnswerAll(request, stream); });
+  const auto scores = client->ScoreTogether(Groups());
+  EXPECT_FALSE(scores[0].has_value());
+  for (const size_t i : {1, 2, 3}) ExpectScores(i, scores[i]);
+  EXPECT_EQ(calls(), 1u);
+  EXPECT_EQ(servers_[0]->requests().size(), 3u);
+}
+
+// Whoever takes a breaker's only trial must say what came of it. A first try does not, so it leaves
+// the trial to the groups that then go alone. What was not asked is no reason to rest.
+TEST_F(ScoreTogetherTest, AServerThatFailedIsLeftToGroupsAlone) {
+  FakeClock clock;
+  clock_ = &clock;
+  for (const bool describes_again : {false, true}) {
+    SCOPED_TRACE(describes_again);
+    std::atomic<bool> down = true;
+    const auto client = Serve([&](const auto& request, size_t, Stream& stream) {
+      if (!down) return AnswerAll(request, stream);
+      if (describes_again) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "no");
+      for (const v1::ScoreItem& item : request.items()) Answer(stream, item.item(), 0, 14);
+      return grpc::Status::OK;
+    });
+    EXPECT_FALSE(client->ScoreMedia("p", "", MediaOf(0))[0].ok());
+    const size_t asked = servers_[0]->requests().size();
+    ASSERT_GE(asked, 1u);
+    down = false;
+    for (int times = 0; times < 3; ++times) {
+      clock.Advance(absl::Seconds(20));  // Longer than any rest of a breaker.
+      EXPECT_THAT(client->ScoreTogether(Groups()), Each(Eq(std::nullopt)));
+    }
+    EXPECT_EQ(servers_[0]->requests().size(), asked) << "the trial is left";
+    ExpectScoresAlone(*client, 0);
+    const auto scores = client->ScoreTogether(Groups());
+    for (size_t i = 0; i < 4; ++i) ExpectScores(i, scores[i]);
+    servers_.clear();
+  }
 }
 
 TEST_F(ScoreTogetherTest, CancelEndsItAndLaterOnes) {

@@ -37,7 +37,7 @@ std::vector<std::vector<size_t>> DealGroups(const std::vector<uint64_t>& bytes, 
 
 class SharedCallRest {
  public:
-  // Whether this time a call is to be shared. To be followed by Paid or DidNotPay if it was.
+  // Whether this time a call is to be shared. To be followed by Paid or DidNotPay if one was made.
   bool Tries();
   void Paid() { rest_ = 0; }
   void DidNotPay();

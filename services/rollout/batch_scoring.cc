@@ -23,26 +23,34 @@ BatchScoring::BatchScoring(reward::RewardClient& rewards, std::vector<v1::Lease>
       groups_(std::move(groups)),
       together_(groups_.size()) {}
 
-void BatchScoring::AskTogether() {
-  absl::call_once(asked_, [this] {
+reward::RewardClient::Group BatchScoring::Asked(size_t group) const {
+  const v1::Lease& lease = leases_[group];
+  return {.prompt_text = lease.prompt().text(),
+          .prompt_metadata_json = lease.prompt().metadata_json(),
+          .media = MediaOf(groups_[group])};
+}
+
+absl::Duration BatchScoring::AskTogether(const Clock& clock) {
+  absl::call_once(asked_, [&] {
+    const absl::Duration start = clock.Now();
     std::vector<reward::RewardClient::Group> asked;
     for (size_t i = 0; i < groups_.size(); ++i) {
-      asked.push_back({.prompt_text = leases_[i].prompt().text(),
-                       .prompt_metadata_json = leases_[i].prompt().metadata_json(),
-                       .media = MediaOf(groups_[i]),
-                       .trace = TraceOfGroup(run_id_, GroupId(leases_[i].group_id()),
-                                             LeaseId(leases_[i].lease_id()))});
+      asked.push_back(Asked(i));
+      asked.back().trace =
+          TraceOfGroup(run_id_, GroupId(leases_[i].group_id()), LeaseId(leases_[i].lease_id()));
     }
     together_ = rewards_.ScoreTogether(asked);
+    took_ = clock.Now() - start;
   });
+  return took_;
 }
 
 std::vector<absl::StatusOr<reward::Scores>> BatchScoring::Score(size_t group) {
   if (const auto& scores = together_[group]; scores.has_value()) {
-    return {scores->begin(), scores->end()};
+    return rewards_.ScoreRest(Asked(group), *scores, {.waits = true});
   }
-  const v1::Prompt& prompt = leases_[group].prompt();
-  return rewards_.ScoreMedia(prompt.text(), prompt.metadata_json(), MediaOf(groups_[group]),
+  const reward::RewardClient::Group asked = Asked(group);
+  return rewards_.ScoreMedia(asked.prompt_text, asked.prompt_metadata_json, asked.media,
                              {.waits = true});
 }
 

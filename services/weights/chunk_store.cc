@@ -109,7 +109,9 @@ void ChunkStore::MakeNewest(const std::vector<ChunkSize>& chunks) {
   std::vector<std::string> hashes;
   for (const ChunkSize& chunk : chunks) {
     Held& held = chunks_[chunk.sha256];
-    if (held.uses++ == 0) {
+    ++held.uses;
+    // Not at its first use alone: what an older snapshot had placed may be held from now on.
+    if (held.bytes == 0) {
       held.bytes = chunk.bytes;
       bytes_ += chunk.bytes;
     }

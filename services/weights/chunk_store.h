@@ -107,7 +107,7 @@ class ChunkStore {
     Chunk chunk;  // Null: on its way, or placed.
     const PlacedChunk* placed = nullptr;
     std::shared_ptr<const PlacedChunks> owner;  // `placed` is one of these.
-    uint64_t bytes = 0;                         // 0 if it is placed.
+    uint64_t bytes = 0;                         // 0 if it is placed alone.
     size_t uses = 0;
   };
   absl::Status CheckBudget(uint64_t bytes) const;

@@ -47,6 +47,24 @@ TEST(ChunkStoreTest, OldSnapshotsGoWhenBytesRunOutButNeverTheNewest) {
   EXPECT_NE(store.Find(Sha256("90ab")), nullptr);
 }
 
+// A frozen chunk that is read from its place, and later a trained one of the same bytes.
+TEST(ChunkStoreTest, AChunkThatWasPlacedCountsFromWhenItIsHeld) {
+  ChunkStore store(2, 10);
+  const std::string bytes = "basebase";
+  Snapshot placed = Of(bytes, "v1");
+  placed.chunks.erase(Sha256(bytes));
+  placed.placed = std::make_shared<const PlacedChunks>(PlacedChunks{
+      {Sha256(bytes), {.place = PlaceInMemory(bytes, nullptr), .begin = 0, .bytes = 8, .xxh3 = {}}}});
+  ASSERT_TRUE(store.Add(placed).ok());
+  EXPECT_EQ(store.bytes(), 2u);
+  ASSERT_TRUE(store.Add(Of(bytes, "v1")).ok());
+  EXPECT_EQ(store.bytes(), 10u);
+  EXPECT_EQ(store.snapshots(), 2u);
+  ASSERT_TRUE(store.Add(Of("other", "v2")).ok());
+  EXPECT_EQ(store.snapshots(), 1u) << "the budget is kept";
+  EXPECT_EQ(store.bytes(), 7u) << "what went counts no more";
+}
+
 TEST(ChunkStoreTest, ExpectedChunkIsToldOfWhenItIsPut) {
   ChunkStore store(2, 1000);
   ASSERT_TRUE(store.Expect({{"hash", 4}}).ok());

@@ -234,6 +234,18 @@ absl::Status WeightChannelService::Prepare(v1::FetchRequest&, FetchStream&) {
   return absl::OkStatus();
 }
 
+// Workers ask again and again. So an error is said once, until the chunk that had it is back.
+void WeightChannelService::NoteRead(const std::string& hash, const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (status.ok()) {
+    std::erase_if(lost_, [&](const auto& said) { return said.second == hash; });
+    return;
+  }
+  if (!lost_.emplace(status.message(), hash).second) return;
+  OXBOW_LOG(Error) << "frozen weights cannot be sent to workers"
+                   << Field("error", std::string(status.message()));
+}
+
 rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
   v1::FetchRequest request;
   if (!co_await stream.Read(request)) co_return absl::CancelledError("the watcher asked nothing");
@@ -250,11 +262,8 @@ rpc::Handler WeightChannelService::Fetch(FetchStream& stream) {
   uint64_t offset = request.first_offset();
   for (const std::string& hash : request.chunk_sha256()) {
     const absl::StatusOr<Chunk> read = store_.Read(hash);
+    NoteRead(hash, read.status());
     if (!read.ok()) {
-      if (!lost_.exchange(true)) {
-        OXBOW_LOG(Error) << "frozen weights cannot be sent to workers"
-                         << Field("error", std::string(read.status().message()));
-      }
       status = read.status();
       break;
     }

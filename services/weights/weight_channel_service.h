@@ -12,7 +12,6 @@
 // manifest is remembered. Thread-safe.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -116,6 +115,8 @@ class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasS
   // The next message to a watcher, with `told` updated; nothing if it has been told everything.
   std::optional<WatchMessage> Next(RelayRoster::Ticket ticket, Told& told, bool& stopped);
   void Leave(RelayRoster::Ticket ticket);
+  // Logs why a chunk cannot be read.
+  void NoteRead(const std::string& hash, const absl::Status& status);
   void WakeAll();
 
   const ManifestSigner signer_;
@@ -124,7 +125,6 @@ class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasS
   const Clock& clock_;
   const OnReport on_report_;
   ChunkStore store_;
-  std::atomic<bool> lost_ = false;  // It was said that a chunk's place has other bytes now.
 
   mutable absl::Mutex mutex_;
   Published newest_ ABSL_GUARDED_BY(mutex_);
@@ -132,6 +132,8 @@ class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasS
   RelayRoster roster_ ABSL_GUARDED_BY(mutex_);
   std::map<RelayRoster::Ticket, std::shared_ptr<WatchStream>> streams_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  // By what was said of the place of a chunk that has other bytes now: the chunk.
+  std::map<std::string, std::string> lost_ ABSL_GUARDED_BY(mutex_);
   // Null: weights are not broadcast. Called under mutex_, so that a manifest and its round are told
   // together. Its own thread wakes the watchers, so it is destroyed first.
   const std::unique_ptr<BroadcastSender> groups_;

@@ -264,6 +264,43 @@ TEST_F(WeightFollowerTest, AChunkWhoseFileHasChangedIsRefusedWithTheFilesName) {
   EXPECT_EQ(DataOf(*snapshot, "base"), "base-onebase-twobase-tri");
 }
 
+TEST_F(WeightFollowerTest, EveryChangeOfAFileIsSaidOnceHoweverOftenItIsAskedFor) {
+  const testing::ScopedDirectory scratch;
+  const std::string file = (scratch.path() / "base.safetensors").string();
+  const auto write = [&](const std::string& bytes) { std::ofstream(file) << bytes; };
+  write("base-onebase-two");
+  const auto place = PlaceInFile(OpenedFile::Open(file).value(), 0, 16);
+  const TensorBytesByName base = {{"base", Tensor("base-onebase-two")}};
+  SnapshotMaker maker(SourceOf(base), /*chunk_bytes=*/8, /*threads=*/1,
+                      [&](const std::string&) { return place; });
+  const TensorBytesByName trained = {};
+  ASSERT_TRUE(service_.Publish(maker.Make({kEpoch, PolicyVersion(1), LearnerStep(1)}, SourceOf(trained)))
+                  .ok());
+  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(server_->endpoint()));
+  const auto fetch = [&] {
+    v1::FetchRequest request;
+    request.set_epoch(kEpoch.value);
+    for (const char* chunk : {"base-one", "base-two"}) request.add_chunk_sha256(Sha256(chunk));
+    const auto context = rpc::ContextWithDeadline(kDeadline);
+    const auto reader = stub->Fetch(context.get(), request);
+    for (v1::FetchResponse message; reader->Read(&message);) {
+    }
+    return reader->Finish().ok();
+  };
+  for (int change = 1; change <= 2; ++change) {
+    SCOPED_TRACE(change);
+    ::testing::internal::CaptureStderr();
+    write("base-oneBASE-two");
+    for (int asked = 0; asked < 3; ++asked) EXPECT_FALSE(fetch());
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    constexpr char kError[] = "frozen weights cannot be sent to workers";
+    EXPECT_THAT(said, HasSubstr(kError));
+    EXPECT_EQ(said.find(kError), said.rfind(kError)) << "once: " << said;
+    write("base-onebase-two");
+    EXPECT_TRUE(fetch());
+  }
+}
+
 TEST_F(WeightFollowerTest, AlteredManifestIsRefused) {
   Snapshot snapshot = Version(1, "adapter1");
   snapshot.manifest.mutable_tensors(0)->set_name("other");
