@@ -86,10 +86,10 @@ std::optional<size_t> RewardDirectory::NextTrusted(const std::vector<std::string
     const size_t server = (turn_ + i) % servers_.size();
     const Server& tried = servers_[server];
     const bool trusted = tried.described && absl::c_all_of(wanted, [&](const std::string& reward) {
-      const auto breaker = tried.breakers.find(reward);
-      return tried.rewards.contains(reward) &&
-             (breaker == tried.breakers.end() || breaker->second.closed());
-    });
+                           const auto breaker = tried.breakers.find(reward);
+                           return tried.rewards.contains(reward) &&
+                                  (breaker == tried.breakers.end() || breaker->second.closed());
+                         });
     if (!trusted) continue;
     turn_ = server + 1;
     return server;

@@ -176,7 +176,7 @@ std::vector<std::optional<std::vector<Scores>>> RewardClient::Impl::ScoreTogethe
   return scores;
 }
 
-// Of a reward the scores of all images or none: one that compares images compares all of them.
+// All images have a reward or none does: one that compares images compares all of them.
 std::optional<std::vector<Scores>> RewardClient::Impl::ScoresOf(ScoreCall& call) const {
   std::vector<std::string> complete;
   for (const std::string& reward : options.rewards) {

@@ -294,8 +294,8 @@ TEST_F(ScoreTogetherTest, ReplicasHaveTheirTurns) {
 // A server takes four images a request, so the first group is two batches, and the others are one.
 TEST_F(ScoreTogetherTest, AGroupThatIsCutGoesAloneAndTheOthersShare) {
   images_[0].assign(5, {1, 1, 1, std::vector<uint8_t>(1, 9)});
-  const auto client = Serve(
-      [](const auto& request, size_t, Stream& stream) { return AnswerAll(request, stream); });
+  const auto client =
+      Serve([](const auto& request, size_t, Stream& stream) { return AnswerAll(request, stream); });
   const auto scores = client->ScoreTogether(Groups());
   EXPECT_FALSE(scores[0].has_value());
   for (const size_t i : {1, 2, 3}) ExpectScores(i, scores[i]);
@@ -303,8 +303,8 @@ TEST_F(ScoreTogetherTest, AGroupThatIsCutGoesAloneAndTheOthersShare) {
   EXPECT_EQ(servers_[0]->requests().size(), 3u);
 }
 
-// Whoever takes a breaker's only trial must say what came of it. A first try does not, so it leaves
-// the trial to the groups that then go alone. What was not asked is no reason to rest.
+// The caller that takes a breaker's only trial must say what came of it. A first try does not, so
+// it leaves the trial to the groups that then go alone. What was not asked is no reason to rest.
 TEST_F(ScoreTogetherTest, AServerThatFailedIsLeftToGroupsAlone) {
   FakeClock clock;
   clock_ = &clock;

@@ -23,11 +23,11 @@ constexpr size_t kGroups = 8;
 class BatchScoringTest : public ::testing::Test {
  protected:
   BatchScoringTest() {
-    client_ = reward::RewardClient::Create({.endpoints = {server_.endpoint()},
-                                            .rewards = {"trained", "observed"},
-                                            .observed = {"observed"},
-                                            .shared = {.quick = absl::Seconds(60),
-                                                       .longest = absl::Seconds(60)}})
+    client_ = reward::RewardClient::Create(
+                  {.endpoints = {server_.endpoint()},
+                   .rewards = {"trained", "observed"},
+                   .observed = {"observed"},
+                   .shared = {.quick = absl::Seconds(60), .longest = absl::Seconds(60)}})
                   .value();
   }
 

@@ -53,8 +53,9 @@ TEST(ChunkStoreTest, AChunkThatWasPlacedCountsFromWhenItIsHeld) {
   const std::string bytes = "basebase";
   Snapshot placed = Of(bytes, "v1");
   placed.chunks.erase(Sha256(bytes));
-  placed.placed = std::make_shared<const PlacedChunks>(PlacedChunks{
-      {Sha256(bytes), {.place = PlaceInMemory(bytes, nullptr), .begin = 0, .bytes = 8, .xxh3 = {}}}});
+  placed.placed = std::make_shared<const PlacedChunks>(
+      PlacedChunks{{Sha256(bytes),
+                    {.place = PlaceInMemory(bytes, nullptr), .begin = 0, .bytes = 8, .xxh3 = {}}}});
   ASSERT_TRUE(store.Add(placed).ok());
   EXPECT_EQ(store.bytes(), 2u);
   ASSERT_TRUE(store.Add(Of(bytes, "v1")).ok());

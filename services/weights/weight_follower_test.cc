@@ -274,8 +274,9 @@ TEST_F(WeightFollowerTest, EveryChangeOfAFileIsSaidOnceHoweverOftenItIsAskedFor)
   SnapshotMaker maker(SourceOf(base), /*chunk_bytes=*/8, /*threads=*/1,
                       [&](const std::string&) { return place; });
   const TensorBytesByName trained = {};
-  ASSERT_TRUE(service_.Publish(maker.Make({kEpoch, PolicyVersion(1), LearnerStep(1)}, SourceOf(trained)))
-                  .ok());
+  ASSERT_TRUE(
+      service_.Publish(maker.Make({kEpoch, PolicyVersion(1), LearnerStep(1)}, SourceOf(trained)))
+          .ok());
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(server_->endpoint()));
   const auto fetch = [&] {
     v1::FetchRequest request;
