@@ -218,7 +218,7 @@ absl::Status BroadcastSender::Send(BroadcastGroup& broadcast_group, const Round&
   std::vector<ChunkSize> order = round.before == nullptr
                                      ? ChunksOf(*round.manifest)
                                      : NewChunks(*round.manifest, *round.before);
-  // Chunks that stay at their place are frozen. No member lacks them: it has applied a version of
+  // Chunks that stay at their place are frozen. Every member has them: it has applied a version of
   // this epoch, for which it fetched them by the relay.
   std::erase_if(order,
                 [&](const ChunkSize& chunk) { return !round.chunks->contains(chunk.sha256); });
