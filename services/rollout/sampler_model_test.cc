@@ -146,7 +146,7 @@ TEST(SamplerModelTest, WeightsInHostMemoryDrawTheSameBits) {
   }
 }
 
-constexpr int kSteps = 5;
+constexpr int kDenoisingSteps = 5;
 
 // A group, each of whose steps is taken by what `network` gives.
 rl::Trajectory SampledBy(const RunSpec& spec, const NetworkOfStep& network) {
@@ -166,7 +166,7 @@ TEST(SamplerModelTest, WeightsThatComeInFlightTakeTheStepsAfterThem) {
     for (const bool refused : {false, true}) {
       SCOPED_TRACE(::testing::Message() << kind << " refused " << refused);
       RunSpec spec = TinySpec();
-      spec.sampling.sigmas = flow::SigmaGrid(flow::ScheduleKind::kLinspace, kSteps, 3);
+      spec.sampling.sigmas = flow::SigmaGrid(flow::ScheduleKind::kLinspace, kDenoisingSteps, 3);
       spec.sampling.sde = {true, true, true, true, false};
       if (kind == kEvaluating) spec.held_out = flow::SamplingSpec{.sigmas = {1, 0}};
       spec.merged = kind == kMerged;
