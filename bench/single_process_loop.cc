@@ -124,7 +124,9 @@ absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
   }
   std::vector<rollout::SampledGroup> sampled = rollout::SampleGroups(
       loop.spec,
-      [&] { return rollout::VersionedNetwork{loop.policy->sampler(), loop.trainer->version()}; },
+      [&] {
+        return rollout::VersionedNetwork{loop.policy->sampler(), loop.trainer->version()};
+      },
       *loop.decoder, tasks);
   std::vector<rl::Group> groups;
   for (size_t i = 0; i < sampled.size(); ++i) {

@@ -117,7 +117,8 @@ class RewardClient {
   // A first try at several groups: those of small pictures share a call (shared_calls.h), in which
   // each is a request of its own. By group: the scores of all its images; nothing if one is
   // missing, or if the group is better asked for alone. Then ScoreMedia is asked, and this try does
-  // not count. An observed reward that some image lacks is not among them: ScoreRest asks for it.
+  // not count. An observed reward that is missing for some image is not among them: ScoreRest asks
+  // for it.
   // Waits for no server. To be called on a thread without a trace. Thread-safe.
   std::vector<std::optional<std::vector<Scores>>> ScoreTogether(const std::vector<Group>& groups);
 

@@ -51,7 +51,11 @@ class GroupSamplerTest : public ::testing::Test {
  protected:
   std::vector<SampledGroup> Sample(const RunSpec& spec, const std::vector<GroupTask>& tasks) {
     return SampleGroups(
-        spec, [this] { return VersionedNetwork{policy_->current(), kVersion}; }, *decoder_, tasks);
+        spec,
+        [this] {
+          return VersionedNetwork{policy_->current(), kVersion};
+        },
+        *decoder_, tasks);
   }
 
   static void ExpectSameBits(const SampledGroup& a, const SampledGroup& b) {

@@ -32,7 +32,7 @@ struct RunSpec {
   bool sde_tail = false;      // How tails of replayed heads are regenerated.
   uint32_t branches = 1;      // Members of a group that go on from its replayed head.
   flow::SentLatents sent = flow::SentLatents::kTransitions;
-  bool in_flight_updates = false;  // New weights take over between two steps of a group.
+  bool in_flight_updates = false;     // New weights take over between two steps of a group.
   int64_t rows_per_forward = 0;       // Rows of the network at a time; 0: no limit.
   double duplicate_radius = 0;        // Two images of a group within it are near duplicates.
   std::vector<int64_t> latent_shape;  // [C, H, W]

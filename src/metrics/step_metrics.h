@@ -153,8 +153,8 @@ inline constexpr StepMetric kTrainAdvAbsMean{
     "mean absolute advantage of trained samples; of trees of trained edges"};
 inline constexpr StepMetric kTrainStalenessMean{
     "train/staleness_mean", "steps",
-    "mean of (version at the update - mean version that drew the sample's trained steps) / updates; "
-    "samples with a head are not counted"};
+    "mean of (version at the update - mean version that drew the sample's trained steps) / "
+    "updates; samples with a head are not counted"};
 inline constexpr StepMetric kTrainStalenessMax{
     "train/staleness_max", "steps", "largest of the same for one trained step"};
 inline constexpr StepMetric kTrainWindowFirst{

@@ -198,8 +198,11 @@ std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::R
   std::vector<rl::Group> groups;
   const model::VelocityModel& network = **keeper.ForGroups();
   std::vector<rollout::SampledGroup> sampled = rollout::SampleGroups(
-      spec, [&] { return rollout::VersionedNetwork{network, keeper.version()}; }, keeper.decoder(),
-      tasks);
+      spec,
+      [&] {
+        return rollout::VersionedNetwork{network, keeper.version()};
+      },
+      keeper.decoder(), tasks);
   for (size_t i = 0; i < sampled.size(); ++i) {
     ScoreVideos(sampled[i].media, setup.train[i].text());
     const v1::Prompt& prompt = setup.train[i];
