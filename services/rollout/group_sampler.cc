@@ -72,8 +72,9 @@ class StepByStep {
     return next.model;
   }
 
-  // The versions of all `steps` steps of samples whose first one taken was `first_step`. Those before
-  // it, and those that a compressed path leaves out, have the version of the nearest step taken.
+  // The versions of all `steps` steps of samples whose first one taken was `first_step`. Those
+  // before it, and those that a compressed path leaves out, have the version of the nearest step
+  // taken.
   std::vector<uint64_t> Versions(size_t steps, int first_step) {
     if (versions_.empty()) versions_.push_back(network_().version.value);  // A tail of no steps.
     std::vector<uint64_t> all(steps, versions_.back());
