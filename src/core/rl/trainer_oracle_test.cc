@@ -398,6 +398,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "InFlightAfterTheCut", .correction = Correction::kSequence, .in_flight = 4},
         Case{.name = "InFlightGeometric",
              .correction = Correction::kSequence,
+             .weight_scale = WeightScale::kSqrt,
              .geometric = true,
              .in_flight = 2},
         Case{.name = "InFlightNaive", .correction = Correction::kNaive, .in_flight = 2},
