@@ -11,40 +11,34 @@
 
 #include "absl/strings/str_cat.h"
 #include "io/tensor_torch.h"
+#include "services/weights/file_places.h"
 
 namespace oxbow::learner {
 
 namespace {
 
-// The weights of a component, and its open files.
+// The weights of a component. Without files chunks are held.
 class FilesOfModel {
  public:
   FilesOfModel(const io::DiffusersComponents& components, const std::string& component) {
     const auto found = components.find(component);
     if (found == components.end() || found->second.weights_base.empty()) return;
-    // Without them chunks are held.
-    if (auto opened = io::OpenComponentWeights(found->second); opened.ok()) {
-      weights_.emplace(*std::move(opened));
-    }
+    auto opened = io::OpenComponentWeights(found->second);
+    if (!opened.ok()) return;
+    weights_.emplace(*std::move(opened));
+    places_.emplace(*weights_);
   }
+  FilesOfModel(const FilesOfModel&) = delete;
+  FilesOfModel& operator=(const FilesOfModel&) = delete;
 
   std::shared_ptr<const weights::TensorPlace> Find(const std::string& name,
                                                    const io::TensorHeader& kept) {
-    if (!weights_.has_value() || !weights_->Has(name)) return nullptr;
-    const io::TensorHeader& stored = weights_->headers().at(name);
-    if (stored.dtype != kept.dtype || stored.shape != kept.shape) return nullptr;
-    auto& file = files_[weights_->FileOf(name)];
-    if (file == nullptr) {
-      auto opened = weights::OpenedFile::Open(weights_->FileOf(name));
-      if (!opened.ok()) return nullptr;
-      file = *std::move(opened);
-    }
-    return weights::PlaceInFile(file, weights_->OffsetOf(name), weights_->BytesOf(name).size());
+    return places_.has_value() ? places_->Find(name, kept) : nullptr;
   }
 
  private:
   std::optional<io::WeightFiles> weights_;
-  std::map<std::string, std::shared_ptr<const weights::OpenedFile>> files_;
+  std::optional<weights::FilePlaces> places_;  // Of these.
 };
 
 std::shared_ptr<const weights::TensorPlace> PlaceOf(const at::Tensor& tensor,

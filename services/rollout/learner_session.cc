@@ -94,7 +94,9 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
                      .worker_id = worker_id_,
                      .learner_silence = spec_.rpc_timeout},
                     relay == nullptr ? own_content_ : relay->content(), metrics_, clock_),
-      model_(spec_) {
+      model_(spec_, [this](const std::string& sha256, const weights::Placed& placed) {
+        follower_->Place(sha256, placed);
+      }) {
   for (const std::string& endpoint : spec_.buffer_endpoints) {
     buffers_.push_back(std::make_unique<buffer::ReplayClient>(endpoint, spec_.rpc_timeout));
   }
@@ -302,24 +304,25 @@ absl::Status LearnerSession::ApplyNewest() {
   std::optional<weights::VerifiedSnapshot> snapshot = follower_->TakeNewest();
   if (!snapshot.has_value()) return absl::OkStatus();
   const absl::Duration start = clock_.Now();
+  const PolicyVersion version(snapshot->manifest.policy_version());
+  const std::string sha256 = HexOf(snapshot->manifest.sha256());
+  v1::ReportAppliedRequest report;
+  report.set_policy_version(version.value);
+  report.set_fetch_seconds(absl::ToDoubleSeconds(snapshot->fetch_time));
+  report.set_fetched_bytes(snapshot->fetched_bytes);
   weights::ProbeComparison comparison;
-  const absl::Status status = model_.Apply(*snapshot, comparison);
+  const absl::Status status = model_.Apply(*std::move(snapshot), comparison);
+  if (absl::IsUnavailable(status)) follower_->FetchAgain();
   if (absl::IsResourceExhausted(status)) {
     return absl::ResourceExhaustedError(absl::StrCat(status.message(), ": the weights do not fit"));
   }
   const absl::Duration took = clock_.Now() - start;
-  const PolicyVersion version(snapshot->manifest.policy_version());
-  v1::ReportAppliedRequest report;
-  report.set_policy_version(version.value);
-  report.set_fetch_seconds(absl::ToDoubleSeconds(snapshot->fetch_time));
   report.set_apply_seconds(absl::ToDoubleSeconds(took));
-  report.set_fetched_bytes(snapshot->fetched_bytes);
   report.set_probe_difference_max(comparison.difference_max);
   report.set_probe_bits_equal(comparison.bits_equal);
   if (status.ok()) {
     OXBOW_LOG(Debug) << "weights applied" << Field("epoch", spec_.epoch)
-                     << Field("policy_version", version)
-                     << Field("sha256", HexOf(snapshot->manifest.sha256()));
+                     << Field("policy_version", version) << Field("sha256", sha256);
     follow_metrics_.Applied(version, took);
     metrics_.WeightsApplied(version.value, absl::ToDoubleSeconds(took));
     pictures_->WeightsApplied();

@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -14,6 +16,7 @@
 #include "io/diffusers_directory.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
+#include "services/weights/file_places.h"
 #include "services/weights/snapshot.h"
 
 namespace oxbow::rollout {
@@ -78,11 +81,68 @@ class Maker {
   model::Int8Weight int8_;
 };
 
-bool Lacks(const std::set<std::string>& lacking, const v1::TensorManifest& entry) {
-  for (const std::string& hash : entry.chunk_sha256()) {
-    if (lacking.contains(hash)) return true;
+// Takes one after another the chunks of tensors that lack.
+class Taking {
+ public:
+  Taking(const v1::SnapshotManifest& manifest, weights::Download& download)
+      : manifest_(manifest), download_(download), lacking_(download.Lacking()) {}
+
+  bool Lacks(const v1::TensorManifest& entry) const {
+    const auto& hashes = entry.chunk_sha256();
+    return std::any_of(hashes.begin(), hashes.end(),
+                       [&](const std::string& hash) { return lacking_.contains(hash); });
   }
-  return false;
+
+  // Those that `place` has stay there.
+  void TakeFrom(const std::shared_ptr<const weights::TensorPlace>& place,
+                const v1::TensorManifest& entry) {
+    ForEach(entry, place->size(), [&](int i, uint64_t begin, uint64_t bytes) {
+      const auto placed = std::make_shared<const weights::PlacedChunk>(
+          weights::PlacedChunk{place, begin, bytes, entry.chunk_xxh3(i)});
+      return download_.Offer(entry.chunk_sha256(i), placed);
+    });
+  }
+
+  void TakeFrom(std::string_view tensor, const v1::TensorManifest& entry) {
+    ForEach(entry, tensor.size(), [&](int i, uint64_t begin, uint64_t bytes) {
+      return download_.Offer(entry.chunk_sha256(i), std::string(tensor.substr(begin, bytes)));
+    });
+  }
+
+  uint64_t taken() const { return taken_; }
+  size_t lacking() const { return lacking_.size(); }
+
+ private:
+  void ForEach(const v1::TensorManifest& entry, uint64_t size,
+               const std::function<absl::Status(int, uint64_t, uint64_t)>& offer) {
+    for (int i = 0; i < entry.chunk_sha256_size(); ++i) {
+      const uint64_t begin = static_cast<uint64_t>(i) * manifest_.chunk_bytes();
+      if (!lacking_.contains(entry.chunk_sha256(i)) || begin >= size) continue;
+      const uint64_t bytes = std::min<uint64_t>(manifest_.chunk_bytes(), size - begin);
+      if (!offer(i, begin, bytes).ok()) continue;
+      lacking_.erase(entry.chunk_sha256(i));
+      taken_ += bytes;
+    }
+  }
+
+  const v1::SnapshotManifest& manifest_;
+  weights::Download& download_;
+  std::set<std::string> lacking_;
+  uint64_t taken_ = 0;
+};
+
+// Where a file has the bytes of a tensor as the learner keeps them; null if none has.
+std::shared_ptr<const weights::TensorPlace> PlaceOf(
+    std::map<std::string, weights::FilePlaces>& places, const v1::TensorManifest& entry) {
+  const absl::StatusOr<io::DType> type = rpc::DTypeFromProto(entry.dtype());
+  if (!type.ok()) return nullptr;
+  const io::TensorHeader wanted{.dtype = *type,
+                                .shape = {entry.shape().begin(), entry.shape().end()}};
+  for (auto& [prefix, files] : places) {
+    if (!entry.name().starts_with(prefix)) continue;
+    if (auto place = files.Find(entry.name().substr(prefix.size()), wanted)) return place;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -103,32 +163,27 @@ absl::StatusOr<std::unique_ptr<LocalWeights>> LocalWeights::Open(const std::stri
 
 uint64_t LocalWeights::Offer(const v1::SnapshotManifest& manifest,
                              weights::Download& download) const {
-  std::set<std::string> lacking = download.Lacking();
-  uint64_t taken = 0;
+  std::map<std::string, weights::FilePlaces> places;
+  for (const auto& [prefix, files] : files_) places.try_emplace(prefix, files);
   Entries entries;
   for (const v1::TensorManifest& entry : manifest.tensors()) entries[entry.name()] = &entry;
   Maker maker(files_, entries);
+  Taking taking(manifest, download);
   for (const v1::TensorManifest& entry : manifest.tensors()) {
-    if (!Lacks(lacking, entry)) continue;
+    if (!taking.Lacks(entry)) continue;
+    if (const auto place = PlaceOf(places, entry)) taking.TakeFrom(place, entry);
+    if (!taking.Lacks(entry)) continue;
     const std::optional<at::Tensor> made = maker.Make(entry);
     if (!made.has_value()) continue;
     const at::Tensor tensor = made->contiguous();
-    const std::string_view bytes(static_cast<const char*>(tensor.const_data_ptr()),
-                                 tensor.nbytes());
-    for (int i = 0; i < entry.chunk_sha256_size(); ++i) {
-      const std::string& hash = entry.chunk_sha256(i);
-      const size_t begin = static_cast<size_t>(i) * manifest.chunk_bytes();
-      if (!lacking.contains(hash) || begin >= bytes.size()) continue;
-      const std::string_view piece = bytes.substr(begin, manifest.chunk_bytes());
-      if (!download.Offer(hash, std::string(piece)).ok()) continue;
-      lacking.erase(hash);
-      taken += piece.size();
-    }
+    taking.TakeFrom(
+        std::string_view(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()),
+        entry);
   }
   download.Settle();
-  OXBOW_LOG(Info) << "weights from this machine's disk" << Field("bytes", taken)
-                  << Field("chunks_to_fetch", lacking.size());
-  return taken;
+  OXBOW_LOG(Info) << "weights from this machine's disk" << Field("bytes", taking.taken())
+                  << Field("chunks_to_fetch", taking.lacking());
+  return taking.taken();
 }
 
 }  // namespace oxbow::rollout

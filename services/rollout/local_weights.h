@@ -4,6 +4,7 @@
 // A worker that is given the run's model directory makes the tensors of a manifest from its files,
 // as the learner has made them: in the manifest's types, or rounded to int8. Chunks that have the
 // manifest's hashes are taken; the others are fetched. So another directory costs time alone.
+// Chunks whose bytes are in a file as they are stay there, and take no memory.
 #pragma once
 
 #include <cstdint>

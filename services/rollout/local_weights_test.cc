@@ -2,13 +2,20 @@
 #include "services/rollout/local_weights.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/sha256.h"
 #include "core/model/policy.h"
 #include "io/tensor_torch.h"
 #include "run/loaded_model.h"
 #include "run/scalar_type.h"
 #include "services/weights/snapshot_maker.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -61,7 +68,7 @@ TEST(LocalWeightsTest, AllThatIsFrozenComesFromTheRunsModelInEachForm) {
                                       std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE),
                                       std::pair(v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_INT8),
                                       std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_INT8)}) {
-    SCOPED_TRACE(testing::Message() << "products " << compute << ", base " << base);
+    SCOPED_TRACE(::testing::Message() << "products " << compute << ", base " << base);
     const weights::Snapshot snapshot = Published(compute, base);
     const Offered offered = OfferOf(snapshot, kModel);
     EXPECT_GT(offered.lacking_before, 50u);
@@ -76,6 +83,34 @@ TEST(LocalWeightsTest, AllThatIsFrozenComesFromTheRunsModelInEachForm) {
       if (!adapter.contains(chunk.sha256)) bytes += chunk.bytes;
     }
     EXPECT_EQ(offered.bytes, bytes);
+  }
+}
+
+// What a file has as the learner keeps it stays there; what is rounded is held.
+TEST(LocalWeightsTest, ChunksThatAFileHasTakeNoMemory) {
+  for (const v1::StorageDType compute : {v1::STORAGE_D_TYPE_F32, v1::STORAGE_D_TYPE_BF16}) {
+    const testing::ScopedDirectory scratch;
+    std::filesystem::copy(kModel, scratch.path(), std::filesystem::copy_options::recursive);
+    const weights::Snapshot snapshot = Published(compute, v1::BASE_WEIGHTS_COMPUTE);
+    weights::ChunkStore store(/*snapshots_max=*/1, uint64_t{1} << 30);
+    auto download = weights::Download::Start(snapshot.manifest, store).value();
+    const uint64_t all = store.bytes();
+    const uint64_t taken =
+        LocalWeights::Open(scratch.path()).value()->Offer(snapshot.manifest, download);
+    ASSERT_GT(taken, all / 2);
+    if (compute == v1::STORAGE_D_TYPE_BF16) {
+      EXPECT_GT(store.bytes(), all / 2);
+      continue;
+    }
+    EXPECT_EQ(store.bytes(), all - taken);
+    EXPECT_EQ(store.pool().bytes_kept(), 0u);
+    const auto& [hash, placed] = *download.placed().begin();
+    EXPECT_EQ(Sha256(*store.Read(hash).value()), hash);
+    const std::string file = scratch.path() / "transformer/diffusion_pytorch_model.safetensors";
+    std::ofstream(file) << "another model";
+    const absl::Status changed = store.Read(hash).status();
+    EXPECT_EQ(changed.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(changed.message()), ::testing::HasSubstr(file));
   }
 }
 

@@ -23,7 +23,8 @@ namespace {
 
 absl::StatusOr<at::Tensor> TensorOf(const weights::VerifiedSnapshot& snapshot,
                                     const v1::TensorManifest& entry) {
-  absl::StatusOr<at::Tensor> tensor = io::ToTorch(weights::AssembleTensor(entry, snapshot.chunks));
+  OXBOW_ASSIGN_OR_RETURN(const io::TensorBytes bytes, snapshot.Tensor(entry));
+  absl::StatusOr<at::Tensor> tensor = io::ToTorch(bytes);
   if (!tensor.ok()) return Annotate(tensor.status(), entry.name());
   return tensor;
 }
@@ -42,13 +43,14 @@ absl::StatusOr<model::NamedTensors> TensorsOf(const weights::VerifiedSnapshot& s
 bool IsDecoderName(const std::string& name) { return name.starts_with(weights::kDecoderPrefix); }
 
 absl::StatusOr<model::NamedTensors> DecoderOf(const weights::VerifiedSnapshot& snapshot,
-                                              at::Device device) {
+                                              at::Device device, FrozenPlaces& places) {
   model::NamedTensors tensors;
   for (const v1::TensorManifest& entry : snapshot.manifest.tensors()) {
     if (!IsDecoderName(entry.name())) continue;
-    OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, TensorOf(snapshot, entry));
-    tensors.emplace(entry.name().substr(std::string_view(weights::kDecoderPrefix).size()),
-                    tensor.to(device));
+    OXBOW_ASSIGN_OR_RETURN(const at::Tensor read, TensorOf(snapshot, entry));
+    const at::Tensor tensor = read.to(device);
+    places.Add(entry.name(), tensor);
+    tensors.emplace(entry.name().substr(std::string_view(weights::kDecoderPrefix).size()), tensor);
   }
   return tensors;
 }
@@ -97,15 +99,20 @@ absl::Status WithoutThrow(const std::function<absl::Status()>& use) {
 
 }  // namespace
 
-SamplerModel::SamplerModel(const RunSpec& spec) : spec_(spec) {}
+SamplerModel::SamplerModel(const RunSpec& spec, PlaceChunk place)
+    : spec_(spec), place_(std::move(place)) {}
 
-absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
+absl::Status SamplerModel::Load(weights::VerifiedSnapshot& snapshot) {
   if (policy_ == nullptr) {
     OXBOW_RETURN_IF_ERROR(Make(snapshot));
     // A full fine-tune trains its base, which has been read.
     if (spec_.trained == model::Trained::kFull) return absl::OkStatus();
   }
-  // Within an epoch the frozen part stays, and may be a hundred times the trained one.
+  return LoadTrained(snapshot);
+}
+
+// Within an epoch the frozen part stays, and may be a hundred times the trained one.
+absl::Status SamplerModel::LoadTrained(const weights::VerifiedSnapshot& snapshot) {
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors trained,
                          TensorsOf(snapshot, policy_->parameters().tensors()));
   return policy_->Load(trained);
@@ -113,13 +120,16 @@ absl::Status SamplerModel::Load(const weights::VerifiedSnapshot& snapshot) {
 
 // Base weights in host memory exclude what needs them in one place on the device: recordings, and
 // weights that an adapter is merged into. The learner's probe allows for that rounding.
-absl::Status SamplerModel::Make(const weights::VerifiedSnapshot& snapshot) {
+absl::Status SamplerModel::Make(weights::VerifiedSnapshot& snapshot) {
   OXBOW_RETURN_IF_ERROR(CheckBase(snapshot, *spec_.architecture));
+  FrozenPlaces places(snapshot, place_);
   const bool graphs = spec_.graphs && !spec_.weights_on_host;
   OXBOW_ASSIGN_OR_RETURN(
       policy_, model::Policy::Create(
                    {.architecture = spec_.architecture,
                     .read_base = ReaderOf(snapshot),
+                    .on_kept = [&places](const std::string& name,
+                                         const at::Tensor& kept) { places.Add(name, kept); },
                     .trained = spec_.trained,
                     .lora = spec_.lora,
                     .lora_seed = 0,
@@ -138,7 +148,8 @@ absl::Status SamplerModel::Make(const weights::VerifiedSnapshot& snapshot) {
                     .device = spec_.device,
                     .checkpoint_activations = spec_.weights_on_host,
                     .graphs = graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
-  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors decoder, DecoderOf(snapshot, spec_.device));
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors decoder,
+                         DecoderOf(snapshot, spec_.device, places));
   OXBOW_ASSIGN_OR_RETURN(decoder_, model::MakeImageDecoder(spec_.autoencoder_config_json,
                                                            spec_.autoencoder_graph_json, decoder));
   return absl::OkStatus();
@@ -156,7 +167,7 @@ absl::Status SamplerModel::Probe(const v1::SnapshotManifest::Probe& expected,
   return weights::JudgeProbe(expected, comparison);
 }
 
-absl::Status SamplerModel::Apply(const weights::VerifiedSnapshot& snapshot,
+absl::Status SamplerModel::Apply(weights::VerifiedSnapshot snapshot,
                                  weights::ProbeComparison& comparison) {
   const v1::SnapshotManifest& manifest = snapshot.manifest;
   if (ready() && manifest.base_sha256() != base_sha256_) {
@@ -165,7 +176,7 @@ absl::Status SamplerModel::Apply(const weights::VerifiedSnapshot& snapshot,
                      version_->value, ": version ", manifest.policy_version()));
   }
   model::NamedTensors copy;
-  if (ready() && trained_.chunks.empty()) {
+  if (ready() && !keeps_trained()) {
     for (const auto& [name, tensor] : policy_->parameters().tensors()) {
       copy[name] = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
     }
@@ -190,7 +201,7 @@ absl::Status SamplerModel::Apply(const weights::VerifiedSnapshot& snapshot,
 // To the weights in use. A first snapshot that was refused leaves nothing: its frozen part is not
 // believed, either.
 void SamplerModel::GoBack(const model::NamedTensors& copy) {
-  if (ready() && !trained_.chunks.empty()) return;  // From there, when they are needed.
+  if (ready() && keeps_trained()) return;  // From there, when they are needed.
   if (ready() && WithoutThrow([&] { return policy_->Load(copy); }).ok()) {
     loaded_ = Loaded::kInUse;
     return;
@@ -207,7 +218,18 @@ void SamplerModel::KeepTrained(const weights::VerifiedSnapshot& snapshot) {
     if (!policy_->parameters().Has(entry.name())) continue;
     *trained_.manifest.add_tensors() = entry;
     for (const std::string& hash : entry.chunk_sha256()) {
-      trained_.chunks.emplace(hash, snapshot.chunks.at(hash));
+      const auto in_memory = snapshot.chunks.find(hash);
+      if (in_memory != snapshot.chunks.end()) {
+        trained_.chunks.insert(*in_memory);
+        continue;
+      }
+      // A file may change, and these weights must come back.
+      const weights::Placed& placed = snapshot.placed.at(hash);
+      if (auto read = placed->Read(); read.ok()) {
+        trained_.chunks.emplace(hash, *std::move(read));
+      } else {
+        trained_.placed.emplace(hash, placed);
+      }
     }
   }
   trained_.manifest.set_chunk_bytes(snapshot.manifest.chunk_bytes());
@@ -229,7 +251,7 @@ absl::StatusOr<const model::VelocityModel*> SamplerModel::ForGroups() {
   if (loaded_ != Loaded::kInUse) {
     loaded_ = Loaded::kNothing;
     evaluated_.reset();
-    OXBOW_RETURN_IF_ERROR(WithoutThrow([&] { return Load(trained_); }));
+    OXBOW_RETURN_IF_ERROR(WithoutThrow([&] { return LoadTrained(trained_); }));
     loaded_ = Loaded::kInUse;
   }
   return &policy_->current();
@@ -242,7 +264,7 @@ absl::StatusOr<const model::VelocityModel*> SamplerModel::ForPictures(
     loaded_ = Loaded::kNothing;
     evaluated_.reset();
     OXBOW_RETURN_IF_ERROR(WithoutThrow([&] {
-      OXBOW_RETURN_IF_ERROR(Load(*weights));
+      OXBOW_RETURN_IF_ERROR(LoadTrained(*weights));
       weights::ProbeComparison comparison;
       return Probe(weights->manifest.probe(), comparison);
     }));

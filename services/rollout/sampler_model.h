@@ -4,6 +4,9 @@
 // Nothing is in use before its probe has been compared with the learner's; what was in use stays
 // so when a later snapshot is refused.
 //
+// What is frozen and on the CPU is in memory once: the snapshot's chunks get the network's memory
+// as their place (frozen_places.h).
+//
 // There is room for one set of weights where the model computes: those in use, or those of an
 // evaluation, which stay loaded until groups need the ones in use. What torch throws is a status
 // here: kResourceExhausted if memory is full, else kInternal. Owned by the torch thread.
@@ -18,6 +21,7 @@
 #include "core/model/image_decoder.h"
 #include "core/model/policy.h"
 #include "services/rollout/evaluated_weights.h"
+#include "services/rollout/frozen_places.h"
 #include "services/rollout/run_spec.h"
 #include "services/weights/probe.h"
 #include "services/weights/weight_follower.h"
@@ -26,14 +30,14 @@ namespace oxbow::rollout {
 
 class SamplerModel {
  public:
-  explicit SamplerModel(const RunSpec& spec);
+  // `place` is told where the chunks of what is frozen are; it may be null.
+  explicit SamplerModel(const RunSpec& spec, PlaceChunk place = nullptr);
 
   // Loads a snapshot and probes it. `comparison` says how the probe came out. On error the weights
   // in use are as before; if not even they can be loaded again, nothing is ready().
   // kFailedPrecondition if the frozen part is another than that of the snapshot in use: within an
-  // epoch it never changes.
-  absl::Status Apply(const weights::VerifiedSnapshot& snapshot,
-                     weights::ProbeComparison& comparison);
+  // epoch it never changes. kUnavailable if a chunk is no longer where it was placed.
+  absl::Status Apply(weights::VerifiedSnapshot snapshot, weights::ProbeComparison& comparison);
 
   // The network of the weights in use, or of those of an evaluation: loads them unless they are
   // loaded. It lives until the next call here. After an error the next call loads what it needs.
@@ -48,15 +52,18 @@ class SamplerModel {
  private:
   enum class Loaded { kInUse, kEvaluated, kNothing };
 
-  absl::Status Load(const weights::VerifiedSnapshot& snapshot);
-  absl::Status Make(const weights::VerifiedSnapshot& snapshot);
+  absl::Status Load(weights::VerifiedSnapshot& snapshot);
+  absl::Status LoadTrained(const weights::VerifiedSnapshot& snapshot);
+  absl::Status Make(weights::VerifiedSnapshot& snapshot);
   void GoBack(const model::NamedTensors& copy);
   void KeepTrained(const weights::VerifiedSnapshot& snapshot);
   bool InUse(const weights::VerifiedSnapshot& other) const;
+  bool keeps_trained() const { return trained_.manifest.tensors_size() > 0; }
   absl::Status Probe(const v1::SnapshotManifest::Probe& expected,
                      weights::ProbeComparison& comparison) const;
 
   const RunSpec& spec_;
+  const PlaceChunk place_;
   // Null until a snapshot was accepted.
   std::unique_ptr<model::Policy> policy_;
   std::unique_ptr<model::ImageDecoder> decoder_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/weights/chunk_store.h"
 
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,11 +40,15 @@ Chunk ChunkPool::Seal(std::string bytes) {
             const std::unique_ptr<std::string> memory(const_cast<std::string*>(chunk));
             absl::MutexLock lock(&shelf->mutex);
             shelf->used_bytes -= capacity;
-            if (capacity < kKeptBytesMin || shelf->free_bytes + capacity > shelf->used_bytes)
-              return;
-            memory->clear();
-            shelf->free_bytes += capacity;
-            shelf->free.push_back(std::move(*memory));
+            if (capacity >= kKeptBytesMin) {
+              memory->clear();
+              shelf->free_bytes += capacity;
+              shelf->free.push_back(std::move(*memory));
+            }
+            while (shelf->free_bytes > shelf->used_bytes) {
+              shelf->free_bytes -= shelf->free.back().capacity();
+              shelf->free.pop_back();
+            }
           }};
 }
 
@@ -90,18 +93,22 @@ absl::Status ChunkStore::Add(const Snapshot& snapshot, uint64_t* new_bytes) {
     if (held.chunk == nullptr) held.chunk = chunk;
   }
   for (const auto& [hash, chunk] : placed) {
-    Held& held = chunks_.at(hash);
-    std::tie(held.placed, held.owner) = std::pair(&chunk, snapshot.placed);
+    chunks_.at(hash).placed = Placed(snapshot.placed, &chunk);
   }
   return absl::OkStatus();
 }
 
 absl::Status ChunkStore::Expect(const std::vector<ChunkSize>& chunks) {
+  std::vector<ChunkSize> sizes = chunks;
   uint64_t bytes = 0;
-  for (const ChunkSize& chunk : chunks) bytes += chunk.bytes;
-  OXBOW_RETURN_IF_ERROR(CheckBudget(bytes));
   absl::MutexLock lock(&mutex_);
-  MakeNewest(chunks);
+  for (ChunkSize& chunk : sizes) {
+    const auto held = chunks_.find(chunk.sha256);
+    if (held != chunks_.end() && held->second.placed != nullptr) chunk.bytes = 0;
+    bytes += chunk.bytes;
+  }
+  OXBOW_RETURN_IF_ERROR(CheckBudget(bytes));
+  MakeNewest(sizes);
   return absl::OkStatus();
 }
 
@@ -136,30 +143,56 @@ void ChunkStore::DropOldest() {
 void ChunkStore::Put(const std::string& sha256, Chunk chunk) {
   absl::MutexLock lock(&mutex_);
   const auto held = chunks_.find(sha256);
-  if (held == chunks_.end()) return;
+  if (held == chunks_.end() || held->second.placed != nullptr) return;
   held->second.chunk = std::move(chunk);
   for (const Listener* listener : listeners_) listener->put_();
 }
 
-Chunk ChunkStore::FindLocked(const std::string& sha256) const {
-  const auto held = chunks_.find(sha256);
-  return held == chunks_.end() ? nullptr : held->second.chunk;
-}
-
-Chunk ChunkStore::Find(const std::string& sha256) const {
+void ChunkStore::Place(const std::string& sha256, Placed placed) {
+  Held before;  // Its memory is freed without the lock.
   absl::MutexLock lock(&mutex_);
-  return FindLocked(sha256);
+  const auto found = chunks_.find(sha256);
+  if (found == chunks_.end()) return;
+  Held& held = found->second;
+  before = held;
+  bytes_ -= held.bytes;
+  held = {.chunk = nullptr, .placed = std::move(placed), .uses = held.uses};
+  for (const Listener* listener : listeners_) listener->put_();
 }
 
-absl::StatusOr<Chunk> ChunkStore::Read(const std::string& sha256) const {
-  Held held;
+void ChunkStore::ForgetLost(const std::string& sha256) {
+  const Placed placed = Look(sha256).placed;
+  if (placed == nullptr || placed->Read().ok()) return;
+  absl::MutexLock lock(&mutex_);
+  const auto held = chunks_.find(sha256);
+  // Unless it has got another place meanwhile.
+  if (held != chunks_.end() && held->second.placed == placed) held->second.placed.reset();
+}
+
+void ChunkStore::ForgetLost() {
+  std::vector<std::string> placed;
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = chunks_.find(sha256);
-    if (found != chunks_.end()) held = found->second;
+    for (const auto& [hash, held] : chunks_) {
+      if (held.placed != nullptr) placed.push_back(hash);
+    }
   }
-  if (held.chunk != nullptr || held.placed == nullptr) return held.chunk;
-  return held.placed->Read();
+  for (const std::string& hash : placed) ForgetLost(hash);
+}
+
+ChunkStore::Whereabouts ChunkStore::Look(const std::string& sha256) const {
+  absl::MutexLock lock(&mutex_);
+  const auto held = chunks_.find(sha256);
+  if (held == chunks_.end()) return {};
+  return {held->second.chunk, held->second.placed};
+}
+
+Chunk ChunkStore::Find(const std::string& sha256) const { return Look(sha256).chunk; }
+
+absl::StatusOr<Chunk> ChunkStore::Read(const std::string& sha256) const {
+  const Whereabouts there = Look(sha256);
+  if (there.chunk != nullptr || there.placed == nullptr) return there.chunk;
+  return there.placed->Read();
 }
 
 ChunkStore::Listener::Listener(ChunkStore& store, std::function<void()> put)

@@ -7,7 +7,8 @@
 // too many or their bytes exceed the budget; the newest always stays. Chunks that are read from
 // their place (tensor_place.h) take nothing of it. The learner adds whole snapshots. A worker says
 // which chunks it expects and puts each one as soon as it is verified, so that other workers can
-// fetch it before the snapshot is whole. All classes are thread-safe.
+// fetch it before the snapshot is whole; when it has the bytes elsewhere, too, the chunk gets that
+// place. All classes are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -71,12 +72,27 @@ class ChunkStore {
   // Keeps a verified chunk if it is expected; drops it otherwise.
   void Put(const std::string& sha256, Chunk chunk);
 
+  // An expected chunk is read from `placed` from now on: one in memory is held no longer.
+  void Place(const std::string& sha256, Placed placed);
+
+  // Chunks whose places have other bytes now are missing, until they are put or placed again. Reads
+  // the place of that one, or of all.
+  void ForgetLost(const std::string& sha256);
+  void ForgetLost();
+
   // A chunk in memory; null if it is not here.
   Chunk Find(const std::string& sha256) const;
 
   // A chunk, also one that must be read from its place, which may wait for a disk; null if it is
   // not here. kDataLoss if other bytes are there now.
   absl::StatusOr<Chunk> Read(const std::string& sha256) const;
+
+  // Where a chunk is. Both null: it is not here. At most one is set by Put and Place.
+  struct Whereabouts {
+    Chunk chunk;
+    Placed placed;
+  };
+  Whereabouts Look(const std::string& sha256) const;
 
   // Calls `put` after each chunk that is put, with the store locked: it only wakes somebody. Until
   // its destruction; the store outlives it.
@@ -105,15 +121,13 @@ class ChunkStore {
  private:
   struct Held {
     Chunk chunk;  // Null: on its way, or placed.
-    const PlacedChunk* placed = nullptr;
-    std::shared_ptr<const PlacedChunks> owner;  // `placed` is one of these.
-    uint64_t bytes = 0;                         // 0 if it is placed alone.
+    Placed placed;
+    uint64_t bytes = 0;  // 0 if it is placed alone.
     size_t uses = 0;
   };
   absl::Status CheckBudget(uint64_t bytes) const;
   void MakeNewest(const std::vector<ChunkSize>& chunks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Chunk FindLocked(const std::string& sha256) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t snapshots_max_;
   const uint64_t bytes_max_;

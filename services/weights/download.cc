@@ -16,8 +16,11 @@ absl::StatusOr<Download> Download::Start(const v1::SnapshotManifest& manifest, C
   Download download(store, check);
   const std::vector<ChunkSize> chunks = ChunksOf(manifest);
   for (const ChunkSize& chunk : chunks) {
-    if (Chunk here = store.Find(chunk.sha256)) {
-      download.verified_.emplace(chunk.sha256, std::move(here));
+    ChunkStore::Whereabouts here = store.Look(chunk.sha256);
+    if (here.chunk != nullptr) {
+      download.verified_.emplace(chunk.sha256, std::move(here.chunk));
+    } else if (here.placed != nullptr) {
+      download.placed_.emplace(chunk.sha256, std::move(here.placed));
     } else {
       download.checksums_[chunk.sha256] = chunk.xxh3;
       download.lacking_.push_back(chunk);
@@ -97,6 +100,20 @@ absl::Status Download::Offer(const std::string& sha256, std::string bytes) {
   return absl::OkStatus();
 }
 
+absl::Status Download::Offer(const std::string& sha256, const Placed& placed) {
+  OXBOW_ASSIGN_OR_RETURN(const Chunk there, placed->Read());
+  bytes_ += there->size();
+  const auto checksum = checksums_.find(sha256);
+  OXBOW_CHECK(checksum != checksums_.end()) << "a chunk that does not lack is offered";
+  // Whoever reads it later compares with the place's checksum alone.
+  if (placed->xxh3 != checksum->second || !Fits(*there, sha256, checksum->second)) {
+    return absl::DataLossError("chunk does not match its checksum");
+  }
+  placed_.emplace(sha256, placed);
+  store_->Place(sha256, placed);
+  return absl::OkStatus();
+}
+
 std::set<std::string> Download::Lacking() const {
   std::set<std::string> hashes;
   for (const ChunkSize& chunk : lacking_) hashes.insert(chunk.sha256);
@@ -105,8 +122,9 @@ std::set<std::string> Download::Lacking() const {
 
 void Download::Settle() {
   partial_.clear();
-  std::erase_if(lacking_,
-                [this](const ChunkSize& chunk) { return verified_.contains(chunk.sha256); });
+  std::erase_if(lacking_, [this](const ChunkSize& chunk) {
+    return verified_.contains(chunk.sha256) || placed_.contains(chunk.sha256);
+  });
 }
 
 }  // namespace oxbow::weights

@@ -32,9 +32,10 @@ class Download {
 
   bool complete() const { return lacking_.empty(); }
   size_t lacking() const { return lacking_.size(); }
-  size_t progress() const { return verified_.size(); }
-  uint64_t bytes() const { return bytes_; }  // Received, whether verified or not.
-  const ChunksByHash& verified() const { return verified_; }
+  size_t progress() const { return verified_.size() + placed_.size(); }
+  uint64_t bytes() const { return bytes_; }                   // Received, whether verified or not.
+  const ChunksByHash& verified() const { return verified_; }  // Those in memory,
+  const PlacedByHash& placed() const { return placed_; }      // and those elsewhere.
 
   // A request for the missing chunks, the first one from where it broke off. The caller fills in
   // epoch and worker.
@@ -48,6 +49,8 @@ class Download {
   // Takes a whole chunk that was not asked for, one of Lacking(). kDataLoss: it does not match its
   // checksum and stays missing. Lacking() and Request() change with Settle only.
   absl::Status Offer(const std::string& sha256, std::string bytes);
+  // The same for a chunk that stays where it is.
+  absl::Status Offer(const std::string& sha256, const Placed& placed);
   std::set<std::string> Lacking() const;  // Hashes.
   void Settle();
   ChunkPool& pool() { return store_->pool(); }
@@ -66,6 +69,7 @@ class Download {
   ChunkStore* store_;
   ChunkCheck check_;
   ChunksByHash verified_;
+  PlacedByHash placed_;
   std::deque<ChunkSize> lacking_;
   std::map<std::string, std::string> checksums_;  // Chunks missing at first: SHA-256 to checksum.
   std::string partial_;                           // Part of lacking_.front().

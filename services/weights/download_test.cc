@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string>
 
 #include "base/checksum.h"
@@ -54,6 +55,23 @@ TEST_F(ForgedChunkTest, Sha256RefusesItAndXxh3CannotTell) {
   Expect(ChunkCheck::kSha256, "true", true);
   Expect(ChunkCheck::kXxh3, forged_, true);
   Expect(ChunkCheck::kXxh3, "fals", false);
+}
+
+// Whoever reads it later checks no SHA-256.
+TEST_F(ForgedChunkTest, NeitherDoesItGetAPlace) {
+  for (const ChunkCheck check : {ChunkCheck::kSha256, ChunkCheck::kXxh3}) {
+    ChunkStore store(3, 1 << 20);
+    Download download = Download::Start(snapshot_.manifest, store, check).value();
+    const auto place = [&](const std::string& bytes, const std::string& xxh3) {
+      return download.Offer(name_, std::make_shared<const PlacedChunk>(PlacedChunk{
+                                       PlaceInMemory(bytes, nullptr), 0, bytes.size(), xxh3}));
+    };
+    EXPECT_TRUE(absl::IsDataLoss(place("true", Checksum128("true")))) << "not the manifest's";
+    EXPECT_EQ(place(forged_, Checksum128(forged_)).ok(), check == ChunkCheck::kXxh3);
+    EXPECT_EQ(store.Look(name_).placed != nullptr, check == ChunkCheck::kXxh3);
+    download.Settle();
+    EXPECT_EQ(download.complete(), check == ChunkCheck::kXxh3);
+  }
 }
 
 // Small chunks in one message: those before a damaged one stay, and the rest is asked for again.

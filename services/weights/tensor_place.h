@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of frozen tensors that stay where the learner has them anyway, in the model's files or in
-// the network's memory, until somebody asks for a chunk of them: no second copy is held for those
-// who have not come yet.
+// Bytes of frozen tensors that stay where a learner or worker has them anyway, in the model's files
+// or in the network's memory, until somebody asks for a chunk of them: no second copy is held for
+// those who have not come yet.
 //
 // Files are read by offset and not through a map: a file that was cut short is then an error, where
 // a map would end the process. A file that another one has replaced is still the old one here.
@@ -59,5 +59,9 @@ struct PlacedChunk {
   absl::StatusOr<std::shared_ptr<const std::string>> Read() const;
 };
 using PlacedChunks = std::map<std::string, PlacedChunk>;  // Key: 32 raw bytes of SHA-256.
+
+// Shared: snapshots that have the chunk, and the store.
+using Placed = std::shared_ptr<const PlacedChunk>;
+using PlacedByHash = std::map<std::string, Placed>;
 
 }  // namespace oxbow::weights

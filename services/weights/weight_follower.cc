@@ -30,6 +30,23 @@ bool IsRefusal(const absl::Status& status) {
 
 }  // namespace
 
+absl::StatusOr<io::TensorBytes> VerifiedSnapshot::Tensor(const v1::TensorManifest& entry) const {
+  ChunksByHash of_tensor;
+  for (const std::string& hash : entry.chunk_sha256()) {
+    Chunk& chunk = of_tensor[hash];
+    if (chunk != nullptr) continue;
+    const auto in_memory = chunks.find(hash);
+    if (in_memory != chunks.end()) {
+      chunk = in_memory->second;
+    } else {
+      absl::StatusOr<Chunk> read = placed.at(hash)->Read();
+      if (!read.ok()) return absl::UnavailableError(read.status().message());
+      chunk = *std::move(read);
+    }
+  }
+  return AssembleTensor(entry, of_tensor);
+}
+
 WeightFollower::WeightFollower(Options options, FollowMetrics& metrics, const Clock& clock,
                                std::function<void()> on_ready)
     : options_(std::move(options)),
@@ -73,6 +90,25 @@ void WeightFollower::Stop() {
 std::optional<VerifiedSnapshot> WeightFollower::TakeNewest() {
   absl::MutexLock lock(&mutex_);
   return std::exchange(ready_, std::nullopt);
+}
+
+Chunk WeightFollower::Held(const std::string& sha256) const {
+  const absl::StatusOr<Chunk> chunk = store_.Read(sha256);
+  return chunk.ok() ? *chunk : nullptr;
+}
+
+void WeightFollower::Place(const std::string& sha256, const Placed& placed) {
+  store_.Place(sha256, placed);
+  absl::MutexLock lock(&mutex_);
+  // The next snapshot has the same frozen part.
+  if (ready_.has_value() && ready_->chunks.erase(sha256) > 0) ready_->placed[sha256] = placed;
+}
+
+void WeightFollower::FetchAgain() {
+  store_.ForgetLost();
+  absl::MutexLock lock(&mutex_);
+  have_any_ = false;
+  if (watch_call_ != nullptr) watch_call_->TryCancel();  // A new watch announces the newest.
 }
 
 bool WeightFollower::Sleep(absl::Duration duration) {
@@ -222,7 +258,11 @@ absl::Status WeightFollower::Obtain(const Announcement& announcement) {
   if (fetched.ok()) {
     const absl::Duration took = clock_.Now() - start;
     metrics_.Fetched(took);
-    VerifiedSnapshot verified{manifest, download.verified(), download.bytes() - local, took};
+    VerifiedSnapshot verified{.manifest = manifest,
+                              .chunks = download.verified(),
+                              .placed = download.placed(),
+                              .fetched_bytes = download.bytes() - local,
+                              .fetch_time = took};
     {
       absl::MutexLock lock(&mutex_);
       have_any_ = true;

@@ -40,9 +40,13 @@ class Download;
 
 struct VerifiedSnapshot {
   v1::SnapshotManifest manifest;
-  ChunksByHash chunks;  // All that the manifest names; AssembleTensor makes tensors of them.
+  ChunksByHash chunks;       // All that the manifest names are in memory,
+  PlacedByHash placed = {};  // or are read when they are wanted.
   uint64_t fetched_bytes = 0;
   absl::Duration fetch_time;
+
+  // One tensor of the manifest. kUnavailable names a file that has other bytes now.
+  absl::StatusOr<io::TensorBytes> Tensor(const v1::TensorManifest& entry) const;
 };
 
 class WeightFollower {
@@ -77,7 +81,14 @@ class WeightFollower {
   void Stop();
 
   // A verified chunk that this worker has; null if it has not.
-  Chunk Held(const std::string& sha256) const { return store_.Find(sha256); }
+  Chunk Held(const std::string& sha256) const;
+
+  // A chunk of a snapshot that was taken is elsewhere, too: nothing here holds it any more.
+  void Place(const std::string& sha256, const Placed& placed);
+
+  // A chunk of the snapshot that was taken is no longer where it was placed: the newest snapshot is
+  // fetched again, and what has been lost of it from others.
+  void FetchAgain();
 
   // The newest verified snapshot that was not taken yet.
   std::optional<VerifiedSnapshot> TakeNewest();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
@@ -31,6 +32,16 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
   rpc::StreamRunner& streams() override { return runner_; }
 
  private:
+  // Null if it is not here. kDataLoss once for each chunk whose place has other bytes now.
+  absl::StatusOr<Chunk> Read(const std::string& hash) {
+    absl::StatusOr<Chunk> chunk = store_.Read(hash);
+    if (chunk.ok()) return *chunk != nullptr ? *chunk : content_.Find(hash);
+    OXBOW_LOG(Error) << "frozen weights cannot be passed on to other workers"
+                     << Field("error", std::string(chunk.status().message()));
+    store_.ForgetLost(hash);
+    return chunk;
+  }
+
   rpc::Handler Fetch(FetchStream& stream) {
     v1::FetchRequest request;
     if (!co_await stream.Read(request)) co_return absl::CancelledError("the child asked nothing");
@@ -43,15 +54,16 @@ class WeightRelay::Service final : public v1::WeightChannel::Service, public rpc
     for (const std::string& hash : request.chunk_sha256()) {
       const absl::Duration asked = Clock::Steady().Now();
       absl::Duration told = asked;
-      Chunk chunk = store_.Find(hash);
-      if (chunk == nullptr) chunk = content_.Find(hash);
+      absl::StatusOr<Chunk> read = Read(hash);
+      Chunk chunk = read.ok() ? *read : nullptr;
       if (chunk == nullptr) {  // Before a wait, or the end.
         rpc::Part so_far_sent = sender.Flush();
         if (absl::Status status = co_await so_far_sent; !status.ok()) co_return status;
       }
-      while (chunk == nullptr && !request.at_once()) {
+      while (read.ok() && chunk == nullptr && !request.at_once()) {
         co_await stream.Wait(options_.sign_of_life);
-        chunk = store_.Find(hash);
+        read = Read(hash);
+        chunk = read.ok() ? *read : nullptr;
         if (chunk != nullptr) break;
         const absl::Duration now = Clock::Steady().Now();
         const absl::Duration limit =

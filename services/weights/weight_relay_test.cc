@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -23,6 +24,7 @@
 #include "services/weights/weight_channel_service.h"
 #include "services/weights/weight_follower.h"
 #include "telemetry/metrics.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::weights {
 namespace {
@@ -105,6 +107,7 @@ class Worker {
 
   std::string Scrape() const { return telemetry::ScrapeText(registry_); }
   WeightRelay& relay() { return *relay_; }
+  WeightFollower& follower() { return *follower_; }
 
  private:
   prometheus::Registry registry_;
@@ -391,6 +394,51 @@ TEST_F(WeightRelayTest, AHundredOpenFetchesHoldUpNobody) {
   child.Await(2);
   for (auto& context : contexts) context->TryCancel();
   for (auto& call : open) (void)call->Finish();
+}
+
+// What a worker has in a file, it passes on from there, as long as it is what the learner has
+// named.
+TEST_F(WeightRelayTest, AFileThatChangesIsNamedAndNotServedAndItsChunksAreFetchedAgain) {
+  prometheus::Registry registry;
+  PublishMetrics metrics(registry);
+  WeightChannelService chain({.epoch = kEpoch, .fanout = 1}, metrics, Clock::Steady(), nullptr);
+  const auto server = rpc::Server::Start({}, {&chain}).value();
+  const Snapshot snapshot = Version(1);
+  ASSERT_TRUE(chain.Publish(snapshot).ok());
+  Worker parent("parent", server->endpoint());
+  parent.Await(1);
+  const oxbow::testing::ScopedDirectory scratch;
+  const std::string path = scratch.path() / "base.safetensors";
+  const auto write = [&](char flips) {
+    std::string bytes = AssembleTensors(snapshot.manifest, snapshot.chunks).at("base").data;
+    for (char& byte : bytes) byte ^= flips;
+    std::ofstream(path, std::ios::binary) << bytes;
+  };
+  write(0);
+  const auto place = PlaceInFile(OpenedFile::Open(path).value(), 0, 16 * kChunk);
+  const v1::TensorManifest& base = snapshot.manifest.tensors(1);
+  for (int i = 0; i < 16; ++i) {
+    parent.follower().Place(base.chunk_sha256(i), std::make_shared<const PlacedChunk>(PlacedChunk{
+                                                      place, static_cast<uint64_t>(i) * kChunk,
+                                                      kChunk, base.chunk_xxh3(i)}));
+  }
+  EXPECT_EQ(parent.relay().store().bytes(), 16 * kChunk) << "the adapter's";
+  const std::string from_learner = "oxbow_weights_fetched_bytes_total{source=\"learner\"} ";
+  Worker child("child", server->endpoint(), kDeadline, /*relays=*/false);
+  child.Await(1);
+  EXPECT_THAT(child.Scrape(), HasSubstr(from_learner + "0\n"));
+
+  write(1);
+  ::testing::internal::CaptureStderr();
+  Worker second("second", server->endpoint(), kDeadline, /*relays=*/false);
+  EXPECT_EQ(second.Await(1).fetched_bytes, 32 * kChunk) << "no wrong byte came";
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(path));
+  EXPECT_EQ(parent.relay().store().Look(base.chunk_sha256(0)).placed, nullptr);
+  EXPECT_NE(parent.relay().store().Look(base.chunk_sha256(9)).placed, nullptr) << "not asked for";
+  parent.follower().FetchAgain();
+  EXPECT_EQ(parent.Await(1).fetched_bytes, 16 * kChunk);
+  EXPECT_EQ(parent.relay().store().bytes(), 32 * kChunk);
+  chain.Stop();
 }
 
 TEST_F(WeightRelayTest, FanoutZeroMakesEveryoneAskTheLearner) {

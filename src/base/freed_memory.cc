@@ -19,4 +19,10 @@ void KeepFreedMemory([[maybe_unused]] size_t bytes) {
 #endif
 }
 
+void ReturnFreedMemory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 }  // namespace oxbow

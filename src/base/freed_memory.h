@@ -13,4 +13,8 @@ inline constexpr size_t kMebibyte = size_t{1} << 20;
 // cost more than receiving the bytes. Call it first in main.
 void KeepFreedMemory(size_t bytes = 256 * kMebibyte);
 
+// Gives all freed pages back to the system now, wherever they are in the heap: after much was freed
+// that does not come again.
+void ReturnFreedMemory();
+
 }  // namespace oxbow

@@ -95,6 +95,7 @@ absl::StatusOr<NamedTensors> Policy::ReadFrozen(const ReadTensor& read,
         kept ? offloaded_->Kept(tensor, type)
              : tensor.to(device_, type, /*non_blocking=*/false, /*copy=*/!options.read_base)
                    .contiguous();
+    if (options.on_kept) options.on_kept(name, frozen[name]);
   };
   for (const auto& [name, shape] : shapes) {
     if (!lora && !architecture_->buffers().contains(name)) continue;

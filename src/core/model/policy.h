@@ -48,6 +48,9 @@ class Policy {
     // Takes the place of `base` where it is set. Asked once for each name of the architecture. A
     // weight to become int8 comes in the type that it is to be rounded from.
     ReadTensor read_base;
+    // Told of each frozen tensor when it is where the policy keeps it: it never changes. May be
+    // null.
+    std::function<void(const std::string& name, const at::Tensor& kept)> on_kept;
     Trained trained = Trained::kFull;
     LoraSpec lora;
     uint64_t lora_seed = 0;      // Initialises A; B starts at zero.
