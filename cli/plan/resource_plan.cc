@@ -364,6 +364,9 @@ std::vector<MemoryItem> MemoryOfWorker(const v1::RunConfig& config, const run::M
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
+  // What is frozen and on the CPU is passed on from where it is.
+  const uint64_t passed_on =
+      OnGpu(config) ? (offloads && IsLora(config) ? 0 : frozen) + decoder : 0;
   const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts() && !offloads;
   const uint64_t sampling = SamplingBytes(config, facts) + PlainWeightBytes(config, facts);
   const uint64_t decoding = DecodingBytes(config, facts);
@@ -380,8 +383,7 @@ std::vector<MemoryItem> MemoryOfWorker(const v1::RunConfig& config, const run::M
           {"evaluated weights", WorkersEvaluate(config) ? trained : 0, kAlways,
            /*on_host=*/true},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
-          {"snapshots", 4 * trained + frozen + decoder, kAlways,
-           /*on_host=*/true}};
+          {"snapshots", 4 * trained + passed_on, kAlways, /*on_host=*/true}};
 }
 
 }  // namespace
