@@ -151,7 +151,10 @@ if [ -n "${OXBOW_TORCH_DIR:-}" ]; then
     echo "install_deps.sh: no LibTorch there (include/ATen/ATen.h is missing): $OXBOW_TORCH_DIR" >&2; exit 4; }
   exit 0
 fi
-if compgen -G "$venv/lib/python3*/site-packages/torch/include/ATen/ATen.h" >/dev/null; then exit 0; fi
+whole=torch/include/ATen/ATen.h
+# Headers that an environment of an earlier version does not have.
+[ "$venv" = .deps/venv ] || [ -n "${PIP_NO_DEPS:-}" ] || whole=nvidia/cu*/include/crt/host_config.h
+if compgen -G "$venv/lib/python3*/site-packages/$whole" >/dev/null; then exit 0; fi
 echo "installing LibTorch $torch_version into $venv"
 mkdir -p .deps
 python3 -m venv "$venv"
