@@ -176,16 +176,24 @@ absl::StatusOr<uint64_t> CheckpointStore::Write(const RunState& state,
     return Annotate(status, "checkpoint");
   }
   OXBOW_RETURN_IF_ERROR(RenameOver(temporary, directory_ / name));
-  // Names the newest checkpoint for people; writing this file also makes the rename durable.
-  OXBOW_RETURN_IF_ERROR(NameForPeople("newest", state.committed_steps));
+  OXBOW_RETURN_IF_ERROR(
+      Annotate(SyncDirectory(directory_), "checkpoint is there, but power loss may undo its name"));
   OXBOW_RETURN_IF_ERROR(
       Annotate(Load(state.committed_steps).status(), "checkpoint does not read back"));
-  Prune(state.committed_steps);
+  Prune(state.committed_steps);  // Before the mark, which needs room.
+  NameForPeople("newest", state.committed_steps);
   return bytes;
 }
 
-absl::Status CheckpointStore::NameForPeople(const char* file, uint64_t committed_steps) const {
-  return WriteFileAtomically(directory_ / file, CheckpointName(committed_steps) + "\n");
+// No program reads the mark. Where it cannot be written there is none: an old one would mislead.
+void CheckpointStore::NameForPeople(const char* file, uint64_t committed_steps) const {
+  const std::string name = CheckpointName(committed_steps);
+  const absl::Status status = WriteFileAtomically(directory_ / file, name + "\n");
+  if (status.ok()) return;
+  std::error_code ignored;
+  fs::remove(directory_ / file, ignored);
+  OXBOW_LOG(Warning) << "the checkpoint is whole, but its mark for people could not be written"
+                     << Field("checkpoint", name) << Field("mark", file) << Field("error", status);
 }
 
 absl::StatusOr<CheckpointManifest> CheckpointStore::ManifestOf(uint64_t committed_steps) const {
@@ -298,7 +306,8 @@ absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) con
           absl::StrCat("cannot rename: ", error.message(), ": ", path.string()));
     }
   }
-  OXBOW_RETURN_IF_ERROR(NameForPeople("newest", committed_steps));
+  OXBOW_RETURN_IF_ERROR(SyncDirectory(directory_));
+  NameForPeople("newest", committed_steps);
   return checkpoint.state;
 }
 
@@ -313,7 +322,6 @@ void CheckpointStore::Prune(uint64_t written) const {
   }
   std::optional<ScoredCheckpoint> best;
   if (!best_.empty()) best = Best(best_);
-  if (best.has_value()) NameForPeople("best", best->committed_steps).IgnoreError();
   uint32_t kept = 0;
   for (const uint64_t steps : listed) {
     if (steps > written || ++kept <= keep_) continue;
@@ -328,6 +336,7 @@ void CheckpointStore::Prune(uint64_t written) const {
     if (path.extension() == kTemporary && StepsIn(path.stem().string())) unfinished.push_back(path);
   }
   for (const fs::path& path : unfinished) fs::remove_all(path, error);
+  if (best.has_value()) NameForPeople("best", best->committed_steps);
 }
 
 }  // namespace oxbow::learner

@@ -394,6 +394,35 @@ TEST_F(CheckpointStoreTest, OwedWeightsThatLeaveNoRoomForTheManifestGo) {
   EXPECT_EQ(*written, bytes);
 }
 
+// The disk is full once all files of a checkpoint are written. The limit on the size of files
+// stands in for it: names change, and no byte is written.
+TEST_F(CheckpointStoreTest, AMarkForWhichThereIsNoRoomCostsNoCheckpoint) {
+  const CheckpointStore store(directory_, 1);
+  ASSERT_TRUE(Write(store, 1).ok());
+  ASSERT_TRUE(Write(store, 2).ok());
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  const auto fill = [&]() -> absl::Status {
+    const rlimit full{.rlim_cur = 0, .rlim_max = unlimited.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+    return absl::OkStatus();
+  };
+  const auto written = store.Write(StateAt(3), {{"weights.safetensors", InPieces("w")}}, fill);
+  const auto rolled_back = store.RollBack(3);  // A mark is all that it writes.
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  std::signal(SIGXFSZ, before);
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_TRUE(rolled_back.ok()) << rolled_back.status();
+  const auto loaded = CheckpointStore(directory_, 1).LoadNewest();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->state.committed_steps, 3u);
+  EXPECT_EQ(StepsIn(directory_), std::vector<std::string>{"step_000003"}) << "room comes back";
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "newest")) << "it named an older one";
+  ASSERT_TRUE(Write(store, 4).ok());
+  EXPECT_EQ(ReadFile(directory_ / "newest").value(), "step_000004\n");
+}
+
 TEST_F(CheckpointStoreTest, NothingThereIsNotFoundAndNothingWholeIsLost) {
   const CheckpointStore store(directory_, 2);
   EXPECT_TRUE(store.empty());
