@@ -56,6 +56,13 @@ class WireTest(unittest.TestCase):
                 self.assertEqual(bytes(latents), expected.trajectory.latents.data)
                 expected.trajectory.latents.ClearField("data")
                 self.assertEqual(message, expected)
+        # A server puts the latents behind the rest, as whole_entry does.
+        entry = entry_of(1, 300_000)
+        pieces, size = wire.whole_entry(client._message_of(entry, entry.latents), entry.latents.tobytes())
+        behind = b"".join([wire._opening(wire.ReadResponse, "whole", size), *pieces])
+        (message, latents), = wire.whole_entries(behind)
+        self.assertEqual(bytes(latents), entry.latents.tobytes())
+        self.assertEqual(message, client._message_of(entry, entry.latents))
         self.assertIsNone(wire.whole_entries(answer([10] * 3000).SerializeToString()), "small ones are protobuf's")
         self.assertIsNone(wire.whole_entries(answer([10]).SerializeToString()))
         header = wire.ReadResponse(header=answer([20_000]).whole.entries[0]).SerializeToString()

@@ -4,6 +4,7 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
+#include <rocksdb/slice_transform.h>
 #include <rocksdb/statistics.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/checkpoint.h>
@@ -64,11 +65,12 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families(bool compacts) {
   table.cache_index_and_filter_blocks = true;
   rocksdb::ColumnFamilyOptions index;
   index.compression = rocksdb::kNoCompression;  // Ids and noise: nothing to gain.
-  index.write_buffer_size = 4 * kMiB;
+  index.write_buffer_size = 8 * kMiB;
   index.disable_auto_compactions = !compacts;
   index.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   rocksdb::ColumnFamilyOptions payload = index;
-  payload.write_buffer_size = 8 * kMiB;
+  // Ids often count up: then a record is put behind the last one of its letter, without a search.
+  index.memtable_insert_with_hint_prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(1));
   payload.enable_blob_files = true;
   payload.min_blob_size = 1024;
   payload.blob_file_size = 64 * kMiB;
@@ -179,17 +181,20 @@ absl::StatusOr<std::string> Database::Conditioning(const Entry& record) const {
   return Part(record.id, payload_, PartKey(record.id, kConditioningPart));
 }
 
-absl::StatusOr<std::string> Database::Latents(const Entry& record, uint32_t first,
+absl::StatusOr<LatentPieces> Database::Pieces(const Entry& record, uint32_t first,
                                               uint32_t count) const {
   if (record.location.segment != 0) return segments_->Latents(record, first, count);
-  std::string latents;
-  latents.reserve(count * record.latent_bytes);
+  const auto read = std::make_shared<std::vector<std::string>>();
   for (uint32_t i = first; i < first + count; ++i) {
-    OXBOW_ASSIGN_OR_RETURN(const std::string latent,
-                           Part(record.id, payload_, PartKey(record.id, i)));
-    latents += latent;
+    OXBOW_ASSIGN_OR_RETURN(read->emplace_back(), Part(record.id, payload_, PartKey(record.id, i)));
   }
-  return latents;
+  return LatentPieces{.pieces = {read->begin(), read->end()}, .memory = read};
+}
+
+absl::StatusOr<std::string> Database::Latents(const Entry& record, uint32_t first,
+                                              uint32_t count) const {
+  OXBOW_ASSIGN_OR_RETURN(const LatentPieces pieces, Pieces(record, first, count));
+  return pieces.Joined();
 }
 
 absl::Status Database::ForEach(

@@ -68,7 +68,9 @@ class Database {
   // it is there.
   absl::StatusOr<std::string> Header(EntryId entry) const;
   absl::StatusOr<std::string> Conditioning(const Entry& record) const;
-  // Latents [first, first + count), back to back.
+  // Latents [first, first + count).
+  absl::StatusOr<LatentPieces> Pieces(const Entry& record, uint32_t first, uint32_t count) const;
+  // The same in one string.
   absl::StatusOr<std::string> Latents(const Entry& record, uint32_t first, uint32_t count) const;
 
   SegmentReader& segments() const { return *segments_; }

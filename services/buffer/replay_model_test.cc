@@ -24,6 +24,7 @@ class ModelRun {
       : random_({.seed = seed}), directory_(testing::ScopedDirectory::Memory()) {
     reference_.decay = decay;
     large_in_segments_ = seed % 3 != 0;
+    small_in_segments_ = seed % 6 == 0;
     constexpr DrawPolicy kDraws[] = {DrawPolicy::kUniform, DrawPolicy::kPriority,
                                      DrawPolicy::kNewest,  DrawPolicy::kLearnable,
                                      DrawPolicy::kBest,    DrawPolicy::kVaried};
@@ -132,6 +133,7 @@ class ModelRun {
     options.remembered_steps = kRemembered;
     // Three latents of 1500 bytes are large, and a segment is soon full.
     if (large_in_segments_) options.segments = {.entry_min = 1000, .file = 10'000};
+    if (small_in_segments_) options.segments = {.small_min = 50, .batch_min = 500, .file = 5000};
     auto store = ReplayStore::Open(options);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
@@ -356,6 +358,7 @@ class ModelRun {
   }
 
   bool large_in_segments_ = false;
+  bool small_in_segments_ = false;  // Where their batch has much already.
   RandomStream random_;
   const testing::ScopedDirectory directory_;
   std::unique_ptr<ReplayStore> store_;

@@ -81,15 +81,18 @@ std::vector<std::function<absl::Status(ReplayStore&)>> History() {
   return calls;
 }
 
-// With large entries in segments that are soon full, or in the database.
+// With large entries in segments that are soon full, or in the database; or with small ones in
+// either, as their batch has much already or not.
 class PowerLossAfterFsyncTest : public ::testing::TestWithParam<SegmentSizes> {};
 
-INSTANTIATE_TEST_SUITE_P(Sizes, PowerLossAfterFsyncTest,
-                         ::testing::Values(SegmentSizes{},
-                                           SegmentSizes{.entry_min = 1000, .file = 20'000}),
-                         [](const auto& info) {
-                           return info.param.entry_min < 5000 ? "Segments" : "Database";
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, PowerLossAfterFsyncTest,
+    ::testing::Values(SegmentSizes{}, SegmentSizes{.entry_min = 1000, .file = 20'000},
+                      SegmentSizes{.small_min = 200, .batch_min = 1200, .file = 3000}),
+    [](const auto& info) {
+      if (info.param.batch_min < 5000) return "Both";
+      return info.param.entry_min < 5000 ? "Segments" : "Database";
+    });
 
 TEST_P(PowerLossAfterFsyncTest, TheStoreHoldsAllAcknowledgedCalls) {
   const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};

@@ -21,7 +21,8 @@ namespace {
 
 constexpr uint64_t kResponseBytesMax = rpc::kMessageBytesMax * 3 / 4;  // Leaves room for the rest.
 constexpr uint64_t kWholeBytesMax = uint64_t{4} << 20;  // A larger entry is read in chunks.
-constexpr uint64_t kGatheredBytes = uint64_t{1} << 20;  // Small entries of one message.
+constexpr uint64_t kAloneBytes = uint64_t{128} << 10;   // A smaller one is copied into a message
+constexpr uint64_t kGatheredBytes = uint64_t{1} << 20;  // of so many, with others.
 constexpr uint64_t kListMax = 1000;
 constexpr int kOfferMethod = 0;  // Their indices in service ReplayBuffer.
 constexpr int kReadMethod = 2;
@@ -62,7 +63,7 @@ ReplayService::ReplayService(Options options, ReplayStore& store, ReplayMetrics&
                          runner_, [this](OfferStream& stream) { return Offer(stream); }));
   MarkMethodStreamed(kReadMethod, nullptr);
   MarkMethodCallback(kReadMethod,
-                     rpc::StreamHandler<v1::ReadRequest, v1::ReadResponse>(
+                     rpc::StreamHandler<v1::ReadRequest, ReadAnswer>(
                          runner_, [this](ReadStream& stream) { return Read(stream); }));
 }
 
@@ -222,17 +223,18 @@ rpc::Handler ReplayService::Read(ReadStream& stream) {
 // Sends what the range has left.
 rpc::Part ReplayService::SendLatents(ReadStream& stream, Range& range) {
   while (range.next < range.end) {
-    const absl::StatusOr<std::string> latents = NextLatents(range);
+    const absl::StatusOr<LatentPieces> latents = NextLatents(range);
     if (!latents.ok()) co_return latents.status();
-    for (uint64_t offset = 0; offset < latents->size(); offset += rpc::kChunkBytes) {
-      v1::ReadResponse part;
-      part.mutable_chunk()->set_offset(range.sent + offset);
-      part.mutable_chunk()->set_data(latents->substr(offset, rpc::kChunkBytes));
+    const uint64_t bytes = latents->bytes();
+    for (uint64_t offset = 0; offset < bytes; offset += rpc::kChunkBytes) {
+      ReadAnswer part;
+      part.message.mutable_chunk()->set_offset(range.sent + offset);
+      part.latents = latents->Part(offset, rpc::kChunkBytes);
       if (!co_await stream.Write(std::move(part))) {
         co_return absl::CancelledError("reader is gone");
       }
     }
-    range.sent += latents->size();
+    range.sent += bytes;
   }
   metrics_.BytesRead(range.sent);
   const TraceScope scope(stream.trace());
@@ -244,60 +246,85 @@ rpc::Part ReplayService::ReadOne(ReadStream& stream, const v1::ReadRequest& requ
   Range range;
   absl::StatusOr<v1::ReadResponse> header = HeaderOf(request, range);
   if (!header.ok()) co_return header.status();
-  if (!co_await stream.Write(*std::move(header))) co_return absl::CancelledError("reader is gone");
+  ReadAnswer first{.message = *std::move(header), .latents = {}};
+  if (!co_await stream.Write(std::move(first))) co_return absl::CancelledError("reader is gone");
   rpc::Part latents = SendLatents(stream, range);
   co_return co_await latents;
 }
 
-// Small entries are gathered until they fill a message.
+// Small entries that wait until they fill a message.
+struct ReplayService::Gathered {
+  v1::ReadResponse message;
+  uint64_t bytes = 0;
+};
+
+void ReplayService::Gather(v1::ReplayEntry entry, const Range& range, Gathered& gathered) {
+  const uint64_t size = entry.ByteSizeLong() + entry.stored_bytes();
+  if (range.end > range.next) {
+    absl::StatusOr<std::string> latents =
+        store_.ReadLatents(range.entry, static_cast<uint32_t>(range.next),
+                           static_cast<uint32_t>(range.end - range.next));
+    if (!latents.ok()) return;  // It has left meanwhile.
+    metrics_.BytesRead(latents->size());
+    entry.mutable_trajectory()->mutable_latents()->set_data(*std::move(latents));
+  }
+  gathered.bytes += size;
+  *gathered.message.mutable_whole()->add_entries() = std::move(entry);
+}
+
+rpc::Part ReplayService::SendGathered(ReadStream& stream, Gathered& gathered) {
+  if (gathered.bytes == 0) co_return absl::OkStatus();
+  ReadAnswer full{.message = std::exchange(gathered, {}).message, .latents = {}};
+  if (!co_await stream.Write(std::move(full))) co_return absl::CancelledError("reader is gone");
+  co_return absl::OkStatus();
+}
+
+// An entry whose latents are sent as they were read.
+rpc::Part ReplayService::SendAlone(ReadStream& stream, v1::ReadResponse& header, Range& range) {
+  v1::ReplayEntry& entry = *header.mutable_header();
+  ReadAnswer answer;
+  if (entry.ByteSizeLong() + entry.stored_bytes() > kWholeBytesMax) {
+    answer.message = std::move(header);
+    if (!co_await stream.Write(std::move(answer))) co_return absl::CancelledError("reader is gone");
+    rpc::Part latents = SendLatents(stream, range);
+    co_return co_await latents;
+  }
+  absl::StatusOr<LatentPieces> latents =
+      store_.ReadPieces(range.entry, static_cast<uint32_t>(range.next),
+                        static_cast<uint32_t>(range.end - range.next));
+  if (!latents.ok()) co_return absl::OkStatus();  // It has left meanwhile.
+  metrics_.BytesRead(latents->bytes());
+  answer.latents = *std::move(latents);
+  *answer.message.mutable_whole()->add_entries() = std::move(entry);
+  if (!co_await stream.Write(std::move(answer))) co_return absl::CancelledError("reader is gone");
+  co_return absl::OkStatus();
+}
+
 rpc::Part ReplayService::ReadMany(ReadStream& stream, const v1::ReadRequest& request) {
   v1::ReadRequest one;
   one.set_whole(true);
   one.set_conditioning(request.conditioning());
-  v1::ReadResponse gathered;
-  uint64_t bytes = 0;
-  for (int i = 0; i <= request.entry_ids_size(); ++i) {
-    const bool last = i == request.entry_ids_size();
-    if (bytes > 0 && (last || bytes >= kGatheredBytes)) {
-      v1::ReadResponse full = std::exchange(gathered, v1::ReadResponse());
-      bytes = 0;
-      if (!co_await stream.Write(std::move(full))) co_return absl::CancelledError("reader is gone");
-    }
-    if (last) break;
-    one.set_entry_id(request.entry_ids(i));
+  Gathered gathered;
+  for (const uint64_t id : request.entry_ids()) {
+    one.set_entry_id(id);
     Range range;
     absl::StatusOr<v1::ReadResponse> header = HeaderOf(one, range);
     if (absl::IsNotFound(header.status()) || absl::IsDataLoss(header.status())) continue;
     if (!header.ok()) co_return header.status();
-    v1::ReplayEntry& entry = *header->mutable_header();
-    const uint64_t size = entry.ByteSizeLong() + entry.stored_bytes();
-    if (size > kWholeBytesMax) {
-      if (bytes > 0) {
-        v1::ReadResponse full = std::exchange(gathered, v1::ReadResponse());
-        bytes = 0;
-        if (!co_await stream.Write(std::move(full))) {
-          co_return absl::CancelledError("reader is gone");
-        }
-      }
-      if (!co_await stream.Write(*std::move(header))) {
-        co_return absl::CancelledError("reader is gone");
-      }
-      rpc::Part latents = SendLatents(stream, range);
-      const absl::Status sent = co_await latents;
+    const bool alone = header->header().stored_bytes() >= kAloneBytes;
+    if (!alone) Gather(std::move(*header->mutable_header()), range, gathered);
+    if (alone || gathered.bytes >= kGatheredBytes) {
+      rpc::Part sending = SendGathered(stream, gathered);
+      const absl::Status sent = co_await sending;
       if (!sent.ok()) co_return sent;
-      continue;
     }
-    if (range.end > range.next) {
-      absl::StatusOr<std::string> latents = store_.ReadLatents(
-          range.entry, static_cast<uint32_t>(range.next), static_cast<uint32_t>(range.end));
-      if (!latents.ok()) continue;  // It has left meanwhile.
-      metrics_.BytesRead(latents->size());
-      entry.mutable_trajectory()->mutable_latents()->set_data(*std::move(latents));
-    }
-    bytes += size;
-    *gathered.mutable_whole()->add_entries() = std::move(entry);
+    if (!alone) continue;
+    rpc::Part sending = SendAlone(stream, *header, range);
+    const absl::Status sent = co_await sending;
+    if (!sent.ok()) co_return sent;
   }
-  co_return absl::OkStatus();
+  rpc::Part last = SendGathered(stream, gathered);
+  co_return co_await last;
 }
 
 absl::StatusOr<v1::ReadResponse> ReplayService::HeaderOf(const v1::ReadRequest& request,
@@ -329,12 +356,11 @@ absl::StatusOr<v1::ReadResponse> ReplayService::HeaderOf(const v1::ReadRequest& 
   return message;
 }
 
-absl::StatusOr<std::string> ReplayService::NextLatents(Range& range) {
+absl::StatusOr<LatentPieces> ReplayService::NextLatents(Range& range) {
   const uint64_t first = range.next;
   const uint64_t count = std::min(range.per_read, range.end - first);
   range.next += count;
-  return store_.ReadLatents(range.entry, static_cast<uint32_t>(first),
-                            static_cast<uint32_t>(count));
+  return store_.ReadPieces(range.entry, static_cast<uint32_t>(first), static_cast<uint32_t>(count));
 }
 
 grpc::Status ReplayService::Advance(grpc::ServerContext* context, const v1::AdvanceRequest* request,

@@ -11,6 +11,7 @@
 #include "rpc/server.h"
 #include "rpc/stream.h"
 #include "services/buffer/offer_assembly.h"
+#include "services/buffer/read_answer.h"
 #include "services/buffer/replay_client.h"
 #include "services/buffer/replay_metrics.h"
 #include "services/buffer/replay_store.h"
@@ -20,7 +21,7 @@ namespace oxbow::buffer {
 class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
  public:
   using OfferStream = rpc::Stream<v1::OfferRequest, v1::OfferResponse>;
-  using ReadStream = rpc::Stream<v1::ReadRequest, v1::ReadResponse>;
+  using ReadStream = buffer::ReadStream;
   using Answer = std::function<void(absl::StatusOr<v1::OfferResponse>)>;
 
   struct Options {
@@ -69,12 +70,16 @@ class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
   virtual absl::StatusOr<v1::ReadResponse> HeaderOf(const v1::ReadRequest& request, Range& range);
 
  private:
-  absl::StatusOr<std::string> NextLatents(Range& range);
+  absl::StatusOr<LatentPieces> NextLatents(Range& range);
   class Batches;
   void StoreNext(const std::shared_ptr<OfferAssembly>& batch, absl::Duration start,
                  const std::shared_ptr<Batches>& batches);
   rpc::Part ReadOne(ReadStream& stream, const v1::ReadRequest& request);
   rpc::Part ReadMany(ReadStream& stream, const v1::ReadRequest& request);
+  struct Gathered;
+  void Gather(v1::ReplayEntry entry, const Range& range, Gathered& gathered);
+  rpc::Part SendGathered(ReadStream& stream, Gathered& gathered);
+  rpc::Part SendAlone(ReadStream& stream, v1::ReadResponse& header, Range& range);
   rpc::Part SendLatents(ReadStream& stream, Range& range);
   absl::Status Ended(const absl::Status& status);  // Counts it.
   absl::Status DoDraw(const v1::DrawRequest& request, v1::DrawResponse& response);

@@ -152,7 +152,8 @@ void ReplayState::WriteParts(Entry& entry, rocksdb::WriteBatch& batch) {
   entry.conditioning_bytes = entry.conditioning.size();
   batch.Put(database_.index(), HeaderKey(entry.id), entry.header);
   const uint64_t bytes = SegmentBytes(entry);
-  if (bytes >= sizes_.entry_min) {
+  const bool among_many = bytes >= sizes_.small_min && batch.GetDataSize() >= sizes_.batch_min;
+  if (bytes >= sizes_.entry_min || among_many) {
     entry.location = segments_.Append(entry.id, bytes);
     Entry& large = large_.emplace_back(entry.Record());
     large.conditioning = std::move(entry.conditioning);

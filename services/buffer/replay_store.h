@@ -48,6 +48,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "services/buffer/latent_pieces.h"
 #include "services/buffer/replay_state.h"
 #include "services/buffer/segments.h"
 #include "services/buffer/verification.h"
@@ -185,8 +186,10 @@ class ReplayStore {
   // kDataLoss if it is damaged: then it leaves its table.
   absl::StatusOr<Entry> Find(EntryId entry, bool conditioning = false) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Latents [first, first + count) of an entry, back to back. kOutOfRange past its end; else as
-  // Find.
+  // Latents [first, first + count) of an entry. kOutOfRange past its end; else as Find.
+  absl::StatusOr<LatentPieces> ReadPieces(EntryId entry, uint32_t first, uint32_t count)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same in one string.
   absl::StatusOr<std::string> ReadLatents(EntryId entry, uint32_t first, uint32_t count)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -125,22 +125,27 @@ absl::StatusOr<Entry> ReplayStore::Find(EntryId id, bool conditioning) {
   return found;
 }
 
-absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId id, uint32_t first, uint32_t count) {
-  const auto read = [&]() -> absl::StatusOr<std::string> {
+absl::StatusOr<LatentPieces> ReplayStore::ReadPieces(EntryId id, uint32_t first, uint32_t count) {
+  const auto read = [&]() -> absl::StatusOr<LatentPieces> {
     absl::ReaderMutexLock lock(&mutex_);
     OXBOW_ASSIGN_OR_RETURN(const Entry* entry, Record(id));
     if (uint64_t{first} + count > entry->latent_count) {
       return absl::OutOfRangeError(absl::StrCat("entry has ", entry->latent_count,
                                                 " latents, asked for ", first, " + ", count));
     }
-    return database_->Latents(*entry, first, count);
+    return database_->Pieces(*entry, first, count);
   };
-  absl::StatusOr<std::string> latents = read();
+  absl::StatusOr<LatentPieces> latents = read();
   if (absl::IsDataLoss(latents.status())) {
     absl::MutexLock lock(&mutex_);
     EvictDamaged({id});
   }
   return latents;
+}
+
+absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId id, uint32_t first, uint32_t count) {
+  OXBOW_ASSIGN_OR_RETURN(const LatentPieces latents, ReadPieces(id, first, count));
+  return latents.Joined();
 }
 
 StoreInfo ReplayStore::Info() const {

@@ -3,6 +3,7 @@
 
 #include <rocksdb/env.h>
 
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -24,6 +25,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kPartHeader = 24;
 constexpr size_t kChecksum = 8;
 constexpr size_t kOpenFilesMax = 256;
+constexpr size_t kGatheredMax = 256 << 10;
 
 fs::path FileName(const fs::path& directory, uint64_t segment) {
   return directory / absl::StrFormat("%06d%s", segment, kSegmentExtension);
@@ -92,12 +94,22 @@ SegmentWriter::SegmentWriter(fs::path directory, rocksdb::Env* environment)
 
 SegmentWriter::~SegmentWriter() = default;
 
+absl::Status SegmentWriter::WriteGathered() {
+  if (gathered_.empty()) return absl::OkStatus();
+  OXBOW_RETURN_IF_ERROR(FromRocks(file_->Append(gathered_), directory_));
+  gathered_.clear();
+  return absl::OkStatus();
+}
+
 absl::Status SegmentWriter::Append(std::string_view bytes) {
   dirty_ = true;
-  OXBOW_RETURN_IF_ERROR(
-      FromRocks(file_->Append(rocksdb::Slice(bytes.data(), bytes.size())), directory_));
   written_ += bytes.size();
-  return absl::OkStatus();
+  if (bytes.size() < kGatheredMax) {
+    gathered_ += bytes;
+    return gathered_.size() < kGatheredMax ? absl::OkStatus() : WriteGathered();
+  }
+  OXBOW_RETURN_IF_ERROR(WriteGathered());
+  return FromRocks(file_->Append(rocksdb::Slice(bytes.data(), bytes.size())), directory_);
 }
 
 absl::Status SegmentWriter::PutRaw(Location location, std::string_view bytes) {
@@ -134,6 +146,7 @@ absl::Status SegmentWriter::Put(const Entry& entry) {
 
 absl::Status SegmentWriter::Sync() {
   if (!dirty_) return absl::OkStatus();
+  OXBOW_RETURN_IF_ERROR(WriteGathered());
   OXBOW_RETURN_IF_ERROR(FromRocks(file_->Sync(), directory_));
   dirty_ = false;
   return absl::OkStatus();
@@ -157,32 +170,39 @@ absl::StatusOr<std::shared_ptr<rocksdb::RandomAccessFile>> SegmentReader::FileOf
   return files_[segment] = std::move(file);
 }
 
-absl::StatusOr<std::string> SegmentReader::Read(const Entry& record, uint64_t offset,
-                                                uint64_t size) const {
-  if (size == 0) return std::string();  // Some file systems call a read of nothing an error.
+absl::Status SegmentReader::ReadInto(char* bytes, const Entry& record, uint64_t offset,
+                                     uint64_t size) const {
+  if (size == 0) return absl::OkStatus();  // Some file systems call a read of nothing an error.
   const auto file = FileOf(record.location.segment);
   if (absl::IsNotFound(file.status())) return Damaged(record, "the file");
   OXBOW_RETURN_IF_ERROR(file.status());
-  std::string bytes(size, '\0');
   rocksdb::Slice read;
-  OXBOW_RETURN_IF_ERROR(FromRocks(
-      (*file)->Read(record.location.offset + offset, size, &read, bytes.data()), directory_));
+  OXBOW_RETURN_IF_ERROR(
+      FromRocks((*file)->Read(record.location.offset + offset, size, &read, bytes), directory_));
   if (read.size() != size) return Damaged(record, "the end");
-  if (read.data() != bytes.data()) bytes.assign(read.data(), read.size());
+  if (read.data() != bytes) std::memcpy(bytes, read.data(), size);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> SegmentReader::Read(const Entry& record, uint64_t offset,
+                                                uint64_t size) const {
+  std::string bytes(size, '\0');
+  OXBOW_RETURN_IF_ERROR(ReadInto(bytes.data(), record, offset, size));
   return bytes;
 }
 
-absl::StatusOr<std::string> SegmentReader::Latents(const Entry& record, uint32_t first,
-                                                   uint32_t count) const {
+absl::StatusOr<LatentPieces> SegmentReader::Latents(const Entry& record, uint32_t first,
+                                                    uint32_t count) const {
   const uint64_t part = kPartHeader + record.latent_bytes;
-  OXBOW_ASSIGN_OR_RETURN(const std::string raw, Read(record, first * part, count * part));
-  std::string latents;
-  latents.reserve(count * record.latent_bytes);
-  std::string_view rest = raw;
+  const uint64_t size = count * part;
+  const std::shared_ptr<char[]> raw(new char[size]);  // Not zeros: all of it is read.
+  OXBOW_RETURN_IF_ERROR(ReadInto(raw.get(), record, first * part, size));
+  LatentPieces latents{.pieces = {}, .memory = raw};
+  std::string_view rest(raw.get(), size);
   for (uint32_t i = first; i < first + count; ++i) {
     const auto bytes = TakePart(rest, record.id, i, record.latent_bytes);
     if (!bytes.has_value()) return Damaged(record, "a latent");
-    latents += *bytes;
+    latents.pieces.push_back(*bytes);
   }
   return latents;
 }

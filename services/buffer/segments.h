@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "services/buffer/entry.h"
+#include "services/buffer/latent_pieces.h"
 
 namespace rocksdb {
 class Env;
@@ -37,8 +38,9 @@ inline constexpr char kSegmentExtension[] = ".segment";
 // Bytes that an entry of these sizes takes in a segment.
 uint64_t SegmentBytes(const Entry& record);
 
-// Writes segments: one thread at a time. A file that could not be written or synced is not used any
-// more: the caller goes on in another segment.
+// Writes segments: one thread at a time. Small parts are gathered, so that a write to the file has
+// many of them. A file that could not be written or synced is not used any more: the caller goes on
+// in another segment.
 class SegmentWriter {
  public:
   SegmentWriter(std::filesystem::path directory, rocksdb::Env* environment);
@@ -55,12 +57,14 @@ class SegmentWriter {
 
  private:
   absl::Status Append(std::string_view bytes);
+  absl::Status WriteGathered();
 
   const std::filesystem::path directory_;
   rocksdb::Env* const environment_;
   std::unique_ptr<rocksdb::WritableFile> file_;
   uint64_t number_ = 0;
-  uint64_t written_ = 0;
+  uint64_t written_ = 0;  // With what is gathered.
+  std::string gathered_;  // Not in the file yet.
   bool dirty_ = false;
 };
 
@@ -71,7 +75,7 @@ class SegmentReader {
   ~SegmentReader();
 
   // kDataLoss if a part is not there or is damaged.
-  absl::StatusOr<std::string> Latents(const Entry& record, uint32_t first, uint32_t count) const;
+  absl::StatusOr<LatentPieces> Latents(const Entry& record, uint32_t first, uint32_t count) const;
   absl::StatusOr<std::string> Conditioning(const Entry& record) const;
   // All of an entry, as it lies there, every part checked.
   absl::StatusOr<std::string> Raw(const Entry& record) const;
@@ -84,6 +88,7 @@ class SegmentReader {
 
  private:
   absl::StatusOr<std::shared_ptr<rocksdb::RandomAccessFile>> FileOf(uint64_t segment) const;
+  absl::Status ReadInto(char* bytes, const Entry& record, uint64_t offset, uint64_t size) const;
   absl::StatusOr<std::string> Read(const Entry& record, uint64_t offset, uint64_t size) const;
 
   const std::filesystem::path directory_;

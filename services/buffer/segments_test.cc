@@ -91,6 +91,32 @@ TEST_F(SegmentsTest, AnyByteThatTurnsIsFound) {
   EXPECT_TRUE(reader.Latents(record, 0, 3).ok());
 }
 
+// Each on its own costs one fsync; of many, what the log need not have is written once.
+TEST_F(SegmentsTest, SmallEntriesOfALargeBatchLieInASegmentAndOthersInTheLog) {
+  const auto open = [&] { return ReplayStore::Open({.directory = path_}).value(); };
+  auto store = open();
+  const auto in_segment = [&](uint64_t id) {
+    return store->Find(EntryId(id))->location.segment != 0;
+  };
+  std::vector<Entry> many;
+  for (uint64_t id = 1; id <= 300; ++id) many.push_back(TestEntry(id, id, 0, 1, kLatentBytes));
+  many.push_back(TestEntry(301, 301, 0, 1, 4));
+  ASSERT_TRUE(store->Offer(kEpoch, many).ok());
+  for (uint64_t id = 302; id <= 305; ++id) {
+    ASSERT_TRUE(store->Offer(kEpoch, {TestEntry(id, id, 0, 1, kLatentBytes)}).ok());
+    EXPECT_FALSE(in_segment(id)) << id;
+  }
+  EXPECT_FALSE(in_segment(1));
+  EXPECT_TRUE(in_segment(300));
+  EXPECT_FALSE(in_segment(301)) << "it is smaller than what a segment adds";
+  store.reset();
+  store = open();
+  for (const uint64_t id : {1, 150, 300}) {
+    EXPECT_EQ(store->ReadLatents(EntryId(id), 0, 3).value(),
+              TestEntry(id, id, 0, 1, kLatentBytes).latents);
+  }
+}
+
 // Entries are replaced at random, as they are in `best`: what is gone gives its room back.
 TEST_F(SegmentsTest, RoomComesBackAndEveryEntryStays) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {

@@ -69,7 +69,7 @@ class Buffer {
 
  private:
   using OfferCall = fuzz::ServedStream<v1::OfferRequest, v1::OfferResponse>;
-  using ReadCall = fuzz::ServedStream<v1::ReadRequest, v1::ReadResponse>;
+  using ReadCall = fuzz::ServedStream<v1::ReadRequest, ReadAnswer>;
 
   static std::unique_ptr<ReplayStore> Opened(const std::filesystem::path& directory) {
     auto store = ReplayStore::Open({.directory = directory, .tables = Tables()});
@@ -140,9 +140,11 @@ class Buffer {
         contexts_.emplace_back(), service_.streams(),
         [this](ReplayService::ReadStream& stream) { return service_.Read(stream); }, std::nullopt);
     uint64_t bytes = 0;
-    ReadCall call(reactor, fuzz::RunnerOf(service_.streams()), [&](const v1::ReadResponse& part) {
-      OXBOW_CHECK(!part.has_chunk() || part.chunk().offset() == bytes) << part.chunk().offset();
-      bytes += part.chunk().data().size();
+    ReadCall call(reactor, fuzz::RunnerOf(service_.streams()), [&](const ReadAnswer& part) {
+      const v1::ReadResponse& message = part.message;
+      OXBOW_CHECK(!message.has_chunk() || message.chunk().offset() == bytes)
+          << message.chunk().offset();
+      if (message.has_chunk()) bytes += part.latents.bytes();
     });
     call.Send(step.message);
     OXBOW_CHECK(bytes <= kEntryBytes) << bytes;

@@ -29,7 +29,7 @@ thread_local bool inside = false;
 template <typename Call>
 void Follow(Call call) {
   PowerLossDisk* const disk = followed;
-  if (disk == nullptr || inside) return;
+  if (disk == nullptr || inside || disk->thread() != std::this_thread::get_id()) return;
   const int error = errno;
   inside = true;
   call(*disk);
@@ -164,7 +164,9 @@ void PowerLossDisk::Changed() {
   if (grew_ && call_) call_();
 }
 
+// What was written in ways that are not followed is there before it is synced.
 void PowerLossDisk::Syncs(int descriptor) {
+  Look(root_);
   struct stat info {};
   ::fstat(descriptor, &info);
   if (nodes_.contains(info.st_ino) && call_) call_();

@@ -5,7 +5,8 @@
 // fsynced is there after a power loss. Of the rest the file system may keep anything: names without
 // their content, content without names, half of a write, or zeros where bytes were not written yet.
 //
-// Calls that no one thread makes in order are not followed: one disk at a time, used by one thread.
+// One disk at a time. The calls of the thread that made it are followed: what other threads do is
+// seen with its next one, so they may do nothing that counts.
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace oxbow::testing {
@@ -45,6 +47,7 @@ class PowerLossDisk {
   void CopyTo(const std::filesystem::path& target, Left left, uint64_t seed = 0) const;
 
   // For the system calls of this file.
+  std::thread::id thread() const { return thread_; }
   void Changed();
   void Syncs(int descriptor);
   void Synced(int descriptor);
@@ -63,6 +66,7 @@ class PowerLossDisk {
   void CopyNode(ino_t number, const std::filesystem::path& target, Left left, uint64_t seed) const;
 
   const std::filesystem::path root_;
+  const std::thread::id thread_ = std::this_thread::get_id();
   ino_t top_ = 0;
   bool grew_ = false;  // While looking: something is not as it was.
   std::map<ino_t, Node> nodes_;
