@@ -12,7 +12,7 @@ namespace oxbow::buffer {
 
 struct LatentPieces {
   std::vector<std::string_view> pieces;
-  std::shared_ptr<const void> memory;  // Of the pieces. Shared with those who still send them.
+  std::shared_ptr<const void> memory;  // Holds the pieces. Those who still send them share it.
 
   uint64_t bytes() const;
   // At most `count` bytes from `offset` on, in the same memory.
