@@ -31,11 +31,10 @@ LatentPieces InPieces(const std::string& bytes, size_t count) {
   return pieces;
 }
 
-v1::ReadResponse Received(ReadAnswer answer) {
+v1::ReadResponse Received(const ReadAnswer& answer) {
   grpc::ByteBuffer buffer;
   bool own = false;
   EXPECT_TRUE(grpc::SerializationTraits<ReadAnswer>::Serialize(answer, &buffer, &own).ok());
-  answer = {};  // gRPC may send it when the handler is through.
   grpc::Slice whole;
   EXPECT_TRUE(buffer.DumpToSingleSlice(&whole).ok());
   v1::ReadResponse message;
@@ -68,6 +67,19 @@ TEST(ReadAnswerTest, ArrivesAsTheMessageWithItsLatents) {
       EXPECT_EQ(Received({chunk, latents}).SerializeAsString(), wanted.SerializeAsString());
     }
   }
+}
+
+TEST(ReadAnswerTest, TheMemoryStaysUntilTheBytesAreSent) {
+  ReadAnswer answer{.message = {}, .latents = InPieces(Bytes(100'000), 2)};
+  answer.message.mutable_chunk()->set_offset(1);
+  const std::weak_ptr<const void> memory = answer.latents.memory;
+  grpc::ByteBuffer buffer;
+  bool own = false;
+  ASSERT_TRUE(grpc::SerializationTraits<ReadAnswer>::Serialize(answer, &buffer, &own).ok());
+  answer = {};
+  EXPECT_FALSE(memory.expired());
+  buffer.Clear();
+  EXPECT_TRUE(memory.expired());
 }
 
 TEST(ReadAnswerTest, ManySmallEntriesTravelAsTheyAre) {
