@@ -32,10 +32,10 @@ class Database;
 // Which entries go into segments. One alone costs an fsync more there; where many are written
 // together, all of them cost one, and a value that is not in the log is written once.
 struct SegmentSizes {
-  uint64_t entry_min = uint64_t{64} << 10;   // Entries of at least so many bytes,
-  uint64_t small_min = uint64_t{1} << 10;    // and of so many, where their batch
-  uint64_t batch_min = uint64_t{256} << 10;  // has so many already.
-  uint64_t file = uint64_t{64} << 20;        // A segment is full at so many.
+  uint64_t entry_min = uint64_t{64} << 10;  // Entries of at least so many bytes,
+  uint64_t small_min = uint64_t{1} << 10;   // and of so many, where their batch
+  uint64_t batch_min = uint64_t{1} << 20;   // has so many already.
+  uint64_t file = uint64_t{64} << 20;       // A segment is full at so many.
 };
 
 class ReplayState {

@@ -99,19 +99,19 @@ TEST_F(SegmentsTest, SmallEntriesOfALargeBatchLieInASegmentAndOthersInTheLog) {
     return store->Find(EntryId(id))->location.segment != 0;
   };
   std::vector<Entry> many;
-  for (uint64_t id = 1; id <= 300; ++id) many.push_back(TestEntry(id, id, 0, 1, kLatentBytes));
-  many.push_back(TestEntry(301, 301, 0, 1, 4));
+  for (uint64_t id = 1; id <= 500; ++id) many.push_back(TestEntry(id, id, 0, 1, kLatentBytes));
+  many.push_back(TestEntry(501, 501, 0, 1, 4));
   ASSERT_TRUE(store->Offer(kEpoch, many).ok());
-  for (uint64_t id = 302; id <= 305; ++id) {
+  for (uint64_t id = 502; id <= 505; ++id) {
     ASSERT_TRUE(store->Offer(kEpoch, {TestEntry(id, id, 0, 1, kLatentBytes)}).ok());
     EXPECT_FALSE(in_segment(id)) << id;
   }
   EXPECT_FALSE(in_segment(1));
-  EXPECT_TRUE(in_segment(300));
-  EXPECT_FALSE(in_segment(301)) << "it is smaller than what a segment adds";
+  EXPECT_TRUE(in_segment(500));
+  EXPECT_FALSE(in_segment(501)) << "it is smaller than what a segment adds";
   store.reset();
   store = open();
-  for (const uint64_t id : {1, 150, 300}) {
+  for (const uint64_t id : {1, 250, 500}) {
     EXPECT_EQ(store->ReadLatents(EntryId(id), 0, 3).value(),
               TestEntry(id, id, 0, 1, kLatentBytes).latents);
   }
