@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/exit_code.h"
+#include "base/freed_memory.h"
 #include "base/status_macros.h"
 #include "bench/single_process_loop.h"
 #include "config/run_config.h"
@@ -44,6 +45,7 @@ absl::Status Run(const std::string& file, std::vector<std::string> overrides, in
 }  // namespace
 
 int main(int argc, char** argv) {
+  oxbow::KeepFreedMemory();  // As the learner does.
   CLI::App app("The training loop without services.", "single_process_loop");
   std::string file = "configs/recipes/digits-op-grpo.yaml";
   std::vector<std::string> overrides;

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/device.h"
+#include "core/model/fused/joint_heads.h"
 #include "core/model/layers.h"
 #include "core/model/offloaded_weights.h"
 #include "core/model/recompute.h"
@@ -61,6 +62,19 @@ struct Projections {
     return {at::Tensor(), RmsNorm(Heads(parts[0]), norm_key), Heads(parts[1])};
   }
 
+  // The same of two streams, joined. Nothing where the passes of a CPU do not apply. `last`: the
+  // other stream's tokens attend to nothing.
+  std::optional<Qkv> Joint(const at::Tensor& x, const Projections& other, const at::Tensor& y,
+                           bool last) const {
+    if (norm_query.defined() || !x.is_cpu() || OperandType(x) != at::kFloat) return std::nullopt;
+    const auto mine = ApplyTogether(x, linears);
+    const auto theirs = ApplyTogether(y, at::ArrayRef<Linear>(other.linears).slice(last ? 1 : 0));
+    if (!mine.has_value() || !theirs.has_value()) return std::nullopt;
+    const auto joint = fused::JointHeadsOnCpu(*mine, *theirs, heads);
+    if (!joint.has_value()) return std::nullopt;
+    return Qkv{(*joint)[0], (*joint)[1], (*joint)[2]};
+  }
+
   // [B, T, heads * d] as [B, T, heads, d].
   at::Tensor Heads(const at::Tensor& x) const {
     return x.view({x.size(0), x.size(1), heads, head_dim});
@@ -74,6 +88,15 @@ struct Projections {
 // Shift, scale and gate per sample, [B, D] each, from one linear layer.
 std::vector<at::Tensor> Modulation(const Linear& linear, const at::Tensor& s) {
   return linear(s).chunk(linear.weight.size(0) / linear.weight.size(1), 1);
+}
+
+// The tokens of o before n, and those from there on if there are any. On a CPU they have one
+// gradient, where each of two views has one that is filled up with zeros.
+std::vector<at::Tensor> Streams(const at::Tensor& o, int64_t n) {
+  const int64_t rest = o.size(1) - n;
+  if (rest == 0) return {o};
+  if (o.is_cpu()) return o.split_with_sizes({n, rest}, 1);
+  return {o.narrow(1, 0, n), o.narrow(1, n, rest)};
 }
 
 // One joint block. X [B, N, D] are image tokens, Y [B, S, D] prompt tokens, s [B, D] the condition.
@@ -110,21 +133,19 @@ class JointBlock {
     const auto m =
         Modulation(norm1_, s);  // shift, scale, gate; of the mlp; of the second attention
     const auto k = Modulation(norm1_context_, s);
-    const Qkv image = image_(NormModulate(X, m[1], m[0]));
     // The last block's prompt tokens go no further, so they need no queries; its scale comes first.
-    const Qkv context = last_ ? context_.WithoutQueries(NormModulate(Y, k[0], k[1]))
-                              : context_(NormModulate(Y, k[1], k[0]));
-    const at::Tensor q = last_ ? image.q : at::cat({image.q, context.q}, 1);
-    const at::Tensor o =
-        Attend(q, at::cat({image.k, context.k}, 1), at::cat({image.v, context.v}, 1), false);
+    const Qkv joint = Joint(NormModulate(X, m[1], m[0]),
+                            last_ ? NormModulate(Y, k[0], k[1]) : NormModulate(Y, k[1], k[0]));
+    const at::Tensor o = Attend(joint.q, joint.k, joint.v, false);
     const int64_t n = X.size(1);
+    const auto parts = Streams(o, n);
     // The second attention reads the block's input, not what the first one made of it.
     const at::Tensor second = dual_ ? Second(NormModulate(X, m[7], m[6])) : at::Tensor();
-    X = AddGated(X, m[2], to_out_(o.narrow(1, 0, n)));
+    X = AddGated(X, m[2], to_out_(parts[0]));
     if (dual_) X = AddGated(X, m[8], second);
     X = AddGated(X, m[5], ff_(NormModulate(X, m[4], m[3])));
     if (last_) return {X, Y};
-    Y = AddGated(Y, k[2], to_add_out_(o.narrow(1, n, Y.size(1))));
+    Y = AddGated(Y, k[2], to_add_out_(parts[1]));
     Y = AddGated(Y, k[5], (*ff_context_)(NormModulate(Y, k[4], k[3])));
     return {X, Y};
   }
@@ -134,6 +155,15 @@ class JointBlock {
                                      const std::array<const char*, 3>& names) const {
     const std::string prefix = absl::StrCat(name_, ".", attention, ".");
     return {prefix + names[0], prefix + names[1], prefix + names[2]};
+  }
+
+  // Of image tokens x and prompt tokens y.
+  Qkv Joint(const at::Tensor& x, const at::Tensor& y) const {
+    if (auto joint = image_.Joint(x, context_, y, last_)) return *std::move(joint);
+    const Qkv image = image_(x);
+    const Qkv context = last_ ? context_.WithoutQueries(y) : context_(y);
+    return {last_ ? image.q : at::cat({image.q, context.q}, 1), at::cat({image.k, context.k}, 1),
+            at::cat({image.v, context.v}, 1)};
   }
 
   at::Tensor Second(const at::Tensor& x) const {
