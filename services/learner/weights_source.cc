@@ -38,7 +38,7 @@ class FilesOfModel {
 
  private:
   std::optional<io::WeightFiles> weights_;
-  std::optional<weights::FilePlaces> places_;  // Of these.
+  std::optional<weights::FilePlaces> places_;  // In the files of weights_.
 };
 
 std::shared_ptr<const weights::TensorPlace> PlaceOf(const at::Tensor& tensor,

@@ -38,7 +38,7 @@ void FrozenPlaces::Add(const std::string& name, const at::Tensor& kept) {
         std::min<uint64_t>(snapshot_.manifest.chunk_bytes(), memory->size() - begin);
     const auto placed = std::make_shared<const weights::PlacedChunk>(weights::PlacedChunk{
         memory, std::exchange(begin, begin + bytes), bytes, entry->second->chunk_xxh3(i)});
-    if (!placed->Read().ok()) continue;  // Of another type, or rounded.
+    if (!placed->Read().ok()) continue;  // Another type, or rounded.
     if (snapshot_.chunks.erase(hash) > 0) freed_ += bytes;
     snapshot_.placed[hash] = placed;
     if (place_) place_(hash, placed);

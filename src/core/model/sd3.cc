@@ -157,7 +157,7 @@ class JointBlock {
     return {prefix + names[0], prefix + names[1], prefix + names[2]};
   }
 
-  // Of image tokens x and prompt tokens y.
+  // What image tokens x and prompt tokens y attend by.
   Qkv Joint(const at::Tensor& x, const at::Tensor& y) const {
     if (auto joint = image_.Joint(x, context_, y, last_)) return *std::move(joint);
     const Qkv image = image_(x);
