@@ -50,7 +50,7 @@ if(OXBOW_CUDA)
     target_compile_options(oxbow_torch_interface INTERFACE "SHELL:-idirafter ${_dir}")
   endforeach()
   foreach(_header crt/host_config.h nv/target)
-    find_path(OXBOW_CUDA_HAS_${_header} ${_header} HINTS ${OXBOW_CUDA_INCLUDE_DIR} ${_wheel_includes} NO_DEFAULT_PATH)
+    find_path(OXBOW_CUDA_HAS_${_header} ${_header} HINTS ${OXBOW_CUDA_INCLUDE_DIR} ${_wheel_includes})
     if(NOT OXBOW_CUDA_HAS_${_header})
       message(FATAL_ERROR "${_header} of CUDA was found neither in the toolkit nor beside LibTorch. Set CUDA_HOME, or install the Python "
                           "packages nvidia-cuda-crt and nvidia-cuda-cccl beside LibTorch, as tools/install_deps.sh --cuda does.")

@@ -153,7 +153,7 @@ if [ -n "${OXBOW_TORCH_DIR:-}" ]; then
 fi
 whole=torch/include/ATen/ATen.h
 # Headers that an environment of an earlier version does not have.
-[ "$venv" = .deps/venv ] || [ ! -e "tools/requirements/torch-$torch_version-cuda.txt" ] || whole=nvidia/cu*/include/nv/target
+[ "$venv" = .deps/venv ] || [ -n "${PIP_NO_DEPS:-}" ] || [ ! -e "tools/requirements/torch-$torch_version-cuda.txt" ] || whole=nvidia/cu*/include/nv/target
 if compgen -G "$venv/lib/python3*/site-packages/$whole" >/dev/null; then exit 0; fi
 echo "installing LibTorch $torch_version into $venv"
 mkdir -p .deps

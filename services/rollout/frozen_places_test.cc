@@ -15,6 +15,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/checksum.h"
 #include "base/sha256.h"
 #include "io/tensor_torch.h"
 #include "rpc/server.h"
@@ -81,6 +82,11 @@ uint64_t BytesOf(const weights::Snapshot& snapshot, const std::set<std::string>&
   uint64_t bytes = 0;
   for (const std::string& hash : hashes) bytes += snapshot.chunks.at(hash)->size();
   return bytes;
+}
+
+weights::Placed PlaceOf(const weights::Chunk& chunk) {
+  return std::make_shared<const weights::PlacedChunk>(weights::PlacedChunk{
+      weights::PlaceInMemory(*chunk, chunk), 0, chunk->size(), Checksum128(*chunk)});
 }
 
 // A worker's weights: what follows the learner, passes on and samples.
@@ -267,15 +273,16 @@ TEST_F(FrozenPlacesTest, ANewSessionReadsTheBaseFromWhereItIs) {
   Worker worker("worker", learner(), spec);
   worker.AwaitAndApply(1);
   const std::string hash = *ChunksOf(snapshot, /*trained=*/false).begin();
-  const weights::Placed before = worker.store().Look(hash).placed;
+  const std::weak_ptr<const weights::PlacedChunk> before = worker.store().Look(hash).placed;
   worker.Follow("again", learner());
   EXPECT_EQ(worker.AwaitAndApply(1), 0u);
-  const weights::Placed after = worker.store().Look(hash).placed;
-  EXPECT_NE(after, before) << "nothing keeps the old network's memory";
+  EXPECT_NE(worker.store().Look(hash).placed, nullptr);
+  EXPECT_TRUE(before.expired()) << "nothing keeps the old network's memory";
   EXPECT_EQ(worker.store().bytes(), BytesOf(snapshot, ChunksOf(snapshot, /*trained=*/true)));
 }
 
-// The newest snapshot may wait while the first one is loaded: it holds nothing of the base, either.
+// The newest snapshot may wait while the first one is loaded: it holds nothing of the base, either,
+// nor of where the base was before.
 TEST_F(FrozenPlacesTest, ASnapshotThatWaitsLetsGoOfTheBaseToo) {
   const RunSpec spec = SpecOf(model::Trained::kLora, at::kFloat, model::BaseWeights::kCompute);
   const weights::Snapshot snapshot = Published(spec, 1);
@@ -287,14 +294,53 @@ TEST_F(FrozenPlacesTest, ASnapshotThatWaitsLetsGoOfTheBaseToo) {
   weights::WeightFollower follower({.endpoints = {learner()}, .epoch = Epoch(1), .worker_id = "w"},
                                    metrics, Clock::Steady(), [&] { ready.Notify(); });
   ASSERT_TRUE(ready.WaitForNotificationWithTimeout(kDeadline));
-  const weights::Chunk chunk = follower.Held(hash);
-  const auto placed = std::make_shared<const weights::PlacedChunk>(
-      weights::PlacedChunk{weights::PlaceInMemory(*chunk, chunk), 0, chunk->size(), ""});
+  auto before = PlaceOf(follower.Held(hash));
+  const std::weak_ptr<const weights::PlacedChunk> old = before;
+  follower.Place(hash, before);
+  before.reset();
+  const auto placed = PlaceOf(snapshot.chunks.at(hash));
   follower.Place(hash, placed);
+  EXPECT_TRUE(old.expired()) << "a network that has gone";
   const auto waiting = follower.TakeNewest();
   ASSERT_TRUE(waiting.has_value());
   EXPECT_FALSE(waiting->chunks.contains(hash));
   EXPECT_EQ(waiting->placed.at(hash), placed);
+}
+
+TEST_F(FrozenPlacesTest, ASnapshotThatIsBeingFetchedLetsGoOfTheBaseToo) {
+  const RunSpec spec = SpecOf(model::Trained::kLora, at::kFloat, model::BaseWeights::kCompute);
+  const weights::Snapshot snapshot = Published(spec, 1);
+  const std::set<std::string> frozen = ChunksOf(snapshot, /*trained=*/false);
+  const std::string hash = *frozen.begin(), other = *frozen.rbegin();
+  const auto before = PlaceOf(snapshot.chunks.at(other));
+  const auto placed = PlaceOf(snapshot.chunks.at(hash));
+  ASSERT_TRUE(service_.Publish(snapshot).ok());
+  prometheus::Registry registry;
+  weights::FollowMetrics metrics(registry);
+  absl::Notification made, ready;
+  std::unique_ptr<weights::WeightFollower> follower;
+  follower = std::make_unique<weights::WeightFollower>(
+      weights::WeightFollower::Options{
+          .endpoints = {learner()},
+          .epoch = Epoch(1),
+          .worker_id = "w",
+          .local =
+              [&](const v1::SnapshotManifest&, weights::Download& download) {
+                ASSERT_TRUE(made.WaitForNotificationWithTimeout(kDeadline));
+                ASSERT_TRUE(download.Offer(hash, *snapshot.chunks.at(hash)).ok());
+                ASSERT_TRUE(download.Offer(other, before).ok());
+                download.Settle();
+                follower->Place(hash, placed);
+                follower->Place(other, placed);
+              }},
+      metrics, Clock::Steady(), [&] { ready.Notify(); });
+  made.Notify();
+  ASSERT_TRUE(ready.WaitForNotificationWithTimeout(kDeadline));
+  const auto waiting = follower->TakeNewest();
+  ASSERT_TRUE(waiting.has_value());
+  EXPECT_FALSE(waiting->chunks.contains(hash));
+  EXPECT_EQ(waiting->placed.at(hash), placed);
+  EXPECT_EQ(waiting->placed.at(other), placed) << "not where it was when its download began";
 }
 
 }  // namespace

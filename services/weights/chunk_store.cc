@@ -52,6 +52,13 @@ Chunk ChunkPool::Seal(std::string bytes) {
           }};
 }
 
+void ChunkPool::Empty() {
+  std::vector<std::string> freed;  // Without the lock.
+  absl::MutexLock lock(&shelf_->mutex);
+  freed.swap(shelf_->free);
+  shelf_->free_bytes = 0;
+}
+
 uint64_t ChunkPool::bytes_kept() const {
   absl::MutexLock lock(&shelf_->mutex);
   return shelf_->free_bytes;
@@ -149,15 +156,19 @@ void ChunkStore::Put(const std::string& sha256, Chunk chunk) {
 }
 
 void ChunkStore::Place(const std::string& sha256, Placed placed) {
-  Held before;  // Its memory is freed without the lock.
-  absl::MutexLock lock(&mutex_);
-  const auto found = chunks_.find(sha256);
-  if (found == chunks_.end()) return;
-  Held& held = found->second;
-  before = held;
-  bytes_ -= held.bytes;
-  held = {.chunk = nullptr, .placed = std::move(placed), .uses = held.uses};
-  for (const Listener* listener : listeners_) listener->put_();
+  {
+    Held before;  // Its memory is freed without the lock.
+    absl::MutexLock lock(&mutex_);
+    const auto found = chunks_.find(sha256);
+    if (found == chunks_.end()) return;
+    Held& held = found->second;
+    before = held;
+    bytes_ -= held.bytes;
+    held = {.chunk = nullptr, .placed = std::move(placed), .uses = held.uses};
+    for (const Listener* listener : listeners_) listener->put_();
+  }
+  // A base goes chunk by chunk, and nothing of its size comes in its place.
+  pool_.Empty();
 }
 
 void ChunkStore::ForgetLost(const std::string& sha256) {

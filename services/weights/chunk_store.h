@@ -43,6 +43,9 @@ class ChunkPool {
   // Makes these bytes a chunk whose memory comes back. The chunk may outlive the pool.
   Chunk Seal(std::string bytes);
 
+  // Frees the memory that it keeps.
+  void Empty();
+
   uint64_t bytes_kept() const;
 
  private:
@@ -72,7 +75,8 @@ class ChunkStore {
   // Keeps a verified chunk if it is expected; drops it otherwise.
   void Put(const std::string& sha256, Chunk chunk);
 
-  // An expected chunk is read from `placed` from now on: one in memory is held no longer.
+  // An expected chunk is read from `placed` from now on: one in memory is held no longer, nor is
+  // its memory kept for others.
   void Place(const std::string& sha256, Placed placed);
 
   // Chunks whose places have other bytes now are missing, until they are put or placed again. Reads

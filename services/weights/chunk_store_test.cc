@@ -105,6 +105,21 @@ TEST(ChunkStoreTest, AChunkThatGetsAPlaceIsHeldNoLongerAndReadFromThere) {
   EXPECT_EQ(store.bytes(), 8u) << "it counts from when it is wanted again";
 }
 
+// A base that gets its places in the network must not stay as memory for later chunks.
+TEST(ChunkStoreTest, MemoryOfAChunkThatGetsAPlaceIsNotKept) {
+  constexpr uint64_t kBytes = 1 << 20;
+  ChunkStore store(2, 10 * kBytes);
+  ASSERT_TRUE(store.Expect({{"a", kBytes}, {"b", kBytes}}).ok());
+  for (const char* const hash : {"a", "b"}) {
+    store.Put(hash, store.pool().Seal(store.pool().Take(kBytes) + std::string(kBytes, 'x')));
+  }
+  const auto there = std::make_shared<const std::string>(kBytes, 'x');
+  store.Place("a", std::make_shared<const PlacedChunk>(
+                       PlacedChunk{PlaceInMemory(*there, there), 0, kBytes, ""}));
+  EXPECT_NE(store.Find("b"), nullptr) << "it would let the pool keep as much";
+  EXPECT_EQ(store.pool().bytes_kept(), 0u);
+}
+
 TEST(ChunkStoreTest, ExpectedChunkIsToldOfWhenItIsPut) {
   ChunkStore store(2, 1000);
   ASSERT_TRUE(store.Expect({{"hash", 4}}).ok());

@@ -100,8 +100,10 @@ Chunk WeightFollower::Held(const std::string& sha256) const {
 void WeightFollower::Place(const std::string& sha256, const Placed& placed) {
   store_.Place(sha256, placed);
   absl::MutexLock lock(&mutex_);
-  // The next snapshot has the same frozen part.
-  if (ready_.has_value() && ready_->chunks.erase(sha256) > 0) ready_->placed[sha256] = placed;
+  // The next snapshot has the same frozen part, in memory or in a place that may go.
+  if (ready_.has_value() && ready_->chunks.erase(sha256) + ready_->placed.count(sha256) > 0) {
+    ready_->placed[sha256] = placed;
+  }
 }
 
 void WeightFollower::FetchAgain() {
@@ -238,7 +240,31 @@ uint64_t WeightFollower::OfThisMachine(const v1::SnapshotManifest& manifest, Dow
   return download.bytes() - before;
 }
 
+// Its chunks may have been placed, or placed anew, since its download began.
+void WeightFollower::TakePlaces(VerifiedSnapshot& snapshot) const {
+  for (auto& [hash, place] : snapshot.placed) {
+    if (Placed now = store_.Look(hash).placed; now != nullptr) place = std::move(now);
+  }
+  for (auto chunk = snapshot.chunks.begin(); chunk != snapshot.chunks.end();) {
+    Placed now = store_.Look(chunk->first).placed;
+    if (now == nullptr) {
+      ++chunk;
+      continue;
+    }
+    snapshot.placed[chunk->first] = std::move(now);
+    chunk = snapshot.chunks.erase(chunk);
+  }
+}
+
 absl::Status WeightFollower::Obtain(const Announcement& announcement) {
+  std::vector<v1::ReportPeerRequest> faults;
+  const absl::Status fetched = ObtainChunks(announcement, faults);
+  ReportFaults(announcement.learner, std::move(faults));
+  return fetched;
+}
+
+absl::Status WeightFollower::ObtainChunks(const Announcement& announcement,
+                                          std::vector<v1::ReportPeerRequest>& faults) {
   const v1::SnapshotManifest& manifest = announcement.response.manifest();
   OXBOW_RETURN_IF_ERROR(CheckManifest(manifest, options_.bytes_max));
   if (!options_.manifest_key.empty()) {
@@ -251,7 +277,6 @@ absl::Status WeightFollower::Obtain(const Announcement& announcement) {
   if (member_ != nullptr && announcement.response.has_rounds()) {
     member_->TakePart(announcement.response.rounds(), download);
   }
-  std::vector<v1::ReportPeerRequest> faults;
   const absl::Status fetched = fetcher_.Fetch(
       download, {announcement.response.peers().begin(), announcement.response.peers().end()},
       announcement.learner, faults);
@@ -268,11 +293,12 @@ absl::Status WeightFollower::Obtain(const Announcement& announcement) {
       have_any_ = true;
       have_version_ = manifest.policy_version();
       have_sha256_ = manifest.sha256();
+      // After Place has told the store, it waits for this lock.
+      TakePlaces(verified);
       ready_ = std::move(verified);
     }
     if (on_ready_) on_ready_();
   }
-  ReportFaults(announcement.learner, std::move(faults));
   return fetched;
 }
 

@@ -110,6 +110,9 @@ class WeightFollower {
   void FetchLoop();
   std::optional<Announcement> AwaitAnnouncement();
   absl::Status Obtain(const Announcement& announcement);
+  absl::Status ObtainChunks(const Announcement& announcement,
+                            std::vector<v1::ReportPeerRequest>& faults);
+  void TakePlaces(VerifiedSnapshot& snapshot) const;
   uint64_t OfThisMachine(const v1::SnapshotManifest& manifest, Download& download);
   void ReportFaults(const std::string& learner, std::vector<v1::ReportPeerRequest> faults);
   void ReportRefused(const v1::SnapshotManifest& manifest, const absl::Status& why);

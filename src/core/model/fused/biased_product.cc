@@ -2,6 +2,7 @@
 #include "core/model/fused/biased_product.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -13,13 +14,21 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr int64_t kRowGrain = 32768;  // Values of a thread's share, at least.
+
 bool IsFloatOnCpu(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
 
 at::Tensor Product(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
   at::Tensor y = at::empty({rows.size(0), weight.size(0)}, rows.options());
+  const int64_t width = y.size(1);
   const float* const from = bias.const_data_ptr<float>();
-  float* to = y.mutable_data_ptr<float>();
-  for (int64_t row = 0; row < y.size(0); ++row) to = std::copy_n(from, y.size(1), to);
+  float* const to = y.mutable_data_ptr<float>();
+  at::parallel_for(0, y.size(0), kRowGrain / std::max<int64_t>(width, 1) + 1,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t row = begin; row < end; ++row) {
+                       std::copy_n(from, width, to + row * width);
+                     }
+                   });
   return y.addmm_(rows, weight.t());
 }
 
@@ -48,7 +57,7 @@ struct ProductFunction : torch::autograd::Function<ProductFunction> {
 std::optional<at::Tensor> BiasedProductOnCpu(const at::Tensor& rows, const at::Tensor& weight,
                                              const at::Tensor& bias) {
   if (!IsFloatOnCpu(rows) || !IsFloatOnCpu(weight) || !IsFloatOnCpu(bias) ||
-      !bias.is_contiguous()) {
+      !bias.is_contiguous() || bias.numel() != weight.size(0)) {
     return std::nullopt;
   }
   const bool trains = at::GradMode::is_enabled() &&

@@ -2,11 +2,14 @@
 #include "core/model/fused/joint_heads.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <array>
+
+#include "base/check.h"
 
 namespace oxbow::model::fused {
 namespace {
@@ -14,7 +17,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kParts = 3;  // Queries, keys, values.
+constexpr int64_t kParts = 3;          // Queries, keys, values.
+constexpr int64_t kHeadGrain = 32768;  // Values of a thread's share, at least.
 
 bool AreSideBySide(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 3 && x.is_contiguous();
@@ -36,13 +40,17 @@ void ForHeads(const Stream& stream, int64_t p, float* tokens, const at::Tensor& 
   const int64_t place = p - (kParts - stream.parts);  // Among the stream's parts.
   if (place < 0) return;
   float* const values = const_cast<float*>(joint.const_data_ptr<float>());
-  for (int64_t b = 0; b < joint.size(0); ++b) {
-    for (int64_t t = 0; t < stream.tokens; ++t) {
-      float* const mine = tokens + ((b * stream.tokens + t) * stream.parts + place) * width;
-      float* const theirs = values + b * joint.stride(0) + (stream.first + t) * joint.stride(1);
-      for (int64_t h = 0; h < heads; ++h) move(mine + h * d, theirs + h * joint.stride(2), d);
-    }
-  }
+  at::parallel_for(
+      0, joint.size(0) * stream.tokens, kHeadGrain / width + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t b = i / stream.tokens, t = i % stream.tokens;
+          float* const mine = tokens + (i * stream.parts + place) * width;
+          float* const theirs = values + b * joint.stride(0) + (stream.first + t) * joint.stride(1);
+          for (int64_t h = 0; h < heads; ++h) {
+            move(mine + h * d, theirs + h * joint.stride(2), d);
+          }
+        }
+      });
 }
 
 std::array<Stream, 2> StreamsOf(const at::Tensor& image, const at::Tensor& context) {
@@ -78,6 +86,7 @@ struct JointFunction : torch::autograd::Function<JointFunction> {
     return Joint(image, prompt, heads);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    OXBOW_CHECK(!at::GradMode::is_enabled()) << "heads that are joined are differentiable once";
     at::Tensor image =
         at::empty(context->saved_data["image"].toIntVector(), gradients[2].options());
     at::Tensor prompt = at::empty(context->saved_data["prompt"].toIntVector(), image.options());
@@ -100,6 +109,12 @@ struct JointFunction : torch::autograd::Function<JointFunction> {
 std::optional<std::vector<at::Tensor>> JointHeadsOnCpu(const at::Tensor& image,
                                                        const at::Tensor& context, int64_t heads) {
   if (!AreSideBySide(image) || !AreSideBySide(context)) return std::nullopt;
+  const int64_t width = image.size(2) / kParts;
+  OXBOW_CHECK(heads > 0 && width > 0 && image.size(2) == kParts * width && width % heads == 0)
+      << image.sizes() << " for " << heads << " heads";
+  OXBOW_CHECK(context.size(0) == image.size(0) &&
+              (context.size(2) == kParts * width || context.size(2) == (kParts - 1) * width))
+      << context.sizes() << " beside " << image.sizes();
   const bool trains =
       at::GradMode::is_enabled() && (image.requires_grad() || context.requires_grad());
   return trains ? JointFunction::apply(image, context, heads) : Joint(image, context, heads);

@@ -13,7 +13,7 @@ namespace oxbow::model::fused {
 
 // image [B, N, 3D] has queries, keys and values side by side; context [B, S, 3D], too, or [B, S,
 // 2D] without queries. Returns q, k, v [B, T, heads, d], image tokens first; T is N + S, and N for
-// queries that context has not. Differentiable. nullopt on another device and for other types.
+// queries that context has not. Differentiable once. nullopt on another device and for other types.
 std::optional<std::vector<at::Tensor>> JointHeadsOnCpu(const at::Tensor& image,
                                                        const at::Tensor& context, int64_t heads);
 
