@@ -42,4 +42,5 @@ cd /src/"$packages"/nvidia
 for libraries in */lib; do
   mkdir -p "/opt/libtorch/nvidia/$(dirname "$libraries")"
   cp -al "$libraries" "/opt/libtorch/nvidia/$libraries"
+  rm -f -- "/opt/libtorch/nvidia/$libraries"/*.a
 done
