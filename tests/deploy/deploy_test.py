@@ -49,6 +49,11 @@ class Ledger:
         print(f"ok    {promise} ({time.monotonic() - start:.1f} s)", flush=True)
         return True
 
+    def sum(self):
+        """Prints the sum; returns the exit code."""
+        print(f"deploy-test: {self.passed} passed, {self.failed} failed in {time.monotonic() - self.start:.0f} s")
+        return 1 if self.failed else 0
+
 
 def fetch_wheel(index):
     """Downloads the CPU wheel of LibTorch to where the build looks for it. Uses this machine's pip, because the build
@@ -61,11 +66,22 @@ def fetch_wheel(index):
         run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", wheels, *source, f"torch=={version}"], 900)
 
 
+def fetch_cuda_wheels():
+    """Downloads CUDA's LibTorch and what it depends on, 2.6 GB, by hash."""
+    wheels = ROOT / "docker/wheels"
+    script = (ROOT / "tools/install_deps.sh").read_text()
+    version = re.search(r"\|\| torch_version=([0-9.]+)", script).group(1)
+    for pins in (f"torch-{version}.txt", f"torch-{version}-cuda.txt"):
+        run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "-d", wheels, "-r",
+             ROOT / "tools/requirements" / pins], 1800)
+
+
 def build(docker, image, ledger):
+    tag = f"oxbow/{image.replace('-', ':')}"
     start = time.monotonic()
     flags = ["--network", "host", "--build-arg", f"BASE_IMAGE={BASE}", "--quiet"]
     run(["nice", ROOT / "docker/build.sh", image, "--", *flags], 7200, env={**os.environ, "DOCKER": docker.client})
-    ledger.note(f"oxbow/{image}: {docker.megabytes('oxbow/' + image):.0f} MB, of which base "
+    ledger.note(f"{tag}: {docker.megabytes(tag):.0f} MB, of which base "
                 f"{docker.megabytes(BASE):.0f} MB; built in {time.monotonic() - start:.0f} s")
 
 
@@ -91,6 +107,18 @@ def check_images(docker, ledger):
                  lambda: image_checks.check_bill(docker, "oxbow/torch", {"libgrpc++1.51", "libssl3", "torch"}))
     ledger.check("every binary starts", lambda: image_checks.check_versions(docker, "oxbow/torch", TORCH_BINARIES))
     ledger.check("services run with a read-only root, and end soon after SIGTERM with exit code 0", services)
+
+
+def check_cuda_image(docker, ledger):
+    """What can be seen of oxbow/torch:cuda without a GPU."""
+    image = "oxbow/torch:cuda"
+    ledger.check(f"{image} runs as user 10001 and has its labels", lambda: image_checks.check_labels(docker, image))
+    ledger.check(f"{image} has no compiler", lambda: image_checks.check_content(docker, image, True))
+    ledger.check(f"{image} says what is in it",
+                 lambda: image_checks.check_bill(docker, image, {"libgrpc++1.51", "libssl3", "torch", "nvidia-nccl-cu13"}))
+    ledger.check("every binary starts", lambda: image_checks.check_versions(docker, image, TORCH_BINARIES))
+    ledger.check("every program finds CUDA's libraries", lambda: image_checks.check_cuda(docker, image, TORCH_BINARIES))
+    ledger.check("it trains on a CPU, and says where there is no GPU", lambda: image_checks.check_runs(docker, image))
 
 
 def free_port():
@@ -145,6 +173,7 @@ def with_replay(scene):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-build", action="store_true", help="take oxbow/buffer and oxbow/torch as they are")
+    parser.add_argument("--cuda", action="store_true", help="build and check oxbow/torch:cuda alone; needs 30 GB of disk, no GPU")
     parser.add_argument("--torch-index", help="a package index with CPU wheels of torch; default: pip's own")
     arguments = parser.parse_args()
     ledger, daemon = Ledger(), None
@@ -155,6 +184,13 @@ def main():
             daemon = int(said.split("dockerd=")[1].split()[0])
         try:
             docker = Docker()
+            if arguments.cuda:
+                if not arguments.no_build:
+                    fetch_cuda_wheels()
+                    if not ledger.check("oxbow/torch:cuda builds", lambda: build(docker, "torch-cuda", ledger)):
+                        return 1
+                check_cuda_image(docker, ledger)
+                return ledger.sum()
             run([ROOT / "deploy/compose/make_secrets.sh"])
             ledger.check("the compose file is valid",
                          lambda: Compose(docker, PROJECT, {})("config", "-q"))
@@ -173,8 +209,7 @@ def main():
         finally:
             if daemon is not None:
                 os.kill(daemon, signal.SIGTERM)
-    print(f"deploy-test: {ledger.passed} passed, {ledger.failed} failed in {time.monotonic() - ledger.start:.0f} s")
-    return 1 if ledger.failed else 0
+    return ledger.sum()
 
 
 if __name__ == "__main__":

@@ -64,6 +64,24 @@ def check_versions(docker, image, binaries):
         require(re.search(r"\d+\.\d+\.\d+", said), f"{binary} of {image} does not say its version: {said}")
 
 
+def check_cuda(docker, image, binaries):
+    """Each program is linked with CUDA's LibTorch, and all its libraries are there but the driver's."""
+    for binary in binaries:
+        libraries = docker("run", "--rm", *HARDENED, image, "sh", "-c", f"ldd $(command -v {binary})").stdout
+        missing = [line.strip() for line in libraries.splitlines() if "not found" in line and "libcuda.so" not in line]
+        require(not missing, f"{binary} of {image} does not find {missing[:3]}")
+        require("libtorch_cuda.so" in libraries, f"{binary} of {image} is not linked with libtorch_cuda.so")
+
+
+def check_runs(docker, image):
+    """A short run on the CPU ends well; the same on a GPU that is not there ends at once with a line that says so."""
+    command = ("run", "--rm", *HARDENED, "--tmpfs", "/tmp", "--tmpfs", "/runs:uid=10001", image, "oxbow", "train", "configs/digits.yaml",
+               "--set", "run.directory=/runs", "--set", "run.steps=2")
+    docker(*command, seconds=300)
+    gpu = docker(*command, "--set", "model.device=cuda", seconds=300, check=False)
+    require(gpu.returncode == 2 and "GPU" in gpu.stderr, f"without a GPU: exit code {gpu.returncode}: {gpu.stderr[-300:]}")
+
+
 def check_service(docker, image, command=(), flags=(), health="127.0.0.1:7071"):
     """Starts a service with a read-only root, without capabilities and without a network, waits until its health
     check passes, and stops it. Returns the seconds until each."""

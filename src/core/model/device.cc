@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/model/cuda_graphs.h"
 
 namespace oxbow::model {
 
@@ -23,9 +24,14 @@ absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank) 
       !(absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index) && index >= 0)) {
     return absl::InvalidArgumentError("a device is cpu, cuda or cuda:N: " + name);
   }
+  // A LibTorch with CUDA says that it has none where it finds no GPU.
   if (!at::hasCUDA()) {
-    return absl::InvalidArgumentError(
-        "this build has no CUDA: build the preset cuda, or choose cpu: " + name);
+    return absl::InvalidArgumentError(absl::StrCat(
+        HasCudaGraphs()
+            ? "no GPU of this machine can be used (nvidia-smi lists those that its driver "
+              "sees); choose cpu: "
+            : "this build has no CUDA: build the preset cuda, or choose cpu: ",
+        name));
   }
   const int count = GpuCount();
   if (index >= count) {
