@@ -152,8 +152,10 @@ if [ -n "${OXBOW_TORCH_DIR:-}" ]; then
   exit 0
 fi
 whole=torch/include/ATen/ATen.h
-# Headers that an environment of an earlier version does not have.
-[ "$venv" = .deps/venv ] || [ -n "${PIP_NO_DEPS:-}" ] || [ ! -e "tools/requirements/torch-$torch_version-cuda.txt" ] || whole=nvidia/cu*/include/nv/target
+# Headers of CUDA that an environment of an earlier version does not have.
+if [ "$venv" != .deps/venv ] && [ -z "${PIP_NO_DEPS:-}" ] && [ -e "tools/requirements/torch-$torch_version-cuda.txt" ]; then
+  whole=nvidia/cu*/include/nv/target
+fi
 if compgen -G "$venv/lib/python3*/site-packages/$whole" >/dev/null; then exit 0; fi
 echo "installing LibTorch $torch_version into $venv"
 mkdir -p .deps

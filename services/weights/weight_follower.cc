@@ -293,7 +293,7 @@ absl::Status WeightFollower::ObtainChunks(const Announcement& announcement,
       have_any_ = true;
       have_version_ = manifest.policy_version();
       have_sha256_ = manifest.sha256();
-      // After Place has told the store, it waits for this lock.
+      // Place tells the store first and then waits for this lock: no place is missed.
       TakePlaces(verified);
       ready_ = std::move(verified);
     }
