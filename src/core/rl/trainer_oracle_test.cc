@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learner step against its published formulas, written down once more with loops over doubles and
 // differentiated by finite differences: replayed heads with tails of either kind, stale samples,
-// every correction, both KL spaces, and one ratio for a whole sample (GSPO). Nothing of core/rl or
-// core/flow is used to say what is right.
+// stored successes in groups that failed and beside the groups, every correction, both KL spaces,
+// and one ratio for a whole sample (GSPO). Nothing of core/rl or core/flow is used to say what is
+// right.
 //
 //   mu_i = cx x_i + cv v,   lp_i = mean_D(-(x_{i+1} - mu_i)^2 / 2 S^2) - log S - log sqrt(2 pi)
 //   W    = min(exp(lambda sum_{i < kept} (lp_i(old) - lp_i(behaviour))), cap)
 //   loss = sum W max(-A r, -A clamp(r)) / B T + beta sum KL / B T
+//   of a stored success beside the groups: A = clip((R - p) / sqrt(p (1 - p) + .01), 0, 3)
+//                                              min(1, w n / K)
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -15,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <numbers>
+#include <optional>
 #include <utility>
 
 #include "core/parallel/ranks.h"
@@ -35,6 +39,9 @@ constexpr double kEta = 0.7;
 constexpr double kBeta = 0.5;
 constexpr double kClip = 5e-3;
 constexpr double kCap = 1.01;
+constexpr double kAddedWeight = 0.15;  // w
+// Groups of samples, by id. The third has no variance, and the fourth failed whole.
+constexpr uint64_t kLevel = 3, kFailed = 4, kAdded = 10;
 
 // Weights lie flat as level [D], mix [D, D], prompt [D, tokens].
 Vector VelocityOf(const Vector& theta, const Vector& x, const Vector& tokens, double sigma) {
@@ -77,6 +84,8 @@ struct Case {
   MethodKind method = MethodKind::kGrpo;
   double clip = kClip;
   int in_flight = kSteps;  // From this step on, the policy being trained draws the stale sample.
+  bool successes = false;  // Stored ones join a failed group, and train beside the groups.
+  bool in_mean = true;     // Whether replayed samples count in the mean of their group.
 };
 
 TrainerOptions OptionsOf(const Case& c) {
@@ -93,6 +102,8 @@ TrainerOptions OptionsOf(const Case& c) {
   options.weight.scale = c.weight_scale;
   options.weight.geometric = c.geometric;
   options.weight.cap = kCap;
+  options.replayed_in_mean = c.in_mean;
+  options.added_weight_max = kAddedWeight;
   options.kept_steps = kKept;
   options.kl.weight = kBeta;
   options.kl.space = c.kl_space;
@@ -173,6 +184,41 @@ struct World {
     return trajectory;
   }
 
+  Group Empty(uint64_t id) const {
+    Group group{.id = GroupId(id), .prompt_id = PromptId(id)};
+    group.conditioning = {{model::kPromptTokens, ToyNormal(200 + id, {1, 1, kToyTokens}, 1)}};
+    return group;
+  }
+
+  // As the buffer has it: the transitions before i_off, and the reward of a picture.
+  Trajectory Stored(const Group& group, uint32_t index) const {
+    Trajectory stored = Draw(
+        group, index, [this](int) -> const Vector& { return older; }, options.sampling.sde);
+    stored.latents = stored.latents.narrow(0, 0, kKept + 1).clone();
+    stored.reward = 1;
+    stored.replayed = true;
+    stored.kept_steps = kKept;
+    stored.entry_id = EntryId(group.id.value * 10 + index);
+    return stored;
+  }
+
+  // A group that failed whole with its prompt's stored success, and two successes beside them.
+  void Join(std::vector<Group>& groups) const {
+    Group failed = Empty(kFailed);
+    for (uint32_t s = 0; s < 4; ++s) {
+      failed.trajectories.push_back(Draw(
+          failed, s, [this](int) -> const Vector& { return theta; }, options.sampling.sde));
+    }
+    failed.trajectories.push_back(Stored(failed, 4));
+    groups.push_back(std::move(failed));
+    for (const double rate : {0.25, 0.02}) {  // The second one's advantage is above its limit.
+      Group added = Empty(kAdded + groups.size());
+      added.trajectories = {Stored(added, 0)};
+      added.success_rate = rate;
+      groups.insert(groups.begin() + 1, std::move(added));
+    }
+  }
+
   // Two fresh samples, a stale one, and two replayed heads: one with a stochastic tail, one
   // without. The last group has no variance.
   std::vector<Group> Groups() const {
@@ -184,14 +230,13 @@ struct World {
     const auto before = [this](int i) -> const Vector& { return i < in_flight ? older : theta; };
     const auto mixed = [this](int i) -> const Vector& { return i < kKept ? older : theta; };
     for (uint64_t g = 1; g <= 3; ++g) {
-      Group group{.id = GroupId(g), .prompt_id = PromptId(g)};
-      group.conditioning = {{model::kPromptTokens, ToyNormal(200 + g, {1, 1, kToyTokens}, 1)}};
+      Group group = Empty(g);
       group.trajectories = {Draw(group, 0, now, whole), Draw(group, 1, now, whole),
                             Draw(group, 2, before, whole), Draw(group, 3, mixed, whole),
                             Draw(group, 4, mixed, head)};
       const Vector rewards = {0.3, -0.1, 0.8, 1.1, -0.6};
       for (size_t s = 0; s < 5; ++s) {
-        group.trajectories[s].reward = g == 3 ? 0.1 : rewards[(s * g) % 5];
+        group.trajectories[s].reward = g == kLevel ? 0.1 : rewards[(s * g) % 5];
         group.trajectories[s].replayed = s >= 3;
         group.trajectories[s].kept_steps = s >= 3 ? kKept : 0;
         group.trajectories[s].entry_id = EntryId(s >= 3 ? g * 10 + s : 0);
@@ -232,17 +277,42 @@ double WeightOf(const World& world, const Group& group, const Trajectory& trajec
   return std::min(std::exp(sum), kCap);
 }
 
+// Advantages of the samples of a group that has variance.
+Vector AdvantagesOf(const Group& group, bool in_mean) {
+  double mean = 0, variance = 0, all = 0, counted = 0;
+  for (const Trajectory& trajectory : group.trajectories) {
+    all += trajectory.reward / 5;
+    if (trajectory.replayed && !in_mean) continue;
+    mean += trajectory.reward;
+    ++counted;
+  }
+  mean /= counted;
+  for (const Trajectory& trajectory : group.trajectories)
+    variance += std::pow(trajectory.reward - all, 2) / 5;
+  Vector advantages;
+  for (const Trajectory& trajectory : group.trajectories)
+    advantages.push_back((trajectory.reward - mean) / (std::sqrt(variance) + 1e-4));
+  return advantages;
+}
+
+// K = 2 successes, n = 10 fresh samples with a signal: two groups of three, and one of four.
+double AddedAdvantage(double reward, double rate) {
+  const double advantage = (reward - rate) / std::sqrt(rate * (1 - rate) + 0.01);
+  return std::min(advantage, 3.0) * kAddedWeight * 10 / 2;
+}
+
 std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& groups) {
   const Correction correction = world.options.correction;
   std::vector<OracleRow> rows;
-  for (size_t g = 0; g + 1 < groups.size(); ++g) {
-    double mean = 0, variance = 0;
-    for (const Trajectory& trajectory : groups[g].trajectories) mean += trajectory.reward / 5;
-    for (const Trajectory& trajectory : groups[g].trajectories)
-      variance += std::pow(trajectory.reward - mean, 2) / 5;
-    for (size_t s = 0; s < 5; ++s) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const std::optional<double> rate = groups[g].success_rate;
+    if (groups[g].id == GroupId(kLevel)) continue;
+    const Vector advantages = rate.has_value()
+                                  ? Vector{AddedAdvantage(groups[g].trajectories[0].reward, *rate)}
+                                  : AdvantagesOf(groups[g], world.options.replayed_in_mean);
+    for (size_t s = 0; s < groups[g].trajectories.size(); ++s) {
       const Trajectory& trajectory = groups[g].trajectories[s];
-      const bool stale = s == 2;
+      const bool stale = s == 2 && groups[g].id != GroupId(kFailed);
       const bool weighted =
           (stale || trajectory.replayed) && Weighted(correction, trajectory.replayed);
       const bool as_drawn =
@@ -254,6 +324,7 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
       for (int i = 0; i < kTrained; ++i) {
         if (!trajectory.sde[static_cast<size_t>(i)]) continue;
         if (cut && i >= kKept) continue;
+        if (i + 1 >= trajectory.latents.size(0)) continue;
         const bool drawn_now = trajectory.behaviour_version[static_cast<size_t>(i)] == kNow;
         OracleRow row{
             .trajectory = g * 5 + s,
@@ -266,7 +337,7 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
                           ? static_cast<double>(trajectory.log_prob[static_cast<size_t>(i)])
                           : world.LogProb(world.theta, groups[g], trajectory, i),
             .behaviour = trajectory.log_prob[static_cast<size_t>(i)],
-            .advantage = (trajectory.reward - mean) / (std::sqrt(variance) + 1e-4),
+            .advantage = advantages[s],
             .weight = share * (weighted ? WeightOf(world, groups[g], trajectory) : 1)};
         row.v_reference = VelocityOf(world.reference, row.x, row.tokens, row.sigma);
         rows.push_back(std::move(row));
@@ -288,7 +359,8 @@ double KlOf(const OracleRow& row, const Vector& weights, KlSpace space) {
   return kl;
 }
 
-constexpr double kSamples = 15;  // B: those of the group without variance count.
+// B: those of the group without variance count, stored successes beside the groups do not.
+double SamplesOf(bool successes) { return successes ? 20 : 15; }
 
 struct Losses {
   double policy = 0;
@@ -322,6 +394,7 @@ std::vector<LogProbs> LogProbsOf(const std::vector<OracleRow>& rows, const Vecto
 
 Losses LossesAt(const std::vector<OracleRow>& rows, const Vector& weights, const Case& c) {
   Losses losses;
+  const double all = SamplesOf(c.successes) * kTrained;
   const std::vector<LogProbs> log_probs = LogProbsOf(rows, weights, c.method);
   const bool off_policy = c.correction == Correction::kBehaviourClip;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -333,9 +406,8 @@ Losses LossesAt(const std::vector<OracleRow>& rows, const Vector& weights, const
       EXPECT_GT(std::abs(ratio - edge), 2e-5) << "a kink is too near for differences";
     }
     const double clipped = std::min(std::max(ratio, middle - c.clip), middle + c.clip);
-    losses.policy += row.weight * std::max(-row.advantage * ratio, -row.advantage * clipped) /
-                     (kSamples * kTrained);
-    losses.kl += KlOf(row, weights, c.kl_space) / (kSamples * kTrained);
+    losses.policy += row.weight * std::max(-row.advantage * ratio, -row.advantage * clipped) / all;
+    losses.kl += KlOf(row, weights, c.kl_space) / all;
   }
   return losses;
 }
@@ -358,7 +430,8 @@ class TrainerOracleTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
   World world(OptionsOf(GetParam()), GetParam().in_flight);
-  const std::vector<Group> groups = world.Groups();
+  std::vector<Group> groups = world.Groups();
+  if (GetParam().successes) world.Join(groups);
   const std::vector<OracleRow> rows = RowsOf(world, groups);
   const Losses losses = LossesAt(rows, world.theta, GetParam());
   const Vector gradient = GradientAt(rows, world.theta, GetParam());
@@ -368,7 +441,7 @@ TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
   EXPECT_NEAR(result->metrics.at("train/policy_loss"), losses.policy, 1e-6);
   EXPECT_NEAR(result->metrics.at("train/kl_div"), losses.kl, 1e-5 * losses.kl);
   EXPECT_NEAR(result->metrics.at("train/kl_loss"), kBeta * losses.kl, 1e-5 * losses.kl);
-  EXPECT_EQ(result->used.size(), 4u);
+  EXPECT_EQ(result->used.size(), GetParam().successes ? 7u : 4u);
 
   // After one update Adam's first moment is (1 - beta1) times the gradient.
   const at::Tensor moment = world.trainer.State()->at("adamw.first_moment");
@@ -403,6 +476,12 @@ INSTANTIATE_TEST_SUITE_P(
              .in_flight = 2},
         Case{.name = "InFlightNaive", .correction = Correction::kNaive, .in_flight = 2},
         Case{.name = "InFlightBypass", .correction = Correction::kBypass, .in_flight = 2},
+        Case{.name = "Successes", .correction = Correction::kSequence, .successes = true},
+        Case{.name = "SuccessesOutsideTheMean",
+             .correction = Correction::kSequence,
+             .successes = true,
+             .in_mean = false},
+        Case{.name = "SuccessesNaive", .correction = Correction::kNaive, .successes = true},
         Case{"None", Correction::kNone}, Case{"Naive", Correction::kNaive},
         Case{"Bypass", Correction::kBypass}, Case{"BehaviourClip", Correction::kBehaviourClip},
         Case{.name = "Gspo", .correction = Correction::kSequence, .method = MethodKind::kGspo},
@@ -425,7 +504,7 @@ TEST(TrainerKlTest, OneRandomStepPerSampleIsUnbiased) {
   for (const auto& [trajectory, values] : of_sample) {
     for (const double value : values) expected += value / static_cast<double>(values.size());
   }
-  expected /= kSamples;
+  expected /= SamplesOf(/*successes=*/false);
 
   constexpr int kLearnerSteps = 300;
   double sum = 0, squares = 0;
