@@ -17,21 +17,14 @@
 #include "core/parallel/share.h"
 #include "core/replay/table_policy.h"
 #include "metrics/step_metrics.h"
-#include "rpc/convert.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/experience_builder.h"
 #include "services/learner/replay/regenerations.h"
-#include "services/learner/rollout_numbers.h"
 
 namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kWaitSlice = absl::Milliseconds(500);  // Between checks for a drain.
-
-uint64_t LatentBytesOf(const v1::Trajectory& trajectory) {
-  const auto bytes = rpc::DeclaredBytes(trajectory.latents(), uint64_t{1} << 40);
-  return bytes.ok() ? *bytes : 0;
-}
 
 }  // namespace
 
@@ -48,12 +41,13 @@ LearnerLoop::LearnerLoop(Options options, Parts parts)
       stop_values_(options_.stop_values),
       stop_reason_(config::StopReason(options_.stop_if, stop_values_)) {
   if (!options_.adaptation.has_value()) return;
-  adaptation_.emplace(StepAdaptation::Options{.rules = *options_.adaptation,
-                                              .group_size = static_cast<int>(options_.group_size),
-                                              .groups = options_.groups,
-                                              .run_seed = options_.run_seed,
-                                              .offers = options_.offers},
-                      parts_.buffer, parts_.conditioning);
+  adaptation_.emplace(
+      StepAdaptation::Options{.rules = *options_.adaptation,
+                              .group_size = static_cast<int>(options_.form.group_size),
+                              .groups = options_.groups,
+                              .run_seed = options_.run_seed,
+                              .offers = options_.offers},
+      parts_.buffer, parts_.conditioning);
 }
 
 void LearnerLoop::RequestDrain() {
@@ -309,6 +303,7 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
     if (again.has_value()) groups.rescored.push_back(*again);
     const auto outcome = choice_.OutcomeOf(step, groups.received[place].group);
     if (outcome.has_value()) groups.outcomes.push_back(*outcome);
+    groups.replaced += SampledFor(groups.received[place].group, options_.form);
     groups.lost.erase(place);
     groups.received[place] = std::move(received[i]);
     groups.planned[place] = std::move(planned[i]);
@@ -375,7 +370,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   }
   reuse_.Follow(received, planned);
   CommitToChoice(step, collected);
-  Measure(step, received, planned);
+  Measure(step, collected);
   numbers_[metric::kTrainSamplesUnscored] -= static_cast<double>(collected.samples_lost());
   WarnOfLostSteps(step);
   numbers_[metric::kTrainRefilledGroups] = collected.refills;
@@ -462,29 +457,23 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const StepGroups& groups,
   }
 }
 
-void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
-                          const std::vector<PlannedGroup>& planned) {
-  double rows = 0;
+void LearnerLoop::Measure(LearnerStep step, const StepGroups& groups) {
+  const std::vector<ReceivedGroup>& received = groups.received;
+  const std::vector<PlannedGroup>& planned = groups.planned;
+  Sampled sampled = groups.replaced;
   std::vector<double> staleness;
   std::vector<double> ages;
   std::vector<double> uses;
   double other_windows = 0;
   double added = 0;
   double late = 0;
-  double bytes = 0;
   double samples = 0;
   double unscored = 0;
   for (size_t i = 0; i < received.size(); ++i) {
     unscored += static_cast<double>(UnscoredIn(received[i].group));
-    if (!options_.splits.empty() && received[i].group.trajectories_size() > 0) {
-      rows += static_cast<double>(flow::NodesOfGroup(
-          options_.splits, options_.group_size,
-          StepsSampled(received[i].group.trajectories(0), options_.compression)));
-    }
+    sampled += SampledFor(received[i].group, options_.form);
     for (const v1::Trajectory& trajectory : received[i].group.trajectories()) {
       ++samples;
-      if (options_.splits.empty()) rows += StepsSampled(trajectory, options_.compression);
-      bytes += static_cast<double>(LatentBytesOf(trajectory));
       uint64_t stale = 0;
       if (!trajectory.replayed() && trajectory.behaviour_version_size() > 0) {
         const auto made =
@@ -512,8 +501,9 @@ void LearnerLoop::Measure(LearnerStep step, const std::vector<ReceivedGroup>& re
   for (const ReceivedGroup& item : received) {
     for (const std::string& line : parts_.ranges.Look(item.group)) parts_.progress.Notice(line);
   }
-  numbers_[metric::kRolloutLatentBytes] = bytes;
-  numbers_[metric::kRolloutRowsForward] = rows * options_.rows_per_step;
+  numbers_[metric::kRolloutSamples] = sampled.samples;
+  numbers_[metric::kRolloutLatentBytes] = sampled.latent_bytes;
+  numbers_[metric::kRolloutRowsForward] = sampled.steps * options_.rows_per_step;
   const std::vector<int> window = WindowOf(step);
   if (!window.empty()) numbers_[metric::kTrainWindowFirst] = window.front();
   numbers_[metric::kTrainWindowSteps] = static_cast<double>(window.size());

@@ -25,7 +25,6 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "config/stop_rules.h"
-#include "core/flow/split_tree.h"
 #include "core/flow/window.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
@@ -42,6 +41,7 @@
 #include "services/learner/replay/replay_link.h"
 #include "services/learner/replay/replay_offer.h"
 #include "services/learner/replay/stored_successes.h"
+#include "services/learner/rollout_numbers.h"
 #include "services/learner/run_progress.h"
 #include "services/learner/step_adaptation.h"
 #include "services/learner/step_log.h"
@@ -91,11 +91,9 @@ class LearnerLoop {
     bool refresh = false;       // Entries take the rewards of their regenerated pictures.
     uint32_t failures_max = 0;  // Regenerations in a row that may fail; 0: any number.
     std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
-    uint32_t group_size = 0;                        // G
+    SamplingForm form;
     v1::RewardConfig reward;
     double adamw_epsilon = 0;  // A warning says when it exceeds the gradients.
-    flow::SplitTree splits;    // Where each group is a row of trees.
-    double compression = 1;    // sampling.compression.share
     int rows_per_step = 1;     // Network rows per sampling step; guidance takes two.
     absl::Duration drain_grace = absl::Seconds(10);  // For an update, once a drain is requested.
   };
@@ -166,6 +164,7 @@ class LearnerLoop {
     uint32_t refills = 0;  // Extra groups made in place of groups without a signal.
     std::vector<buffer::Rescored> rescored;  // What the replaced ones said of their heads,
     std::vector<rl::GroupOutcome> outcomes;  // and of their prompts.
+    Sampled replaced;                        // What they cost.
     std::map<size_t, uint64_t> lost;         // Samples whose head was lost, by group.
     uint64_t samples_lost() const;
   };
@@ -192,8 +191,7 @@ class LearnerLoop {
   bool EvaluatedBest();
   void ApplyStopRules();
   void CommitToBuffer(LearnerStep step, const StepGroups& groups, const rl::StepResult& result);
-  void Measure(LearnerStep step, const std::vector<ReceivedGroup>& received,
-               const std::vector<PlannedGroup>& planned);
+  void Measure(LearnerStep step, const StepGroups& groups);
   void CommitToChoice(LearnerStep step, StepGroups& groups);
   void WarnOfLostSteps(LearnerStep step);
   absl::Status WriteCheckpoint();

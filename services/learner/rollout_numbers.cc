@@ -7,6 +7,7 @@
 
 #include "core/flow/compression.h"
 #include "metrics/step_metrics.h"
+#include "rpc/convert.h"
 #include "run/rewards.h"
 
 namespace oxbow::learner {
@@ -39,6 +40,27 @@ void MeasureProduction(const std::vector<ReceivedGroup>& received,
   numbers[metric::kRolloutInFlightShare] = fresh > 0 ? in_flight / fresh : 0;
   numbers[metric::kRolloutSampleS] = sample_seconds;
   numbers[metric::kRolloutRewardSMean] = reward_seconds / sampled;
+}
+
+Sampled& Sampled::operator+=(const Sampled& other) {
+  samples += other.samples;
+  steps += other.steps;
+  latent_bytes += other.latent_bytes;
+  return *this;
+}
+
+Sampled SampledFor(const v1::Group& group, const SamplingForm& form) {
+  Sampled sampled{.samples = static_cast<double>(group.trajectories_size())};
+  if (!form.splits.empty() && group.trajectories_size() > 0) {
+    sampled.steps = static_cast<double>(flow::NodesOfGroup(
+        form.splits, form.group_size, StepsSampled(group.trajectories(0), form.compression)));
+  }
+  for (const v1::Trajectory& sample : group.trajectories()) {
+    if (form.splits.empty()) sampled.steps += StepsSampled(sample, form.compression);
+    const auto bytes = rpc::DeclaredBytes(sample.latents(), uint64_t{1} << 40);
+    if (bytes.ok()) sampled.latent_bytes += static_cast<double>(*bytes);
+  }
+  return sampled;
 }
 
 int StepsSampled(const v1::Trajectory& sample, double share) {

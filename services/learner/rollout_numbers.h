@@ -2,10 +2,12 @@
 // What the groups of a step say of how they were made, as numbers of its line in metrics.jsonl.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "core/flow/split_tree.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/coordinator/group_assembler.h"
 
@@ -14,6 +16,24 @@ namespace oxbow::learner {
 // Measures the cost of the groups: groups of one worker with equal times were sampled in one batch.
 void MeasureProduction(const std::vector<ReceivedGroup>& received,
                        std::map<std::string, double>& numbers);
+
+// What workers made.
+struct Sampled {
+  double samples = 0;
+  double steps = 0;  // Network steps of samples; samples of a tree share those of its nodes.
+  double latent_bytes = 0;
+
+  Sampled& operator+=(const Sampled& other);
+};
+
+// How a run samples its groups.
+struct SamplingForm {
+  flow::SplitTree splits;  // Where each group is a row of trees.
+  uint32_t group_size = 0;
+  double compression = 1;  // sampling.compression.share
+};
+
+Sampled SampledFor(const v1::Group& group, const SamplingForm& form);
 
 // Sampling steps that were taken for the sample: those of its tail, where it has a stored head, and
 // fewer than the run's where they were compressed (`share`: sampling.compression.share).

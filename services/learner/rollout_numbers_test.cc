@@ -36,6 +36,22 @@ TEST(StepsSampledTest, AReplayedSampleTakesThoseOfItsTail) {
   EXPECT_EQ(StepsSampled(image, .5), 0);
 }
 
+TEST(SampledForTest, SamplesOfATreeShareSteps) {
+  v1::Group group;
+  for (int member = 0; member < 4; ++member) *group.add_trajectories() = SampleOf(0, 10);
+  group.mutable_trajectories(3)->set_replayed(true);
+  group.mutable_trajectories(3)->set_kept_steps(4);
+  Sampled sum = SampledFor(group, {.group_size = 4});
+  EXPECT_EQ(sum.samples, 4);
+  EXPECT_EQ(sum.steps, 3 * 10 + 6);
+  sum += SampledFor(group, {.group_size = 4});
+  EXPECT_EQ(sum.samples, 8);
+  EXPECT_EQ(sum.steps, 72);
+  group.mutable_trajectories(3)->set_replayed(false);
+  const flow::SplitTree tree = {.steps = {0, 4}, .width = 2};
+  EXPECT_EQ(SampledFor(group, {.splits = tree, .group_size = 4}).steps, 1 + 2 * 4 + 4 * 5);
+}
+
 TEST(MeasureProductionTest, AFreshSampleOfTwoVersionsWasInFlight) {
   std::vector<ReceivedGroup> received(1);
   for (const bool replayed : {false, false, true}) {

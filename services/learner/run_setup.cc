@@ -306,11 +306,11 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .adaptation = config.adaptation().enabled()
                             ? std::optional(AdaptationOf(config.adaptation()))
                             : std::nullopt,
-          .group_size = config.batch().group_size(),
+          .form = {.splits = setup.sampling.splits,
+                   .group_size = config.batch().group_size(),
+                   .compression = setup.sampling.compression.share},
           .reward = config.reward(),
           .adamw_epsilon = config.optimizer().epsilon(),
-          .splits = setup.sampling.splits,
-          .compression = setup.sampling.compression.share,
           .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2};
 }
 

@@ -42,7 +42,8 @@ LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines) {
   for (const auto& line : lines) {
     const double step = ValueOr(line, metric::kStep, 0);
     if (step > 0) {
-      sums.images += ValueOr(line, metric::kTrainSamples, 0);
+      sums.images +=
+          ValueOr(line, metric::kRolloutSamples, ValueOr(line, metric::kTrainSamples, 0));
       // NaN stays: a cost that was not logged once is not known.
       sums.nfe3 += ValueOr(line, metric::kRolloutRowsForward, kUnknown) +
                    ValueOr(line, metric::kTrainRowsForward, kUnknown) +

@@ -57,6 +57,14 @@ TEST(LearningCurveTest, WhatWasNotLoggedIsUnknownNotFree) {
   EXPECT_FALSE(Reached(CurveOf({}), 0).has_value());
 }
 
+// Groups that others replaced were sampled, too.
+TEST(LearningCurveTest, ImagesAreThoseThatWereMade) {
+  Lines lines = RunWith({0.1, 0.2});
+  EXPECT_EQ(CurveOf(lines).points[1].images, 128);
+  lines[2]["rollout/samples"] = 96;
+  EXPECT_EQ(CurveOf(lines).points[1].images, 64 + 96);
+}
+
 TEST(LearningCurveTest, ACollapseIsSeenAndADipIsNot) {
   EXPECT_TRUE(Collapsed(CurveOf(RunWith({0.5, 0.9, 0.9, 0.9, 0.3, 0.1, 0.1}))));
   EXPECT_FALSE(Collapsed(CurveOf(RunWith({0.5, 0.9, 0.9, 0.1, 0.9, 0.9, 0.9}))));
