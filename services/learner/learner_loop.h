@@ -91,7 +91,7 @@ class LearnerLoop {
     bool refresh = false;       // Entries take the rewards of their regenerated pictures.
     uint32_t failures_max = 0;  // Regenerations in a row that may fail; 0: any number.
     std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
-    SamplingForm form;
+    SamplingForm form;                              // Its groups.
     v1::RewardConfig reward;
     double adamw_epsilon = 0;  // A warning says when it exceeds the gradients.
     int rows_per_step = 1;     // Network rows per sampling step; guidance takes two.

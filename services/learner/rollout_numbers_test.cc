@@ -36,7 +36,7 @@ TEST(StepsSampledTest, AReplayedSampleTakesThoseOfItsTail) {
   EXPECT_EQ(StepsSampled(image, .5), 0);
 }
 
-TEST(SampledForTest, SamplesOfATreeShareSteps) {
+TEST(SampledForTest, StepsAreThoseTakenAndATreeSharesThem) {
   v1::Group group;
   for (int member = 0; member < 4; ++member) *group.add_trajectories() = SampleOf(0, 10);
   group.mutable_trajectories(3)->set_replayed(true);

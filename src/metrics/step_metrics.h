@@ -290,10 +290,10 @@ inline constexpr StepMetric kRolloutSamples{
     "rollout/samples", "count",
     "samples that workers made for this step, those of replaced groups included", "line 0"};
 inline constexpr StepMetric kRolloutRowsForward{
-    "rollout/rows_forward", "rows", "rows that workers sent through the network for them",
-    "line 0"};
+    "rollout/rows_forward", "rows",
+    "rows that workers sent through the network for `rollout/samples`", "line 0"};
 inline constexpr StepMetric kRolloutLatentBytes{
-    "rollout/latent_bytes", "bytes", "latents of them that workers sent", "line 0"};
+    "rollout/latent_bytes", "bytes", "latents that workers sent of `rollout/samples`", "line 0"};
 inline constexpr StepMetric kRolloutSampleS{
     "rollout/sample_s", "s",
     "seconds of those batches, summed; a batch that other steps share counts in full", "line 0"};

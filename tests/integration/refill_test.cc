@@ -49,14 +49,17 @@ TEST(RefillTest, MoreGroupsTeachAndTheRunStaysAFunctionOfItsConfiguration) {
   EXPECT_THAT(refilled, Each(Le(10)));
   EXPECT_GT(Sum(refilled), 0);
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0));
-  // What was replaced was sampled, too: groups of four, and ten steps of each that has no head.
+
+  // Replaced groups were sampled, too: four samples each, of ten steps where they have no head.
+  const std::vector<double> trained = run.Series("train/samples");
   const std::vector<double> samples = run.Series("rollout/samples");
   const std::vector<double> rows = run.Series("rollout/rows_forward");
   for (size_t step = 0; step < kSteps; ++step) {
-    EXPECT_EQ(samples[step], run.Series("train/samples")[step] + 4 * refilled[step]);
+    EXPECT_EQ(samples[step], trained[step] + 4 * refilled[step]);
     EXPECT_LE(rows[step], 10 * samples[step]);
     EXPECT_GE(rows[step], 10 * 4 * refilled[step]);
   }
+
   TrainingRun without(Overrides({"batch.dynamic_sampling_max=0"}));
   ASSERT_EQ(without.WaitExit().value(), 0) << without.process().error_output();
   EXPECT_THAT(without.Series("train/refilled_groups"), Each(0));

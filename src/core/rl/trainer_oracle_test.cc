@@ -359,7 +359,7 @@ double KlOf(const OracleRow& row, const Vector& weights, KlSpace space) {
   return kl;
 }
 
-// B: those of the group without variance count, stored successes beside the groups do not.
+// B: samples of the group without variance count. Stored successes beside the groups do not.
 double SamplesOf(bool successes) { return successes ? 20 : 15; }
 
 struct Losses {

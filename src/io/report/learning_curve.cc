@@ -42,6 +42,7 @@ LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines) {
   for (const auto& line : lines) {
     const double step = ValueOr(line, metric::kStep, 0);
     if (step > 0) {
+      // Runs of older versions have no count of samples that were made.
       sums.images +=
           ValueOr(line, metric::kRolloutSamples, ValueOr(line, metric::kTrainSamples, 0));
       // NaN stays: a cost that was not logged once is not known.
