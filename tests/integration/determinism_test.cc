@@ -79,6 +79,22 @@ TEST(DeterminismTest, KillingTheReplayBufferChangesNoLoss) {
   EXPECT_TRUE(killed.FinalWeights() == whole.FinalWeights()) << "other bytes";
 }
 
+// Ids of groups and entries, and so their draws, follow from seed, step and group.
+TEST(DeterminismTest, ARunsNameChangesNothing) {
+  TrainingRun run(kOverrides);
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_GT(Sum(run, "train/groups_replayed"), 0) << "or this test shows nothing";
+
+  std::vector<std::string> overrides = kOverrides;
+  overrides.push_back("run.name=other");
+  TrainingRun renamed(overrides);
+  ASSERT_EQ(renamed.WaitExit().value(), 0) << renamed.process().error_output();
+  const RunFiles other(renamed.directory().parent_path() / "other");
+  ASSERT_THAT(other.Series("train/loss"), SizeIs(10));
+  EXPECT_THAT(other.Series("train/loss"), ElementsAreArray(run.Series("train/loss")));
+  EXPECT_TRUE(other.FinalWeights() == run.FinalWeights()) << "other bytes";
+}
+
 // Its tables are those of the checkpoint: the same prompts are sampled again, the same groups
 // reused.
 TEST(DeterminismTest, KillingTheLearnerOfAnAdaptedRunChangesNoLoss) {
@@ -153,6 +169,22 @@ TEST(DeterminismTest, KillingTheLearnerOfACompressedRunOfReMixChangesNoLoss) {
   for (size_t i = 0; i < 10; ++i) EXPECT_EQ(replayed[i] > 0, i >= 1 && i < 7) << i;
   const std::vector<double> precedent = whole.Series("train/kl_precedent_div");
   EXPECT_GT(precedent[5], 0);
+
+  ExpectTheSameAfterACrashAndOnTwoRanks(whole, overrides, "digits-op-grpo");
+}
+
+// Heads of the whole window come back with the picture that is stored. Which ones do is counted by
+// the buffer, whose state the crash leaves as it was.
+TEST(DeterminismTest, KillingTheLearnerOfARunWithStoredPicturesChangesNoLoss) {
+  const std::vector<std::string> overrides = {
+      "run.steps=10",           "run.deterministic=true",  "checkpoint.every=4",
+      "services.lease_seconds=3", "replay.fraction=0.5",     "replay.draw=best",
+      "replay.max_uses=2",      "replay.capacity=6",       "sampling.tail=stored",
+      "method.kept_kc_max=1e9", "method.weight_cap=1"};
+  TrainingRun whole(overrides, {}, "digits-op-grpo");
+  ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
+  ASSERT_THAT(whole.Series("train/loss"), SizeIs(10));
+  EXPECT_GT(Sum(whole, "train/groups_replayed"), 0) << "or this test shows nothing";
 
   ExpectTheSameAfterACrashAndOnTwoRanks(whole, overrides, "digits-op-grpo");
 }

@@ -185,6 +185,24 @@ TEST(TrainingRunTest, DelayedWeightsStayWithinTheStalenessBudget) {
   EXPECT_THAT(run.Series("rollout/sample_s"), Each(Gt(0.0)));
 }
 
+// AdamW divides by its epsilon where the gradients are smaller: said once, at the first such step.
+TEST(TrainingRunTest, AnEpsilonAboveTheGradientsIsAWarning) {
+  TrainingRun run({"run.steps=3", "replay.fraction=0", "optimizer.epsilon=10"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  ASSERT_THAT(run.Series("train/grad_rms"), AllOf(SizeIs(3), Each(Gt(0.0))));
+  constexpr std::string_view kWarning = "optimizer.epsilon exceeds the gradients";
+  const std::string log = Content(run.directory() / "logs/learner.log");
+  const size_t said = log.find(kWarning);
+  ASSERT_NE(said, std::string::npos) << log;
+  EXPECT_EQ(log.find(kWarning, said + 1), std::string::npos) << log;
+  EXPECT_THAT(log.substr(said, log.find('\n', said) - said),
+              AllOf(HasSubstr("step=1"), HasSubstr("epsilon=10"), HasSubstr("gradient_rms=")));
+
+  TrainingRun usual({"run.steps=3", "replay.fraction=0"});
+  ASSERT_EQ(usual.WaitExit().value(), 0) << usual.process().error_output();
+  EXPECT_THAT(Content(usual.directory() / "logs/learner.log"), Not(HasSubstr(std::string(kWarning))));
+}
+
 TEST(TrainingRunTest, LoraLeavesAnAdapter) {
   TrainingRun run({"run.steps=2", "model.trained=lora", "model.lora.rank=4", "model.lora.alpha=8"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();

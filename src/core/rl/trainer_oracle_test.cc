@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learner step against its published formulas, written down once more with loops over doubles and
-// differentiated by finite differences: replayed heads with tails of either kind, stale samples,
-// stored successes in groups that failed and beside the groups, every correction, both KL spaces,
-// and one ratio for a whole sample (GSPO). Nothing of core/rl or core/flow is used to say what is
-// right.
+// differentiated by finite differences: replayed heads with tails of either kind, branches of one
+// head, stale samples, stored successes in groups that failed and beside the groups, every
+// correction, both KL spaces, and one ratio for a whole sample (GSPO). Nothing of core/rl or
+// core/flow is used to say what is right.
 //
 //   mu_i = cx x_i + cv v,   lp_i = mean_D(-(x_{i+1} - mu_i)^2 / 2 S^2) - log S - log sqrt(2 pi)
 //   W    = min(exp(lambda sum_{i < kept} (lp_i(old) - lp_i(behaviour))), cap)
 //   loss = sum W max(-A r, -A clamp(r)) / B T + beta sum KL / B T
 //   of a stored success beside the groups: A = clip((R - p) / sqrt(p (1 - p) + .01), 0, 3)
 //                                              min(1, w n / K)
+//   of k branches of a stored head: before i_off W / k for W, after it A - mean_k(A) for A
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -86,6 +87,7 @@ struct Case {
   int in_flight = kSteps;  // From this step on, the policy being trained draws the stale sample.
   bool successes = false;  // Stored ones join a failed group, and train beside the groups.
   bool in_mean = true;     // Whether replayed samples count in the mean of their group.
+  bool branches = false;   // The replayed samples of a group go on from one head.
 };
 
 TrainerOptions OptionsOf(const Case& c) {
@@ -159,29 +161,40 @@ struct World {
     trajectory.behaviour_version.assign(kSteps, kNow);
     trajectory.sde = std::move(sde);
     trajectory.latents[0] = ToyNormal(group.id.value * 100 + index, {1, kToySide, kToySide}, 1);
-    const Vector tokens = ToVector(group.conditioning.at(model::kPromptTokens));
-    for (int i = 0; i < kSteps; ++i) {
-      const auto at_step = static_cast<size_t>(i);
-      const Vector x = ToVector(trajectory.latents[i]);
-      const double sigma = options.sampling.sigmas[at_step];
-      const Vector v = VelocityOf(weights_at(i), x, tokens, sigma);
-      const Vector noise =
-          ToVector(ToyNormal(group.id.value * 1000 + index * 50 + at_step, {kToyDims}, 1));
-      std::vector<float> next(kDims);
-      for (size_t d = 0; d < kDims; ++d) {
-        const Kernel kernel(options.sampling.sigmas, i);
-        next[d] = static_cast<float>(
-            trajectory.sde[at_step] ? kernel.cx * x[d] + kernel.cv * v[d] + kernel.scale * noise[d]
-                                    : x[d] + (options.sampling.sigmas[at_step + 1] - sigma) * v[d]);
-      }
-      trajectory.latents[i + 1] = at::tensor(next).view({1, kToySide, kToySide});
-      if (trajectory.sde[at_step]) {
-        trajectory.log_prob[at_step] =
-            static_cast<float>(LogProb(weights_at(i), group, trajectory, i));
-      }
-      if (&weights_at(i) == &older) trajectory.behaviour_version[at_step] = kBefore;
-    }
+    for (int i = 0; i < kSteps; ++i) Move(group, trajectory, i, weights_at(i));
     return trajectory;
+  }
+
+  // Step i of a path, drawn by `weights`.
+  void Move(const Group& group, Trajectory& trajectory, int i, const Vector& weights) const {
+    const auto at_step = static_cast<size_t>(i);
+    const Vector tokens = ToVector(group.conditioning.at(model::kPromptTokens));
+    const Vector x = ToVector(trajectory.latents[i]);
+    const double sigma = options.sampling.sigmas[at_step];
+    const Vector v = VelocityOf(weights, x, tokens, sigma);
+    const Vector noise =
+        ToVector(ToyNormal(group.id.value * 1000 + trajectory.index * 50 + at_step, {kToyDims}, 1));
+    std::vector<float> next(kDims);
+    for (size_t d = 0; d < kDims; ++d) {
+      const Kernel kernel(options.sampling.sigmas, i);
+      next[d] = static_cast<float>(
+          trajectory.sde[at_step] ? kernel.cx * x[d] + kernel.cv * v[d] + kernel.scale * noise[d]
+                                  : x[d] + (options.sampling.sigmas[at_step + 1] - sigma) * v[d]);
+    }
+    trajectory.latents[i + 1] = at::tensor(next).view({1, kToySide, kToySide});
+    if (trajectory.sde[at_step]) {
+      trajectory.log_prob[at_step] = static_cast<float>(LogProb(weights, group, trajectory, i));
+    }
+    if (&weights == &older) trajectory.behaviour_version[at_step] = kBefore;
+  }
+
+  // Another tail of the same head, drawn by the policy being trained.
+  Trajectory Branch(const Group& group, uint32_t index, const Trajectory& of) const {
+    Trajectory branch = of;
+    branch.index = index;
+    branch.latents = of.latents.clone();
+    for (int i = kKept; i < kSteps; ++i) Move(group, branch, i, theta);
+    return branch;
   }
 
   Group Empty(uint64_t id) const {
@@ -220,8 +233,8 @@ struct World {
   }
 
   // Two fresh samples, a stale one, and two replayed heads: one with a stochastic tail, one
-  // without. The last group has no variance.
-  std::vector<Group> Groups() const {
+  // without, or two stochastic tails of one head. The last group has no variance.
+  std::vector<Group> Groups(bool branches = false) const {
     std::vector<Group> groups;
     const std::vector<bool> whole = options.sampling.sde;
     std::vector<bool> head = whole;
@@ -234,12 +247,13 @@ struct World {
       group.trajectories = {Draw(group, 0, now, whole), Draw(group, 1, now, whole),
                             Draw(group, 2, before, whole), Draw(group, 3, mixed, whole),
                             Draw(group, 4, mixed, head)};
+      if (branches) group.trajectories[4] = Branch(group, 4, group.trajectories[3]);
       const Vector rewards = {0.3, -0.1, 0.8, 1.1, -0.6};
       for (size_t s = 0; s < 5; ++s) {
         group.trajectories[s].reward = g == kLevel ? 0.1 : rewards[(s * g) % 5];
         group.trajectories[s].replayed = s >= 3;
         group.trajectories[s].kept_steps = s >= 3 ? kKept : 0;
-        group.trajectories[s].entry_id = EntryId(s >= 3 ? g * 10 + s : 0);
+        group.trajectories[s].entry_id = EntryId(s < 3 ? 0 : g * 10 + (branches ? 3 : s));
       }
       groups.push_back(std::move(group));
     }
@@ -301,7 +315,8 @@ double AddedAdvantage(double reward, double rate) {
   return std::min(advantage, 3.0) * kAddedWeight * 10 / 2;
 }
 
-std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& groups) {
+std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& groups,
+                              bool branches = false) {
   const Correction correction = world.options.correction;
   std::vector<OracleRow> rows;
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -339,6 +354,9 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
             .behaviour = trajectory.log_prob[static_cast<size_t>(i)],
             .advantage = advantages[s],
             .weight = share * (weighted ? WeightOf(world, groups[g], trajectory) : 1)};
+        const bool branch = branches && trajectory.replayed;
+        if (branch && i < kKept) row.weight /= 2;
+        if (branch && i >= kKept) row.advantage -= (advantages[3] + advantages[4]) / 2;
         row.v_reference = VelocityOf(world.reference, row.x, row.tokens, row.sigma);
         rows.push_back(std::move(row));
       }
@@ -430,9 +448,9 @@ class TrainerOracleTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
   World world(OptionsOf(GetParam()), GetParam().in_flight);
-  std::vector<Group> groups = world.Groups();
+  std::vector<Group> groups = world.Groups(GetParam().branches);
   if (GetParam().successes) world.Join(groups);
-  const std::vector<OracleRow> rows = RowsOf(world, groups);
+  const std::vector<OracleRow> rows = RowsOf(world, groups, GetParam().branches);
   const Losses losses = LossesAt(rows, world.theta, GetParam());
   const Vector gradient = GradientAt(rows, world.theta, GetParam());
 
@@ -482,6 +500,12 @@ INSTANTIATE_TEST_SUITE_P(
              .successes = true,
              .in_mean = false},
         Case{.name = "SuccessesNaive", .correction = Correction::kNaive, .successes = true},
+        Case{.name = "Branches", .correction = Correction::kSequence, .branches = true},
+        Case{.name = "BranchesNaive", .correction = Correction::kNaive, .branches = true},
+        Case{.name = "BranchesOutsideTheMean",
+             .correction = Correction::kSequence,
+             .in_mean = false,
+             .branches = true},
         Case{"None", Correction::kNone}, Case{"Naive", Correction::kNaive},
         Case{"Bypass", Correction::kBypass}, Case{"BehaviourClip", Correction::kBehaviourClip},
         Case{.name = "Gspo", .correction = Correction::kSequence, .method = MethodKind::kGspo},
