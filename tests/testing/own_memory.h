@@ -23,8 +23,8 @@ inline int64_t OwnMemory(const std::string& field) {
 
 // VmHWM starts again at VmRSS, which is returned. Freed memory goes back to the system first, or
 // what comes next would take it without being seen. From now on blocks of 128 KiB or more have a
-// mapping of their own, which goes when they are freed: what the heap keeps of freed blocks, more of
-// it where the system has huge pages, would count as taken.
+// mapping of their own, which goes when they are freed: what the heap keeps of freed blocks, more
+// of it where the system has huge pages, would count as taken.
 inline int64_t ForgetPeakMemory() {
   mallopt(M_MMAP_THRESHOLD, 128 << 10);
   malloc_trim(0);
