@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/statistics.h"
+#include "cli/learning/equal_layouts.h"
 #include "cli/learning/grid_table.h"
 #include "cli/learning/mean_text.h"
 #include "cli/learning/paired_table.h"
@@ -157,7 +158,7 @@ std::string LearningTable(const Comparison& comparison) {
     absl::StrAppend(&table, Row(recipe, baseline, *level, comparison.level));
   }
   absl::StrAppend(&table, GridTables(comparison), PairedTables(comparison),
-                  DifficultyTable(comparison));
+                  EqualLayoutTables(comparison), DifficultyTable(comparison));
   return table;
 }
 

@@ -35,7 +35,7 @@ std::optional<double> LevelOf(const Comparison& comparison);
 // baseline's runs, with 95 % intervals. A run that never reached the level counts with its full
 // cost, and the ratio is marked as a lower bound. Intervals are over the seeds that a recipe and
 // the baseline have both finished; where the level is the baseline's final reward, its uncertainty
-// is in them. Then the tables of grid_table.h and paired_table.h.
+// is in them. Then the tables of grid_table.h, paired_table.h and equal_layouts.h.
 std::string LearningTable(const Comparison& comparison);
 
 // The mean held-out reward of each recipe over steps, with two standard errors over seeds, as a

@@ -10,45 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "base/statistics.h"
 #include "cli/learning/mean_text.h"
+#include "cli/learning/paired_runs.h"
 
 namespace oxbow::cli {
 namespace {
 
 using Cost = double io::CurvePoint::*;
-
-// Curves of the same seed.
-struct Pair {
-  const io::LearningCurve* recipe;
-  const io::LearningCurve* baseline;
-};
-
-uint32_t SeedOf(const RecipeCurves& recipe, size_t i) {
-  return i < recipe.seeds.size() ? recipe.seeds[i] : static_cast<uint32_t>(i);
-}
-
-std::vector<Pair> PairsOf(const RecipeCurves& recipe, const RecipeCurves& baseline) {
-  std::vector<Pair> pairs;
-  for (size_t i = 0; i < recipe.curves.size(); ++i) {
-    for (size_t j = 0; j < baseline.curves.size(); ++j) {
-      if (SeedOf(recipe, i) != SeedOf(baseline, j)) continue;
-      if (recipe.curves[i].points.empty() || baseline.curves[j].points.empty()) continue;
-      pairs.push_back({&recipe.curves[i], &baseline.curves[j]});
-    }
-  }
-  return pairs;
-}
-
-double CostOf(const io::LearningCurve& curve, double level, Cost cost) {
-  const std::optional<io::CurvePoint> reached = io::Reached(curve, level);
-  return (reached ? *reached : curve.points.back()).*cost;
-}
-
-const RecipeCurves* BaselineIn(const Comparison& comparison) {
-  for (const RecipeCurves& recipe : comparison.recipes) {
-    if (recipe.name == comparison.baseline) return &recipe;
-  }
-  return nullptr;
-}
 
 // "0.81 (0.70 to 0.94) | .012"
 std::string RatioAndP(const RecipeCurves& recipe, const RecipeCurves& baseline, double level,
@@ -58,8 +25,9 @@ std::string RatioAndP(const RecipeCurves& recipe, const RecipeCurves& baseline, 
   std::vector<double> differences;
   bool recipe_short = false;
   bool baseline_short = false;
-  for (const Pair& pair : PairsOf(recipe, baseline)) {
-    differences.push_back(CostOf(*pair.recipe, level, cost) - CostOf(*pair.baseline, level, cost));
+  for (const PairedRuns& pair : PairsOf(recipe, baseline)) {
+    differences.push_back(ReachedOrLast(*pair.recipe, level).*cost -
+                          ReachedOrLast(*pair.baseline, level).*cost);
     recipe_short |= !io::Reached(*pair.recipe, level).has_value();
     baseline_short |= !io::Reached(*pair.baseline, level).has_value();
   }
@@ -69,12 +37,12 @@ std::string RatioAndP(const RecipeCurves& recipe, const RecipeCurves& baseline, 
 }
 
 std::string PairedRow(const RecipeCurves& recipe, const RecipeCurves& baseline, double level) {
-  const std::vector<Pair> pairs = PairsOf(recipe, baseline);
+  const std::vector<PairedRuns> pairs = PairsOf(recipe, baseline);
   double reached = 0;
   double steps = 0;
-  for (const Pair& pair : pairs) {
+  for (const PairedRuns& pair : pairs) {
     reached += io::Reached(*pair.recipe, level).has_value() ? 1 : 0;
-    steps += CostOf(*pair.recipe, level, &io::CurvePoint::step);
+    steps += ReachedOrLast(*pair.recipe, level).step;
   }
   std::string row =
       absl::StrFormat("| %s | %d/%d | %s%.1f |", recipe.name, static_cast<int>(reached),
@@ -123,27 +91,25 @@ RecipeCurves OfValue(const RecipeCurves& recipe, const std::string& value) {
 
 std::optional<RatioInterval> CostRatio(const RecipeCurves& recipe, const RecipeCurves& baseline,
                                        double level, Cost cost, bool to_whole_runs) {
-  const std::vector<Pair> pairs = PairsOf(recipe, baseline);
-  return BootstrapInterval(pairs.size(),
-                           [&](const std::vector<size_t>& items) -> std::optional<double> {
-                             double wanted = level;
-                             if (level <= 0) {
-                               double sum = 0;
-                               for (const size_t item : items)
-                                 sum += pairs[item].baseline->final_reward;
-                               wanted = sum / static_cast<double>(items.size());
-                             }
-                             double above = 0;
-                             double below = 0;
-                             for (const size_t item : items) {
-                               above += CostOf(*pairs[item].recipe, wanted, cost);
-                               below += to_whole_runs ? pairs[item].baseline->points.back().*cost
-                                                      : CostOf(*pairs[item].baseline, wanted, cost);
-                             }
-                             if (!std::isfinite(above) || !std::isfinite(below) || below <= 0)
-                               return std::nullopt;
-                             return above / below;
-                           });
+  const std::vector<PairedRuns> pairs = PairsOf(recipe, baseline);
+  return BootstrapInterval(
+      pairs.size(), [&](const std::vector<size_t>& items) -> std::optional<double> {
+        double wanted = level;
+        if (level <= 0) {
+          double sum = 0;
+          for (const size_t item : items) sum += pairs[item].baseline->final_reward;
+          wanted = sum / static_cast<double>(items.size());
+        }
+        double above = 0;
+        double below = 0;
+        for (const size_t item : items) {
+          above += ReachedOrLast(*pairs[item].recipe, wanted).*cost;
+          below += to_whole_runs ? pairs[item].baseline->points.back().*cost
+                                 : ReachedOrLast(*pairs[item].baseline, wanted).*cost;
+        }
+        if (!std::isfinite(above) || !std::isfinite(below) || below <= 0) return std::nullopt;
+        return above / below;
+      });
 }
 
 std::string PairedTables(const Comparison& comparison) {

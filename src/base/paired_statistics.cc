@@ -67,4 +67,31 @@ std::optional<RatioInterval> BootstrapInterval(
       .ratio = *value, .low = Quantile(values, 0.025), .high = Quantile(values, 0.975)};
 }
 
+std::vector<double> DifferencesAtEqual(const std::vector<ExplainedPair>& pairs) {
+  const auto n = static_cast<double>(pairs.size());
+  ExplainedPair mean;
+  for (const ExplainedPair& pair : pairs) {
+    mean.cost += pair.cost / n;
+    mean.baseline_cost += pair.baseline_cost / n;
+    mean.covariate += pair.covariate / n;
+    mean.baseline_covariate += pair.baseline_covariate / n;
+  }
+  double products = 0;
+  double squares = 0;
+  for (const ExplainedPair& pair : pairs) {
+    const double x = pair.covariate - mean.covariate;
+    const double x_baseline = pair.baseline_covariate - mean.baseline_covariate;
+    products +=
+        x * (pair.cost - mean.cost) + x_baseline * (pair.baseline_cost - mean.baseline_cost);
+    squares += x * x + x_baseline * x_baseline;
+  }
+  const double slope = squares > 0 ? products / squares : 0;
+  std::vector<double> differences;
+  for (const ExplainedPair& pair : pairs) {
+    differences.push_back(pair.cost - pair.baseline_cost -
+                          slope * (pair.covariate - pair.baseline_covariate));
+  }
+  return differences;
+}
+
 }  // namespace oxbow

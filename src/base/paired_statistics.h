@@ -34,4 +34,17 @@ std::optional<RatioInterval> BootstrapInterval(
     size_t n, const std::function<std::optional<double>(const std::vector<size_t>&)>& statistic,
     uint64_t seed = 1, int resamples = 2000);
 
+// What a pair's two runs cost, and a second quantity that explains a part of it.
+struct ExplainedPair {
+  double cost = 0;
+  double baseline_cost = 0;
+  double covariate = 0;
+  double baseline_covariate = 0;
+};
+
+// The pairs' differences in cost at equal covariates (analysis of covariance): the differences less
+// b times those of the covariates, where b is the slope of costs over covariates, of both runs of
+// all pairs, each around the mean of its own recipe. b is 0 where no covariate varies.
+std::vector<double> DifferencesAtEqual(const std::vector<ExplainedPair>& pairs);
+
 }  // namespace oxbow

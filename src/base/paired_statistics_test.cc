@@ -84,6 +84,25 @@ TEST(PairedStatisticsTest, IntervalsCoverTheTruth) {
   EXPECT_LE(covered, kTrials * 0.99);
 }
 
+// numpy 2.4.6: least squares of cost over two constants, one for each recipe, and the covariate;
+// slope 60.69534473.
+TEST(PairedStatisticsTest, GoldenDifferencesAtEqualCovariates) {
+  const std::vector<double> differences = DifferencesAtEqual({{30, 45, 0.1, 0.4},
+                                                              {25, 30, 0.05, 0.1},
+                                                              {40, 50, 0.3, 0.45},
+                                                              {35, 41, 0.2, 0.3},
+                                                              {20, 33, 0, 0.2},
+                                                              {28, 36, 0.12, 0.25}});
+  const std::vector<double> expected = {3.20860342, -1.96523276, -0.89569829,
+                                        0.06953447, -0.86093105, -0.10960519};
+  ASSERT_EQ(differences.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(differences[i], expected[i], 1e-7);
+
+  const std::vector<double> alike = DifferencesAtEqual({{3, 4, 0.5, 0.5}, {7, 5, 0.5, 0.5}});
+  EXPECT_EQ(alike, (std::vector<double>{-1, 2})) << "nothing to explain";
+  EXPECT_TRUE(DifferencesAtEqual({}).empty());
+}
+
 TEST(PairedStatisticsTest, AStatisticWithoutAValueHasNoInterval) {
   EXPECT_FALSE(BootstrapInterval(3, [](const auto&) { return std::nullopt; }).has_value());
   EXPECT_FALSE(BootstrapInterval(0, [](const auto&) { return 1.0; }).has_value());

@@ -31,6 +31,14 @@ double FinalMean(const std::vector<double>& values) {
   return Mean(kept);
 }
 
+double TrailingMean(const LearningCurve& curve, size_t i, double CurvePoint::*value) {
+  OXBOW_CHECK(i < curve.points.size()) << "evaluation " << i << " of " << curve.points.size();
+  const size_t first = i + 1 >= kTrailing ? i + 1 - kTrailing : 0;
+  double sum = 0;
+  for (size_t j = first; j <= i; ++j) sum += curve.points[j].*value;
+  return sum / static_cast<double>(i + 1 - first);
+}
+
 }  // namespace
 
 LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines) {
@@ -55,6 +63,7 @@ LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines) {
     if (!std::isfinite(reward)) continue;
     sums.step = step;
     sums.reward = reward;
+    sums.minority = ValueOr(line, metric::kEvalMinorityShare, kUnknown);
     curve.points.push_back(sums);
     for (const auto& [name, value] : line) {
       if (const auto of = metric::kEvalByValueMean.ValueIn(name); of.has_value()) {
@@ -65,7 +74,7 @@ LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines) {
     }
     strict.push_back(ValueOr(line, metric::kEvalShortMean.Of("strict"), kUnknown));
     speckle.push_back(ValueOr(line, metric::kEvalSpeckleMean, kUnknown));
-    minority.push_back(ValueOr(line, metric::kEvalMinorityShare, kUnknown));
+    minority.push_back(sums.minority);
   }
   for (auto& [value, rewards] : curve.by) rewards.resize(curve.points.size(), kUnknown);
   curve.final_reward =
@@ -94,18 +103,24 @@ double MeanReward(const LearningCurve& curve) {
 }
 
 double TrailingReward(const LearningCurve& curve, size_t i) {
-  OXBOW_CHECK(i < curve.points.size()) << "evaluation " << i << " of " << curve.points.size();
-  const size_t first = i + 1 >= kTrailing ? i + 1 - kTrailing : 0;
-  double sum = 0;
-  for (size_t j = first; j <= i; ++j) sum += curve.points[j].reward;
-  return sum / static_cast<double>(i + 1 - first);
+  return TrailingMean(curve, i, &CurvePoint::reward);
+}
+
+double TrailingMinority(const LearningCurve& curve, size_t i) {
+  return TrailingMean(curve, i, &CurvePoint::minority);
+}
+
+std::optional<size_t> PlaceReached(const LearningCurve& curve, double level) {
+  for (size_t i = kTrailing - 1; i < curve.points.size(); ++i) {
+    if (TrailingReward(curve, i) >= level) return i;
+  }
+  return std::nullopt;
 }
 
 std::optional<CurvePoint> Reached(const LearningCurve& curve, double level) {
-  for (size_t i = kTrailing - 1; i < curve.points.size(); ++i) {
-    if (TrailingReward(curve, i) >= level) return curve.points[i];
-  }
-  return std::nullopt;
+  const std::optional<size_t> place = PlaceReached(curve, level);
+  if (!place.has_value()) return std::nullopt;
+  return curve.points[*place];
 }
 
 bool Collapsed(const LearningCurve& curve, double share) {

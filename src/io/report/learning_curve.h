@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,7 +20,8 @@ struct CurvePoint {
   double reward = 0;  // Held-out, of this evaluation only.
   double images = 0;  // Sampled for training.
   double nfe3 = 0;    // Rows forward, and three for each row forward and backward; NaN: not logged.
-  double seconds = 0;  // Wall clock without evaluations.
+  double seconds = 0;                                          // Wall clock without evaluations.
+  double minority = std::numeric_limits<double>::quiet_NaN();  // Share of the rarer right layout.
 };
 
 struct LearningCurve {
@@ -47,8 +49,13 @@ double MeanReward(const LearningCurve& curve);
 // The mean of the three evaluations up to points[i], or of fewer at the beginning.
 double TrailingReward(const LearningCurve& curve, size_t i);
 
+// The same of the rarer layout's share; NaN where one of the three has none.
+double TrailingMinority(const LearningCurve& curve, size_t i);
+
 // The first point whose trailing mean of three meets `level`; nothing if none does.
 std::optional<CurvePoint> Reached(const LearningCurve& curve, double level);
+// The place of that point in the curve.
+std::optional<size_t> PlaceReached(const LearningCurve& curve, double level);
 
 // Whether reward fell, and stayed, under `share` of its best: the mean of the last three
 // evaluations against the best trailing mean.
