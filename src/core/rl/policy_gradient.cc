@@ -95,6 +95,23 @@ int PolicyGradient::RowsPerSample(LearnerStep step) const {
   return std::max(1, static_cast<int>(options_.step_fraction * static_cast<double>(all)));
 }
 
+// 1 on average over the steps of the window that the learner step has, so that the learning rate
+// does not move with the window. A head that was stored under another window has its own steps for
+// it.
+std::vector<double> PolicyGradient::WeightsFor(LearnerStep step,
+                                               const Trajectory& trajectory) const {
+  if (!options_.window.has_value()) return weights_;
+  flow::SamplingSpec spec = options_.sampling;
+  spec.sde = flow::StepFlags(flow::WindowAt(*options_.window, options_.run_seed, step.value),
+                             spec.steps());
+  const bool inside = std::all_of(steps_.begin(), steps_.end(), [&](int i) {
+    const auto at_step = static_cast<size_t>(i);
+    return !trajectory.sde[at_step] || spec.sde[at_step];
+  });
+  if (!inside) spec.sde = trajectory.sde;
+  return StepWeights(options_.step_weight, spec);
+}
+
 PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, const Group& group,
                                        const Trajectory& trajectory) const {
   CheckShape(trajectory, static_cast<size_t>(options_.sampling.steps()));
@@ -110,6 +127,7 @@ PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, 
     return i < head || !trajectory.sde[at_step] ||
            trajectory.behaviour_version[at_step] == version.value;
   });
+  const std::vector<double> weights = WeightsFor(step, trajectory);
   for (const int i : steps_) {
     const auto at_step = static_cast<size_t>(i);
     if (!trajectory.sde[at_step] || !HasTransition(trajectory, i)) continue;
@@ -117,7 +135,7 @@ PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, 
     if (planned.origin == Origin::kStale && !bypass && i >= head && !exact_tail) continue;
     planned.rows.push_back({.step = i,
                             .sigma = options_.sampling.sigmas[at_step],
-                            .weight = weights_[at_step],
+                            .weight = weights[at_step],
                             .on_policy = on_policy,
                             .in_weight = planned.weighted && (i < head || !on_policy),
                             .needs_old = on_policy ? options_.recompute_on_policy : recompute,
@@ -132,13 +150,19 @@ PlannedTrajectory PolicyGradient::Plan(LearnerStep step, PolicyVersion version, 
 }
 
 // A sample that lost steps to i_off counts as much as a whole one: the loss divides by the rows of
-// whole samples, and the learning rate must not move with staleness.
+// whole samples, whose weights are 1 on average, and the learning rate must not move with
+// staleness.
 void PolicyGradient::FillUp(LearnerStep step, PlannedTrajectory& planned) const {
-  const auto trained = std::count_if(planned.rows.begin(), planned.rows.end(),
-                                     [](const PlannedRow& row) { return row.trained; });
+  int trained = 0;
+  double sum = 0;
+  for (const PlannedRow& row : planned.rows) {
+    if (!row.trained) continue;
+    ++trained;
+    sum += row.weight;
+  }
   const int whole = RowsPerSample(step);
-  if (trained >= whole) return;
-  for (PlannedRow& row : planned.rows) row.weight *= whole / static_cast<double>(trained);
+  if (trained >= whole || sum <= 0) return;
+  for (PlannedRow& row : planned.rows) row.weight *= whole / sum;
 }
 
 // Leaves RowsPerSample rows to train, drawn from all; the others only weigh.

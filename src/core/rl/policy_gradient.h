@@ -66,6 +66,7 @@ class PolicyGradient : public Method {
   parallel::Ranks& ranks_;
 
  private:
+  std::vector<double> WeightsFor(LearnerStep step, const Trajectory& trajectory) const;
   void FillUp(LearnerStep step, PlannedTrajectory& planned) const;
   void ThinOut(LearnerStep step, const Group& group, const Trajectory& trajectory,
                PlannedTrajectory& planned) const;
@@ -75,7 +76,7 @@ class PolicyGradient : public Method {
 
   OldVelocities old_;
   const std::vector<int> steps_;       // The stochastic ones.
-  const std::vector<double> weights_;  // What every step counts in the loss.
+  const std::vector<double> weights_;  // What every step counts in the loss, without a window.
 };
 
 }  // namespace oxbow::rl

@@ -19,6 +19,7 @@
 #include <functional>
 #include <map>
 #include <numbers>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -88,6 +89,7 @@ struct Case {
   bool successes = false;  // Stored ones join a failed group, and train beside the groups.
   bool in_mean = true;     // Whether replayed samples count in the mean of their group.
   bool branches = false;   // The replayed samples of a group go on from one head.
+  StepWeight step_weight = StepWeight::kNone;  // kNoise: S over its mean (arXiv:2508.04324).
 };
 
 TrainerOptions OptionsOf(const Case& c) {
@@ -105,6 +107,7 @@ TrainerOptions OptionsOf(const Case& c) {
   options.weight.geometric = c.geometric;
   options.weight.cap = kCap;
   options.replayed_in_mean = c.in_mean;
+  options.step_weight = c.step_weight;
   options.added_weight_max = kAddedWeight;
   options.kept_steps = kKept;
   options.kl.weight = kBeta;
@@ -291,6 +294,18 @@ double WeightOf(const World& world, const Group& group, const Trajectory& trajec
   return std::min(std::exp(sum), kCap);
 }
 
+// What each trained step counts: 1 on average.
+Vector StepWeightsOf(const World& world) {
+  Vector weights(kTrained, 1);
+  if (world.options.step_weight == StepWeight::kNone) return weights;
+  double sum = 0;
+  for (int i = 0; i < kTrained; ++i) {
+    sum += weights[static_cast<size_t>(i)] = Kernel(world.options.sampling.sigmas, i).scale;
+  }
+  for (double& weight : weights) weight *= kTrained / sum;
+  return weights;
+}
+
 // Advantages of the samples of a group that has variance.
 Vector AdvantagesOf(const Group& group, bool in_mean) {
   double mean = 0, variance = 0, all = 0, counted = 0;
@@ -335,7 +350,9 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
       // A stale sample has steps before i_off alone, and counts as much as one with all of them.
       // If the policy being trained took it over by then, it is what a replayed one is.
       const bool cut = stale && correction != Correction::kBypass && world.in_flight > kKept;
-      const double share = cut ? static_cast<double>(kTrained) / kKept : 1;
+      const Vector of_step = StepWeightsOf(world);
+      const double kept = std::accumulate(of_step.begin(), of_step.begin() + kKept, 0.0);
+      const double share = cut ? kTrained / kept : 1;
       for (int i = 0; i < kTrained; ++i) {
         if (!trajectory.sde[static_cast<size_t>(i)]) continue;
         if (cut && i >= kKept) continue;
@@ -353,7 +370,8 @@ std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& grou
                           : world.LogProb(world.theta, groups[g], trajectory, i),
             .behaviour = trajectory.log_prob[static_cast<size_t>(i)],
             .advantage = advantages[s],
-            .weight = share * (weighted ? WeightOf(world, groups[g], trajectory) : 1)};
+            .weight = of_step[static_cast<size_t>(i)] * share *
+                      (weighted ? WeightOf(world, groups[g], trajectory) : 1)};
         const bool branch = branches && trajectory.replayed;
         if (branch && i < kKept) row.weight /= 2;
         if (branch && i >= kKept) row.advantage -= (advantages[3] + advantages[4]) / 2;
@@ -500,6 +518,9 @@ INSTANTIATE_TEST_SUITE_P(
              .successes = true,
              .in_mean = false},
         Case{.name = "SuccessesNaive", .correction = Correction::kNaive, .successes = true},
+        Case{.name = "StepWeights",
+             .correction = Correction::kSequence,
+             .step_weight = StepWeight::kNoise},
         Case{.name = "Branches", .correction = Correction::kSequence, .branches = true},
         Case{.name = "BranchesNaive", .correction = Correction::kNaive, .branches = true},
         Case{.name = "BranchesOutsideTheMean",

@@ -3,6 +3,7 @@
 // stored under another window.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "core/flow/window.h"
@@ -58,12 +59,16 @@ TEST(WindowReplayTest, AStepOfAMovingWindowIsAStepOfThatWindow) {
   const flow::WindowPlan window{
       .kind = flow::WindowKind::kProgressive, .begin = 0, .end = 8, .size = 3, .stride = 2};
   const flow::SamplingSpec reachable = SpecOf(flow::ReachableSteps(window));
-  for (uint64_t step = 0; step < 4; ++step) {
+  for (uint64_t i = 0; i < 12; ++i) {
+    const uint64_t step = i % 4;
     const flow::SamplingSpec now = SpecOf(flow::WindowAt(window, 3, step));
     TrainerOptions moving_options = OptionsFor(reachable);
     moving_options.window = window;
+    TrainerOptions fixed_options = OptionsFor(now);
+    moving_options.step_weight = fixed_options.step_weight =
+        std::array{StepWeight::kNone, StepWeight::kNoise, StepWeight::kSensitivity}[i / 4];
     Bench moving(moving_options);
-    Bench fixed(OptionsFor(now));
+    Bench fixed(fixed_options);
     std::vector<Group> groups = moving.Rollout(now, step);
     const auto expected = fixed.trainer.Step(LearnerStep(step), groups);
     for (Group& group : groups) {
@@ -74,7 +79,7 @@ TEST(WindowReplayTest, AStepOfAMovingWindowIsAStepOfThatWindow) {
     EXPECT_EQ(result->metrics.at("train/loss"), expected->metrics.at("train/loss"));
     EXPECT_EQ(result->metrics.at("train/onpolicy_ratio_err"), 0);
     EXPECT_TRUE(at::equal(moving.policy.parameters().flat(), fixed.policy.parameters().flat()))
-        << "learner step " << step;
+        << "learner step " << step << ", weights of steps " << i / 4;
   }
 }
 
