@@ -49,15 +49,15 @@ std::string Row(const RecipeCurves& recipe, const RecipeCurves& baseline, double
   std::vector<double> shares;
   for (const ExplainedPair& pair : pairs) shares.push_back(pair.covariate);
   const std::string row = absl::StrFormat("| %s | %.3f |", recipe.name, Mean(shares));
-  if (&recipe == &baseline) return row + " 1 | |\n";
+  if (&recipe == &baseline) return row + " 1 |\n";
   const auto interval = BootstrapInterval(pairs.size(), [&](const std::vector<size_t>& items) {
     std::vector<ExplainedPair> drawn;
     for (const size_t item : items) drawn.push_back(pairs[item]);
     return RatioAtEqual(drawn);
   });
-  if (!interval.has_value()) return row + " - | - |\n";
-  return absl::StrFormat("%s %.2f (%.2f to %.2f) | %.3g |\n", row, interval->ratio, interval->low,
-                         interval->high, SignFlipP(DifferencesAtEqual(pairs)));
+  if (!interval.has_value()) return row + " - |\n";
+  return absl::StrFormat("%s %.2f (%.2f to %.2f) |\n", row, interval->ratio, interval->low,
+                         interval->high);
 }
 
 // Whether some run has both layouts: of a task with one layout, each share is 0.
@@ -86,8 +86,8 @@ std::string EqualLayoutTables(const Comparison& comparison) {
             "%s, less what the rarer layout's share explains (its slope within "
             "recipes).\n\n",
             level, baseline->name),
-        "| recipe | rarer layout, where the level is reached | steps ratio at equal shares | p |\n"
-        "|---|---|---|---|\n");
+        "| recipe | rarer layout, where the level is reached | steps ratio at equal shares |\n"
+        "|---|---|---|\n");
     for (const RecipeCurves& recipe : comparison.recipes) {
       absl::StrAppend(&text, Row(recipe, *baseline, level));
     }

@@ -36,14 +36,14 @@ Comparison Of(RecipeCurves recipe) {
 
 TEST(EqualLayoutsTest, WhatALostLayoutSavesIsNoSpeed) {
   const std::string text = EqualLayoutTables(Of(WithShares("collapses", {1, 0, 0, 2, 3, 1}, 0)));
-  EXPECT_THAT(text, HasSubstr("| keeps | 0.333 | 1 | |"));
+  EXPECT_THAT(text, HasSubstr("| keeps | 0.333 | 1 |"));
   EXPECT_THAT(text, HasSubstr("| collapses | 0.073 | 1.00 (1.00 to 1.00) |"));
 }
 
 TEST(EqualLayoutsTest, WhatSharesDoNotExplainIsLeft) {
   // The level is reached five steps after the jump: 66.7 of the baseline in the mean.
   const std::string text = EqualLayoutTables(Of(WithShares("faster", {1, 0, 0, 2, 3, 1}, -15)));
-  EXPECT_THAT(text, HasSubstr("| faster | 0.073 | 0.78 (0.76 to 0.79) | 0.0312 |")) << "2 / 2^6";
+  EXPECT_THAT(text, HasSubstr("| faster | 0.073 | 0.78 (0.76 to 0.79) |"));
 }
 
 TEST(EqualLayoutsTest, OneLayoutHasNoTable) {

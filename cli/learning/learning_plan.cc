@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
@@ -30,6 +31,14 @@ absl::Status CheckTuning(const v1::LearningBench& bench) {
     if (!(rate > 0) || !texts.insert(absl::StrFormat("%g", rate)).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("tuning.learning_rates: must be above 0 and differ in six digits: ", rate));
+    }
+  }
+  for (const v1::BenchedRecipe& recipe : bench.recipes()) {
+    for (const std::string& set : recipe.set()) {
+      if (!absl::StartsWith(set, "optimizer.learning_rate=")) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("recipe ", recipe.name(), ": ", set,
+                       " would be overridden by the rate that tuning chooses: leave one out"));
     }
   }
   const uint64_t first = tuning.first_seed();

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "config/run_config.h"
@@ -111,6 +112,20 @@ absl::StatusOr<v1::LearningBench> ReadText(const std::string& text) {
   const fs::path path = directory.path() / "bench.yaml";
   EXPECT_TRUE(WriteFileAtomically(path, text).ok());
   return ReadLearningBench(path);
+}
+
+TEST(LearningPlanTest, ARateOfARecipesOwnDoesNotGoWithTuning) {
+  const std::string tuning =
+      "name: x\nseeds: 1\nfirst_seed: 9\nbaseline: a\ntuning: {learning_rates: [1e-4], seeds: 1}\n";
+  EXPECT_TRUE(ReadText(tuning + "recipes:\n  - {name: a, file: f, set: [batch.groups=4]}\n").ok());
+  const absl::Status status =
+      ReadText(tuning +
+               "recipes:\n  - {name: a, file: f}\n  - {name: b, file: f, grid: [{key: "
+               "optimizer.learning_rate, values: [1e-4]}]}\n")
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "overridden by the rate that tuning chooses"))
+      << status;
 }
 
 TEST(LearningPlanTest, AGridIsOneRecipeForEachCombinationOfItsValues) {

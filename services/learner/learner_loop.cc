@@ -303,6 +303,7 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
     if (again.has_value()) groups.rescored.push_back(*again);
     const auto outcome = choice_.OutcomeOf(step, groups.received[place].group);
     if (outcome.has_value()) groups.outcomes.push_back(*outcome);
+    StoredSuccesses::Count(groups.received[place], groups.planned[place], groups.replaced_fresh);
     groups.replaced += SampledFor(groups.received[place].group, options_.form);
     groups.lost.erase(place);
     groups.received[place] = std::move(received[i]);
@@ -368,7 +369,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   if (adaptation_.has_value()) {
     numbers_.insert(adaptation_->numbers().begin(), adaptation_->numbers().end());
   }
-  reuse_.Follow(received, planned);
+  reuse_.Follow(received, planned, collected.replaced_fresh);
   CommitToChoice(step, collected);
   Measure(step, collected);
   numbers_[metric::kTrainSamplesUnscored] -= static_cast<double>(collected.samples_lost());

@@ -162,10 +162,11 @@ class LearnerLoop {
     std::vector<ReceivedGroup> received;
     std::vector<PlannedGroup> planned;
     uint32_t refills = 0;  // Extra groups made in place of groups without a signal.
-    std::vector<buffer::Rescored> rescored;  // What the replaced ones said of their heads,
-    std::vector<rl::GroupOutcome> outcomes;  // and of their prompts.
-    Sampled replaced;                        // What they cost.
-    std::map<size_t, uint64_t> lost;         // Samples whose head was lost, by group.
+    std::vector<buffer::Rescored> rescored;     // What the replaced ones said of their heads,
+    std::vector<rl::GroupOutcome> outcomes;     // and of their prompts.
+    StoredSuccesses::FreshSums replaced_fresh;  // Of those that others replaced.
+    Sampled replaced;                           // What they cost.
+    std::map<size_t, uint64_t> lost;            // Samples whose head was lost, by group.
     uint64_t samples_lost() const;
   };
   absl::StatusOr<StepGroups> Collect(LearnerStep step);

@@ -65,12 +65,6 @@ absl::Status CheckRanks(const RunSetup& setup) {
                    groups, " groups"));
 }
 
-// Penalties may outweigh the rest; then a reward of 1 is full.
-double FullRewardOf(const v1::RewardConfig& reward) {
-  const double full = run::FullReward(reward);
-  return full > 0 ? full : 1;
-}
-
 // `config` as it was read: a shift of 0 is another one for another size.
 absl::Status ReadEvaluatedSize(const v1::RunConfig& config, RunSetup& setup) {
   OXBOW_ASSIGN_OR_RETURN(run::DrawnSize size,
@@ -277,12 +271,13 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                     .added = config.replay().added(),
                     .limits = {.uses_max = config.replay().max_uses(),
                                .age_max = config.replay().max_age()},
-                    .until = config.replay().reincarnate_after()},
+                    .until = config.replay().reincarnate_after(),
+                    .full_reward = run::WholeOf(config.reward())},
           .reused = reused,
           .choice = {.learnable = config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE,
                      .run_seed = config.run().seed(),
                      .staleness_max = config.off_policy().staleness_max(),
-                     .full_reward = FullRewardOf(config.reward())},
+                     .full_reward = run::WholeOf(config.reward())},
           .known = known,
           .staleness_max = config.off_policy().staleness_max(),
           .publish_every = config.off_policy().publish_every(),

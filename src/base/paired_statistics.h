@@ -45,6 +45,7 @@ struct ExplainedPair {
 // The pairs' differences in cost at equal covariates (analysis of covariance): the differences less
 // b times those of the covariates, where b is the slope of costs over covariates, of both runs of
 // all pairs, each around the mean of its own recipe. b is 0 where no covariate varies.
+// They are not independent, since all have the same b: bootstrap what is made of them.
 std::vector<double> DifferencesAtEqual(const std::vector<ExplainedPair>& pairs);
 
 }  // namespace oxbow

@@ -70,6 +70,14 @@ std::vector<config::Problem> CheckKeptSteps(const v1::RunConfig& config,
                                      ", before the last stochastic step, so their tails are made "
                                      "again as by ode; end the window there")});
   }
+  if (config.replay().fraction() > 0 && config.replay().branches() > 1 && left == all) {
+    problems.push_back(
+        {config::Severity::kError, "replay.branches",
+         absl::StrCat("would all be the same image: the stored head keeps every stochastic step "
+                      "(i_off = ",
+                      kept, "); set method.kept_steps below that, or 1, got ",
+                      config.replay().branches())});
+  }
   const uint64_t reach = config::ReachOf(config.sampling()).end;
   if (config.method().kept_steps() == 0 && config::WindowMoves(config.sampling()) &&
       static_cast<uint64_t>(kept) + config.sampling().window().size() <= reach) {

@@ -51,6 +51,22 @@ TEST(KeptStepsTest, WhereSamplesLoseStepsAWarningSaysHowMany) {
   EXPECT_TRUE(ProblemsOf({"off_policy.staleness_max=1", "method.kept_kc_max=1e9"}).empty());
 }
 
+TEST(KeptStepsTest, BranchesThatHaveNoStochasticTailAreRefused) {
+  std::vector<std::string> run = {"replay.fraction=0.25",       "sampling.shift=3",
+                                  "sampling.dynamics=flow_sde", "sampling.eta=0.7",
+                                  "sampling.tail=sde",          "replay.branches=4"};
+  EXPECT_TRUE(ProblemsOf(run).empty()) << "i_off = 7 of 9 steps";
+  for (const char* all : {"method.kept_kc_max=1e9", "method.kept_steps=9"}) {
+    run.emplace_back(all);
+    const auto problems = ProblemsOf(run);
+    ASSERT_EQ(problems.size(), 1u) << all;
+    EXPECT_EQ(problems[0].severity, config::Severity::kError);
+    EXPECT_EQ(problems[0].key, "replay.branches");
+    EXPECT_THAT(problems[0].message, HasSubstr("set method.kept_steps below that"));
+    run.pop_back();
+  }
+}
+
 TEST(KeptStepsTest, AStoredTailThatNoHeadCanHaveIsNamed) {
   std::vector<std::string> run = {"replay.fraction=0.25", "sampling.shift=3",
                                   "sampling.dynamics=flow_sde", "sampling.eta=0.7",

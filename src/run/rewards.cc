@@ -88,4 +88,9 @@ double FullReward(const v1::RewardConfig& config) {
   return sum;
 }
 
+double WholeOf(const v1::RewardConfig& config) {
+  const double full = FullReward(config);
+  return full > 0 ? full : 1;
+}
+
 }  // namespace oxbow::run

@@ -48,6 +48,7 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   }
   options.diversity_weight = method.diversity().weight();
   options.stored_rewards = config.replay().reward() == v1::REPLAY_REWARD_STORED;
+  options.full_reward = WholeOf(config.reward());
   options.added_advantage_max = config.replay().added_advantage_max();
   options.added_weight_max = config.replay().added_weight_max();
   options.replayed_in_mean = config.replay().in_mean();

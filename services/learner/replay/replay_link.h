@@ -99,9 +99,10 @@ class ReplayLink {
                                             size_t count, const std::vector<EntryId>& taken);
 
   // Heads of such entries as whole samples, in this order; without those that cannot be read
-  // or used. They need not have been drawn.
+  // or used. They need not have been drawn. `sde`: as in Draw.
   std::vector<ReplayedHead> ReadWholeHeads(LearnerStep step,
-                                           const std::vector<v1::ReplayEntry>& entries);
+                                           const std::vector<v1::ReplayEntry>& entries,
+                                           const std::vector<bool>& sde);
 
   // Entries that were drawn and not used since the start.
   uint64_t heads_refused() const { return heads_refused_; }

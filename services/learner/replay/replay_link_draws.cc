@@ -289,7 +289,8 @@ std::vector<v1::ReplayEntry> ReplayLink::NewestStored(LearnerStep step,
 }
 
 std::vector<ReplayedHead> ReplayLink::ReadWholeHeads(LearnerStep step,
-                                                     const std::vector<v1::ReplayEntry>& entries) {
+                                                     const std::vector<v1::ReplayEntry>& entries,
+                                                     const std::vector<bool>& sde) {
   if (entries.empty()) return {};
   std::vector<std::vector<EntryId>> of_shards(shards_.size());
   for (const v1::ReplayEntry& entry : entries) {
@@ -300,7 +301,7 @@ std::vector<ReplayedHead> ReplayLink::ReadWholeHeads(LearnerStep step,
   std::erase_if(asked, [&](uint32_t shard) { return of_shards[shard].empty(); });
   ForEach(asked, [&](uint32_t shard) {
     for (v1::ReplayEntry& entry : ReadEntries(shard, of_shards[shard])) {
-      std::optional<ReplayedHead> head = HeadOf(shard, step, entry, {});
+      std::optional<ReplayedHead> head = HeadOf(shard, step, entry, sde);
       if (head.has_value() && FillHead(std::move(entry), *head)) {
         read[shard].push_back(*std::move(head));
       }

@@ -60,17 +60,21 @@ TEST(ReplayLinkTest, TheBacklogKeepsTheNewestOffersAndCountsWhatItDrops) {
   for (uint64_t step = 2; step < 9; ++step) {
     linked.link->Commit(
         {.step = LearnerStep(step), .offers = {Entry(step + 1, step + 1, step, 1)}});
+    if (step == 2) {
+      linked.link->Commit({.step = LearnerStep(2), .rescored = {{EntryId(1), 0.5, true}}});
+    }
   }
   EXPECT_THAT(linked.Metrics(), HasSubstr("oxbow_learner_buffer_commits_dropped_total 5\n"));
   EXPECT_THAT(linked.Metrics(), HasSubstr("oxbow_learner_buffer_attached 0\n"));
 
   linked.ComeBack();
   linked.link->Commit({.step = LearnerStep(9)});
-  // Uses are never dropped; a step with nothing left to say is not said.
+  // Uses and new rewards are never dropped; a step with nothing left to say is not said.
   EXPECT_THAT(linked.shards[0]->door.journal(),
-              ElementsAre("offer 1", "advance 0", "advance 1", "offer 7", "advance 6", "offer 8",
-                          "advance 7", "offer 9", "advance 8", "advance 9"));
+              ElementsAre("offer 1", "advance 0", "advance 1", "advance 2", "offer 7", "advance 6",
+                          "offer 8", "advance 7", "offer 9", "advance 8", "advance 9"));
   EXPECT_EQ(linked.shards[0]->store->Find(EntryId(1))->uses, 1u);
+  EXPECT_EQ(linked.shards[0]->store->Find(EntryId(1))->rescored, 0.5) << "what its tail came to";
   EXPECT_EQ(linked.shards[0]->store->Info().step, LearnerStep(10));
 }
 

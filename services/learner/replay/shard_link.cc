@@ -244,8 +244,8 @@ void ShardLink::Add(StepCommit commit) {
   pending_.push_back({.restore = std::nullopt, .commit = std::move(commit), .bytes = bytes});
 }
 
-// Offers take the room; uses and evictions stay: they end soon after draws do. A later commit moves
-// the buffer's age as well, so a commit with nothing else to say goes.
+// Offers take the room; uses, new rewards and evictions stay: they end soon after draws do. A later
+// commit moves the buffer's age as well, so a commit with nothing else to say goes.
 void ShardLink::LimitBacklog() {
   size_t kept = pending_.size();
   for (auto at = pending_.begin(); at != pending_.end();) {
@@ -260,8 +260,9 @@ void ShardLink::LimitBacklog() {
     at->commit.offers = {};
     at->commit.groups = {};
     const bool last = std::next(at) == pending_.end();
-    at = at->commit.used.empty() && at->commit.evict.empty() && !last ? pending_.erase(at)
-                                                                      : std::next(at);
+    const bool said =
+        at->commit.used.empty() && at->commit.evict.empty() && at->commit.rescored.empty();
+    at = said && !last ? pending_.erase(at) : std::next(at);
   }
 }
 

@@ -90,7 +90,7 @@ void StoredSuccesses::BindLate(LearnerStep step, const std::vector<bool>& signal
     groups[rules[*found].id] = failed[k];
     wanted.push_back(entries[*found]);
   }
-  for (ReplayedHead& head : buffer_->ReadWholeHeads(step, wanted)) {
+  for (ReplayedHead& head : buffer_->ReadWholeHeads(step, wanted, planned[0].sde)) {
     PlannedGroup& group = planned[groups.at(head.entry)];
     group.late = true;
     group.head = std::move(head);
@@ -108,10 +108,10 @@ void StoredSuccesses::Add(LearnerStep step, const std::vector<EntryId>& taken,
        replay::NewestEntries(RulesOf(entries), options_.added, step, options_.limits, taken)) {
     // The policy has got better since the prompt was sampled.
     rates[EntryId(entries[place].entry_id())] =
-        std::max(entries[place].group_mean(), state_.success_rate);
+        std::max(entries[place].group_mean(), state_.success_rate) / options_.full_reward;
     wanted.push_back(entries[place]);
   }
-  std::vector<ReplayedHead> heads = buffer_->ReadWholeHeads(step, wanted);
+  std::vector<ReplayedHead> heads = buffer_->ReadWholeHeads(step, wanted, planned[0].sde);
   std::vector<ReceivedGroup> all;
   std::vector<PlannedGroup> all_planned;
   size_t next = 0;
@@ -138,24 +138,25 @@ void StoredSuccesses::Add(LearnerStep step, const std::vector<EntryId>& taken,
   planned = std::move(all_planned);
 }
 
-void StoredSuccesses::Follow(const std::vector<ReceivedGroup>& received,
-                             const std::vector<PlannedGroup>& planned) {
-  double groups = 0;
-  double without = 0;
-  double sum = 0;
-  double samples = 0;
-  for (size_t i = 0; i < received.size(); ++i) {
-    const std::optional<double> best = BestReward(received[i].group);
-    if (!IsFresh(planned[i]) || !best.has_value()) continue;
-    ++groups;
-    without += RewardsDiffer(received[i].group, *best) ? 0 : 1;
-    for (const v1::Trajectory& sample : received[i].group.trajectories()) {
-      if (sample.reward_failed()) continue;
-      sum += sample.reward();
-      ++samples;
-    }
+void StoredSuccesses::Count(const ReceivedGroup& received, const PlannedGroup& planned,
+                            FreshSums& sums) {
+  const std::optional<double> best = BestReward(received.group);
+  if (!IsFresh(planned) || !best.has_value()) return;
+  ++sums.groups;
+  sums.without_signal += RewardsDiffer(received.group, *best) ? 0 : 1;
+  for (const v1::Trajectory& sample : received.group.trajectories()) {
+    if (sample.reward_failed()) continue;
+    sums.rewards += sample.reward();
+    ++sums.samples;
   }
-  if (groups > 0) state_ = replay::Followed(state_, without / groups, sum / samples);
+}
+
+void StoredSuccesses::Follow(const std::vector<ReceivedGroup>& received,
+                             const std::vector<PlannedGroup>& planned, FreshSums replaced) {
+  FreshSums& sums = replaced;
+  for (size_t i = 0; i < received.size(); ++i) Count(received[i], planned[i], sums);
+  if (sums.groups == 0) return;
+  state_ = replay::Followed(state_, sums.without_signal / sums.groups, sums.rewards / sums.samples);
 }
 
 }  // namespace oxbow::learner

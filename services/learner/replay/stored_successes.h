@@ -36,7 +36,8 @@ class StoredSuccesses {
     bool late_binding = false;
     uint32_t added = 0;  // K
     replay::DrawLimits limits;
-    uint64_t until = 0;  // Later learner steps reuse nothing; 0: all do.
+    uint64_t until = 0;      // Later learner steps reuse nothing; 0: all do.
+    double full_reward = 1;  // Rates of success are shares of it.
   };
 
   // `buffer` may be null: then nothing is reused. It outlives this.
@@ -61,8 +62,18 @@ class StoredSuccesses {
   void Join(LearnerStep step, const std::vector<bool>& signal, std::vector<ReceivedGroup>& received,
             std::vector<PlannedGroup>& planned);
 
-  // Tells of the fresh groups of a committed step.
-  void Follow(const std::vector<ReceivedGroup>& received, const std::vector<PlannedGroup>& planned);
+  // Sums over fresh groups.
+  struct FreshSums {
+    double groups = 0;
+    double without_signal = 0;
+    double rewards = 0;
+    double samples = 0;
+  };
+  static void Count(const ReceivedGroup& received, const PlannedGroup& planned, FreshSums& sums);
+
+  // Tells of the fresh groups of a committed step. `replaced`: those in whose place others came.
+  void Follow(const std::vector<ReceivedGroup>& received, const std::vector<PlannedGroup>& planned,
+              FreshSums replaced);
 
   const replay::ReuseState& state() const { return state_; }
 

@@ -240,20 +240,62 @@ TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
   EXPECT_EQ(successes.heads_wanted(LearnerStep(0)), 4u);
   Groups groups(1, {{0, 0}, {0, 1}, {1, 0}, {0, 0}});
   groups.planned[3].head = ReplayedHead{.entry = EntryId(1)};
-  successes.Follow(groups.received, groups.planned);
+  successes.Follow(groups.received, groups.planned, {});
   // One of three without a signal; rewards 0, .5, .5.
   EXPECT_DOUBLE_EQ(successes.state().need, 1 + 0.4 * (1. / 3 - 1));
   EXPECT_DOUBLE_EQ(successes.state().success_rate, 0.4 / 3);
   const replay::ReuseState before = successes.state();
   groups.planned[0].late = true;
   groups.planned[0].head = ReplayedHead{.entry = EntryId(2)};
-  successes.Follow(groups.received, groups.planned);
+  successes.Follow(groups.received, groups.planned, {});
   EXPECT_DOUBLE_EQ(successes.state().need, before.need + 0.4 * (1. / 3 - before.need))
       << "a group that was bound late did fail";
-  successes.Follow({}, {});
+  successes.Follow({}, {}, {});
   EXPECT_NE(successes.state(), before);
   StoredSuccesses always({.heads_max = 4}, linked.link.get(), successes.state());
   EXPECT_EQ(always.heads_wanted(LearnerStep(0)), 4u);
+}
+
+// Dynamic sampling takes dead groups away: they tell of need and of success all the same.
+TEST(StoredSuccessesTest, GroupsThatOthersReplacedCount) {
+  Linked linked;
+  StoredSuccesses all({.by_need = true}, linked.link.get(), {});
+  StoredSuccesses replaced({.by_need = true}, linked.link.get(), {});
+  Groups four(1, {{0, 1}, {1, 0}, {0, 0}, {1, 1}}), two(1, {{0, 1}, {1, 0}}),
+      dead(1, {{0, 0}, {1, 1}});
+  all.Follow(four.received, four.planned, {});
+  StoredSuccesses::FreshSums sums;
+  for (size_t i = 0; i < 2; ++i) StoredSuccesses::Count(dead.received[i], dead.planned[i], sums);
+  replaced.Follow(two.received, two.planned, sums);
+  EXPECT_EQ(replaced.state(), all.state());
+  EXPECT_NE(all.state(), replay::ReuseState());
+}
+
+TEST(StoredSuccessesTest, RatesAreSharesOfTheFullReward) {
+  Linked linked;
+  linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(11, 7, 0, 2)}});
+  StoredSuccesses successes({.added = 1, .full_reward = 2}, linked.link.get(),
+                            {.need = 1, .success_rate = 1.5});
+  Groups groups(1, {{0, 2}});
+  Join(successes, 1, groups);
+  EXPECT_EQ(groups.planned[1].success_rate, 0.75);
+}
+
+TEST(StoredSuccessesTest, ARunMayAskForSuccessesOfItsOwnWindowOnly) {
+  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/true);
+  std::vector<v1::ReplayEntry> offers = {Entry(11, 1, 0, 1), Entry(12, 2, 0, 1)};
+  std::vector<bool> window(kSteps, false), other(kSteps, false);
+  window[0] = window[1] = other[0] = other[2] = true;
+  for (size_t i = 0; i < 2; ++i) {
+    offers[i].mutable_trajectory()->clear_sde();
+    for (const bool sde : i == 0 ? window : other) offers[i].mutable_trajectory()->add_sde(sde);
+  }
+  linked.link->Commit({.step = LearnerStep(0), .offers = offers});
+  StoredSuccesses successes({.late_binding = true, .added = 2}, linked.link.get(), {});
+  Groups groups(1, {{0, 0}, {0, 0}});
+  for (PlannedGroup& planned : groups.planned) planned.sde = window;
+  Join(successes, 1, groups);
+  EXPECT_THAT(groups.Entries(), ElementsAre(11, 0, 0, 0));
 }
 
 TEST(StoredSuccessesTest, WithoutABufferNothingJoins) {

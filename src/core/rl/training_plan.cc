@@ -57,8 +57,10 @@ void AdviseAdded(const TrainerOptions& options, const std::vector<Group>& groups
     if (!groups[g].success_rate.has_value()) continue;
     advantages[g].mean = *groups[g].success_rate;
     for (size_t s = 0; s < groups[g].trajectories.size(); ++s) {
-      const double value = ImitationAdvantage(Valued(options, groups[g].trajectories[s]),
-                                              advantages[g].mean, options.added_advantage_max);
+      // The rate knows nothing of how alike the samples of a group were, so the reward must not.
+      const double value =
+          ImitationAdvantage(groups[g].trajectories[s].reward / options.full_reward,
+                             advantages[g].mean, options.added_advantage_max);
       advantages[g].advantages[s] = value;
       advantages[g].has_variance |= value > 0;
     }

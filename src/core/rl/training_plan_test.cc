@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/rl/training_plan.h"
 
+#include <cmath>
+
 #include "gtest/gtest.h"
 
 namespace oxbow::rl {
@@ -164,6 +166,18 @@ TEST(AddedTest, ASolvedPromptAndAnEmptyPlaceTrainNothing) {
       PlanTraining({}, LearnerStep(0), {GroupOf({1, 0}, {1, 1}), Added(1, 1), empty}, TwoRows);
   EXPECT_EQ(Trained(plan).size(), 2u);
   EXPECT_EQ(plan.added_scale, 0);
+}
+
+// What raises a rare picture's value within its group is no part of a rate of success.
+TEST(AddedTest, RewardsAreSharesOfTheFullOneWithoutDiversity) {
+  TrainerOptions options;
+  options.full_reward = 2;
+  options.diversity_weight = 0.5;
+  const Group live = GroupOf({2, 0}, {1, 1});
+  EXPECT_EQ(Trained(PlanTraining(options, LearnerStep(0), {live, Added(2, 1)}, TwoRows)).size(), 2u)
+      << "a solved prompt";
+  const auto half = Trained(PlanTraining(options, LearnerStep(0), {live, Added(1, 0.25)}, TwoRows));
+  EXPECT_NEAR(half[2].second, 0.25 / std::sqrt(0.25 * 0.75 + 0.01), 1e-12);
 }
 
 // Rewards 1, 0, 0, 0 and branches 1, 1, 0 of a head that ends at step 2: mean 3/7.
