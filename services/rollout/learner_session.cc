@@ -395,6 +395,7 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
     return FailFull(absl::StrCat(model::MemoryText(error), ": not even one row at a time fits"),
                     leases);
   } catch (const std::exception& error) {
+    if (const auto host = model::HostMemoryText(error)) return FailFull(*host, leases);
     for (const v1::Lease& lease : leases)
       Finish(lease.lease_id(), {.failure = absl::StrCat("torch: ", error.what())});
     return;

@@ -93,6 +93,7 @@ absl::Status WithoutThrow(const std::function<absl::Status()>& use) {
   } catch (const c10::OutOfMemoryError& error) {
     return absl::ResourceExhaustedError(model::MemoryText(error));
   } catch (const std::exception& error) {
+    if (const auto host = model::HostMemoryText(error)) return absl::ResourceExhaustedError(*host);
     return absl::InternalError(absl::StrCat("torch: ", error.what()));
   }
 }

@@ -113,7 +113,8 @@ inline constexpr StepMetric kTrainRefilledGroups{
 inline constexpr StepMetric kTrainRewardMean{
     "train/reward_mean", "reward",
     "mean of the weighted sum over samples whose reward did not fail, of fresh groups on the data "
-    "set's next prompts; over all where a step has no such group"};
+    "set's next prompts, or on those that `prompts.choice: learnable` took; groups that others "
+    "replaced are not in it; over all where a step has no such group"};
 inline constexpr StepMetric kTrainChosenRewardMean{
     "train/chosen_reward_mean", "reward",
     "the same mean over the other groups: those with a replayed head, on prompts that were hard "

@@ -67,5 +67,17 @@ TEST_F(OffloadedDeviceTest, NoWeightsComeWhereOthersAreStillRead) {
   ExpectDoubled(results);
 }
 
+// New weights for a path that is half sampled: what was queued computes with those before.
+TEST_F(OffloadedDeviceTest, SourcesMayBeWrittenOnceTheyWereRead) {
+  const c10::StreamGuard computes(NewStream(0));
+  const std::vector<at::Tensor> results = Doubled();
+  const at::Tensor before = flat_.clone();
+  weights_.WaitUntilRead();
+  flat_.fill_(-1);
+  SynchronizeDevice(0);
+  flat_.copy_(before);
+  ExpectDoubled(results);
+}
+
 }  // namespace
 }  // namespace oxbow::rehearsal

@@ -5,6 +5,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -79,6 +80,34 @@ std::string MemoryText(const c10::OutOfMemoryError& error) {
   return absl::StrCat("tried to allocate ", wanted.substr(0, wanted.find(". ")), "; ", *gpu);
 }
 
+// What torch says has no type of its own: "[enforce fail at alloc_cpu.cpp:127] .
+// DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes. Error code 12",
+// "DefaultCPUAllocator: not enough memory: ..."; of pinned memory (cudaHostAlloc) "CUDA error: out
+// of memory".
+std::optional<std::string> HostMemoryText(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return std::nullopt;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "host memory is full";
+  const auto* const torch = dynamic_cast<const c10::Error*>(&error);
+  if (torch == nullptr) return std::nullopt;
+  const std::string line = torch->what_without_backtrace();
+  if (line.find("DefaultCPUAllocator") == std::string::npos) {
+    return line.find("out of memory") == std::string::npos
+               ? std::nullopt
+               : std::optional(
+                     "host memory that a GPU reads is full, or what CUDA takes for itself");
+  }
+  const std::string tried = "you tried to allocate ";
+  const size_t begin = line.find(tried);
+  double bytes = 0;
+  const std::string number =
+      begin == std::string::npos
+          ? ""
+          : line.substr(begin + tried.size(),
+                        line.find(' ', begin + tried.size()) - begin - tried.size());
+  if (!absl::SimpleAtod(number, &bytes)) return "host memory is full";
+  return absl::StrCat("host memory: tried to allocate ", GiB(bytes));
+}
+
 uint64_t GpuBytes() {
   auto* const allocator = GpuAllocator();
   if (allocator == nullptr) return 0;
@@ -117,6 +146,14 @@ absl::Status WithMemoryFor(const std::function<absl::Status()>& run, std::string
   } catch (const c10::OutOfMemoryError& error) {
     return OutOfMemoryError(
         absl::StrCat("out of memory: ", MemoryText(error), ": ", std::string(remedy)));
+  } catch (const std::exception& error) {
+    const std::optional<std::string> host = HostMemoryText(error);
+    if (!host.has_value()) throw;
+    return OutOfMemoryError(
+        absl::StrCat("out of memory: ", *host,
+                     ": give this process more, or let it keep less there (on a CPU lower "
+                     "batch.rows_per_pass; with a GPU set learner.offload_weights or "
+                     "learner.offload_optimizer to false)"));
   }
 }
 

@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +21,10 @@ namespace oxbow::model {
 // once". Of devices that do not count, the first line of what torch says.
 std::string MemoryText(const c10::OutOfMemoryError& error);
 
+// "host memory: tried to allocate 4.00 GiB" where an error says that the host had no room, for
+// plain or for pinned memory; nothing for other errors.
+std::optional<std::string> HostMemoryText(const std::exception& error);
+
 // The size of the smallest GPU of this machine; 0 without one.
 uint64_t GpuBytes();
 
@@ -29,7 +35,7 @@ at::Tensor InPortions(int64_t rows, std::atomic<int64_t>& rows_max, std::string_
                       const std::function<at::Tensor(int64_t first, int64_t count)>& f);
 
 // Calls `run`. Where torch runs out of memory in it, returns an error (base/exit_code.h) of one
-// line: MemoryText, and `remedy`, which says what to change.
+// line: MemoryText and `remedy`, which says what to change, or HostMemoryText.
 absl::Status WithMemoryFor(const std::function<absl::Status()>& run, std::string_view remedy);
 
 }  // namespace oxbow::model

@@ -98,5 +98,28 @@ TEST(DeviceMemoryTest, ItsErrorIsOneLineWithTheRemedyAndAnExitCodeOfItsOwn) {
   EXPECT_TRUE(WithMemoryFor([] { return absl::OkStatus(); }, "").ok());
 }
 
+TEST(DeviceMemoryTest, AFullHostIsTheSameErrorAndOtherErrorsStayTheirs) {
+  const auto status_of = [](const std::function<void()>& fail) {
+    return WithMemoryFor(
+        [&]() -> absl::Status {
+          fail();
+          return absl::OkStatus();
+        },
+        "lower batch.rows_per_pass");
+  };
+  // 2^50 bytes: no machine has them, and torch says so itself.
+  const absl::Status full = status_of([] { (void)at::empty({int64_t{1} << 50}, at::kByte); });
+  EXPECT_EQ(ExitCodeOf(full), kExitOutOfMemory) << full;
+  EXPECT_THAT(std::string(full.message()),
+              ::testing::AllOf(HasSubstr("host memory: tried to allocate 1048576.00 GiB"),
+                               HasSubstr("learner.offload_weights"), Not(HasSubstr("\n"))));
+  // As c10 says it of cudaHostAlloc.
+  const absl::Status pinned = status_of([] { TORCH_CHECK(false, "CUDA error: out of memory"); });
+  EXPECT_EQ(ExitCodeOf(pinned), kExitOutOfMemory) << pinned;
+  EXPECT_EQ(ExitCodeOf(status_of([] { throw std::bad_alloc(); })), kExitOutOfMemory);
+  EXPECT_THROW((void)status_of([] { TORCH_CHECK(false, "a wrong shape"); }), c10::Error);
+  EXPECT_THROW((void)status_of([] { throw std::runtime_error("x"); }), std::runtime_error);
+}
+
 }  // namespace
 }  // namespace oxbow::model

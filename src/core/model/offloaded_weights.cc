@@ -262,6 +262,12 @@ void OffloadedWeights::BringRest() {
   Copy(*rest_, rest_place_.memory);
 }
 
+void OffloadedWeights::WaitUntilRead() {
+  if (streams_ == nullptr) return;
+  streams_->guard.synchronizeStream(streams_->copies);
+  streams_->guard.synchronizeStream(streams_->guard.getStream(device_));  // What is in no block.
+}
+
 SegmentWeights WeightsOfBlock(const Tensors& tensors, OffloadedWeights* offloaded) {
   SegmentWeights weights;
   for (const at::Tensor& tensor : tensors) {

@@ -63,6 +63,10 @@ class OffloadedWeights {
   // The leaves of no block have their values from now on, until their sources change.
   void BringRest();
 
+  // Whoever writes to sources calls this first, but where a pass and its backward pass were waited
+  // for: copies that were queued read the sources later, in the middle of a path of many passes.
+  void WaitUntilRead();
+
   // Bytes that came to the device so far.
   uint64_t brought_bytes() const { return brought_bytes_; }
 

@@ -219,6 +219,7 @@ absl::Status Policy::Load(const NamedTensors& trained) {
     expected[name] = view.sizes().vec();
   OXBOW_RETURN_IF_ERROR(CheckFit(expected, trained));
   const at::NoGradGuard no_grad;
+  if (offloaded_ != nullptr) offloaded_->WaitUntilRead();
   for (const auto& [name, view] : current_.parameters->tensors()) {
     at::Tensor(view).copy_(trained.at(name));
   }

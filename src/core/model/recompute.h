@@ -22,7 +22,8 @@ struct SegmentWeights {
   std::function<std::shared_ptr<const void>()> hold;
 };
 
-// segment(inputs), with the same bits. Gradients flow to its inputs and to the leaves of `weights`
+// segment(inputs), with the same bits; on a GPU the second pass may take other kernels, as it has
+// gradients (fused/fused_layers.h). Gradients flow to its inputs and to the leaves of `weights`
 // as if it had been called directly. The segment must be pure, return none of its inputs, and live
 // until the backward pass is over. Without gradients it is a plain call. Weights are held while the
 // segment computes, forward and again backward.

@@ -128,8 +128,7 @@ struct TrainerOptions {
   double diversity_weight = 0;   // R (1 + weight (1 - duplicate share)) is what advantages are of.
   bool stored_rewards = false;   // Replayed samples count their stored reward, not the new score.
   bool replayed_in_mean = true;  // Whether their rewards count in the mean of their group.
-  double full_reward =
-      1;  // Of a sample that is right in everything: added rewards are shares of it.
+  double full_reward = 1;        // Added successes count in shares of it.
   double added_advantage_max = 3;  // Stored successes beside the groups of a step: imitation.h.
   double added_weight_max = 1;
   ZeroVariance zero_variance = ZeroVariance::kMeanOverAll;

@@ -60,7 +60,8 @@ Rows TokenRows(const at::Tensor& x, const at::Tensor& condition) {
 struct Launch {
   explicit Launch(const at::Tensor& x)
       : guard(x.device()), stream(c10::cuda::getCurrentCUDAStream(x.device().index())) {}
-  ~Launch() { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
+  // Throws what c10 throws: nothing between a launch and this does.
+  ~Launch() noexcept(false) { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
   const c10::cuda::CUDAGuard guard;
   const cudaStream_t stream;
 };
