@@ -102,6 +102,7 @@ TEST(LearningTableTest, ThePictureHasALineOfEachRecipeAndNeedsNoPage) {
   EXPECT_EQ(Count(picture, "class=\"band\""), 3) << "of the recipes that have runs";
   EXPECT_EQ(Count(picture, "class=\"key\""), 3);
   EXPECT_TRUE(absl::StrContains(picture, ">slow</text>"));
+  EXPECT_EQ(Count(picture, "class=\"title\""), 2) << "its title needs two lines over one chart";
   EXPECT_EQ(Count(picture, "<p"),
             Count(picture, "<polygon") + Count(picture, "<polyline") + Count(picture, "<path"));
 }
@@ -119,6 +120,7 @@ TEST(LearningTableTest, ThePictureOfGridsHasAChartForEachPoint) {
   comparison.recipes = points;
   const std::string picture = LearningPicture(comparison);
   EXPECT_EQ(Count(picture, "<svg"), 4);
+  EXPECT_EQ(Count(picture, "class=\"title\""), 1) << "over two charts side by side";
   EXPECT_EQ(Count(picture, "class=\"key\""), 3) << "one legend";
   for (const char* const point : {"1e-4", "2e-4", "4e-4"}) {
     EXPECT_EQ(Count(picture, std::string(">") + point + "</text>"), 1) << point;

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "io/report/chart_style.h"
 #include "io/report/html.h"
@@ -15,6 +17,7 @@ namespace {
 constexpr int kChartWidth = 460, kChartHeight = 230;
 constexpr int kGap = 18, kTitle = 34, kHead = 20, kLegendRow = 22;
 constexpr int kLetter = 7;  // Width of a letter of the legend, about.
+constexpr int kTitleLetter = 9, kTitleLine = 20;
 
 constexpr char kTextRules[] = R"css(
 .page{fill:var(--bg)}.title{fill:var(--ink);font:600 16px system-ui,sans-serif}
@@ -32,6 +35,22 @@ std::string StyleSheetOfPicture() {
 std::string TextAt(int x, int y, const char* style, const std::string& text) {
   return absl::StrFormat("<text class=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", style, x, y,
                          EscapeHtml(text));
+}
+
+// The title in as many lines as `width` needs. `y` moves on by all but the first one.
+std::string Title(const std::string& title, int width, int& y) {
+  std::vector<std::string> lines = {""};
+  for (const absl::string_view word : absl::StrSplit(title, ' ')) {
+    const size_t wide = (lines.back().size() + 1 + word.size()) * kTitleLetter;
+    if (!lines.back().empty() && wide > static_cast<size_t>(width - 2 * kGap)) lines.emplace_back();
+    absl::StrAppend(&lines.back(), lines.back().empty() ? "" : " ", word);
+  }
+  std::string out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    out += TextAt(kGap, 24 + kTitleLine * static_cast<int>(i), "title", lines[i]);
+  }
+  y += kTitleLine * static_cast<int>(lines.size() - 1);
+  return out;
 }
 
 // The names of the lines beside a stroke of each, in as many rows as `width` needs. `y` moves on.
@@ -62,8 +81,8 @@ std::string SvgPicture(const std::string& title, const std::vector<PictureChart>
   OXBOW_CHECK(!charts.empty() && columns > 0) << charts.size() << " charts, " << columns;
   const int across = std::min(columns, static_cast<int>(charts.size()));
   const int width = across * (kChartWidth + kGap) + kGap;
-  std::string body = TextAt(kGap, 24, "title", title);
   int y = kTitle;
+  std::string body = Title(title, width, y);
   for (size_t i = 0; i < charts.size(); ++i) {
     const int column = static_cast<int>(i) % across;
     const int x = kGap + column * (kChartWidth + kGap);
