@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "config/chosen_method.h"
 #include "run/kept_steps.h"
+#include "run/rewards.h"
 
 namespace oxbow::run {
 namespace {
