@@ -164,7 +164,7 @@ class LearnerLoop {
     uint32_t refills = 0;  // Extra groups made in place of groups without a signal.
     std::vector<buffer::Rescored> rescored;     // What the replaced ones said of their heads,
     std::vector<rl::GroupOutcome> outcomes;     // and of their prompts.
-    StoredSuccesses::FreshSums replaced_fresh;  // The same, in sums.
+    StoredSuccesses::FreshSums replaced_fresh;  // Rewards of the replaced ones.
     Sampled replaced;                           // What they cost.
     std::map<size_t, uint64_t> lost;            // Samples whose head was lost, by group.
     uint64_t samples_lost() const;

@@ -119,7 +119,7 @@ def difference(one, two, step):
     a, b = one["steps"].get(step, {}), two["steps"].get(step, {})
     worst = (0.0, "nothing")
     for key in COMPARED:
-        if a.get(key, 0) is None or b.get(key, 0) is None:  # Not a number, which only one side's memory may explain.
+        if a.get(key, 0) is None or b.get(key, 0) is None:  # Not a number: memory that nobody wrote.
             worst = max(worst, (float("inf"), key))
         elif key in a and key in b:
             scale = max(abs(a[key]), abs(b[key]), 1e-2)  # A loss is a small difference of large sums.

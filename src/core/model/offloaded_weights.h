@@ -63,8 +63,8 @@ class OffloadedWeights {
   // The leaves of no block have their values from now on, until their sources change.
   void BringRest();
 
-  // Whoever writes to sources calls this first, but where a pass and its backward pass were waited
-  // for: copies that were queued read the sources later, in the middle of a path of many passes.
+  // Call this before you write to sources, unless the device has finished all passes: a copy that
+  // is queued reads its source later.
   void WaitUntilRead();
 
   // Bytes that came to the device so far.

@@ -49,7 +49,8 @@ double MeanReward(const LearningCurve& curve);
 // The mean of the three evaluations up to points[i], or of fewer at the beginning.
 double TrailingReward(const LearningCurve& curve, size_t i);
 
-// The same of the rarer layout's share; NaN where one of the three has none.
+// The mean of the rarer layout's share over the same evaluations; NaN where one of the three has
+// none.
 double TrailingMinority(const LearningCurve& curve, size_t i);
 
 // The first point whose trailing mean of three meets `level`; nothing if none does.

@@ -17,7 +17,7 @@ namespace {
 constexpr int kChartWidth = 460, kChartHeight = 230;
 constexpr int kGap = 18, kTitle = 34, kHead = 20, kLegendRow = 22;
 constexpr int kLetter = 7;  // Width of a letter of the legend, about.
-constexpr int kTitleLetter = 9, kTitleLine = 20;
+constexpr int kTitleLetter = 10, kTitleLine = 20;
 
 constexpr char kTextRules[] = R"css(
 .page{fill:var(--bg)}.title{fill:var(--ink);font:600 16px system-ui,sans-serif}
