@@ -66,6 +66,7 @@ json StateToJson(const RunState& state) {
                  {"evaluated", Finite(state.evaluated)}};
   if (std::isfinite(state.wall_seconds)) object["wall_seconds"] = state.wall_seconds;
   if (std::isfinite(state.best_reward)) object["best_reward"] = state.best_reward;
+  if (!state.reuse.earlier.empty()) object["replay_need_before"] = state.reuse.earlier;
   if (!state.owed_evaluations.empty()) object["owed_evaluations"] = state.owed_evaluations;
   if (!state.known.empty()) object["prompt_success"] = SuccessToJson(state.known);
   return object;
@@ -160,6 +161,18 @@ absl::Status ReadOwed(const json& object, RunState& state) {
   return absl::OkStatus();
 }
 
+absl::Status ReadNeedBefore(const json& object, RunState& state) {
+  const json needs = object.value("replay_need_before", json::array());
+  if (!needs.is_array()) return Corrupt("replay_need_before");
+  for (const json& need : needs) {
+    if (!Fits(need, double{})) {
+      return Corrupt(absl::StrCat("replay_need_before: ", need.dump().substr(0, 40)));
+    }
+    state.reuse.earlier.push_back(need.get<double>());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RunState> StateFromJson(const json& object) {
   RunState state;
   Reader reader(object);
@@ -179,6 +192,7 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "reward_identities", state.reward_identities));
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "evaluated", state.evaluated));
   OXBOW_RETURN_IF_ERROR(ReadOwed(object, state));
+  OXBOW_RETURN_IF_ERROR(ReadNeedBefore(object, state));
   OXBOW_ASSIGN_OR_RETURN(state.known,
                          SuccessFromJson(object.value("prompt_success", json::object())));
   return state;

@@ -20,7 +20,7 @@ CheckpointManifest Example() {
                 .config_sha256 = "c0ffee",
                 .buffer_checkpoint = "step_000025",
                 .wall_seconds = 1.5,
-                .reuse = {.need = 0.375, .success_rate = 0.125},
+                .reuse = {.need = 0.375, .success_rate = 0.125, .earlier = {0.1, 0.5}},
                 .known = {{{PromptId(~uint64_t{0}), {0.1, 7.9, LearnerStep(23)}},
                            {PromptId(5), {1e-300, 1.0 / 3, LearnerStep(2)}}},
                           {{LearnerStep(24), PromptId(5), 2.5, 5.5}}},
@@ -96,6 +96,7 @@ TEST(CheckpointManifestTest, OneOfAnOlderVersionIsReadAsItIs) {
   older["state"].erase("best_reward");
   older["state"].erase("replay_need");
   older["state"].erase("replay_success_rate");
+  older["state"].erase("replay_need_before");
   older["state"].erase("reward_identities");
   const auto read = ParseManifest(older.dump(2));
   ASSERT_TRUE(read.ok()) << read.status();

@@ -110,7 +110,7 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
       flow::StepFlags(WindowOf(step), static_cast<int>(options_.offers.sigmas.size()) - 1);
   std::vector<ReplayedHead> heads;
   if (parts_.buffer != nullptr) {
-    heads = parts_.buffer->Draw(step, reuse_.heads_wanted(step), sde);
+    heads = parts_.buffer->Draw(step, reuse_.heads_wanted(step, committed_), sde);
     OXBOW_RETURN_IF_ERROR(parts_.buffer->ended());
   }
   std::vector<WaitingPrompt> waiting;

@@ -267,6 +267,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .replays = config::KeepsSuccesses(config),
           .reuse = {.heads_max = config::ReplayedGroups(config),
                     .by_need = config.replay().by_need(),
+                    .staleness_max = config.off_policy().staleness_max(),
                     .late_binding = config.replay().late_binding(),
                     .added = config.replay().added(),
                     .limits = {.uses_max = config.replay().max_uses(),

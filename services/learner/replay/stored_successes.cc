@@ -53,6 +53,13 @@ ReceivedGroup Unsampled(const PlannedGroup& planned) {
 
 }  // namespace
 
+uint32_t StoredSuccesses::heads_wanted(LearnerStep step, uint64_t committed) const {
+  if (!reuses(step)) return 0;
+  if (!options_.by_need) return options_.heads_max;
+  return replay::HeadsByNeed(options_.heads_max,
+                             replay::NeedFor(state_, step, committed, options_.staleness_max));
+}
+
 void StoredSuccesses::Join(LearnerStep step, const std::vector<bool>& signal,
                            std::vector<ReceivedGroup>& received,
                            std::vector<PlannedGroup>& planned) {
@@ -155,8 +162,11 @@ void StoredSuccesses::Follow(const std::vector<ReceivedGroup>& received,
                              const std::vector<PlannedGroup>& planned, FreshSums replaced) {
   FreshSums& sums = replaced;
   for (size_t i = 0; i < received.size(); ++i) Count(received[i], planned[i], sums);
-  if (sums.groups == 0) return;
-  state_ = replay::Followed(state_, sums.without_signal / sums.groups, sums.rewards / sums.samples);
+  const replay::ReuseState after =
+      sums.groups == 0 ? state_
+                       : replay::Followed(state_, sums.without_signal / sums.groups,
+                                          sums.rewards / sums.samples);
+  state_ = replay::Committed(state_, after, options_.staleness_max);
 }
 
 }  // namespace oxbow::learner

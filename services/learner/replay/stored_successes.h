@@ -33,6 +33,7 @@ class StoredSuccesses {
   struct Options {
     uint32_t heads_max = 0;  // Groups of a step with a drawn head, at most.
     bool by_need = false;
+    uint32_t staleness_max = 0;  // A step is planned at most so many steps before it is due.
     bool late_binding = false;
     uint32_t added = 0;  // K
     replay::DrawLimits limits;
@@ -47,11 +48,8 @@ class StoredSuccesses {
   bool reuses(LearnerStep step) const {
     return buffer_ != nullptr && (options_.until == 0 || step.value < options_.until);
   }
-  uint32_t heads_wanted(LearnerStep step) const {
-    if (!reuses(step)) return 0;
-    return options_.by_need ? replay::HeadsByNeed(options_.heads_max, state_.need)
-                            : options_.heads_max;
-  }
+  // With `committed` steps behind the state: the same whenever the step is planned.
+  uint32_t heads_wanted(LearnerStep step, uint64_t committed) const;
   bool binds_late(LearnerStep step) const { return reuses(step) && options_.late_binding; }
 
   // Gives fresh groups without a signal the stored success of their prompt, whole, where it is

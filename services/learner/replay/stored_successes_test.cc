@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 #include <random>
+#include <set>
 
 #include "tests/testing/linked_buffer.h"
 
@@ -54,9 +55,9 @@ TEST(StoredSuccessesTest, AfterTheEndOfReuseNothingJoinsAStep) {
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(11, 1, 0, 1)}});
   StoredSuccesses successes({.heads_max = 2, .late_binding = true, .added = 1, .until = 2},
                             linked.link.get(), {});
-  EXPECT_EQ(successes.heads_wanted(LearnerStep(1)), 2u);
+  EXPECT_EQ(successes.heads_wanted(LearnerStep(1), 1), 2u);
   EXPECT_TRUE(successes.binds_late(LearnerStep(1)));
-  EXPECT_EQ(successes.heads_wanted(LearnerStep(2)), 0u);
+  EXPECT_EQ(successes.heads_wanted(LearnerStep(2), 2), 0u);
   EXPECT_FALSE(successes.binds_late(LearnerStep(2)));
   Groups last(1, {{0, 0}}), later(2, {{0, 0}});
   Join(successes, 1, last);
@@ -237,7 +238,7 @@ TEST(StoredSuccessesTest, WhatTheBufferSendsDoesNotGrowWithIt) {
 TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
   Linked linked;
   StoredSuccesses successes({.heads_max = 4, .by_need = true}, linked.link.get(), {});
-  EXPECT_EQ(successes.heads_wanted(LearnerStep(0)), 4u);
+  EXPECT_EQ(successes.heads_wanted(LearnerStep(0), 0), 4u);
   Groups groups(1, {{0, 0}, {0, 1}, {1, 0}, {0, 0}});
   groups.planned[3].head = ReplayedHead{.entry = EntryId(1)};
   successes.Follow(groups.received, groups.planned, {});
@@ -253,7 +254,45 @@ TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
   successes.Follow({}, {}, {});
   EXPECT_NE(successes.state(), before);
   StoredSuccesses always({.heads_max = 4}, linked.link.get(), successes.state());
-  EXPECT_EQ(always.heads_wanted(LearnerStep(0)), 4u);
+  EXPECT_EQ(always.heads_wanted(LearnerStep(0), 0), 4u);
+}
+
+// With weights of up to two steps of age, steps are planned two steps ahead. Need falls from step to
+// step, so each plan has heads of its own.
+TEST(StoredSuccessesTest, ARunThatIsResumedAnywherePlansTheSameHeads) {
+  constexpr uint32_t kAhead = 2;
+  constexpr uint64_t kSteps = 7;
+  const StoredSuccesses::Options options = {
+      .heads_max = 16, .by_need = true, .staleness_max = kAhead};
+  Linked linked;
+  StoredSuccesses whole(options, linked.link.get(), {});
+  const Groups none(1, {}), alive(1, {{0, 1}, {1, 0}}), half(1, {{0, 1}, {0, 0}});
+  const auto follow = [&](StoredSuccesses& successes, uint64_t step) {
+    // Step 3 has no fresh group: need stays as it is, and yet a step has passed.
+    const Groups& groups = step == 3 ? none : step % 2 == 0 ? alive : half;
+    successes.Follow(groups.received, groups.planned, {});
+  };
+  std::vector<uint32_t> heads;
+  std::vector<replay::ReuseState> states = {whole.state()};
+  for (uint64_t committed = 0; committed < kSteps; ++committed) {
+    while (heads.size() <= committed + kAhead) {
+      heads.push_back(whole.heads_wanted(LearnerStep(heads.size()), committed));
+    }
+    follow(whole, committed);
+    states.push_back(whole.state());
+  }
+  EXPECT_EQ(std::set<uint32_t>(heads.begin(), heads.end()).size(), 6u) << "or this shows nothing";
+  for (uint64_t at = 0; at < kSteps; ++at) {
+    StoredSuccesses resumed(options, linked.link.get(), states[at]);
+    uint64_t planned = at;
+    for (uint64_t committed = at; committed < kSteps; ++committed) {
+      for (; planned <= committed + kAhead; ++planned) {
+        EXPECT_EQ(resumed.heads_wanted(LearnerStep(planned), committed), heads[planned])
+            << "step " << planned << " of a run that was resumed at " << at;
+      }
+      follow(resumed, committed);
+    }
+  }
 }
 
 // Dynamic sampling takes dead groups away: they tell of need and of success all the same.

@@ -21,7 +21,22 @@ bool MayJoin(const StoredEntry& entry, LearnerStep step, const DrawLimits& limit
 
 ReuseState Followed(const ReuseState& state, double without_signal, double mean_reward) {
   return {.need = state.need + kRate * (without_signal - state.need),
-          .success_rate = state.success_rate + kRate * (mean_reward - state.success_rate)};
+          .success_rate = state.success_rate + kRate * (mean_reward - state.success_rate),
+          .earlier = state.earlier};
+}
+
+ReuseState Committed(const ReuseState& before, ReuseState after, size_t ahead) {
+  after.earlier = before.earlier;
+  after.earlier.insert(after.earlier.begin(), before.need);
+  after.earlier.resize(std::min(after.earlier.size(), ahead));
+  return after;
+}
+
+double NeedFor(const ReuseState& state, LearnerStep step, uint64_t committed, size_t ahead) {
+  // Steps that were committed since the plan was due.
+  const uint64_t since = committed + ahead - std::min(step.value, committed + ahead);
+  if (since == 0 || state.earlier.empty()) return state.need;
+  return state.earlier[std::min<uint64_t>(since, state.earlier.size()) - 1];
 }
 
 uint32_t HeadsByNeed(uint32_t heads_max, double need) {

@@ -25,6 +25,8 @@ namespace oxbow::replay {
 struct ReuseState {
   double need = 1;          // z, in [0, 1].
   double success_rate = 0;  // Running mean of fresh rewards.
+  // z after the steps before, the latest first: steps that were planned ahead used them.
+  std::vector<double> earlier;
 
   bool operator==(const ReuseState&) const = default;
 };
@@ -32,6 +34,15 @@ struct ReuseState {
 // z and the mean after a step; each moves by .4 of its distance. `without_signal` is a share in
 // [0, 1]; a step without fresh groups changes nothing, and is not to be told.
 ReuseState Followed(const ReuseState& state, double without_signal, double mean_reward);
+
+// The state after one more committed step, of a run whose steps are planned at most `ahead` steps
+// before they are due.
+ReuseState Committed(const ReuseState& before, ReuseState after, size_t ahead);
+
+// The z that the plan of `step` uses, with `committed` steps behind the state: the one after
+// step - ahead steps, whenever it is asked. Steps before `ahead` are planned at the start, with the
+// first z. An older z than the state has: the oldest that it has.
+double NeedFor(const ReuseState& state, LearnerStep step, uint64_t committed, size_t ahead);
 
 // H(z): at most `heads_max`.
 uint32_t HeadsByNeed(uint32_t heads_max, double need);
