@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the golden vectors: tests/golden/golden.json, or the file named by OXBOW_GOLDEN, and
-// flow.json, branch.json, compression.json, and unipc.json.
+// flow.json, branch.json, compression.json, reuse.json, and unipc.json.
 #pragma once
 
 #include <cstdlib>
@@ -55,6 +55,17 @@ inline const nlohmann::json& CompressionGolden() {
     return ReadGolden(named != nullptr
                           ? named
                           : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/compression.json");
+  }();
+  return golden;
+}
+
+// tests/golden/reuse.json, or the file named by OXBOW_REUSE_GOLDEN: need, added successes, draws,
+// and GSPO's ratio.
+inline const nlohmann::json& ReuseGolden() {
+  static const nlohmann::json golden = [] {
+    const char* named = std::getenv("OXBOW_REUSE_GOLDEN");
+    return ReadGolden(
+        named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/reuse.json");
   }();
   return golden;
 }

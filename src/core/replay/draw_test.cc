@@ -12,6 +12,8 @@
 #include <set>
 #include <string>
 
+#include "tests/golden/golden.h"
+
 namespace oxbow::replay {
 namespace {
 
@@ -174,6 +176,24 @@ TEST(DrawTest, TheBestComeFirstAndOfEqualOnesTheNewest) {
   EXPECT_TRUE(DrawBest({}, 3).empty());
   EXPECT_TRUE(DrawVaried({}, 3).empty());
   EXPECT_TRUE(DrawVaried(entries, 0).empty());
+}
+
+TEST(DrawTest, GoldenDraws) {
+  for (const auto& r : testing::ReuseGolden()["draws"]) {
+    std::vector<ValuedEntry> entries;
+    for (const auto& e : r["entries"]) {
+      entries.push_back({EntryId(e["id"]), LearnerStep(e["birth"]), e["value"]});
+    }
+    std::vector<EntryId> best;
+    for (const uint64_t id : r["best"]) best.push_back(EntryId(id));
+    EXPECT_EQ(DrawBest(entries, r["count"]), best) << r;
+    EXPECT_EQ(ValuesOf(entries, DrawVaried(entries, r["count"])),
+              r["varied_values"].get<std::vector<double>>())
+        << r;
+  }
+  for (const auto& r : testing::ReuseGolden()["learnability"]) {
+    EXPECT_NEAR(Learnability(r["successes"], r["failures"]), r["mean"], testing::kGoldenTolerance);
+  }
 }
 
 // Against all subsets, as RePO's code tries them.

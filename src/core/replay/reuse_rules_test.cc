@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/golden/golden.h"
+
 namespace oxbow::replay {
 namespace {
 
@@ -25,6 +27,30 @@ TEST(ReuseRulesTest, GoldenShareOfMixedGroups) {
                {0.56, 2}, {0.57, 3}, {0.69, 4}, {0.68, 3}, {0.75, 4}, {1, 4}};
   for (const auto& c : cases) EXPECT_EQ(HeadsByNeed(4, c.need), c.heads) << c.need;
   EXPECT_EQ(HeadsByNeed(0, 1), 0u);
+}
+
+// A run is followed by whole numbers of committed steps; each plan is asked for when it is due, and
+// again later, as after a resume.
+TEST(ReuseRulesTest, GoldenPlansOfRuns) {
+  for (const auto& r : testing::ReuseGolden()["need"]) {
+    const size_t ahead = r["ahead"], steps = r["rewards"].size();
+    ReuseState state;
+    for (size_t committed = 0; committed <= steps; ++committed) {
+      EXPECT_NEAR(state.need, r["need"][committed], testing::kGoldenTolerance);
+      EXPECT_NEAR(state.success_rate, r["success_rate"][committed], testing::kGoldenTolerance);
+      for (size_t step = committed; step <= committed + ahead; ++step) {
+        const double need = NeedFor(state, LearnerStep(step), committed, ahead);
+        EXPECT_EQ(HeadsByNeed(r["heads_max"], need), r["heads"][step])
+            << "step " << step << " after " << committed << " of " << r;
+      }
+      if (committed == steps) break;
+      const auto& share = r["without_signal"][committed];
+      const ReuseState after =
+          share.is_null() ? state : Followed(state, share, r["rewards"][committed]);
+      state = Committed(state, after, ahead);
+      EXPECT_LE(state.earlier.size(), ahead);
+    }
+  }
 }
 
 TEST(ReuseRulesTest, ARunBeginsInFullNeedAndLosesItWhereGroupsHaveASignal) {

@@ -5,16 +5,27 @@
 
 #include <cmath>
 
+#include "tests/golden/golden.h"
+
 namespace oxbow::rl {
 namespace {
 
 // By hand: (R - p) / sqrt(p (1 - p) + .01).
-TEST(ImitationTest, GoldenAdvantages) {
+TEST(ImitationTest, AdvantagesByHand) {
   EXPECT_NEAR(ImitationAdvantage(1, 0, 20), 10, 1e-12);
   EXPECT_NEAR(ImitationAdvantage(1, 0.125, 5), 0.875 / std::sqrt(0.119375), 1e-12);
   EXPECT_NEAR(ImitationAdvantage(1, 0.5, 5), 0.98058067569092, 1e-12);
   EXPECT_NEAR(ImitationAdvantage(0.75, 0.5, 5), 0.49029033784546, 1e-12);
   EXPECT_EQ(ImitationAdvantage(1, 1, 5), 0);
+}
+
+TEST(ImitationTest, GoldenOfAnotherImplementation) {
+  for (const auto& r : testing::ReuseGolden()["imitation"]) {
+    EXPECT_NEAR(ImitationAdvantage(r["reward"], r["rate"], r["limit"]), r["advantage"],
+                testing::kGoldenTolerance);
+    EXPECT_NEAR(ImitationScale(r["weight_max"], r["fresh"], r["added"]), r["scale"],
+                testing::kGoldenTolerance);
+  }
 }
 
 TEST(ImitationTest, ASuccessCountsAsInAnEndlessGroupOfItsPrompt) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/rl/gspo.h"
 #include "core/rl/method.h"
 #include "core/rl/penalties.h"
 #include "core/rl/step_metrics.h"
@@ -29,6 +30,37 @@ TEST(ObjectiveTest, GoldenLosses) {
     const auto off = OffPolicyLoss(One(r["lp_new"]), One(r["lp_old"]), One(r["lp_off"]),
                                    One(r["adv"]), Even(r["eps"]));
     EXPECT_NEAR(-off.item<double>(), r["off_policy_grpo"], kGoldenTolerance);
+  }
+}
+
+// GSPO: one ratio of a path's mean log-probs, and one clip; gradients reach each step through the
+// mean.
+TEST(ObjectiveTest, GoldenLossesAndGradientsOfWholePaths) {
+  for (const auto& r : testing::ReuseGolden()["gspo"]) {
+    std::vector<PlannedTrajectory> paths(r["paths"].size());
+    std::vector<RowRef> refs;
+    std::vector<double> now, old, advantages, weights;
+    for (size_t p = 0; p < paths.size(); ++p) {
+      const auto& path = r["paths"][p];
+      for (size_t i = 0; i < path["new"].size(); ++i) {
+        refs.push_back({.trajectory = &paths[p]});
+        now.push_back(path["new"][i]);
+        old.push_back(path["old"][i]);
+        advantages.push_back(path["advantage"]);
+        weights.push_back(path["weight"]);
+      }
+    }
+    const auto row = [](const std::vector<double>& of) { return at::tensor(of, at::kDouble); };
+    at::Tensor lp = row(now).requires_grad_(true);
+    const at::Tensor losses =
+        ClippedLoss(PathMeans(lp, refs), PathMeans(row(old), refs), row(advantages), row(weights),
+                    {.low = r["low"], .high = r["high"]});
+    losses.sum().backward();
+    for (size_t i = 0; i < refs.size(); ++i) {
+      const auto place = static_cast<int64_t>(i);
+      EXPECT_NEAR(losses[place].item<double>(), r["losses"][i], kGoldenTolerance);
+      EXPECT_NEAR(lp.grad()[place].item<double>(), r["gradients"][i], kGoldenTolerance);
+    }
   }
 }
 
