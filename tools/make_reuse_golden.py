@@ -65,7 +65,7 @@ def draws_record(rng):
     rng.shuffle(entries)
     order = sorted(entries, key=lambda e: (-e['value'], -e['birth'], e['id']))
     size = min(drawn, count)
-    # Of equal variance the greatest sum. In eighths all is exact.
+    # The greatest sum where variances are equal. In eighths all is exact.
     best = max(itertools.combinations([e['value'] for e in order], size),
                key=lambda values: (Fraction(variance([Fraction(v) for v in values])), sum(values)))
     return {'entries': entries, 'count': drawn, 'best': [e['id'] for e in order[:size]],

@@ -162,10 +162,10 @@ void StoredSuccesses::Follow(const std::vector<ReceivedGroup>& received,
                              const std::vector<PlannedGroup>& planned, FreshSums replaced) {
   FreshSums& sums = replaced;
   for (size_t i = 0; i < received.size(); ++i) Count(received[i], planned[i], sums);
-  const replay::ReuseState after =
-      sums.groups == 0 ? state_
-                       : replay::Followed(state_, sums.without_signal / sums.groups,
-                                          sums.rewards / sums.samples);
+  const replay::ReuseState after = sums.groups == 0
+                                       ? state_
+                                       : replay::Followed(state_, sums.without_signal / sums.groups,
+                                                          sums.rewards / sums.samples);
   state_ = replay::Committed(state_, after, options_.staleness_max);
 }
 

@@ -257,8 +257,8 @@ TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
   EXPECT_EQ(always.heads_wanted(LearnerStep(0), 0), 4u);
 }
 
-// With weights of up to two steps of age, steps are planned two steps ahead. Need falls from step to
-// step, so each plan has heads of its own.
+// With weights of up to two steps of age, steps are planned two steps ahead. Need falls from step
+// to step, so each plan has heads of its own.
 TEST(StoredSuccessesTest, ARunThatIsResumedAnywherePlansTheSameHeads) {
   constexpr uint32_t kAhead = 2;
   constexpr uint64_t kSteps = 7;
