@@ -49,5 +49,29 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+// configs/digits-mixed.yaml: new groups for those without a signal, and stored heads out of the
+// mean.
+TEST(MixedPromptsTest, HeldOutRewardRises) {
+  const std::string source = OXBOW_SOURCE_DIR;
+  const std::string prompts = source + "/configs/prompts/digits_mixed_";
+  TrainingRun run(
+      {"run.steps=8", "eval.every=8", "eval.images=128", "eval.use_ema=false",
+       "model.path=" + source + "/models/digits_sparse", "prompts.train=" + prompts + "train.jsonl",
+       "prompts.eval=" + prompts + "eval.jsonl"},
+      {}, "digits-mixed");
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const auto rows = run.metrics();
+  ASSERT_FALSE(rows.empty());
+  const double before = rows.front()["eval/reward_mean"], after = rows.back()["eval/reward_mean"];
+  EXPECT_GT(after, before + 0.047);
+  const auto sum = [&](const char* metric) {
+    double all = 0;
+    for (const double value : run.Series(metric)) all += value;
+    return all;
+  };
+  EXPECT_GT(sum("train/refilled_groups"), 0);
+  EXPECT_GT(sum("train/groups_replayed"), 0);
+}
+
 }  // namespace
 }  // namespace oxbow::testing

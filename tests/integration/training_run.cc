@@ -65,7 +65,10 @@ TrainingRun::TrainingRun(std::vector<std::string> overrides, std::vector<std::st
                          const std::string& recipe)
     : run_file_(std::filesystem::path(OXBOW_SOURCE_DIR) / "configs" / "recipes" /
                 "digits-op-grpo.yaml") {
-  if (!recipe.empty()) {
+  const auto file = std::filesystem::path(OXBOW_SOURCE_DIR) / "configs" / (recipe + ".yaml");
+  if (!recipe.empty() && !std::filesystem::exists(run_file_.parent_path() / file.filename())) {
+    run_file_ = file;
+  } else if (!recipe.empty()) {
     run_file_ = scratch_.path() / "run.yaml";
     std::ofstream(run_file_) << "recipe: " << recipe << "\n";
   }

@@ -27,7 +27,8 @@ std::vector<std::string> ReuseOverrides();
 class TrainingRun {
  public:
   // Starts the digits recipe with `overrides` ("run.steps=4"). Small by default: few evaluation
-  // images. With `recipe`, the run file holds only that recipe.
+  // images. With `recipe`, the run file holds only that recipe, or is the file in configs/ that has
+  // this name.
   explicit TrainingRun(std::vector<std::string> overrides, std::vector<std::string> flags = {},
                        const std::string& recipe = "");
 
