@@ -6,9 +6,9 @@
 //   added           the newest stored successes train beside the groups of the step
 //   late binding    a fresh group that failed whole gets its prompt's stored success
 //
-// The thresholds are those of the trial that the rule comes from (docs/methods/reuse.md): under a
-// quarter of dead groups replay displaces more than it brings, from three quarters on it is all
-// that teaches.
+// The thresholds are a choice: up to a quarter of groups without a signal nothing is replayed, from
+// three quarters on all that may be. What the rule was worth:
+// docs/methods/reuse.md.
 #pragma once
 
 #include <cstddef>
