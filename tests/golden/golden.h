@@ -21,12 +21,15 @@ inline nlohmann::json ReadGolden(const std::string& path) {
   return nlohmann::json::parse(file);
 }
 
+// The file that the environment variable `variable` names, or `file` of tests/golden.
+inline nlohmann::json NamedGolden(const char* variable, const std::string& file) {
+  const char* named = std::getenv(variable);
+  return ReadGolden(named != nullptr ? named
+                                     : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/" + file);
+}
+
 inline const nlohmann::json& Golden() {
-  static const nlohmann::json golden = [] {
-    const char* named = std::getenv("OXBOW_GOLDEN");
-    return ReadGolden(
-        named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/golden.json");
-  }();
+  static const nlohmann::json golden = NamedGolden("OXBOW_GOLDEN", "golden.json");
   return golden;
 }
 
@@ -39,45 +42,28 @@ inline const nlohmann::json& FlowGolden() {
 
 // tests/golden/branch.json, or the file named by OXBOW_BRANCH_GOLDEN: trees of samples.
 inline const nlohmann::json& BranchGolden() {
-  static const nlohmann::json golden = [] {
-    const char* named = std::getenv("OXBOW_BRANCH_GOLDEN");
-    return ReadGolden(
-        named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/branch.json");
-  }();
+  static const nlohmann::json golden = NamedGolden("OXBOW_BRANCH_GOLDEN", "branch.json");
   return golden;
 }
 
 // tests/golden/compression.json, or the file named by OXBOW_COMPRESSION_GOLDEN: steps behind the
 // stochastic window.
 inline const nlohmann::json& CompressionGolden() {
-  static const nlohmann::json golden = [] {
-    const char* named = std::getenv("OXBOW_COMPRESSION_GOLDEN");
-    return ReadGolden(named != nullptr
-                          ? named
-                          : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/compression.json");
-  }();
+  static const nlohmann::json golden = NamedGolden("OXBOW_COMPRESSION_GOLDEN", "compression.json");
   return golden;
 }
 
 // tests/golden/reuse.json, or the file named by OXBOW_REUSE_GOLDEN: need, added successes, draws,
 // and GSPO's ratio.
 inline const nlohmann::json& ReuseGolden() {
-  static const nlohmann::json golden = [] {
-    const char* named = std::getenv("OXBOW_REUSE_GOLDEN");
-    return ReadGolden(
-        named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/reuse.json");
-  }();
+  static const nlohmann::json golden = NamedGolden("OXBOW_REUSE_GOLDEN", "reuse.json");
   return golden;
 }
 
 // tests/golden/unipc.json, or the file named by OXBOW_UNIPC_GOLDEN: noise levels and timesteps of
 // diffusers' UniPC scheduler.
 inline const nlohmann::json& UnipcGolden() {
-  static const nlohmann::json golden = [] {
-    const char* named = std::getenv("OXBOW_UNIPC_GOLDEN");
-    return ReadGolden(
-        named != nullptr ? named : std::string(OXBOW_SOURCE_DIR) + "/tests/golden/unipc.json");
-  }();
+  static const nlohmann::json golden = NamedGolden("OXBOW_UNIPC_GOLDEN", "unipc.json");
   return golden;
 }
 
