@@ -12,6 +12,7 @@
 #include "config/chosen_method.h"
 #include "config/run_config.h"
 #include "config/validate.h"
+#include "io/failure_words.h"
 #include "io/report/report.h"
 #include "io/report/sheets.h"
 #include "run/prompt_files.h"
@@ -152,6 +153,10 @@ io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live,
                         const std::vector<io::Sheet>* sheets) {
   io::RunFacts facts{.name = io::RunName(run_dir), .live = live};
   if (live) facts.written = absl::ToUnixSeconds(absl::Now());
+  if (const auto failure = io::LastEvaluationFailure(run_dir)) {
+    facts.evaluation_failure = failure->reason;
+  }
+  facts.unscored_reason = io::ReadUnscoredReason(run_dir);
   const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
   const auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
   if (config.ok()) {

@@ -5,7 +5,8 @@
 //   {"prompt":"digits 473","reward":0.97,"right":false,"width":20,"height":8,"on_sheet":true,
 //    "rewards":{"digits_ocr":0.97,"digits_strict":0}}
 //
-// "right" is missing where no picture can be right in full.
+// A picture without a score has "reward":null and no rewards. "right" is missing there, and where
+// no picture can be right in full.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +24,7 @@ inline constexpr char kEvaluationFile[] = "eval.jsonl";
 
 struct EvaluatedPicture {
   std::string prompt;
-  double reward = 0;          // Weighted sum of the terms.
+  double reward = 0;          // Weighted sum of the terms; NaN: it has no score.
   std::optional<bool> right;  // The reward is full.
   int width = 0;              // The picture itself, in pixels; a sheet may show it larger.
   int height = 0;

@@ -55,7 +55,7 @@ inline constexpr Counter kLearnerResultBytesTotal{
     "oxbow_learner_result_bytes_total", "", "Latent bytes that arrived."};
 inline constexpr Counter kLearnerPhaseSecondsTotal{
     "oxbow_learner_phase_seconds_total",
-    "phase: checkpoint, eval, log, offer, plan, publish, update, wait",
+    "phase: checkpoint, eval, log, offer, plan, publish, rewards, update, wait",
     "Time of the learner by phase."};
 inline constexpr Counter kLearnerSamplesTotal{
     "oxbow_learner_samples_total", "origin: fresh, replay", "Samples trained on, by origin."};

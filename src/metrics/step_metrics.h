@@ -60,12 +60,16 @@ inline constexpr StepMetric kTimeWallS{
 inline constexpr StepMetric kTimeStepS{"time/step_s", "s", "sum of the phases", "never"};
 inline constexpr StepMetricFamily kTimePhaseS{
     "time/", "PHASE", "_s", "s",
-    "time of one phase of the step; the next eight rows are the phases",
+    "time of one phase of the step; the next nine rows are the phases",
     "the step had no such phase"};
 inline constexpr StepMetric kTimePlanS{
     "time/plan_s", "s", "drawing replayed heads, choosing and encoding prompts",
     "nothing was left to plan"};
 inline constexpr StepMetric kTimeWaitS{"time/wait_s", "s", "waiting for rollouts", "line 0"};
+inline constexpr StepMetric kTimeRewardsS{
+    "time/rewards_s", "s",
+    "waiting for reward servers that do not answer; line 0: until each reward has scored a picture",
+    "nobody waited for one"};
 inline constexpr StepMetric kTimeUpdateS{
     "time/update_s", "s", "forward, backward, optimiser", "line 0"};
 inline constexpr StepMetric kTimePublishS{
@@ -391,8 +395,8 @@ inline constexpr StepMetric kAdaptationReuseMax{
 // Evaluation on held-out prompts.
 inline constexpr StepMetric kEvalRewardMean{
     "eval/reward_mean", "reward",
-    "weighted sum over `eval.images` held-out samples, ODE sampler, averaged weights if "
-    "`eval.use_ema`",
+    "weighted sum, mean over those of `eval.images` held-out samples that have a score; ODE "
+    "sampler, averaged weights if `eval.use_ema`",
     "no evaluation at this step, or it failed"};
 inline constexpr StepMetricFamily kEvalRewardNameMean{
     "eval/reward_", "NAME", "_mean", "reward",
@@ -400,6 +404,15 @@ inline constexpr StepMetricFamily kEvalRewardNameMean{
 inline constexpr StepMetricFamily kEvalRewardNameFailed{
     "eval/reward_", "NAME", "_failed", "count",
     "held-out samples without this observed reward", "every sample has it"};
+inline constexpr StepMetric kEvalSamplesUnscored{
+    "eval/samples_unscored", "count",
+    "held-out samples without a score: a reward server answered and gave none; means are over the "
+    "others",
+    "as `eval/reward_mean`"};
+inline constexpr StepMetric kEvalFailed{
+    "eval/failed", "1", "the evaluation of this step gave no number: `failed.json` beside its "
+    "pictures says why",
+    "it gave its numbers, or there was none"};
 inline constexpr StepMetricFamily kEvalShortMean{
     "eval/", "SHORT", "_mean", "reward",
     "an observed reward again by its short name: `digits_strict` is `eval/strict_mean`",

@@ -135,6 +135,7 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::filesystem::path
     OXBOW_ASSIGN_OR_RETURN(wall_seconds, TrimMetrics(path, *resume_after_step));
   } else {
     OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path, ""));
+    io::RemoveUnscoredReason(run_dir);
   }
   OXBOW_RETURN_IF_ERROR(DropSamplesAfter(run_dir, resume_after_step.value_or(-1)));
   OXBOW_ASSIGN_OR_RETURN(AppendFile metrics, AppendFile::Open(path));
@@ -207,6 +208,14 @@ absl::Status RunLog::Evaluation(int64_t step, std::string_view caption, const io
   OXBOW_RETURN_IF_ERROR(
       WriteFileAtomically(directory / io::kEvaluationFile, io::FormatEvaluation(pictures)));
   return Images(step, "eval", caption, sheet);
+}
+
+absl::Status RunLog::EvaluationFailed(const io::EvaluationFailure& failure) {
+  return io::WriteEvaluationFailure(run_dir_, failure);
+}
+
+absl::Status RunLog::Unscored(const std::string& reason) {
+  return io::WriteUnscoredReason(run_dir_, reason);
 }
 
 absl::Status RunLog::Text(int64_t step, const std::string& tag, std::string_view markdown) {

@@ -6,6 +6,8 @@
 //   samples/step_000010/TAG.png         a contact sheet, animated for videos
 //   samples/step_000010/TAG.txt         its caption
 //   samples/step_000010/eval.jsonl      prompts and rewards of an evaluation's pictures
+//   samples/step_000010/failed.json     why an evaluation gave no number (io/failure_words.h)
+//   unscored.txt                        why samples had no score
 //   events.out.tfevents.*               the same numbers and sheets for TensorBoard
 #pragma once
 
@@ -22,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "base/file.h"
 #include "io/evaluation_file.h"
+#include "io/failure_words.h"
 #include "io/film.h"
 #include "io/metrics_file.h"
 #include "io/tensorboard/event_writer.h"
@@ -63,6 +66,11 @@ class RunLog {
   // are beside it (io/evaluation_file.h).
   absl::Status Evaluation(int64_t step, std::string_view caption, const io::Film& sheet,
                           const std::vector<io::EvaluatedPicture>& pictures);
+
+  // Stores why an evaluation gave no number, and why samples had no score; the line of the step has
+  // the numbers.
+  absl::Status EvaluationFailed(const io::EvaluationFailure& failure);
+  absl::Status Unscored(const std::string& reason);
 
   // A page for TensorBoard's text tab, such as the resolved configuration.
   absl::Status Text(int64_t step, const std::string& tag, std::string_view markdown);

@@ -24,6 +24,8 @@ struct RunFacts {
   std::optional<double> full_reward;
   std::optional<double> reward_min;    // The lowest that the reward can be.
   std::string reward_name = "reward";  // Its terms: "digits_ocr", "0.5 pickscore + ocr".
+  std::string evaluation_failure;      // Why the last failed evaluation gave no number; "": none.
+  std::string unscored_reason;         // Why samples had no score, last; "": all had one.
   bool replays = false;                // Some groups get a replayed head.
   // Metrics that this run cannot have, in words, each with the reason: {"KL", "kl_weight is 0"}.
   std::vector<std::pair<std::string, std::string>> left_out;
