@@ -5,7 +5,7 @@
 
     run = Run("runs/digits")
     run.metrics()["train/reward_mean"].plot()     # a DataFrame, one row per learner step
-    run.sheets()[-1].image()                      # the newest contact sheet of held-out prompts
+    run.pictures().loc[0, "image"]                # the first held-out picture of the newest evaluation
     run.config["optimizer"]["learning_rate"]
 """
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from .config_file import read_config
 from .endpoints import endpoint_of
 from .metrics_file import numbers_of, read_lines
+from .picture import Picture, picture_table, pictures_of, step_folder
 from .process_lock import State, state_of
 from .sheet import Sheet, sheets_of
 from .table import table_of
@@ -77,6 +78,24 @@ class Run:
     def sheets(self) -> list[Sheet]:
         """The contact sheets, by step."""
         return sheets_of(self.directory / SAMPLES)
+
+    def evaluated(self, step: int) -> list[Picture]:
+        """The pictures of the evaluation at `step`, with their prompts, rewards and seeds; empty if there was none."""
+        samples = self.directory / SAMPLES
+        return pictures_of(step_folder(samples, step), step)
+
+    def pictures(self, step: int | None = None) -> Any:
+        """The same as a table, a row for each picture: `image`, `prompt`, `reward`, `rewards` (by name), `seed` and more.
+
+        Without `step` the newest evaluation. A picture that was scored only has no image (None). A pandas.DataFrame;
+        without pandas a dict of lists. ValueError if there was no evaluation. Needs Pillow.
+        """
+        if step is None:
+            step = max((sheet.step for sheet in self.sheets()), default=0)
+        found = self.evaluated(step)
+        if not found:
+            raise ValueError(f"no evaluation at step {step} of {self.directory}")
+        return picture_table(found)
 
     def replay(self, shard: int = 0, **options: Any) -> Any:
         """A live replay buffer of the run (oxbow.replay.Replay): with services.replay_shards the one of this number.

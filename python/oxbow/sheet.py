@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contact sheets: pictures of the held-out prompts at an evaluation."""
+"""Contact sheets: pictures of the held-out prompts at an evaluation, on one picture."""
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .picture import image_of
 
 
 @dataclass(frozen=True)
@@ -20,18 +22,14 @@ class Sheet:
 
     def image(self) -> Any:
         """A PIL.Image. ImportError without Pillow."""
-        try:
-            from PIL import Image
-        except ImportError:
-            raise ImportError("pictures take Pillow: pip install 'oxbow[run]'") from None
-        return Image.open(self.path)
+        return image_of(self.path)
 
 
 def sheets_of(samples: Path) -> list[Sheet]:
-    """The sheets under samples/step_NNNNNN/, by step and tag."""
+    """The sheets under samples/step_NNNNNN/, by step and tag. Files whose names are numbers are single pictures."""
     found = []
     for path in samples.glob("step_*/*.png"):
         digits = path.parent.name[len("step_"):]
-        if digits.isdigit():
+        if digits.isdigit() and not path.stem.isdigit():
             found.append(Sheet(int(digits), path.stem, path))
     return sorted(found, key=lambda sheet: (sheet.step, sheet.tag))

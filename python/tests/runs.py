@@ -27,8 +27,12 @@ def png(level, width=4, height=2):
             + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
+PROMPTS = ("text 473", "a house at the river, 一座古老石桥 🌊 старый дом", "scored only")
+SEEDS = (2**64 - 1, 1, 2)
+
+
 class WrittenRun:
-    """A run as its learner writes it. An evaluation, with its sheet, comes every second step."""
+    """A run as its learner writes it. An evaluation, with two pictures and their sheet, comes every second step."""
 
     def __init__(self, folder, steps=10, uid="digits-0123456789abcdef"):
         self.directory = Path(folder)
@@ -52,10 +56,20 @@ class WrittenRun:
             if step % 2 == 0:
                 folder = self.directory / "samples" / f"step_{step:06d}"
                 folder.mkdir(parents=True, exist_ok=True)
+                (folder / "000.png").write_bytes(png(step))
+                (folder / "001.png").write_bytes(png(step + 1))
+                (folder / "eval.jsonl").write_text("".join(self.row(step, number) for number in range(3)), encoding="utf-8")
                 (folder / "eval.png").write_bytes(png(step))
                 (folder / "eval.txt").write_text(f"held-out prompts, reward {step / 16:.3f}")
             with self.metrics.open("a") as file:
                 file.write(self.line(step))
+
+    def row(self, step, number):
+        """What is said of one picture of an evaluation; the last one has no file."""
+        picture = {"picture": f"{number:03d}.png"} if number < 2 else {}
+        return json.dumps({"prompt": PROMPTS[number], "reward": step / 16, "right": False, **picture, "width": 4, "height": 2,
+                           "rewards": {"digits_ocr": step / 16, "redness": None if number else 0.25},
+                           "seed": str(SEEDS[number]), "group": "7", "sample": number}) + "\n"
 
     def cut_to(self, last):
         """What a resumed learner does: the lines past its checkpoint go."""

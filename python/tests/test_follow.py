@@ -11,11 +11,12 @@ import unittest
 import unittest.mock
 from pathlib import Path
 
-from runs import WrittenRun
+from runs import PROMPTS, WrittenRun
 
 from oxbow import Run
 from oxbow.follow import command
 from oxbow.follow.follower import Follower, Options, wait_for_run
+from oxbow.follow.tracker import Spoken
 
 try:
     import yaml
@@ -41,10 +42,10 @@ class Memory:
     def last_step(self):
         return max(self.steps(self.current), default=-1) if self.at_once else None
 
-    def log(self, step, numbers, sheets):
+    def log(self, step, numbers, pictures):
         if step == self.die_before:
             raise ConnectionError
-        self.waiting.append((step, numbers, [sheet.path.read_bytes() for sheet in sheets]))
+        self.waiting.append((step, numbers, [(one.caption, one.path.read_bytes()) for one in pictures]))
         if self.at_once:
             self.close()
         if step == self.die_after:
@@ -77,8 +78,17 @@ class FollowerTest(unittest.TestCase):
         _, numbers, pictures = self.memory.runs["run-0"][2]
         self.assertEqual(numbers, {"time/wall_s": 2.5, "train/loss": 0.25, "train/reward_mean": 0.0625,
                                    "eval/reward_mean": 0.125})
-        self.assertEqual(pictures, [Path(self.written.directory, "samples/step_000002/eval.png").read_bytes()])
+        files = [Path(self.written.directory, f"samples/step_000002/00{number}.png").read_bytes() for number in (0, 1)]
+        self.assertEqual(pictures, [(f"{PROMPTS[0]}\nreward 0.125 (digits_ocr 0.125, redness 0.25)", files[0]),
+                                    (f"{PROMPTS[1]}\nreward 0.125 (digits_ocr 0.125, redness nan)", files[1])])
+        self.assertEqual(self.memory.runs["run-0"][1][2], [])
         self.assertTrue(math.isnan(self.memory.runs["run-0"][3][1]["train/loss"]))
+
+    def test_the_number_of_pictures_has_a_limit(self):
+        self.written.write(*range(3))
+        for limit, expected in ((1, 1), (0, 0)):
+            self.follow(pictures=limit, afresh=True)
+            self.assertEqual(len(self.memory.runs[self.memory.current][2][2]), expected)
 
     def test_the_next_follower_goes_on_in_the_same_run_of_the_tracker(self):
         self.written.write(*range(3))
@@ -174,6 +184,27 @@ class FollowerTest(unittest.TestCase):
                 contextlib.redirect_stderr(message):
             self.assertEqual(command.command([str(self.written.directory), "--to", "mlflow"]), 2)
         self.assertIn("pip install 'oxbow[mlflow]'", message.getvalue())
+
+    def test_a_tracker_that_refuses_is_an_error_of_one_line(self):
+        self.written.write(*range(5))
+        self.memory.remedy = "log in"
+        for call in ("open", "log", "close"):
+            with self.subTest(call), unittest.mock.patch.object(self.memory, call, side_effect=RuntimeError("no\nkey")), \
+                    unittest.mock.patch.object(command, "tracker_of", lambda name: Spoken(name, self.memory)):
+                message = io.StringIO()
+                with contextlib.redirect_stderr(message):
+                    self.assertEqual(command.command([str(self.written.directory), "--to", "wandb", "--once"]), 3)
+                self.assertEqual(message.getvalue(), "oxbow-follow: wandb does not take the run: RuntimeError: no key (log in)\n")
+
+    def test_a_damaged_file_of_the_run_is_an_error_of_one_line(self):
+        self.written.write(*range(3))
+        rows = Path(self.written.directory, "samples/step_000002/eval.jsonl")
+        rows.write_text(self.written.row(2, 0) + '{"prompt": 3\n')
+        message = io.StringIO()
+        with unittest.mock.patch.object(command, "tracker_of", lambda name: Spoken(name, self.memory)), \
+                contextlib.redirect_stderr(message):
+            self.assertEqual(command.command([str(self.written.directory), "--to", "wandb", "--once"]), 4)
+        self.assertRegex(message.getvalue(), r"^oxbow-follow: .*eval\.jsonl:2: no row of an evaluation .*\n$")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import unittest.mock
 from pathlib import Path
 
 import numpy as np
-from runs import WrittenRun
+from runs import PROMPTS, SEEDS, WrittenRun
 
 from oxbow import Run
 from oxbow.endpoints import endpoint_of
@@ -108,6 +108,41 @@ class RunTest(unittest.TestCase):
     def test_a_sheet_is_an_image(self):
         self.written.write(*range(3))
         self.assertEqual(np.asarray(self.run_.sheets()[1].image()).tolist(), [[2] * 4] * 2)
+
+    @unittest.skipUnless(Image, "Pillow is not installed")
+    def test_the_pictures_of_an_evaluation_are_a_table_with_prompts_rewards_and_seeds(self):
+        self.written.write(*range(5))
+        table = self.run_.pictures(2)
+        column = lambda name: list(table[name])
+        self.assertEqual([None if one is None else np.asarray(one).tolist() for one in column("image")],
+                         [[[2] * 4] * 2, [[3] * 4] * 2, None])
+        self.assertEqual(column("prompt"), list(PROMPTS))
+        self.assertEqual(column("reward"), [0.125] * 3)
+        self.assertEqual(column("rewards")[0], {"digits_ocr": 0.125, "redness": 0.25})
+        self.assertTrue(math.isnan(column("rewards")[1]["redness"]))
+        self.assertEqual((column("seed"), column("group"), column("sample")), (list(SEEDS), [7] * 3, [0, 1, 2]))
+        self.assertEqual(np.asarray(list(self.run_.pictures()["image"])[0]).tolist(), [[4] * 4] * 2)  # The newest.
+
+    def test_without_pandas_pictures_are_lists(self):
+        self.written.write(0)
+        with unittest.mock.patch.dict("sys.modules", {"pandas": None}), \
+                unittest.mock.patch("oxbow.picture.image_of", lambda path: path.name):
+            table = self.run_.pictures(0)
+        self.assertEqual(table["image"], ["000.png", "001.png", None])
+        self.assertEqual(table["seed"], list(SEEDS))
+
+    def test_a_step_without_an_evaluation_has_no_pictures(self):
+        self.written.write(0, 1)
+        self.assertEqual(self.run_.evaluated(1), [])
+        with self.assertRaisesRegex(ValueError, "no evaluation at step 1 of "):
+            self.run_.pictures(1)
+
+    def test_a_run_of_before_has_rows_without_files(self):
+        self.written.write(0)
+        rows = self.written.directory / "samples/step_000000/eval.jsonl"
+        rows.write_text('{"prompt":"text 1","reward":0.5,"right":false,"width":4,"height":2,"on_sheet":true,"rewards":{"x":1}}\n')
+        (one,) = self.run_.evaluated(0)
+        self.assertEqual((one.prompt, one.rewards, one.path, one.seed), ("text 1", {"x": 1.0}, None, None))
 
     @unittest.skipUnless(yaml, "PyYAML is not installed")
     def test_the_config_has_numbers_and_words_as_oxbow_meant_them(self):

@@ -11,9 +11,13 @@ import unittest
 from pathlib import Path
 
 import tracker_files
-from runs import WrittenRun
+from runs import PROMPTS, WrittenRun
 
 PATIENCE = 120
+# What is stored of a step's two pictures: captions, or the names of files.
+CAPTIONS = lambda step: tuple(f"{prompt}\nreward {step / 16:.4g} (digits_ocr {step / 16:.4g}, redness {second})"
+                              for prompt, second in zip(PROMPTS, ("0.25", "nan")))
+PICTURES = {"wandb": CAPTIONS, "swanlab": CAPTIONS, "mlflow": lambda step: ("000.png", "001.png", "eval.jsonl")}
 FLAGS = {"wandb": ["--offline"], "swanlab": ["--offline"], "mlflow": []}
 
 
@@ -40,14 +44,14 @@ class TrackerTest(unittest.TestCase):
     def points(self, name):
         return list(getattr(tracker_files, f"{name}_points")(self.folder / "files", self.position(name)["tracker_run"]))
 
-    def expected(self, steps):
+    def expected(self, tracker, steps):
         result = {}
         for step in steps:
             for name, value in json.loads(self.written.line(step)).items():
                 if name != "step":
                     result[step, name] = "nan" if value is None else float(value)
             if step % 2 == 0:
-                result[step, "samples/eval"] = "picture"
+                result[step, "samples/eval"] = PICTURES[tracker](step)
         return result
 
     def check(self, name):
@@ -72,7 +76,7 @@ class TrackerTest(unittest.TestCase):
         self.assertEqual(last.wait(PATIENCE), 0, last.stdout.read())
         points = self.points(name)
         told = {(step, key): "nan" if value != value else value for step, key, value in points}
-        self.assertEqual(told, self.expected(range(9)))
+        self.assertEqual(told, self.expected(name, range(9)))
         # What a killed follower handed over may be there twice, with the same value; of MLflow never.
         sure = [(step, key) for step, key, _ in points if step not in (3, 4) or name == "mlflow"]
         self.assertEqual(len(sure), len(set(sure)), "a step came twice")
@@ -86,6 +90,20 @@ class TrackerTest(unittest.TestCase):
             if text in line:
                 return
         self.fail(told)
+
+    def test_a_key_that_wandb_does_not_take_is_one_line(self):
+        if importlib.util.find_spec("wandb") is None:
+            self.skipTest("wandb is not installed")
+        self.written.write(0)
+        command = [sys.executable, "-m", "oxbow.follow.command", str(self.written.directory), "--to", "wandb", "--once"]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+        for key in ({}, {"WANDB_API_KEY": "short"}):
+            done = subprocess.run(command, env={**clean, **key, "HOME": str(self.folder)}, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False,
+                                  cwd=self.folder)
+            self.assertEqual(done.returncode, 3, done.stdout)
+            self.assertRegex(done.stdout.splitlines()[-1], r"^oxbow-follow: wandb does not take the run: \w+: .*wandb login")
+            self.assertNotIn("Traceback", done.stdout)
 
     def test_wandb(self):
         self.check("wandb")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trackers stored locally: [(step, name, value)] in the order of the files, "picture" for a picture."""
+"""What trackers stored locally: [(step, name, value)] in the order of the files, of pictures the tuple of their captions."""
 import glob
 import json
 import math
@@ -17,7 +17,8 @@ def wandb_points(folder, run):
             told = {tuple(item.nested_key) or (item.key,): item.value_json for item in message.history.item}
             for name, text in told.items():
                 if name[-1] == "_type":
-                    yield int(told["_step",]), "/".join(name[:-1]), "picture"
+                    captions = json.loads(told[(*name[:-1], "captions")])
+                    yield int(told["_step",]), "/".join(name[:-1]), tuple(captions)
                 elif len(name) == 1 and not name[0].startswith("_") and "/" in name[0] and text[0] != "{":
                     yield int(told["_step",]), name[0], _number(text)
 
@@ -36,7 +37,7 @@ def swanlab_points(folder, run):
             if message.HasField("scalar"):
                 yield message.scalar.step, message.scalar.key, message.scalar.value.number
             elif message.HasField("media"):
-                yield message.media.step, message.media.key, "picture"
+                yield message.media.step, message.media.key, tuple(item.caption for item in message.media.value.items)
 
 
 def mlflow_points(folder, run):
@@ -47,8 +48,8 @@ def mlflow_points(folder, run):
     for name in set(client.get_run(run).data.metrics) - {"oxbow.step"}:
         for one in client.get_metric_history(run, name):
             yield one.step, name, one.value
-    for path in Path(folder).rglob("samples/step_*/*.png"):
-        yield int(path.parent.name[len("step_"):]), f"samples/{path.stem}", "picture"
+    for path in Path(folder).rglob("samples/step_*"):
+        yield int(path.name[len("step_"):]), "samples/eval", tuple(sorted(file.name for file in path.iterdir()))
 
 
 def log_records(data):

@@ -16,7 +16,8 @@ PROGRAM = "oxbow-follow"
 _CODES = """exit codes:
   0  the run has ended and all its steps are copied, or after SIGINT or SIGTERM
   2  a bad flag, or the tracker's package is not installed
-  4  no run is there
+  3  the tracker does not take the run: no key, no network
+  4  no run is there, or a file of it is damaged
 
 examples:
   oxbow-follow runs/digits --to wandb --project digits
@@ -32,7 +33,7 @@ def command(arguments: Sequence[str]) -> int:
     flags = _parser().parse_args(arguments)
     stop = stop_event()
     where = Where(flags.project, flags.directory, flags.offline, tuple(flags.tag))
-    options = Options(where, flags.interval, flags.once, flags.silence_max * 60, flags.new)
+    options = Options(where, flags.interval, flags.once, flags.silence_max * 60, flags.new, flags.pictures)
     try:
         tracker = tracker_of(flags.to)
         run = wait_for_run(flags.run, flags.wait, stop)
@@ -40,7 +41,7 @@ def command(arguments: Sequence[str]) -> int:
     except SetupError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.exit_code
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return EXIT_DATA
     print(f"{PROGRAM}: {copied} steps of {run.directory} copied to {flags.to}")
@@ -61,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--offline", action="store_true", help="wandb and swanlab: write files, send nothing")
     parser.add_argument("--once", action="store_true", help="copy what is there and end")
     parser.add_argument("--new", action="store_true", help="a new run in the tracker, from step 0")
+    parser.add_argument("--pictures", type=int, default=Options.pictures, metavar="N",
+                        help="of each evaluation, at most; 0: none; default: %(default)s")
     parser.add_argument("--wait", type=float, default=60.0, metavar="SECONDS", help="for a run that is not there yet")
     parser.add_argument("--interval", type=float, default=Options.interval, metavar="SECONDS",
                         help="between looks at the run")

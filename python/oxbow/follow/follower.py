@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ..metrics_file import Tail, numbers_of
+from ..picture import Picture
 from ..process_lock import State
 from ..run import METRICS, Run
-from ..sheet import Sheet
 from .position import Position
 from .tracker import Tracker, Where
 
@@ -25,6 +25,7 @@ class Options:
     once: bool = False  # Copy what is there and end.
     silence_max: float = 3600.0  # Seconds without a new line after which a run on another machine counts as ended.
     afresh: bool = False  # A new run of the tracker, from step 0.
+    pictures: int = 64  # Handed over of each evaluation, at most; 0: none.
 
 
 class Follower:
@@ -81,25 +82,20 @@ class Follower:
     def _copy(self) -> int:
         """Steps that were handed over are left out: a resumed run writes those behind its checkpoint once more."""
         copied = 0
-        sheets: dict[int, list[Sheet]] | None = None
         for line in self._tail.new_lines():
             step = int(line["step"])
             if step <= self._last:
                 continue
-            if sheets is None:
-                sheets = self._sheets()
             numbers = {name: value for name, value in numbers_of(line).items() if name != "step"}
-            self._tracker.log(step, numbers, sheets.get(step, ()))
+            self._tracker.log(step, numbers, self._pictures(step))
             self._last = step
             copied += 1
         return copied
 
-    def _sheets(self) -> dict[int, list[Sheet]]:
-        """By step. A step's sheets are written before its line."""
-        found: dict[int, list[Sheet]] = {}
-        for sheet in self._run.sheets():
-            found.setdefault(sheet.step, []).append(sheet)
-        return found
+    def _pictures(self, step: int) -> list[Picture]:
+        """Those with files, which are written before the step's line."""
+        found = [one for one in self._run.evaluated(step) if one.path is not None and one.path.exists()]
+        return found[:self._options.pictures]
 
 
 def wait_for_run(directory: Path, seconds: float, stop: threading.Event, interval: float = 1.0) -> Any:

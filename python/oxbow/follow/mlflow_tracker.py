@@ -12,8 +12,8 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
 from ..config_file import flat
+from ..picture import ROWS, Picture
 from ..run import Run
-from ..sheet import Sheet
 from .tracker import Where
 
 _MARK = "oxbow.step"  # Logged last in a step's batch: with it, the step is whole.
@@ -21,6 +21,8 @@ _PARAM_CHARACTERS_MAX = 6000
 
 
 class Mlflow:
+    remedy = "look at MLFLOW_TRACKING_URI, or take --directory, a local store"
+
     def open(self, run: Run, where: Where, tracker_run: str) -> str:
         uri = None
         if where.directory:
@@ -44,9 +46,11 @@ class Mlflow:
     def last_step(self) -> int | None:
         return max((mark.step for mark in self._client.get_metric_history(self._run, _MARK)), default=-1)
 
-    def log(self, step: int, numbers: dict[str, float], sheets: Sequence[Sheet]) -> None:
-        for sheet in sheets:
-            self._client.log_artifact(self._run, str(sheet.path), f"samples/step_{step:06d}")
+    def log(self, step: int, numbers: dict[str, float], pictures: Sequence[Picture]) -> None:
+        """Files have no captions there: the rows of the evaluation lie beside them."""
+        paths = [one.path for one in pictures if one.path is not None]
+        for path in [*paths, *([paths[0].with_name(ROWS)] if paths else [])]:
+            self._client.log_artifact(self._run, str(path), f"samples/step_{step:06d}")
         now = int(time.time() * 1000)
         metrics = [Metric(name, value, now, step) for name, value in [*numbers.items(), (_MARK, step)]]
         for first in range(0, len(metrics), 1000):  # MLflow takes 1000 at once.

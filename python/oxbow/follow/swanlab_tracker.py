@@ -7,12 +7,14 @@ from typing import Any, Sequence
 
 import swanlab
 
+from ..picture import Picture
 from ..run import Run
-from ..sheet import Sheet
-from .tracker import Where
+from .tracker import EVALUATION, Where
 
 
 class Swanlab:
+    remedy = "`swanlab login`, or --offline, which writes files for `swanlab sync`"
+
     def open(self, run: Run, where: Where, tracker_run: str) -> str:
         identity = tracker_run or secrets.token_hex(11)[:21]  # SwanLab's ids have 21 characters.
         self._run: Any = swanlab.init(
@@ -24,9 +26,9 @@ class Swanlab:
     def last_step(self) -> int | None:
         return None
 
-    def log(self, step: int, numbers: dict[str, float], sheets: Sequence[Sheet]) -> None:
-        pictures = {f"samples/{sheet.tag}": swanlab.Image(str(sheet.path), caption=sheet.caption) for sheet in sheets}
-        self._run.log({**numbers, **pictures}, step=step)
+    def log(self, step: int, numbers: dict[str, float], pictures: Sequence[Picture]) -> None:
+        images = [swanlab.Image(str(one.path), caption=one.caption) for one in pictures]
+        self._run.log({**numbers, **({EVALUATION: images} if images else {})}, step=step)
 
     def close(self) -> None:
         self._run.finish()

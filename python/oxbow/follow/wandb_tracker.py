@@ -7,12 +7,14 @@ from typing import Any, Sequence
 
 import wandb
 
+from ..picture import Picture
 from ..run import Run
-from ..sheet import Sheet
-from .tracker import Where
+from .tracker import EVALUATION, Where
 
 
 class Wandb:
+    remedy = "`wandb login`, or --offline, which writes files for `wandb sync`"
+
     def open(self, run: Run, where: Where, tracker_run: str) -> str:
         settings = wandb.Settings(console="off", disable_git=True, x_disable_stats=True)
         self._run: Any = wandb.init(
@@ -25,9 +27,10 @@ class Wandb:
         """W&B counts the next step; offline it does not know the run's earlier files."""
         return None if self._run.offline else int(self._run.step) - 1
 
-    def log(self, step: int, numbers: dict[str, float], sheets: Sequence[Sheet]) -> None:
-        pictures = {f"samples/{sheet.tag}": wandb.Image(str(sheet.path), caption=sheet.caption) for sheet in sheets}
-        self._run.log({**numbers, **pictures}, step=step)
+    def log(self, step: int, numbers: dict[str, float], pictures: Sequence[Picture]) -> None:
+        """The files go as they are. W&B shows 108 images of a step (wandb.Image.MAX_ITEMS) and leaves out the others."""
+        images = [wandb.Image(str(one.path), caption=one.caption) for one in pictures[:wandb.Image.MAX_ITEMS]]
+        self._run.log({**numbers, **({EVALUATION: images} if images else {})}, step=step)
 
     def close(self) -> None:
         self._run.finish()
