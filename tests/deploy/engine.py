@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls Docker and docker-compose for the test: runs commands, waits, and reports errors."""
+"""Calls Docker and compose for the test: runs commands, waits, and reports errors."""
 import io
 import json
 import os
@@ -104,8 +104,8 @@ class Compose:
 
     def __init__(self, docker, project, environment):
         self.docker = docker
-        old = shutil.which("docker-compose")
-        self.command = [old] if old else [docker.client, "compose"]
+        plugin = run([docker.client, "compose", "version"], check=False).returncode == 0
+        self.command = [docker.client, "compose"] if plugin else [shutil.which("docker-compose")]
         self.command += ["-f", ROOT / "deploy/compose/docker-compose.yml"]
         self.environment = {**os.environ, "COMPOSE_PROJECT_NAME": project, **environment}
 

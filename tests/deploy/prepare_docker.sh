@@ -2,8 +2,8 @@
 # prepare_docker.sh LOG: sets up a Docker that deploy_test.py can use, from Debian 12 packages, and
 # prints `dockerd=PID` if it started a daemon.
 #
-# Installs docker.io, docker-compose and debootstrap if they are missing (needs root), starts
-# dockerd if none answers, and makes oxbow/test-base:bookworm, a Debian without documentation, as
+# Installs docker.io, compose and debootstrap if they are missing (needs root; Debian 12 has compose
+# 1.29 alone, which is taken where there is no `docker compose`), starts dockerd if none answers, and makes oxbow/test-base:bookworm, a Debian without documentation, as
 # the base of the images. Uses no registry.
 #
 # The daemon has neither iptables rules nor a default bridge: the networks of compose work without
@@ -34,7 +34,7 @@ if ! docker info >/dev/null 2>&1; then
   docker info >/dev/null || { echo "prepare_docker.sh: no answer from dockerd within 60 s; see $log" >&2; exit 3; }
   echo "dockerd=$daemon"
 fi
-command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1 || install_missing docker-compose
+docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null || install_missing docker-compose
 
 docker image inspect oxbow/test-base:bookworm >/dev/null 2>&1 && exit 0
 install_missing debootstrap

@@ -318,8 +318,8 @@ def compose_breaches():
     said = {name for name, service in plain["services"].items()
             if "OXBOW_PLAINTEXT" in (service.get("environment") or {})}
     for name, service in plain["services"].items():
-        if not {"mem_limit", "pids_limit"} <= set(service) or "nofile" not in service.get("ulimits", {}):
-            yield f"docker-compose.yml: {name}: no limit of memory, processes or open files"
+        if not {"mem_limit", "pids_limit"} <= set(service):
+            yield f"docker-compose.yml: {name}: no limit of memory or processes"
     for name in listening ^ said:
         yield f"docker-compose.yml: {name}: OXBOW_PLAINTEXT belongs to who listens"
     for name in listening ^ set(tls["services"]):
