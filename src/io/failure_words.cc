@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr char kFailed[] = "failed.json";
 constexpr char kUnscored[] = "unscored.txt";
-constexpr uint64_t kBytesMax = 1 << 16;
+constexpr uint64_t kWordsBytesMax = 1 << 16;
 
 fs::path DirectoryOf(const fs::path& run_dir, int64_t step) {
   return run_dir / "samples" / absl::StrFormat("step_%06d", step);
@@ -60,7 +60,7 @@ absl::Status WriteEvaluationFailure(const fs::path& run_dir, const EvaluationFai
 }
 
 std::optional<EvaluationFailure> EvaluationFailureAt(const fs::path& run_dir, int64_t step) {
-  const auto text = ReadFile(DirectoryOf(run_dir, step) / kFailed, kBytesMax);
+  const auto text = ReadFile(DirectoryOf(run_dir, step) / kFailed, kWordsBytesMax);
   if (!text.ok()) return std::nullopt;
   const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
@@ -88,7 +88,7 @@ absl::Status WriteUnscoredReason(const fs::path& run_dir, const std::string& rea
 }
 
 std::string ReadUnscoredReason(const fs::path& run_dir) {
-  const auto text = ReadFile(run_dir / kUnscored, kBytesMax);
+  const auto text = ReadFile(run_dir / kUnscored, kWordsBytesMax);
   return text.ok() ? std::string(absl::StripAsciiWhitespace(*text)) : "";
 }
 
