@@ -14,6 +14,7 @@
 # make check-observe   check alerts and dashboards with promtool, manifests against published types, and run oxbow
 #                     under a live Prometheus; installs what it needs into .deps
 # make check-python   test the Python package (python/) with the oldest and the newest packages that it takes
+# make check-real-sizes   the first hour of a stranger at real picture sizes, with the real programs (tests/real_sizes)
 # make check-export-model   test the exporter of graphs (tools/export_model); skipped without diffusers
 # make docs   the documentation as a site in build/docs/site, with its links checked; installs mkdocs into .deps/docs
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk;
@@ -33,7 +34,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train demo-video test test-again check-cuda build-cuda test-gpu gpu-fleets rehearse-gpu check-observe check-python check-export-model docs chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train demo-video test test-again check-cuda build-cuda test-gpu gpu-fleets rehearse-gpu check-observe check-python check-real-sizes check-export-model docs chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -134,6 +135,15 @@ ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --python
 endif
 	@tools/check_python.sh $(BUILD)
+
+REAL_SIZES_FLAGS ?=
+check-real-sizes: deps $(BUILD)/build.ninja
+ifeq ($(INSTALL),yes)
+	@tools/install_deps.sh --python
+	@tools/install_deps.sh --export
+endif
+	@cmake --build $(BUILD) -j $(JOBS) --target $(PROGRAMS)
+	@.deps/export/bin/python tests/real_sizes/run.py $(BUILD) $(REAL_SIZES_FLAGS)
 
 check-export-model:
 	@tools/check_export_model.sh

@@ -6,6 +6,7 @@
 #   tools/install_deps.sh [--build|--runtime|--lint|--fuzz] [--cuda] [--torch-version V] [--torch-index URL] [--no-torch]
 #   tools/install_deps.sh --observe
 #   tools/install_deps.sh --python
+#   tools/install_deps.sh --export
 #   tools/install_deps.sh --docs
 #   tools/install_deps.sh --browser
 #
@@ -14,6 +15,8 @@
 #   --fuzz              what --build installs, clang, and its libFuzzer and sanitizers.
 #   --python            only the needs of `make check-python`: three Python environments in .deps, with the oldest and
 #                       the newest supported packages, and with experiment trackers and Ray.
+#   --export            only diffusers and what it needs, in .deps/export: for the exporter of graphs and for
+#                       tests/real_sizes. Its torch is that of --build, which comes first.
 #   --browser           only Chromium, in which io_report_browser_test looks at a run's page; without it that test is
 #                       skipped.
 #   --docs              only the generator of `make docs`, in .deps/docs.
@@ -29,12 +32,12 @@ cd "$(dirname "$0")/.."
 profile=--build torch_version="" torch_index="" torch=yes venv=.deps/venv
 while [ $# -gt 0 ]; do
   case "$1" in
-    --build | --runtime | --lint | --fuzz | --observe | --python | --docs | --browser) profile=$1 ;;
+    --build | --runtime | --lint | --fuzz | --observe | --python | --export | --docs | --browser) profile=$1 ;;
     --cuda) venv=.deps/cuda-venv ;;
     --torch-version) torch_version=$2; shift ;;
     --torch-index) torch_index=$2; shift ;;
     --no-torch) torch=no ;;
-    -h | --help) sed -n '2,24p' "$0" | cut -c3-; exit 0 ;;
+    -h | --help) sed -n '2,27p' "$0" | cut -c3-; exit 0 ;;
     *) echo "install_deps.sh: unknown option: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -66,7 +69,7 @@ case "$profile" in
   --fuzz) packages=("${build[@]}" "${fuzz[@]}") ;;
   --observe) packages=("${observe[@]}") ;;
   --python) packages=("${python[@]}") ;;
-  --docs) packages=(python3 python3-venv) ;;
+  --export | --docs) packages=(python3 python3-venv) ;;
   --browser) packages=(chromium) ;;
 esac
 
@@ -130,6 +133,23 @@ if [ "$profile" = --python ]; then
     fi
     cp "$pins" "$environment/requirements.txt"
   done
+  exit 0
+fi
+
+if [ "$profile" = --export ]; then
+  torch_home=$(dirname "${OXBOW_TORCH_DIR:-$PWD/$(echo .deps/venv/lib/python3*/site-packages)/torch}")
+  [ -e "$torch_home/torch/__init__.py" ] || {
+    echo "install_deps.sh: no torch for Python there, run tools/install_deps.sh first: $torch_home" >&2; exit 4; }
+  pins=(tools/requirements/export.txt tools/requirements/torch-2.13.0-python.txt)
+  if ! cat "${pins[@]}" <(echo "# $torch_home") | cmp -s - .deps/export/requirements.txt; then
+    echo "installing diffusers into .deps/export"
+    rm -rf .deps/export
+    python3 -m venv .deps/export
+    .deps/export/bin/pip install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+      "${pins[@]/#/--requirement=}"
+    echo "$torch_home" >"$(echo .deps/export/lib/python3*/site-packages)/torch_of_oxbow.pth"
+    cat "${pins[@]}" <(echo "# $torch_home") >.deps/export/requirements.txt
+  fi
   exit 0
 fi
 
