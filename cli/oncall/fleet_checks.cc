@@ -144,8 +144,8 @@ class FleetJudge {
         share && *share > 0.8) {
       Add("signal", Verdict::kWarn,
           absl::StrFormat("%.0f %% of groups have equal rewards and teach nothing", 100 * *share),
-          "the task is too easy or too hard: other prompts, a larger batch.group_size, or "
-          "batch.dynamic_sampling_max");
+          "the reward says nothing (try it with oxbow score), or the task is too easy or too hard: "
+          "other prompts, a larger batch.group_size, or batch.dynamic_sampling_max");
     }
   }
 

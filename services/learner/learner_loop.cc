@@ -396,13 +396,14 @@ void LearnerLoop::CommitToChoice(LearnerStep step, StepGroups& groups) {
 // A step may commit without having moved the weights as it should. Nothing else would say so.
 void LearnerLoop::WarnOfLostSteps(LearnerStep step) {
   if (numbers_[metric::kTrainSamplesTrained] == 0) {
-    const bool signal = numbers_[metric::kTrainRewardZeroStdRatio] < 1;
+    const auto equal = numbers_.find(metric::kTrainRewardZeroStdRatio);
+    const bool signal = equal != numbers_.end() && equal->second < 1;
     parts_.metrics.StepTrainedNothing(signal ? "no_rows" : "no_signal");
     OXBOW_LOG(Warning) << "step trained no sample" << Field("step", step)
                        << Field("reason", signal ? "no sample has a step to train: they are older "
                                                    "than method.kept_steps allows, have weight 0, "
                                                    "or method.branch leaves them out"
-                                                 : "all rewards are equal in every group");
+                                                 : "in every group the rewards that are there are equal");
   }
   const auto rms = numbers_.find(metric::kTrainGradRms);
   if (epsilon_warned_ || rms == numbers_.end() || rms->second >= options_.adamw_epsilon) return;

@@ -129,6 +129,10 @@ inline constexpr StepMetric kTrainRewardStd{
 inline constexpr StepMetricFamily kTrainRewardNameMean{
     "train/reward_", "NAME", "_mean", "reward",
     "mean of one reward, unweighted; trained on or observed", "no sample has it"};
+inline constexpr StepMetricFamily kTrainRewardNameStd{
+    "train/reward_", "NAME", "_std", "reward",
+    "standard deviation of the same; 0: it gives every picture the same number",
+    "no sample has it"};
 inline constexpr StepMetricFamily kTrainRewardNameFailed{
     "train/reward_", "NAME", "_failed", "count",
     "scored samples without this observed reward", "every sample has it"};
@@ -137,7 +141,9 @@ inline constexpr StepMetric kTrainRewardGroupStdMean{
     "mean over groups of the standard deviation inside a group"};
 inline constexpr StepMetric kTrainRewardZeroStdRatio{
     "train/reward_zero_std_ratio", "share",
-    "groups whose rewards are all equal: they teach nothing"};
+    "groups with two scores or more whose rewards are all equal, diversity aside: they teach "
+    "nothing",
+    "no group has two scores"};
 inline constexpr StepMetric kTrainReplayRewardChange{
     "train/replay_reward_change", "reward",
     "reward of the regenerated image minus that of the stored one", "no replayed sample"};

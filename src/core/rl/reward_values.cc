@@ -1,12 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/rl/reward_values.h"
 
-namespace oxbow::rl {
+#include <optional>
 
-double Valued(const TrainerOptions& options, const Trajectory& trajectory) {
-  const double reward =
-      trajectory.replayed && options.stored_rewards ? trajectory.stored_reward : trajectory.reward;
-  return reward * (1 + options.diversity_weight * (1 - trajectory.duplicate_share));
+namespace oxbow::rl {
+namespace {
+
+double RewardOf(const TrainerOptions& options, const Trajectory& trajectory) {
+  return trajectory.replayed && options.stored_rewards ? trajectory.stored_reward
+                                                       : trajectory.reward;
+}
+
+bool RewardsDiffer(const TrainerOptions& options, const Group& group) {
+  std::optional<double> first;
+  for (const Trajectory& trajectory : group.trajectories) {
+    if (trajectory.reward_failed) continue;
+    const double reward = RewardOf(options, trajectory);
+    if (first.has_value() && reward != *first) return true;
+    first = reward;
+  }
+  return false;
+}
+
+}  // namespace
+
+RewardValue ValueIn(const TrainerOptions& options, const Group& group) {
+  const double weight = RewardsDiffer(options, group) ? options.diversity_weight : 0;
+  return [&options, weight](const Trajectory& trajectory) {
+    return RewardOf(options, trajectory) * (1 + weight * (1 - trajectory.duplicate_share));
+  };
 }
 
 std::vector<WeightedValue> SingleValues(const TrainerOptions& options) {

@@ -10,12 +10,16 @@
 
 namespace oxbow::rl {
 
-// The reward of a sample as the options value it.
-double Valued(const TrainerOptions& options, const Trajectory& trajectory);
+using RewardValue = std::function<double(const Trajectory&)>;
+
+// The rewards of a group's samples as the options value them: rare ones count more where the
+// rewards of the group differ. Without that the reward says nothing of the group, and what is rare
+// in it must not train it.
+RewardValue ValueIn(const TrainerOptions& options, const Group& group);
 
 struct WeightedValue {
   double weight = 1;
-  std::function<double(const Trajectory&)> value;
+  RewardValue value;
 };
 
 // The single rewards of a sample, where every one has an advantage of its own (RewardMix); else

@@ -39,13 +39,16 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
   Summary distance;
   Summary duplicates;
   std::map<std::string, Summary> by_name;
+  std::vector<int64_t> scored(groups.size(), 0);
   // A step may have none, where the groups that it chose displace all others.
   const bool any = std::any_of(groups.begin(), groups.end(),
                                [](const Group& group) { return group.from_data_set; });
-  for (const Group& group : groups) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const Group& group = groups[g];
     for (const Trajectory& trajectory : group.trajectories) {
       if (trajectory.reward_failed) continue;
       if (group.success_rate.has_value()) continue;
+      ++scored[g];
       distance.Add(trajectory.group_distance);
       duplicates.Add(trajectory.duplicate_share);
       if (trajectory.replayed) change.Add(trajectory.reward - trajectory.stored_reward);
@@ -65,7 +68,7 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
       continue;
     }
     group_std.Add(plan.groups[g].std);
-    without_variance.Add(plan.groups[g].has_variance ? 0 : 1);
+    if (scored[g] > 1) without_variance.Add(plan.groups[g].has_variance ? 0 : 1);
   }
   if (added > 0) {
     metrics[metric::kTrainAddedSamples] = static_cast<double>(added);
@@ -75,10 +78,13 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
   metrics[metric::kTrainRewardStd] = reward.std();
   for (const auto& [name, summary] : by_name) {
     metrics[metric::kTrainRewardNameMean.Of(name)] = summary.mean();
+    metrics[metric::kTrainRewardNameStd.Of(name)] = summary.std();
   }
   metrics[metric::kTrainGroupDistanceMean] = distance.mean();
   metrics[metric::kTrainDuplicateShareMean] = duplicates.mean();
-  metrics[metric::kTrainRewardZeroStdRatio] = without_variance.mean();
+  if (without_variance.count > 0) {
+    metrics[metric::kTrainRewardZeroStdRatio] = without_variance.mean();
+  }
   metrics[metric::kTrainRewardGroupStdMean] = group_std.mean();
   if (of_chosen.count > 0) metrics[metric::kTrainChosenRewardMean] = of_chosen.mean();
   if (change.count > 0) metrics[metric::kTrainReplayRewardChange] = change.mean();

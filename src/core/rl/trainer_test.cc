@@ -165,6 +165,33 @@ TEST(TrainerTest, AStepWithoutVarianceCountsButMovesNothing) {
   EXPECT_EQ(result.metrics.at("train/samples_trained"), 0);
 }
 
+// A group of one score says nothing of the reward; one of none neither.
+TEST(TrainerTest, TheShareOfEqualRewardsIsOfGroupsWithTwoScoresOrMore) {
+  Bench bench;
+  auto groups = bench.Rollout(0);
+  ASSERT_GT(groups.size(), 3u);
+  for (size_t g = 0; g < 2; ++g) {
+    for (size_t s = g; s < groups[g].trajectories.size(); ++s) {
+      groups[g].trajectories[s].reward_failed = true;
+    }
+  }
+  for (auto& trajectory : groups[2].trajectories) {
+    trajectory.reward = 0.5;
+    trajectory.duplicate_share = 1. / (1 + trajectory.index);
+  }
+  const auto with = static_cast<double>(groups.size() - 2);
+  const auto result = bench.Step(0, groups);
+  EXPECT_DOUBLE_EQ(result.metrics.at("train/reward_zero_std_ratio"), 1 / with);
+
+  Bench without;
+  for (auto& group : groups) {
+    for (size_t s = 1; s < group.trajectories.size(); ++s) {
+      group.trajectories[s].reward_failed = true;
+    }
+  }
+  EXPECT_FALSE(without.Step(0, groups).metrics.contains("train/reward_zero_std_ratio"));
+}
+
 TEST(TrainerTest, FailedSamplesAreNotTrained) {
   Bench bench;
   auto groups = bench.Rollout(0, 1);

@@ -16,11 +16,12 @@
 namespace oxbow::rl {
 namespace {
 
-// What `value` says of every sample whose reward did not fail.
+// What the value of its group says of every sample whose reward did not fail.
 GroupRewards Table(const std::vector<Group>& groups,
-                   const std::function<double(const Trajectory&)>& value) {
+                   const std::function<RewardValue(const Group&)>& value_in) {
   GroupRewards table;
   for (const Group& group : groups) {
+    const RewardValue value = value_in(group);
     auto& row = table.emplace_back();
     const bool added = group.success_rate.has_value();  // In no statistic of the step's groups.
     for (const Trajectory& trajectory : group.trajectories) {
@@ -44,11 +45,12 @@ std::vector<GroupAdvantages> Advantages(const TrainerOptions& options,
                                         const std::vector<Group>& groups) {
   std::vector<WeightedRewards> terms;
   for (const WeightedValue& single : SingleValues(options)) {
-    terms.push_back({.weight = single.weight, .rewards = Table(groups, single.value)});
+    terms.push_back({.weight = single.weight,
+                     .rewards = Table(groups, [&](const Group&) { return single.value; })});
   }
   return MixAdvantages(
-      options.reward_mix, Table(groups, [&](const Trajectory& s) { return Valued(options, s); }),
-      terms, options.advantage, options.replayed_in_mean ? GroupMarks() : Replayed(groups));
+      options.reward_mix, Table(groups, [&](const Group& g) { return ValueIn(options, g); }), terms,
+      options.advantage, options.replayed_in_mean ? GroupMarks() : Replayed(groups));
 }
 
 void AdviseAdded(const TrainerOptions& options, const std::vector<Group>& groups,

@@ -44,17 +44,29 @@ TEST(DiversityTest, AFailureGainsNothingByBeingRare) {
   EXPECT_EQ(advantages[0], advantages[1]);
 }
 
-// All right and all alike: nothing to learn. All right and unevenly spread: the rare find is.
-TEST(DiversityTest, AGroupOfSuccessesTrainsTheRareOneOnly) {
-  for (const double advantage : AdvantagesOf(.5, GroupOf({1, 1, 1, 1}, {1, 1, 1, 1}))) {
-    EXPECT_EQ(advantage, 0);
+// A reward that gives every picture .5 says nothing, however the pictures differ.
+TEST(DiversityTest, WhereRewardsAreEqualWhatIsRareTrainsNothing) {
+  Group partly_scored = GroupOf({.5, .5, 9, .5}, {.75, .75, .75, .25});
+  partly_scored.trajectories[2].reward_failed = true;
+  for (const Group& group : {GroupOf({1, 1, 1, 1}, {.5, .5, .5, .5}),
+                             GroupOf({.5, .5, .5, .5}, {.75, .75, .75, .25}), partly_scored}) {
+    for (const double advantage : AdvantagesOf(.5, group)) EXPECT_EQ(advantage, 0);
+    TrainerOptions options;
+    options.diversity_weight = .5;
+    EXPECT_EQ(HaveSignal(options, {group}), std::vector<bool>{false});
   }
-  for (const double advantage : AdvantagesOf(.5, GroupOf({1, 1, 1, 1}, {.5, .5, .5, .5}))) {
-    EXPECT_EQ(advantage, 0);
-  }
-  const auto uneven = AdvantagesOf(.5, GroupOf({1, 1, 1, 1}, {.75, .75, .75, .25}));
-  EXPECT_GT(uneven[3], 0);
-  EXPECT_LT(uneven[0], 0);
+}
+
+// Where stored rewards count, they are what must differ.
+TEST(DiversityTest, ARewardThatCountsAsStoredIsASignal) {
+  Group group = GroupOf({.5, .5, .5}, {.75, .75, .25});
+  group.trajectories[0].replayed = true;
+  group.trajectories[0].stored_reward = 1;
+  TrainerOptions options;
+  options.diversity_weight = .5;
+  EXPECT_EQ(HaveSignal(options, {group}), std::vector<bool>{false});
+  options.stored_rewards = true;
+  EXPECT_EQ(HaveSignal(options, {group}), std::vector<bool>{true});
 }
 
 TEST(DiversityTest, WithoutWeightSharesChangeNothing) {

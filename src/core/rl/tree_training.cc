@@ -38,7 +38,7 @@ struct Judged {
 Judged Judge(const TrainerOptions& options, LearnerStep learner_step, const Group& group) {
   const flow::SplitTree& tree = options.sampling.splits;
   Judged judged;
-  judged.values = ValuesOf(group, [&](const Trajectory& s) { return Valued(options, s); });
+  judged.values = ValuesOf(group, ValueIn(options, group));
   judged.kept = KeptLeaves(options.branch, tree, group, judged.values);
   const std::vector<int> stochastic = StochasticSteps(group);
   const std::vector<int> pruned = PrunedSteps(options.branch, tree, stochastic, learner_step);
@@ -50,16 +50,17 @@ Judged Judge(const TrainerOptions& options, LearnerStep learner_step, const Grou
   return judged;
 }
 
-// The rewards of every group's nodes after `step`, fused from those that `value` says of leaves.
+// The rewards of every group's nodes after `step`, fused from what the value of the group says of
+// leaves.
 GroupRewards NodeRewards(const TrainerOptions& options, const std::vector<Group>& groups,
                          const std::vector<Judged>& judged, int step,
-                         const std::function<double(const Trajectory&)>& value) {
+                         const std::function<RewardValue(const Group&)>& value_in) {
   GroupRewards table;
   for (size_t g = 0; g < groups.size(); ++g) {
     auto& row = table.emplace_back();
     const auto nodes = judged[g].nodes.find(step);
     if (nodes == judged[g].nodes.end()) continue;
-    const LeafValues values = ValuesOf(groups[g], value);
+    const LeafValues values = ValuesOf(groups[g], value_in(groups[g]));
     for (const auto& [first, leaves] : nodes->second) {
       row.push_back(FusedReward(options.branch.fusion, options.sampling.splits, groups[g], values,
                                 first, step));
@@ -73,9 +74,10 @@ void JudgeStep(const TrainerOptions& options, const std::vector<Group>& groups, 
   std::vector<WeightedRewards> terms;
   for (const WeightedValue& single : SingleValues(options)) {
     terms.push_back({.weight = single.weight,
-                     .rewards = NodeRewards(options, groups, judged, step, single.value)});
+                     .rewards = NodeRewards(options, groups, judged, step,
+                                            [&](const Group&) { return single.value; })});
   }
-  const auto total = [&](const Trajectory& s) { return Valued(options, s); };
+  const auto total = [&](const Group& group) { return ValueIn(options, group); };
   std::vector<GroupAdvantages> advantages =
       MixAdvantages(options.reward_mix, NodeRewards(options, groups, judged, step, total), terms,
                     options.advantage);
