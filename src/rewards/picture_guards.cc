@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewards/picture_guards.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -29,29 +31,38 @@ class PictureGuard final : public reward::PictureScorer {
   const Statistic statistic_;
 };
 
+struct Guard {
+  const char* name;
+  double value_max;
+  const char* help;
+  const char* identity;
+  Statistic statistic;
+};
+
+constexpr std::array<Guard, 3> kGuards = {{
+    {"brightness", 1, "mean luma of the picture", "brightness/1", reward::Brightness},
+    {"edge_density", 1, "share of pixels at an edge", "edge_density/1", reward::EdgeDensity},
+    {"colour_entropy", 9, "entropy of the colours in bits, 8 levels per channel",
+     "colour_entropy/1", reward::ColourEntropy},
+}};
+
+std::unique_ptr<reward::Scorer> Make(const Guard& guard) {
+  return std::make_unique<PictureGuard>(reward::RewardFacts{.name = guard.name,
+                                                            .value_max = guard.value_max,
+                                                            .help = guard.help,
+                                                            .identity = guard.identity},
+                                        guard.statistic);
+}
+
 }  // namespace
 
-std::unique_ptr<reward::Scorer> MakeBrightness() {
-  return std::make_unique<PictureGuard>(
-      reward::RewardFacts{
-          .name = "brightness", .help = "mean luma of the picture", .identity = "brightness/1"},
-      reward::Brightness);
-}
+std::unique_ptr<reward::Scorer> MakeBrightness() { return Make(kGuards[0]); }
+std::unique_ptr<reward::Scorer> MakeEdgeDensity() { return Make(kGuards[1]); }
+std::unique_ptr<reward::Scorer> MakeColourEntropy() { return Make(kGuards[2]); }
 
-std::unique_ptr<reward::Scorer> MakeEdgeDensity() {
-  return std::make_unique<PictureGuard>(reward::RewardFacts{.name = "edge_density",
-                                                            .help = "share of pixels at an edge",
-                                                            .identity = "edge_density/1"},
-                                        reward::EdgeDensity);
-}
-
-std::unique_ptr<reward::Scorer> MakeColourEntropy() {
-  return std::make_unique<PictureGuard>(
-      reward::RewardFacts{.name = "colour_entropy",
-                          .value_max = 9,
-                          .help = "entropy of the colours in bits, 8 levels per channel",
-                          .identity = "colour_entropy/1"},
-      reward::ColourEntropy);
+bool DescribesPictures(std::string_view reward) {
+  return std::any_of(kGuards.begin(), kGuards.end(),
+                     [&](const Guard& guard) { return reward == guard.name; });
 }
 
 }  // namespace oxbow::rewards

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "core/reward/scorer.h"
 
@@ -17,5 +18,8 @@ namespace oxbow::rewards {
 std::unique_ptr<reward::Scorer> MakeBrightness();
 std::unique_ptr<reward::Scorer> MakeEdgeDensity();
 std::unique_ptr<reward::Scorer> MakeColourEntropy();
+
+// Whether a reward is one of these: more of it is neither better nor worse.
+bool DescribesPictures(std::string_view reward);
 
 }  // namespace oxbow::rewards

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/synthetic_task.h"
 
+#include <algorithm>
+#include <array>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "tasks/clips_reading.h"
@@ -37,6 +40,8 @@ struct DigitsTraits {
   static std::vector<std::string> Rewards() {
     return {"digits_ocr", "digits_strict", "digits_row", "digits_graded"};
   }
+  static constexpr const char* kLayoutReward = "digits_row";
+  static constexpr bool kGreyIsDust = true;
   static constexpr ImageFormat kFormat = {kImageWidth, kImageHeight, 1};
   static DigitsCounter NewCounter() { return DigitsCounter(kRowOffsets); }
   static void Count(DigitsCounter& counter, const Digits& wanted, std::span<const uint8_t> pixels) {
@@ -62,6 +67,8 @@ struct PlatesTraits {
   using Counter = DigitsCounter;
   static constexpr const char* kName = "plates";
   static std::vector<std::string> Rewards() { return {"plates_reader", "plates_strict"}; }
+  static constexpr const char* kLayoutReward = "";
+  static constexpr bool kGreyIsDust = true;
   static constexpr ImageFormat kFormat = {kPlateWidth, kPlateHeight, 1};
   static DigitsCounter NewCounter() { return DigitsCounter(kPlateOffsets); }
   static void Count(DigitsCounter& counter, const Digits& wanted, std::span<const uint8_t> pixels) {
@@ -83,6 +90,8 @@ struct ComposeTraits {
   using Counter = ComposeCounter;
   static constexpr const char* kName = "compose";
   static std::vector<std::string> Rewards() { return {"compose", "compose_strict"}; }
+  static constexpr const char* kLayoutReward = "";
+  static constexpr bool kGreyIsDust = true;
   static constexpr ImageFormat kFormat = {kComposeSide, kComposeSide, kComposeChannels};
   static ComposeCounter NewCounter() { return {}; }
   static void Count(ComposeCounter& counter, const Scene& wanted, std::span<const uint8_t> pixels) {
@@ -106,6 +115,8 @@ struct ClipTraits {
   using Counter = ClipCounter;
   static constexpr const char* kName = "clip";
   static std::vector<std::string> Rewards() { return {"clip_ocr", "clip_steady"}; }
+  static constexpr const char* kLayoutReward = "";
+  static constexpr bool kGreyIsDust = true;
   static constexpr ImageFormat kFormat = {kClipWidth, kClipHeight, 1, kClipFrames};
   static ClipCounter NewCounter() { return {}; }
   static void Count(ClipCounter& counter, const ClipNumber& wanted,
@@ -157,6 +168,8 @@ class TaskOf final : public SyntheticTask {
   std::string name() const override { return Traits::kName; }
   ImageFormat format() const override { return Traits::kFormat; }
   std::vector<std::string> rewards() const override { return Traits::Rewards(); }
+  std::string layout_reward() const override { return Traits::kLayoutReward; }
+  bool grey_is_dust() const override { return Traits::kGreyIsDust; }
   std::unique_ptr<TaskReport> NewReport() const override {
     return std::make_unique<CountedReport<Traits>>();
   }
@@ -188,6 +201,12 @@ const SyntheticTask& ClipTask() {
   return task;
 }
 
+const std::array<const SyntheticTask*, 4>& AllTasks() {
+  static const std::array<const SyntheticTask*, 4> tasks = {&DigitsTask(), &PlatesTask(),
+                                                            &ComposeTask(), &ClipTask()};
+  return tasks;
+}
+
 }  // namespace
 
 std::vector<uint8_t> PixelsOf(const std::vector<Image8>& frames) {
@@ -207,12 +226,27 @@ const SyntheticTask* TaskOfPrompt(const std::string& prompt) {
 }
 
 absl::StatusOr<const SyntheticTask*> TaskNamed(std::string_view name) {
-  for (const SyntheticTask* const task :
-       {&DigitsTask(), &PlatesTask(), &ComposeTask(), &ClipTask()}) {
+  for (const SyntheticTask* const task : AllTasks()) {
     if (task->name() == name) return task;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("unknown task (there are digits, plates, compose, clip): ", std::string(name)));
+}
+
+const SyntheticTask* TaskOfRewards(std::span<const std::string> rewards) {
+  for (const SyntheticTask* const task : AllTasks()) {
+    const std::vector<std::string> own = task->rewards();
+    if (std::find_first_of(own.begin(), own.end(), rewards.begin(), rewards.end()) != own.end()) {
+      return task;
+    }
+  }
+  return nullptr;
+}
+
+bool SaysLayout(std::string_view reward) {
+  return !reward.empty() &&
+         std::any_of(AllTasks().begin(), AllTasks().end(),
+                     [&](const SyntheticTask* task) { return task->layout_reward() == reward; });
 }
 
 }  // namespace oxbow::tasks

@@ -56,6 +56,11 @@ class SyntheticTask {
   virtual ImageFormat format() const = 0;
   // Names of the rewards that its report measures, too.
   virtual std::vector<std::string> rewards() const = 0;
+  // The one of them that says which of two equally right layouts a picture has, which is no
+  // quality; "" if none does.
+  virtual std::string layout_reward() const = 0;
+  // Whether a clean picture of it has black, white and full colours alone, so that grey is dust.
+  virtual bool grey_is_dust() const = 0;
   virtual std::unique_ptr<TaskReport> NewReport() const = 0;
   // Whether an image shows what its prompt asks for. Errors as TaskReport::Add.
   virtual absl::StatusOr<bool> IsRight(const std::string& prompt,
@@ -67,5 +72,11 @@ const SyntheticTask* TaskOfPrompt(const std::string& prompt);
 
 // The task of this name. kInvalidArgument lists the known names.
 absl::StatusOr<const SyntheticTask*> TaskNamed(std::string_view name);
+
+// The task that one of these rewards belongs to; null if none does: they may be of photographs.
+const SyntheticTask* TaskOfRewards(std::span<const std::string> rewards);
+
+// Whether a reward of some task says which layout a picture has: its mean shows variety.
+bool SaysLayout(std::string_view reward);
 
 }  // namespace oxbow::tasks

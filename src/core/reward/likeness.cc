@@ -21,7 +21,9 @@ int64_t SquaresOf(const Image8& a, const Image8& b) {
   return squares;
 }
 
-double Distance(const std::vector<Image8>& a, const std::vector<Image8>& b) {
+}  // namespace
+
+double DistanceOf(const std::vector<Image8>& a, const std::vector<Image8>& b) {
   OXBOW_CHECK(a.size() == b.size()) << "videos of " << a.size() << " and " << b.size() << " frames";
   int64_t squares = 0;
   size_t count = 0;
@@ -33,15 +35,13 @@ double Distance(const std::vector<Image8>& a, const std::vector<Image8>& b) {
   return std::sqrt(static_cast<double>(squares) / static_cast<double>(count)) / kFullRange;
 }
 
-}  // namespace
-
 std::vector<Likeness> LikenessOf(const std::vector<std::vector<Image8>>& members, double radius) {
   const size_t n = members.size();
   std::vector<double> distance(n, 0);
   std::vector<size_t> near(n, 1);
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = i + 1; j < n; ++j) {
-      const double d = Distance(members[i], members[j]);
+      const double d = DistanceOf(members[i], members[j]);
       distance[i] += d;
       distance[j] += d;
       if (d >= radius) continue;

@@ -18,6 +18,9 @@ struct Likeness {
   double duplicate_share = 1;  // Share of members within the radius, itself included.
 };
 
+// Distance of two pictures or videos. Requires equal sizes and numbers of frames.
+double DistanceOf(const std::vector<Image8>& a, const std::vector<Image8>& b);
+
 // One result per member, a picture or the frames of a video. Requires members of equal sizes and
 // numbers of frames. Costs members^2 / 2 comparisons.
 std::vector<Likeness> LikenessOf(const std::vector<std::vector<Image8>>& members, double radius);

@@ -25,4 +25,18 @@ double EdgeDensity(const Image8& image);
 // up to 9 for RGB and 3 for grey.
 double ColourEntropy(const Image8& image);
 
+// Share of pixels that cannot be stronger, or nearly so: a channel is 0 or 255, or two channels
+// differ by half of the range or more. 0..1. Light, contrast and colour that are turned up raise
+// it.
+double SaturatedShare(const Image8& image);
+
+// Energy of the highest frequencies: root mean square of Y less the mean of the four neighbours',
+// over pixels that have four. 0..1. Noise, grain and grids raise it, and blur lowers it.
+double FineDetail(const Image8& image);
+
+// Root mean square of the change of Y from pixel to pixel, along rows and columns, over that of
+// the change over four pixels: 1/4 of a ramp, 1/2 of steps that stand apart, 1 of white noise. It
+// does not depend on contrast. 0 for a picture of one grey, or one within four pixels.
+double Sharpness(const Image8& image);
+
 }  // namespace oxbow::reward
