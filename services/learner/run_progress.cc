@@ -96,9 +96,11 @@ void RunProgress::FillStatus(v1::StatusResponse& response) const {
     number.set_value(value);
   }
   for (const std::string& notice : notices_) response.add_notices(notice);
+  std::map<std::string, double> spent = share_;
+  spent[phase_] += absl::ToDoubleSeconds(clock_.Now() - since_);
   double total = 0;
-  for (const auto& [phase, seconds] : share_) total += seconds;
-  for (const auto& [phase, seconds] : share_) {
+  for (const auto& [phase, seconds] : spent) total += seconds;
+  for (const auto& [phase, seconds] : spent) {
     v1::NamedValue& share = *response.add_time_share();
     share.set_name(phase);
     share.set_value(total > 0 ? seconds / total : 0);

@@ -41,6 +41,7 @@ class RunProgress {
   void Notice(const std::string& text);
 
   double wall_seconds() const;
+  // A phase that has not ended counts in the shares of time.
   // If a worker in `response` waits for rewards, so does a learner that waits for rollouts.
   void FillStatus(v1::StatusResponse& response) const;
 

@@ -40,6 +40,22 @@ TEST(RunProgressTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
               UnorderedElementsAre(Pair("train/loss", 1), Pair("eval/reward_mean", 0.5)));
 }
 
+// A run that waits for ever is limited by its wait, though no wait has ended.
+TEST(RunProgressTest, APhaseThatHasNotEndedCountsInTheShares) {
+  FakeClock clock;
+  prometheus::Registry registry;
+  LearnerMetrics metrics(registry, {});
+  RunProgress progress(clock, metrics, /*steps_total=*/9);
+  clock.Advance(absl::Seconds(1));
+  progress.Enter("wait");
+  clock.Advance(absl::Seconds(3));
+  v1::StatusResponse status;
+  progress.FillStatus(status);
+  std::map<std::string, double> shares;
+  for (const v1::NamedValue& share : status.time_share()) shares[share.name()] = share.value();
+  EXPECT_THAT(shares, UnorderedElementsAre(Pair("plan", 0.25), Pair("wait", 0.75)));
+}
+
 TEST(RunProgressTest, ANoticeIsInEveryStatusAndTheirNumberHasALimit) {
   FakeClock clock;
   prometheus::Registry registry;
