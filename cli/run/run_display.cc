@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "metrics/step_metrics.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
@@ -48,7 +49,7 @@ std::string EvaluationLine(const std::map<std::string, double>& line,
   for (const auto& [name, value] : line) {
     const auto one = metric::kEvalRewardNameMean.ValueIn(name);
     // A single term is the reward itself.
-    if (!one || *one == metric::kLayoutReward || value == reward->second) continue;
+    if (!one || tasks::SaysLayout(*one) || value == reward->second) continue;
     if (parts.size() == kOtherRewardsMax) break;
     parts.push_back(absl::StrCat("  ", std::string(*one), absl::StrFormat(" %.3f", value)));
   }

@@ -87,8 +87,8 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
              "Connected rollout workers. 0 means that the learner waits."),
         stat("Groups without signal", "percentunit", q("oxbow_learner_zero_std_group_ratio"),
              "Share of groups of the last step whose rewards are all equal. Near 1 there is nothing to learn from."),
-        stat("Speckle", "none", q("oxbow_learner_eval_speckle"),
-             "Grey dust of held-out pictures, 0 to 1. A reward that rises with it is paid for dust: look at the pictures."),
+        stat("From the base model", "none", q("oxbow_learner_eval_base_distance"),
+             "Distance of held-out pictures from those of step 0, of the same noise. 1: as far as another prompt's pictures. Look at them."),
     ]),
     ("Reward", [
         Panel("Held-out reward", "none", [
@@ -107,13 +107,25 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
               "Mean absolute advantage of trained samples. Around 0.8 when rewards spread within groups; it falls with the groups that have no signal.", low=0),
     ]),
     ("Pictures", [
-        Panel("Speckle", "none", [(q("oxbow_learner_eval_speckle"), "{{run}}")],
-              "Grey dust of held-out pictures, mean of 1 - abs(x). It should not rise while the reward does; an anchor (method.anchor.weight) holds it down.", low=0),
+        Panel("Distance from the base model's pictures", "none", [(q("oxbow_learner_eval_base_distance"), "{{run}}")],
+              "Of held-out pictures at 32 x 32 pixels, from those of step 0. It rises and levels off; near 1 nothing of the base model's pictures is left.", low=0),
         Panel("Distance within groups", "none", [(q("oxbow_learner_group_distance"), "{{run}}")],
               "Mean RMS distance of a picture to the others of its prompt; black to white is 1. A fall to a fraction of the first value is mode collapse.", low=0),
         share("Alike within groups", [(q("oxbow_learner_duplicate_share"), "{{run}}")],
               "Mean part of a group that lies within method.diversity.radius of a picture. 1: all pictures of a prompt are alike."),
     ]),
+    ("Looks of photographs", [
+        share("Saturated pixels", [(q("oxbow_learner_eval_saturated_share"), "{{run}}")],
+              "Pixels of held-out pictures that are burnt out, black or of the strongest colour. A rise: light and colour please the reward."),
+        Panel("Fine detail", "none", [(q("oxbow_learner_eval_fine_detail"), "{{run}}")],
+              "Energy of the highest frequencies. Noise, grain and grids raise it; smooth pictures have little.", low=0),
+        Panel("Sharpness", "none", [(q("oxbow_learner_eval_sharpness"), "{{run}}")],
+              "Contrast over one pixel by that over four. Blur lowers it; sharpened edges raise it.", low=0),
+    ], COLLAPSED),
+    ("Black and white pictures", [
+        Panel("Speckle", "none", [(q("oxbow_learner_eval_speckle"), "{{run}}")],
+              "Grey dust of held-out pictures, mean of 1 - abs(x). It should not rise while the reward does; an anchor (method.anchor.weight) holds it down.", low=0),
+    ], COLLAPSED),
     ("Clip and ratio (policy gradients)", [
         share("Clipped rows by origin", [(q("oxbow_learner_clip_ratio", 'side="any"'), "{{origin}} {{run}}")],
               "Share of trained denoising steps outside the clip range, of fresh, stale and replayed samples. Fresh ones high: steps are too long. Stale or replayed ones: too far from the policy."),

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,29 +18,14 @@
 #include "base/trace.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
+#include "services/learner/picture_numbers.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::learner {
 namespace {
 
 constexpr uint32_t kCallsAtOnce = 4;  // Calls to the reward servers.
 constexpr size_t kValuesMax = 64;     // Values of metadata with means of their own.
-
-// Mean of 1 - |x| over pixels x = p / 127.5 - 1: measures grey dust, which scorers tolerate and
-// people see.
-// |x| is |2p - 255| / 255, whose sum is exact in integers.
-double Speckle(const std::vector<std::vector<Image8>>& samples) {
-  uint64_t sum = 0;
-  uint64_t count = 0;
-  for (const std::vector<Image8>& frames : samples) {
-    for (const Image8& frame : frames) {
-      for (const uint8_t pixel : frame.pixels) {
-        sum += static_cast<uint64_t>(std::abs(2 * pixel - 255));
-      }
-      count += frame.pixels.size();
-    }
-  }
-  return 1 - static_cast<double>(sum) / (255 * static_cast<double>(count));
-}
 
 // "digits_strict" -> "strict": the short name people plot.
 std::string ShortName(const std::string& reward) {
@@ -95,7 +79,8 @@ absl::StatusOr<EvaluationResult> Evaluation::Judge(const Samples& images) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(images));
   EvaluationResult result;
   result.metrics = MetricsOf(verdicts);
-  result.metrics[metric::kEvalSpeckleMean] = Speckle(images);
+  AddPictureNumbers(options_.reward, images, result.metrics);
+  result.small = SmallPictures(images);
   any_right_ = any_right_ || (HasFullReward() &&
                               std::any_of(verdicts.begin(), verdicts.end(),
                                           [](const Verdict& verdict) { return verdict.right; }));
@@ -219,10 +204,9 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
     const double failed = count - sums[name].count;
     if (failed > 0) metrics[metric::kEvalRewardNameFailed.Of(name)] = failed;
   }
-  // It says which of two equally right layouts was drawn, so its mean shows diversity.
-  if (const auto row = sums.find(metric::kLayoutReward);
-      row != sums.end() && row->second.count > 0) {
-    metrics[metric::kEvalMinorityShare] = std::min(row->second.mean(), 1 - row->second.mean());
+  for (const auto& [name, sum] : sums) {
+    if (!tasks::SaysLayout(name) || sum.count == 0) continue;
+    metrics[metric::kEvalMinorityShare] = std::min(sum.mean(), 1 - sum.mean());
   }
   AddMeansByValue(verdicts, metrics);
   return metrics;

@@ -28,6 +28,7 @@ struct EvaluationResult {
   io::Film sheet;                         // The first samples; see Evaluation::Run.
   std::string caption;
   std::vector<io::EvaluatedPicture> pictures;  // All samples; those on the sheet first.
+  std::vector<Image8> small;                   // As SmallPictures makes them.
 };
 
 // Owned by the thread that owns torch.

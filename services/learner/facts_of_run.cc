@@ -15,6 +15,7 @@
 #include "io/failure_words.h"
 #include "io/report/report.h"
 #include "io/report/sheets.h"
+#include "rewards/picture_guards.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/start_record.h"
@@ -169,6 +170,10 @@ io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live,
     facts.eval_images = config->eval().images();
     facts.replays = config::KeepsSuccesses(*config);
     facts.left_out = LeftOut(*config);
+    for (const v1::RewardTerm& term : config->reward().terms()) facts.terms.push_back(term.name());
+    for (const std::string& name : config->reward().observed()) {
+      if (rewards::DescribesPictures(name)) facts.descriptive.push_back(name);
+    }
     if (CanBeRight(sheets != nullptr ? *sheets : io::SheetsOf(run_dir))) {
       facts.full_reward = run::FullReward(config->reward());
       facts.reward_min = 0;

@@ -33,6 +33,7 @@ LearnerLoop::LearnerLoop(Options options, Parts parts)
       parts_(std::move(parts)),
       reuse_(options_.reuse, parts_.buffer, options_.reused),
       choice_(options_.choice, parts_.prompts, options_.known),
+      base_(options_.directory),
       committed_(options_.first_step.value),
       planned_(committed_),
       checkpointed_(committed_),
@@ -86,6 +87,7 @@ absl::Status LearnerLoop::Run() {
     }
     OXBOW_RETURN_IF_ERROR(status);
   }
+  if (!last()) OXBOW_RETURN_IF_ERROR(LogUnfinished());
   if (checkpointed_ != committed_ || committed_ == 0) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
   return parts_.await_checkpoint();
 }
@@ -201,6 +203,17 @@ absl::Status LearnerLoop::FinishStep() {
   }
   numbers_.clear();
   return last() ? absl::OkStatus() : EncodeAhead();
+}
+
+// Says what a run that is stopped was doing since its last step. A step whose evaluation is cut off
+// has no line yet.
+absl::Status LearnerLoop::LogUnfinished() {
+  if (beside_.has_value()) return absl::OkStatus();
+  std::map<std::string, double> numbers;
+  for (const auto& [phase, seconds] : parts_.progress.TakeSeconds()) {
+    numbers[metric::kTimeUnfinishedPhaseS.Of(phase)] = seconds;
+  }
+  return parts_.log.AddToStep(static_cast<int64_t>(committed_), numbers);
 }
 
 void LearnerLoop::ApplyStopRules() {
@@ -400,10 +413,11 @@ void LearnerLoop::WarnOfLostSteps(LearnerStep step) {
     const bool signal = equal != numbers_.end() && equal->second < 1;
     parts_.metrics.StepTrainedNothing(signal ? "no_rows" : "no_signal");
     OXBOW_LOG(Warning) << "step trained no sample" << Field("step", step)
-                       << Field("reason", signal ? "no sample has a step to train: they are older "
-                                                   "than method.kept_steps allows, have weight 0, "
-                                                   "or method.branch leaves them out"
-                                                 : "in every group the rewards that are there are equal");
+                       << Field("reason",
+                                signal ? "no sample has a step to train: they are older "
+                                         "than method.kept_steps allows, have weight 0, "
+                                         "or method.branch leaves them out"
+                                       : "in every group the rewards that are there are equal");
   }
   const auto rms = numbers_.find(metric::kTrainGradRms);
   if (epsilon_warned_ || rms == numbers_.end() || rms->second >= options_.adamw_epsilon) return;

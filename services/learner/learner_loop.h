@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
@@ -29,6 +30,7 @@
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/buffer/replay_client.h"
+#include "services/learner/base_pictures.h"
 #include "services/learner/checkpoint_store.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/coordinator.h"
@@ -55,10 +57,11 @@ class LearnerLoop {
  public:
   struct Options {
     Epoch epoch;
-    std::string run_id;      // Id of this start; names the traces of its steps.
-    LearnerStep first_step;  // Number of steps committed before.
-    uint64_t steps = 0;      // Number of steps of the whole run.
-    uint32_t groups = 0;     // U
+    std::string run_id;               // Id of this start; names the traces of its steps.
+    std::filesystem::path directory;  // The run's.
+    LearnerStep first_step;           // Number of steps committed before.
+    uint64_t steps = 0;               // Number of steps of the whole run.
+    uint32_t groups = 0;              // U
     uint32_t dynamic_sampling_max =
         0;                           // Dynamic sampling: extra groups for those with equal rewards.
     uint32_t ranks = 1;              // Ranks of the learner; this one is rank 0.
@@ -155,6 +158,7 @@ class LearnerLoop {
   absl::Status PlanOne(LearnerStep step);
   std::vector<int> WindowOf(LearnerStep step) const;
   absl::Status FinishStep();
+  absl::Status LogUnfinished();
   absl::Status EncodeAhead();
   absl::Status TrainOne(LearnerStep step);
   // The groups that a step trains on; equal indices belong together.
@@ -205,6 +209,7 @@ class LearnerLoop {
   std::atomic<int64_t> drain_end_ns_ = std::numeric_limits<int64_t>::max();  // Steady clock.
   StoredSuccesses reuse_;
   PromptChoice choice_;
+  BasePictures base_;
   std::optional<StepAdaptation> adaptation_;
   UnscoredGuard unscored_;
   uint64_t committed_;

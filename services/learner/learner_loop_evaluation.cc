@@ -3,9 +3,11 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "metrics/step_metrics.h"
 #include "services/learner/learner_loop.h"
 
 namespace oxbow::learner {
@@ -121,6 +123,11 @@ absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,
     OXBOW_RETURN_IF_ERROR(parts_.assembler.stopped());
     EvaluationFailed(committed, result.status());
     return absl::OkStatus();
+  }
+  std::vector<std::string> prompts;
+  for (const io::EvaluatedPicture& picture : result->pictures) prompts.push_back(picture.prompt);
+  if (const auto moved = base_.DistanceAt(committed, prompts, result->small)) {
+    result->metrics[metric::kEvalBaseDistance] = *moved;
   }
   evaluation_ = result->metrics;
   numbers.insert(result->metrics.begin(), result->metrics.end());

@@ -344,6 +344,7 @@ absl::Status LearnerProcess::MakeLoop() {
   LearnerLoop::Options options =
       LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
                     log_->resumed_wall_seconds(), from_.reuse, from_.known);
+  options.directory = options_.directory;
   if (const auto best = checkpointing_.Best(options.best_metric)) options.best_before = best->value;
   options.owed = {from_.owed_evaluations.begin(), from_.owed_evaluations.end()};
   OXBOW_RETURN_IF_ERROR(ReadStopValues(options));

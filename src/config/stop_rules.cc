@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "metrics/step_metrics.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::config {
 namespace {
@@ -70,10 +71,17 @@ std::vector<std::string> MetricsForRules(const v1::RunConfig& config) {
                                    config.reward().observed().end());
   for (const v1::RewardTerm& term : config.reward().terms()) rewards.push_back(term.name());
   if (config.eval().every() > 0) {
-    names = {metric::kEvalRewardMean, metric::kEvalSpeckleMean};
+    names = {metric::kEvalRewardMean, metric::kEvalBaseDistance};
     for (const std::string& reward : rewards) {
       names.push_back(metric::kEvalRewardNameMean.Of(reward));
-      if (reward == metric::kLayoutReward) names.push_back(metric::kEvalMinorityShare);
+      if (tasks::SaysLayout(reward)) names.push_back(metric::kEvalMinorityShare);
+    }
+    const tasks::SyntheticTask* const task = tasks::TaskOfRewards(rewards);
+    if (task != nullptr && task->grey_is_dust()) {
+      names.push_back(metric::kEvalSpeckleMean);
+    } else {
+      names.insert(names.end(),
+                   {metric::kEvalSaturatedShare, metric::kEvalFineDetail, metric::kEvalSharpness});
     }
     for (const std::string& reward : config.reward().observed()) {
       names.push_back(metric::kEvalShortMean.Of(reward.substr(reward.find('_') + 1)));

@@ -159,7 +159,7 @@ inline constexpr Gauge kLearnerCommunicationExposedSeconds{
     "The part of it for which this rank stood still."};
 inline constexpr Gauge kLearnerZeroStdGroupRatio{
     "oxbow_learner_zero_std_group_ratio", "",
-    "Share of groups whose rewards are all equal and teach nothing."};
+    "Share of groups with two scores or more whose rewards are all equal and teach nothing."};
 inline constexpr Gauge kLearnerGroupDistance{
     "oxbow_learner_group_distance", "",
     "Mean RMS distance of an image to the others of its group; black to white is 1."};
@@ -170,7 +170,21 @@ inline constexpr Gauge kLearnerComplete{
     "oxbow_learner_complete", "",
     "1 from the commit of the run's last step, or once run.stop_if ends it: its processes leave."};
 inline constexpr Gauge kLearnerEvalSpeckle{
-    "oxbow_learner_eval_speckle", "", "Mean grey dust of held-out pictures, 0 to 1."};
+    "oxbow_learner_eval_speckle", "",
+    "Mean grey dust of held-out pictures that should be black and white, 0 to 1."};
+inline constexpr Gauge kLearnerEvalSaturatedShare{
+    "oxbow_learner_eval_saturated_share", "",
+    "Share of pixels of held-out photographs that are burnt out, black or of the strongest "
+    "colour."};
+inline constexpr Gauge kLearnerEvalFineDetail{
+    "oxbow_learner_eval_fine_detail", "",
+    "Energy of the highest frequencies of held-out photographs, 0 to 1."};
+inline constexpr Gauge kLearnerEvalSharpness{
+    "oxbow_learner_eval_sharpness", "",
+    "Change of held-out photographs over one pixel by that over four."};
+inline constexpr Gauge kLearnerEvalBaseDistance{
+    "oxbow_learner_eval_base_distance", "",
+    "Distance of held-out pictures from those of step 0; 1 is that of two prompts."};
 inline constexpr Gauge kLearnerEvalRewardMean{
     "oxbow_learner_eval_reward_mean", "", "Mean weighted reward of held-out prompts."};
 inline constexpr Gauge kLearnerEvalReward{

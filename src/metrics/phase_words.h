@@ -24,8 +24,7 @@ inline constexpr PhaseWords kPhaseWords[] = {
     {"eval", "evaluation", "evaluating", "a larger eval.every, or fewer eval.images"},
     {"publish", "publishing", "publishing weights", "a larger off_policy.publish_every"},
     {"offer", "replay buffer", "writing to the buffer", "look at the buffer's disk"},
-    {"plan", "planning", "planning, with the replay buffer",
-     "encode prompts ahead (oxbow encode), look at the buffer"},
+    {"plan", "planning", "planning", "encode prompts ahead (oxbow encode)"},
     {"checkpoint", "checkpoints", "writing checkpoints", "a larger checkpoint.every"},
     {"log", "logging", "writing metrics and sheets", "look at the disk of the run's directory"},
 };

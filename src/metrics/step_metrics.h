@@ -83,6 +83,10 @@ inline constexpr StepMetric kTimeCheckpointS{
     "waiting for the checkpoint before, and copying tensors to the host; writing is not in it",
     "none was due"};
 inline constexpr StepMetric kTimeLogS{"time/log_s", "s", "metrics and sheets", "never"};
+inline constexpr StepMetricFamily kTimeUnfinishedPhaseS{
+    "time/unfinished_", "PHASE", "_s", "s",
+    "time of one phase after this step, when the learner was stopped",
+    "the learner was not stopped there, or by a kill"};
 inline constexpr StepMetric kCheckpointCopiesFailed{
     "checkpoint/copies_failed", "count",
     "copies of checkpoints that failed since the learner's start", "no `checkpoint.copy_to`"};
@@ -428,13 +432,40 @@ inline constexpr StepMetricFamily kEvalByValueMean{
     "mean reward of the held-out prompts whose metadata have this value of `eval.by`",
     "as `eval/reward_mean`, or `eval.by` is empty"};
 inline constexpr StepMetric kEvalSpeckleMean{
-    "eval/speckle_mean", "0 to 1", "mean of 1 - abs(x), x in [-1, 1]: grey dust", "as above"};
+    "eval/speckle_mean", "0 to 1", "mean of 1 - abs(x), x in [-1, 1]: grey dust",
+    "as `eval/reward_mean`, or no reward is of a task whose pictures are black and white"};
 inline constexpr StepMetric kEvalMinorityShare{
-    "eval/minority_share", "0 to 0.5", "share of the rarer row layout",
-    "also if `digits_row` is not scored"};
+    "eval/minority_share", "0 to 0.5", "share of the rarer of two equally right layouts",
+    "as `eval/reward_mean`, or no reward says which layout a picture has (`digits_row` does)"};
+inline constexpr StepMetric kEvalSaturatedShare{
+    "eval/saturated_share", "share",
+    "pixels of held-out pictures with a channel at 0 or 255, or with channels that differ by half "
+    "of the range",
+    "as `eval/reward_mean`, or the line has `eval/speckle_mean`"};
+inline constexpr StepMetric kEvalSaturatedShareStd{
+    "eval/saturated_share_std", "share", "standard deviation of it over the pictures",
+    "as `eval/saturated_share`"};
+inline constexpr StepMetric kEvalFineDetail{
+    "eval/fine_detail", "0 to 1",
+    "energy of the highest frequencies: root mean square of luma less the mean of its four "
+    "neighbours, mean over the pictures",
+    "as `eval/saturated_share`"};
+inline constexpr StepMetric kEvalFineDetailStd{
+    "eval/fine_detail_std", "0 to 1", "standard deviation of it over the pictures",
+    "as `eval/saturated_share`"};
+inline constexpr StepMetric kEvalSharpness{
+    "eval/sharpness", "1",
+    "change of luma over one pixel by that over four, root mean squares: 0.25 of a ramp, 1 of "
+    "white noise; mean over the pictures",
+    "as `eval/saturated_share`"};
+inline constexpr StepMetric kEvalSharpnessStd{
+    "eval/sharpness_std", "1", "standard deviation of it over the pictures",
+    "as `eval/saturated_share`"};
+inline constexpr StepMetric kEvalBaseDistance{
+    "eval/base_distance", "1",
+    "mean distance of a held-out picture to that of the same noise at step 0, both at 32 x 32 "
+    "pixels, by the mean distance between two pictures of step 0: 1 is as far as another prompt's",
+    "as `eval/reward_mean`; step 0 was not evaluated, or with other prompts"};
 // clang-format on
-
-// The reward that says which of two equally right layouts a picture has: no quality.
-inline constexpr char kLayoutReward[] = "digits_row";
 
 }  // namespace oxbow::metric

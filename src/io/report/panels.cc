@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "io/report/svg_chart.h"
 #include "metrics/phase_words.h"
 #include "metrics/step_metrics.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::io {
 namespace {
@@ -65,12 +67,40 @@ std::vector<Curve> EachReward(const History& history, const metric::StepMetricFa
   std::vector<Curve> curves;
   for (const std::string& name : history.NamesWithPrefix(std::string(family.before))) {
     const auto reward = family.ValueIn(name);
-    if (!reward || *reward == metric::kLayoutReward ||
-        name == metric::kTrainRewardGroupStdMean.name)
+    if (!reward || tasks::SaysLayout(*reward) || name == metric::kTrainRewardGroupStdMean.name)
       continue;
     curves.push_back({std::string(*reward), name});
   }
   return curves;
+}
+
+// What is seen of held-out pictures themselves. A run has the first of these, or the next three.
+std::vector<Panel> PicturePanels() {
+  return {{{.title = "Speckle", .unit = "0 to 1, lower is cleaner", .y_min = 0},
+           {{"speckle", metric::kEvalSpeckleMean}},
+           "How grey the pixels of held-out pictures are, which should be black and "
+           "white. A rise is dust that the reward does not see and people do."},
+          {{.title = "Saturated pixels", .unit = "share", .y_min = 0},
+           {{"share", metric::kEvalSaturatedShare}},
+           "Pixels of held-out pictures that are burnt out, black or of the strongest "
+           "colour. It rises where light, contrast or colour please the reward."},
+          {{.title = "Fine detail", .unit = "energy of the highest frequencies", .y_min = 0},
+           {{"fine detail", metric::kEvalFineDetail}},
+           "Noise, grain and grids that please the reward raise it. A fall is a picture "
+           "that becomes smooth."},
+          {{.title = "Sharpness", .unit = "contrast over one pixel by that over four"},
+           {{"sharpness", metric::kEvalSharpness}},
+           "Blur lowers it; sharpened edges raise it. It does not depend on contrast."},
+          {{.title = "Distance from the base model's pictures",
+            .unit = "1 is that of two prompts",
+            .y_min = 0},
+           {{"distance", metric::kEvalBaseDistance}},
+           "How far held-out pictures are from those of step 0, which had the same noise. "
+           "Near 1 nothing of them is left."},
+          {{.title = "Layouts", .unit = "share of the rarer one", .y_min = 0, .y_max = 0.5},
+           {{"rarer layout", metric::kEvalMinorityShare}},
+           "Two layouts are equally right; at 0.5 both are drawn equally often. A fall "
+           "towards 0 is mode collapse, which the reward does not show."}};
 }
 
 std::vector<Panel> LearningPanels(const History& history, const RunFacts& facts) {
@@ -110,15 +140,7 @@ std::vector<Panel> LearningPanels(const History& history, const RunFacts& facts)
                      {"fresh groups, running mean", metric::kBufferNeed}},
                     "A group whose pictures all score alike teaches nothing. Near 1 there is "
                     "nothing left to learn from, or nothing to begin with."});
-  panels.push_back({{.title = "Speckle", .unit = "0 to 1, lower is cleaner", .y_min = 0},
-                    {{"speckle", metric::kEvalSpeckleMean}},
-                    "How grey the pixels of held-out pictures are. Where pictures are black and "
-                    "white, a rise is dust that the reward does not see and people do."});
-  panels.push_back(
-      {{.title = "Layouts", .unit = "share of the rarer one", .y_min = 0, .y_max = 0.5},
-       {{"rarer layout", metric::kEvalMinorityShare}},
-       "Two layouts are equally right; at 0.5 both are drawn equally often. A fall "
-       "towards 0 is mode collapse, which the reward does not show."});
+  for (Panel& panel : PicturePanels()) panels.push_back(std::move(panel));
   panels.push_back({{.title = "Variety within a group", .unit = "1 is black to white", .y_min = 0},
                     {{"difference of pictures", metric::kTrainGroupDistanceMean},
                      {"share of near duplicates", metric::kTrainDuplicateShareMean}},

@@ -16,6 +16,7 @@
 #include "io/report/svg_chart.h"
 #include "io/report/verdict.h"
 #include "metrics/step_metrics.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::io {
 namespace {
@@ -24,6 +25,13 @@ constexpr uint64_t kConfigBytesMax = 1 << 20;
 constexpr char kSpeckleHint[] =
     "Grey dust where a clean picture is black or white: what a reward that reads digits does not "
     "see.";
+
+constexpr char kSaturatedHint[] =
+    "Share of pixels that are burnt out, black or of the strongest colour.";
+constexpr char kFineDetailHint[] =
+    "Energy of the highest frequencies: noise and grain raise it, blur lowers it.";
+constexpr char kSharpnessHint[] =
+    "Contrast from pixel to pixel by that over four pixels: blur lowers it.";
 
 // `hint` is shown under the pointer.
 std::string Card(std::string_view value, std::string_view label, std::string_view hint = "") {
@@ -73,11 +81,14 @@ std::string Headline(const History& history, const RunFacts& facts) {
   add_change(metric::kEvalRewardMean, absl::StrCat("held-out ", facts.reward_name));
   for (const std::string& name : history.NamesWithPrefix("eval/")) {
     const auto reward = metric::kEvalRewardNameMean.ValueIn(name);
-    if (!reward || *reward == metric::kLayoutReward || *reward == facts.reward_name) continue;
+    if (!reward || tasks::SaysLayout(*reward) || *reward == facts.reward_name) continue;
     add_change(name, absl::StrCat("held-out ", std::string(*reward)));
   }
   add_change(metric::kEvalSpeckleMean, "speckle, lower is cleaner", kSpeckleHint);
   add_change(metric::kEvalMinorityShare, "share of the rarer layout");
+  add_change(metric::kEvalSaturatedShare, "saturated pixels", kSaturatedHint);
+  add_change(metric::kEvalFineDetail, "fine detail", kFineDetailHint);
+  add_change(metric::kEvalSharpness, "sharpness", kSharpnessHint);
   out += Card(facts.steps_total > 0
                   ? absl::StrFormat("%.0f <em>of %d</em>", history.last_step(), facts.steps_total)
                   : absl::StrFormat("%.0f", history.last_step()),

@@ -27,6 +27,9 @@ struct RunFacts {
   std::string evaluation_failure;      // Why the last failed evaluation gave no number; "": none.
   std::string unscored_reason;         // Why samples had no score, last; "": all had one.
   bool replays = false;                // Some groups get a replayed head.
+  std::vector<std::string> terms;      // The rewards that are trained on.
+  // Observed rewards that describe pictures: more of one is neither better nor worse.
+  std::vector<std::string> descriptive;
   // Metrics that this run cannot have, in words, each with the reason: {"KL", "kl_weight is 0"}.
   std::vector<std::pair<std::string, std::string>> left_out;
 };

@@ -2,88 +2,17 @@
 // Eight staged runs, written as a learner writes them, and what must be said of each.
 #include "io/report/verdict.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <functional>
-#include <ostream>
-
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "metrics/alert_limits.h"
 #include "metrics/step_metrics.h"
+#include "tests/testing/staged_run.h"
 
 namespace oxbow::io {
-
-void PrintTo(const VerdictLine& line, std::ostream* out) {
-  *out << line.topic << " " << LevelWord(line.level) << ": " << line.says;
-}
-
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Numbers = std::map<std::string, double>;
-
-constexpr int kSteps = 80;
-
-// A step of a run in good health: it learns from .57 to .97 in `kSteps` steps.
-Numbers HealthyStep(int step) {
-  const double t = static_cast<double>(step) / kSteps, wave = std::sin(1.7 * step);
-  const double skill = 1 - std::exp(-4 * t);
-  Numbers line = {{"time/plan_s", 0.01}, {"time/log_s", 0.01}, {"time/step_s", 0.3}};
-  if (step % 10 == 0) {
-    line["eval/reward_mean"] = line["eval/reward_digits_ocr_mean"] = 0.57 + 0.4 * skill;
-    line["eval/reward_digits_strict_mean"] = line["eval/strict_mean"] = 0.2 + 0.7 * skill;
-    line["eval/reward_digits_row_mean"] = 0.52;
-    line["eval/minority_share"] = 0.47 + 0.02 * wave;
-    line["eval/speckle_mean"] = 0.015 - 0.003 * skill;
-    line["time/eval_s"] = 0.2;
-  }
-  if (step == 0) return line;
-  line["train/reward_mean"] = 0.55 + 0.38 * skill + 0.015 * wave;
-  line["train/reward_std"] = 0.28 - 0.15 * skill;
-  line["train/reward_zero_std_ratio"] = 0.02 + 0.4 * skill;
-  line["train/group_distance_mean"] = 0.3 - 0.06 * skill;
-  line["train/samples"] = line["train/samples_trained"] = 128;
-  line["train/groups_replayed"] = step > 5 ? 4 : 0;
-  line["train/grad_norm"] = 0.2 + 0.05 * wave;
-  line["train/loss"] = -0.01;
-  line["train/clip_frac_zero_grad"] = 0.05;
-  line["train/onpolicy_ratio_err"] = 0;
-  line["train/onpolicy_ratio_limit"] = 0.001;
-  line["time/wait_s"] = 0.08;
-  line["time/update_s"] = 0.18;
-  line["time/publish_s"] = 0.02;
-  return line;
-}
-
-using Change = std::function<void(int step, Numbers& line)>;
-
-Verdict Judge(const Change& change, int steps = kSteps) {
-  std::string file;
-  for (int step = 0; step <= steps; ++step) {
-    Numbers line = HealthyStep(step);
-    change(step, line);
-    file += FormatMetricsLine(step, 0.3 * step, line);
-  }
-  return VerdictOf(History(*ParseMetrics(file)),
-                   {.steps_total = kSteps, .full_reward = 1, .replays = true});
-}
-
-// The levels, one letter a topic in the order of the lines: g(ood), w(atch), b(ad), n(ot known).
-std::string Levels(const Verdict& verdict) {
-  std::string letters;
-  for (const VerdictLine& line : verdict) letters += LevelWord(line.level)[0];
-  return letters;
-}
-
-void Held(Numbers& line, double reward) {
-  if (!line.contains("eval/reward_mean")) return;
-  line["eval/reward_mean"] = line["eval/reward_digits_ocr_mean"] = reward;
-  line["eval/reward_digits_strict_mean"] = line["eval/strict_mean"] = reward * 0.9;
-}
 
 TEST(VerdictTest, AGoodRunIsGood) {
   const Verdict verdict = Judge([](int, Numbers&) {});
@@ -224,6 +153,32 @@ TEST(VerdictTest, ItSaysHowMuchOfTheRewardsTimeHoldsAStepUp) {
   EXPECT_THAT(says(0.3, 0.002), Not(HasSubstr("rewards")));  // An embedded task's own.
 }
 
+// The time since the last step of a stopped run counts: it may be all there is.
+TEST(VerdictTest, WhatAStoppedRunWaitedForLimitsIt) {
+  const auto before = [](const Numbers& unfinished, RunFacts facts = {}) {
+    Numbers line = {{"time/plan_s", 0.4}, {"time/eval_s", 2}};
+    line.insert(unfinished.begin(), unfinished.end());
+    return VerdictOf(History(*ParseMetrics(FormatMetricsLine(0, 3, line))), facts)[4];
+  };
+  EXPECT_EQ(before({}).level, Level::kUnknown);
+  EXPECT_EQ(before({}).says, "no step has been timed yet");
+  const VerdictLine rewards = before({{"time/unfinished_rewards_s", 60}});
+  EXPECT_EQ(rewards.level, Level::kBad);
+  EXPECT_EQ(rewards.says,
+            "before the first step: starved: reward servers: waiting for rewards 96 % of the time");
+  EXPECT_THAT(rewards.advice, HasSubstr("oxbow doctor"));
+  const VerdictLine plan = before({{"time/unfinished_plan_s", 60}});
+  EXPECT_THAT(plan.says, Not(HasSubstr("buffer")));
+  EXPECT_THAT(plan.advice, Not(HasSubstr("buffer")));
+  EXPECT_THAT(before({{"time/unfinished_plan_s", 60}}, {.replays = true}).advice,
+              HasSubstr("look at the replay buffer"));
+  const Verdict later = Judge([](int step, Numbers& line) {
+    if (step == kSteps) line["time/unfinished_wait_s"] = 600;
+    if (step == 40) line["time/unfinished_rewards_s"] = 1e6;  // An earlier stop.
+  });
+  EXPECT_THAT(later[4].says, HasSubstr("starved: rollouts: waiting for rollouts 98 %"));
+}
+
 TEST(VerdictTest, NothingIsSaidOfWhatIsNotThere) {
   const Verdict empty = VerdictOf(History(), {});
   EXPECT_EQ(Levels(empty), "nnnnn") << VerdictText(empty);
@@ -240,15 +195,8 @@ TEST(VerdictTest, ANegativeRewardIsJudgedLikeAnyOther) {
       line.erase("eval/reward_digits_strict_mean");
     };
   };
-  std::string file;
-  const auto judge = [&](const Change& change) {
-    file.clear();
-    for (int step = 0; step <= kSteps; ++step) {
-      Numbers line = HealthyStep(step);
-      change(step, line);
-      file += FormatMetricsLine(step, step, line);
-    }
-    return VerdictOf(History(*ParseMetrics(file)), {.steps_total = kSteps})[0];
+  const auto judge = [&](const StepChange& change) {
+    return Judge(change, kSteps, {.steps_total = kSteps})[0];
   };
   EXPECT_EQ(judge(shifted(-1, -3)).level, Level::kGood);
   EXPECT_EQ(judge(shifted(-5, -3)).level, Level::kBad);

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the lines of the verdict read of a run: parts of its columns, the course of a number over
+// its evaluations, and how large a change must be to count.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/metrics_file.h"
+#include "io/report/run_facts.h"
+
+namespace oxbow::io {
+
+inline constexpr double kErrors = 3;       // Standard errors that a change must exceed.
+inline constexpr double kEarlySteps = 20;  // Before them a run says nothing of learning.
+inline constexpr size_t kEarlyEvaluations = 5;
+
+// The finite values among those at steps in (after, end].
+std::vector<double> Between(const std::vector<Point>& points, double after, double end);
+
+// Those of the last part of a run, its last `share` of steps, and of its first.
+std::vector<double> Late(const History& history, const std::string& name, double share);
+std::vector<double> Early(const History& history, const std::string& name, double share);
+
+struct CourseStep {
+  double step = 0;
+  double value = 0;
+};
+
+// A number over a run's evaluations. The last value is the mean of three at most, without the
+// first, because one evaluation is noisy.
+struct Course {
+  std::vector<CourseStep> all;
+  CourseStep first, best, last;
+
+  explicit Course(const std::vector<Point>& points);
+  double gain() const { return last.value - first.value; }
+};
+
+// The held-out reward, or of a run that is not evaluated the training reward.
+Course RewardCourse(const History& history);
+
+// Whether the run has too few steps or evaluations for a trend.
+bool TooEarly(const History& history);
+
+// The standard error of one evaluation's mean of a reward, from its spread among the run's first
+// samples; without one, from `scale`, its size. Without a name, of the weighted sum.
+double NoiseOf(const History& history, const RunFacts& facts, double scale,
+               const std::string& reward = "");
+
+// The number that a reward gave every picture of late; nothing where pictures got several, or none
+// was scored. Without a name, of the weighted sum.
+std::optional<double> SameNumber(const History& history, const std::string& reward = "");
+
+// "0.2 -> 0.9", "37", "75 %".
+std::string Change(const Course& course);
+std::string StepText(double step);
+std::string Percent(double share);
+
+}  // namespace oxbow::io

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/statistics.h"
+#include "io/report/svg_chart.h"
+#include "io/report/verdict_course.h"
+#include "io/report/verdict_lines.h"
+#include "metrics/step_metrics.h"
+
+namespace oxbow::io {
+
+VerdictLine Diverse(const History& history) {
+  VerdictLine line{"diverse"};
+  const Course rare(history.Column(metric::kEvalMinorityShare));
+  const std::vector<double> before = Early(history, metric::kTrainGroupDistanceMean, 0.1);
+  const std::vector<double> after = Late(history, metric::kTrainGroupDistanceMean, 0.1);
+  const bool apart = !before.empty() && !after.empty() && history.last_step() >= 5;
+  std::vector<std::string> seen;
+  if (rare.all.size() > 1) {
+    line.level = Level::kGood;
+    seen.push_back(absl::StrCat("the rarer layout's share ", Change(rare)));
+    if (rare.first.value >= 0.1 && rare.last.value < 0.5 * rare.first.value) {
+      line.level = rare.last.value < 0.05 ? Level::kBad : Level::kWatch;
+    }
+  }
+  if (apart) {
+    const double kept = Mean(after) / std::max(Mean(before), 1e-9);
+    line.level = std::max(line.level, kept < 0.2   ? Level::kBad
+                                      : kept < 0.4 ? Level::kWatch
+                                                   : Level::kGood);
+    seen.push_back(absl::StrCat("pictures of a group differ by ", Number(Mean(before)), " -> ",
+                                Number(Mean(after))));
+  }
+  line.says = seen.empty() ? "not known before a few steps" : absl::StrJoin(seen, ", ");
+  if (TooEarly(history)) {
+    line.level = Level::kUnknown;
+    if (!seen.empty()) line.says = absl::StrCat("too early to say: ", line.says);
+    return line;
+  }
+  if (line.level == Level::kBad) line.says = absl::StrCat("mode collapse: ", line.says);
+  if (line.level >= Level::kWatch) {
+    line.advice =
+        "raise method.diversity.weight, set method.advantage_std: none, lower "
+        "optimizer.learning_rate";
+  }
+  return line;
+}
+
+}  // namespace oxbow::io

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/statistics.h"
+#include "io/report/verdict_course.h"
+#include "io/report/verdict_lines.h"
+#include "metrics/phase_words.h"
+#include "metrics/step_metrics.h"
+
+namespace oxbow::io {
+namespace {
+
+constexpr double kScoringSeen = 0.01;  // Seconds of one group.
+constexpr double kWaitWatch = 0.5, kWaitBad = 0.8, kOverheadWatch = 0.35;
+
+// How much of the rewards' time holds a step up, at most: a step waits no longer for its rewards
+// than it waits for rollouts, and its rewards take no less time than those of one group. Nothing
+// where rewards take no time to speak of.
+std::string ExposedRewards(const History& history) {
+  const std::vector<double> waits = Late(history, metric::kTimeWaitS, 0.5);
+  const std::vector<double> scores = Late(history, metric::kRolloutRewardSMean, 0.5);
+  if (waits.empty() || scores.empty() || Mean(scores) < kScoringSeen) return "";
+  return absl::StrCat("; at most ", Percent(std::min(1.0, Mean(waits) / Mean(scores))),
+                      " of the rewards' time holds a step up");
+}
+
+// Seconds by phase over the last half of the run, and since its last step where it was stopped.
+// Before the first step only a run that was stopped says what took its time.
+std::map<std::string, double> SecondsByPhase(const History& history) {
+  const double end = history.last_step();
+  std::map<std::string, double> ended, unfinished;
+  for (const metric::PhaseWords& words : metric::kPhaseWords) {
+    const std::string phase(words.phase);
+    for (const double value : Late(history, metric::kTimePhaseS.Of(phase), 0.5)) {
+      ended[phase] += value;
+    }
+    const auto cut_off = history.Last(metric::kTimeUnfinishedPhaseS.Of(phase));
+    if (cut_off && cut_off->x == end) unfinished[phase] += cut_off->y;
+  }
+  if (end == 0 && unfinished.empty()) return {};
+  for (const auto& [phase, seconds] : unfinished) ended[phase] += seconds;
+  return ended;
+}
+
+// What the learner itself does not do.
+bool Waits(const std::string& phase) { return phase == "wait" || phase == "rewards"; }
+
+}  // namespace
+
+VerdictLine LimitedBy(const History& history, const RunFacts& facts) {
+  VerdictLine line{"limited by"};
+  const std::map<std::string, double> seconds = SecondsByPhase(history);
+  double total = 0;
+  for (const auto& [phase, value] : seconds) total += value;
+  if (!(total > 0)) {
+    line.says = "no step has been timed yet";
+    return line;
+  }
+  const auto most =
+      std::max_element(seconds.begin(), seconds.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const double share = most->second / total;
+  const metric::PhaseWords& words = *metric::WordsOf(most->first);
+  const bool waits = Waits(most->first);
+  line.level = Level::kGood;
+  if (waits && share > kWaitBad) line.level = Level::kBad;
+  if (waits && share > kWaitWatch && share <= kWaitBad) line.level = Level::kWatch;
+  if (!waits && most->first != "update" && share > kOverheadWatch) line.level = Level::kWatch;
+  line.says = absl::StrCat(history.last_step() == 0 ? "before the first step: " : "",
+                           line.level == Level::kBad ? "starved: " : "", std::string(words.limit),
+                           ": ", std::string(words.doing), " ", Percent(share), " of the time");
+  absl::StrAppend(&line.says, ExposedRewards(history));
+  if (line.level >= Level::kWatch) line.advice = std::string(words.advice);
+  // Heads are drawn meanwhile.
+  if (line.level >= Level::kWatch && most->first == "plan" && facts.replays) {
+    line.advice += ", look at the replay buffer";
+  }
+  const std::vector<double> replayed = Late(history, metric::kTrainGroupsReplayed, 0.5);
+  if (facts.replays && replayed.size() >= 10 && Mean(replayed) == 0) {
+    line.level = std::max(line.level, Level::kWatch);
+    absl::StrAppend(&line.says, "; no group of the last ", replayed.size(),
+                    " steps got a replayed head");
+    line.advice = "docs/runbooks/buffer_starved.md";
+  }
+  return line;
+}
+
+}  // namespace oxbow::io
