@@ -17,6 +17,9 @@ void AddTrain(CLI::App& app, int& exit_code);
 // `oxbow validate`: everything that can be known about a run before it starts.
 void AddValidate(CLI::App& app, int& exit_code);
 
+// `oxbow fetch RUN.yaml`: what it names by ids of the Hugging Face Hub, with the Hub's own client.
+void AddFetch(CLI::App& app, int& exit_code);
+
 // `oxbow config show|explain`: a run's configuration as it would be used, and what a key is for.
 void AddConfig(CLI::App& app, int& exit_code);
 

@@ -19,6 +19,7 @@ namespace {
 void AddAll(CLI::App& app, int& exit_code) {
   AddTrain(app, exit_code);
   AddValidate(app, exit_code);
+  AddFetch(app, exit_code);
   AddStatus(app, exit_code);
   AddRuns(app, exit_code);
   AddDoctor(app, exit_code);

@@ -89,7 +89,7 @@ class Import:
         self.recipe = next((recipe for part, recipe in MODELS.items() if part in path and "Kontext" not in path), None)
         if self.recipe is None:
             raise Refused(f"pretrained.model = {path}: no counterpart; known are {', '.join(MODELS)}")
-        self.put("model.path", path.rsplit("/", 1)[-1], "pretrained.model; a diffusers directory on this machine")
+        self.put("model.path", path, "pretrained.model; `oxbow fetch` gets what is an id of the Hub")
         self.put("model.trained", "lora" if self.get("use_lora") else "full", "use_lora")
         if start := self.get("train.lora_path"):
             if not self.get("use_lora"):
@@ -182,7 +182,7 @@ class Import:
             if known is None:
                 self.different.append(f"reward_fn.{name}: a server at reward.endpoints must have it (docs/own_reward.md)")
         self.put("reward.terms", f"[{', '.join(terms)}]", "reward_fn")
-        self.different.append("weights of rewards, if they are published, are directories in reward.scorers (docs/rewards.md)")
+        self.different.append("weights of rewards, if they are published, are directories or ids in reward.scorers (docs/rewards.md)")
 
     def unread(self):
         """Settings that nobody asked for, by their path."""

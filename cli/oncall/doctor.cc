@@ -72,6 +72,14 @@ bool NobodyAnswered(const FleetFacts& fleet) {
 Checks JudgeRun(const RunSummary& run) {
   Checks checks = {{"run", "state", Verdict::kOk,
                     absl::StrCat(run.state(), ", step ", run.step, "/", run.steps_total), ""}};
+  if (const std::string failed = FailedText(run); !failed.empty()) {
+    checks.push_back({"run", "evaluations", Verdict::kWarn, failed,
+                      "the words are the reward's: correct it, or what it is asked"});
+  }
+  if (const std::string unscored = UnscoredText(run); !unscored.empty()) {
+    checks.push_back({"run", "samples", Verdict::kWarn, unscored,
+                      "look at such pictures with oxbow score; docs/rewards.md, Failures"});
+  }
   for (const io::VerdictLine& line : run.verdict) {
     // Nothing is broken where a run learns badly, so that is no failure.
     const Verdict verdict = line.level >= io::Level::kWatch ? Verdict::kWarn : Verdict::kOk;

@@ -205,6 +205,7 @@ void ExpectOnlyDirectory(const std::string& directory, const std::string& recipe
 
 TEST_F(CheckFilesTest, TheKeysOfTheRecipesPageNameEveryDirectoryOfTheirRewards) {
   const std::string page = *ReadFile(OXBOW_SOURCE_DIR "/docs/recipes.md");
+  ASSERT_TRUE(WriteFileAtomically(scratch_.path() / "vocab.json", "{}").ok());  // A tokenizer.
   const auto model = [](const std::string& name) { return "reward.scorers." + name + ".model="; };
   const std::vector<RecipeKeys> rows = {
       {"sd35m-geneval", {model("geneval"), "reward.scorers.geneval.head="}},

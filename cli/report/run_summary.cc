@@ -37,6 +37,14 @@ absl::Time ChangedAt(const fs::path& run_dir) {
   return absl::FromChrono(std::chrono::file_clock::to_sys(when));
 }
 
+double SumOf(const io::History& history, const std::string& name) {
+  double sum = 0;
+  for (const io::Point& point : history.Column(name)) {
+    if (std::isfinite(point.y)) sum += point.y;
+  }
+  return sum;
+}
+
 }  // namespace
 
 absl::Status NoRun(const fs::path& run_dir) {
@@ -103,6 +111,12 @@ absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir) {
                  .changed = ChangedAt(run_dir),
                  .verdict = io::VerdictOf(history, facts)};
   if (const auto stop = run::ReadStop(run_dir); stop && !live) run.stop_reason = stop->reason;
+  run.evaluations_failed = history.Column(metric::kEvalFailed).size();
+  run.evaluations = run.evaluations_failed + history.Column(metric::kEvalRewardMean).size();
+  run.evaluation_failure = io::LastEvaluationFailure(run_dir);
+  run.samples = SumOf(history, metric::kTrainSamples);
+  run.samples_unscored = SumOf(history, metric::kTrainSamplesUnscored);
+  run.unscored_reason = facts.unscored_reason;
   for (const io::Point& point : history.Column(metric::kEvalRewardMean)) {
     if (std::isfinite(point.y) && (!run.best || point.y > run.best->y)) run.best = point;
   }
@@ -123,6 +137,22 @@ std::vector<RunSummary> RunsIn(const fs::path& directory) {
   return runs;
 }
 
+std::string FailedText(const RunSummary& run) {
+  if (run.evaluations_failed == 0) return "";
+  const auto& last = run.evaluation_failure;
+  return absl::StrCat(
+      run.evaluations_failed, " of ", run.evaluations, " evaluations failed",
+      last ? absl::StrCat(", the last at step ", last->step, ": ", io::FailureText(*last)) : "");
+}
+
+std::string UnscoredText(const RunSummary& run) {
+  if (run.samples_unscored == 0) return "";
+  return absl::StrCat(
+      absl::StrFormat("%.3g %% of the samples (%.0f of %.0f) have no score",
+                      100 * run.samples_unscored / run.samples, run.samples_unscored, run.samples),
+      run.unscored_reason.empty() ? "" : ": ", run.unscored_reason);
+}
+
 std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
   std::string text =
       absl::StrCat("run        ", run.name, "  (", run.state(), ", ",
@@ -133,6 +163,12 @@ std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
   if (run.last) {
     absl::StrAppend(&text, absl::StrFormat("held-out   %.3f -> %.3f, best %.3f at step %.0f\n",
                                            run.first->y, run.last->y, run.best->y, run.best->x));
+  }
+  if (const std::string failed = FailedText(run); !failed.empty()) {
+    absl::StrAppend(&text, "failed     ", failed, "\n");
+  }
+  if (const std::string unscored = UnscoredText(run); !unscored.empty()) {
+    absl::StrAppend(&text, "unscored   ", unscored, "\n");
   }
   if (run.best_checkpoint) {
     absl::StrAppendFormat(&text, "best       checkpoint of step %d, %s %.4g (--checkpoint best)\n",

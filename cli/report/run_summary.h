@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "io/failure_words.h"
 #include "io/metrics_file.h"
 #include "io/report/verdict.h"
 #include "services/learner/facts_of_run.h"
@@ -24,6 +25,12 @@ struct RunSummary {
   std::string reward_name;
   std::optional<io::Point> first, last, best;  // Held-out rewards and their steps.
   std::optional<learner::BestCheckpoint> best_checkpoint;
+  size_t evaluations = 0;                                   // Failed ones included.
+  size_t evaluations_failed = 0;                            // They gave no number.
+  std::optional<io::EvaluationFailure> evaluation_failure;  // The last.
+  double samples = 0;                                       // That arrived, over all steps.
+  double samples_unscored = 0;                              // Those without a score.
+  std::string unscored_reason;                              // Why the last of them had none.
   std::string stop_reason;  // The rule of run.stop_if that ended it; empty: none.
   absl::Time changed;       // When it last logged a step.
   io::Verdict verdict;
@@ -43,6 +50,11 @@ absl::Status FindRun(const std::filesystem::path& run_dir);
 
 // The runs in a directory, those that changed last first; what is no run is left out.
 std::vector<RunSummary> RunsIn(const std::filesystem::path& directory);
+
+// "6 of 6 evaluations failed, the last at step 12: no face; no number for run.stop_if"; "" if none.
+std::string FailedText(const RunSummary& run);
+// "24 % of the samples (612 of 2560) have no score: no face"; "" if all have one.
+std::string UnscoredText(const RunSummary& run);
 
 // What `oxbow status` says of a run that has ended.
 std::string EndedText(const RunSummary& run, const std::filesystem::path& run_dir);

@@ -44,6 +44,26 @@ TEST_F(RunSummaryTest, AnEndedRunSaysWhatItReachedAndHowItGoesOn) {
   EXPECT_THAT(text, HasSubstr("learning "));
 }
 
+TEST_F(RunSummaryTest, AnEndedRunSaysWhatFailedInItAndWhoGotNoNumber) {
+  AddRun(
+      "digits",
+      "{\"step\":0,\"eval/failed\":1}\n"
+      "{\"step\":10,\"train/samples\":32,\"train/samples_unscored\":24,\"eval/reward_mean\":0.9}\n"
+      "{\"step\":20,\"train/samples\":32,\"train/samples_unscored\":8,\"eval/failed\":1}\n");
+  const std::filesystem::path directory = runs_.path() / "digits";
+  ASSERT_TRUE(io::WriteEvaluationFailure(
+                  directory, {.step = 20, .reason = "no face", .missed = {"run.stop_if"}})
+                  .ok());
+  ASSERT_TRUE(io::WriteUnscoredReason(directory, "reward server x: no").ok());
+  const auto run = SummaryOf(directory);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const std::string text = EndedText(*run, directory);
+  EXPECT_THAT(text, HasSubstr("failed     2 of 3 evaluations failed, the last at step 20: no face; "
+                              "no number for run.stop_if\n"));
+  EXPECT_THAT(text, HasSubstr("unscored   50 % of the samples (32 of 64) have no score: reward "
+                              "server x: no\n"));
+}
+
 TEST_F(RunSummaryTest, StatesAreToldApartAndDamageHidesNoOtherRun) {
   AddRun("done", kDone);
   AddRun("stopped", "{\"step\":7,\"train/reward_mean\":0.5}\n");

@@ -85,6 +85,7 @@ std::vector<Part> PartsOf(const v1::StatusResponse& status, std::optional<double
       [](double x) { return absl::StrFormat("reward %.3f", x); });
   add(kHeldOut, metric::kEvalRewardMean,
       [](double x) { return absl::StrFormat("held-out %.3f", x); });
+  if (Metric(status, metric::kEvalFailed)) put(kHeldOut, "held-out failed");
   add(kClip, metric::kTrainClipFracTotal,
       [](double x) { return absl::StrFormat("clip %.1f %%", 100 * x); });
   add(kAge, metric::kBufferStalenessMean,
@@ -92,17 +93,16 @@ std::vector<Part> PartsOf(const v1::StatusResponse& status, std::optional<double
   if (Metric(status, metric::kTrainSamplesTrained) == 0.) {
     put(kTrouble, "the last step trained no sample");
   }
+  const std::string trouble = TroubleOf(status);
   if (!steps_per_second || *steps_per_second <= 0) {
-    put(kPhase, status.phase());
+    if (!trouble.starts_with(status.phase())) put(kPhase, status.phase());
   } else {
     put(kImages, absl::StrFormat("%.0f images/s", *steps_per_second * images_per_step));
     const uint64_t left =
         status.steps_total() - std::min(status.steps_total(), status.learner_step());
     put(kEta, absl::StrCat("ETA ", ClockText(left / *steps_per_second)));
   }
-  if (const std::string trouble = TroubleOf(status); !trouble.empty()) {
-    put(kTrouble, FirstPart(trouble, kTroubleShown));
-  }
+  if (!trouble.empty()) put(kTrouble, FirstPart(trouble, kTroubleShown));
   return parts;
 }
 

@@ -73,6 +73,20 @@ TEST(ProgressBarTest, TroubleIsCutNotDropped) {
             "step 37/100  3 failures since the last step, the last of ...");
 }
 
+TEST(ProgressLineTest, AWaitForRewardsIsSaidOnceAndAFailedEvaluationStays) {
+  v1::StatusResponse status;
+  status.set_phase("waiting for rewards");
+  status.add_workers()->set_waiting_for("reward server x: connection refused");
+  EXPECT_EQ(ProgressLine(status, std::nullopt, 64),
+            "step 0/0  waiting for rewards: reward server x: connection refused");
+  v1::NamedValue& failed = *status.add_metrics();
+  failed.set_name("eval/failed");
+  failed.set_value(1);
+  status.clear_workers();
+  EXPECT_EQ(ProgressLine(status, std::nullopt, 64),
+            "step 0/0  held-out failed  waiting for rewards");
+}
+
 TEST(ProgressLineTest, TheLargestTimeShareLimits) {
   v1::StatusResponse status;
   for (const auto& [name, value] : std::map<std::string, double>{{"update", 0.3}, {"wait", 0.62}}) {

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "io/failure_words.h"
 #include "metrics/step_metrics.h"
 #include "tasks/synthetic_task.h"
 
@@ -46,11 +47,16 @@ std::string EvaluationLine(const std::map<std::string, double>& line,
     time = absl::StrCat("  ", ClockText(wall->second));
   }
   std::vector<std::string> parts;
+  if (const auto unscored = line.find(metric::kEvalSamplesUnscored);
+      unscored != line.end() && unscored->second > 0) {
+    parts.push_back(absl::StrFormat("  %.0f without a score", unscored->second));
+  }
+  size_t rewards = 0;
   for (const auto& [name, value] : line) {
     const auto one = metric::kEvalRewardNameMean.ValueIn(name);
     // A single term is the reward itself.
     if (!one || tasks::SaysLayout(*one) || value == reward->second) continue;
-    if (parts.size() == kOtherRewardsMax) break;
+    if (++rewards > kOtherRewardsMax) break;
     parts.push_back(absl::StrCat("  ", std::string(*one), absl::StrFormat(" %.3f", value)));
   }
   if (const auto speckle = line.find(metric::kEvalSpeckleMean); speckle != line.end()) {
@@ -63,6 +69,15 @@ std::string EvaluationLine(const std::map<std::string, double>& line,
   return text + time;
 }
 
+// Whole on any terminal: a person has to read it.
+std::string RunDisplay::FailureLine(const std::map<std::string, double>& line) const {
+  if (!line.contains(metric::kEvalFailed)) return "";
+  const double step = line.at(metric::kStep);
+  const auto why = io::EvaluationFailureAt(options_.run_dir, static_cast<int64_t>(step));
+  return absl::StrFormat("step %-6.0f held-out failed%s", step,
+                         why ? absl::StrCat(": ", io::FailureText(*why)) : "");
+}
+
 void RunDisplay::Erase() {
   if (std::exchange(line_in_place_, false)) out_ << kEraseLine;
 }
@@ -73,7 +88,8 @@ void RunDisplay::ShowEvaluations() {
     // Those of the starts before are in the report.
     if (options_.resumed && (!first_ || step <= static_cast<double>(*first_))) continue;
     committed_ = std::max(committed_, static_cast<uint64_t>(step));
-    const std::string text = EvaluationLine(line, options_.columns());
+    std::string text = FailureLine(line);
+    if (text.empty()) text = EvaluationLine(line, options_.columns());
     if (text.empty()) continue;
     Erase();
     out_ << text << std::endl;

@@ -5,6 +5,7 @@
 //
 //   [=====>      ] step 37/100  reward 0.910  held-out 0.943  412 images/s  ETA 0:12
 //   step 30     held-out 0.943  digits_strict 0.836  speckle 0.0138  0:12
+//   step 40     held-out failed: no face; no number for run.stop_if
 #pragma once
 
 #include <cstdint>
@@ -50,6 +51,8 @@ class RunDisplay {
 
  private:
   void ShowEvaluations();
+  // "" if no evaluation of the line's step failed.
+  std::string FailureLine(const std::map<std::string, double>& line) const;
   void ShowNotices(const v1::StatusResponse& status);
   void Erase();
 
@@ -67,8 +70,8 @@ class RunDisplay {
 };
 
 // "step 30     held-out 0.943  digits_strict 0.836  speckle 0.0138  0:12" of a line of
-// metrics.jsonl; empty for a line without an evaluation. Parts leave, the last first but never the
-// time, until the line fits so many columns.
+// metrics.jsonl; empty for a line without the numbers of an evaluation. Parts leave, the last first
+// but never the time, until the line fits so many columns.
 std::string EvaluationLine(const std::map<std::string, double>& line,
                            std::optional<size_t> columns = std::nullopt);
 

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "io/failure_words.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -67,6 +68,19 @@ TEST_F(RunDisplayTest, AnEvaluationFitsANarrowTerminal) {
   Log(kEvaluation);
   display.End();
   EXPECT_EQ(out_.str(), "step 10     held-out 0.943  digits_strict 0.836  0:13\n");
+}
+
+TEST_F(RunDisplayTest, AFailedEvaluationIsALineInItsWords) {
+  RunDisplay display = Make(40);
+  ASSERT_TRUE(io::WriteEvaluationFailure(
+                  directory_.path(), {.step = 10, .reason = "no face", .missed = {"run.stop_if"}})
+                  .ok());
+  Log("{\"step\":10,\"time/wall_s\":12,\"eval/failed\":1}\n");
+  Log("{\"step\":20,\"eval/reward_mean\":0.5,\"eval/samples_unscored\":3}\n");
+  display.End();
+  EXPECT_EQ(out_.str(),
+            "step 10     held-out failed: no face; no number for run.stop_if\n"
+            "step 20     held-out 0.500  3 without a score\n");
 }
 
 // The learner finishes its step after the last question that it answers.

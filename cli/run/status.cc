@@ -83,7 +83,15 @@ absl::Status ShowEnded(const StatusFlags& flags) {
                                  {"value", run.best_checkpoint->value}};
     }
     if (!run.stop_reason.empty()) json["stop_reason"] = run.stop_reason;
-    std::cout << json.dump() << "\n";
+    json["evaluations_failed"] = run.evaluations_failed;
+    if (run.evaluation_failure) {
+      json["evaluation_failure"] = io::FailureText(*run.evaluation_failure);
+    }
+    json["samples_unscored"] = run.samples_unscored;
+    if (!run.unscored_reason.empty()) json["unscored_reason"] = run.unscored_reason;
+    // A server's words are any bytes.
+    std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+              << "\n";
   } else {
     std::cout << EndedText(run, flags.run_dir);
   }
@@ -196,6 +204,12 @@ std::string TroubleText(const v1::StatusResponse& status) {
   std::string text;
   if (const std::string trouble = TroubleOf(status); !trouble.empty()) {
     absl::StrAppend(&text, "trouble    ", trouble, "\n");
+  }
+  if (Metric(status, metric::kEvalFailed)) {
+    const v1::Failure& failure = status.last_failure();
+    absl::StrAppend(&text, "failed     the last evaluation",
+                    failure.what() == "evaluation" ? absl::StrCat(": ", failure.reason()) : "",
+                    "\n");
   }
   for (const std::string& notice : status.notices()) {
     absl::StrAppend(&text, "notice     ", notice, "\n");

@@ -106,9 +106,11 @@ double WeightsAndLeases(const std::vector<Line>& lines, const simulate::Costs& c
                         double workers) {
   std::vector<double> seconds;
   for (size_t i = 1; i < lines.size(); ++i) {
-    // The learner was busy for long; what the workers did meanwhile cannot be seen.
+    // The learner was busy for long, or a reward server away: what the workers did meanwhile cannot
+    // be seen.
     const Line& before = lines[i - 1];
     if (before.contains(metric::kTimeEvalS) || before.contains(metric::kTimeCheckpointS)) continue;
+    if (lines[i].contains(metric::kTimeRewardsS)) continue;
     const double produced = Value(before, metric::kTimeOfferS) + Value(before, metric::kTimePlanS) +
                             Value(before, metric::kTimeLogS) + Value(lines[i], metric::kTimeWaitS);
     const double in_parallel =

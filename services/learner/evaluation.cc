@@ -19,6 +19,7 @@
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
 #include "services/learner/picture_numbers.h"
+#include "services/learner/unscored_guard.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::learner {
@@ -52,6 +53,11 @@ std::vector<std::string> ValuesOf(const std::vector<v1::Prompt>& prompts, const 
     values[i] = text;
   }
   return values;
+}
+
+// An evaluation with so many pictures without a score says nothing.
+bool TooMany(size_t unscored, size_t pictures) {
+  return static_cast<double>(unscored) > UnscoredGuard::kShareMax * static_cast<double>(pictures);
 }
 
 // Ranks have equal shares: one that takes so much longer than this one is not drawing.
@@ -88,6 +94,9 @@ absl::StatusOr<EvaluationResult> Evaluation::Judge(const Samples& images) {
   result.pictures = PicturesOf(images, verdicts);
   result.caption =
       absl::StrFormat("held-out prompts, reward %.3f", result.metrics[metric::kEvalRewardMean]);
+  if (const double unscored = result.metrics[metric::kEvalSamplesUnscored]; unscored > 0) {
+    absl::StrAppendFormat(&result.caption, ", %.0f without a score", unscored);
+  }
   return result;
 }
 
@@ -135,13 +144,15 @@ absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(const Samples
   std::vector<absl::Status> outcomes(prompts);
   std::atomic<uint32_t> next = 0;
   std::atomic<bool> failed = false;
+  std::atomic<size_t> unscored = 0;
   const absl::Duration end = Clock::Steady().Now() + kScoringMax;
   const std::optional<Trace> trace = CurrentTrace();  // The step's; threads begin without one.
   const auto work = [&] {
     const TraceScope scope(trace);
     for (uint32_t prompt = next++; prompt < prompts && !failed; prompt = next++) {
-      outcomes[prompt] = ScorePrompt(prompt, images, end - Clock::Steady().Now(), verdicts);
-      if (!outcomes[prompt].ok()) failed = true;
+      outcomes[prompt] =
+          ScorePrompt(prompt, images, end - Clock::Steady().Now(), verdicts, unscored);
+      if (!outcomes[prompt].ok() || TooMany(unscored, images.size())) failed = true;
     }
   };
   std::vector<std::thread> callers;
@@ -149,22 +160,33 @@ absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(const Samples
   work();
   for (std::thread& caller : callers) caller.join();
   for (const absl::Status& outcome : outcomes) OXBOW_RETURN_IF_ERROR(outcome);
-  return verdicts;
+  if (!TooMany(unscored, images.size())) return verdicts;
+  const auto first = std::find_if(verdicts.begin(), verdicts.end(),
+                                  [](const Verdict& verdict) { return !verdict.unscored.ok(); });
+  return absl::FailedPreconditionError(
+      absl::StrCat(unscored.load(), " of ", images.size(),
+                   " pictures have no score: ", std::string(first->unscored.message())));
 }
 
 // Scores the images of one prompt: i, i + N, ...
 absl::Status Evaluation::ScorePrompt(uint32_t prompt, const Samples& images, absl::Duration limit,
-                                     std::vector<Verdict>& verdicts) {
+                                     std::vector<Verdict>& verdicts,
+                                     std::atomic<size_t>& unscored) {
   std::vector<reward::Frames> batch;
   for (size_t i = prompt; i < images.size(); i += prompts_.size()) batch.push_back(images[i]);
   auto scores = rewards_.ScoreMedia(prompts_[prompt].text(), prompts_[prompt].metadata_json(),
                                     batch, {.limit = limit});
   for (size_t k = 0; k < scores.size(); ++k) {
-    if (!scores[k].ok()) {
+    Verdict& verdict = verdicts[prompt + k * prompts_.size()];
+    if (scores[k].ok()) {
+      verdict = VerdictOf(*std::move(scores[k]));
+    } else if (reward::IsUnscorable(scores[k].status())) {
+      verdict.unscored = scores[k].status();
+      ++unscored;
+    } else {
       return Annotate(scores[k].status(),
                       absl::StrCat("evaluation of \"", prompts_[prompt].text(), "\""));
     }
-    verdicts[prompt + k * prompts_.size()] = VerdictOf(*std::move(scores[k]));
   }
   return absl::OkStatus();
 }
@@ -178,7 +200,7 @@ Evaluation::Verdict Evaluation::VerdictOf(reward::Scores scores) const {
 }
 
 std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& verdicts) const {
-  const double count = static_cast<double>(verdicts.size());
+  double count = 0;  // Pictures with a score.
   double reward_sum = 0;
   struct Sum {
     double value = 0;
@@ -187,13 +209,17 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
   };
   std::map<std::string, Sum> sums;
   for (const Verdict& verdict : verdicts) {
+    if (!verdict.unscored.ok()) continue;
+    ++count;
     reward_sum += verdict.reward;
     for (const auto& [name, value] : verdict.scores) {
       sums[name].value += value;
       ++sums[name].count;
     }
   }
-  std::map<std::string, double> metrics = {{metric::kEvalRewardMean, reward_sum / count}};
+  std::map<std::string, double> metrics = {
+      {metric::kEvalRewardMean, reward_sum / count},
+      {metric::kEvalSamplesUnscored, static_cast<double>(verdicts.size()) - count}};
   for (const auto& [name, sum] : sums) {
     metrics[metric::kEvalRewardNameMean.Of(name)] = sum.mean();
     if (!run::IsTerm(options_.reward, name)) {
@@ -217,7 +243,7 @@ void Evaluation::AddMeansByValue(const std::vector<Verdict>& verdicts,
   std::map<std::string, std::pair<double, double>> sums;  // Rewards, and their number.
   for (size_t i = 0; i < verdicts.size(); ++i) {
     const std::string& value = values_[i % values_.size()];
-    if (value.empty()) continue;
+    if (value.empty() || !verdicts[i].unscored.ok()) continue;
     sums[value].first += verdicts[i].reward;
     sums[value].second += 1;
   }
@@ -230,7 +256,9 @@ io::Film Evaluation::SheetOf(const Samples& images, const std::vector<Verdict>& 
   std::vector<io::FilmCell> cells(std::min<size_t>(images.size(), options_.sheet_images));
   for (size_t i = 0; i < cells.size(); ++i) {
     cells[i].frames = images[i];
-    if (any_right_) cells[i].border = verdicts[i].right ? io::kRightColour : io::kWrongColour;
+    if (any_right_ && verdicts[i].unscored.ok()) {
+      cells[i].border = verdicts[i].right ? io::kRightColour : io::kWrongColour;
+    }
     cells[i].label = ShortName(prompts_[i % prompts_.size()].text());
   }
   return io::FilmGrid(cells);
@@ -243,7 +271,9 @@ std::vector<io::EvaluatedPicture> Evaluation::PicturesOf(
   for (size_t i = 0; i < images.size(); ++i) {
     pictures.push_back({.prompt = prompts_[i % prompts_.size()].text(),
                         .reward = verdicts[i].reward,
-                        .right = full ? std::optional(verdicts[i].right) : std::nullopt,
+                        .right = full && verdicts[i].unscored.ok()
+                                     ? std::optional(verdicts[i].right)
+                                     : std::nullopt,
                         .width = images[i].front().width,
                         .height = images[i].front().height,
                         .on_sheet = i < options_.sheet_images,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -45,10 +46,11 @@ class Evaluation {
   Evaluation(Options options, std::vector<v1::Prompt> prompts, ConditioningCache& conditioning,
              const model::ImageDecoder& decoder, reward::RewardClient& rewards);
 
-  // An error if an image could not be scored: the mean of fewer images is another number. An
-  // observed reward that failed is missing from its own mean, and counted. Ends at
-  // the first image without a score; kUnavailable if no reward server answers or scoring takes
-  // longer than kScoringMax; kCancelled once `rewards` is cancelled or Cancel was called.
+  // Means are over the images that have a score. Those to which a reward server answered without
+  // one are counted, and shown; kFailedPrecondition once they are more than
+  // UnscoredGuard::kShareMax of all. An observed reward that failed is missing from its own mean,
+  // and counted. kUnavailable if no reward server answers or scoring takes longer than kScoringMax;
+  // kCancelled once `rewards` is cancelled or Cancel was called.
   //
   // With `leader` the learner's other ranks draw their shares. A share that does not come is an
   // error that names its rank: RankLeader::AwaitPictures. Then the other ranks draw no more, too.
@@ -77,16 +79,18 @@ class Evaluation {
 
   // What the scorers said of one image.
   struct Verdict {
+    absl::Status unscored;  // Why it has no score.
     reward::Scores scores;
-    double reward = 0;   // Weighted sum.
+    double reward = std::numeric_limits<double>::quiet_NaN();  // Weighted sum.
     bool right = false;  // The reward is full: that of an image whose every term scores 1.
   };
 
   absl::StatusOr<Samples> Draw(const model::VelocityModel& model);
   absl::StatusOr<Samples> DrawWith(RankLeader& leader, const model::VelocityModel& model);
   absl::StatusOr<std::vector<Verdict>> Score(const Samples& images);
+  // Adds the images without a score to `unscored`.
   absl::Status ScorePrompt(uint32_t prompt, const Samples& images, absl::Duration limit,
-                           std::vector<Verdict>& verdicts);
+                           std::vector<Verdict>& verdicts, std::atomic<size_t>& unscored);
   std::map<std::string, double> MetricsOf(const std::vector<Verdict>& verdicts) const;
   void AddMeansByValue(const std::vector<Verdict>& verdicts,
                        std::map<std::string, double>& metrics) const;

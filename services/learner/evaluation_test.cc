@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <random>
@@ -395,6 +396,67 @@ TEST(EvaluationTest, AnObservedRewardThatFailsIsMissingFromItsOwnMeanAlone) {
   EXPECT_EQ(result->metrics.at("eval/reward_row_failed"), 10);
   EXPECT_FALSE(result->metrics.contains("eval/reward_row_mean"));
   EXPECT_FALSE(result->metrics.contains("eval/reward_ocr_failed"));
+}
+
+// Prompts are "text 0" to "text 9", once each; the server cannot score those from `scored` on.
+absl::StatusOr<EvaluationResult> EvaluatedWith(int scored) {
+  v1::RewardDescription described = reward::Described("ocr");
+  described.set_value_max(1);
+  reward::FakeRewardServer server({described}, 64,
+                                  [&](const v1::ScoreRequest& request, Stream& stream) {
+                                    for (const v1::ScoreItem& item : request.items()) {
+                                      v1::ScoreResponse response;
+                                      response.set_item(item.item());
+                                      v1::RewardOutcome& outcome = *response.add_outcomes();
+                                      outcome.set_name("ocr");
+                                      const int prompt = request.prompt().text().back() - '0';
+                                      if (prompt < scored) {
+                                        outcome.set_value(prompt == 0 ? 1 : 0.5);
+                                      } else {
+                                        outcome.set_status_code(grpc::INVALID_ARGUMENT);
+                                        outcome.set_status_message("no face");
+                                      }
+                                      stream.Write(response);
+                                    }
+                                    return grpc::Status::OK;
+                                  });
+  const auto rewards =
+      reward::RewardClient::Create({.endpoints = {server.endpoint()}, .rewards = {"ocr"}}).value();
+  const auto decoder = model::MakePixelDecoder();
+  ConditioningCache cache(Encoded());
+  v1::RewardConfig reward;
+  reward.add_terms()->set_name("ocr");
+  reward.mutable_terms(0)->set_weight(1);
+  Evaluation evaluation({.pictures = {.images = 10, .sigmas = {1, 0}, .latent_shape = {1, 4, 6}},
+                         .sheet_images = 10,
+                         .reward = reward},
+                        NumberedPrompts(), cache, *decoder, *rewards);
+  return evaluation.Run(WatchingModel(nullptr));
+}
+
+TEST(EvaluationTest, MeansAreOverThePicturesThatHaveAScoreAndTheOthersAreShownWithout) {
+  const auto result = EvaluatedWith(4);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_DOUBLE_EQ(result->metrics.at("eval/reward_mean"), 2.5 / 4);
+  EXPECT_DOUBLE_EQ(result->metrics.at("eval/reward_ocr_mean"), 2.5 / 4);
+  EXPECT_EQ(result->metrics.at("eval/samples_unscored"), 6);
+  EXPECT_EQ(result->caption, "held-out prompts, reward 0.625, 6 without a score");
+  ASSERT_EQ(result->pictures.size(), 10u);
+  EXPECT_EQ(result->pictures[0].right, true);
+  EXPECT_EQ(result->pictures[3].right, false);
+  EXPECT_TRUE(std::isnan(result->pictures[4].reward));
+  EXPECT_EQ(result->pictures[4].right, std::nullopt);
+  EXPECT_TRUE(result->pictures[9].on_sheet);
+  EXPECT_EQ(EvaluatedWith(10)->metrics.at("eval/samples_unscored"), 0);
+}
+
+TEST(EvaluationTest, FailsInTheServersWordsOnceNearlyNoPictureHasAScore) {
+  EXPECT_EQ(EvaluatedWith(1)->metrics.at("eval/reward_mean"), 1) << "nine of ten are allowed";
+  const auto failed = EvaluatedWith(0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(failed.status()));
+  EXPECT_THAT(std::string(failed.status().message()),
+              ::testing::AllOf(::testing::HasSubstr("10 of 10 pictures have no score: "),
+                               ::testing::HasSubstr("no face")));
 }
 
 TEST(EvaluationTest, EndsAtTheFirstSilenceAndWhenItIsCancelled) {

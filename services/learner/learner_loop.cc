@@ -246,6 +246,7 @@ absl::StatusOr<std::vector<ReceivedGroup>> LearnerLoop::Await(LearnerStep step, 
     auto groups = parts_.assembler.Take(step, count, kWaitSlice);
     if (!absl::IsDeadlineExceeded(groups.status())) return groups;
     if (drain_) return absl::CancelledError("drained");
+    parts_.progress.Enter(parts_.coordinator.awaits_rewards() ? "rewards" : "wait");
   }
 }
 
@@ -386,6 +387,7 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   CommitToChoice(step, collected);
   Measure(step, collected);
   numbers_[metric::kTrainSamplesUnscored] -= static_cast<double>(collected.samples_lost());
+  if (numbers_[metric::kTrainSamplesUnscored] > 0) NoteUnscored();
   WarnOfLostSteps(step);
   numbers_[metric::kTrainRefilledGroups] = collected.refills;
   parts_.coordinator.AddCounts(numbers_);
@@ -396,6 +398,21 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   OXBOW_RETURN_IF_ERROR(PublishIfDue());
   CommitToBuffer(step, collected, result);
   return parts_.buffer == nullptr ? absl::OkStatus() : parts_.buffer->ended();
+}
+
+// For people who look at the run, also once it has ended.
+void LearnerLoop::NoteUnscored() {
+  const std::string reason = parts_.coordinator.unscored_reason();
+  if (reason.empty() || reason == unscored_reason_) return;
+  if (unscored_reason_.empty()) {
+    parts_.progress.Notice(
+        absl::StrCat("some samples have no score and train nothing, for example: ", reason));
+  }
+  unscored_reason_ = reason;
+  if (const absl::Status noted = parts_.log.Unscored(reason); !noted.ok()) {
+    OXBOW_LOG(Warning) << "the reason was not written"
+                       << Field("error", std::string(noted.message()));
+  }
 }
 
 void LearnerLoop::CommitToChoice(LearnerStep step, StepGroups& groups) {

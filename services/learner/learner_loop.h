@@ -191,7 +191,10 @@ class LearnerLoop {
   absl::Status DrawOwed();
   void BeginBeside();
   absl::Status FinishBeside();
-  void EvaluationFailed(uint64_t committed, const absl::Status& why);
+  void EvaluationFailed(uint64_t committed, const absl::Status& why,
+                        std::map<std::string, double>& numbers);
+  std::vector<std::string> WaitingForEvaluation() const;
+  void NoteUnscored();
   void Owe(uint64_t committed);
   bool EvaluatedBest();
   void ApplyStopRules();
@@ -229,7 +232,8 @@ class LearnerLoop {
   // Numbers of such an evaluation that are logged, and that no gauge and no status has yet.
   std::map<std::string, double> untold_;
   bool logged_ = false;                       // Whether this start has logged a line.
-  std::map<std::string, double> evaluation_;  // Its numbers; empty if it failed.
+  std::map<std::string, double> evaluation_;  // Its numbers; `eval/failed` alone if it failed.
+  std::string unscored_reason_;               // The last that was noted.
   std::optional<double> best_;                // The best of the checkpoints' evaluations.
   config::MetricSeries stop_values_;
   std::optional<std::string> stop_reason_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When the learner's loop evaluates, and what becomes of the numbers.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -35,7 +36,7 @@ absl::Status LearnerLoop::Evaluate() {
   evaluation_.clear();
   if (parts_.begin_evaluation != nullptr) {
     if (const absl::Status begun = parts_.begin_evaluation(); !begun.ok()) {
-      EvaluationFailed(committed_, begun);
+      EvaluationFailed(committed_, begun, numbers_);
       return absl::OkStatus();
     }
   }
@@ -47,7 +48,7 @@ void LearnerLoop::BeginBeside() {
   evaluated_ = committed_;
   evaluation_.clear();
   if (const absl::Status begun = parts_.begin_evaluation(); !begun.ok()) {
-    return EvaluationFailed(committed_, begun);
+    return EvaluationFailed(committed_, begun, numbers_);
   }
   beside_.emplace(WaitingLine{.committed = committed_});
 }
@@ -66,9 +67,31 @@ absl::Status LearnerLoop::FinishBeside() {
   return absl::OkStatus();
 }
 
+// Settings that wait for the number of an evaluation.
+std::vector<std::string> LearnerLoop::WaitingForEvaluation() const {
+  std::vector<std::string> settings;
+  if (std::any_of(options_.stop_if.begin(), options_.stop_if.end(),
+                  [](const v1::StopRule& rule) { return metric::IsOfEvaluation(rule.metric()); })) {
+    settings.emplace_back("run.stop_if");
+  }
+  if (metric::IsOfEvaluation(options_.best_metric)) settings.emplace_back("checkpoint.best");
+  if (options_.eval_before_publish) settings.emplace_back("publish.reward_floor");
+  return settings;
+}
+
 // Only a metric is missing; training is not affected.
-void LearnerLoop::EvaluationFailed(uint64_t committed, const absl::Status& why) {
+void LearnerLoop::EvaluationFailed(uint64_t committed, const absl::Status& why,
+                                   std::map<std::string, double>& numbers) {
   if (absl::IsCancelled(why) && drain_) return Owe(committed);
+  evaluation_ = {{metric::kEvalFailed, 1}};
+  numbers.insert(evaluation_.begin(), evaluation_.end());
+  const absl::Status noted = parts_.log.EvaluationFailed({.step = static_cast<int64_t>(committed),
+                                                          .reason = std::string(why.message()),
+                                                          .missed = WaitingForEvaluation()});
+  if (!noted.ok()) {
+    OXBOW_LOG(Warning) << "the reason was not written"
+                       << Field("error", std::string(noted.message()));
+  }
   parts_.metrics.EvaluationFailed();
   parts_.coordinator.NoteFailure("evaluation", std::string(why.message()));
   OXBOW_LOG(Warning) << "evaluation failed" << Field("step", committed)
@@ -121,7 +144,7 @@ absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,
   if (!result.ok()) {
     // If a rank is lost, the learner begins again from its checkpoint, and so does the evaluation.
     OXBOW_RETURN_IF_ERROR(parts_.assembler.stopped());
-    EvaluationFailed(committed, result.status());
+    EvaluationFailed(committed, result.status(), numbers);
     return absl::OkStatus();
   }
   std::vector<std::string> prompts;

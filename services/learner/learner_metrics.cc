@@ -159,8 +159,9 @@ struct LearnerMetrics::Impl {
         version(Metric(r, exported::kLearnerPolicyVersion)),
         published(Metric(r, exported::kLearnerPublishedVersion)),
         step_seconds(Metric(r, exported::kLearnerStepDurationSeconds, kStepSeconds)),
-        phase_seconds(r, exported::kLearnerPhaseSecondsTotal, "phase",
-                      {"plan", "wait", "update", "publish", "offer", "eval", "checkpoint", "log"}),
+        phase_seconds(
+            r, exported::kLearnerPhaseSecondsTotal, "phase",
+            {"plan", "wait", "rewards", "update", "publish", "offer", "eval", "checkpoint", "log"}),
         idle_steps(r, exported::kLearnerStepsWithoutSamplesTotal, "reason",
                    {"no_signal", "no_rows"}),
         staleness(Metric(r, exported::kLearnerSampleStalenessSteps, kStalenessSteps)),

@@ -417,7 +417,6 @@ absl::Status LearnerProcess::Serve() {
       [this](v1::StatusResponse& status) {
         progress_->FillStatus(status);
         leader_->FillStatus(status);
-        if (awaits_rewards_) status.set_phase(kAwaitsRewards);
       },
       v1::RegisterResponse(), [this](const std::string&) { loop_->RequestDrain(); },
       [this](const std::string& worker) { return channel_->RelayOf(worker); });
@@ -501,11 +500,11 @@ absl::Status LearnerProcess::TryGrey(std::vector<int64_t> shape) {
   const at::Tensor latent = at::zeros(
       shape, at::TensorOptions(at::kFloat).device(at::Device(setup_.config.model().device())));
   const std::vector<Image8> grey = model::FramesOf(setup_.model.decoder->Decode(latent).cpu(), 0);
-  awaits_rewards_ = true;
+  progress_->Enter("rewards");
   const absl::Status status = CheckRewards(
       *rewards_, setup_.held_out.empty() ? setup_.train : setup_.held_out, grey,
       [this](const std::string& why) { coordinator_->NoteFailure("reward server", why); });
-  awaits_rewards_ = false;
+  progress_->Enter("plan");
   return status;
 }
 

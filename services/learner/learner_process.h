@@ -5,7 +5,6 @@
 // Make* and Connect* are called once each, in the order of declaration; then Run.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -108,7 +107,6 @@ class LearnerProcess {
   std::unique_ptr<Evaluation> evaluation_;
   std::unique_ptr<EvaluationByWorkers> evaluation_by_workers_;  // Null: the learner draws.
   std::unique_ptr<LearnerLoop> loop_;
-  std::atomic<bool> awaits_rewards_ = false;
 
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<ExperienceSinkService> sink_service_;

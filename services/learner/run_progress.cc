@@ -12,15 +12,10 @@ namespace {
 
 // The name of a phase in words.
 std::string InWords(const std::string& phase) {
-  static const auto& words =
-      *new std::map<std::string, std::string>{{"plan", "planning"},
-                                              {"wait", kAwaitsRollouts},
-                                              {"update", "updating"},
-                                              {"publish", "publishing"},
-                                              {"offer", "writing to the buffer"},
-                                              {"eval", "evaluating"},
-                                              {"checkpoint", "checkpointing"},
-                                              {"log", "logging"}};
+  static const auto& words = *new std::map<std::string, std::string>{
+      {"plan", "planning"},   {"wait", kAwaitsRollouts},       {"rewards", kAwaitsRewards},
+      {"update", "updating"}, {"publish", "publishing"},       {"offer", "writing to the buffer"},
+      {"eval", "evaluating"}, {"checkpoint", "checkpointing"}, {"log", "logging"}};
   const auto found = words.find(phase);
   return found == words.end() ? phase : found->second;
 }

@@ -67,6 +67,12 @@ absl::Status WithPause(absl::Status status, const grpc::ClientContext& ended, Ab
   return rpc::WithRetryAfter(std::move(status), *pause);
 }
 
+// What is wrong with a call need not be wrong with each of its images: no final answer.
+absl::Status StatusOfCall(const absl::Status& status, const std::string& endpoint) {
+  return Annotate(IsFinal(status) ? absl::InternalError(status.message()) : status,
+                  absl::StrCat("reward server ", endpoint));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Connect(Options options) {
@@ -463,10 +469,9 @@ Absences RewardClient::Impl::TryBatch(size_t server, ScoreCall& call, const Scor
       absences[reward] = status;
     } else {
       Settle(call, *open,
-             !status.ok()
-                 ? Annotate(status, absl::StrCat("reward server ", options.endpoints[server]))
-                 : absl::InternalError(
-                       absl::StrCat("no answer for images of the batch: ", open->images.size())));
+             !status.ok() ? StatusOfCall(status, options.endpoints[server])
+                          : absl::InternalError(absl::StrCat("no answer for images of the batch: ",
+                                                             open->images.size())));
     }
   }
   return absences;

@@ -6,7 +6,8 @@
 // treat them apart (IsUnscorable):
 //
 //   no score    a server answered, and what it said is no finite number. The reward is asked for
-//               again, kAnswersMax times in all; the same image would fail in the next call, too
+//               again, kAnswersMax times in all; the same image would fail in the next call, too.
+//               Where the server says that the image cannot be scored (IsFinal), once is enough
 //   absence     no server answers. Each reward of each server has a circuit breaker; a call waits
 //               for the first that answers, or gives up, as its Patience says. The image may be
 //               scored later. A busy server is not asked before the pause that it asked for is

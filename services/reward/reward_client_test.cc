@@ -160,15 +160,20 @@ TEST(RewardClientTest, AnErrorOfAnItemOrACallIsAskedForAgainAndThenTheImages) {
     const auto results = ClientOf({by_item.endpoint()})->Score("p", "", Images(1));
     EXPECT_TRUE(IsUnscorable(results[0].status())) << "the server answers";
     EXPECT_THAT(std::string(results[0].status().message()), HasSubstr("no such prompt"));
-    EXPECT_THAT(by_item.batches(), ElementsAre(1, 1, 1));
+    // "This item cannot be scored" is said once.
+    const bool final = code == grpc::INVALID_ARGUMENT;
+    EXPECT_EQ(IsFinal(results[0].status()), final);
+    EXPECT_EQ(by_item.batches().size(), final ? 1u : 3u);
   }
-  FakeReplica by_call([](const v1::ScoreRequest&, Stream&) {
-    return grpc::Status(grpc::StatusCode::UNKNOWN, "CUDA out of memory");
-  });
-  const auto refused = ClientOf({by_call.endpoint()})->Score("p", "", Images(1));
-  EXPECT_TRUE(IsUnscorable(refused[0].status()));
-  EXPECT_THAT(std::string(refused[0].status().message()), HasSubstr("CUDA out of memory"));
-  EXPECT_THAT(by_call.batches(), ElementsAre(1, 1, 1));
+  for (const grpc::StatusCode code : {grpc::INVALID_ARGUMENT, grpc::UNKNOWN}) {
+    FakeReplica by_call(
+        [&](const v1::ScoreRequest&, Stream&) { return grpc::Status(code, "CUDA out of memory"); });
+    const auto refused = ClientOf({by_call.endpoint()})->Score("p", "", Images(1));
+    EXPECT_TRUE(IsUnscorable(refused[0].status()));
+    EXPECT_FALSE(IsFinal(refused[0].status())) << "it was said of a call, not of an image";
+    EXPECT_THAT(std::string(refused[0].status().message()), HasSubstr("CUDA out of memory"));
+    EXPECT_THAT(by_call.batches(), ElementsAre(1, 1, 1));
+  }
 }
 
 TEST(RewardClientTest, AnImageThatBreaksItsCallTakesNoOtherAlong) {

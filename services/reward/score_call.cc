@@ -38,6 +38,8 @@ std::optional<ScoreBatch> Part(ScoreCall& call, const ScoreBatch& batch, Predica
 
 bool IsUnscorable(const absl::Status& status) { return !status.ok() && !IsAbsence(status); }
 
+bool IsFinal(const absl::Status& status) { return absl::IsInvalidArgument(status); }
+
 std::optional<ScoreBatch> Unanswered(ScoreCall& call, const ScoreBatch& batch) {
   absl::MutexLock lock(&call.mutex);
   return Part(call, batch,
@@ -47,14 +49,15 @@ std::optional<ScoreBatch> Unanswered(ScoreCall& call, const ScoreBatch& batch) {
 std::optional<ScoreBatch> Reopen(ScoreCall& call, const ScoreBatch& batch) {
   absl::MutexLock lock(&call.mutex);
   auto part = Part(call, batch, [](const absl::StatusOr<double>* outcome) {
-    return outcome != nullptr && IsUnscorable(outcome->status());
+    return outcome != nullptr && IsUnscorable(outcome->status()) && !IsFinal(outcome->status());
   });
   if (!part.has_value()) return std::nullopt;
   for (const size_t i : part->images) {
     for (const std::string& reward : part->rewards) {
       const auto outcome = call.outcomes[i].find(reward);
       if (outcome == call.outcomes[i].end()) continue;
-      if (batch.whole_group || !outcome->second.ok()) call.outcomes[i].erase(outcome);
+      const absl::Status& status = outcome->second.status();
+      if (batch.whole_group || (!status.ok() && !IsFinal(status))) call.outcomes[i].erase(outcome);
     }
   }
   return part;

@@ -23,6 +23,10 @@ namespace oxbow::reward {
 // True if the image has no score because a server answered without one.
 bool IsUnscorable(const absl::Status& status);
 
+// True if the server said that this very image cannot be scored, INVALID_ARGUMENT as the status of
+// the item: no further try can bring a score.
+bool IsFinal(const absl::Status& status);
+
 using Outcomes = std::map<std::string, absl::StatusOr<double>>;  // By reward.
 
 struct ScoreCall {
@@ -42,6 +46,7 @@ struct ScoreCall {
 std::optional<ScoreBatch> Unanswered(ScoreCall& call, const ScoreBatch& batch);
 
 // What was answered without a score, and is to be asked for again: those answers are forgotten.
+// Final ones stay.
 std::optional<ScoreBatch> Reopen(ScoreCall& call, const ScoreBatch& batch);
 
 // The answer to all that is still unanswered.

@@ -13,6 +13,9 @@
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/file_paths.h"
+#include "config/hub_cache.h"
+#include "config/run_config.h"
+#include "io/hub_id.h"
 #ifdef OXBOW_HAS_MODEL_REWARDS
 #include "rewards/model_rewards.h"
 #include "rewards/ppocr_reader.h"
@@ -39,6 +42,8 @@ struct Row {
   Keys takes = {};  // Further keys.
   // What else is wrong with an entry, without loading anything. Null: nothing can be.
   absl::Status (*check)(const v1::ScorerConfig& config) = nullptr;
+  // The Hub's repository of the published tokenizer, where that of the weights has none.
+  std::string tokenizer = {};
 };
 
 bool Contains(const Keys& keys, const std::string& key) {
@@ -142,9 +147,12 @@ absl::StatusOr<std::unique_ptr<Scorer>> JpegSize(const v1::ScorerConfig& config)
 absl::Status CheckJpegSize(const v1::ScorerConfig& config) { return JpegSize(config).status(); }
 
 #ifdef OXBOW_HAS_MODEL_REWARDS
+constexpr char kVitHTokenizer[] = "laion/CLIP-ViT-H-14-laion2B-s32B-b79K";
+
 rewards::ModelRewardSettings SettingsOf(const v1::ScorerConfig& config) {
   return {.model = config.model(),
           .head = config.head(),
+          .tokenizer = config.tokenizer(),
           .device = config.device(),
           .dtype = config.dtype(),
           .variant = config.variant()};
@@ -222,23 +230,30 @@ const std::vector<Row>& Table() {
       {"pickscore",
        Model<rewards::OpenPickScoreReward>,
        {"model"},
-       {"device", "dtype"},
-       CheckModel},
+       {"device", "dtype", "tokenizer"},
+       CheckModel,
+       kVitHTokenizer},
       {"pickscore_rank",
        Model<rewards::OpenPickScoreRankReward>,
        {"model"},
-       {"device", "dtype"},
-       CheckModel},
-      {"hpsv2", Model<rewards::OpenHpsv2Reward>, {"model"}, {"device", "dtype"}, CheckModel},
+       {"device", "dtype", "tokenizer"},
+       CheckModel,
+       kVitHTokenizer},
+      {"hpsv2",
+       Model<rewards::OpenHpsv2Reward>,
+       {"model"},
+       {"device", "dtype", "tokenizer"},
+       CheckModel,
+       kVitHTokenizer},
       {"clipscore",
        Model<rewards::OpenClipScoreReward>,
        {"model"},
-       {"device", "dtype", "variant"},
+       {"device", "dtype", "tokenizer", "variant"},
        CheckModel},
       {"geneval",
        Model<rewards::OpenGenevalReward>,
        {"model", "head"},
-       {"device", "dtype", "variant"},
+       {"device", "dtype", "tokenizer", "variant"},
        CheckGeneval},
       {"imagereward",
        Model<rewards::OpenImageRewardReward>,
@@ -248,7 +263,7 @@ const std::vector<Row>& Table() {
       {"aesthetic",
        Model<rewards::OpenAestheticReward>,
        {"model", "head"},
-       {"device", "dtype"},
+       {"device", "dtype", "tokenizer"},
        CheckModel},
 #endif
   };
@@ -289,16 +304,36 @@ absl::Status CheckKeys(const Row& row, const v1::ScorerConfig& config) {
 }
 
 absl::Status CheckPaths(const v1::ScorerConfig& config) {
-  const std::pair<const char*, std::string> paths[] = {
-      {"model", config.model()}, {"head", config.head()}, {"key_file", config.key_file()}};
+  const std::pair<const char*, std::string> paths[] = {{"model", config.model()},
+                                                       {"head", config.head()},
+                                                       {"tokenizer", config.tokenizer()},
+                                                       {"key_file", config.key_file()}};
   for (const auto& [key, path] : paths) {
     std::error_code ignored;
     if (path.empty() || std::filesystem::exists(path, ignored)) continue;
     return absl::NotFoundError(absl::StrCat("reward ", config.name(), ": ", key,
                                             ": there is nothing at ", path,
-                                            config::WhereLookedFor(path)));
+                                            config::WhereLookedFor(path), io::HubHint(path)));
   }
   return absl::OkStatus();
+}
+
+// The entry with directories in place of the Hub's ids, and with the published tokenizer where it
+// names none and its model comes without. kNotFound for a path that leads nowhere, and with the
+// command that fetches the tokenizer, if the Hub's cache does not have it.
+absl::StatusOr<v1::ScorerConfig> WithFiles(const Row& row, v1::ScorerConfig config) {
+  const std::vector<std::string> environment = config::ProcessEnvironment();
+  config::FindFetchedModels(environment, config);
+  OXBOW_RETURN_IF_ERROR(CheckPaths(config));
+  const std::string published = PublishedTokenizer(config);
+  if (published.empty()) return config;
+  config.set_tokenizer(config::FetchedModel(published, environment));
+  if (config.tokenizer() != published) return config;
+  return absl::NotFoundError(absl::StrCat(
+      "reward ", config.name(), ": no tokenizer.json and no vocab.json in ", config.model(),
+      "; the published tokenizer of ", row.name, " is that of ", published, ": `",
+      io::DownloadCommand(*io::ParseHubId(published), TokenizerFiles()),
+      "` puts it where it is found, or name another directory with the key `tokenizer`"));
 }
 
 }  // namespace
@@ -328,17 +363,35 @@ std::vector<v1::ScorerConfig> EntriesNamed(const std::vector<std::string>& names
   return entries;
 }
 
+std::string PublishedTokenizer(const v1::ScorerConfig& config) {
+  const absl::StatusOr<const Row*> row = RowOf(config);
+  if (!row.ok() || !config.tokenizer().empty()) return "";
+  std::error_code ignored;
+  for (const char* file : {"tokenizer.json", "vocab.json"}) {
+    if (std::filesystem::exists(std::filesystem::path(config.model()) / file, ignored)) return "";
+  }
+  return (*row)->tokenizer;
+}
+
+const std::vector<std::string>& TokenizerFiles() {
+  static const std::vector<std::string>& files =
+      *new std::vector<std::string>{"tokenizer.json", "tokenizer_config.json", "vocab.json",
+                                    "merges.txt", "special_tokens_map.json"};
+  return files;
+}
+
 absl::Status CheckScorer(const v1::ScorerConfig& config) {
   OXBOW_ASSIGN_OR_RETURN(const Row* row, RowOf(config));
   OXBOW_RETURN_IF_ERROR(CheckKeys(*row, config));
-  OXBOW_RETURN_IF_ERROR(CheckPaths(config));
-  return row->check == nullptr ? absl::OkStatus() : row->check(config);
+  OXBOW_ASSIGN_OR_RETURN(const v1::ScorerConfig found, WithFiles(*row, config));
+  return row->check == nullptr ? absl::OkStatus() : row->check(found);
 }
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const v1::ScorerConfig& config) {
   OXBOW_RETURN_IF_ERROR(CheckScorer(config));
   OXBOW_ASSIGN_OR_RETURN(const Row* row, RowOf(config));
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, row->make(config));
+  OXBOW_ASSIGN_OR_RETURN(const v1::ScorerConfig found, WithFiles(*row, config));
+  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Scorer> scorer, row->make(found));
   if (scorer->facts().name == config.name()) return scorer;
   return std::make_unique<NamedScorer>(config.name(), std::move(scorer));
 }

@@ -30,6 +30,12 @@ std::vector<v1::ScorerConfig> EntriesNamed(const std::vector<std::string>& names
 // take; kNotFound names a file or directory that is not there.
 absl::Status CheckScorer(const v1::ScorerConfig& config);
 
+// The repository of the Hugging Face Hub whose tokenizer the entry takes: that which was published
+// with its scorer, where the entry names none and its model comes without. "" if it needs none.
+std::string PublishedTokenizer(const v1::ScorerConfig& config);
+// The files of a tokenizer.
+const std::vector<std::string>& TokenizerFiles();
+
 // The scorer of an entry, which has the entry's name. Errors are those of CheckScorer, and of
 // loading.
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const v1::ScorerConfig& config);

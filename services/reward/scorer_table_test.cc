@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "tasks/digits.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::reward {
 namespace {
@@ -213,7 +216,7 @@ TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
   EXPECT_EQ(one->value, other->value);
   config.set_variant("official");
   EXPECT_EQ(CheckScorer(config).message(),
-            "reward taste takes no key `variant`; it takes model, device, dtype");
+            "reward taste takes no key `variant`; it takes model, device, dtype, tokenizer");
   config.set_scorer("clipscore");
   EXPECT_EQ(CheckScorer(config).message(),
             "reward taste: variant is flow_grpo, flow_factory or hessel, got official");
@@ -225,6 +228,54 @@ TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
   EXPECT_TRUE(MakeScorer(config).ok()) << MakeScorer(config).status();
   config.set_model(goldens);  // No model is in this directory.
   EXPECT_FALSE(MakeScorer(config).ok());
+}
+
+// A CLIP model as some are published: the tokenizer is in another repository.
+TEST(ScorerTableTest, AModelWithoutATokenizerTakesTheNamedOneOrThePublishedOneOfTheHub) {
+  namespace fs = std::filesystem;
+  const fs::path golden = OXBOW_SOURCE_DIR "/tests/golden/scorers/clip";
+  const testing::ScopedDirectory scratch;
+  const fs::path model = scratch.path() / "hub/models--yuvalkirstain--PickScore_v1/snapshots/main";
+  const fs::path tokenizer =
+      scratch.path() / "hub/models--laion--CLIP-ViT-H-14-laion2B-s32B-b79K/snapshots/main";
+  fs::create_directories(model);
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    fs::copy(golden / file, model / file);
+  }
+  setenv("HF_HUB_CACHE", (scratch.path() / "hub").c_str(), 1);
+  v1::ScorerConfig config;
+  config.set_name("pickscore");
+  config.set_model("yuvalkirstain/PickScore_v1");
+  const absl::Status without = CheckScorer(config);
+  EXPECT_TRUE(absl::IsNotFound(without)) << without;
+  EXPECT_THAT(std::string(without.message()),
+              ::testing::HasSubstr("`hf download laion/CLIP-ViT-H-14-laion2B-s32B-b79K "
+                                   "tokenizer.json tokenizer_config.json vocab.json merges.txt"));
+  v1::ScorerConfig whole = config;
+  whole.set_model(golden.string());
+  const std::string identity = MakeScorer(whole).value()->facts().identity;
+
+  v1::ScorerConfig named = config;
+  named.set_tokenizer(golden.string());
+  const auto with_named = MakeScorer(named);
+  ASSERT_TRUE(with_named.ok()) << with_named.status();
+  EXPECT_EQ((*with_named)->facts().identity, identity);
+
+  v1::ScorerConfig other = config;
+  other.set_scorer("clipscore");
+  EXPECT_THAT(std::string(MakeScorer(other).status().message()),
+              ::testing::HasSubstr("with the key `tokenizer`"));
+
+  fs::create_directories(tokenizer);
+  for (const auto& file : fs::directory_iterator(golden)) {
+    if (!fs::exists(model / file.path().filename())) {
+      fs::copy(file.path(), tokenizer / file.path().filename());
+    }
+  }
+  const auto published = MakeScorer(config);
+  unsetenv("HF_HUB_CACHE");
+  ASSERT_TRUE(published.ok()) << published.status();
+  EXPECT_EQ((*published)->facts().identity, identity);
 }
 
 TEST(ScorerTableTest, GenevalNeedsADetectorAndAClip) {

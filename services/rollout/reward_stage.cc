@@ -25,9 +25,11 @@ absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
       }
       continue;
     }
-    unscored.reason =
-        Annotate(scores[i].status(), absl::StrCat("reward of sample ", samples[i].index));
-    if (config.on_failure() == v1::ON_REWARD_FAILURE_FAIL && !drops) return unscored.reason;
+    unscored.reason = scores[i].status();
+    const bool fails = config.on_failure() == v1::ON_REWARD_FAILURE_FAIL && !drops;
+    if (fails && !reward::IsFinal(unscored.reason)) {
+      return Annotate(unscored.reason, absl::StrCat("reward of sample ", samples[i].index));
+    }
     samples[i].reward_failed = true;
     ++unscored.samples;
   }

@@ -29,9 +29,10 @@ struct Unscored {
 //   drop_sample  -> reward_failed is set; the sample counts in no statistic
 //   drop_group   -> reward_failed is set for every sample
 // and never a reward of 0. An observed reward that is missing is counted, and changes nothing else.
-// If the lease drops unscored samples (`drops`), `fail` is `drop_sample`. If some image could not
-// be scored because no server answers, returns that status, for which reward::IsUnscorable is
-// false, whatever the config says.
+// If the lease drops unscored samples (`drops`), `fail` is `drop_sample`; so it is for an image of
+// which the server says that it cannot be scored (reward::IsFinal), since the group would be drawn
+// again with the same one. If some image could not be scored because no server answers, returns
+// that status, for which reward::IsUnscorable is false, whatever the config says.
 absl::StatusOr<Unscored> ApplyScores(const v1::RewardConfig& config, bool drops,
                                      const std::vector<absl::StatusOr<reward::Scores>>& scores,
                                      std::vector<rl::Trajectory>& samples);

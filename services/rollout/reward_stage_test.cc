@@ -70,6 +70,22 @@ TEST(RewardStageTest, FailNamesTheSampleAndTheReason) {
   EXPECT_EQ(failed.status().message(), "reward of sample 1: scorer broke");
 }
 
+TEST(RewardStageTest, AnImageThatCannotBeScoredIsDroppedAtOnceUnlessAnotherMayBeYet) {
+  std::vector<rl::Trajectory> samples(3);
+  auto scores = OneMissing();
+  scores[1] = absl::InvalidArgumentError("no face");
+  const auto unscored = ApplyScores(Config(v1::ON_REWARD_FAILURE_FAIL), false, scores, samples);
+  ASSERT_TRUE(unscored.ok()) << unscored.status();
+  EXPECT_EQ(unscored->samples, 1);
+  EXPECT_EQ(unscored->reason.message(), "no face");
+  EXPECT_TRUE(samples[1].reward_failed);
+  EXPECT_FALSE(samples[0].reward_failed);
+  scores[2] = absl::InternalError("scorer broke");
+  EXPECT_EQ(
+      ApplyScores(Config(v1::ON_REWARD_FAILURE_FAIL), false, scores, samples).status().message(),
+      "reward of sample 0: scorer broke");
+}
+
 TEST(RewardStageTest, ALeaseThatDropsUnscoredSamplesKeepsTheOthers) {
   std::vector<rl::Trajectory> samples(3);
   const auto unscored =

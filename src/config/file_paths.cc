@@ -39,6 +39,7 @@ void FindFilesFrom(const fs::path& directory, const std::function<bool(const fs:
   for (v1::ScorerConfig& scorer : *config.mutable_reward()->mutable_scorers()) {
     find(scorer.mutable_model());
     find(scorer.mutable_head());
+    if (!scorer.tokenizer().empty()) find(scorer.mutable_tokenizer());
     find(scorer.mutable_key_file());
   }
 }

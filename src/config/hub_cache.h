@@ -14,15 +14,14 @@
 
 namespace oxbow::config {
 
-// Whether a path looks like the id of a model, "ORG/NAME" or "ORG/NAME@REVISION", and is no file.
-bool LooksLikeHubId(const std::string& path);
-
-// The files of the model that `path` is the id of, where the cache has them; otherwise `path`.
+// The files of the repository that `path` is the id of (io/hub_id.h), where the cache has them;
+// otherwise `path`, as also where there is such a file.
 // The cache is HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
 // ~/.cache/huggingface/hub. `environment` has lines "NAME=VALUE".
 std::string FetchedModel(const std::string& path, const std::vector<std::string>& environment);
 
-// The same for the model and for the models of rewards.
+// The same for all that a reward reads, and for all that a run does.
+void FindFetchedModels(const std::vector<std::string>& environment, v1::ScorerConfig& scorer);
 void FindFetchedModels(const std::vector<std::string>& environment, v1::RunConfig& config);
 
 }  // namespace oxbow::config

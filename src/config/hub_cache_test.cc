@@ -68,12 +68,19 @@ TEST_F(HubCacheTest, TheCacheIsWhereTheHubsOwnToolsLook) {
 }
 
 TEST_F(HubCacheTest, ARunTakesIdsAndItsResolvedConfigHasTheSnapshot) {
-  const auto resolved = LoadRunConfig(
-      {}, {"model.path=org/a.model-1", "reward.scorers=[{name: clip, model: org/a.model-1}]"},
-      environment_);
+  const auto resolved =
+      LoadRunConfig({},
+                    {"model.path=org/a.model-1", "model.lora.path=org/a.model-1",
+                     "reward.scorers=[{name: clip, model: org/a.model-1, head: org/a.model-1, "
+                     "tokenizer: org/a.model-1}]"},
+                    environment_);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(resolved->config.model().path(), snapshot_);
-  EXPECT_EQ(resolved->config.reward().scorers(0).model(), snapshot_);
+  EXPECT_EQ(resolved->config.model().lora().path(), snapshot_);
+  const v1::ScorerConfig& scorer = resolved->config.reward().scorers(0);
+  EXPECT_EQ(scorer.model(), snapshot_);
+  EXPECT_EQ(scorer.head(), snapshot_);
+  EXPECT_EQ(scorer.tokenizer(), snapshot_);
 }
 
 }  // namespace

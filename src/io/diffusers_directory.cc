@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "io/hub_id.h"
 #include "io/safetensors.h"
 
 namespace oxbow::io {
@@ -122,13 +123,7 @@ absl::Status ExplainMissingIndex(const fs::path& directory) {
   if (fs::is_directory(directory)) {
     return absl::NotFoundError("no model_index.json: not a diffusers directory");
   }
-  const std::string name = directory.string();
-  const bool of_hub = directory.is_relative() && std::count(name.begin(), name.end(), '/') == 1;
-  return absl::NotFoundError(absl::StrCat(
-      "no such directory",
-      of_hub ? absl::StrCat("; if it is a model of the Hugging Face Hub, `hf download ", name,
-                            "` puts it where it is found")
-             : ""));
+  return absl::NotFoundError(absl::StrCat("no such directory", HubHint(directory.string())));
 }
 
 absl::Status CheckComplete(const Pipeline& pipeline, const DiffusersComponents& components) {

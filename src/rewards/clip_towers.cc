@@ -57,13 +57,16 @@ absl::StatusOr<Configs> ParseConfigs(const std::string& text) {
   return configs;
 }
 
-// A hash of what scores depend on.
-std::string IdentityOf(const std::string& config, const fs::path& directory,
+// A hash of what scores depend on. `tokenizer`: its directory.
+std::string IdentityOf(const std::string& config, const fs::path& tokenizer,
                        const io::WeightFiles& files, at::ScalarType dtype) {
   std::string all = absl::StrCat(config, "\n", c10::toString(dtype), "\n");
   for (const char* const name : {"vocab.json", "merges.txt", "tokenizer_config.json"}) {
-    const auto content = ReadFile(directory / name);
+    const auto content = ReadFile(tokenizer / name);
     absl::StrAppend(&all, name, " ", content.ok() ? Sha256Hex(*content) : "absent", "\n");
+    if (content.ok() || std::string_view(name) != "vocab.json") continue;
+    const auto whole = ReadFile(tokenizer / "tokenizer.json");
+    if (whole.ok()) absl::StrAppend(&all, "tokenizer.json ", Sha256Hex(*whole), "\n");
   }
   for (const auto& [name, header] : files.headers()) {
     absl::StrAppend(&all, name, " ", HexOf(Checksum128(files.BytesOf(name))), "\n");
@@ -95,14 +98,21 @@ absl::StatusOr<std::shared_ptr<ClipTowers>> ClipTowers::Open(const fs::path& dir
     return Defect(
         absl::StrCat(config_path.string(), ": ", std::string(configs.status().message())));
   }
-  OXBOW_ASSIGN_OR_RETURN(io::ClipTokenizer tokenizer, io::ClipTokenizer::Load(directory));
+  const fs::path& tokenizer_in = options.tokenizer.empty() ? directory : options.tokenizer;
+  auto loaded_tokenizer = io::ClipTokenizer::Load(tokenizer_in);
+  if (absl::IsNotFound(loaded_tokenizer.status()) && options.tokenizer.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        std::string(loaded_tokenizer.status().message()),
+        "; name the directory or the Hub id of its tokenizer with the key `tokenizer`"));
+  }
+  OXBOW_ASSIGN_OR_RETURN(io::ClipTokenizer tokenizer, std::move(loaded_tokenizer));
   if (tokenizer.size() > configs->text.vocab_size) {
-    return Defect(absl::StrCat(directory.string(), ": the tokenizer gives ids up to ",
+    return Defect(absl::StrCat(tokenizer_in.string(), ": the tokenizer gives ids up to ",
                                tokenizer.size() - 1, ", but the text encoder embeds ",
                                configs->text.vocab_size));
   }
   OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::WeightFiles::Open(directory, "model"));
-  std::string identity = IdentityOf(config, directory, files, options.dtype);
+  std::string identity = IdentityOf(config, tokenizer_in, files, options.dtype);
   if (auto same = loaded ? loaded(identity) : nullptr) return same;
   std::shared_ptr<ClipTowers> towers(new ClipTowers(
       std::move(configs->text), std::move(configs->vision), std::move(tokenizer), options));

@@ -5,6 +5,8 @@
 //   DIRECTORY/model.safetensors   under Hugging Face's names or open_clip's
 //   DIRECTORY/vocab.json, merges.txt, tokenizer_config.json, special_tokens_map.json
 //
+// The last line's files may be in a directory of their own.
+//
 // Embeddings of the newest images and texts are kept, so that several rewards over the same images
 // cost one pass.
 #pragma once
@@ -44,6 +46,7 @@ struct ClipTowersOptions {
   at::ScalarType dtype = at::kFloat;  // Type of weights and products.
   int64_t rows_max = 32;              // Images or texts of one pass.
   size_t kept_max = 4096;             // Embeddings.
+  std::filesystem::path tokenizer;    // Its directory; empty: the model's.
 };
 
 class ClipTowers {

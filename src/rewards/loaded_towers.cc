@@ -15,7 +15,8 @@ absl::StatusOr<std::shared_ptr<ClipTowers>> LoadedTowers::Get(
   std::error_code ignored;
   const std::string device = options.device.str();
   const Key key{absl::StrCat(c10::toString(options.dtype), " ",
-                             std::filesystem::weakly_canonical(directory, ignored).string()),
+                             std::filesystem::weakly_canonical(directory, ignored).string(), " ",
+                             options.tokenizer.string()),
                 device};
   absl::MutexLock lock(&mutex_);  // Held while a model loads: another reward may want the same.
   if (auto held = by_directory_[key].lock()) return held;

@@ -26,7 +26,7 @@ class LoadedTowers {
 
  private:
   using Key =
-      std::pair<std::string, std::string>;  // A directory with type, or an identity; device.
+      std::pair<std::string, std::string>;  // Directories with type, or an identity; device.
   absl::Mutex mutex_;
   std::map<Key, std::weak_ptr<ClipTowers>> by_directory_ ABSL_GUARDED_BY(mutex_);
   std::map<Key, std::weak_ptr<ClipTowers>> by_identity_ ABSL_GUARDED_BY(mutex_);

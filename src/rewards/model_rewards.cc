@@ -43,7 +43,8 @@ absl::StatusOr<std::shared_ptr<ClipTowers>> TowersIn(const std::string& director
   OXBOW_ASSIGN_OR_RETURN(const auto options, OptionsNamed(settings.device, settings.dtype));
   return loaded.Get(directory, {.device = options.device,
                                 .dtype = options.compute,
-                                .rows_max = options.device.is_cpu() ? kCpuRowsMax : kGpuRowsMax});
+                                .rows_max = options.device.is_cpu() ? kCpuRowsMax : kGpuRowsMax,
+                                .tokenizer = settings.tokenizer});
 }
 
 absl::StatusOr<std::shared_ptr<ClipTowers>> TowersOf(const ModelRewardSettings& settings) {

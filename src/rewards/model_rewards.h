@@ -13,10 +13,11 @@
 namespace oxbow::rewards {
 
 struct ModelRewardSettings {
-  std::string model;   // Directory of a CLIP model (rewards/clip_towers.h), or as the reward says.
-  std::string head;    // aesthetic: safetensors file of its head. geneval: directory of its CLIP.
-  std::string device;  // As model.device; empty: cpu.
-  std::string dtype;   // f32, bf16 or f16; empty: f32.
+  std::string model;  // Directory of a CLIP model (rewards/clip_towers.h), or as the reward says.
+  std::string head;   // aesthetic: safetensors file of its head. geneval: directory of its CLIP.
+  std::string tokenizer;  // Directory of CLIP's tokenizer; empty: that of CLIP.
+  std::string device;     // As model.device; empty: cpu.
+  std::string dtype;      // f32, bf16 or f16; empty: f32.
   // clipscore: flow_grpo, flow_factory or hessel; geneval: official or flow_grpo. Empty: flow_grpo.
   std::string variant;
 };

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/oxbow_command.h"
@@ -87,6 +88,61 @@ TEST(RewardFailureTest, ImagesWithoutAScoreAreDroppedAndTheRunStaysAFunctionOfIt
   EXPECT_EQ(workers.FinalWeights(), run.FinalWeights());
 }
 
+// As where no face is found: about one picture in nine. Not the grey image of the check.
+bool HasNoFace(const v1::Image& image) {
+  const std::set<char> colours(image.pixels().begin(), image.pixels().end());
+  uint64_t pixels = 0;
+  for (const char pixel : image.pixels()) pixels += static_cast<uint8_t>(pixel);
+  return colours.size() > 1 && pixels % 9 == 0;
+}
+
+TEST(RewardFailureTest, APictureThatCannotBeScoredCostsNeitherItsGroupNorAnEvaluation) {
+  ScriptedRewards rewards(kNames, [&](const std::string&, const v1::Image& image) {
+    Answer answer = Bright(image);
+    if (HasNoFace(image)) answer.item_error = "no face";
+    answer.final = true;
+    return answer;
+  });
+  TrainingRun run(
+      Overrides(rewards.endpoint(),
+                {"run.steps=4", "eval.every=2", "eval.images=64", "reward.on_failure=fail",
+                 "run.stop_if=[{metric: eval/reward_mean, below: 2, after_step: 1}]"}));
+  EXPECT_EQ(run.WaitExit().value(), kExitStopped) << run.process().error_output();
+  const std::vector<double> missing = run.Series("eval/samples_unscored");
+  EXPECT_THAT(missing, ::testing::AllOf(SizeIs(2), Each(Gt(0.0))));
+  EXPECT_THAT(run.Series("eval/reward_mean"), SizeIs(2));
+  EXPECT_THAT(run.Series("train/samples_unscored"), ::testing::Contains(Gt(0.0)));
+  EXPECT_THAT(run.process().output(), HasSubstr("without a score"));
+  const std::string log = *ReadFile(run.directory() / "logs" / "learner.log");
+  EXPECT_THAT(log, Not(HasSubstr("group failed"))) << "nothing was drawn again";
+  EXPECT_THAT(log, HasSubstr("some samples have no score and train nothing"));
+  EXPECT_THAT(StatusOf(run), HasSubstr("have no score: "));
+  EXPECT_THAT(StatusOf(run), HasSubstr("no face"));
+}
+
+TEST(RewardFailureTest, AnEvaluationOfWhichNothingIsScoredSaysSoAndWhoGotNoNumber) {
+  std::set<std::string> held_out;
+  std::ifstream prompts(OXBOW_SOURCE_DIR "/configs/prompts/digits_eval.txt");
+  for (std::string line; std::getline(prompts, line);) held_out.insert(line);
+  ScriptedRewards rewards(kNames, [&](const std::string& prompt, const v1::Image& image) {
+    const std::set<char> colours(image.pixels().begin(), image.pixels().end());
+    Answer answer = Bright(image);
+    if (held_out.contains(prompt) && colours.size() > 1) answer.item_error = "no face";
+    return answer;
+  });
+  TrainingRun run(Overrides(rewards.endpoint(),
+                            {"run.steps=2", "eval.every=1", "checkpoint.best=eval/reward_mean",
+                             "run.stop_if=[{metric: eval/reward_mean, below: 2}]"}));
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(run.Series("eval/failed"), ElementsAreArray({1.0, 1.0, 1.0}));
+  EXPECT_THAT(run.Series("eval/reward_mean"), SizeIs(0));
+  for (const std::string& said : {run.process().output(), StatusOf(run)}) {
+    EXPECT_THAT(said, HasSubstr("pictures have no score"));
+    EXPECT_THAT(said, HasSubstr("no face; no number for run.stop_if, checkpoint.best"));
+  }
+  EXPECT_THAT(StatusOf(run), HasSubstr("3 of 3 evaluations failed, the last at step 2"));
+}
+
 TEST(RewardFailureTest, ARewardThatNeverScoresEndsTheRunBeforeItsFirstStepInItsWords) {
   ScriptedRewards rewards(kNames, [](const std::string&, const v1::Image&) {
     return Answer{.value = 0, .item_error = {}, .call_error = "CUDA out of memory"};
@@ -154,6 +210,8 @@ TEST(RewardFailureTest, ARunWaitsForARewardServerThatIsAwayAndGoesOnWhenItIsBack
   run.process().Kill(SIGINT);
   EXPECT_EQ(run.WaitExit().value(), kExitInterrupted) << run.process().error_output();
   EXPECT_THAT(run.process().error_output(), Not(HasSubstr("started again")));
+  EXPECT_THAT(run.Series("time/rewards_s"), ::testing::Contains(Gt(0.4)))
+      << "that wait has a phase of its own";
 }
 
 // The evaluation would take 30 s for each of many calls.

@@ -20,6 +20,7 @@ class ScriptedRewards final : public v1::Reward::Service {
     double value = 0;        // Score of every wanted reward.
     std::string item_error;  // The status of this image; empty: it is scored.
     std::string call_error;  // Ends the call, as an exception in a Python server does.
+    bool final = false;      // `item_error` says that this image cannot be scored; else it broke.
   };
   using Script = std::function<Answer(const std::string& prompt, const v1::Image& image)>;
 
@@ -53,7 +54,8 @@ class ScriptedRewards final : public v1::Reward::Service {
         v1::ScoreResponse response;
         response.set_item(item.item());
         if (!answer.item_error.empty()) {
-          response.set_status_code(grpc::StatusCode::INTERNAL);
+          response.set_status_code(answer.final ? grpc::StatusCode::INVALID_ARGUMENT
+                                                : grpc::StatusCode::INTERNAL);
           response.set_status_message(answer.item_error);
         } else {
           for (const std::string& name : request.rewards()) {

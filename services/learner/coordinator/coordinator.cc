@@ -93,6 +93,13 @@ void Coordinator::Drain(DrainReason reason) {
   }
 }
 
+bool Coordinator::awaits_rewards() const {
+  absl::MutexLock lock(&mutex_);
+  return std::any_of(workers_.begin(), workers_.end(), [](const auto& item) {
+    return item.second.session != nullptr && !item.second.waiting_for.empty();
+  });
+}
+
 bool Coordinator::draining() const {
   absl::MutexLock lock(&mutex_);
   return draining_.has_value();

@@ -126,6 +126,8 @@ class Coordinator final : public ResultReceiver {
   void NoteFailure(const std::string& what, const std::string& reason);
   // Why a sample last had no score; empty if none was without.
   std::string unscored_reason() const;
+  // Whether a connected worker waits for a reward server that does not answer.
+  bool awaits_rewards() const;
   // The learner step of a published version; nothing if it is unknown or forgotten.
   std::optional<LearnerStep> StepOfVersion(PolicyVersion version) const;
 

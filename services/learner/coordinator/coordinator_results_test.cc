@@ -151,10 +151,12 @@ TEST_F(CoordinatorServiceTest, AWorkerThatWaitsForARewardServerSaysSoAndKeepsIts
   v1::StatusResponse status = Asked(server_->endpoint());
   EXPECT_EQ(status.workers(0).waiting_for(), "reward server x: gone");
   EXPECT_EQ(status.phase(), kAwaitsRewards);
+  EXPECT_TRUE(coordinator_.awaits_rewards());
   EXPECT_FALSE(status.has_last_failure()) << "an absence is no failure of a group";
   worker.Renew(lease);
   status = Asked(server_->endpoint());
   EXPECT_EQ(status.phase(), kAwaitsRollouts);
+  EXPECT_FALSE(coordinator_.awaits_rewards());
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ class FileSections {
       t_.Set("run.steps", epochs.text(), epochs);
     }
     t_.Differs(t_.Get("model.model_name_or_path"),
-               "model.path is a directory on this machine; nothing is fetched");
+               "model.path is a directory, or an id of the Hub that `oxbow fetch` gets");
   }
 
   void Prompts() {

@@ -136,7 +136,7 @@ class RewardSections {
     used_.insert({"device", "dtype"});
     t_.Differs(Of("reward_model"),
                absl::StrCat("the `model` of its entry, ", directory,
-                            ", is a directory on this machine; nothing is fetched"));
+                            ", is a directory, or an id of the Hub that `oxbow fetch` gets"));
   }
 
   // Its networks compute in float32 there, whatever its dtype.
@@ -148,9 +148,9 @@ class RewardSections {
     used_.insert("device");
     t_.Differs(Of("reward_model"),
                absl::StrCat("the `model` of its entry, ", directory,
-                            ", is a directory on this machine with the networks `det` and `rec` of "
-                            "PP-OCRv5 (docs/rewards.md); nothing is fetched. Without `model` and "
-                            "`device`, `engine: tesseract` reads: do not compare their curves"));
+                            ", is a directory with the networks `det` and `rec` of PP-OCRv5 "
+                            "(docs/rewards.md). Without `model` and `device`, `engine: tesseract` "
+                            "reads: do not compare their curves"));
   }
 
   void Remote(const char* variant) {

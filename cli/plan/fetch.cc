@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/fetch.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/exit_code.h"
+#include "base/process.h"
+#include "base/status_macros.h"
+#include "cli/commands.h"
+#include "cli/plan/hub_files.h"
+#include "config/run_config.h"
+
+namespace oxbow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The command that `hf download` stands for, in a Python that has the package without the program.
+constexpr char kPython[] =
+    "import sys\n"
+    "from huggingface_hub import snapshot_download\n"
+    "print(snapshot_download(sys.argv[1], revision=sys.argv[2], allow_patterns=sys.argv[3:]))\n";
+
+// A program of PATH; empty: there is none.
+fs::path Program(const std::string& name, const std::vector<std::string>& environment) {
+  for (const std::string& line : environment) {
+    if (!line.starts_with("PATH=")) continue;
+    for (const absl::string_view folder : absl::StrSplit(line.substr(5), ':')) {
+      fs::path program = fs::path(std::string(folder)) / name;
+      std::error_code ignored;
+      if (!folder.empty() && fs::is_regular_file(program, ignored) &&
+          access(program.c_str(), X_OK) == 0) {
+        return program;
+      }
+    }
+    break;
+  }
+  return {};
+}
+
+// Runs a program to its end; `quiet`: what it says is left out.
+absl::StatusOr<int> ExitOf(const fs::path& program, std::vector<std::string> arguments,
+                           const std::vector<std::string>& environment, bool quiet) {
+  SpawnOptions options{.binary = program, .argv = std::move(arguments), .environment = environment};
+  options.argv.insert(options.argv.begin(), program.string());
+  const int nowhere = quiet ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+  if (nowhere >= 0) options.output = {.out = nowhere, .err = nowhere};
+  const absl::StatusOr<pid_t> child = Spawn(options);
+  if (nowhere >= 0) close(nowhere);
+  if (!child.ok()) return child.status();
+  int status = 0;
+  while (waitpid(*child, &status, 0) < 0) {
+    if (errno != EINTR) return absl::UnavailableError("its end cannot be waited for");
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+struct Client {
+  fs::path program;
+  bool python = false;  // The module of a Python.
+};
+
+std::optional<Client> FindClient(const std::vector<std::string>& environment) {
+  if (fs::path hf = Program("hf", environment); !hf.empty()) return Client{std::move(hf)};
+  fs::path python = Program("python3", environment);
+  if (python.empty()) return std::nullopt;
+  const auto exit = ExitOf(python, {"-c", "import huggingface_hub"}, environment, /*quiet=*/true);
+  if (!exit.ok() || *exit != 0) return std::nullopt;
+  return Client{std::move(python), /*python=*/true};
+}
+
+std::vector<std::string> ArgumentsOf(const Client& client, const HubFiles& files) {
+  const std::vector<std::string> patterns = files.patterns();
+  if (!client.python) return io::DownloadArguments(files.id(), patterns);
+  std::vector<std::string> words = {"-c", kPython, files.id().repository(), files.id().revision};
+  words.insert(words.end(), patterns.begin(), patterns.end());
+  return words;
+}
+
+absl::Status FetchOne(const Client& client, const HubFiles& files,
+                      const std::vector<std::string>& environment) {
+  const auto exit = ExitOf(client.program, ArgumentsOf(client, files), environment, false);
+  if (!exit.ok()) return Annotate(exit.status(), client.program.string());
+  if (*exit != 0) {
+    return absl::UnavailableError(absl::StrCat(
+        files.path, " was not fetched: ", client.program.string(), " ended with exit code ", *exit,
+        "; its reason is above. A gated repository wants its licence accepted on the Hub, and "
+        "`hf auth login`"));
+  }
+  if (!WholeIn(files, environment).empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(files.path,
+                   ": the client ended without an error, and the Hub's cache does not "
+                   "have all that a run reads of it (HF_HUB_CACHE, HF_HOME)"));
+}
+
+// Ids stay ids where the cache has nothing.
+std::vector<std::string> WithoutCache(std::vector<std::string> environment) {
+  environment.insert(environment.begin(), "HF_HUB_CACHE=/dev/null");
+  return environment;
+}
+
+}  // namespace
+
+absl::Status Fetch(const FetchOptions& options, const std::vector<std::string>& environment,
+                   std::ostream& out) {
+  OXBOW_ASSIGN_OR_RETURN(
+      const config::ResolvedConfig resolved,
+      config::LoadRunConfig(options.file, options.set, WithoutCache(environment)));
+  std::vector<HubFiles> missing;
+  const std::vector<HubFiles> all = HubFilesOf(resolved.config, environment);
+  if (all.empty()) out << "the run names nothing by an id of the Hugging Face Hub\n";
+  for (const HubFiles& files : all) {
+    const std::string directory = WholeIn(files, environment);
+    if (directory.empty()) missing.push_back(files);
+    out << absl::StrJoin(files.keys, ", ") << ": " << files.path
+        << (directory.empty() ? " is to be fetched" : " is in the cache: " + directory) << "\n";
+  }
+  out << std::flush;
+  if (missing.empty()) return absl::OkStatus();
+  const std::optional<Client> client = options.print ? std::nullopt : FindClient(environment);
+  if (!client.has_value()) {
+    for (const HubFiles& files : missing) {
+      out << io::DownloadCommand(files.id(), files.patterns()) << "\n";
+    }
+    out << std::flush;
+    if (options.print) return absl::OkStatus();
+    return absl::UnavailableError(
+        "no client of the Hub is here (the program hf, or a python3 with huggingface_hub): `pip "
+        "install huggingface_hub`, then run the commands above, also on another machine with this "
+        "cache");
+  }
+  for (const HubFiles& files : missing) {
+    OXBOW_RETURN_IF_ERROR(FetchOne(*client, files, environment));
+  }
+  out << "all is there: oxbow validate " << options.file << "\n";
+  return absl::OkStatus();
+}
+
+void AddFetch(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<FetchOptions>();  // Lives as long as the callback below.
+  CLI::App* command = app.add_subcommand(
+      "fetch", "Get what a run names by ids of the Hugging Face Hub, with the Hub's own client");
+  command->footer(
+      "Example: oxbow fetch configs/recipes/sd35m-pickscore.yaml\n"
+      "Model, rewards and tokenizers; of each repository the part that is read. Exit code 3: there "
+      "is no client (then the commands are printed), or it failed.");
+  command->add_option("file", options->file, "run YAML")->required();
+  command->add_option("--set", options->set, "KEY=VALUE over everything else; may be repeated")
+      ->allow_extra_args(false);
+  command->add_flag("--print", options->print, "print the commands, and run none");
+  command->callback([options, &exit_code] {
+    const absl::Status status = Fetch(*options, config::ProcessEnvironment(), std::cout);
+    if (!status.ok()) std::cerr << "oxbow fetch: " << status.message() << "\n";
+    exit_code = ExitCodeOf(status);
+  });
+}
+
+}  // namespace oxbow::cli

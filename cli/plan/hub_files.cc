@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan/hub_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "config/hub_cache.h"
+#include "io/diffusers_directory.h"
+#include "services/reward/scorer_table.h"
+
+namespace oxbow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = HubFiles::Kind;
+
+constexpr uint64_t kIndexBytesMax = 64 << 20;
+constexpr char kIndexEnd[] = ".safetensors.index.json";
+
+nlohmann::json JsonIn(const fs::path& file) {
+  const auto text = ReadFile(file, kIndexBytesMax);
+  return text.ok() ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false)
+                   : nlohmann::json();
+}
+
+// The folders of all pipelines' components.
+std::set<std::string> Components() {
+  std::set<std::string> names;
+  for (const io::Pipeline& pipeline : io::PipelineTable()) {
+    for (const io::PipelineComponent& component : pipeline.components) names.insert(component.name);
+  }
+  return names;
+}
+
+// The folders that model_index.json names are there.
+bool HasComponents(const fs::path& directory) {
+  const nlohmann::json index = JsonIn(directory / "model_index.json");
+  if (!index.is_object()) return false;
+  const std::set<std::string> known = Components();
+  std::error_code ignored;
+  for (const auto& [name, made_by] : index.items()) {
+    const bool absent = !made_by.is_array() || made_by.empty() || made_by.front().is_null();
+    if (!absent && known.contains(name) && !fs::is_directory(directory / name, ignored)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Every file that an index of weights names is there, and none is half there: the cache has those
+// below blobs/, beside snapshots/.
+bool HasWholeFiles(const fs::path& snapshot) {
+  std::error_code error;
+  const fs::path blobs = snapshot.parent_path().parent_path() / "blobs";
+  for (fs::directory_iterator blob(blobs, error); !error && blob != fs::directory_iterator();
+       blob.increment(error)) {
+    if (blob->path().extension() == ".incomplete") return false;
+  }
+  error.clear();
+  fs::recursive_directory_iterator file(snapshot, error);
+  for (; !error && file != fs::recursive_directory_iterator(); file.increment(error)) {
+    const fs::path& path = file->path();
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) return false;
+    if (!path.filename().string().ends_with(kIndexEnd)) continue;
+    const nlohmann::json index = JsonIn(path);
+    if (!index.is_object() || !index.contains("weight_map")) return false;
+    for (const auto& [tensor, shard] : index["weight_map"].items()) {
+      if (!shard.is_string() ||
+          !fs::exists(path.parent_path() / shard.get<std::string>(), ignored)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool HasOne(const fs::path& directory, const std::vector<std::string>& ends) {
+  std::error_code error;
+  fs::recursive_directory_iterator file(directory, error);
+  for (; !error && file != fs::recursive_directory_iterator(); file.increment(error)) {
+    const std::string name = file->path().filename().string();
+    if (std::any_of(ends.begin(), ends.end(),
+                    [&](const std::string& end) { return name.ends_with(end); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool HasKind(const HubFiles& files, const fs::path& directory) {
+  switch (files.kind) {
+    case Kind::kModel:
+      return HasComponents(directory);
+    case Kind::kTokenizer:
+      return HasOne(directory, {"tokenizer.json", "vocab.json"});
+    case Kind::kAdapter:
+    case Kind::kReward:
+      return HasOne(directory, {".safetensors"});
+  }
+  return false;
+}
+
+void AddFiles(Kind kind, const std::string& key, const std::string& path,
+              std::vector<HubFiles>& all) {
+  std::error_code ignored;
+  if (!io::ParseHubId(path).has_value() || fs::exists(path, ignored)) return;
+  const auto same = std::find_if(all.begin(), all.end(), [&](const HubFiles& files) {
+    return files.kind == kind && files.path == path;
+  });
+  if (same != all.end()) {
+    same->keys.push_back(key);
+  } else {
+    all.push_back({.kind = kind, .keys = {key}, .path = path});
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> HubFiles::patterns() const {
+  std::vector<std::string> patterns;
+  switch (kind) {
+    case Kind::kModel:
+      patterns.emplace_back("model_index.json");
+      for (const std::string& component : Components()) patterns.push_back(component + "/*");
+      return patterns;
+    case Kind::kTokenizer:
+      return reward::TokenizerFiles();
+    case Kind::kAdapter:
+      return {"*.json", "*.safetensors"};
+    case Kind::kReward:
+      return {"*.json", "*.safetensors", "*.txt"};
+  }
+  return patterns;
+}
+
+std::vector<HubFiles> HubFilesOf(const v1::RunConfig& config,
+                                 const std::vector<std::string>& environment) {
+  std::vector<HubFiles> all;
+  AddFiles(Kind::kModel, "model.path", config.model().path(), all);
+  AddFiles(Kind::kAdapter, "model.lora.path", config.model().lora().path(), all);
+  for (const v1::ScorerConfig& scorer : config.reward().scorers()) {
+    const std::string key = absl::StrCat("reward.scorers.", scorer.name(), ".");
+    AddFiles(Kind::kReward, key + "model", scorer.model(), all);
+    AddFiles(Kind::kReward, key + "head", scorer.head(), all);
+    AddFiles(Kind::kTokenizer, key + "tokenizer", scorer.tokenizer(), all);
+    v1::ScorerConfig found = scorer;
+    config::FindFetchedModels(environment, found);
+    AddFiles(Kind::kTokenizer, key + "tokenizer", reward::PublishedTokenizer(found), all);
+  }
+  return all;
+}
+
+std::string WholeIn(const HubFiles& files, const std::vector<std::string>& environment) {
+  const std::string directory = config::FetchedModel(files.path, environment);
+  const bool whole =
+      directory != files.path && HasWholeFiles(directory) && HasKind(files, directory);
+  return whole ? directory : "";
+}
+
+}  // namespace oxbow::cli

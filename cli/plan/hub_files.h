@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run reads from the Hugging Face Hub: the repositories that its file names by id, the part
+// of each that oxbow reads, and whether the Hub's cache has it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/hub_id.h"
+#include "oxbow/v1/config.pb.h"
+
+namespace oxbow::cli {
+
+// Files of one kind in one repository.
+struct HubFiles {
+  enum class Kind { kModel, kAdapter, kReward, kTokenizer };
+  Kind kind = Kind::kModel;
+  std::vector<std::string> keys;  // That name it: "model.path".
+  std::string path;               // As they name it: "ORG/NAME@REVISION".
+
+  io::HubId id() const { return *io::ParseHubId(path); }
+  // Patterns of the files that are read. A repository may have others that are as large again.
+  std::vector<std::string> patterns() const;
+};
+
+// In the order of the config, whose ids are no directories yet (FetchedModel); each once.
+// `environment` has lines "NAME=VALUE".
+std::vector<HubFiles> HubFilesOf(const v1::RunConfig& config,
+                                 const std::vector<std::string>& environment);
+
+// Where the cache has them; "" if it has none, or not all: the client ended before the last file.
+std::string WholeIn(const HubFiles& files, const std::vector<std::string>& environment);
+
+}  // namespace oxbow::cli
