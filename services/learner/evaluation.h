@@ -15,6 +15,7 @@
 #include "core/model/velocity_model.h"
 #include "io/evaluation_file.h"
 #include "io/film.h"
+#include "io/picture_file.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/held_out_pictures.h"
@@ -28,6 +29,7 @@ struct EvaluationResult {
   io::Film sheet;                         // The first samples; see Evaluation::Run.
   std::string caption;
   std::vector<io::EvaluatedPicture> pictures;  // All samples; those on the sheet first.
+  std::vector<io::PictureFile> files;          // Those on the sheet.
 };
 
 // Owned by the thread that owns torch.
