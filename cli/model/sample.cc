@@ -4,6 +4,8 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
@@ -47,16 +49,29 @@ std::string Beside(const std::string& sheet, size_t sample, std::optional<size_t
   return path.replace_filename(name + ".png").string();
 }
 
-// Each video in its own size, and its frames if they are wanted. Pictures are on the sheet.
-absl::Status WriteVideos(const SampleFlags& flags, const std::vector<DrawnImage>& images) {
+// Each picture or video in its own size, and the frames of videos if they are wanted.
+absl::Status WriteEach(const SampleFlags& flags, const std::vector<DrawnImage>& images) {
   for (size_t i = 0; i < images.size(); ++i) {
     const std::vector<Image8>& frames = images[i].frames;
-    if (frames.size() == 1) continue;
     OXBOW_RETURN_IF_ERROR(
         WriteFileAtomically(Beside(flags.out, i), io::EncodeFilm({.frames = frames})));
-    for (size_t k = 0; flags.frames && k < frames.size(); ++k) {
+    for (size_t k = 0; flags.frames && frames.size() > 1 && k < frames.size(); ++k) {
       OXBOW_RETURN_IF_ERROR(WriteFileAtomically(Beside(flags.out, i, k), io::EncodePng(frames[k])));
     }
+  }
+  return absl::OkStatus();
+}
+
+// Neither the sheet nor a file beside it replaces another one unasked.
+absl::Status CheckFree(const SampleFlags& flags, size_t count) {
+  if (flags.replace) return absl::OkStatus();
+  std::vector<std::string> paths = {flags.out};
+  for (size_t i = 0; i < count; ++i) paths.push_back(Beside(flags.out, i));
+  for (const std::string& path : paths) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    return absl::InvalidArgumentError(
+        "--out exists (remove it, choose another name or give --replace): " + path);
   }
   return absl::OkStatus();
 }
@@ -66,11 +81,6 @@ absl::Status Sample(SampleFlags flags) {
     return absl::InvalidArgumentError("--out is a PNG file, so its name ends in .png, got " +
                                       flags.out);
   }
-  std::error_code ignored;
-  if (!flags.replace && std::filesystem::exists(flags.out, ignored)) {
-    return absl::InvalidArgumentError(
-        "--out exists (remove it, choose another name or give --replace): " + flags.out);
-  }
   if (!flags.prompts.empty()) {
     OXBOW_ASSIGN_OR_RETURN(flags.texts, ReadPromptFile(flags.prompts));
   }
@@ -78,6 +88,7 @@ absl::Status Sample(SampleFlags flags) {
     return absl::InvalidArgumentError("more images than fit a sheet of " +
                                       std::to_string(kImagesMax));
   }
+  OXBOW_RETURN_IF_ERROR(CheckFree(flags, flags.texts.size() * flags.images.per_prompt));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
                          DrawImages(flags.source, flags.texts, flags.images));
   for (const std::string& warning : PromptWarnings(flags.source, flags.texts)) {
@@ -85,19 +96,23 @@ absl::Status Sample(SampleFlags flags) {
   }
   std::vector<io::FilmCell> cells;
   for (const DrawnImage& drawn : images) {
-    cells.push_back({.frames = drawn.frames, .border = FrameOf(drawn), .label = drawn.prompt});
+    cells.push_back({.frames = drawn.frames,
+                     .border = FrameOf(drawn),
+                     .label = absl::StrFormat("%04d", cells.size())});
   }
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.out, io::EncodeFilm(io::FilmGrid(cells))));
-  return WriteVideos(flags, images);
+  return WriteEach(flags, images);
 }
 
 }  // namespace
 
 void AddSample(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<SampleFlags>();
-  CLI::App* const command =
-      app.add_subcommand("sample", "Draw images of a model or a finished run onto a PNG sheet");
-  command->footer("Example: oxbow sample --model models/digits --prompt 'text 473' --count 8");
+  CLI::App* const command = app.add_subcommand(
+      "sample", "Draw images of a model or a finished run: PNG files, and a sheet");
+  command->footer(
+      "The sheet's cells have the numbers of the files, which are in the order of the prompts.\n"
+      "Example: oxbow sample --model models/digits --prompt 'text 473' --count 8");
   AddSourceFlags(*command, flags->source);
   CLI::Option_group* const prompts = command->add_option_group("prompts");
   prompts->add_option("--prompts", flags->prompts, "file, one prompt per line");
@@ -109,7 +124,8 @@ void AddSample(CLI::App& app, int& exit_code) {
   AddImageFlags(*command, flags->images);
   command
       ->add_option("--out", flags->out,
-                   "PNG file to write; of videos animated, and each in a file beside it")
+                   "PNG sheet to write, of videos animated; each picture is in a file beside it, "
+                   "NAME_0000.png")
       ->capture_default_str();
   command->add_flag("--frames", flags->frames, "of videos a PNG file of each frame, too");
   command->add_flag("--replace", flags->replace, "overwrite --out if it exists");

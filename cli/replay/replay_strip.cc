@@ -16,7 +16,6 @@
 namespace oxbow::cli {
 namespace {
 
-constexpr int kImageSideMin = 96;  // Small images are enlarged to about this.
 constexpr size_t kCellsMax = 1024;
 constexpr size_t kColumnsMax = 24;
 
@@ -111,13 +110,11 @@ absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageD
   const int64_t per_row = LatentsEach(entry, latents.size(0));
   std::vector<io::FilmCell> cells;
   int64_t columns = std::min<int64_t>(per_row, int64_t{kColumnsMax});
-  int side = 1;
   // Each row is one video, or the path of a picture and its end.
   if (end.size() == 1 && columns < int64_t{kColumnsMax}) ++columns;
   const auto add = [&](std::vector<Image8> frames, const std::string& label) {
     const size_t every = (frames.size() + kColumnsMax - 1) / kColumnsMax;
     for (size_t frame = 0; frame < frames.size(); frame += every) {
-      side = std::max({side, frames[frame].width, frames[frame].height});
       cells.push_back({.frames = {std::move(frames[frame])},
                        .border = std::nullopt,
                        .label = frame == 0 ? label : absl::StrCat("frame ", frame)});
@@ -134,7 +131,6 @@ absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageD
   if (!end.empty()) add(std::move(end), "end");
   io::GridOptions options;
   options.columns = static_cast<int>(columns);
-  options.scale = std::max(1, kImageSideMin / side);
   return std::move(io::FilmGrid(cells, options).frames.front());  // Drawn smaller if need be.
 }
 

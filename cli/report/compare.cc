@@ -21,7 +21,7 @@ struct CompareFlags {
 
 absl::Status Compare(const CompareFlags& flags) {
   const std::vector<std::filesystem::path> run_dirs(flags.runs.begin(), flags.runs.end());
-  OXBOW_ASSIGN_OR_RETURN(const std::string page, ComparisonPage(run_dirs));
+  OXBOW_ASSIGN_OR_RETURN(const std::string page, ComparisonPage(run_dirs, flags.out));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.out, page));
   for (const Difference& difference : DifferencesOf(run_dirs)) {
     std::cout << difference.key;

@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,9 +20,11 @@
 #include "config/run_config.h"
 #include "config/yaml_message.h"
 #include "io/metrics_file.h"
+#include "io/report/gallery.h"
 #include "io/report/html.h"
 #include "io/report/report.h"
 #include "io/report/sheets.h"
+#include "io/report/sprite.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/facts_of_run.h"
@@ -30,6 +34,8 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace pb = google::protobuf;
+
+constexpr size_t kPicturesBytesMax = 3 << 20;  // All runs together.
 
 struct Run {
   RunSummary summary;
@@ -188,18 +194,24 @@ std::string Settings(const std::vector<Run>& runs, const std::vector<Difference>
   return out + "</table></div>\n";
 }
 
-std::string Pictures(const std::vector<Run>& runs) {
-  std::string out;
+// The last evaluation of each run that can be seen, or what keeps it from being seen.
+std::string Pictures(const std::vector<Run>& runs, const fs::path& page) {
+  std::vector<io::RunPictures> pictures;
   for (const Run& run : runs) {
     if (run.sheets.empty()) continue;
-    const io::Sheet& last = run.sheets.back();
-    absl::StrAppend(&out, "<figure><h3>", io::EscapeHtml(run.summary.name), ": step ", last.step,
-                    "</h3><img src=\"", io::SheetUri(last, io::kLargeSheetBytes),
-                    "\" alt=\"pictures of step ", last.step, "\"><figcaption>",
-                    io::EscapeHtml(last.caption), "</figcaption></figure>\n");
+    const auto seen = std::find_if(run.sheets.rbegin(), run.sheets.rend(),
+                                   [](const io::Sheet& sheet) { return sheet.visible(); });
+    const io::Sheet& last = seen == run.sheets.rend() ? run.sheets.back() : *seen;
+    std::error_code none;
+    const fs::path folder =
+        fs::relative(last.file.parent_path(), fs::absolute(page).parent_path(), none);
+    pictures.push_back({run.summary.name, last, folder.generic_string() + "/"});
   }
-  if (out.empty()) return "";
-  return absl::StrCat("<h2>Last pictures</h2><div class=\"pair\">", out, "</div>\n");
+  return io::GalleryOfRuns(pictures, [&](const io::Sheet& sheet, io::SpriteSize size) {
+    io::Sprite sprite = io::SpriteOf(sheet, size, kPicturesBytesMax / pictures.size());
+    return io::SheetImage{sprite.bytes.empty() ? "" : io::DataUri(sprite),
+                          std::move(sprite.trouble)};
+  });
 }
 
 }  // namespace
@@ -223,7 +235,8 @@ std::vector<Difference> DifferencesOf(const std::vector<fs::path>& run_dirs) {
   return differences;
 }
 
-absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs) {
+absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs,
+                                           const fs::path& page) {
   std::vector<Run> runs;
   for (const fs::path& run_dir : run_dirs) {
     OXBOW_ASSIGN_OR_RETURN(RunSummary summary, SummaryOf(run_dir));
@@ -234,7 +247,7 @@ absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs
   }
   return io::Page("oxbow: runs compared", absl::StrCat("<h1>Runs compared</h1>", Overview(runs),
                                                        Settings(runs, DifferencesOf(run_dirs)),
-                                                       Charts(runs), Pictures(runs)));
+                                                       Charts(runs), Pictures(runs, page)));
 }
 
 }  // namespace oxbow::cli

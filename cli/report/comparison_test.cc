@@ -40,11 +40,11 @@ TEST_F(ComparisonTest, OnlyWhatDiffersIsListedAndEveryRunIsInEveryChart) {
   EXPECT_EQ(differences[0].key, "model.lora.targets");
   EXPECT_EQ(differences[1].key, "optimizer.learning_rate");
   EXPECT_THAT(differences[1].values, ::testing::ElementsAre("3e-04", "0.125"));
-  const auto page = ComparisonPage({first, second});
+  const auto page = ComparisonPage({first, second}, runs_.path() / "comparison.html");
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_THAT(*page, HasSubstr("data-name=\"a\""));
   EXPECT_THAT(*page, HasSubstr("data-name=\"&lt;b&gt;\""));
-  EXPECT_THAT(*page, HasSubstr("&lt;b&gt;: step 30"));
+  EXPECT_THAT(*page, HasSubstr("&lt;b&gt;: step <span class=\"at\">30</span>"));
   EXPECT_THAT(*page, Not(HasSubstr("<b>: step")));
   EXPECT_THAT(*page, HasSubstr("<td>0.125</td>"));
 }
@@ -53,7 +53,7 @@ TEST_F(ComparisonTest, RunsThatDifferInTheirSeedAloneAreOneLineWithABand) {
   const auto first = AddRun("a", {}), second = AddRun("b", {"run.seed=1"});
   const auto other = AddRun("c", {"run.seed=1", "optimizer.learning_rate=0.125"});
   ASSERT_TRUE(WriteFileAtomically(second / "metrics.jsonl", io::MadeUpMetrics(20)).ok());
-  const auto page = ComparisonPage({first, second, other});
+  const auto page = ComparisonPage({first, second, other}, "comparison.html");
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_THAT(*page, HasSubstr("data-name=\"a, mean of 2 runs\""));
   EXPECT_THAT(*page, Not(HasSubstr("data-name=\"b\"")));
@@ -62,9 +62,29 @@ TEST_F(ComparisonTest, RunsThatDifferInTheirSeedAloneAreOneLineWithABand) {
   EXPECT_THAT(*page, HasSubstr("differ in their seed alone"));
 }
 
+TEST_F(ComparisonTest, LastPicturesOfARealSizeAreShownForEachRunAndLinkToTheirFiles) {
+  const auto first = AddRun("a", {}), second = AddRun("b", {}), third = AddRun("c", {});
+  io::AddPhotos(first, 20, 64, 512);
+  io::AddPhotos(second, 30, 64, 256);
+  io::AddPhotos(third, 30, 8, 160);
+  ASSERT_TRUE(WriteFileAtomically(third / "samples/step_000030/007.png", "no picture").ok());
+  const auto page = ComparisonPage({first, second, third}, runs_.path() / "out" / "page.html");
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_THAT(*page, HasSubstr("a: step <span class=\"at\">20</span>"));
+  EXPECT_THAT(*page, HasSubstr("href=\"../a/samples/step_000020/063.jpg\""));
+  EXPECT_THAT(*page, HasSubstr("href=\"../b/samples/step_000030/063.png\""));
+  for (const char* const sheet :
+       {".s0{background-image:url(data:image/jpeg", ".s1{background-image:url(data:image/jpeg",
+        ".s2{background-image:url(data:image/"}) {
+    EXPECT_THAT(*page, HasSubstr(sheet));
+  }
+  EXPECT_THAT(*page, HasSubstr("cannot be shown: c, step 30: 007.png: "));
+  EXPECT_LT(page->size(), 6'000'000u);
+}
+
 TEST_F(ComparisonTest, ARunThatIsNotThereIsNamed) {
   const auto first = AddRun("a", {});
-  const auto page = ComparisonPage({first, runs_.path() / "none"});
+  const auto page = ComparisonPage({first, runs_.path() / "none"}, "comparison.html");
   EXPECT_EQ(page.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(page.status().message()), HasSubstr("none; runs beside it: a"));
 }

@@ -20,8 +20,9 @@ namespace fs = std::filesystem;
 // After a building that took very long, say on a busy machine, the page is old for no longer.
 constexpr absl::Duration kRestMax = absl::Seconds(30);
 
-std::string SheetAddress(const io::Sheet& sheet, bool large) {
-  return absl::StrCat("sheets/", sheet.step, large ? "/large" : "/small");
+// Pictures that cannot be decoded are found when the browser asks: they have a cross then.
+io::SheetImage SheetAddress(const io::Sheet& sheet, io::SpriteSize size) {
+  return {absl::StrCat("sheets/", sheet.step, "/", io::SpriteName(size)), {}};
 }
 
 }  // namespace

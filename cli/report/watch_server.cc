@@ -4,24 +4,35 @@
 #include <httplib.h>
 
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/report/run_summary.h"
+#include "io/evaluation_file.h"
 #include "io/report/sheets.h"
+#include "io/report/sprite.h"
 
 namespace oxbow::cli {
 namespace {
 
-constexpr size_t kLargeBytes = 4 << 20;
+constexpr uint64_t kPictureBytesMax = 64 << 20;
 constexpr int kThreads = 4;
 // The page loads nothing from elsewhere, whatever a prompt says.
 constexpr char kPolicy[] =
     "default-src 'none'; img-src 'self' data:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; connect-src 'self'";
+
+io::SpriteSize SizeNamed(std::string_view name) {
+  for (const auto size : {io::SpriteSize::kSmall, io::SpriteSize::kMiddle}) {
+    if (name == io::SpriteName(size)) return size;
+  }
+  return io::SpriteSize::kLarge;
+}
 
 void NotFound(httplib::Response& response, const std::string& why) {
   response.status = 404;
@@ -86,7 +97,7 @@ void WatchServer::AddRoutes() {
       response.status = 204;
     }
   });
-  server.Get(R"(/sheets/(\d+)/(small|large))",
+  server.Get(R"(/sheets/(\d+)/(small|middle|large))",
              [this](const httplib::Request& request, httplib::Response& response) {
                int64_t step = 0;
                if (!absl::SimpleAtoi(std::string(request.matches[1]), &step)) {
@@ -94,12 +105,23 @@ void WatchServer::AddRoutes() {
                }
                const std::optional<io::Sheet> found = io::SheetAt(options_.page.run_dir, step);
                if (!found) return NotFound(response, "no such sheet");
-               const io::SheetFile file = io::FitSheet(
-                   *found, request.matches[2] == "large" ? kLargeBytes : io::kSmallSheetBytes);
-               if (file.bytes.empty()) return NotFound(response, "the sheet cannot be read");
+               const io::Sprite sprite = io::SpriteOf(*found, SizeNamed(request.matches[2].str()));
+               if (sprite.bytes.empty()) return NotFound(response, "the pictures cannot be read");
                response.set_header("Cache-Control", "max-age=3600");
-               response.set_content(file.bytes, file.type.c_str());
+               response.set_content(sprite.bytes, sprite.type.c_str());
              });
+  server.Get(R"(/samples/(step_\d+)/([\w.]+))", [this](const httplib::Request& request,
+                                                       httplib::Response& response) {
+    const std::string name = request.matches[2];
+    if (name != "eval.png" && !io::IsPictureName(name)) {
+      return NotFound(response, "no such picture");
+    }
+    const auto bytes = ReadFile(options_.page.run_dir / "samples" / request.matches[1].str() / name,
+                                kPictureBytesMax);
+    if (!bytes.ok()) return NotFound(response, "no such picture");
+    response.set_header("Cache-Control", "max-age=3600");
+    response.set_content(*bytes, name.ends_with(".jpg") ? "image/jpeg" : "image/png");
+  });
   server.Get(R"(/replay/(\d+))", [this](const httplib::Request& request,
                                         httplib::Response& response) {
     uint64_t entry = 0;

@@ -3,7 +3,8 @@
 //
 //   GET /                    the page; it asks for what is new by itself
 //   GET /state.json?have=V   the sections that changed since version V; 204 if none did
-//   GET /sheets/STEP/SIZE    a sheet of pictures; SIZE is small or large
+//   GET /sheets/STEP/SIZE    all pictures of an evaluation on one; SIZE: small, middle or large
+//   GET /samples/DIR/FILE    one picture of it, or its contact sheet
 //   GET /replay/ENTRY        a replay entry's steps as one picture
 //
 // Reads the run's directory only and changes nothing in it but the small copies of sheets. There

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "io/image.h"
 #include "run/run_lock.h"
+#include "tests/testing/made_up_run.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -28,14 +29,6 @@ class WatchServerTest : public ::testing::Test {
                                           ",\"train/grad_norm\":1,\"time/update_s\":1}\n"),
                              false)
                     .ok());
-  }
-  void AddSheet(int step) {
-    const auto directory = run_dir() / "samples" / absl::StrCat("step_00000", step);
-    std::filesystem::create_directories(directory);
-    const Image8 grey{20, 8, 1, std::vector<uint8_t>(160, 90)};
-    ASSERT_TRUE(
-        WriteFileAtomically(directory / "eval.png", io::EncodePng(io::Grid({{grey, {}, ""}})))
-            .ok());
   }
   std::filesystem::path run_dir() const { return directory_.path(); }
   // Each question is answered with what is there now.
@@ -67,19 +60,33 @@ TEST_F(WatchServerTest, ThePageFollowsTheRunAndSaysWhenItIsLive) {
   EXPECT_THAT(client.Get(have)->body, HasSubstr("running"));
 }
 
-TEST_F(WatchServerTest, SheetsAreServedAndOtherFilesAreNot) {
+// At every size that runs have: a sheet of 64 pictures of 256 px and more was answered with 404.
+TEST_F(WatchServerTest, PicturesOfEverySizeAreServedAndOtherFilesAreNot) {
   Log(0, 0.5);
-  AddSheet(0);
   const auto server = WatchServer::Start({.page = Page()});
   ASSERT_TRUE(server.ok()) << server.status();
   httplib::Client client = ClientOf(**server);
-  EXPECT_THAT(client.Get("/")->body, HasSubstr("url(sheets/0/large)"));
-  EXPECT_EQ(client.Get("/sheets/0/large")->body,
-            *ReadFile(run_dir() / "samples/step_000000/eval.png"));
-  EXPECT_EQ(client.Get("/sheets/0/small")->get_header_value("Content-Type"), "image/png");
+  for (const int side : {96, 128, 256, 512, 1024}) {
+    std::filesystem::remove_all(run_dir() / "samples");
+    io::AddPhotos(run_dir(), 0, 64, side);
+    const std::string page = client.Get("/")->body;
+    EXPECT_THAT(page, HasSubstr("url(sheets/0/large)"));
+    const std::string file = absl::StrCat("samples/step_000000/063.", side > 256 ? "jpg" : "png");
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("href=\"", file, "\"")));
+    for (const char* const size : {"small", "middle", "large"}) {
+      const auto sheet = client.Get(absl::StrCat("/sheets/0/", size));
+      ASSERT_EQ(sheet->status, 200) << side << " " << size;
+      EXPECT_TRUE(io::DecodeImage(sheet->body).ok()) << side << " " << size;
+    }
+    const auto picture = client.Get("/" + file);
+    EXPECT_EQ(picture->body, *ReadFile(run_dir() / file)) << side;
+    EXPECT_EQ(picture->get_header_value("Content-Type"), side > 256 ? "image/jpeg" : "image/png");
+  }
+  EXPECT_EQ(client.Get("/samples/step_000000/eval.png")->status, 200);
   for (const char* path :
        {"/sheets/7/large", "/sheets/99999999999999999999/small", "/sheets/../metrics.jsonl",
-        "/metrics.jsonl", "/../../etc/passwd", "/replay/1"}) {
+        "/metrics.jsonl", "/../../etc/passwd", "/replay/1", "/samples/step_000000/eval.jsonl",
+        "/samples/step_000000/999.jpg", "/samples/step_000000/..", "/samples/../metrics.jsonl"}) {
     EXPECT_EQ(client.Get(path)->status, 404) << path;
   }
 }

@@ -27,6 +27,8 @@ namespace {
 
 constexpr uint32_t kCallsAtOnce = 4;  // Calls to the reward servers.
 constexpr size_t kValuesMax = 64;     // Values of metadata with means of their own.
+// The pictures are files beside the sheet, which gives a view of them all.
+constexpr int64_t kPictureSheetPixelsMax = int64_t{1} << 21;
 
 // "digits_strict" -> "strict": the short name people plot.
 std::string ShortName(const std::string& reward) {
@@ -92,6 +94,11 @@ absl::StatusOr<EvaluationResult> Evaluation::Judge(const Samples& images) {
                                           [](const Verdict& verdict) { return verdict.right; }));
   result.sheet = SheetOf(images, verdicts);
   result.pictures = PicturesOf(images, verdicts);
+  const size_t shown = std::min<size_t>(images.size(), options_.sheet_images);
+  for (size_t i = 0; i < shown; ++i) {
+    result.files.push_back(io::PictureFileOf(i, shown, images[i]));
+    result.pictures[i].picture = result.files.back().name;
+  }
   result.caption =
       absl::StrFormat("held-out prompts, reward %.3f", result.metrics[metric::kEvalRewardMean]);
   if (const double unscored = result.metrics[metric::kEvalSamplesUnscored]; unscored > 0) {
@@ -259,9 +266,10 @@ io::Film Evaluation::SheetOf(const Samples& images, const std::vector<Verdict>& 
     if (any_right_ && verdicts[i].unscored.ok()) {
       cells[i].border = verdicts[i].right ? io::kRightColour : io::kWrongColour;
     }
-    cells[i].label = ShortName(prompts_[i % prompts_.size()].text());
+    cells[i].label = absl::StrFormat("%03d", i);
   }
-  return io::FilmGrid(cells);
+  const bool moves = !cells.empty() && cells.front().frames.size() > 1;
+  return io::FilmGrid(cells, {}, moves ? io::kSheetPixelsMax : kPictureSheetPixelsMax);
 }
 
 std::vector<io::EvaluatedPicture> Evaluation::PicturesOf(
@@ -269,6 +277,7 @@ std::vector<io::EvaluatedPicture> Evaluation::PicturesOf(
   const bool full = HasFullReward();
   std::vector<io::EvaluatedPicture> pictures;
   for (size_t i = 0; i < images.size(); ++i) {
+    const flow::NoiseKey key = pictures_.KeyOf(i);
     pictures.push_back({.prompt = prompts_[i % prompts_.size()].text(),
                         .reward = verdicts[i].reward,
                         .right = full && verdicts[i].unscored.ok()
@@ -276,7 +285,10 @@ std::vector<io::EvaluatedPicture> Evaluation::PicturesOf(
                                      : std::nullopt,
                         .width = images[i].front().width,
                         .height = images[i].front().height,
-                        .on_sheet = i < options_.sheet_images,
+                        .frames = static_cast<int>(images[i].size()),
+                        .seed = key.run_seed,
+                        .group = key.group,
+                        .sample = key.sample,
                         .rewards = verdicts[i].scores});
   }
   return pictures;

@@ -16,6 +16,7 @@
 #include "core/model/velocity_model.h"
 #include "io/evaluation_file.h"
 #include "io/film.h"
+#include "io/picture_file.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/held_out_pictures.h"
@@ -30,6 +31,7 @@ struct EvaluationResult {
   std::string caption;
   std::vector<io::EvaluatedPicture> pictures;  // All samples; those on the sheet first.
   std::vector<Image8> small;                   // As SmallPictures makes them.
+  std::vector<io::PictureFile> files;          // Those on the sheet.
 };
 
 // Owned by the thread that owns torch.

@@ -243,6 +243,7 @@ TEST(EvaluationTest, ItsResultDoesNotDependOnHowManyRanksDraw) {
         EXPECT_EQ(result.metrics, one.metrics);
         EXPECT_TRUE(result.pictures == one.pictures);
         EXPECT_TRUE(result.sheet.frames == one.sheet.frames);
+        EXPECT_TRUE(result.files == one.files);
       }
     }
   }
@@ -302,7 +303,13 @@ TEST(EvaluationTest, ThereIsRightAndWrongWhereARewardCanBeFullOnly) {
     ASSERT_EQ(wrong->pictures.size(), kImages);
     EXPECT_EQ(wrong->pictures[kPrompts].prompt, "text 0");
     EXPECT_EQ(wrong->pictures[0].width, 6);
-    EXPECT_TRUE(wrong->pictures[1].on_sheet && !wrong->pictures[2].on_sheet);
+    ASSERT_EQ(wrong->files.size(), 2u) << "those on the sheet";
+    EXPECT_EQ(wrong->files[1].name, "001.png");
+    EXPECT_EQ(wrong->pictures[1].picture, "001.png");
+    EXPECT_EQ(wrong->pictures[2].picture, "");
+    EXPECT_EQ(io::DecodePng(wrong->files[1].bytes)->width, 6);
+    EXPECT_EQ(wrong->pictures[kPrompts + 1].group, kEvaluationGroups + 1);
+    EXPECT_EQ(wrong->pictures[kPrompts + 1].sample, 1u);
     EXPECT_EQ(wrong->pictures[3].right, value_max == 1 ? std::optional(false) : std::nullopt);
     gallery.GiveAll(1);
     const auto right = evaluation.Run(model);

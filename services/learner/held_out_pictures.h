@@ -69,10 +69,11 @@ class HeldOutPictures {
 
   const std::vector<v1::Prompt>& prompts() const { return prompts_; }
   size_t count() const { return options_.images; }
+  // What the noise of a place is drawn from.
+  flow::NoiseKey KeyOf(size_t place) const;
 
  private:
   const v1::Prompt& PromptOf(size_t place) const { return prompts_[place % prompts_.size()]; }
-  flow::NoiseKey KeyOf(size_t place) const;
 
   const Options options_;
   const std::vector<v1::Prompt> prompts_;

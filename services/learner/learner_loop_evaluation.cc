@@ -154,8 +154,9 @@ absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,
   }
   evaluation_ = result->metrics;
   numbers.insert(result->metrics.begin(), result->metrics.end());
-  const absl::Status status = parts_.log.Evaluation(
-      static_cast<int64_t>(committed), result->caption, result->sheet, result->pictures);
+  const absl::Status status =
+      parts_.log.Evaluation(static_cast<int64_t>(committed), result->caption, result->sheet,
+                            result->pictures, result->files);
   if (!status.ok()) {
     OXBOW_LOG(Warning) << "images were not written"
                        << Field("error", std::string(status.message()));

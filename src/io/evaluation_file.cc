@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -21,6 +23,17 @@ Json NumberOrNull(double value) { return std::isfinite(value) ? Json(value) : Js
 
 double ValueOf(const Json& json) {
   return json.is_number() ? json.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+// A number of 64 bits, which is text in JSON; 0 if it is not there.
+uint64_t NumberIn(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  uint64_t number = 0;
+  if (found == json.end() || !found->is_string() ||
+      !absl::SimpleAtoi(found->get<std::string>(), &number)) {
+    return 0;
+  }
+  return number;
 }
 
 std::optional<EvaluatedPicture> ParseLine(std::string_view line) {
@@ -39,7 +52,14 @@ std::optional<EvaluatedPicture> ParseLine(std::string_view line) {
   };
   picture.width = size("width");
   picture.height = size("height");
-  picture.on_sheet = json.value("on_sheet", Json()) == true;
+  picture.frames = std::max(1, size("frames"));
+  picture.sample = static_cast<uint32_t>(size("sample"));
+  picture.seed = NumberIn(json, "seed");
+  picture.group = NumberIn(json, "group");
+  if (const auto name = json.find("picture"); name != json.end() && name->is_string()) {
+    picture.picture = name->get<std::string>();
+    if (!IsPictureName(picture.picture)) return std::nullopt;
+  }
   if (const auto rewards = json.find("rewards"); rewards != json.end() && rewards->is_object()) {
     for (const auto& [name, value] : rewards->items()) picture.rewards[name] = ValueOf(value);
   }
@@ -48,14 +68,27 @@ std::optional<EvaluatedPicture> ParseLine(std::string_view line) {
 
 }  // namespace
 
+bool IsPictureName(std::string_view name) {
+  const size_t digits = name.find('.');
+  if (digits == std::string_view::npos || digits < 3) return false;
+  for (const char c : name.substr(0, digits)) {
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) return false;
+  }
+  return name.substr(digits) == ".png" || name.substr(digits) == ".jpg";
+}
+
 std::string FormatEvaluation(const std::vector<EvaluatedPicture>& pictures) {
   std::string text;
   for (const EvaluatedPicture& picture : pictures) {
     Json line = {{"prompt", picture.prompt}, {"reward", NumberOrNull(picture.reward)}};
     if (picture.right) line["right"] = *picture.right;
+    if (!picture.picture.empty()) line["picture"] = picture.picture;
     line["width"] = picture.width;
     line["height"] = picture.height;
-    line["on_sheet"] = picture.on_sheet;
+    line["frames"] = picture.frames;
+    line["seed"] = absl::StrCat(picture.seed);
+    line["group"] = absl::StrCat(picture.group);
+    line["sample"] = picture.sample;
     line["rewards"] = Json::object();
     for (const auto& [name, value] : picture.rewards) line["rewards"][name] = NumberOrNull(value);
     // Prompts are any bytes; what is no UTF-8 is written as U+FFFD.

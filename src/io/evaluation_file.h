@@ -2,13 +2,15 @@
 // samples/step_N/eval.jsonl: what an evaluation's pictures were asked to show and how they scored,
 // one JSON object a line, in the order of the sheet beside it.
 //
-//   {"prompt":"digits 473","reward":0.97,"right":false,"width":20,"height":8,"on_sheet":true,
+//   {"prompt":"digits 473","reward":0.97,"right":false,"picture":"000.png","width":20,"height":8,
+//    "frames":1,"seed":"7","group":"9223372036854775808","sample":0,
 //    "rewards":{"digits_ocr":0.97,"digits_strict":0}}
 //
 // A picture without a score has "reward":null and no rewards. "right" is missing there, and where
-// no picture can be right in full.
+// no picture can be right in full; "picture" where a picture was scored only.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -26,13 +28,21 @@ struct EvaluatedPicture {
   std::string prompt;
   double reward = 0;          // Weighted sum of the terms; NaN: it has no score.
   std::optional<bool> right;  // The reward is full.
-  int width = 0;              // The picture itself, in pixels; a sheet may show it larger.
+  std::string picture;        // The name of its file, beside this one; "": it was not kept.
+  int width = 0;              // In pixels.
   int height = 0;
-  bool on_sheet = false;
+  int frames = 1;
+  // What its noise was drawn from.
+  uint64_t seed = 0;   // The run's.
+  uint64_t group = 0;  // Each prompt has one.
+  uint32_t sample = 0;
   std::map<std::string, double> rewards;  // Each by its name; without observed ones that failed.
 
   bool operator==(const EvaluatedPicture&) const = default;
 };
+
+// Whether it is a name as the learner gives them: "000.png", "1024.jpg". Never a path.
+bool IsPictureName(std::string_view name);
 
 // A number that is not finite, which JSON does not have, is written as null and read as NaN.
 std::string FormatEvaluation(const std::vector<EvaluatedPicture>& pictures);

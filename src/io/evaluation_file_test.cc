@@ -10,8 +10,20 @@ namespace {
 
 TEST(EvaluationFileTest, WhatIsWrittenReadsBack) {
   const std::vector<EvaluatedPicture> pictures = {
-      {"digits 473", 0.1 + 0.2, true, 20, 8, true, {{"digits_ocr", 1.0}, {"digits_row", 0.0}}},
-      {"a \"cat\"\n\xe2\x82\xac on\ta mat", -3.5, std::nullopt, 512, 512, false, {}}};
+      {.prompt = "digits 473",
+       .reward = 0.1 + 0.2,
+       .right = true,
+       .picture = "000.png",
+       .width = 20,
+       .height = 8,
+       .frames = 5,
+       .seed = 18446744073709551615u,
+       .group = (uint64_t{1} << 63) + 1,
+       .sample = 2,
+       .rewards = {{"digits_ocr", 1.0}, {"digits_row", 0.0}}},
+      {.prompt = "a \"cat\"\n\xe2\x82\xac on\ta mat", .reward = -3.5, .width = 512, .height = 512}};
+  EXPECT_NE(FormatEvaluation(pictures).find("\"seed\":\"18446744073709551615\""), std::string::npos)
+      << "a reader of doubles would round it";
   const auto read = ParseEvaluation(FormatEvaluation(pictures));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, pictures);
@@ -33,6 +45,16 @@ TEST(EvaluationFileTest, AForeignLineIsNamed) {
   const auto read = ParseEvaluation("{\"prompt\":\"x\"}\n[1]\n");
   EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(read.status().message(), "not an evaluated picture: line 2");
+}
+
+// The file comes from a run's directory, which may be anybody's.
+TEST(EvaluationFileTest, APicturesNameIsNeverAPath) {
+  for (const char* const name : {"000.png", "1023.jpg"}) EXPECT_TRUE(IsPictureName(name)) << name;
+  for (const char* const name : {"", "../000.png", "/000.png", "a00.png", "00.png", "000.svg",
+                                 "000.png.png", "000", "eval.png"}) {
+    EXPECT_FALSE(IsPictureName(name)) << name;
+  }
+  EXPECT_FALSE(ParseEvaluation("{\"prompt\":\"x\",\"picture\":\"../../key.png\"}\n").ok());
 }
 
 }  // namespace

@@ -60,11 +60,13 @@ inline constexpr int64_t kSheetPixelsMax = int64_t{1} << 23;  // All frames of a
 
 // Grid, frame by frame: of the longest video's frames every n-th, so that there are at most
 // kSheetFramesMax, shown n times as long; a shorter video stays at its last frame. Pictures alone
-// are one frame, the sheet of Grid. What would be larger than kSheetPixelsMax, or kGridPixelsMax
-// of pictures alone, is drawn smaller.
-Film FilmGrid(const std::vector<FilmCell>& cells, const GridOptions& options = {});
+// are one frame, the sheet of Grid. What would have more than `pixels_max` pixels in all frames is
+// drawn smaller.
+Film FilmGrid(const std::vector<FilmCell>& cells, const GridOptions& options = {},
+              int64_t pixels_max = kSheetPixelsMax);
 
-// The picture at 1 / n of its size: means over n x n pixels.
-Image8 Shrink(const Image8& image, int n);
+// The picture with a longer side of `side`: each pixel is the mean of what it covers. A picture
+// that is no larger stays as it is.
+Image8 Shrink(const Image8& image, int side);
 
 }  // namespace oxbow::io

@@ -127,10 +127,33 @@ TEST(FilmGridTest, WhatWouldBeTooLargeIsDrawnSmaller) {
   EXPECT_EQ(tenth.pixels[static_cast<size_t>(20 * tenth.width + 20) * 3], 9) << "in a corner cell";
 }
 
-TEST(FilmGridTest, ShrinkingIsTheMeanOfEachSquare) {
-  EXPECT_EQ(Shrink({3, 2, 1, {0, 2, 10, 4, 6, 20}}, 2), (Image8{2, 1, 1, {3, 15}}));
-  EXPECT_EQ(Shrink({3, 1, 3, {1, 2, 3, 3, 4, 5, 9, 8, 7}}, 2),
+// A sheet of pictures at their own size had more pixels than its readers take.
+TEST(FilmGridTest, SixtyFourPicturesOfAnySizeStayUnderTheLimit) {
+  for (const int side : {96, 128, 256, 512, 1024}) {
+    const Image8 image{side, side, 1, std::vector<uint8_t>(static_cast<size_t>(side) * side, 90)};
+    const std::vector<FilmCell> cells(64,
+                                      {.frames = {image}, .border = kRightColour, .label = "000"});
+    for (const int64_t limit : {kSheetPixelsMax, int64_t{1} << 21}) {
+      const Image8 sheet = FilmGrid(cells, {}, limit).frames.at(0);
+      const int64_t pixels = int64_t{sheet.width} * sheet.height;
+      EXPECT_LE(pixels, limit) << side;
+      const bool whole = sheet.width == 6 + 8 * (side + 2 * 3 + 6);
+      EXPECT_TRUE(whole || pixels > limit * 95 / 100) << side << ": no smaller than need be";
+      EXPECT_EQ(whole, side <= 128 || (side == 256 && limit == kSheetPixelsMax)) << side;
+    }
+  }
+}
+
+TEST(FilmGridTest, ShrinkingIsTheMeanOfWhatEachPixelCovers) {
+  EXPECT_EQ(Shrink({4, 2, 1, {0, 2, 10, 30, 4, 6, 20, 21}}, 2), (Image8{2, 1, 1, {3, 20}}));
+  EXPECT_EQ(Shrink({4, 1, 3, {1, 2, 3, 3, 4, 5, 9, 8, 7, 9, 8, 7}}, 2),
             (Image8{2, 1, 3, {2, 3, 4, 9, 8, 7}}));
+  // Each of two pixels covers one and a half of three.
+  EXPECT_EQ(Shrink({3, 1, 1, {30, 60, 90}}, 2), (Image8{2, 1, 1, {40, 80}}));
+  const Image8 tall{1, 3, 1, {30, 60, 90}};
+  EXPECT_EQ(Shrink(tall, 2), (Image8{1, 2, 1, {40, 80}}));
+  EXPECT_EQ(Shrink(tall, 3), tall);
+  EXPECT_EQ(Shrink(tall, 99), tall);
 }
 
 }  // namespace

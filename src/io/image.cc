@@ -9,8 +9,8 @@
 namespace oxbow::io {
 namespace {
 
-// A font of 3x5 pixels for labels on contact sheets: digits, letters (upper case for both cases)
-// and little punctuation; anything else is blank.
+// A font of 3x5 pixels for labels on contact sheets: digits, letters (upper case for both cases),
+// '.' and '-'; anything else is blank.
 constexpr int kGlyphWidth = 3;
 constexpr int kGlyphHeight = 5;
 
@@ -33,38 +33,9 @@ Glyph GlyphOf(char character) {
   if (character >= '0' && character <= '9') return kDigits[character - '0'];
   if (character >= 'A' && character <= 'Z') return kLetters[character - 'A'];
   if (character >= 'a' && character <= 'z') return kLetters[character - 'a'];
-  switch (character) {
-    case '.':
-      return {0, 0, 0, 0, 2};
-    case ',':
-      return {0, 0, 0, 2, 4};
-    case '-':
-      return {0, 0, 7, 0, 0};
-    case '+':
-      return {0, 2, 7, 2, 0};
-    case '_':
-      return {0, 0, 0, 0, 7};
-    case '=':
-      return {0, 7, 0, 7, 0};
-    case ':':
-      return {0, 2, 0, 2, 0};
-    case '/':
-      return {1, 1, 2, 4, 4};
-    case '%':
-      return {5, 1, 2, 4, 5};
-    case '?':
-      return {7, 1, 2, 0, 2};
-    case '!':
-      return {2, 2, 2, 0, 2};
-    case '(':
-      return {1, 2, 2, 2, 1};
-    case ')':
-      return {4, 2, 2, 2, 4};
-    case '\'':
-      return {2, 2, 0, 0, 0};
-    default:
-      return {0, 0, 0, 0, 0};
-  }
+  if (character == '.') return {0, 0, 0, 0, 2};
+  if (character == '-') return {0, 0, 7, 0, 0};
+  return {0, 0, 0, 0, 0};
 }
 
 bool IsInked(const Glyph& glyph, int x, int y) {
@@ -74,8 +45,7 @@ bool IsInked(const Glyph& glyph, int x, int y) {
 constexpr int kLabelScale = 2;
 constexpr int kLabelGap = 3;
 constexpr int kLabelAdvance = (kGlyphWidth + 1) * kLabelScale;
-constexpr int kLabelLine = (kGlyphHeight + 1) * kLabelScale;
-constexpr size_t kLabelLinesMax = 6;
+constexpr int kLabelHeight = kGlyphHeight * kLabelScale + kLabelGap;
 
 // Sizes shared by all cells of one sheet, in screen pixels.
 struct Layout {
@@ -92,41 +62,29 @@ struct Layout {
   int64_t height(int gap) const { return gap + int64_t{rows} * (cell_height() + gap); }
 };
 
-// The label as lines that fit into `width`, broken between words, or within one that is too long;
-// what comes after the last line is left out.
-std::vector<std::string> LinesOf(const std::string& label, int width) {
-  const size_t fits = static_cast<size_t>(std::max(1, (width + kLabelScale) / kLabelAdvance));
-  std::vector<std::string> lines;
-  for (size_t at = 0; at < label.size() && lines.size() < kLabelLinesMax;) {
-    size_t end = std::min(at + fits, label.size());
-    if (end < label.size() && label[end] != ' ') {
-      const size_t space = label.rfind(' ', end);
-      if (space != std::string::npos && space > at) end = space;
-    }
-    lines.push_back(label.substr(at, end - at));
-    at = end + (end < label.size() && label[end] == ' ' ? 1 : 0);
-  }
-  return lines;
-}
-
-Layout Measure(const std::vector<GridCell>& cells, const GridOptions& options) {
-  Layout layout;
+GridShape ShapeOf(const std::vector<GridCell>& cells) {
+  GridShape shape{.cells = static_cast<int>(cells.size())};
   for (const GridCell& cell : cells) {
     OXBOW_CHECK(IsValid(cell.image))
         << "grid cell of " << cell.image.width << "x" << cell.image.height << "x"
         << cell.image.channels << " with " << cell.image.pixels.size() << " values";
-    layout.image_width = std::max(layout.image_width, cell.image.width * options.scale);
-    layout.image_height = std::max(layout.image_height, cell.image.height * options.scale);
-    if (cell.frame) layout.frame = options.frame_width;
+    shape.width = std::max(shape.width, cell.image.width);
+    shape.height = std::max(shape.height, cell.image.height);
+    shape.framed = shape.framed || cell.frame.has_value();
+    shape.labelled = shape.labelled || !cell.label.empty();
   }
-  for (const GridCell& cell : cells) {
-    const auto lines = static_cast<int>(LinesOf(cell.label, layout.cell_width()).size());
-    if (lines > 0)
-      layout.label = std::max(layout.label, lines * kLabelLine - kLabelScale + kLabelGap);
-  }
-  const int count = static_cast<int>(cells.size());
-  layout.columns = std::min(options.columns, count);
-  layout.rows = (count + layout.columns - 1) / layout.columns;
+  return shape;
+}
+
+Layout LayoutOf(const GridShape& shape, const GridOptions& options) {
+  Layout layout;
+  const int scale = GridScale(shape, options);
+  layout.image_width = shape.width * scale;
+  layout.image_height = shape.height * scale;
+  if (shape.framed) layout.frame = options.frame_width;
+  if (shape.labelled) layout.label = kLabelHeight;
+  layout.columns = std::min(options.columns, shape.cells);
+  layout.rows = (shape.cells + layout.columns - 1) / layout.columns;
   return layout;
 }
 
@@ -153,9 +111,11 @@ void DrawImage(Image8& sheet, int left, int top, const Image8& image, int scale)
   }
 }
 
-void DrawLine(Image8& sheet, int left, int top, const std::string& line, Colour ink) {
-  for (size_t i = 0; i < line.size(); ++i) {
-    const Glyph glyph = GlyphOf(line[i]);
+// As many characters as fit into `width`.
+void DrawLabel(Image8& sheet, int left, int top, int width, const std::string& label, Colour ink) {
+  const auto fits = static_cast<size_t>((width + kLabelScale) / kLabelAdvance);
+  for (size_t i = 0; i < std::min(label.size(), fits); ++i) {
+    const Glyph glyph = GlyphOf(label[i]);
     for (int y = 0; y < kGlyphHeight; ++y) {
       for (int x = 0; x < kGlyphWidth; ++x) {
         if (!IsInked(glyph, x, y)) continue;
@@ -174,15 +134,22 @@ bool IsValid(const Image8& image) {
   return image.pixels.size() == static_cast<size_t>(image.width) * image.height * image.channels;
 }
 
-int64_t GridPixels(const std::vector<GridCell>& cells, const GridOptions& options) {
-  const Layout layout = Measure(cells, options);
+int GridScale(const GridShape& shape, const GridOptions& options) {
+  if (options.scale > 0) return options.scale;
+  return std::max(1, kSmallSide / std::max({1, shape.width, shape.height}));
+}
+
+int64_t GridPixels(const GridShape& shape, const GridOptions& options) {
+  const Layout layout = LayoutOf(shape, options);
   return layout.width(options.gap) * layout.height(options.gap);
 }
 
 Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options) {
-  OXBOW_CHECK(!cells.empty() && options.columns > 0 && options.scale > 0 && options.gap >= 0)
-      << cells.size() << " cells in " << options.columns << " columns, scale " << options.scale;
-  const Layout layout = Measure(cells, options);
+  OXBOW_CHECK(!cells.empty() && options.columns > 0 && options.gap >= 0)
+      << cells.size() << " cells in " << options.columns << " columns";
+  const GridShape shape = ShapeOf(cells);
+  const Layout layout = LayoutOf(shape, options);
+  const int scale = GridScale(shape, options);
   const int64_t width = layout.width(options.gap);
   const int64_t height = layout.height(options.gap);
   OXBOW_CHECK(width * height <= kGridPixelsMax) << "grid of " << width << "x" << height;
@@ -196,20 +163,15 @@ Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options) {
     const int row = static_cast<int>(i) / layout.columns;
     const int left = options.gap + column * (layout.cell_width() + options.gap);
     const int top = options.gap + row * (layout.cell_height() + options.gap);
-    int line_top = top;
-    for (const std::string& line : LinesOf(cell.label, layout.cell_width())) {
-      DrawLine(sheet, left, line_top, line, options.ink);
-      line_top += kLabelLine;
-    }
+    DrawLabel(sheet, left, top, layout.cell_width(), cell.label, options.ink);
     const int box_top = top + layout.label;
     if (cell.frame) {
       FillRectangle(sheet, left, box_top, layout.cell_width(), layout.cell_height() - layout.label,
                     *cell.frame);
     }
-    DrawImage(
-        sheet, left + layout.frame + (layout.image_width - cell.image.width * options.scale) / 2,
-        box_top + layout.frame + (layout.image_height - cell.image.height * options.scale) / 2,
-        cell.image, options.scale);
+    DrawImage(sheet, left + layout.frame + (layout.image_width - cell.image.width * scale) / 2,
+              box_top + layout.frame + (layout.image_height - cell.image.height * scale) / 2,
+              cell.image, scale);
   }
   return sheet;
 }

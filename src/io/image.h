@@ -32,12 +32,16 @@ inline constexpr Colour kWrongColour{0xd9, 0x4b, 0x3a};
 struct GridCell {
   Image8 image;
   std::optional<Colour> frame;  // For example kRightColour where the image shows what was asked.
-  std::string label;  // Above the image, in up to six lines: letters, digits, little punctuation.
+  std::string label;  // Above the image, as much of it as fits: letters, digits, '.' and '-'.
 };
+
+inline constexpr int kSmallSide = 96;
 
 struct GridOptions {
   int columns = 8;
-  int scale = 4;        // Screen pixels per image pixel; nearest neighbour, nothing is smoothed.
+  // Screen pixels per image pixel; nearest neighbour, nothing is smoothed. 0: images whose longer
+  // side is below kSmallSide are enlarged up to that, others not at all.
+  int scale = 0;
   int gap = 6;          // Between cells and around the sheet, screen pixels.
   int frame_width = 3;  // Screen pixels; reserved for every cell if any cell has a frame.
   Colour background{0x24, 0x27, 0x2c};
@@ -46,11 +50,23 @@ struct GridOptions {
 
 // Lays the cells out row by row into one RGB image; a last row may be short. Images of
 // different sizes are centred in cells of the largest size. Requires valid images, at least one
-// cell, positive columns and scale, and at most kGridPixelsMax pixels in the result.
+// cell, positive columns, and at most kGridPixelsMax pixels in the result.
 Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options = {});
 
+// What the size of a grid depends on.
+struct GridShape {
+  int cells = 0;
+  int width = 0;  // Those of the largest image.
+  int height = 0;
+  bool framed = false;    // Any cell has a frame,
+  bool labelled = false;  // or a label.
+};
+
 // Pixels that Grid would make.
-int64_t GridPixels(const std::vector<GridCell>& cells, const GridOptions& options = {});
+int64_t GridPixels(const GridShape& shape, const GridOptions& options = {});
+
+// GridOptions::scale, or the one that it stands for.
+int GridScale(const GridShape& shape, const GridOptions& options);
 
 inline constexpr int64_t kGridPixelsMax = int64_t{1} << 27;
 

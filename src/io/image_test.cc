@@ -48,37 +48,34 @@ int InkedRows(const Image8& sheet, Colour ink, int left, int right, int top, int
   return rows;
 }
 
-// A line is 10 pixels high and 2 away from the next; 4 characters fit into 32 pixels.
+// A label is 10 pixels high; 4 characters fit into 32 pixels.
 TEST(GridTest, LabelsStayAboveTheirImageAndInsideTheirCell) {
   const Image8 white{4, 2, 1, std::vector<uint8_t>(8, 255)};
   const GridOptions options{.columns = 1, .scale = 8, .gap = 5, .ink = {1, 2, 3}};
-  const struct {
-    const char* label;
-    int lines;
-  } cases[] = {{"473", 1},
-               {"text", 1},
-               {"text 473", 2},
-               {"of red", 2},
-               {"to a b c", 2},
-               {"square", 2},
-               {"text 473 and much more", 5},
-               {"a b c d e f g h i j k l m n", 6}};
-  for (const auto& [label, lines] : cases) {
-    const int height = 12 * lines - 2;
+  for (const char* const label : {"473", "0012", "x3 0.60", "end"}) {
     const Image8 sheet = Grid({{white, std::nullopt, label}}, options);
-    EXPECT_EQ(sheet.height, 5 + height + 3 + 16 + 5) << label;
-    EXPECT_EQ(InkedRows(sheet, options.ink, 5, 37, 5, 5 + height), 10 * lines) << label;
+    EXPECT_EQ(sheet.height, 5 + 10 + 3 + 16 + 5) << label;
+    EXPECT_EQ(InkedRows(sheet, options.ink, 5, 37, 5, 15), 10) << label;
   }
 }
 
-TEST(GridTest, TheLongestLabelMakesRoomForAll) {
+TEST(GridTest, ALabelMakesRoomInAllCells) {
   const Image8 white{4, 2, 1, std::vector<uint8_t>(8, 255)};
   const GridOptions options{.columns = 2, .scale = 8, .gap = 5};
-  const Image8 sheet =
-      Grid({{white, std::nullopt, "473"}, {white, std::nullopt, "text 473"}}, options);
-  EXPECT_EQ(sheet.height, 5 + 25 + 16 + 5);
-  EXPECT_EQ(At(sheet, 5, 5 + 25), (Colour{255, 255, 255}));
-  EXPECT_EQ(At(sheet, 42, 5 + 25), (Colour{255, 255, 255}));
+  const Image8 sheet = Grid({{white, std::nullopt, ""}, {white, std::nullopt, "473"}}, options);
+  EXPECT_EQ(sheet.height, 5 + 13 + 16 + 5);
+  EXPECT_EQ(At(sheet, 5, 5 + 13), (Colour{255, 255, 255}));
+  EXPECT_EQ(At(sheet, 42, 5 + 13), (Colour{255, 255, 255}));
+}
+
+TEST(GridTest, SmallImagesAreEnlargedUpToALimitAndOthersNever) {
+  const struct {
+    int side, shown;
+  } cases[] = {{8, 96}, {20, 80}, {48, 96}, {49, 49}, {95, 95}, {96, 96}, {128, 128}, {512, 512}};
+  for (const auto& [side, shown] : cases) {
+    const Image8 grey{side, 1, 1, std::vector<uint8_t>(static_cast<size_t>(side), 90)};
+    EXPECT_EQ(Grid({{grey, std::nullopt, ""}}).width, 6 + shown + 6) << side;
+  }
 }
 
 }  // namespace

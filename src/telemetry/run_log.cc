@@ -3,9 +3,12 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstring>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +19,7 @@
 #include "base/lines_from_end.h"
 #include "base/status_macros.h"
 #include "io/film.h"
+#include "io/image.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::telemetry {
@@ -23,6 +27,8 @@ namespace {
 
 constexpr char kSamples[] = "samples";
 constexpr std::string_view kStepPrefix = "step_";
+constexpr size_t kEventPngBytesMax = 1 << 20;
+constexpr int kEventQuality = 85;
 
 absl::Status CreateDirectory(const std::filesystem::path& directory) {
   std::error_code error;
@@ -30,6 +36,17 @@ absl::Status CreateDirectory(const std::filesystem::path& directory) {
   if (!error) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("cannot create directory: ", error.message(), ": ", directory.string()));
+}
+
+// Without fsync, for one each would take longer than the writing: eval.jsonl, which names it, is
+// written later.
+absl::Status WritePicture(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot write: ", std::strerror(errno), ": ", path.string()));
 }
 
 // A host name usable in a file name.
@@ -197,14 +214,20 @@ absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_vi
   io::EncodedImage image{first.width, first.height, io::EncodeFilm(sheet)};
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".txt"), caption));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".png"), image.bytes));
+  if (sheet.frames.size() == 1 && image.bytes.size() > kEventPngBytesMax) {
+    image.bytes = io::EncodeJpeg(first, kEventQuality);
+  }
   return events_.Image({unix_seconds_(), step}, absl::StrCat("samples/", tag), image);
 }
 
 absl::Status RunLog::Evaluation(int64_t step, std::string_view caption, const io::Film& sheet,
-                                const std::vector<io::EvaluatedPicture>& pictures) {
-  // Before the sheet: who sees a sheet may look for what is on it.
+                                const std::vector<io::EvaluatedPicture>& pictures,
+                                const std::vector<io::PictureFile>& files) {
   const std::filesystem::path directory = SampleDirectory(run_dir_, step);
   OXBOW_RETURN_IF_ERROR(CreateDirectory(directory));
+  for (const io::PictureFile& file : files) {
+    OXBOW_RETURN_IF_ERROR(WritePicture(directory / file.name, file.bytes));
+  }
   OXBOW_RETURN_IF_ERROR(
       WriteFileAtomically(directory / io::kEvaluationFile, io::FormatEvaluation(pictures)));
   return Images(step, "eval", caption, sheet);

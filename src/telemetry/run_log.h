@@ -5,7 +5,8 @@
 //   metrics.jsonl                       one object per learner step (io/metrics_file.h)
 //   samples/step_000010/TAG.png         a contact sheet, animated for videos
 //   samples/step_000010/TAG.txt         its caption
-//   samples/step_000010/eval.jsonl      prompts and rewards of an evaluation's pictures
+//   samples/step_000010/000.png         an evaluation's pictures (io/picture_file.h)
+//   samples/step_000010/eval.jsonl      their prompts and rewards
 //   samples/step_000010/failed.json     why an evaluation gave no number (io/failure_words.h)
 //   unscored.txt                        why samples had no score
 //   events.out.tfevents.*               the same numbers and sheets for TensorBoard
@@ -27,6 +28,7 @@
 #include "io/failure_words.h"
 #include "io/film.h"
 #include "io/metrics_file.h"
+#include "io/picture_file.h"
 #include "io/tensorboard/event_writer.h"
 
 namespace oxbow::telemetry {
@@ -58,14 +60,15 @@ class RunLog {
   absl::Status AddToStep(int64_t step, const std::map<std::string, double>& metrics);
 
   // Stores a sheet made by io::FilmGrid, animated if it has several frames. `tag` names the file
-  // ("eval"): letters, digits, '_' and '-'.
+  // ("eval"): letters, digits, '_' and '-'. TensorBoard gets a large picture as a JPEG.
   absl::Status Images(int64_t step, const std::string& tag, std::string_view caption,
                       const io::Film& sheet);
 
-  // Stores the sheet of an evaluation as Images does, with the tag "eval", and what its pictures
-  // are beside it (io/evaluation_file.h).
+  // Stores the pictures of an evaluation, what they are (io/evaluation_file.h), and last their
+  // sheet as Images does, with the tag "eval": who sees a sheet finds the rest.
   absl::Status Evaluation(int64_t step, std::string_view caption, const io::Film& sheet,
-                          const std::vector<io::EvaluatedPicture>& pictures);
+                          const std::vector<io::EvaluatedPicture>& pictures,
+                          const std::vector<io::PictureFile>& files);
 
   // Stores why an evaluation gave no number, and why samples had no score; the line of the step has
   // the numbers.

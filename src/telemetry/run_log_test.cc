@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "io/image.h"
 #include "io/tensorboard/record.h"
+#include "tests/testing/photo_like.h"
 
 namespace oxbow::telemetry {
 namespace {
@@ -83,6 +84,44 @@ TEST_F(RunLogTest, SheetsLieUnderTheirStepWithACaption) {
   const auto image = io::DecodePng(*ReadFile(directory / "eval.png"));
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_EQ(*image, sheet_);
+}
+
+// 64 pictures of 512 px, which a page, a tracker and a person can open one by one.
+TEST_F(RunLogTest, AnEvaluationOfARealSizeIsFilesOfItsPicturesAndTakesLessThanTwelveMegabytes) {
+  constexpr size_t kCount = 64;
+  std::vector<io::FilmCell> cells;
+  std::vector<io::PictureFile> files;
+  std::vector<io::EvaluatedPicture> pictures(kCount);
+  for (uint32_t i = 0; i < kCount; ++i) {
+    cells.push_back({.frames = {oxbow::testing::PhotoLike(512, 512, i % 4)}, .label = "000"});
+    files.push_back(io::PictureFileOf(i, kCount, cells.back().frames));
+    pictures[i] = {.prompt = "a photograph", .picture = files.back().name, .width = 512};
+  }
+  ASSERT_TRUE(
+      Open()->Evaluation(20, "", io::FilmGrid(cells, {}, int64_t{1} << 21), pictures, files).ok());
+  const auto directory = run_dir_ / "samples" / "step_000020";
+  const auto read = io::ReadEvaluation(directory / "eval.jsonl");
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (const io::EvaluatedPicture& picture : *read) {
+    EXPECT_TRUE(io::DecodeJpeg(*ReadFile(directory / picture.picture)).ok()) << picture.picture;
+  }
+  uintmax_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(run_dir_)) {
+    if (entry.is_regular_file()) bytes += entry.file_size();
+  }
+  EXPECT_LT(bytes, 12'000'000u);
+  EXPECT_NE(Events().at(0).at(1).find("\xff\xd8\xff"), std::string::npos) << "the sheet, as a JPEG";
+}
+
+TEST_F(RunLogTest, APictureThatCannotBeWrittenIsAnErrorThatNamesIt) {
+  const auto log = Open();
+  std::filesystem::create_directories(run_dir_ / "samples/step_000004/001.png");
+  const absl::Status status =
+      log->Evaluation(4, "", {{sheet_}}, std::vector<io::EvaluatedPicture>(2),
+                      std::vector<io::PictureFile>{{"000.png", "x"}, {"001.png", "x"}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_NE(status.message().find("step_000004/001.png"), std::string::npos) << status;
+  EXPECT_FALSE(std::filesystem::exists(run_dir_ / "samples/step_000004/eval.png"));
 }
 
 TEST_F(RunLogTest, ATextIsReadBackFromTheEvents) {

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "io/image.h"
 #include "io/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/oxbow_command.h"
@@ -84,6 +85,27 @@ TEST_F(CommandTest, ASheetIsAPngFileThatReplacesNoOtherUnasked) {
   EXPECT_EQ(Content(sheet), first);
   ASSERT_EQ(draw(sheet, {"--seed", "2", "--replace"}).exit_code, 0);
   EXPECT_NE(Content(sheet), first);
+}
+
+TEST_F(CommandTest, EachPictureLiesBesideTheSheetAndCanBeScored) {
+  const std::string sheet = (scratch_.path() / "grid.png").string();
+  const std::vector<std::string> draw = {"sample",  "--model", kBase,   "--prompt", "text 473",
+                                         "--count", "2",       "--out", sheet};
+  ASSERT_EQ(RunOxbow(draw).exit_code, 0);
+  const std::string one = (scratch_.path() / "grid_0001.png").string();
+  const auto picture = io::DecodePng(Content(one));
+  ASSERT_TRUE(picture.ok()) << picture.status();
+  EXPECT_EQ(picture->width, 20);
+  EXPECT_EQ(picture->height, 8);
+  const Outcome scored = RunOxbow({"score", (scratch_.path() / "grid_0000.png").string(), one,
+                                   "--reward", "digits_ocr", "--prompt", "text 473"});
+  EXPECT_EQ(scored.exit_code, 0) << scored.message;
+  EXPECT_THAT(scored.output, HasSubstr("grid_0001.png"));
+
+  std::filesystem::remove(sheet);
+  const Outcome again = RunOxbow(draw);
+  EXPECT_EQ(again.exit_code, 2) << "a picture would be replaced";
+  EXPECT_THAT(again.message, HasSubstr("grid_0000.png"));
 }
 
 TEST_F(CommandTest, AFinishedRunIsShownWithTheWeightsItTrained) {

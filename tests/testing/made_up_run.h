@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run's files as a learner leaves them, for tests: metrics of a good run, and sheets.
+// A run's files as a learner leaves them, for tests: metrics of a good run, and pictures.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -14,8 +16,11 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "io/evaluation_file.h"
+#include "io/film.h"
 #include "io/image.h"
 #include "io/metrics_file.h"
+#include "io/picture_file.h"
+#include "tests/testing/photo_like.h"
 
 namespace oxbow::io {
 
@@ -60,13 +65,35 @@ inline std::string MadeUpMetrics(int steps = 100) {
   return metrics;
 }
 
-// 64 pictures of 32 prompts, on a sheet; the share `right` of them is right. With `side` the
-// pictures are squares of so many pixels and full of noise, as large as files of them can be.
-inline void AddMadeUpSheet(const std::filesystem::path& run_dir, int step,
-                           const std::string& caption, double right, int side = 0) {
+// What an evaluation leaves. Of `pictures` sizes and files are set here.
+inline void AddEvaluation(const std::filesystem::path& run_dir, int step,
+                          const std::string& caption, const std::vector<Image8>& images,
+                          std::vector<EvaluatedPicture> pictures) {
   const auto directory = run_dir / "samples" / absl::StrFormat("step_%06d", step);
   std::filesystem::create_directories(directory);
-  std::vector<GridCell> cells;
+  std::vector<FilmCell> cells;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const PictureFile file = PictureFileOf(i, images.size(), {images[i]});
+    OXBOW_CHECK(WriteFileAtomically(directory / file.name, file.bytes).ok());
+    pictures[i].picture = file.name;
+    pictures[i].width = images[i].width;
+    pictures[i].height = images[i].height;
+    pictures[i].seed = 7;
+    pictures[i].group = (uint64_t{1} << 63) + i;
+    cells.push_back({.frames = {images[i]}, .label = absl::StrFormat("%03d", i)});
+  }
+  OXBOW_CHECK(WriteFileAtomically(directory / kEvaluationFile, FormatEvaluation(pictures)).ok());
+  OXBOW_CHECK(WriteFileAtomically(directory / "eval.txt", caption).ok());
+  OXBOW_CHECK(
+      WriteFileAtomically(directory / "eval.png", EncodeFilm(FilmGrid(cells, {}, int64_t{1} << 18)))
+          .ok());
+}
+
+// 64 pictures of 32 prompts; the share `right` of them is right. With `side` the pictures are
+// squares of so many pixels and full of noise, as large as files of them can be.
+inline void AddMadeUpSheet(const std::filesystem::path& run_dir, int step,
+                           const std::string& caption, double right, int side = 0) {
+  std::vector<Image8> images;
   std::vector<EvaluatedPicture> pictures;
   for (int i = 0; i < 64; ++i) {
     const bool good = i % 32 < 32 * right;
@@ -77,20 +104,49 @@ inline void AddMadeUpSheet(const std::filesystem::path& run_dir, int step,
       noise = noise * 1664525u + 1013904223u;
       picture.pixels[k] = static_cast<uint8_t>(noise >> 24);
     }
-    const int width = picture.width, height = picture.height;
-    cells.push_back(
-        {std::move(picture), good ? kRightColour : kWrongColour, absl::StrCat(100 + i % 32)});
-    pictures.push_back({absl::StrCat("digits ", 100 + i % 32),
-                        good ? 1 : 0.25,
-                        good,
-                        width,
-                        height,
-                        true,
-                        {{"digits_ocr", good ? 1 : 0.25}}});
+    images.push_back(std::move(picture));
+    pictures.push_back({.prompt = absl::StrCat("digits ", 100 + i % 32),
+                        .reward = good ? 1 : 0.25,
+                        .right = good,
+                        .rewards = {{"digits_ocr", good ? 1 : 0.25}}});
   }
-  OXBOW_CHECK(WriteFileAtomically(directory / "eval.png", EncodePng(Grid(cells))).ok());
-  OXBOW_CHECK(WriteFileAtomically(directory / "eval.txt", caption).ok());
-  OXBOW_CHECK(WriteFileAtomically(directory / kEvaluationFile, FormatEvaluation(pictures)).ok());
+  AddEvaluation(run_dir, step, caption, images, std::move(pictures));
+}
+
+// A long prompt in one of five scripts.
+inline std::string LongPrompt(int i) {
+  const char* const parts[] = {
+      "a red fox reads a newspaper under an old oak while snow falls on the quiet village, ",
+      "\xd1\x80\xd1\x8b\xd0\xb6\xd0\xb0\xd1\x8f \xd0\xbb\xd0\xb8\xd1\x81\xd0\xb0 "
+      "\xd1\x87\xd0\xb8\xd1\x82\xd0\xb0\xd0\xb5\xd1\x82 "
+      "\xd0\xb3\xd0\xb0\xd0\xb7\xd0\xb5\xd1\x82\xd1\x83 ",
+      "\xe4\xb8\x80\xe5\x8f\xaa\xe7\xba\xa2\xe8\x89\xb2\xe7\x9a\x84\xe7\x8b\x90\xe7\x8b\xb8 ",
+      "\xd8\xab\xd8\xb9\xd9\x84\xd8\xa8 \xd8\xa3\xd8\xad\xd9\x85\xd8\xb1 ",
+      "\xf0\x9f\xa6\x8a caf\xc3\xa9 \xf0\x9f\x93\xb0 <b>&\"quoted\"</b> "};
+  std::string prompt = absl::StrCat("no. ", i, ": ");
+  for (int k = 0; k < 4; ++k) prompt += parts[i % 5];
+  return prompt;
+}
+
+// Pictures as a run at a real size leaves them; no two prompts are the same.
+inline void AddPhotos(const std::filesystem::path& run_dir, int step, int count, int side) {
+  std::vector<Image8> few, images;
+  for (uint32_t i = 0; i < 2; ++i) {
+    few.push_back(oxbow::testing::PhotoLike(side, side, i));
+    for (uint8_t& pixel : few.back().pixels) {
+      pixel = static_cast<uint8_t>(std::min(255, pixel + step / 2));
+    }
+  }
+  std::vector<EvaluatedPicture> pictures;
+  for (int i = 0; i < count; ++i) {
+    images.push_back(few[static_cast<size_t>(i) % few.size()]);
+    const double reward = 0.2 + 0.01 * i + 0.002 * step;
+    pictures.push_back({.prompt = LongPrompt(i),
+                        .reward = reward,
+                        .rewards = {{"pickscore", reward}, {"sharpness", 1 - reward}}});
+  }
+  AddEvaluation(run_dir, step, absl::StrCat("held-out prompts, step ", step), images,
+                std::move(pictures));
 }
 
 }  // namespace oxbow::io

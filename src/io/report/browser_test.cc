@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kWidths[] = {390, 800, 1400};
-constexpr uintmax_t kPageBytesMax = 3'000'000;
+constexpr uintmax_t kPageBytesMax = 6'000'000;
 
 // After the page's own script: uses the page as a person does and tells the page around it what was
 // seen.
@@ -54,9 +54,53 @@ Object.assign(seen, {width: innerWidth, problems: window.problems,
     wide: wide.slice(0, 3).map(e => e.outerHTML.slice(0, 80)),
     headings: text('h2'), charts: text('.chart h3'),
     empty: of('.chart').filter(e => !e.querySelector('polyline,circle,rect.area')).length,
-    verdict: text('.verdict em'), cells: of('.view .cells div').length,
+    verdict: text('.verdict em'), cells: of('.view .cell').length,
     network: performance.getEntriesByType('resource')
         .filter(e => !e.name.startsWith('data:')).length});
+parent.postMessage(seen, '*');
+})();
+</script></body>)js";
+
+// Looks at pictures as a person does: at their size, at one of them, and before and after.
+constexpr char kAtPictures[] = R"js(<script>
+(async () => {
+const of = css => [...document.querySelectorAll(css)];
+const shown = css => of(css).filter(e => e.getClientRects().length);
+const root = document.documentElement, seen = {width: innerWidth};
+const part = () => shown('.cell .part')[0];
+seen.views = shown('.view').map(view => view.querySelector('.at').textContent);
+seen.side = Math.round(part().getBoundingClientRect().width);
+seen.folded = shown('.view:last-child .cell').length;
+of('.more')[0].click();
+seen.all = shown('.view:last-child .cell').length;
+seen.over = root.scrollWidth - root.clientWidth;
+const label = shown('label[for=when0]')[0];
+seen.switched = label ? (label.click(), shown('.view').map(view => view.dataset.sheet)) : [];
+if (label) of('label[for=when1]')[0].click();
+const prompt = shown('.view .long .prompt')[0];
+seen.lines = Math.round(prompt.clientHeight / parseFloat(getComputedStyle(prompt).lineHeight));
+prompt.click();
+seen.unfolded = Math.round(prompt.clientHeight / parseFloat(getComputedStyle(prompt).lineHeight));
+seen.rows = of('.prompts .long .prompt').filter(e => e.getClientRects().length)
+    .every(e => e.clientHeight <= 3.5 * parseFloat(getComputedStyle(e).lineHeight));
+of('.cell .p3')[0].click();
+const dialog = document.querySelector('dialog');
+seen.open = dialog.open;
+seen.ask = dialog.querySelector('.ask').textContent;
+seen.said = [...dialog.querySelectorAll('figure')].map(figure => figure.textContent);
+const images = [...dialog.querySelectorAll('img')];
+await Promise.all(images.map(image => new Promise(done => {
+  if (image.complete) done();
+  image.addEventListener('load', done);
+  image.addEventListener('error', done);
+})));
+seen.files = images.map(image => [image.getAttribute('src'), image.naturalWidth]);
+seen.inside = dialog.scrollWidth - dialog.clientWidth;
+dialog.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
+seen.next = dialog.querySelector('.ask').textContent;
+dialog.querySelector('.close').click();
+seen.closed = !dialog.open;
+seen.problems = window.problems;
 parent.postMessage(seen, '*');
 })();
 </script></body>)js";
@@ -72,12 +116,12 @@ class BrowserTest : public ::testing::Test {
   }
 
   // What the page of the run says of itself at each width.
-  nlohmann::json Look(const RunFacts& facts) {
+  nlohmann::json Look(const RunFacts& facts, const char* after = kAfter) {
     EXPECT_TRUE(WriteReport(directory_, facts).ok());
     const std::string page =
         absl::StrReplaceAll(*ReadFile(directory_ / "report.html"),
                             {{"</title>", absl::StrCat("</title>", oxbow::testing::kKeepProblems)},
-                             {"</body>", kAfter}});
+                             {"</body>", after}});
     EXPECT_TRUE(WriteFileAtomically(directory_ / "probed.html", page).ok());
     EXPECT_TRUE(WriteFileAtomically(directory_ / "frames.html",
                                     oxbow::testing::FramesOf("probed.html", kWidths))
@@ -127,6 +171,47 @@ TEST_F(BrowserTest, FitsEveryWidthAndShowsPicturesAndValues) {
   }
 }
 
+TEST_F(BrowserTest, PicturesOfARealSizeAreLargeOpenWholeAndSwitchOnANarrowScreen) {
+  ASSERT_TRUE(WriteFileAtomically(directory_ / "metrics.jsonl", MadeUpMetrics()).ok());
+  for (const int step : {0, 20, 40}) AddPhotos(directory_, step, 64, 512);
+  const nlohmann::json pages = Look({.steps_total = 100}, kAtPictures);
+  EXPECT_LT(std::filesystem::file_size(directory_ / "report.html"), kPageBytesMax);
+  ASSERT_TRUE(pages.is_array()) << pages;
+  ASSERT_EQ(pages.size(), std::size(kWidths));
+  for (const nlohmann::json& page : pages) {
+    SCOPED_TRACE(page["width"].dump());
+    const bool narrow = page["width"] < 900;
+    EXPECT_EQ(page["problems"], nlohmann::json::array());
+    EXPECT_EQ(page["views"], narrow ? nlohmann::json({"40"}) : nlohmann::json({"0", "40"}));
+    EXPECT_EQ(page["switched"], narrow ? nlohmann::json({"0"}) : nlohmann::json::array());
+    EXPECT_GE(page["side"], page["width"] == 390 ? 140 : 220);
+    EXPECT_EQ(page["folded"], 12);
+    EXPECT_EQ(page["all"], 64);
+    EXPECT_EQ(page["over"], 0) << "the page scrolls sideways";
+    EXPECT_LE(page["lines"], 3);
+    EXPECT_GT(page["unfolded"], page["lines"]);
+    EXPECT_TRUE(page["rows"]) << "in the table of prompts, too";
+    EXPECT_TRUE(page["open"]);
+    EXPECT_EQ(page["ask"], LongPrompt(3));
+    EXPECT_EQ(page["next"], LongPrompt(4)) << "as text, whatever is in it";
+    ASSERT_EQ(page["said"].size(), 2u);
+    EXPECT_THAT(page["said"][1].get<std::string>(),
+                ::testing::AllOf(HasSubstr("After: step 40"), HasSubstr("pickscore0.310"),
+                                 HasSubstr("sharpness0.690"), HasSubstr("seed 7")));
+    EXPECT_EQ(page["files"], (nlohmann::json{{"samples/step_000000/003.jpg", 512},
+                                             {"samples/step_000040/003.jpg", 512}}));
+    EXPECT_EQ(page["inside"], 0);
+    EXPECT_TRUE(page["closed"]);
+  }
+}
+
+// Charts far down were blank on a picture of the whole page.
+TEST_F(BrowserTest, NothingWaitsUntilItIsScrolledTo) {
+  ASSERT_TRUE(WriteFileAtomically(directory_ / "metrics.jsonl", MadeUpMetrics()).ok());
+  ASSERT_TRUE(WriteReport(directory_, {}).ok());
+  EXPECT_EQ(ReadFile(directory_ / "report.html")->find("content-visibility"), std::string::npos);
+}
+
 // A run that was killed with its supervisor leaves a page that still says that it runs.
 TEST_F(BrowserTest, APageThatNobodyWritesAnyMoreStopsToLoadItselfAndSaysSo) {
   ASSERT_TRUE(WriteFileAtomically(directory_ / "metrics.jsonl", MadeUpMetrics()).ok());
@@ -148,7 +233,7 @@ TEST_F(BrowserTest, APageThatNobodyWritesAnyMoreStopsToLoadItselfAndSaysSo) {
 TEST_F(BrowserTest, StaysSmallAfterAThousandStepsAndAHundredSheets) {
   ASSERT_TRUE(WriteFileAtomically(directory_ / "metrics.jsonl", MadeUpMetrics(1000)).ok());
   for (int step = 0; step < 1000; step += 10) {
-    AddMadeUpSheet(directory_, step, absl::StrCat("step ", step), 0.001 * step, /*side=*/16);
+    AddMadeUpSheet(directory_, step, absl::StrCat("step ", step), 0.001 * step, /*side=*/32);
   }
   const nlohmann::json pages =
       Look({.head = {{"method", "grpo"}}, .steps_total = 1000, .full_reward = 1});

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
 
@@ -19,106 +19,42 @@ constexpr size_t kColumnsMax = 5;  // Evaluations in a prompt's row.
 constexpr size_t kRowsShown = 6;   // Best prompts, and as many of the worst.
 constexpr size_t kRowsMax = 200;
 
-// Whether pictures of both sheets are at the same places.
+// Whether both have pictures of the same prompts from the same noise at the same places.
 bool SameLayout(const Sheet& a, const Sheet& b) {
-  if (a.width != b.width || a.height != b.height || a.shown() != b.shown()) return false;
+  if (a.shown() != b.shown()) return false;
+  if (a.shown() == 0) return a.width == b.width && a.height == b.height;
   for (size_t i = 0; i < a.shown(); ++i) {
-    if (a.pictures[i].prompt != b.pictures[i].prompt) return false;
+    const EvaluatedPicture &one = a.pictures[i], &other = b.pictures[i];
+    if (one.prompt != other.prompt || one.seed != other.seed || one.group != other.group ||
+        one.sample != other.sample || one.width != other.width || one.height != other.height) {
+      return false;
+    }
   }
   return true;
 }
 
-bool AnyRight(const std::vector<Sheet>& sheets) {
-  for (const Sheet& sheet : sheets) {
-    for (const EvaluatedPicture& picture : sheet.pictures) {
-      if (picture.right.value_or(false)) return true;
-    }
-  }
-  return false;
-}
-
-// The background of each sheet, and the place of each picture. Percentages, so that they hold at
-// every size.
-std::string Styles(const std::vector<Sheet>& sheets, const SheetSource& source) {
-  std::string css;
-  for (size_t i = 0; i < sheets.size(); ++i) {
-    const bool large = i == 0 || i + 1 == sheets.size();
-    absl::StrAppend(&css, ".s", i, "{background-image:url(", source(sheets[i], large), ")}\n");
-  }
-  const Sheet& sheet = sheets.back();
-  absl::StrAppendFormat(&css, ".sheet{aspect-ratio:%d/%d}\n", sheet.width, sheet.height);
-  for (size_t i = 0; i < sheet.shown(); ++i) {
-    const Box box = sheet.BoxOf(i);
-    if (i == 0) {
-      absl::StrAppendFormat(&css, ".part{aspect-ratio:%.0f/%.0f;background-size:%.4f%% %.4f%%}\n",
-                            box.width, box.height, 100 * sheet.width / box.width,
-                            100 * sheet.height / box.height);
-    }
-    absl::StrAppendFormat(&css, ".p%d{background-position:%.4f%% %.4f%%}\n", i,
-                          100 * box.x / std::max(1.0, sheet.width - box.width),
-                          100 * box.y / std::max(1.0, sheet.height - box.height));
-  }
-  return absl::StrCat("<style>", css, "</style>\n");
-}
-
-// "right" and "wrong" by a sign as well as by the colour of the frame.
-std::string MarkOf(const EvaluatedPicture& picture, bool strict) {
-  if (!strict || !picture.right) return Number(picture.reward);
-  return *picture.right ? "\xe2\x9c\x93" : "\xe2\x9c\x95";  // U+2713, U+2715.
-}
-
-std::string Whole(const Sheet& sheet, size_t place) {
-  return absl::StrFormat(
-      "<div class=\"sheet s%d\" role=\"img\" aria-label=\"pictures of step %d\"></div>", place,
-      sheet.step);
-}
-
-// The pictures of one sheet, each with its prompt and mark; they flow into the width there is.
-std::string Cells(const Sheet& sheet, size_t place, bool strict) {
-  std::string out = absl::StrFormat("<div class=\"cells\" data-sheet=\"%d\">", place);
-  for (size_t i = 0; i < sheet.shown(); ++i) {
-    const EvaluatedPicture& picture = sheet.pictures[i];
-    absl::StrAppendFormat(
-        &out,
-        "<div title=\"%s\"><i class=\"part s%d p%d\" role=\"img\" aria-label=\"%s\"></i>"
-        "<span>%s</span><b>%s</b></div>",
-        EscapeHtml(picture.prompt), place, i, EscapeHtml(picture.prompt),
-        EscapeHtml(picture.prompt), MarkOf(picture, strict));
-  }
-  return out + "</div>";
-}
-
-std::string View(const Sheet& sheet, size_t place, std::string_view heading, bool strict,
-                 std::string_view more) {
-  return absl::StrCat(
-      "<figure class=\"view\"><h3>", std::string(heading), "step <span class=\"at\">", sheet.step,
-      "</span></h3>", sheet.shown() > 0 ? Cells(sheet, place, strict) : Whole(sheet, place),
-      "<figcaption>", EscapeHtml(sheet.caption), "</figcaption>", std::string(more), "</figure>\n");
-}
-
-// What the script needs to show another sheet: steps, captions and marks.
-std::string Data(const std::vector<Sheet>& sheets, bool strict) {
-  nlohmann::json rows = nlohmann::json::array();
-  for (const Sheet& sheet : sheets) {
-    nlohmann::json marks = nlohmann::json::array();
-    for (size_t i = 0; i < sheet.shown(); ++i) marks.push_back(MarkOf(sheet.pictures[i], strict));
-    rows.push_back({sheet.step, sheet.caption, marks});
-  }
-  const std::string json = rows.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  // A caption must not end the element.
-  return absl::StrCat("<script type=\"application/json\" id=\"sheets\">",
-                      absl::StrReplaceAll(json, {{"<", "\\u003c"}}), "</script>\n");
-}
-
-std::string Strip(const std::vector<Sheet>& sheets) {
+std::string Strip(const std::vector<PlacedSheet>& sheets) {
   std::string out = "<div class=\"strip\">";
   for (size_t i = 0; i < sheets.size(); ++i) {
     absl::StrAppendFormat(&out,
                           "<button type=\"button\" data-sheet=\"%d\"><i class=\"sheet s%d\"></i>"
                           "<span>%d</span></button>",
-                          i, i, sheets[i].step);
+                          i, i, sheets[i].sheet->step);
   }
   return out + "</div>\n";
+}
+
+// The slider, and which of the two grids a narrow screen shows. The grids follow it.
+std::string Controls(size_t last) {
+  return absl::StrCat(
+      "<div class=\"slide\"><button type=\"button\" id=\"play\" "
+      "aria-label=\"play\">&#9654;</button>"
+      "<input type=\"range\" id=\"slider\" min=\"0\" max=\"",
+      last, "\" value=\"", last,
+      "\" aria-label=\"evaluation\"></div>\n"
+      "<input type=\"radio\" name=\"when\" id=\"when0\"><label for=\"when0\">Before</label>"
+      "<input type=\"radio\" name=\"when\" id=\"when1\" checked><label "
+      "for=\"when1\">After</label>\n");
 }
 
 // Rewards of one prompt: the mean over its pictures at each evaluation.
@@ -142,9 +78,9 @@ std::map<std::string, double> MeansOf(const Sheet& sheet) {
 }
 
 // Worst first; those whose reward is not a number come before all.
-std::vector<PromptRow> RowsOf(const std::vector<Sheet>& sheets) {
-  const Sheet& last = sheets.back();
-  const auto before = MeansOf(sheets.front()), after = MeansOf(last);
+std::vector<PromptRow> RowsOf(const std::vector<PlacedSheet>& sheets) {
+  const Sheet& last = *sheets.back().sheet;
+  const auto before = MeansOf(*sheets.front().sheet), after = MeansOf(last);
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < last.shown(); ++i) places.emplace(last.pictures[i].prompt, i);
   std::vector<PromptRow> rows;
@@ -160,16 +96,30 @@ std::vector<PromptRow> RowsOf(const std::vector<Sheet>& sheets) {
   return rows;
 }
 
-std::string Table(const std::vector<Sheet>& sheets, const std::vector<size_t>& columns,
+// The evaluations that a prompt's row shows.
+std::vector<size_t> ColumnsOf(size_t sheets) {
+  std::vector<size_t> columns;
+  const size_t count = std::min(sheets, kColumnsMax);
+  for (size_t i = 0; i < count; ++i) {
+    columns.push_back(count == 1 ? 0 : i * (sheets - 1) / (count - 1));
+  }
+  return columns;
+}
+
+std::string Table(const std::vector<PlacedSheet>& sheets, const std::vector<size_t>& columns,
                   std::vector<PromptRow>::const_iterator row,
                   std::vector<PromptRow>::const_iterator end) {
-  std::string out = "<div class=\"wide\"><table class=\"prompts\"><tr><th>prompt</th>";
-  for (const size_t column : columns) absl::StrAppend(&out, "<th>", sheets[column].step, "</th>");
+  std::string out =
+      absl::StrCat("<div class=\"wide\"><table class=\"prompts",
+                   IsLarge(*sheets.back().sheet) ? " big" : "", "\"><tr><th>prompt</th>");
+  for (const size_t column : columns) {
+    absl::StrAppend(&out, "<th>", sheets[column].sheet->step, "</th>");
+  }
   out += "<th>reward</th></tr>\n";
   for (; row != end; ++row) {
-    absl::StrAppend(&out, "<tr><td>", EscapeHtml(row->prompt), "</td>");
+    absl::StrAppend(&out, "<tr><td>", PromptText(row->prompt), "</td>");
     for (const size_t column : columns) {
-      absl::StrAppendFormat(&out, "<td><i class=\"part s%d p%d\"></i></td>", column, row->place);
+      absl::StrAppend(&out, "<td>", Part(sheets[column], column, row->place), "</td>");
     }
     absl::StrAppend(&out, "<td>", std::isnan(row->first) ? "" : Number(row->first), " &rarr; <b>",
                     Number(row->last), "</b></td></tr>\n");
@@ -177,19 +127,16 @@ std::string Table(const std::vector<Sheet>& sheets, const std::vector<size_t>& c
   return out + "</table></div>\n";
 }
 
-std::string Prompts(const std::vector<Sheet>& sheets) {
-  std::vector<size_t> columns;
-  const size_t count = std::min(sheets.size(), kColumnsMax);
-  for (size_t i = 0; i < count; ++i) {
-    columns.push_back(count == 1 ? 0 : i * (sheets.size() - 1) / (count - 1));
-  }
+std::string Prompts(const std::vector<PlacedSheet>& sheets) {
+  const std::vector<size_t> columns = ColumnsOf(sheets.size());
   const std::vector<PromptRow> rows = RowsOf(sheets);
   if (rows.empty()) return "";
   const auto part = static_cast<std::ptrdiff_t>(std::min(kRowsShown, (rows.size() + 1) / 2));
-  std::string out = absl::StrCat(
-      "<h2>Prompts over the steps</h2><div class=\"pair\"><figure><h3>Lowest "
-      "reward at the end</h3>",
-      Table(sheets, columns, rows.begin(), rows.begin() + part), "</figure>");
+  std::string out =
+      absl::StrCat("<h2>Prompts over the steps</h2><div class=\"",
+                   IsLarge(*sheets.back().sheet) ? "stack" : "pair",
+                   "\"><figure><h3>Lowest reward at the end</h3>",
+                   Table(sheets, columns, rows.begin(), rows.begin() + part), "</figure>");
   if (rows.size() > 1) {
     absl::StrAppend(&out, "<figure><h3>Highest</h3>",
                     Table(sheets, columns, rows.end() - part, rows.end()), "</figure>");
@@ -202,36 +149,80 @@ std::string Prompts(const std::vector<Sheet>& sheets) {
                       Table(sheets, columns, rows.begin(), rows.end()), "</details>\n");
 }
 
+// The sheets that can be shown at the same places as the last one, each as large as it is shown.
+std::vector<PlacedSheet> Placed(const std::vector<Sheet>& all) {
+  const auto last =
+      std::find_if(all.rbegin(), all.rend(), [](const auto& s) { return s.visible(); });
+  std::vector<PlacedSheet> sheets;
+  for (const Sheet& sheet : all) {
+    if (last == all.rend() || !sheet.visible() || !SameLayout(sheet, *last)) continue;
+    sheets.push_back({.sheet = &sheet, .size = SpriteSize::kSmall, .folder = FolderOf(sheet)});
+  }
+  for (const size_t column : ColumnsOf(sheets.size())) sheets[column].size = SpriteSize::kMiddle;
+  if (!sheets.empty()) sheets.front().size = sheets.back().size = SpriteSize::kLarge;
+  return sheets;
+}
+
+std::string None(std::string_view says) {
+  return absl::StrCat("<p class=\"none\">", EscapeHtml(says), "</p>\n");
+}
+
 }  // namespace
 
 std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bool live) {
   std::string out =
       "<h2>Before and after</h2><p class=\"lead\">The same held-out prompts and the same "
-      "noise at every evaluation.";
-  if (all.empty()) {
-    return absl::StrCat(out, "</p><p class=\"none\">",
-                        live ? "No pictures yet." : "No pictures: the run made no evaluation.",
-                        "</p>\n");
-  }
-  std::vector<Sheet> sheets;  // Others cannot be shown in the same places.
+      "noise at every evaluation. A click shows a picture at full size.";
+  const std::vector<PlacedSheet> sheets = Placed(all);
+  std::vector<std::string> trouble;
   for (const Sheet& sheet : all) {
-    if (SameLayout(sheet, all.back())) sheets.push_back(sheet);
+    trouble.insert(trouble.end(), sheet.trouble.begin(), sheet.trouble.end());
+  }
+  if (sheets.empty()) {
+    const char* const why = !all.empty() ? "The pictures cannot be read."
+                            : live       ? "No pictures yet."
+                                         : "No pictures: the run made no evaluation.";
+    return absl::StrCat(out, "</p>", None(why), TroubleLines(trouble));
   }
   const bool strict = AnyRight(sheets);
   if (strict) out += " &#10003; and a green frame: what was asked for, in full.";
-  absl::StrAppend(&out, "</p>\n", Styles(sheets, source), Data(sheets, strict),
-                  "<div class=\"pair\">", View(sheets.front(), 0, "Before: ", strict, ""));
-  if (sheets.size() > 1) {
-    const size_t last = sheets.size() - 1;
-    out += View(
-        sheets.back(), last, "After: ", strict,
-        absl::StrCat("<div class=\"slide\"><button type=\"button\" id=\"play\" aria-label=\"play\">"
-                     "&#9654;</button><input type=\"range\" id=\"slider\" min=\"0\" max=\"",
-                     last, "\" value=\"", last, "\" aria-label=\"evaluation\"></div>"));
+  out += "</p>\n";
+  if (const size_t others = all.size() - sheets.size(); others > 0) {
+    out += None(absl::StrCat(others, others == 1 ? " evaluation is" : " evaluations are",
+                             " not among them: other prompts, another size, or files that cannot "
+                             "be read. See samples/ in the run's directory."));
   }
-  out += "</div>\n";
+  const size_t last = sheets.size() - 1;
+  out += PlaceSheets(sheets, source, std::move(trouble));
   if (sheets.size() > 2) out += Strip(sheets);
-  return out + Prompts(sheets);
+  if (last > 0) out += Controls(last);
+  absl::StrAppend(&out, "<div class=\"pair views\">", View(sheets.front(), 0, "Before: ", strict));
+  if (last > 0) out += View(sheets.back(), last, "After: ", strict);
+  return absl::StrCat(out, "</div>\n", MoreButton(*sheets.back().sheet), Prompts(sheets));
+}
+
+std::string GalleryOfRuns(const std::vector<RunPictures>& runs, const SheetSource& source) {
+  if (runs.empty()) return "";
+  std::vector<PlacedSheet> sheets;
+  std::vector<std::string> trouble;
+  for (const RunPictures& run : runs) {
+    sheets.push_back({.sheet = &run.last, .folder = run.folder});
+    for (const std::string& line : run.last.trouble) {
+      trouble.push_back(absl::StrCat(run.name, ", ", line));
+    }
+  }
+  const bool strict = AnyRight(sheets);
+  std::string out = absl::StrCat(
+      "<section><h2>Last pictures</h2><p class=\"lead\">A click shows a picture at full size, "
+      "beside those of "
+      "the other runs.</p>\n",
+      PlaceSheets(sheets, source, std::move(trouble)), "<div class=\"pair\">");
+  const Sheet* longest = &runs.front().last;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    out += View(sheets[i], i, absl::StrCat(runs[i].name, ": "), strict);
+    if (runs[i].last.shown() > longest->shown()) longest = &runs[i].last;
+  }
+  return absl::StrCat(out, "</div>\n", MoreButton(*longest), "</section>\n");
 }
 
 }  // namespace oxbow::io

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pictures on a run's page: the first evaluation beside any later one, a strip of all sheets,
-// and rows that show one prompt over the steps.
-//
-// Every sheet is in the page once, as the background of a class (s0, s1, ...); a picture is a part
-// of it.
+// The pictures on a run's page: the first evaluation beside any later one, a strip of all of them,
+// and rows that show one prompt over the steps. And the last pictures of several runs.
 #pragma once
 
-#include <functional>
+#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "io/report/run_facts.h"
+#include "io/report/picture_grid.h"
 #include "io/report/sheets.h"
 
 namespace oxbow::io {
 
-// Where the page finds a sheet: a data URI, or the address at which it is served.
-using SheetSource = std::function<std::string(const Sheet&, bool large)>;
-
-// A section for the page; says so where there is no sheet yet.
+// A section for the page; says so where there is no sheet yet, and what cannot be shown.
 std::string Gallery(const std::vector<Sheet>& sheets, const SheetSource& source, bool live);
+
+struct RunPictures {
+  std::string name;
+  Sheet last;
+  std::string folder;  // As PlacedSheet::folder.
+};
+
+// A grid for each run; "" if there is none.
+std::string GalleryOfRuns(const std::vector<RunPictures>& runs, const SheetSource& source);
 
 }  // namespace oxbow::io

@@ -28,7 +28,6 @@ color:var(--soft);font-size:14px}
 .pair,.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));
 gap:16px}.charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr))}
 figure{break-inside:avoid;min-width:0}
-.chart,.view{content-visibility:auto;contain-intrinsic-block-size:auto 330px}
 figcaption{font-size:13.5px;color:var(--soft);margin-top:8px}
 img{max-width:100%;height:auto;display:block;border-radius:6px}
 svg{width:100%;height:auto;display:block;overflow:visible}
@@ -54,13 +53,44 @@ font-size:13px;line-height:22px;white-space:nowrap;text-align:center}
 .good{background:#0a7a55;color:#fff}.watch{background:#e3a008;color:#1d2126}
 .bad{background:#b3261e;color:#fff}.unknown{background:var(--line);color:var(--ink)}
 .sheet,.part{display:block;background-repeat:no-repeat;border-radius:3px}
-.sheet{background-size:100% 100%}
+.sheet{aspect-ratio:var(--whole);background-size:100% 100%}
+.part{position:relative;aspect-ratio:var(--one);overflow:hidden;
+background-size:calc(var(--columns)*100%) calc(var(--rows)*100%);
+background-position:calc(var(--x)*100%/max(1,var(--columns) - 1))
+calc(var(--y)*100%/max(1,var(--rows) - 1))}
+.part img{position:absolute;inset:0;width:100%;height:100%;border-radius:0}
 .cells{display:grid;grid-template-columns:repeat(auto-fill,minmax(86px,1fr));gap:8px;
 margin-top:8px}
-.cells div{min-width:0;font-size:11.5px;line-height:1.35;color:var(--soft)}
-.cells span{display:inline-block;max-width:calc(100% - 34px);overflow:hidden;white-space:nowrap;
-text-overflow:ellipsis;vertical-align:bottom}.cells b{float:right;color:var(--ink)}
-.slide{display:none;gap:10px;margin-top:10px}.slide input{flex:1;min-width:0}
+.cells.big{grid-template-columns:repeat(auto-fill,minmax(min(220px,calc(50% - 5px)),1fr));
+gap:12px 10px}
+.cell{display:grid;grid-template-columns:1fr auto;gap:3px 6px;align-content:start;font-size:11.5px;
+line-height:1.35;color:var(--soft)}
+.big .cell{font-size:12.5px}.cell .part{grid-column:1/3}.cell b{color:var(--ink)}
+.ok .part{box-shadow:0 0 0 3px #2ea066}.no .part{box-shadow:0 0 0 3px #d94b3a}
+.prompt{display:-webkit-box;-webkit-box-orient:vertical;-webkit-line-clamp:3;overflow:hidden;
+overflow-wrap:anywhere}
+.long{margin:0}.long summary{font-weight:400;list-style:none}
+.long summary::-webkit-details-marker{display:none}
+.long[open] .prompt{-webkit-line-clamp:none}
+.trouble{margin:8px 0 12px;padding:8px 12px 8px 28px;border:1px solid #b3261e;border-radius:8px;
+font-size:13.5px;overflow-wrap:anywhere}
+.more{display:none;margin:12px 0 0;padding:4px 14px;cursor:pointer}
+.js .more{display:inline-block}.js .all .more{display:none}
+.js section:not(.all) .big .cell:nth-child(n+13){display:none}
+input[name=when],input[name=when]+label{display:none}
+.stack figure+figure{margin-top:16px}
+dialog{width:min(1240px,calc(100vw - 24px));max-height:calc(100vh - 24px);padding:14px 18px;
+border:1px solid var(--line);border-radius:12px;background:var(--card);color:var(--ink)}
+dialog::backdrop{background:#000a}
+dialog .close{float:right;margin:0 0 8px 12px}dialog nav{display:flex;gap:8px;margin-bottom:8px}
+dialog .ask{margin:0 0 12px;white-space:pre-wrap;overflow-wrap:anywhere;max-height:30vh;
+overflow-y:auto}
+dialog .both{display:grid;gap:16px;
+grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr))}
+dialog .part{margin:6px 0 8px;max-width:100%}
+dialog .tiny,dialog .tiny img{image-rendering:pixelated}
+dialog figure{padding:10px 12px}dialog small{color:var(--soft)}
+.slide{display:none;gap:10px;margin:4px 0 12px}.slide input{flex:1;min-width:0}
 .js .slide{display:flex}
 .strip{display:flex;gap:8px;overflow-x:auto;padding:14px 2px 8px}
 .strip button{flex:0 0 104px;padding:4px;border:2px solid transparent;border-radius:8px;
@@ -70,6 +100,8 @@ button{font:inherit;border:1px solid var(--line);border-radius:6px;background:va
 color:var(--ink)}
 .wide{overflow-x:auto}.prompts .part{width:54px}.prompts td:first-child{overflow-wrap:anywhere;
 min-width:90px}.prompts td{vertical-align:middle;white-space:nowrap}
+.prompts.big .part{width:clamp(72px,10vw,128px)}.prompts.big td:first-child{min-width:150px;
+font-size:13px}
 .prompts td:first-child{white-space:normal}
 .tip{position:fixed;pointer-events:none;background:var(--ink);color:var(--bg);border-radius:6px;
 padding:5px 9px;font-size:12px;line-height:1.4;z-index:9;display:none;white-space:pre}
@@ -80,11 +112,18 @@ details{margin-top:24px}summary{cursor:pointer;font-weight:600}
 code,pre{font:12.5px/1.5 ui-monospace,monospace}
 pre{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;
 overflow:auto}
+@media screen and (max-width:900px){
+input[name=when]+label{display:inline-block;padding:5px 18px;margin:0 8px 10px 0;cursor:pointer;
+border:1px solid var(--line);border-radius:8px}
+input[name=when]{display:block;position:absolute;opacity:0}
+input[name=when]:focus-visible+label{outline:2px solid var(--c0)}
+input[name=when]:checked+label{background:var(--c0);border-color:var(--c0);color:#fff}
+#when0:checked~.views .view+.view,#when1:checked~.views .view:first-child{display:none}}
 @media (max-width:560px){main{padding:18px 12px 40px}.cards{grid-template-columns:1fr 1fr}
 .card{padding:10px 12px}.card b{font-size:17px}.verdict li{grid-template-columns:1fr 84px}
 .verdict em+span,.verdict small{grid-column:1/3}}
 @media print{:root{color-scheme:light}body{background:#fff}main{max-width:none;padding:0}
-details,.slide,.strip{display:none!important}
+details:not(.long),.slide,.strip,.more,.whole,dialog{display:none!important}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
@@ -136,8 +175,9 @@ std::string Page(std::string_view title, std::string_view body, const PageUpdate
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
       "<link rel=\"icon\" href=\"data:,\"><title>",
       EscapeHtml(title), "</title><style>", StyleSheet(), "</style></head>\n<body", how,
-      "><main>\n", std::string(body), "\n</main><div class=\"tip\"></div><script>", kPageScript,
-      "</script></body></html>\n");
+      "><main>\n", std::string(body),
+      "\n</main><dialog aria-label=\"a picture\"></dialog><div class=\"tip\"></div><script>",
+      kPageScript, "</script></body></html>\n");
 }
 
 }  // namespace oxbow::io

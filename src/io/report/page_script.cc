@@ -8,44 +8,138 @@ const char kPageScript[] = R"js(
 'use strict';
 const one = (css, in_ = document) => in_.querySelector(css);
 const all = (css, in_ = document) => [...in_.querySelectorAll(css)];
-let sheets = [], playing = 0;
+let sheets = [], names = [], playing = 0;
+
+// A list of a sheet; what is not there is as in the first.
+const list = (sheet, name) => sheet[name] || sheets[0][name];
+const place = part => +part.className.match(/\bp(\d+)/)[1];
+const make = (tag, text, parent, name = '') => {
+  const element = document.createElement(tag);
+  element.textContent = text;
+  element.className = name;
+  return parent.appendChild(element);
+};
+
+// The picture's own file over the small copy that is in the page, where the file is there.
+function sharpen(part, i, k, failed = () => {}) {
+  const image = make('img', '', part);
+  image.loading = 'lazy';
+  image.alt = '';
+  image.onerror = () => { image.remove(); failed(); };
+  image.src = sheets[i].folder + list(sheets[i], 'files')[k];
+}
 
 // Shows the pictures of another evaluation beside those of the first.
 function show(i) {
   const view = all('.view')[1];
   if (!view || !sheets[i]) return;
-  const [step, caption, marks] = sheets[i];
-  const cells = one('.cells', view) || view;
-  for (const part of all('.part,.sheet', cells)) {
+  const {step, caption, folder, marks} = sheets[i];
+  view.dataset.sheet = i;
+  const between = i > 0 && i < sheets.length - 1;  // Its copy in the page is very small.
+  for (const part of all('.part,.sheet', view)) {
     part.className = part.className.replace(/\bs\d+/, 's' + i);
+    part.replaceChildren();
+    if (!part.matches('.part')) continue;
+    const k = place(part), mark = marks[k] || '';
+    part.href = folder + list(sheets[i], 'files')[k];
+    if (between && part.closest('.big')) sharpen(part, i, k);
+    one('b', part.parentNode).textContent = mark;
+    part.parentNode.className = 'cell' + ({'\u2713': ' ok', '\u2715': ' no'}[mark] || '');
   }
-  all('b', cells).forEach((mark, k) => { mark.textContent = marks[k] || ''; });
   one('.at', view).textContent = step;
-  one('figcaption', view).textContent = caption;
+  one('figcaption', view).firstChild.textContent = caption + ' ';
+  one('.whole', view).href = folder + 'eval.png';
   one('#slider').value = i;
   for (const button of all('.strip button')) {
     button.classList.toggle('on', +button.dataset.sheet === i);
   }
 }
 
+// On a narrow screen the second grid is the one that changes.
+function choose(i) {
+  const after = one('#when1');
+  if (after) after.checked = true;
+  show(i);
+}
+
 function play() {
   const slider = one('#slider');
   if (playing) { clearInterval(playing); playing = 0; return; }
-  if (+slider.value === sheets.length - 1) show(0);
+  if (+slider.value === sheets.length - 1) choose(0);
   playing = setInterval(() => {
     const next = +slider.value + 1;
-    if (next < sheets.length) show(next); else play();
+    if (next < sheets.length) choose(next); else play();
   }, 350);
 }
 
+// One picture of each grid at full size, with all that is known of it.
+function look(k) {
+  const dialog = one('dialog');
+  const parts = all('.view').map(view => one('.cell .p' + k, view)).filter(part => part);
+  const promptOf = part => one('.prompt', part.parentNode).textContent;
+  if (!parts.length) return;
+  const prompt = promptOf(parts[0]);
+  dialog.replaceChildren();
+  const close = make('button', '\u00d7', dialog, 'close'), nav = make('nav', '', dialog);
+  close.setAttribute('aria-label', 'close');
+  close.onclick = () => dialog.close();
+  for (const [text, label, to] of [['\u2190', 'previous', k - 1], ['\u2192', 'next', k + 1]]) {
+    const button = make('button', text, nav);
+    button.setAttribute('aria-label', label);
+    button.disabled = !one('.view .cell .p' + to);
+    button.onclick = () => look(to);
+  }
+  make('p', prompt, dialog, 'ask');
+  const both = make('div', '', dialog, 'both');
+  for (const part of parts.filter(part => promptOf(part) === prompt)) {
+    const view = part.closest('.view'), i = +view.dataset.sheet, sheet = sheets[i];
+    const figure = make('figure', '', both);
+    make('h3', one('h3', view).textContent, figure);
+    const large = part.cloneNode(), [width, height] = list(sheet, 'sizes')[k];
+    const times = width > 160 ? 1 : Math.ceil(240 / width);
+    large.classList.toggle('tiny', times > 1);
+    large.style.width = width * times + 'px';
+    large.style.aspectRatio = width + '/' + height;
+    figure.appendChild(large);
+    const size = width + ' \u00d7 ' + height + ', ';
+    const note = make('small', size + list(sheet, 'files')[k], figure);
+    sharpen(large, i, k, () => {
+      note.textContent += ': not beside this page, or damaged; this is the small copy in the page';
+    });
+    const table = make('table', '', figure);
+    const values = sheet.values[k];
+    ['reward, the weighted sum', ...names].forEach((name, n) => {
+      const row = make('tr', '', table);
+      make('td', name, row);
+      make('td', values[n] === null ? 'not scored' : values[n], row);
+    });
+    make('small', list(sheet, 'noises')[k], figure);
+  }
+  if (!dialog.open) dialog.showModal();
+  dialog.dataset.place = k;
+}
+
+document.addEventListener('click', event => {
+  if (event.target.matches('.more')) event.target.closest('section').classList.add('all');
+  if (event.target.matches('dialog')) event.target.close();
+  const part = event.target.closest('.part');
+  if (!part || part.closest('dialog') || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  look(place(part));
+});
+document.addEventListener('keydown', event => {
+  const dialog = one('dialog'), to = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+  if (dialog.open && to) look(+dialog.dataset.place + to);
+});
+
 function start() {
   const data = one('#sheets');
-  sheets = data ? JSON.parse(data.textContent) : [];
+  ({sheets, names} = data ? JSON.parse(data.textContent) : {sheets: [], names: []});
   const slider = one('#slider');
   if (!slider) return;
-  slider.oninput = () => show(+slider.value);
+  slider.oninput = () => choose(+slider.value);
   one('#play').onclick = play;
-  for (const button of all('.strip button')) button.onclick = () => show(+button.dataset.sheet);
+  for (const button of all('.strip button')) button.onclick = () => choose(+button.dataset.sheet);
   show(sheets.length - 1);
 }
 
@@ -112,7 +206,11 @@ function take(state) {
     }
     if (id in state.parts) {
       const open = all('details', part).map(details => details.open);
+      const chosen = one('input:checked', part);
       part.innerHTML = state.parts[id];
+      if (chosen && document.getElementById(chosen.id)) {
+        document.getElementById(chosen.id).checked = true;
+      }
       all('details', part).forEach((details, i) => { details.open = !!open[i]; });
     }
     before = part;
@@ -150,7 +248,8 @@ if (document.body.dataset.reload) {
   const {reload, written} = document.body.dataset, state = one('.state');
   const minutes = Math.floor((Date.now() / 1000 - written) / 60);
   if (minutes < 10) {
-    setTimeout(() => location.reload(), 1000 * reload);
+    const again = () => one('dialog').open ? setTimeout(again, 1000) : location.reload();
+    setTimeout(again, 1000 * reload);
   } else if (state) {  // A run that lives writes its page every five minutes.
     state.textContent = 'nothing new for ' + minutes + ' min; it may have been killed';
     state.classList.add('old');

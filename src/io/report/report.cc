@@ -182,8 +182,9 @@ std::string JoinParts(const std::vector<PageSection>& parts) {
 }
 
 absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts) {
-  const auto inside = [](const Sheet& sheet, bool large) {
-    return SheetUri(sheet, large ? kLargeSheetBytes : kSmallSheetBytes);
+  const auto inside = [](const Sheet& sheet, SpriteSize size) -> SheetImage {
+    Sprite sprite = SpriteOf(sheet, size);
+    return {sprite.bytes.empty() ? "" : DataUri(sprite), std::move(sprite.trouble)};
   };
   RunReading run(run_dir);
   OXBOW_RETURN_IF_ERROR(run.Update());

@@ -2,9 +2,8 @@
 // report.html: what a run did, on one page that opens anywhere: the verdict, pictures over the
 // steps, headline numbers, and curves with a sentence each on how to read them.
 //
-// Reads metrics.jsonl, samples/step_*/eval.{png,txt,jsonl} and config.resolved.yaml of the run's
-// directory. What was not measured is left out, so that the report of a run in progress can be
-// read too.
+// Reads metrics.jsonl, the pictures under samples/ and config.resolved.yaml of the run's directory.
+// What was not measured is left out, so that the report of a run in progress can be read too.
 #pragma once
 
 #include <filesystem>

@@ -2,7 +2,6 @@
 #include "io/report/report.h"
 
 #include <cmath>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,8 +11,11 @@
 #include "io/evaluation_file.h"
 #include "io/image.h"
 #include "io/metrics_file.h"
+#include "io/report/html.h"
 #include "io/report/sheets.h"
+#include "io/report/sprite.h"
 #include "tests/testing/made_up_run.h"
+#include "tests/testing/photo_like.h"
 
 namespace oxbow::io {
 namespace {
@@ -94,35 +96,15 @@ TEST_F(ReportTest, EverySheetIsInThePageOnce) {
   EXPECT_EQ(CountOf(page, "class=\"view\""), 2u);
 }
 
-// The made-up sheet's pictures are 80 x 32 in frames of 3, with a label above.
-TEST_F(ReportTest, APictureIsFoundOnItsSheetWithItsFrameAndWithoutItsLabel) {
-  AddSheet(0, "", 0.5);
-  const Sheet sheet = SheetsOf(run_dir_).at(0);
-  ASSERT_EQ(sheet.shown(), 64u);
-  const Image8 pixels = *DecodePng(*ReadFile(sheet.file));
-  for (const size_t i : {0, 7, 8, 63}) {
-    const Box box = sheet.BoxOf(i);
-    EXPECT_EQ(box.width, 86);
-    EXPECT_EQ(box.height, 38);
-    const auto red = [&](double x, double y) {
-      return pixels.pixels[3 * (static_cast<size_t>(y) * pixels.width + static_cast<size_t>(x))];
-    };
-    const uint8_t frame = i % 32 < 16 ? kRightColour.red : kWrongColour.red;
-    EXPECT_EQ(red(box.x, box.y), frame) << i;
-    EXPECT_EQ(red(box.x + 85, box.y + 37), frame) << i;
-    EXPECT_EQ(red(box.x + 3, box.y + 3), 40 + 3 * i) << i;
-  }
-}
-
 TEST_F(ReportTest, PromptsAreSortedByTheirRewardAtTheEnd) {
   AddSheet(0, "", 0.1);
   AddSheet(100, "", 0.5);
   const std::string page = Render(MadeUpMetrics());
   const size_t lowest = page.find("Lowest reward at the end"), highest = page.find("Highest");
   const std::string low = page.substr(lowest, highest - lowest);
-  EXPECT_THAT(low, HasSubstr("<td>digits 116</td>"));
+  EXPECT_THAT(low, HasSubstr(">digits 116<"));
   EXPECT_THAT(low, HasSubstr("0.25 &rarr; <b>0.25</b>"));
-  EXPECT_THAT(low, Not(HasSubstr("<td>digits 100</td>")));
+  EXPECT_THAT(low, Not(HasSubstr(">digits 100<")));
   EXPECT_THAT(page.substr(highest), HasSubstr("0.25 &rarr; <b>1.00</b>"));
 }
 
@@ -145,7 +127,111 @@ TEST_F(ReportTest, APanelWithoutNumbersIsLeftOutAndSaidOnce) {
   EXPECT_THAT(page, HasSubstr("Not part of this run: replay (replay.fraction is 0)."));
 }
 
-TEST_F(ReportTest, AThousandStepsAndAHundredLargeSheetsStaySmall) {
+constexpr size_t kPageBytesMax = 6'000'000;
+
+// Each picture has a cell in which it is shown, and the page has an image of it.
+TEST_F(ReportTest, SixtyFourPicturesOfARealSizeAreShown) {
+  for (const int step : {0, 20, 40}) AddPhotos(run_dir_, step, 64, 512);
+  const std::string page = Render(MadeUpMetrics());
+  EXPECT_EQ(CountOf(page, "data:image/jpeg;base64,"), 3u);
+  EXPECT_EQ(CountOf(page, "<div class=\"cell\"><a class=\"part s0 p"), 64u);
+  EXPECT_EQ(CountOf(page, "<div class=\"cell\"><a class=\"part s2 p"), 64u);
+  EXPECT_EQ(CountOf(page, "<div class=\"cells big\">"), 2u);
+  EXPECT_THAT(page, HasSubstr("href=\"samples/step_000040/063.jpg\""));
+  EXPECT_THAT(page, HasSubstr("seed 7, noise 9223372036854775811, picture 0"));
+  EXPECT_THAT(page, HasSubstr("\"names\":[\"pickscore\",\"sharpness\"]"));
+  EXPECT_THAT(page, HasSubstr("Show all 64 pictures"));
+  EXPECT_THAT(page, Not(HasSubstr("cannot be shown")));
+  EXPECT_LT(page.size(), kPageBytesMax);
+}
+
+TEST_F(ReportTest, APageShowsPicturesAsLargeAsItsSizeAllows) {
+  const struct {
+    int side, at_least;
+  } cases[] = {{96, 96}, {128, 128}, {256, 192}, {512, 192}, {1024, 192}};
+  for (const auto& [side, at_least] : cases) {
+    std::filesystem::remove_all(run_dir_ / "samples");
+    AddPhotos(run_dir_, 0, 64, side);
+    const Sprite sprite = SpriteOf(SheetsOf(run_dir_).at(0), SpriteSize::kLarge);
+    ASSERT_LE(sprite.bytes.size(), SpriteBytesMax(SpriteSize::kLarge)) << side;
+    const auto image = DecodeImage(sprite.bytes);
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_GE(image->width, kSpriteColumns * at_least) << side;
+    EXPECT_EQ(image->width, image->height) << side;
+  }
+}
+
+TEST_F(ReportTest, APromptOfAnyScriptIsTextAndALongOneIsFolded) {
+  AddPhotos(run_dir_, 0, 8, 160);
+  AddPhotos(run_dir_, 20, 8, 160);
+  const std::string page = Render(MadeUpMetrics());
+  for (const int i : {0, 1, 2, 4}) {
+    // In both grids, and in the table of prompts.
+    const std::string prompt = EscapeHtml(LongPrompt(i));
+    EXPECT_EQ(CountOf(page, absl::StrCat("<details class=\"long\"><summary><span class=\"prompt\">",
+                                         prompt, "</span>")),
+              3u)
+        << prompt;
+  }
+  AddSheet(40, "", 0.5);
+  EXPECT_THAT(Render(MadeUpMetrics()), HasSubstr("<span class=\"prompt\">digits 100</span>"));
+}
+
+// Each of them left an empty frame, or no evaluation at all, without a word.
+TEST_F(ReportTest, WhatCannotBeShownIsSaid) {
+  AddPhotos(run_dir_, 0, 8, 160);
+  const auto directory = run_dir_ / "samples/step_000000";
+  std::filesystem::remove(directory / "001.png");
+  const std::string whole = *ReadFile(directory / "002.png");
+  ASSERT_TRUE(WriteFileAtomically(directory / "002.png", whole.substr(0, 9000)).ok());
+  ASSERT_TRUE(WriteFileAtomically(directory / "003.png", "no picture at all").ok());
+  std::string flipped = *ReadFile(directory / "004.png");
+  flipped[flipped.size() / 2] ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(directory / "004.png", flipped).ok());
+  std::string page;
+  {
+    ::testing::internal::CaptureStderr();
+    page = Render(MadeUpMetrics());
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    for (const char* const name : {"001.png", "002.png", "003.png", "004.png"}) {
+      EXPECT_THAT(log, HasSubstr(absl::StrCat("step_000000/", name))) << "in the log";
+    }
+  }
+  EXPECT_THAT(page, HasSubstr("cannot be shown: step 0: 001.png: is not there"));
+  EXPECT_THAT(page, HasSubstr("cannot be shown: step 0: 002.png: truncated PNG"));
+  EXPECT_THAT(page, HasSubstr("cannot be shown: step 0: 003.png: not a PNG"));
+  EXPECT_THAT(page, HasSubstr("cannot be shown: step 0: 004.png: corrupt PNG"));
+  EXPECT_EQ(CountOf(page, "data:image/"), 1u) << "the other pictures are shown";
+
+  ASSERT_TRUE(WriteFileAtomically(directory / kEvaluationFile, "[1]\n").ok());
+  ASSERT_TRUE(WriteFileAtomically(directory / "eval.png", "no picture at all").ok());
+  page = Render(MadeUpMetrics());
+  EXPECT_THAT(page, HasSubstr("The pictures cannot be read."));
+  EXPECT_THAT(page, HasSubstr("cannot be shown: step 0: eval.png: not a PNG"));
+  EXPECT_THAT(page, HasSubstr("cannot be shown: step 0: eval.jsonl: "));
+}
+
+TEST_F(ReportTest, AnEvaluationOfOtherPromptsIsNamedAndNotMixedIn) {
+  AddSheet(0, "", 0.5);
+  AddPhotos(run_dir_, 20, 8, 160);
+  const std::string page = Render(MadeUpMetrics());
+  EXPECT_EQ(CountOf(page, "class=\"view\""), 1u);
+  EXPECT_THAT(page, HasSubstr("1 evaluation is not among them"));
+}
+
+// A sheet whose pictures have no files, as earlier versions wrote them.
+TEST_F(ReportTest, ASheetAloneIsShownWhole) {
+  const auto directory = run_dir_ / "samples/step_000000";
+  std::filesystem::create_directories(directory);
+  const Image8 photo = oxbow::testing::PhotoLike(1200, 600, 1);
+  ASSERT_TRUE(WriteFileAtomically(directory / "eval.png", EncodePng(photo)).ok());
+  const std::string page = Render(MadeUpMetrics());
+  EXPECT_THAT(page, HasSubstr("<div class=\"sheet s0\""));
+  EXPECT_THAT(page, HasSubstr("--whole:1200/600"));
+  EXPECT_EQ(CountOf(page, "data:image/"), 1u);
+}
+
+TEST_F(ReportTest, AThousandStepsAndAHundredEvaluationsStaySmall) {
   std::string metrics;
   for (int step = 0; step <= 1000; ++step) {
     std::map<std::string, double> line = {{"train/reward_mean", std::sin(step)},
@@ -155,20 +241,16 @@ TEST_F(ReportTest, AThousandStepsAndAHundredLargeSheetsStaySmall) {
     if (step % 10 == 0) line["eval/reward_mean"] = step * 1e-3;
     metrics += FormatMetricsLine(step, step, line);
   }
-  std::mt19937 random(7);  // Noise hardly compresses.
-  Image8 image{300, 150, 3, std::vector<uint8_t>(300 * 150 * 3)};
-  for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(random());
-  const std::string png = EncodePng(image);
-  ASSERT_GT(png.size(), kSmallSheetBytes);
-  for (int step = 0; step <= 1200; step += 10) {  // 121 sheets.
-    const auto directory = run_dir_ / "samples" / absl::StrFormat("step_%06d", step);
-    std::filesystem::create_directories(directory);
-    ASSERT_TRUE(WriteFileAtomically(directory / "eval.png", png).ok());
+  // Noise hardly compresses.
+  AddMadeUpSheet(run_dir_, 0, "", 0, 40);
+  for (int step = 10; step <= 1200; step += 10) {
+    std::filesystem::copy(run_dir_ / "samples/step_000000",
+                          run_dir_ / absl::StrFormat("samples/step_%06d", step));
   }
   const std::string page = Render(metrics);
   EXPECT_EQ(CountOf(page, "data:image/"), 100u);
-  EXPECT_LT(page.size(), 3'000'000u);
-  EXPECT_EQ(Render(metrics), page) << "from the kept small sheets";
+  EXPECT_LT(page.size(), kPageBytesMax);
+  EXPECT_EQ(Render(metrics), page) << "from the kept small pictures";
 }
 
 TEST_F(ReportTest, WorksForARunThatHasOnlyBegun) {

@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cmath>
-#include <optional>
+#include <fstream>
 #include <system_error>
+#include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/file.h"
-#include "io/film.h"
+#include "base/log.h"
+#include "base/status_macros.h"
 #include "io/image.h"
 
 namespace oxbow::io {
@@ -20,9 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kSheetFileBytesMax = 256 << 20;
 constexpr uint64_t kCaptionBytesMax = 1 << 16;
-constexpr int kJpegQuality = 80;
 constexpr char kPrefix[] = "step_";
 
 std::optional<int64_t> StepOf(const fs::path& directory) {
@@ -51,86 +48,97 @@ std::vector<Sheet> Found(const fs::path& run_dir) {
   return sheets;
 }
 
+// The shape that a picture's file begins with, if the file ends as a whole one does.
+absl::StatusOr<ImageShape> ShapeOfFile(const fs::path& path) {
+  constexpr std::streamoff kHead = 4096, kTail = 12;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError("is not there");
+  std::string head(kHead, '\0'), tail(kTail, '\0');
+  file.read(head.data(), kHead);
+  head.resize(static_cast<size_t>(file.gcount()));
+  file.clear();
+  file.seekg(-kTail, std::ios::end);
+  file.read(tail.data(), kTail);
+  const bool jpeg = head.starts_with("\xff\xd8");
+  OXBOW_ASSIGN_OR_RETURN(const ImageShape shape,
+                         jpeg ? ShapeOfJpeg(head) : ShapeOfPng(head + tail));
+  if (jpeg && !tail.ends_with("\xff\xd9")) return absl::DataLossError("truncated JPEG");
+  if (int64_t{shape.width} * shape.height > kDecodedPixelsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is too large to be shown: ", shape.width, " x ", shape.height, " pixels"));
+  }
+  return shape;
+}
+
 // A sheet is written within a moment, file by file.
 constexpr std::chrono::seconds kSettled{2};
 
-bool Load(Sheet& sheet) {
-  const auto png = ReadFile(sheet.file, kSheetFileBytesMax);
-  if (!png.ok()) return false;
-  const auto shape = ShapeOfPng(*png);
-  if (!shape.ok()) return false;
-  sheet.width = shape->width;
-  sheet.height = shape->height;
+void Load(Sheet& sheet) {
+  const auto add_trouble = [&](const std::string& name, const absl::Status& why) {
+    sheet.trouble.push_back(sheet.TroubleOf(name, why));
+  };
+  if (const auto shape = ShapeOfFile(sheet.file); shape.ok()) {
+    sheet.width = shape->width;
+    sheet.height = shape->height;
+  } else {
+    add_trouble("eval.png", shape.status());
+  }
   if (auto text = ReadFile(fs::path(sheet.file).replace_extension("txt"), kCaptionBytesMax);
       text.ok()) {
     sheet.caption = *std::move(text);
   }
-  if (auto pictures = ReadEvaluation(sheet.file.parent_path() / kEvaluationFile); pictures.ok()) {
-    sheet.pictures = *std::move(pictures);
+  auto pictures = ReadEvaluation(sheet.Beside(kEvaluationFile));
+  if (!pictures.ok()) {
+    if (!absl::IsNotFound(pictures.status())) add_trouble(kEvaluationFile, pictures.status());
+    return;
   }
-  return true;
+  sheet.pictures = *std::move(pictures);
+  if (sheet.shown() == kPicturesMax && sheet.pictures.size() > kPicturesMax) {
+    sheet.trouble.push_back(absl::StrCat("step ", sheet.step, ": the first ", kPicturesMax,
+                                         " pictures are shown, the others are files"));
+  }
+  for (size_t i = 0; i < sheet.shown(); ++i) {
+    const std::string& name = sheet.pictures[i].picture;
+    if (const auto shape = ShapeOfFile(sheet.Beside(name)); !shape.ok()) {
+      add_trouble(name, shape.status());
+    }
+  }
 }
 
 // As Load, but a sheet that has not changed since is taken from the cache.
-bool LoadOnce(Sheet& sheet, SheetCache& cache) {
+void LoadOnce(Sheet& sheet, SheetCache& cache) {
   std::error_code error;
   const auto written = fs::last_write_time(sheet.file.parent_path(), error);
-  if (error) return false;
   if (const auto kept = cache.find(sheet.file);
-      kept != cache.end() && kept->second.written == written) {
+      !error && kept != cache.end() && kept->second.written == written) {
     sheet = kept->second.sheet;
-    return true;
+    return;
   }
-  if (!Load(sheet)) return false;
-  if (fs::file_time_type::clock::now() - written > kSettled) cache[sheet.file] = {written, sheet};
-  return true;
-}
-
-std::string SmallJpeg(const std::string& png, size_t bytes_max) {
-  const auto film = DecodeFilm(png);
-  if (!film.ok()) return "";
-  std::string smallest;
-  for (const int n : {1, 2, 3, 4, 6, 8, 12, 16}) {
-    smallest =
-        EncodeJpeg(n == 1 ? film->frames.front() : Shrink(film->frames.front(), n), kJpegQuality);
-    if (smallest.size() <= bytes_max) break;
+  Load(sheet);
+  if (!error && fs::file_time_type::clock::now() - written > kSettled) {
+    cache[sheet.file] = {written, sheet};
   }
-  return smallest;
 }
 
 }  // namespace
 
 size_t Sheet::shown() const {
-  const auto end = std::find_if(pictures.begin(), pictures.end(),
-                                [](const EvaluatedPicture& picture) { return !picture.on_sheet; });
-  return static_cast<size_t>(end - pictures.begin());
+  const auto end =
+      std::find_if(pictures.begin(), pictures.end(),
+                   [](const EvaluatedPicture& picture) { return picture.picture.empty(); });
+  return std::min(kPicturesMax, static_cast<size_t>(end - pictures.begin()));
 }
 
-Box Sheet::BoxOf(size_t i) const {
-  OXBOW_CHECK(i < shown()) << "picture " << i << " of a sheet of " << shown();
-  const GridOptions grid;
-  const int columns = std::min(grid.columns, static_cast<int>(shown()));
-  const int rows = (static_cast<int>(shown()) + columns - 1) / columns;
-  const int cell_width = (width - grid.gap) / columns - grid.gap;
-  const int cell_height = (height - grid.gap) / rows - grid.gap;
-  const EvaluatedPicture& picture = pictures[i];
-  double tall = cell_height;  // The rest of the cell, above, is its label.
-  if (picture.width > 0 && picture.height > 0) {
-    // A sheet has frames once a picture was right.
-    const bool framed = std::any_of(pictures.begin(), pictures.end(),
-                                    [](const auto& one) { return one.right.value_or(false); });
-    const int frame = framed ? 2 * grid.frame_width : 0;
-    tall =
-        std::min(tall, frame + std::round((cell_width - frame) * picture.height / picture.width));
-  }
-  const auto place = static_cast<int>(i);
-  const int column = place % columns, row = place / columns;
-  Box box;
-  box.x = grid.gap + column * (cell_width + grid.gap);
-  box.y = grid.gap + row * (cell_height + grid.gap) + cell_height - tall;
-  box.width = cell_width;
-  box.height = tall;
-  return box;
+std::string Sheet::TroubleOf(const std::string& name, const absl::Status& why) const {
+  OXBOW_LOG(Warning) << "picture cannot be shown" << Field("file", Beside(name).string())
+                     << Field("error", std::string(why.message()));
+  return absl::StrCat("step ", step, ": ", name, ": ", std::string(why.message()));
+}
+
+bool Sheet::HasTrouble(const std::string& name) const {
+  const std::string begin = absl::StrCat("step ", step, ": ", name, ": ");
+  return std::any_of(trouble.begin(), trouble.end(),
+                     [&](const std::string& line) { return line.starts_with(begin); });
 }
 
 std::vector<Sheet> SheetsOf(const fs::path& run_dir, SheetCache* cache) {
@@ -139,37 +147,19 @@ std::vector<Sheet> SheetsOf(const fs::path& run_dir, SheetCache* cache) {
   const size_t count = std::min(found.size(), kSheetsMax);
   for (size_t i = 0; i < count; ++i) {
     Sheet& sheet = found[count == 1 ? 0 : i * (found.size() - 1) / (count - 1)];
-    if (cache != nullptr ? LoadOnce(sheet, *cache) : Load(sheet))
-      sheets.push_back(std::move(sheet));
+    cache != nullptr ? LoadOnce(sheet, *cache) : Load(sheet);
+    sheets.push_back(std::move(sheet));
   }
   return sheets;
 }
 
 std::optional<Sheet> SheetAt(const fs::path& run_dir, int64_t step) {
-  const std::vector<Sheet> found = Found(run_dir);
+  std::vector<Sheet> found = Found(run_dir);
   const auto one = std::find_if(found.begin(), found.end(),
                                 [&](const Sheet& sheet) { return sheet.step == step; });
   if (one == found.end()) return std::nullopt;
-  return *one;
-}
-
-SheetFile FitSheet(const Sheet& sheet, size_t bytes_max) {
-  auto png = ReadFile(sheet.file, kSheetFileBytesMax);
-  if (!png.ok()) return {};
-  if (png->size() <= bytes_max) return {"image/png", *std::move(png)};
-  const fs::path kept = sheet.file.parent_path() /
-                        (bytes_max > kSmallSheetBytes ? "eval.large.jpg" : "eval.small.jpg");
-  if (auto jpeg = ReadFile(kept, bytes_max); jpeg.ok()) return {"image/jpeg", *std::move(jpeg)};
-  std::string jpeg = SmallJpeg(*png, bytes_max);
-  if (jpeg.empty()) return {};
-  // A page without it is as good, only slower to make.
-  WriteFileAtomically(kept, jpeg).IgnoreError();
-  return {"image/jpeg", std::move(jpeg)};
-}
-
-std::string SheetUri(const Sheet& sheet, size_t bytes_max) {
-  const SheetFile file = FitSheet(sheet, bytes_max);
-  return absl::StrCat("data:", file.type, ";base64,", absl::Base64Escape(file.bytes));
+  Load(*one);
+  return std::move(*one);
 }
 
 }  // namespace oxbow::io

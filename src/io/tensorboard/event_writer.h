@@ -35,7 +35,7 @@ struct EventFileName {
 struct EncodedImage {
   int width = 0;
   int height = 0;
-  std::string bytes;  // PNG.
+  std::string bytes;  // PNG or JPEG.
 };
 
 using HyperParameter = std::variant<double, std::string>;
