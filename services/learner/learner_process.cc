@@ -15,6 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -25,14 +27,15 @@
 #include "core/model/image_decoder.h"
 #include "core/parallel/c10d_ranks.h"
 #include "io/lora_file.h"
+#include "io/model_digest.h"
 #include "io/report/report.h"
 #include "io/tensor_torch.h"
 #include "metrics/step_metrics.h"
+#include "run/end_record.h"
 #include "run/endpoints_file.h"
 #include "run/rewards.h"
 #include "run/run_uid.h"
 #include "run/start_weights.h"
-#include "run/stop_record.h"
 #include "run/trainer_options.h"
 #include "services/learner/facts_of_run.h"
 #include "services/learner/final_weights.h"
@@ -122,7 +125,9 @@ absl::Status LearnerProcess::MakeStart() {
     }
   }
   OXBOW_RETURN_IF_ERROR(CheckSteps());
-  run::RemoveStop(options_.directory);  // It was about an earlier start.
+  started_ = true;
+  model_digests_ = std::async(std::launch::async, io::ModelDigests, setup_.model.components);
+  OXBOW_RETURN_IF_ERROR(run::ReserveEnd(options_.directory));
   OXBOW_ASSIGN_OR_RETURN(epoch_, NextEpoch(options_.directory / "epoch"));
   // Two starts without locks may have taken the same epoch: one of them ends here.
   return options_.check_directory();
@@ -138,7 +143,13 @@ absl::Status LearnerProcess::CheckSteps() const {
                    steps));
 }
 
+absl::Status LearnerProcess::CheckModel() {
+  OXBOW_ASSIGN_OR_RETURN(model_sha256_, model_digests_.get());
+  return resumed_.has_value() ? checkpointing_.CheckModel(from_, model_sha256_) : absl::OkStatus();
+}
+
 absl::Status LearnerProcess::MakeTrainer() {
+  LogCutPrompts();
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
   OXBOW_ASSIGN_OR_RETURN(conditioning_,
                          WarmConditioning(setup_, options_.place.rank, options_.place.size));
@@ -226,8 +237,31 @@ absl::Status LearnerProcess::ConnectPeers() {
   OXBOW_ASSIGN_OR_RETURN(
       step_log_, StepLog::Open(options_.directory / "steps.jsonl", options_.check_directory));
   progress_ =
-      std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps());
+      std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps(),
+                                    from_.committed_steps, from_.policy_version);
+  NoticeDamage();
   return absl::OkStatus();
+}
+
+void LearnerProcess::LogCutPrompts() const {
+  for (const auto& [key, prompts] :
+       {std::pair("prompts.train", &setup_.train), std::pair("prompts.eval", &setup_.held_out)}) {
+    std::vector<std::string> texts;
+    for (const v1::Prompt& prompt : *prompts) texts.push_back(prompt.text());
+    const auto cut =
+        io::CountCut(setup_.model.components, setup_.config.prompts().t5_length(), texts);
+    if (!cut.ok() || !cut->has_value() || (*cut)->cut == 0) continue;
+    OXBOW_LOG(Warning) << io::CutText(**cut) << Field("prompts", key);
+  }
+}
+
+void LearnerProcess::NoticeDamage() {
+  if (!resumed_.has_value() || resumed_->damaged.empty()) return;
+  const bool one = resumed_->damaged.size() == 1;
+  progress_->Notice(absl::StrCat(one ? "the checkpoint of step " : "the checkpoints of steps ",
+                                 absl::StrJoin(resumed_->damaged, ", "),
+                                 one ? " is damaged" : " are damaged", ", going on from ",
+                                 from_.committed_steps));
 }
 
 absl::Status LearnerProcess::MakeDesk() {
@@ -270,6 +304,7 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   OXBOW_RETURN_IF_ERROR(options_.check_directory());
   state.best_reward = publisher_->best_reward();
   state.reward_identities = reward_identities_;
+  state.model_sha256 = model_sha256_;
   CheckpointCopy copy = checkpointing_.CopyWeights(*policy_);
   AddOwedWeights(state, copy);
   CheckpointStore::Others others;
@@ -293,6 +328,7 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
 
 absl::Status LearnerProcess::MakeLoop() {
   const v1::RunConfig& config = setup_.config;
+  OXBOW_RETURN_IF_ERROR(CheckModel());
   OXBOW_RETURN_IF_ERROR(MakeCheckpointWriter());
   OXBOW_ASSIGN_OR_RETURN(weights::ProbeShape probe_shape,
                          weights::ProbeShapeOf(*setup_.model.architecture,
@@ -540,6 +576,38 @@ void LearnerProcess::PinRewards() {
   coordinator_service_->SetRegistration(registration_);
 }
 
+uint64_t LearnerProcess::committed() const {
+  return loop_ == nullptr ? from_.committed_steps : loop_->committed();
+}
+
+// How an orderly end came about.
+absl::Status LearnerProcess::WriteEnd() const {
+  run::EndRecord record{.end = run::RunEnd::kInterrupted,
+                        .step = committed(),
+                        .reason = "asked to end before its last step",
+                        .time = absl::Now()};
+  if (loop_->stop_reason().has_value()) {
+    record.end = run::RunEnd::kByRule;
+    record.reason = *loop_->stop_reason();
+  } else if (record.step == setup_.config.run().steps()) {
+    record.end = run::RunEnd::kDone;
+    record.reason = "";
+  }
+  return run::WriteEnd(options_.directory, record);
+}
+
+void LearnerProcess::WriteFailure(const absl::Status& why) const {
+  if (!started_ || !options_.check_directory().ok()) return;
+  const absl::Status written = run::WriteEnd(options_.directory, {.end = run::RunEnd::kFailed,
+                                                                  .step = committed(),
+                                                                  .exit_code = ExitCodeOf(why),
+                                                                  .reason = std::string(why.message()),
+                                                                  .time = absl::Now()});
+  if (!written.ok()) {
+    OXBOW_LOG(Warning) << "why the run ended was not written" << Field("error", written.message());
+  }
+}
+
 absl::Status LearnerProcess::Run() {
   const StopSignal stop([this] { loop_->RequestDrain(); });
   absl::Status status = TryRewards();
@@ -551,13 +619,11 @@ absl::Status LearnerProcess::Run() {
   const bool complete = status.ok() && (loop_->committed() == setup_.config.run().steps() ||
                                         loop_->stop_reason().has_value());
   if (status.ok()) status = options_.check_directory();
-  if (status.ok() && loop_->stop_reason().has_value()) {
-    status = run::WriteStop(options_.directory, {loop_->committed(), *loop_->stop_reason()});
-  }
   if (status.ok()) {
     status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());
   }
+  if (status.ok()) status = WriteEnd();
   WriteLastReport();
   if (status.ok()) AwaitCopies();
   coordinator_->Drain(complete && status.ok() ? DrainReason::kRunComplete

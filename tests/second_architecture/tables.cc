@@ -33,7 +33,8 @@ const std::vector<io::Pipeline>& io::PipelineTable() {
 
 const std::vector<io::TextSide>& io::TextSideTable() {
   static const std::vector<io::TextSide> table = {
-      {"characters", testing::OpenVideoTextSide, testing::VideoPromptTokens}};
+      {"characters", testing::OpenVideoTextSide, testing::VideoPromptTokens,
+       /*token_counter=*/nullptr}};
   return table;
 }
 

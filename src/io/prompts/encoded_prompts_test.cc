@@ -249,7 +249,7 @@ TEST(EncodedPromptsTest, EncodersRunInShortProducts) {
     auto whole = *TextEncoders::Open(components, options);
     options.dtype = at::kBFloat16;
     auto brief = *TextEncoders::Open(components, options);
-    EXPECT_NE(whole->identity(), brief->identity()) << "each has a directory of its own";
+    EXPECT_NE(*whole->Identity(), *brief->Identity()) << "each has a directory of its own";
     const Texts texts = {"a red cat", "text 473"};
     const model::EncodedText exact = *whole->Encode(texts), rounded = *brief->Encode(texts);
     for (const auto& [name, tensor] : rounded) {
@@ -273,7 +273,7 @@ TEST(EncodedPromptsTest, WhereARunDoesNotSayTheModelHasItsNumberOfTokens) {
   EXPECT_EQ(*PromptTokens(Components(LtxPipeline()), 0), 128);
   const auto encoders = *TextEncoders::Open(wan, {});
   EXPECT_EQ(encoders->row_shapes().at(model::kT5Tokens), (std::vector<int64_t>{1, 512, 20}));
-  EXPECT_EQ(encoders->identity(), (*TextEncoders::Open(wan, {.t5_length = 512}))->identity());
+  EXPECT_EQ(*encoders->Identity(), *(*TextEncoders::Open(wan, {.t5_length = 512}))->Identity());
 }
 
 // A cache that tools/encode_prompts wrote, for a pipeline whose encoders are not here.
@@ -370,9 +370,9 @@ TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
   const fs::path model = Fresh("other_model");
   fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
   const auto identity = [&](int64_t t5_length) {
-    return Opened(Components(model), t5_length)->encoders().identity();
+    return *Opened(Components(model), t5_length)->encoders().Identity();
   };
-  const std::string original = Opened(Components(), 9)->encoders().identity();
+  const std::string original = *Opened(Components(), 9)->encoders().Identity();
   EXPECT_EQ(identity(9), original);  // Where it lies plays no part.
   std::set<std::string> seen = {original};
   EXPECT_TRUE(seen.insert(identity(10)).second) << "T5's length";
@@ -407,7 +407,7 @@ TEST(EncodedPromptsTest, AnEntryLiesWhereTheFormatSays) {
   const auto prompts = Opened(Components(), 9, directory);
   ASSERT_TRUE(prompts->Get({"a"}).ok());
   const std::string text = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";
-  const std::string identity = prompts->encoders().identity();
+  const std::string identity = *prompts->encoders().Identity();
   ASSERT_EQ(identity.size(), 64u);
   const auto entry =
       ReadSafetensors(directory / identity.substr(0, 16) / "ca" / (text + ".safetensors"));

@@ -27,6 +27,8 @@ struct RunFacts {
   std::string evaluation_failure;      // Why the last failed evaluation gave no number; "": none.
   std::string unscored_reason;         // Why samples had no score, last; "": all had one.
   bool replays = false;                // Some groups get a replayed head.
+  // Steps from which on evaluations measure something else, and what: a setting with both values.
+  std::vector<std::pair<uint64_t, std::string>> changes = {};
   // Metrics that this run cannot have, in words, each with the reason: {"KL", "kl_weight is 0"}.
   std::vector<std::pair<std::string, std::string>> left_out;
 };
