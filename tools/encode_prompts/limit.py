@@ -34,12 +34,14 @@ class Limit:
         for text, ids in zip(texts, self.take(len(texts))):
             if not text.strip():
                 continue
-            if ids == self.nothing:
+            limit = self.ids_max or self.width
+            full = len(ids) == limit  # Else texts are alike because the tokenizer does not know their letters.
+            if full and ids == self.nothing:
                 raise ValueError(f"--tokens {self.tokens}: nothing of a prompt is left behind the pipeline's template: {text[:60]!r}")
             other = self.seen.setdefault(ids, text)
-            if other != text:
+            if full and other != text:
                 self.same.append((other, text))
-            more = len(self.tokenizer(text)["input_ids"]) + len(self.nothing) - (self.ids_max or self.width)
+            more = len(self.tokenizer(text)["input_ids"]) + len(self.nothing) - limit
             if more > 0:
                 self.cut += 1
                 self.longest = max(self.longest, self.tokens + more)
