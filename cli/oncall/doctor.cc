@@ -71,7 +71,8 @@ bool NobodyAnswered(const FleetFacts& fleet) {
 // The verdict on what the run has logged, one check a topic.
 Checks JudgeRun(const RunSummary& run) {
   Checks checks = {{"run", "state", Verdict::kOk,
-                    absl::StrCat(run.StateAndCause(), ", step ", run.step, "/", run.steps_total), ""}};
+                    absl::StrCat(run.StateAndCause(), ", step ", run.step, "/", run.steps_total),
+                    ""}};
   for (const io::VerdictLine& line : run.verdict) {
     // Nothing is broken where a run learns badly, so that is no failure.
     const Verdict verdict = line.level >= io::Level::kWatch ? Verdict::kWarn : Verdict::kOk;

@@ -148,8 +148,8 @@ std::string Overview(const std::vector<Run>& runs) {
   for (const Run& run : runs) {
     const RunSummary& summary = run.summary;
     absl::StrAppend(&out, "<tr><td>", io::EscapeHtml(summary.name), "</td><td>",
-                    io::EscapeHtml(summary.StateAndCause()), "</td><td>", summary.step, "</td><td>", io::EscapeHtml(summary.reward_name),
-                    "</td><td>");
+                    io::EscapeHtml(summary.StateAndCause()), "</td><td>", summary.step, "</td><td>",
+                    io::EscapeHtml(summary.reward_name), "</td><td>");
     if (summary.last) {
       absl::StrAppend(&out, io::Number(summary.first->y), " &rarr; <b>",
                       io::Number(summary.last->y), "</b></td><td>", io::Number(summary.best->y),

@@ -135,8 +135,9 @@ absl::Status CheckModel(const v1::RunConfig& before, const v1::RunConfig& now,
       absl::StrCat("model.path: ", before.model().path(), " in the run, ", path, " here");
   if (state.model_sha256.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(paths, ": its checkpoints are of an older version and do not say which model "
-                            "they are of: resume once with the former path"));
+        absl::StrCat(paths,
+                     ": its checkpoints are of an older version and do not say which model "
+                     "they are of: resume once with the former path"));
   }
   OXBOW_ASSIGN_OR_RETURN(const auto components, io::OpenDiffusersDirectory(path));
   OXBOW_ASSIGN_OR_RETURN(const auto digests, io::ModelDigests(components));

@@ -155,8 +155,8 @@ TEST_F(RunDirectoryTest, AResumeTakesMoreStepsAndOtherServices) {
 TEST_F(RunDirectoryTest, ARenamedRunOfAnOlderVersionKeepsWhatItWas) {
   LeaveRun("5");
   const fs::path manifest = run_ / "checkpoints/step_000005/manifest.json";
-  ASSERT_TRUE(WriteFileAtomically(manifest, learner::ManifestText({.state = {.committed_steps = 5},
-                                                                   .files = {}}))
+  ASSERT_TRUE(WriteFileAtomically(
+                  manifest, learner::ManifestText({.state = {.committed_steps = 5}, .files = {}}))
                   .ok());
   const std::string before = ReadFile(run_ / config::kResolvedConfig).value();
   ASSERT_TRUE(Enter(EarlierRun::kResume, {"run.steps=5", "run.name=a"}).ok());
@@ -168,8 +168,8 @@ TEST_F(RunDirectoryTest, ARenamedRunOfAnOlderVersionKeepsWhatItWas) {
 TEST_F(RunDirectoryTest, WhatEvaluationsMeasureMayChangeAndIsTold) {
   LeaveRun("5");
   const fs::path manifest = run_ / "checkpoints/step_000005/manifest.json";
-  ASSERT_TRUE(WriteFileAtomically(manifest, learner::ManifestText({.state = {.committed_steps = 5},
-                                                                   .files = {}}))
+  ASSERT_TRUE(WriteFileAtomically(
+                  manifest, learner::ManifestText({.state = {.committed_steps = 5}, .files = {}}))
                   .ok());
   const auto entered = Enter(EarlierRun::kResume, {"reward.observed=[brightness]", "run.steps=9"});
   ASSERT_TRUE(entered.ok()) << entered.status();

@@ -49,8 +49,8 @@ constexpr absl::Duration kPollEvery = absl::Milliseconds(50);
 constexpr absl::Duration kShowEvery = absl::Milliseconds(500);
 
 struct Flags {
-  std::string file;        // Of `oxbow train`.
-  std::string resume_dir;  // Of `oxbow resume`.
+  std::string file;        // `oxbow train` has this one,
+  std::string resume_dir;  // `oxbow resume` that one.
   std::vector<std::string> set;
   std::string name;
   std::string listen;
@@ -233,6 +233,11 @@ std::string FailureOf(const Fleet& fleet) {
                        : absl::StrCat(words, " (", supervisor.failure(), ")");
 }
 
+// Whether a learner came to the end that it was to come to.
+bool IsOrderly(run::RunEnd end) {
+  return end != run::RunEnd::kUnsaid && end != run::RunEnd::kFailed;
+}
+
 // How the run ended. The learner has said it, if it lived to say so.
 run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, uint64_t committed) {
   const Supervisor& supervisor = fleet.supervisor();
@@ -244,11 +249,10 @@ run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, uint64_t commi
   if (!supervisor.failure().empty()) {
     record.end = run::RunEnd::kFailed;
     record.reason = FailureOf(fleet);
-  } else if (const auto said = run::ReadEnd(run_dir);
-             said.has_value() && said->end != run::RunEnd::kUnsaid) {
+  } else if (const auto said = run::ReadEnd(run_dir); said.has_value() && IsOrderly(said->end)) {
     record = *said;
-    record.exit_code =
-        said->end == run::RunEnd::kByRule ? int{kExitStopped} : supervisor.exit_code();
+    const bool by_rule = said->end == run::RunEnd::kByRule;
+    record.exit_code = by_rule ? int{kExitStopped} : supervisor.exit_code();
   }
   return record;
 }
@@ -297,6 +301,28 @@ void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, b
   }
   Row("watch", absl::StrCat("oxbow watch ", run::Quoted(run_dir.string())));
   std::cout << std::flush;
+}
+
+// Writes down and says how the run ended. Returns the exit code.
+int SayEnd(const fs::path& run_dir, const Fleet& fleet, uint64_t committed, uint64_t steps) {
+  const run::EndRecord end = EndOf(run_dir, fleet, committed);
+  if (const absl::Status written = run::WriteEnd(run_dir, end); !written.ok()) {
+    std::cerr << "oxbow train: warning: why it ended was not written: " << written.message()
+              << "\n";
+  }
+  if (end.end == run::RunEnd::kFailed) {
+    ExplainFailure(run_dir, fleet);
+    return end.exit_code;
+  }
+  Summarise(run_dir);
+  if (end.end == run::RunEnd::kByRule) {
+    std::cout << "stopped at step " << end.step << " of " << steps << ": " << end.reason << "\n";
+  }
+  if (end.end == run::RunEnd::kInterrupted && end.step < steps) {
+    std::cout << "interrupted at step " << end.step << " of " << steps
+              << "; go on with: " << run::CommandToGoOn(run::ThisCommand(), run_dir) << "\n";
+  }
+  return end.exit_code;
 }
 
 absl::StatusOr<int> Run(const Flags& flags) {
@@ -354,25 +380,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
                         !rpc::IsLoopback(absl::StrCat(resolved.config.services().host(), ":0"));
   Supervise(fleet, display, joinable);
 
-  const run::EndRecord end = EndOf(run_dir, fleet, display.committed());
-  if (const absl::Status written = run::WriteEnd(run_dir, end); !written.ok()) {
-    std::cerr << "oxbow train: warning: why it ended was not written: " << written.message()
-              << "\n";
-  }
-  if (!fleet.supervisor().failure().empty()) {
-    ExplainFailure(run_dir, fleet);
-    return fleet.supervisor().exit_code();
-  }
-  Summarise(run_dir);
-  const uint64_t steps = resolved.config.run().steps();
-  if (end.end == run::RunEnd::kByRule) {
-    std::cout << "stopped at step " << end.step << " of " << steps << ": " << end.reason << "\n";
-  }
-  if (end.end == run::RunEnd::kInterrupted && end.step < steps) {
-    std::cout << "interrupted at step " << end.step << " of " << steps
-              << "; go on with: " << run::CommandToGoOn(run::ThisCommand(), run_dir) << "\n";
-  }
-  return end.exit_code;
+  return SayEnd(run_dir, fleet, display.committed(), resolved.config.run().steps());
 }
 
 // What `train` and `resume` share.

@@ -39,7 +39,7 @@ struct Checkpoint {
   RunState state;
   std::filesystem::path directory;
   std::set<std::string> files;    // Names in `directory`.
-  std::vector<uint64_t> damaged;  // Of LoadNewest: steps of newer ones, which it has skipped.
+  std::vector<uint64_t> damaged;  // Steps of newer ones, which LoadNewest has skipped.
 };
 
 // A checkpoint whose weights were evaluated.

@@ -75,10 +75,11 @@ absl::Status Checkpointing::CheckModel(
   for (const auto& [component, digest] : model_sha256) {
     const auto before = state.model_sha256.find(component);
     if (before == state.model_sha256.end() || before->second == digest) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "model.path: ", component, " is another than when the checkpoint was made: bring the model "
-        "back, or begin another run: ",
-        config_.model().path()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("model.path: ", component,
+                     " is another than when the checkpoint was made: bring the model "
+                     "back, or begin another run: ",
+                     config_.model().path()));
   }
   return absl::OkStatus();
 }

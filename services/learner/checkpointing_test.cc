@@ -153,8 +153,8 @@ TEST_F(CheckpointingTest, OnlyHowLongHowOftenAndWhereMayChangeOverAResume) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("another config"));
 }
 
-// A checkpoint of an older version knew name, place and paths of its run by the fingerprint. Here is
-// one that was made with `config`.
+// A checkpoint of an older version knew name, place and paths of its run by the fingerprint. Here
+// is one that was made with `config`.
 class FormerCheckpointTest : public CheckpointingTest {
  protected:
   void MakeFormer(const v1::RunConfig& config) {
@@ -174,13 +174,13 @@ TEST_F(FormerCheckpointTest, GoesOnAtItsPlaceAndElsewhereIfTheRunSaysWhatItWas) 
   EXPECT_TRUE(Checkpointing(directory_.path(), renamed).LoadNewest().ok());
   renamed.mutable_run()->set_name("b");
   EXPECT_FALSE(Checkpointing(directory_.path(), renamed).LoadNewest().ok());
-  ASSERT_TRUE(
-      config::WriteResolved(before, directory_.path() / config::kFormerConfig).ok());
+  ASSERT_TRUE(config::WriteResolved(before, directory_.path() / config::kFormerConfig).ok());
   const auto found = Checkpointing(directory_.path(), renamed).LoadNewest();
   EXPECT_TRUE(found.ok()) << found.status();
   renamed.mutable_model()->set_path("another");
-  EXPECT_THAT(std::string(Checkpointing(directory_.path(), renamed).LoadNewest().status().message()),
-              HasSubstr("do not say which model"));
+  EXPECT_THAT(
+      std::string(Checkpointing(directory_.path(), renamed).LoadNewest().status().message()),
+      HasSubstr("do not say which model"));
   renamed.mutable_model()->set_path(before.config.model().path());
   renamed.mutable_optimizer()->set_learning_rate(1);
   EXPECT_FALSE(Checkpointing(directory_.path(), renamed).LoadNewest().ok());

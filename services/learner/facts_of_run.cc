@@ -196,9 +196,8 @@ io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live,
     facts.head.insert(facts.head.begin(), {"ended", run::EndText(*end)});
   }
   facts.next_commands = NextCommands(
-      run_dir.string(),
-      run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir), live,
-      best.has_value());
+      run_dir.string(), run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir),
+      live, best.has_value());
   return facts;
 }
 

@@ -55,9 +55,9 @@ TEST(FactsOfRunTest, WhyARunEndedComesFirstAndWhatEvaluationsMeasureFromWhereOn)
   const auto resolved = config::LoadRunConfig("", {}, {});
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   ASSERT_TRUE(config::WriteResolved(*resolved, run.path() / "config.resolved.yaml").ok());
-  ASSERT_TRUE(run::AppendStart(run.path(), {.resumed = true,
-                                            .step = 20,
-                                            .changed = {"reward.observed: [] -> [brightness]"}})
+  ASSERT_TRUE(run::AppendStart(
+                  run.path(),
+                  {.resumed = true, .step = 20, .changed = {"reward.observed: [] -> [brightness]"}})
                   .ok());
   ASSERT_TRUE(run::WriteEnd(run.path(), {.end = run::RunEnd::kFailed,
                                          .step = 31,
@@ -66,12 +66,12 @@ TEST(FactsOfRunTest, WhyARunEndedComesFirstAndWhatEvaluationsMeasureFromWhereOn)
                   .ok());
   const io::RunFacts facts = FactsOfRun(run.path(), /*live=*/false);
   EXPECT_EQ(facts.head.front().first, "ended");
-  EXPECT_EQ(facts.head.front().second,
-            "failed at step 31: No space left on device (exit code 5)");
+  EXPECT_EQ(facts.head.front().second, "failed at step 31: No space left on device (exit code 5)");
   EXPECT_THAT(facts.head, Contains(Pair("from step 20", "reward.observed: [] -> [brightness]")));
   ASSERT_EQ(facts.changes.size(), 1u);
   EXPECT_EQ(facts.changes[0].first, 20u);
-  EXPECT_THAT(FactsOfRun(run.path(), /*live=*/true).head, Not(Contains(Pair("ended", ::testing::_))));
+  EXPECT_THAT(FactsOfRun(run.path(), /*live=*/true).head,
+              Not(Contains(Pair("ended", ::testing::_))));
 }
 
 TEST(FactsOfRunTest, ADirectoryWithoutFilesHasAName) {

@@ -88,7 +88,7 @@ class LearnerProcess {
   const Checkpointing checkpointing_;
   std::optional<Checkpoint> resumed_;
   RunState from_;
-  bool started_ = false;  // The checks of MakeStart have passed.
+  bool started_ = false;                                  // The checks of MakeStart have passed.
   std::map<std::string, std::string> reward_identities_;  // By name.
   // io::ModelDigests, made while the model is loaded; then what they are.
   std::future<absl::StatusOr<std::map<std::string, std::string>>> model_digests_;

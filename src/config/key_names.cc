@@ -189,17 +189,19 @@ absl::StatusOr<KeyExplanation> ExplainKey(const std::string& name) {
   const bool section =
       field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
   const std::vector<std::string> free = FreeKeys();
-  const bool may_change = IsComparedByContent(*field) || std::any_of(free.begin(), free.end(), [&](const std::string& one) {
-    return one == key || (one.ends_with(".*") && key.starts_with(one.substr(0, one.size() - 1)));
-  });
-  return KeyExplanation{
-      .key = key,
-      .takes = section ? SectionText(*field->message_type()) : TakesText(*field, comment.range, comment.never),
-      .value = section ? "" : line.value,
-      .meaning = absl::StrJoin(comment.meaning, "; "),
-      .recipes = absl::StrJoin(comment.recipes, "; "),
-      .change = absl::StrJoin(comment.change, "; "),
-      .may_change_on_resume = may_change};
+  const bool may_change = IsComparedByContent(*field) ||
+                          std::any_of(free.begin(), free.end(), [&](const std::string& one) {
+                            return one == key || (one.ends_with(".*") &&
+                                                  key.starts_with(one.substr(0, one.size() - 1)));
+                          });
+  return KeyExplanation{.key = key,
+                        .takes = section ? SectionText(*field->message_type())
+                                         : TakesText(*field, comment.range, comment.never),
+                        .value = section ? "" : line.value,
+                        .meaning = absl::StrJoin(comment.meaning, "; "),
+                        .recipes = absl::StrJoin(comment.recipes, "; "),
+                        .change = absl::StrJoin(comment.change, "; "),
+                        .may_change_on_resume = may_change};
 }
 
 }  // namespace oxbow::config

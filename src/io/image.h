@@ -78,8 +78,9 @@ std::string EncodePng(const Image8& image);
 
 // Decodes grey PNGs to one channel and all others to three, as Pillow's convert("RGB") does: alpha
 // and a transparent colour are dropped, of 16 bits the upper 8 stay, and no gamma is corrected. (Of
-// grey with 16 bits Pillow makes white; here it is read as the others.) The bytes are not trusted: kInvalidArgument if they are not a PNG or have
-// more than `pixels_max` pixels, kDataLoss if they are truncated or corrupt.
+// grey with 16 bits Pillow makes white; here it is read as the others.) The bytes are not trusted:
+// kInvalidArgument if they are not a PNG or have more than `pixels_max` pixels, kDataLoss if they
+// are truncated or corrupt.
 absl::StatusOr<Image8> DecodePng(std::string_view bytes, int64_t pixels_max = kDecodedPixelsMax);
 
 // JPEG bytes to and from 8-bit grey or RGB images.

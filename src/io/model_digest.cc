@@ -145,7 +145,8 @@ Digests TensorDigests(const WeightFiles& files, absl::Duration settled) {
   std::map<std::string, std::vector<std::string>> by_file;
   for (const auto& [name, header] : files.headers()) by_file[files.FileOf(name)].push_back(name);
   Digests digests;
-  for (const auto& [path, names] : by_file) digests.merge(DigestsOfFile(files, path, names, settled));
+  for (const auto& [path, names] : by_file)
+    digests.merge(DigestsOfFile(files, path, names, settled));
   return digests;
 }
 

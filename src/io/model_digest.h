@@ -25,8 +25,8 @@
 
 namespace oxbow::io {
 
-// Of each tensor by its name, 64 hexadecimal digits. A file that was changed within `settled` may
-// change again without another time, so it is not remembered.
+// The digest of each tensor by its name, 64 hexadecimal digits. A file that was changed within
+// `settled` may change again without another time, so it is not remembered.
 std::map<std::string, std::string> TensorDigests(const WeightFiles& files,
                                                  absl::Duration settled = absl::Seconds(1));
 

@@ -51,9 +51,8 @@ class ModelDigestTest : public ::testing::Test {
     return count;
   }
 
-  const fs::path folder_ =
-      fs::path(::testing::TempDir()) / "model_digest_test" /
-      ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const fs::path folder_ = fs::path(::testing::TempDir()) / "model_digest_test" /
+                           ::testing::UnitTest::GetInstance()->current_test_info()->name();
   const fs::path file_ = folder_ / "model.safetensors";
 };
 

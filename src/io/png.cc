@@ -2,9 +2,9 @@
 // libpng reports errors by a call that must not return. Here it jumps back (setjmp) to functions
 // that own nothing with a destructor.
 //
-// Files are read by libpng's older interface. The simplified one corrects gamma, blends transparency
-// and takes 16 bits for linear light. Rewards were trained and measured on what Pillow's
-// convert("RGB") gives, which does none of that.
+// Files are read by libpng's older interface. The simplified one corrects gamma, blends
+// transparency and takes 16 bits for linear light. Rewards were trained and measured on what
+// Pillow's convert("RGB") gives, which does none of that.
 #include <png.h>
 
 #include <csetjmp>
@@ -110,12 +110,10 @@ absl::StatusOr<ImageShape> ReadHeader(Decoder& decoder) {
         absl::StrCat("truncated PNG (no end chunk): ", bytes.size(), " bytes"));
   }
   if (!ReadInfo(decoder)) return Corrupt(decoder);
-  const bool colour =
-      (png_get_color_type(decoder.png, decoder.info) & PNG_COLOR_MASK_COLOR) != 0;
-  return ImageShape{
-      .width = static_cast<int>(png_get_image_width(decoder.png, decoder.info)),
-      .height = static_cast<int>(png_get_image_height(decoder.png, decoder.info)),
-      .channels = colour ? 3 : 1};
+  const bool colour = (png_get_color_type(decoder.png, decoder.info) & PNG_COLOR_MASK_COLOR) != 0;
+  return ImageShape{.width = static_cast<int>(png_get_image_width(decoder.png, decoder.info)),
+                    .height = static_cast<int>(png_get_image_height(decoder.png, decoder.info)),
+                    .channels = colour ? 3 : 1};
 }
 
 }  // namespace

@@ -60,8 +60,7 @@ TEST(PngTest, EveryKindIsReadAsPillowReadsIt) {
   ASSERT_NE(folder, nullptr);
   const auto golden = nlohmann::json::parse(*ReadFile(std::string(folder) + "/pictures.json"));
   for (const auto& one : golden["pictures"]) {
-    const auto image =
-        DecodePng(absl::HexStringToBytes(one["png"].get<std::string>()));
+    const auto image = DecodePng(absl::HexStringToBytes(one["png"].get<std::string>()));
     ASSERT_TRUE(image.ok()) << one["name"] << ": " << image.status();
     EXPECT_EQ(image->width, one["width"]);
     EXPECT_EQ(image->height, one["height"]);

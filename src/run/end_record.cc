@@ -67,7 +67,7 @@ absl::Status Put(const std::filesystem::path& run_dir, std::string text) {
   return WriteInPlace(path, text) ? absl::OkStatus() : WriteFileAtomically(path, text);
 }
 
-// Of a version that recorded no other end.
+// An older version recorded no other end.
 std::optional<EndRecord> ReadFormer(const std::filesystem::path& run_dir) {
   const auto text = ReadFile(run_dir / kFormerFile, kBytesMax);
   if (!text.ok()) return std::nullopt;

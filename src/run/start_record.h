@@ -25,7 +25,7 @@ struct StartRecord {
   std::string version;  // That of oxbow, with its commit.
   std::string host;
   bool resumed = false;
-  uint64_t step = 0;                      // Of the checkpoint that a resumed run goes on from.
+  uint64_t step = 0;                      // That of the checkpoint that a resumed run goes on from.
   std::vector<std::string> changed = {};  // "reward.observed: [] -> [brightness]"
 };
 

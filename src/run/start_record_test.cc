@@ -40,8 +40,9 @@ TEST(ThisCommandTest, NamesTheProgramWithoutItsPath) {
 
 TEST(StartRecordTest, ARunGoesOnWhereItLies) {
   EXPECT_EQ(CommandToGoOn("", "runs/b"), "oxbow resume runs/b");
-  EXPECT_EQ(CommandToGoOn("oxbow train a.yaml --set run.steps=9 --from runs/c --overwrite", "r/b c"),
-            "oxbow resume 'r/b c'");
+  EXPECT_EQ(
+      CommandToGoOn("oxbow train a.yaml --set run.steps=9 --from runs/c --overwrite", "r/b c"),
+      "oxbow resume 'r/b c'");
   EXPECT_EQ(CommandToGoOn("oxbow train --listen box:7070 a.yaml --tls-ca=ca.pem --plaintext "
                           "--tls-key 'my key' --no-progress",
                           "runs/b"),

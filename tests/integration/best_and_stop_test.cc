@@ -79,8 +79,9 @@ TEST(StopRuleTest, EndsTheRunWithACheckpointALineAndItsExitCode) {
   EXPECT_EQ(Checkpoints(run), std::set<std::string>{NameOf(3)});
   EXPECT_TRUE(fs::exists(run.directory() / "weights"));
   const std::string directory = run.directory().string();
-  EXPECT_THAT(RunOxbow({"status", "--run", directory}).output,
-              AllOf(HasSubstr("(by rule"), HasSubstr("ended      by rule at step 3: train/reward_mean")));
+  EXPECT_THAT(
+      RunOxbow({"status", "--run", directory}).output,
+      AllOf(HasSubstr("(by rule"), HasSubstr("ended      by rule at step 3: train/reward_mean")));
   EXPECT_THAT(ReadFile(run.directory() / "report.html").value(), HasSubstr("above -1"));
 
   // The rule is still met: nothing is trained, and the run says so again.

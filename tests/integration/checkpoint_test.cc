@@ -139,21 +139,16 @@ TEST(MovedRunTest, GoesOnWhereverItLies) {
   fs::copy(source / "configs/prompts/digits_train.txt", elsewhere.path() / "t.txt");
   Damage(moved / "checkpoints/step_000003/weights.safetensors");
 
-  const Outcome wrong =
-      RunOxbow({"train", (moved / "config.resolved.yaml").string(), "--resume"});
+  const Outcome wrong = RunOxbow({"train", (moved / "config.resolved.yaml").string(), "--resume"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.message, HasSubstr("use oxbow resume '" + moved.string() + "'"));
 
-  const std::vector<std::string> goes_on = {"resume",
-                                            moved.string(),
-                                            "--set",
-                                            "run.steps=4",
-                                            "--set",
-                                            "model.path=" + (elsewhere.path() / "model").string(),
-                                            "--set",
-                                            "prompts.train=" + (elsewhere.path() / "t.txt").string(),
-                                            "--set",
-                                            "reward.observed=[brightness]"};
+  const std::vector<std::string> goes_on = {
+      "resume", moved.string(),
+      "--set",  "run.steps=4",
+      "--set",  "model.path=" + (elsewhere.path() / "model").string(),
+      "--set",  "prompts.train=" + (elsewhere.path() / "t.txt").string(),
+      "--set",  "reward.observed=[brightness]"};
   const Outcome resumed = RunOxbow(goes_on);
   ASSERT_EQ(resumed.exit_code, 0) << resumed.message << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr("resumed at step 2 of 4\n"));

@@ -169,9 +169,7 @@ class VideoTextSide final : public io::TextEncoders {
     return conditioning;
   }
   const model::Shapes& row_shapes() const override { return shapes_; }
-  absl::StatusOr<std::string> Identity() const override {
-    return Sha256Hex("bits of characters");
-  }
+  absl::StatusOr<std::string> Identity() const override { return Sha256Hex("bits of characters"); }
 
  private:
   const int64_t width_;

@@ -234,9 +234,7 @@ Shapes T5Shapes(const T5Params& params) {
   return bind.shapes();
 }
 
-std::string PublishedT5Name(const std::string& name) {
-  return name == kTokensToo ? kTokens : name;
-}
+std::string PublishedT5Name(const std::string& name) { return name == kTokensToo ? kTokens : name; }
 
 at::ScalarType T5StorageType(const std::string& name, at::ScalarType type) {
   return type == at::kHalf && name.ends_with(".wo.weight") ? at::kFloat : type;
@@ -248,9 +246,10 @@ absl::StatusOr<std::unique_ptr<T5Encoder>> MakeT5Encoder(const T5Params& params,
   if (const auto other = weights.find(kTokensToo); other != weights.end()) {
     const auto [tokens, alone] = weights.try_emplace(kTokens, other->second);
     if (!alone && !at::equal(tokens->second, other->second)) {
-      return Bad(absl::StrCat(kTokens, " and ", kTokensToo,
-                              " differ, and an encoder has one table of tokens: remove the one that "
-                              "is not meant"));
+      return Bad(
+          absl::StrCat(kTokens, " and ", kTokensToo,
+                       " differ, and an encoder has one table of tokens: remove the one that "
+                       "is not meant"));
     }
     weights.erase(other);
   }

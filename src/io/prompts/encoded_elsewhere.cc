@@ -74,7 +74,8 @@ class EncodedElsewhere final : public TextEncoders {
                               const std::filesystem::path& room) const override {
     if (room.empty()) {
       return absl::FailedPreconditionError(
-          "this pipeline's prompts are encoded outside, by tools/encode_prompts: name the directory "
+          "this pipeline's prompts are encoded outside, by tools/encode_prompts: name the "
+          "directory "
           "that it filled: prompts.cache of a run, --prompts-cache of a command");
     }
     std::string lines;

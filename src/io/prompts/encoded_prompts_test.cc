@@ -401,6 +401,59 @@ TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
   EXPECT_NE(*IdentityOfTextEncoders(Components(model), ""), with_json) << "what a prompt is put in";
 }
 
+// Two texts that differ behind the limit alone are one prompt to the model, so a person is told.
+TEST(EncodedPromptsTest, PromptsThatAreCutAreCounted) {
+  const auto cut = [](int64_t t5_length, const Texts& texts) {
+    const auto found = CountCut(Components(), t5_length, texts);
+    EXPECT_TRUE(found.ok() && found->has_value()) << found.status();
+    return **found;
+  };
+  const Texts texts = {"a", "a a a a a a a a a a a a", "a a a a a a a a a a a a a a a a"};
+  const CutPrompts none = cut(100, texts);
+  EXPECT_EQ(CutText(none), "");
+  EXPECT_GT(none.longest, 16) << "a token for each word, and the last";
+  const CutPrompts some = cut(none.longest - 1, texts);
+  EXPECT_EQ(CutText(some),
+            absl::StrCat("1 of 3 prompts is longer than ", none.longest - 1,
+                         " tokens and is cut (longest ", none.longest,
+                         "): raise prompts.t5_length"));
+  EXPECT_EQ(cut(1, texts).cut, 3u);
+}
+
+// `validate` opens encoders, and reads no weights.
+TEST(EncodedPromptsTest, AMissingTensorIsFoundBeforeAnythingIsEncoded) {
+  for (const char* encoder : {"text_encoder", "text_encoder_2", "text_encoder_3"}) {
+    const fs::path model = Fresh(absl::StrCat("without_a_tensor_", encoder));
+    fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
+    const fs::path file = model / encoder / "model.safetensors";
+    Safetensors content = *ReadSafetensors(file);
+    const std::string lost = content.tensors.rbegin()->first;
+    content.tensors.erase(lost);
+    ASSERT_TRUE(WriteSafetensors(file, content).ok());
+    const absl::Status status = TextEncoders::Open(Components(model), {.t5_length = 9}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << encoder << status;
+    EXPECT_NE(status.message().find(lost), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find(encoder), absl::string_view::npos) << status;
+  }
+}
+
+TEST(EncodedPromptsTest, ATextEncoderWithTwoTablesOfTokensIsRefused) {
+  const fs::path model = Fresh("two_tables");
+  fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
+  const fs::path file = model / "text_encoder_3/model.safetensors";
+  Safetensors content = *ReadSafetensors(file);
+  TensorBytes& other = content.tensors["encoder.embed_tokens.weight"];
+  other = content.tensors.at("shared.weight");
+  ASSERT_TRUE(WriteSafetensors(file, content).ok());
+  EXPECT_TRUE(Opened(Components(model), 9)->Get({"a"}).ok()) << "one table under both names";
+  other.data[0] ^= 1;
+  ASSERT_TRUE(WriteSafetensors(file, content).ok());
+  const absl::Status status = Opened(Components(model), 9)->Get({"a"}).status();
+  EXPECT_NE(status.message().find("shared.weight and encoder.embed_tokens.weight differ"),
+            absl::string_view::npos)
+      << status;
+}
+
 // Other programs may read it: docs/formats.md.
 TEST(EncodedPromptsTest, AnEntryLiesWhereTheFormatSays) {
   const fs::path directory = Fresh("layout");

@@ -16,7 +16,8 @@ class Flux final : public LoadedOnDemand {
                                                             const Options& options) {
     OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
     OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, "_2"));
-    return std::unique_ptr<TextEncoders>(new Flux(std::move(clip), std::move(t5), components, options));
+    return std::unique_ptr<TextEncoders>(
+        new Flux(std::move(clip), std::move(t5), components, options));
   }
 
   model::Conditioning Compose(const model::EncodedText& text) const override {

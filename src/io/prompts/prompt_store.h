@@ -49,9 +49,9 @@ class PromptStore {
 };
 
 // What makes two sets of text encoders the same, so that what one encoded serves the other:
-// SHA-256 in hexadecimal digits over the configs, the tokenizers' files and every byte of the weights
-// of all text components (io/model_digest.h), and `settings`. Where the directory lies and how its
-// weights are split into files plays no part.
+// SHA-256 in hexadecimal digits over the configs, the tokenizers' files and every byte of the
+// weights of all text components (io/model_digest.h), and `settings`. Where the directory lies and
+// how its weights are split into files plays no part.
 absl::StatusOr<std::string> IdentityOfTextEncoders(const DiffusersComponents& components,
                                                    const std::string& settings);
 

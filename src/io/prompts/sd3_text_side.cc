@@ -120,9 +120,8 @@ class Sd3 final : public LoadedOnDemand {
                    .shape = {.t5_length = options.t5_length, .width = width}};
     OXBOW_RETURN_IF_ERROR(CheckSd3(sides));
     // Without T5 nothing that is encoded depends on its length.
-    std::string settings =
-        absl::StrCat("sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0,
-                     TypeInIdentity(options));
+    std::string settings = absl::StrCat(
+        "sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0, TypeInIdentity(options));
     return std::unique_ptr<TextEncoders>(
         new Sd3(std::move(sides), components, std::move(settings), options));
   }

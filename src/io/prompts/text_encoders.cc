@@ -74,9 +74,9 @@ std::string CutText(const CutPrompts& prompts) {
   const bool one = prompts.cut == 1;
   const bool more = prompts.by_t5_length && prompts.tokens_max < kT5LengthMax;
   return absl::StrCat(prompts.cut, " of ", prompts.counted, one ? " prompts is" : " prompts are",
-                      " longer than ", prompts.tokens_max, one ? " tokens and is" : " tokens and are",
-                      " cut (longest ", prompts.longest, ")",
-                      more ? ": raise prompts.t5_length" : "");
+                      " longer than ", prompts.tokens_max,
+                      one ? " tokens and is" : " tokens and are", " cut (longest ", prompts.longest,
+                      ")", more ? ": raise prompts.t5_length" : "");
 }
 
 }  // namespace oxbow::io

@@ -79,7 +79,7 @@ absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int6
 
 // Counts the tokens of a text as the encoder sees them that reads most of a prompt.
 struct TokenCounter {
-  int64_t tokens_max = 0;  // What is behind them is cut off.
+  int64_t tokens_max = 0;     // What is behind them is cut off.
   bool by_t5_length = false;  // A longer prompts.t5_length would read more.
   std::function<int64_t(const std::string& text)> count;
 };
@@ -87,7 +87,7 @@ struct TokenCounter {
 // Prompts that are longer than what is read of them.
 struct CutPrompts {
   size_t cut = 0;
-  size_t counted = 0;    // Of so many.
+  size_t counted = 0;   // Among so many.
   int64_t longest = 0;  // Tokens of the longest.
   int64_t tokens_max = 0;
   bool by_t5_length = false;

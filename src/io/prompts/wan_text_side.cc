@@ -37,8 +37,7 @@ class Wan final : public LoadedOnDemand {
 
  private:
   Wan(T5Side t5, const DiffusersComponents& components, const Options& options)
-      : LoadedOnDemand({{model::kT5Tokens, {1, options.t5_length, t5.params.d_model}}},
-                       components,
+      : LoadedOnDemand({{model::kT5Tokens, {1, options.t5_length, t5.params.d_model}}}, components,
                        absl::StrCat("wan, T5 tokens ", options.t5_length, TypeInIdentity(options)),
                        options),
         t5_(std::move(t5)),

@@ -70,7 +70,7 @@ class EventWriter {
   const std::filesystem::path& path() const { return path_; }  // Empty: there is no file yet.
 
  private:
-  absl::Status Add(const std::string& record);          // Makes the file.
+  absl::Status Add(const std::string& record);            // Makes the file.
   absl::Status AddWithOthers(const std::string& record);  // Waits for it.
 
   std::filesystem::path directory_;
