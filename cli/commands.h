@@ -14,6 +14,9 @@ namespace oxbow::cli {
 // `oxbow train`: a complete run on this machine, from one YAML file to a report.
 void AddTrain(CLI::App& app, int& exit_code);
 
+// `oxbow resume RUN_DIR`: goes on with a run, wherever its directory lies.
+void AddResume(CLI::App& app, int& exit_code);
+
 // `oxbow validate`: everything that can be known about a run before it starts.
 void AddValidate(CLI::App& app, int& exit_code);
 

@@ -18,6 +18,7 @@ namespace {
 
 void AddAll(CLI::App& app, int& exit_code) {
   AddTrain(app, exit_code);
+  AddResume(app, exit_code);
   AddValidate(app, exit_code);
   AddFetch(app, exit_code);
   AddStatus(app, exit_code);
@@ -88,9 +89,11 @@ int Main(int argc, char** argv) {
 }  // namespace oxbow::cli
 
 int main(int argc, char** argv) {
-  // `train` handles stop signals itself; the other commands end by them as any program does.
+  // `train` and `resume` handle stop signals themselves; the other commands end by them as any
+  // program does.
   for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "train") oxbow::rpc::BlockStopSignals();
+    const std::string word = argv[i];
+    if (word == "train" || word == "resume") oxbow::rpc::BlockStopSignals();
   }
   return oxbow::cli::Main(argc, argv);
 }

@@ -21,6 +21,7 @@ std::string OptionName(const std::string& word) {
 }  // namespace
 
 std::vector<std::string> AskedFor(std::vector<std::string> words) {
+  if (!words.empty() && words.front() == "version") words.front() = "--version";
   if (words.empty() || words.front() != "help") return words;
   words.erase(words.begin());
   words.push_back("--help");

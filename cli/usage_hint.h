@@ -7,7 +7,8 @@
 
 namespace oxbow::cli {
 
-// `oxbow help` and `oxbow help COMMAND` as `--help` and `COMMAND --help`; others as they are.
+// `oxbow help`, `oxbow help COMMAND` and `oxbow version` as `--help`, `COMMAND --help` and
+// `--version`; others as they are.
 std::vector<std::string> AskedFor(std::vector<std::string> words);
 
 // One line, with its newline: the nearest command for one that is not among `commands`, or the

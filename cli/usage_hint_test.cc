@@ -23,7 +23,8 @@ TEST(UsageHintTest, NamesTheSettingThatAnOptionIsNamedAfter) {
   EXPECT_EQ(UsageHint({"train", "--zzzzqqqq"}, kCommands), "");
 }
 
-TEST(UsageHintTest, HelpIsACommandToo) {
+TEST(UsageHintTest, HelpAndVersionAreCommandsToo) {
+  EXPECT_EQ(AskedFor({"version", "--json"}), (std::vector<std::string>{"--version", "--json"}));
   EXPECT_EQ(AskedFor({"help"}), std::vector<std::string>{"--help"});
   EXPECT_EQ(AskedFor({"help", "train"}), (std::vector<std::string>{"train", "--help"}));
   EXPECT_EQ(AskedFor({"train", "help"}), (std::vector<std::string>{"train", "help"}));

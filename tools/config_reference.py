@@ -20,6 +20,7 @@ KEY = re.compile(r"^( *)(\w+):(?:\s+((?:\"[^\"]*\"|[^#\s]|\s(?!\s*#))+))?\s*(?:#
 # A clause that is a range: src/config/value_range.h.
 BOUND = r"(?:at least|above|at most|below) [-+.e\d]+"
 RANGE = re.compile(rf"(?:{BOUND}(?: and {BOUND})?|[-+.e\d]+ to [-+.e\d]+)(?:, or 0)?")
+NEVER = re.compile(r"never (\w+)")
 TYPES = {"bool": "true or false", "double": "number", "string": "text", "uint32": "whole number", "uint64": "whole number"}
 
 HEAD = """# Configuration reference
@@ -29,8 +30,10 @@ Every key of a run file. `tools/config_reference.py --write` makes this page fro
 [Formats](formats.md#config) has the rules of precedence, and [methods](methods/README.md) explain the losses.
 
 `oxbow config explain KEY` prints the same of one key. A key with a \\* may have another value when a run is resumed: it
-changes no result, or rounding alone.
+changes no result, or rounding alone. `model.path` and `prompts.train` may lead elsewhere, to the same content.
 """
+# Fields that entered the fingerprints of older checkpoints alone.
+FORMER = set(re.findall(r'"oxbow\.v1\.(\w+\.\w+)"', (ROOT / "src/config/fingerprint.cc").read_text()))
 
 
 @dataclass
@@ -112,6 +115,16 @@ def range_and_rest(comment):
     return ", ".join(ranges), "; ".join(clause for clause in clauses if clause not in ranges)
 
 
+def without_never(values, comment):
+    """Choices and comment: a clause "never f16" takes one away."""
+    clauses = comment.split("; ")
+    for clause in [clause for clause in clauses if NEVER.fullmatch(clause)]:
+        clauses.remove(clause)
+        word = f"`{NEVER.fullmatch(clause).group(1)}`"
+        values = " \\| ".join(choice for choice in values.split(" \\| ") if choice != word)
+    return values, "; ".join(clauses)
+
+
 def cell(text):
     return re.sub(r"(?<!\\)\|", r"\\|", text.strip())
 
@@ -132,12 +145,13 @@ def sections(message, default, path, messages, enums, left_out):
         lines += ["| key | values | default | meaning |", "|---|---|---|---|"]
     for one in plain:
         told = default.keys[one.name]
-        mark = "\\*" if left_out or one.left_out else ""
+        mark = "\\*" if left_out or one.left_out or f"{message}.{one.name}" in FORMER else ""
         meaning = told.comment or one.comment
         if not meaning:
             sys.exit(f"{DEFAULTS}: {path}.{one.name}: no comment that says what it means")
         values, meaning = range_and_rest(meaning)
-        values = type_text(one, enums) + (f", {values}" if values else "")
+        choices, meaning = without_never(type_text(one, enums), meaning)
+        values = choices + (f", {values}" if values else "")
         lines.append(f"| `{path}.{one.name}`{mark} | {values} | `{told.value}` | {cell(meaning)} |")
     for one in fields:
         if one not in plain:

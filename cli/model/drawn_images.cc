@@ -90,6 +90,8 @@ v1::SolverKind SolverNamed(const std::string& name) {
 // The options over the config of a run or of a model directory.
 void Apply(const ImageOptions& options, v1::RunConfig& config) {
   config.mutable_model()->set_device(options.device);  // Not where the run trained.
+  if (!options.prompts_cache.empty()) config.mutable_prompts()->set_cache(options.prompts_cache);
+  if (options.t5_length > 0) config.mutable_prompts()->set_t5_length(options.t5_length);
   v1::SamplingConfig& sampling = *config.mutable_sampling();
   if (options.guidance > 0) sampling.set_guidance(options.guidance);
   if (options.embedded_guidance > 0) sampling.set_embedded_guidance(options.embedded_guidance);
@@ -222,6 +224,12 @@ void AddImageFlags(CLI::App& command, ImageOptions& images) {
                   "scale that the network takes as an input; default: the run's, else its own")
       ->check(CLI::PositiveNumber);
   command.add_option("--negative-prompt", images.negative_prompt, "what guidance leads away from");
+  command.add_option("--prompts-cache", images.prompts_cache,
+                     "directory of encoded prompts; default: the run's, of a model none");
+  command
+      .add_option("--t5-length", images.t5_length,
+                  "tokens with which they were encoded; default: the run's, of a model its own")
+      ->check(CLI::Range(1, 512));
   command.add_option("--device", images.device, "cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--seed", images.seed, "of the noise")->capture_default_str();
 }

@@ -35,6 +35,8 @@ struct ImageOptions {
   double embedded_guidance = 0;  // See run/embedded_guidance.h.
   uint64_t seed = 0;
   std::string negative_prompt;
+  std::string prompts_cache;  // Directory of encoded prompts; empty: the run's, of a model none.
+  uint32_t t5_length = 0;     // With which they were encoded; 0: the run's, of a model its own.
   std::string device = "cpu";
   bool size_of_training = false;  // A run's pictures have not the size of its evaluations.
 };

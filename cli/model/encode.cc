@@ -147,6 +147,10 @@ absl::Status Encode(EncodeFlags flags) {
                                     .device = device,
                                     .dtype = flags.dtype == kBf16 ? at::kBFloat16 : at::kFloat},
                        .batch = flags.batch}));
+  OXBOW_ASSIGN_OR_RETURN(const auto cut, io::CountCut(components, flags.t5_length, texts));
+  if (cut.has_value() && cut->cut > 0) {
+    std::cerr << "oxbow encode: warning: " << io::CutText(*cut) << "\n";
+  }
   EncodingProgress progress(Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const size_t count, encoded->Prepare(texts, [&](const auto& so_far) {
     progress.Show(so_far);

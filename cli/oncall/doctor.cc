@@ -71,7 +71,8 @@ bool NobodyAnswered(const FleetFacts& fleet) {
 // The verdict on what the run has logged, one check a topic.
 Checks JudgeRun(const RunSummary& run) {
   Checks checks = {{"run", "state", Verdict::kOk,
-                    absl::StrCat(run.state(), ", step ", run.step, "/", run.steps_total), ""}};
+                    absl::StrCat(run.StateAndCause(), ", step ", run.step, "/", run.steps_total),
+                    ""}};
   if (const std::string failed = FailedText(run); !failed.empty()) {
     checks.push_back({"run", "evaluations", Verdict::kWarn, failed,
                       "the words are the reward's: correct it, or what it is asked"});
@@ -102,7 +103,7 @@ absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
     if (auto summary = SummaryOf(flags.run_dir); summary.ok()) run = *std::move(summary);
   }
   if (certificate_ends.ok()) {
-    const bool done = run && !run->live && std::string_view(run->state()) == "done";
+    const bool done = run && run->state() == "done";
     OXBOW_ASSIGN_OR_RETURN(fleet, AskFleetOf(flags, done));
     // A run that was ended has nobody to answer.
     if (run && !run->live && NobodyAnswered(fleet)) fleet = FleetFacts();

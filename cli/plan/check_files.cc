@@ -17,6 +17,7 @@
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
 #include "io/lora_file.h"
+#include "io/prompts/text_encoders.h"
 #include "run/embedded_guidance.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
@@ -187,6 +188,23 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
   }
 }
 
+// What no encoder reads of a prompt. A model or prompts that cannot be read are reported elsewhere.
+void CheckLengths(const v1::RunConfig& config, PromptSplit split, std::vector<Problem>& problems) {
+  const bool train = split == PromptSplit::kTrain;
+  const auto prompts =
+      run::ReadPrompts(train ? config.prompts().train() : config.prompts().eval(), split);
+  const auto components = io::OpenDiffusersDirectory(config.model().path());
+  if (!prompts.ok() || !components.ok()) return;
+  std::vector<std::string> texts;
+  for (const v1::Prompt& prompt : *prompts) texts.push_back(prompt.text());
+  const auto cut = io::CountCut(*components, config.prompts().t5_length(), texts);
+  if (!cut.ok() || !cut->has_value()) return;
+  if (std::string text = io::CutText(**cut); !text.empty()) {
+    problems.push_back(
+        {Severity::kWarning, train ? "prompts.train" : "prompts.eval", std::move(text)});
+  }
+}
+
 // Prompts that are trained on and measured as held out, by their texts.
 void CheckHeldOut(const v1::PromptConfig& config, std::vector<Problem>& problems) {
   const auto train = run::ReadPrompts(config.train(), PromptSplit::kTrain);
@@ -254,6 +272,8 @@ std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   CheckPrompts(config, PromptSplit::kTrain, problems);
   CheckPrompts(config, PromptSplit::kHeldOut, problems);
   CheckHeldOut(config.prompts(), problems);
+  CheckLengths(config, PromptSplit::kTrain, problems);
+  CheckLengths(config, PromptSplit::kHeldOut, problems);
   const v1::RewardConfig& reward = config.reward();
   for (const std::string& name : run::OwnRewards(reward)) {  // Other servers know their own names.
     CheckReward(run::IsTerm(reward, name) ? "reward.terms" : "reward.observed",

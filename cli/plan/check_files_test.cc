@@ -67,6 +67,15 @@ TEST_F(CheckFilesTest, PromptFilesAreReadWhole) {
               AllOf(HasSubstr("/nowhere/test.txt"), Not(HasSubstr("working directory"))));
 }
 
+TEST_F(CheckFilesTest, PromptsThatAreCutAreCounted) {
+  std::string words;
+  for (int i = 0; i < 200; ++i) words += " text";
+  Write("train.txt", "text 1\ntext" + words + "\n");
+  config_.mutable_prompts()->set_train(scratch_.path() / "train.txt");
+  config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
+  EXPECT_THAT(Said("prompts.train"), HasSubstr("1 of 2 prompts is longer than "));
+}
+
 TEST_F(CheckFilesTest, HeldOutPromptsThatAreTrainedOnAreCounted) {
   Write("a.txt", "one\ntwo\nthree\n");
   Write("b.txt", "two\nfour\nthree\n");

@@ -23,12 +23,7 @@ absl::Status Compare(const CompareFlags& flags) {
   const std::vector<std::filesystem::path> run_dirs(flags.runs.begin(), flags.runs.end());
   OXBOW_ASSIGN_OR_RETURN(const std::string page, ComparisonPage(run_dirs, flags.out));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.out, page));
-  for (const Difference& difference : DifferencesOf(run_dirs)) {
-    std::cout << difference.key;
-    for (const std::string& value : difference.values) std::cout << "  " << value;
-    std::cout << "\n";
-  }
-  std::cout << flags.out << "\n";
+  std::cout << DifferencesText(run_dirs) << "\n" << flags.out << "\n";
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/statistics.h"
@@ -157,9 +158,9 @@ std::string Overview(const std::vector<Run>& runs) {
   out += "</tr>\n";
   for (const Run& run : runs) {
     const RunSummary& summary = run.summary;
-    absl::StrAppend(&out, "<tr><td>", io::EscapeHtml(summary.name), "</td><td>", summary.state(),
-                    "</td><td>", summary.step, "</td><td>", io::EscapeHtml(summary.reward_name),
-                    "</td><td>");
+    absl::StrAppend(&out, "<tr><td>", io::EscapeHtml(summary.name), "</td><td>",
+                    io::EscapeHtml(summary.StateAndCause()), "</td><td>", summary.step, "</td><td>",
+                    io::EscapeHtml(summary.reward_name), "</td><td>");
     if (summary.last) {
       absl::StrAppend(&out, io::Number(summary.first->y), " &rarr; <b>",
                       io::Number(summary.last->y), "</b></td><td>", io::Number(summary.best->y),
@@ -233,6 +234,36 @@ std::vector<Difference> DifferencesOf(const std::vector<fs::path>& run_dirs) {
     if (distinct.size() > 1) differences.push_back(std::move(difference));
   }
   return differences;
+}
+
+std::string DifferencesText(const std::vector<fs::path>& run_dirs) {
+  constexpr size_t kCellMax = 40;
+  std::vector<std::vector<std::string>> rows = {{"setting"}};
+  for (const fs::path& run_dir : run_dirs) rows[0].push_back(io::RunName(run_dir));
+  if (std::set(rows[0].begin(), rows[0].end()).size() < rows[0].size()) {  // Two of one name.
+    for (size_t i = 0; i < run_dirs.size(); ++i) rows[0][i + 1] = run_dirs[i].string();
+  }
+  for (const Difference& difference : DifferencesOf(run_dirs)) {
+    rows.push_back({difference.key});
+    for (const std::string& value : difference.values) {
+      rows.back().push_back(value.size() <= kCellMax ? value
+                                                     : value.substr(0, kCellMax - 3) + "...");
+    }
+  }
+  if (rows.size() == 1) return "the settings are the same\n";
+  std::vector<size_t> widths(rows[0].size());
+  for (const std::vector<std::string>& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      absl::StrAppendFormat(&line, "%-*s", static_cast<int>(widths[i] + 2), row[i]);
+    }
+    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+  return text;
 }
 
 absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs,

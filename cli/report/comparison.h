@@ -20,6 +20,9 @@ struct Difference {
 // In the schema's order; run.name and run.directory are left out.
 std::vector<Difference> DifferencesOf(const std::vector<std::filesystem::path>& run_dirs);
 
+// A table of them for a terminal: a column for each run, with its name.
+std::string DifferencesText(const std::vector<std::filesystem::path>& run_dirs);
+
 // The page that is to be written to `page`, from where it links to pictures. kNotFound, kDataLoss
 // for a run whose metrics cannot be read.
 absl::StatusOr<std::string> ComparisonPage(const std::vector<std::filesystem::path>& run_dirs,

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "config/run_config.h"
 #include "tests/testing/made_up_run.h"
 #include "tests/testing/scoped_directory.h"
@@ -47,6 +49,22 @@ TEST_F(ComparisonTest, OnlyWhatDiffersIsListedAndEveryRunIsInEveryChart) {
   EXPECT_THAT(*page, HasSubstr("&lt;b&gt;: step <span class=\"at\">30</span>"));
   EXPECT_THAT(*page, Not(HasSubstr("<b>: step")));
   EXPECT_THAT(*page, HasSubstr("<td>0.125</td>"));
+}
+
+TEST_F(ComparisonTest, TheTableOfATerminalIsAlignedAndNamesTheRuns) {
+  const auto first = AddRun("first", {});
+  const auto second = AddRun("b", {"optimizer.learning_rate=0.125", "model.lora.targets=[x]"});
+  const std::string text = DifferencesText({first, second});
+  std::istringstream lines(text);
+  std::string head, targets, rate;
+  std::getline(lines, head);
+  std::getline(lines, targets);
+  std::getline(lines, rate);
+  EXPECT_THAT(head, ::testing::MatchesRegex("setting +first +b"));
+  EXPECT_EQ(rate.find("3e-04"), head.find("first"));
+  EXPECT_EQ(rate.find("0.125"), head.rfind("b"));
+  EXPECT_EQ(targets.find("[x]"), head.rfind("b"));
+  EXPECT_EQ(DifferencesText({first, first}), "the settings are the same\n");
 }
 
 TEST_F(ComparisonTest, RunsThatDifferInTheirSeedAloneAreOneLineWithABand) {

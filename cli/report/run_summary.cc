@@ -14,7 +14,6 @@
 #include "metrics/step_metrics.h"
 #include "run/run_lock.h"
 #include "run/start_record.h"
-#include "run/stop_record.h"
 #include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
@@ -87,10 +86,18 @@ std::string Worst(const io::Verdict& verdict) {
 
 }  // namespace
 
-const char* RunSummary::state() const {
+std::string RunSummary::state() const {
   if (live) return "running";
-  if (steps_total > 0 && step >= steps_total) return "done";
-  return stop_reason.empty() ? "stopped" : "by rule";
+  const bool complete = steps_total > 0 && step >= steps_total;
+  // A run that was done has more to do after a rollback.
+  const bool told = ended && ended->end != run::RunEnd::kDone && ended->end != run::RunEnd::kUnsaid;
+  if (told) return run::WordOf(ended->end);
+  return complete ? "done" : "stopped";
+}
+
+std::string RunSummary::StateAndCause() const {
+  const bool failed = ended && ended->end == run::RunEnd::kFailed;
+  return live || !failed ? state() : absl::StrCat(state(), ": ", run::CauseOf(*ended));
 }
 
 absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir) {
@@ -110,7 +117,7 @@ absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir) {
                  .best_checkpoint = learner::BestCheckpointOf(run_dir),
                  .changed = ChangedAt(run_dir),
                  .verdict = io::VerdictOf(history, facts)};
-  if (const auto stop = run::ReadStop(run_dir); stop && !live) run.stop_reason = stop->reason;
+  if (!live) run.ended = run::ReadEnd(run_dir);
   run.evaluations_failed = history.Column(metric::kEvalFailed).size();
   run.evaluations = run.evaluations_failed + history.Column(metric::kEvalRewardMean).size();
   run.evaluation_failure = io::LastEvaluationFailure(run_dir);
@@ -157,6 +164,9 @@ std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
   std::string text =
       absl::StrCat("run        ", run.name, "  (", run.state(), ", ",
                    absl::FormatTime("%Y-%m-%d %H:%M UTC", run.changed, absl::UTCTimeZone()), ")\n",
+                   run.ended && run.state() != "done"
+                       ? absl::StrCat("ended      ", run::EndText(*run.ended), "\n")
+                       : "",
                    "progress   step ", run.step);
   if (run.steps_total > 0) absl::StrAppend(&text, "/", run.steps_total);
   text += "\n";
@@ -175,7 +185,6 @@ std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
                           run.best_checkpoint->step, run.best_checkpoint->metric,
                           run.best_checkpoint->value);
   }
-  if (!run.stop_reason.empty()) absl::StrAppend(&text, "ended by   ", run.stop_reason, "\n");
   absl::StrAppend(&text, "\n", io::VerdictText(run.verdict), "\n");
   std::error_code ignored;
   if (fs::exists(run_dir / "report.html", ignored)) {
@@ -183,17 +192,21 @@ std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
   }
   const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
   if (!starts.empty()) absl::StrAppend(&text, "started    ", starts.back().command, "\n");
-  absl::StrAppend(&text, "go on      the same command with --resume",
+  absl::StrAppend(&text, "go on      ",
+                  run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir),
                   run.step >= run.steps_total ? " --set run.steps=N" : "", "\n");
   return text;
 }
 
 std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {
-  size_t width = 4;
-  for (const RunSummary& run : runs) width = std::max(width, run.name.size());
-  const int name = static_cast<int>(width);
-  std::string text = absl::StrFormat("%-*s  %-8s %11s  %-16s %-13s %8s  %s\n", name, "run", "state",
-                                     "step", "held-out", "best", "age", "verdict");
+  size_t name_width = 4, state_width = 8;
+  for (const RunSummary& run : runs) {
+    name_width = std::max(name_width, run.name.size());
+    state_width = std::max(state_width, run.StateAndCause().size());
+  }
+  const int name = static_cast<int>(name_width), state = static_cast<int>(state_width);
+  std::string text = absl::StrFormat("%-*s  %-*s %11s  %-16s %-13s %8s  %s\n", name, "run", state,
+                                     "state", "step", "held-out", "best", "age", "verdict");
   for (const RunSummary& run : runs) {
     const std::string reward =
         run.last ? absl::StrFormat("%.3f -> %.3f", run.first->y, run.last->y) : "-";
@@ -201,9 +214,9 @@ std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {
         run.best_checkpoint
             ? absl::StrFormat("%.3f @%d", run.best_checkpoint->value, run.best_checkpoint->step)
             : "-";
-    absl::StrAppendFormat(&text, "%-*s  %-8s %11s  %-16s %-13s %8s  %s\n", name, run.name,
-                          run.state(), absl::StrCat(run.step, "/", run.steps_total), reward, best,
-                          AgeText(now - run.changed), Worst(run.verdict));
+    absl::StrAppendFormat(&text, "%-*s  %-*s %11s  %-16s %-13s %8s  %s\n", name, run.name, state,
+                          run.StateAndCause(), absl::StrCat(run.step, "/", run.steps_total), reward,
+                          best, AgeText(now - run.changed), Worst(run.verdict));
   }
   return text;
 }

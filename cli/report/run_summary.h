@@ -13,6 +13,7 @@
 #include "io/failure_words.h"
 #include "io/metrics_file.h"
 #include "io/report/verdict.h"
+#include "run/end_record.h"
 #include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
@@ -31,12 +32,14 @@ struct RunSummary {
   double samples = 0;                                       // That arrived, over all steps.
   double samples_unscored = 0;                              // Those without a score.
   std::string unscored_reason;                              // Why the last of them had none.
-  std::string stop_reason;  // The rule of run.stop_if that ended it; empty: none.
-  absl::Time changed;       // When it last logged a step.
+  std::optional<run::EndRecord> ended;  // Nothing: it is live, or nobody recorded it.
+  absl::Time changed;                   // When it last logged a step.
   io::Verdict verdict;
 
-  // "running", "done", or before its last step "by rule" (run.stop_if) or "stopped".
-  const char* state() const;
+  // "running", or how it ended: run::WordOf; "done" or "stopped" where that is not recorded.
+  std::string state() const;
+  // The state, and why in a few words: "failed: disk full".
+  std::string StateAndCause() const;
 };
 
 // kNotFound if there is no run there, naming the runs beside it; kDataLoss for damaged metrics.

@@ -36,11 +36,12 @@ TEST_F(RunSummaryTest, AnEndedRunSaysWhatItReachedAndHowItGoesOn) {
   AddRun("digits", kDone);
   const auto run = SummaryOf(runs_.path() / "digits");
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_STREQ(run->state(), "done");
+  EXPECT_EQ(run->state(), "done");
   const std::string text = EndedText(*run, runs_.path() / "digits");
   EXPECT_THAT(text, HasSubstr("progress   step 20/20\n"));
   EXPECT_THAT(text, HasSubstr("held-out   0.500 -> 0.800, best 0.900 at step 10\n"));
-  EXPECT_THAT(text, HasSubstr("--resume --set run.steps=N"));
+  EXPECT_THAT(
+      text, HasSubstr("oxbow resume " + (runs_.path() / "digits").string() + " --set run.steps=N"));
   EXPECT_THAT(text, HasSubstr("learning "));
 }
 
@@ -76,6 +77,24 @@ TEST_F(RunSummaryTest, StatesAreToldApartAndDamageHidesNoOtherRun) {
   EXPECT_THAT(text, HasSubstr("stopped  stopped         7/20  -"));
   EXPECT_THAT(text, HasSubstr("live     running         3/20  -"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+}
+
+TEST_F(RunSummaryTest, WhyARunEndedIsSaidFirst) {
+  AddRun("full", "{\"step\":7,\"train/reward_mean\":0.5}\n");
+  const auto full = runs_.path() / "full";
+  ASSERT_TRUE(run::WriteEnd(full, {.end = run::RunEnd::kFailed,
+                                   .step = 7,
+                                   .exit_code = 5,
+                                   .reason = "No space left on device: a (learner ended)"})
+                  .ok());
+  EXPECT_THAT(RunsText(RunsIn(runs_.path()), absl::Now()), HasSubstr("full  failed: disk full "));
+  const std::string text = EndedText(*SummaryOf(full), full);
+  EXPECT_THAT(text, HasSubstr("\nended      failed at step 7: No space left on device: a"));
+  EXPECT_LT(text.find("ended  "), text.find("progress  "));
+  // Room for a record that nobody has filled: the start was killed.
+  ASSERT_TRUE(run::ReserveEnd(full).ok());
+  EXPECT_EQ(SummaryOf(full)->state(), "stopped");
+  EXPECT_THAT(EndedText(*SummaryOf(full), full), HasSubstr("nobody wrote why"));
 }
 
 TEST_F(RunSummaryTest, ARunThatIsNotThereNamesThoseBesideIt) {

@@ -123,6 +123,17 @@ std::string ProgressLine(const v1::StatusResponse& status, std::optional<double>
   return Join(PartsOf(status, steps_per_second, images_per_step));
 }
 
+std::string Legend(const v1::StatusResponse& status) {
+  std::vector<std::string> parts;
+  if (Metric(status, metric::kTrainClipFracTotal)) {
+    parts.push_back("clip: share of probability ratios that the clip cuts");
+  }
+  if (Metric(status, metric::kBufferStalenessMean)) {
+    parts.push_back("head age: learner steps since the replayed heads were drawn");
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
 std::string ProgressBar(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                         uint64_t images_per_step, size_t width) {
   std::vector<Part> parts = PartsOf(status, steps_per_second, images_per_step);

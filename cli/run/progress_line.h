@@ -40,6 +40,10 @@ std::string TroubleOf(const v1::StatusResponse& status);
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step);
 
+// What the words of that line mean that are not plain ones: "clip: ...; head age: ..."; "" where
+// it has none of them.
+std::string Legend(const v1::StatusResponse& status);
+
 // The same with a bar before it, on `width` columns at most: parts leave, the less important first,
 // until the line fits; step and trouble stay and are cut.
 std::string ProgressBar(const v1::StatusResponse& status, std::optional<double> steps_per_second,

@@ -13,7 +13,11 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "config/changed_keys.h"
+#include "config/fingerprint.h"
+#include "io/diffusers_directory.h"
+#include "io/model_digest.h"
+#include "run/prompt_files.h"
+#include "services/learner/checkpoint_store.h"
 
 namespace oxbow::cli {
 namespace {
@@ -22,7 +26,7 @@ namespace fs = std::filesystem;
 using run::RunLock;
 
 constexpr char kProgram[] = "oxbow train";
-constexpr char kConfig[] = "config.resolved.yaml";
+using config::kResolvedConfig;
 // A learner ends soon after the `oxbow train` that started it, not at the same moment.
 constexpr absl::Duration kLearnerEnds = absl::Seconds(5);
 
@@ -53,7 +57,7 @@ absl::Status CheckEarlier(const fs::path& run_dir, EarlierRun earlier) {
                        "replace it with --overwrite, or choose --name: ",
                        run_dir.string()));
     default:
-      if (!used || fs::exists(run_dir / kConfig)) return absl::OkStatus();
+      if (!used || fs::exists(run_dir / kResolvedConfig)) return absl::OkStatus();
       return absl::InvalidArgumentError(
           absl::StrCat("not a run's directory, so it is not touched: ", run_dir.string()));
   }
@@ -67,7 +71,7 @@ absl::Status Delete(const fs::path& run_dir) {
   }
   // Last what says that this is a run: a deletion that was cut short can be started again.
   std::stable_partition(entries.begin(), entries.end(),
-                        [](const fs::path& path) { return path.filename() != kConfig; });
+                        [](const fs::path& path) { return path.filename() != kResolvedConfig; });
   for (const fs::path& entry : entries) {
     if (!error) fs::remove_all(entry, error);
   }
@@ -114,7 +118,92 @@ absl::Status ChangedSettings(const std::vector<config::ChangedKey>& changed,
       "a run goes on with the settings of its checkpoint: take back what differs, or "
       "choose --name for a new run\n  ",
       absl::StrJoin(lines, "\n  "),
-      "\nonly these may change over --resume: ", absl::StrJoin(config::FreeKeys(), ", ")));
+      "\nonly these may change over --resume: ", absl::StrJoin(config::FreeKeys(), ", "),
+      "; model.path and prompts.train to the same content elsewhere"));
+}
+
+learner::CheckpointStore StoreOf(const fs::path& run_dir) {
+  return learner::CheckpointStore(run_dir / "checkpoints", /*keep=*/1);
+}
+
+// The content of a model at another path; the learner compares that at the same path.
+absl::Status CheckModel(const v1::RunConfig& before, const v1::RunConfig& now,
+                        const learner::RunState& state) {
+  const std::string& path = now.model().path();
+  if (before.model().path() == path) return absl::OkStatus();
+  const std::string paths =
+      absl::StrCat("model.path: ", before.model().path(), " in the run, ", path, " here");
+  if (state.model_sha256.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(paths,
+                     ": its checkpoints are of an older version and do not say which model "
+                     "they are of: resume once with the former path"));
+  }
+  OXBOW_ASSIGN_OR_RETURN(const auto components, io::OpenDiffusersDirectory(path));
+  OXBOW_ASSIGN_OR_RETURN(const auto digests, io::ModelDigests(components));
+  for (const auto& [component, digest] : digests) {
+    const auto known = state.model_sha256.find(component);
+    if (known == state.model_sha256.end() || known->second == digest) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(paths, ", which is another model: its ", component, " differs"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPrompts(const v1::RunConfig& now, const learner::RunState& state) {
+  const auto known = state.prompts_sha256.find("prompts.train");
+  if (known == state.prompts_sha256.end()) return absl::OkStatus();
+  const std::string& file = now.prompts().train();
+  OXBOW_ASSIGN_OR_RETURN(const auto prompts, run::ReadPrompts(file, run::PromptSplit::kTrain));
+  if (run::DigestOfPrompts(prompts) == known->second) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "prompts.train has other prompts than the run was trained on: bring the file back, or "
+      "choose --name for a new run: ",
+      file));
+}
+
+// What evaluations will measure in another way. Held-out prompts count by their content.
+std::vector<config::ChangedKey> ChangedMeasures(const v1::RunConfig& before,
+                                                const v1::RunConfig& now,
+                                                const learner::RunState& state) {
+  std::vector<config::ChangedKey> changed = config::ChangedMeasures(before, now);
+  constexpr char kKey[] = "prompts.eval";
+  const auto known = state.prompts_sha256.find(kKey);
+  const auto prompts = run::ReadPrompts(now.prompts().eval(), run::PromptSplit::kHeldOut);
+  if (known == state.prompts_sha256.end() || !prompts.ok()) return changed;
+  std::erase_if(changed, [&](const config::ChangedKey& one) { return one.key == kKey; });
+  if (run::DigestOfPrompts(*prompts) != known->second) {
+    changed.insert(changed.begin(), {kKey, before.prompts().eval(), now.prompts().eval()});
+  }
+  return changed;
+}
+
+struct Resumption {
+  uint64_t step = 0;
+  std::vector<config::ChangedKey> changed;
+};
+
+Resumption ResumptionOf(const fs::path& run_dir, const v1::RunConfig& now) {
+  const auto before = config::LoadResolved(run_dir / kResolvedConfig);
+  const auto state = StoreOf(run_dir).NewestState();
+  if (!state || !before.ok()) return {};
+  return {.step = state->committed_steps, .changed = ChangedMeasures(*before, now, *state)};
+}
+
+// Keeps the settings by which checkpoints of older versions are known: name and place of the run.
+absl::Status KeepFormer(const fs::path& run_dir, const v1::RunConfig& now) {
+  using config::FingerprintAge, config::FingerprintOf;
+  std::error_code ignored;
+  const auto state = StoreOf(run_dir).NewestState();
+  const auto before = config::LoadResolved(run_dir / kResolvedConfig);
+  const bool kept = fs::exists(run_dir / config::kFormerConfig, ignored);
+  if (kept || !state || !state->model_sha256.empty() || !before.ok()) return absl::OkStatus();
+  if (FingerprintOf(*before, FingerprintAge::kFormer) ==
+      FingerprintOf(now, FingerprintAge::kFormer)) {
+    return absl::OkStatus();
+  }
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(run_dir / kResolvedConfig));
+  return WriteFileAtomically(run_dir / config::kFormerConfig, text);
 }
 
 // Both locks; that of the learner is free for the learner once this start has been prepared.
@@ -141,9 +230,13 @@ absl::Status CheckResume(const fs::path& run_dir, const config::ResolvedConfig& 
   const std::optional<uint64_t> done = StepsDone(run_dir);
   if (!done.has_value()) return absl::OkStatus();
   // Without the file the learner still compares the fingerprint, and names no key.
-  if (const auto before = config::LoadResolved(run_dir / kConfig); before.ok()) {
+  if (const auto before = config::LoadResolved(run_dir / kResolvedConfig); before.ok()) {
     const auto changed = config::ChangedKeys(*before, resolved.config);
     if (!changed.empty()) return ChangedSettings(changed, resolved.provenance);
+    if (const auto state = StoreOf(run_dir).NewestState()) {
+      OXBOW_RETURN_IF_ERROR(CheckModel(*before, resolved.config, *state));
+      OXBOW_RETURN_IF_ERROR(CheckPrompts(resolved.config, *state));
+    }
   }
   if (resolved.config.run().steps() >= *done) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -160,7 +253,11 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, Earl
   OXBOW_ASSIGN_OR_RETURN(Locks locks, TakeLocks(run_dir));
   OXBOW_RETURN_IF_ERROR(CheckEarlier(run_dir, earlier));
   std::string said;
-  if (earlier == EarlierRun::kResume) OXBOW_RETURN_IF_ERROR(CheckResume(run_dir, resolved));
+  Resumption resumption;
+  if (earlier == EarlierRun::kResume) {
+    OXBOW_RETURN_IF_ERROR(CheckResume(run_dir, resolved));
+    resumption = ResumptionOf(run_dir, resolved.config);
+  }
   if (earlier == EarlierRun::kOverwrite && IsUsed(run_dir)) {
     OXBOW_RETURN_IF_ERROR(Delete(run_dir));
     said = absl::StrCat("deleted the earlier run: ", run_dir.string());
@@ -176,8 +273,12 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, Earl
   if (error) return CannotPrepare(run_dir, error);
   OXBOW_RETURN_IF_ERROR(locks.run.CheckHeld());
   if (prepare) OXBOW_RETURN_IF_ERROR(prepare());
-  OXBOW_RETURN_IF_ERROR(config::WriteResolved(resolved, run_dir / kConfig));
-  return EnteredDirectory{std::move(locks.run), std::move(said)};
+  if (earlier == EarlierRun::kResume) OXBOW_RETURN_IF_ERROR(KeepFormer(run_dir, resolved.config));
+  OXBOW_RETURN_IF_ERROR(config::WriteResolved(resolved, run_dir / kResolvedConfig));
+  return EnteredDirectory{.lock = std::move(locks.run),
+                          .said = std::move(said),
+                          .step = resumption.step,
+                          .changed = std::move(resumption.changed)};
 }
 
 }  // namespace oxbow::cli

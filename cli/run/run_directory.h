@@ -3,12 +3,15 @@
 // and makes room. A start that is refused has changed nothing.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "config/changed_keys.h"
 #include "config/run_config.h"
 #include "run/run_lock.h"
 
@@ -25,6 +28,9 @@ enum class EarlierRun {
 struct EnteredDirectory {
   run::RunLock lock;  // For as long as this process may change the directory.
   std::string said;   // What became of the earlier run, in one line; empty: nothing.
+  uint64_t step = 0;  // That of the newest checkpoint of a run that is resumed.
+  // What evaluations measure from there on, where it differs from before.
+  std::vector<config::ChangedKey> changed = {};
 };
 
 // Returns with config.resolved.yaml written and logs/ made. `prepare` is called before that, with
@@ -36,8 +42,9 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(
     const config::ResolvedConfig& resolved, const std::function<absl::Status()>& prepare = {});
 
 // Whether a run may go on with other settings. kInvalidArgument names each setting that must not
-// change and did, with both values and the source of the new one; or says that more steps are done
-// than run.steps. A run without a checkpoint starts over and may change all.
+// change and did, with both values and the source of the new one; or a model or training prompts
+// that are others than the checkpoint's, wherever they lie; or says that more steps are done than
+// run.steps. A run without a checkpoint starts over and may change all.
 absl::Status CheckResume(const std::filesystem::path& run_dir,
                          const config::ResolvedConfig& resolved);
 

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "services/learner/checkpoint_manifest.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -147,6 +148,34 @@ TEST_F(RunDirectoryTest, AResumeTakesMoreStepsAndOtherServices) {
               3u);
     EXPECT_TRUE(fs::exists(run_ / "metrics.jsonl"));
   }
+}
+
+// Checkpoints of an older version are known by the name and place of their run, which the settings
+// of this start no longer have.
+TEST_F(RunDirectoryTest, ARenamedRunOfAnOlderVersionKeepsWhatItWas) {
+  LeaveRun("5");
+  const fs::path manifest = run_ / "checkpoints/step_000005/manifest.json";
+  ASSERT_TRUE(WriteFileAtomically(
+                  manifest, learner::ManifestText({.state = {.committed_steps = 5}, .files = {}}))
+                  .ok());
+  const std::string before = ReadFile(run_ / config::kResolvedConfig).value();
+  ASSERT_TRUE(Enter(EarlierRun::kResume, {"run.steps=5", "run.name=a"}).ok());
+  EXPECT_EQ(ReadFile(run_ / config::kFormerConfig).value(), before);
+  ASSERT_TRUE(Enter(EarlierRun::kResume, {"run.steps=5", "run.name=b"}).ok());
+  EXPECT_EQ(ReadFile(run_ / config::kFormerConfig).value(), before) << "the first";
+}
+
+TEST_F(RunDirectoryTest, WhatEvaluationsMeasureMayChangeAndIsTold) {
+  LeaveRun("5");
+  const fs::path manifest = run_ / "checkpoints/step_000005/manifest.json";
+  ASSERT_TRUE(WriteFileAtomically(
+                  manifest, learner::ManifestText({.state = {.committed_steps = 5}, .files = {}}))
+                  .ok());
+  const auto entered = Enter(EarlierRun::kResume, {"reward.observed=[brightness]", "run.steps=9"});
+  ASSERT_TRUE(entered.ok()) << entered.status();
+  EXPECT_EQ(entered->step, 5u);
+  ASSERT_EQ(entered->changed.size(), 1u);
+  EXPECT_EQ(entered->changed[0].key, "reward.observed");
 }
 
 TEST_F(RunDirectoryTest, AResumeWithFewerStepsThanAreDoneIsRefused) {

@@ -117,6 +117,11 @@ void RunDisplay::Show(absl::Duration now, const v1::StatusResponse& status) {
   }
   ShowEvaluations();
   ShowNotices(status);
+  if (const std::string legend = Legend(status); !legend.empty() && !explained_) {
+    explained_ = true;
+    Erase();
+    out_ << legend << std::endl;
+  }
   const auto columns = options_.columns();
   if (columns) {
     // The last column stays free: a full line would wrap on some terminals.

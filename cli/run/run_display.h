@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `oxbow train` shows of its run while it goes on: a line that is rewritten in place where
 // there is a terminal, and lines that stay: one for each evaluation and each notice, and
-// where a resumed run began.
+// where a resumed run began, and what the words of the first one mean.
 //
 //   [=====>      ] step 37/100  reward 0.910  held-out 0.943  412 images/s  ETA 0:12
 //   step 30     held-out 0.943  digits_strict 0.836  speckle 0.0138  0:12
@@ -65,6 +65,7 @@ class RunDisplay {
   uint64_t committed_ = 0;
   uint64_t steps_total_ = 0;
   std::set<std::string> noticed_;
+  bool explained_ = false;  // Legend was shown.
   bool line_in_place_ = false;
   std::string last_line_;  // Where none is rewritten: a line that says nothing new is left out.
 };

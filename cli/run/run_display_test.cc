@@ -95,6 +95,22 @@ TEST_F(RunDisplayTest, TheLastStepIsKnownFromWhatTheLearnerLogged) {
   EXPECT_EQ(resumed.committed(), 0u) << "those lines are of the start before";
 }
 
+TEST_F(RunDisplayTest, WordsThatAreNotPlainAreExplainedOnceWhereTheyAppear) {
+  RunDisplay display = Make(80);
+  display.Show(absl::Seconds(1), At(0));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("clip")));
+  v1::StatusResponse status = At(1);
+  v1::NamedValue& clip = *status.add_metrics();
+  clip.set_name("train/clip_frac_total");
+  clip.set_value(0.01);
+  display.Show(absl::Seconds(2), status);
+  display.Show(absl::Seconds(3), status);
+  const std::string text = out_.str();
+  EXPECT_THAT(text, HasSubstr("\r\033[Kclip: share of probability ratios that the clip cuts\n"));
+  EXPECT_EQ(text.find("clip: "), text.rfind("clip: "));
+  EXPECT_THAT(text, Not(HasSubstr("head age: ")));
+}
+
 TEST_F(RunDisplayTest, ANoticeStaysAndIsShownOnce) {
   RunDisplay display = Make(80);
   v1::StatusResponse status = At(9);

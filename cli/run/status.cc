@@ -82,7 +82,10 @@ absl::Status ShowEnded(const StatusFlags& flags) {
                                  {"metric", run.best_checkpoint->metric},
                                  {"value", run.best_checkpoint->value}};
     }
-    if (!run.stop_reason.empty()) json["stop_reason"] = run.stop_reason;
+    if (run.ended) {
+      json["reason"] = run.ended->reason;
+      json["exit_code"] = run.ended->exit_code;
+    }
     json["evaluations_failed"] = run.evaluations_failed;
     if (run.evaluation_failure) {
       json["evaluation_failure"] = io::FailureText(*run.evaluation_failure);

@@ -18,6 +18,7 @@
 #include "cli/plan/check_files.h"
 #include "cli/plan/memory_check.h"
 #include "cli/plan/reward_plan.h"
+#include "cli/report/run_summary.h"
 #include "cli/run/fleet.h"
 #include "cli/run/join_address.h"
 #include "cli/run/run_directory.h"
@@ -33,10 +34,10 @@
 #include "rpc/grpc_hold.h"
 #include "rpc/tls.h"
 #include "rpc/tls_flags.h"
+#include "run/end_record.h"
 #include "run/model_facts.h"
 #include "run/start_record.h"
 #include "run/start_weights.h"
-#include "run/stop_record.h"
 #include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
@@ -48,7 +49,8 @@ constexpr absl::Duration kPollEvery = absl::Milliseconds(50);
 constexpr absl::Duration kShowEvery = absl::Milliseconds(500);
 
 struct Flags {
-  std::string file;
+  std::string file;        // `oxbow train` has this one,
+  std::string resume_dir;  // `oxbow resume` that one.
   std::vector<std::string> set;
   std::string name;
   std::string listen;
@@ -83,8 +85,11 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
     OXBOW_ASSIGN_OR_RETURN(const JoinAddress join, ParseJoinAddress(flags.listen));
     set.push_back("services.host=" + join.host);
   }
+  const std::vector<std::string> environment = config::ProcessEnvironment();
   OXBOW_ASSIGN_OR_RETURN(config::ResolvedConfig resolved,
-                         config::LoadRunConfig(flags.file, set, config::ProcessEnvironment()));
+                         flags.resume_dir.empty()
+                             ? config::LoadRunConfig(flags.file, set, environment)
+                             : config::LoadRunAgain(flags.resume_dir, set, environment));
   const std::vector<config::Problem> problems = CheckRun(resolved.config);
   OXBOW_RETURN_IF_ERROR(config::FirstError(problems, resolved.provenance));
   for (const config::Problem& problem : problems) {
@@ -96,6 +101,20 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
   }
   OXBOW_RETURN_IF_ERROR(CheckOwnRewards(resolved.config).status());
   return resolved;
+}
+
+// A run's own config.resolved.yaml says the name and place that it was started with.
+absl::Status CheckItsOwn(const Flags& flags, const fs::path& run_dir) {
+  const fs::path file(flags.file);
+  std::error_code ignored;
+  if (!flags.resume || file.filename() != config::kResolvedConfig) return absl::OkStatus();
+  const fs::path directory = fs::absolute(file, ignored).parent_path();
+  if (fs::weakly_canonical(directory, ignored) == fs::weakly_canonical(run_dir, ignored)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "this file is of the run in ", file.parent_path().string(), " and would go on with ",
+      run_dir.string(), ": use oxbow resume ", run::Quoted(file.parent_path().string())));
 }
 
 // The weights that --from names, if any.
@@ -144,12 +163,10 @@ int TakeStopSignal(absl::Duration wait) {
   return std::max(0, sigtimedwait(&signals, nullptr, &timeout));
 }
 
-// Whether a stop signal ended the run. `joinable`: workers of other machines may come, and are told
-// where.
-bool Supervise(Fleet& fleet, RunDisplay& display, bool joinable) {
+// Until the run has ended. `joinable`: workers of other machines may come, and are told where.
+void Supervise(Fleet& fleet, RunDisplay& display, bool joinable) {
   const Clock& clock = Clock::Steady();
   absl::Duration next;
-  bool stopped = false;
   while (true) {
     fleet.Poll();
     if (fleet.supervisor().phase() == Supervisor::Phase::kDone) break;
@@ -169,13 +186,11 @@ bool Supervise(Fleet& fleet, RunDisplay& display, bool joinable) {
     // A terminal that closes tells its processes, and so does its shell: that is one request.
     if (signal == 0 || (signal == SIGHUP && !running)) continue;
     display.End();
-    stopped = true;
     std::cerr << (running ? "stopping after this step; once more to stop at once\n"
                           : "stopping at once\n");
     fleet.Stop(signal);
   }
   display.End();
-  return stopped;
 }
 
 void Row(const char* label, const std::string& value) {
@@ -207,6 +222,41 @@ void Summarise(const fs::path& run_dir) {
   Row("curves", absl::StrCat("tensorboard --logdir ", run::Quoted(run_dir.string())));
 }
 
+// "No space left on device: FILE (learner ended with exit code 5)".
+std::string FailureOf(const Fleet& fleet) {
+  const Supervisor& supervisor = fleet.supervisor();
+  if (supervisor.failed_child().empty()) return supervisor.failure();
+  std::string words = fleet.LastWordsOf(supervisor.failed_child());
+  const size_t program = words.find(": ");  // "learner: No space ..."
+  if (program != words.npos && words.find(' ') > program) words.erase(0, program + 2);
+  return words.empty() ? supervisor.failure()
+                       : absl::StrCat(words, " (", supervisor.failure(), ")");
+}
+
+// Whether a learner came to the end that it was to come to.
+bool IsOrderly(run::RunEnd end) {
+  return end != run::RunEnd::kUnsaid && end != run::RunEnd::kFailed;
+}
+
+// How the run ended. The learner has said it, if it lived to say so.
+run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, uint64_t committed) {
+  const Supervisor& supervisor = fleet.supervisor();
+  run::EndRecord record{.end = run::RunEnd::kInterrupted,
+                        .step = committed,
+                        .exit_code = supervisor.exit_code(),
+                        .reason = "stopped at once",
+                        .time = absl::Now()};
+  if (!supervisor.failure().empty()) {
+    record.end = run::RunEnd::kFailed;
+    record.reason = FailureOf(fleet);
+  } else if (const auto said = run::ReadEnd(run_dir); said.has_value() && IsOrderly(said->end)) {
+    record = *said;
+    const bool by_rule = said->end == run::RunEnd::kByRule;
+    record.exit_code = by_rule ? int{kExitStopped} : supervisor.exit_code();
+  }
+  return record;
+}
+
 // The reason comes last, where a person looks first.
 void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
   const Supervisor& supervisor = fleet.supervisor();
@@ -225,8 +275,13 @@ void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
 }
 
 // Says what begins, and writes it down for the report.
-void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, bool resumed) {
+void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, bool resumed,
+              const EnteredDirectory& entered) {
   const BuildFacts build = ThisBuild();
+  std::vector<std::string> changed;
+  for (const config::ChangedKey& key : entered.changed) {
+    changed.push_back(absl::StrCat(key.key, ": ", key.before, " -> ", key.now));
+  }
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   const absl::Status written =
@@ -235,18 +290,51 @@ void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, b
                                  .recipe = config::RecipesOf(resolved.provenance),
                                  .version = absl::StrCat(build.version, " (", build.git, ")"),
                                  .host = host,
-                                 .resumed = resumed});
+                                 .resumed = resumed,
+                                 .step = entered.step,
+                                 .changed = changed});
   if (!written.ok()) std::cerr << "oxbow train: warning: " << written.message() << "\n";
   Row("run", absl::StrCat(run_dir.string(), ", ", resolved.config.run().steps(), " steps"));
   if (const std::string from = run::StartSource(run_dir); !from.empty()) Row("starts from", from);
+  for (const std::string& one : changed) {
+    Row("changed", absl::StrCat(one, ", from step ", entered.step));
+  }
   Row("watch", absl::StrCat("oxbow watch ", run::Quoted(run_dir.string())));
   std::cout << std::flush;
+}
+
+// Writes down and says how the run ended. Returns the exit code.
+int SayEnd(const fs::path& run_dir, const Fleet& fleet, uint64_t committed, uint64_t steps) {
+  const run::EndRecord end = EndOf(run_dir, fleet, committed);
+  if (const absl::Status written = run::WriteEnd(run_dir, end); !written.ok()) {
+    std::cerr << "oxbow train: warning: why it ended was not written: " << written.message()
+              << "\n";
+  }
+  if (end.end == run::RunEnd::kFailed) {
+    ExplainFailure(run_dir, fleet);
+    return end.exit_code;
+  }
+  Summarise(run_dir);
+  if (end.end == run::RunEnd::kByRule) {
+    std::cout << "stopped at step " << end.step << " of " << steps << ": " << end.reason << "\n";
+  }
+  if (end.end == run::RunEnd::kInterrupted && end.step < steps) {
+    std::cout << "interrupted at step " << end.step << " of " << steps
+              << "; go on with: " << run::CommandToGoOn(run::ThisCommand(), run_dir) << "\n";
+  }
+  return end.exit_code;
 }
 
 absl::StatusOr<int> Run(const Flags& flags) {
   ConfigureLog(LogLevel::kInfo, LogFormat::kText, "oxbow");
   OXBOW_ASSIGN_OR_RETURN(const EarlierRun earlier, EarlierRunOf(flags));
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  if (!flags.resume_dir.empty()) {
+    std::error_code ignored;
+    if (!fs::exists(fs::path(flags.resume_dir) / config::kResolvedConfig, ignored)) {
+      return NoRun(flags.resume_dir);
+    }
+  }
   OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags));
   if (rpc::UsesTls() && flags.tls.name.empty()) {
     OXBOW_RETURN_IF_ERROR(
@@ -254,6 +342,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   }
   const fs::path run_dir =
       fs::path(resolved.config.run().directory()) / resolved.config.run().name();
+  OXBOW_RETURN_IF_ERROR(CheckItsOwn(flags, run_dir));
   OXBOW_ASSIGN_OR_RETURN(const std::optional<run::StartWeights> start,
                          StartOf(flags, resolved.config));
   OXBOW_ASSIGN_OR_RETURN(const EnteredDirectory entered,
@@ -262,7 +351,8 @@ absl::StatusOr<int> Run(const Flags& flags) {
                          }));
   if (!entered.said.empty()) std::cout << entered.said << std::endl;
 
-  Announce(run_dir, resolved, flags.resume);
+  OXBOW_RETURN_IF_ERROR(run::ReserveEnd(run_dir));
+  Announce(run_dir, resolved, flags.resume, entered);
 
   const rpc::GrpcHold hold;
   SayWhatIsNotOk(resolved, run_dir);
@@ -288,24 +378,28 @@ absl::StatusOr<int> Run(const Flags& flags) {
                      std::cout);
   const bool joinable = !flags.listen.empty() ||
                         !rpc::IsLoopback(absl::StrCat(resolved.config.services().host(), ":0"));
-  const bool stopped = Supervise(fleet, display, joinable);
+  Supervise(fleet, display, joinable);
 
-  if (!fleet.supervisor().failure().empty()) {
-    ExplainFailure(run_dir, fleet);
-    return fleet.supervisor().exit_code();
-  }
-  Summarise(run_dir);
-  if (const auto rule = run::ReadStop(run_dir); rule.has_value()) {
-    std::cout << "stopped at step " << rule->step << " of " << resolved.config.run().steps() << ": "
-              << rule->reason << "\n";
-    return kExitStopped;
-  }
-  if (stopped && display.committed() < resolved.config.run().steps()) {
-    std::cout << "interrupted at step " << display.committed() << " of "
-              << resolved.config.run().steps()
-              << "; go on with: " << run::CommandToGoOn(run::ThisCommand()) << "\n";
-  }
-  return fleet.supervisor().exit_code();
+  return SayEnd(run_dir, fleet, display.committed(), resolved.config.run().steps());
+}
+
+// What `train` and `resume` share.
+void AddRun(CLI::App& command, const std::shared_ptr<Flags>& flags, int& exit_code) {
+  command.add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
+      ->allow_extra_args(false);
+  command.add_option("--listen", flags->listen,
+                     "HOST:PORT at which workers of other machines find the learner; the buffer "
+                     "and the reward servers take the ports behind it");
+  command.add_flag("--accept-reward-change", flags->accept_reward_change,
+                   "resume although a reward has another identity than before");
+  command.add_flag("--no-progress", flags->no_progress, "one line per 10 s even on a terminal");
+  rpc::AddTlsFlags(command, flags->tls);
+  rpc::AddPlaintextFlag(command, flags->tls);
+  command.callback([flags, &exit_code, name = command.get_name()] {
+    const auto code = Run(*flags);
+    if (!code.ok()) std::cerr << "oxbow " << name << ": " << code.status().message() << "\n";
+    exit_code = code.ok() ? *code : ExitCodeOf(code.status());
+  });
 }
 
 }  // namespace
@@ -319,31 +413,30 @@ void AddTrain(CLI::App& app, int& exit_code) {
       "live,\n8 if a rule of run.stop_if has ended it.\n"
       "Example: oxbow train configs/digits.yaml --set run.steps=50 --name short");
   command->add_option("file", flags->file, "run YAML")->required();
-  command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
-      ->allow_extra_args(false);
   command->add_option("--name", flags->name, "name of the run; the same as --set run.name=NAME")
       ->check([](const std::string& name) {
         return name.empty() ? std::string("a run needs a name") : std::string();
       });
-  command->add_option("--listen", flags->listen,
-                      "HOST:PORT at which workers of other machines find the learner; the buffer "
-                      "and the reward servers take the ports behind it");
   command->add_option("--from", flags->from,
                       "RUN_DIR[@STEP|@best]: a new run that starts from another run's weights");
   command->add_flag("--resume", flags->resume, "continue the run from its last checkpoint");
-  command->add_flag("--accept-reward-change", flags->accept_reward_change,
-                    "resume although a reward has another identity than before");
   command->add_flag("--set-aside", flags->set_aside,
                     "rename an earlier run of this name to NAME.1, NAME.2, ...");
   command->add_flag("--overwrite", flags->overwrite, "delete an earlier run of this name");
-  command->add_flag("--no-progress", flags->no_progress, "one line per 10 s even on a terminal");
-  rpc::AddTlsFlags(*command, flags->tls);
-  rpc::AddPlaintextFlag(*command, flags->tls);
-  command->callback([flags, &exit_code] {
-    const auto code = Run(*flags);
-    if (!code.ok()) std::cerr << "oxbow train: " << code.status().message() << "\n";
-    exit_code = code.ok() ? *code : ExitCodeOf(code.status());
-  });
+  AddRun(*command, flags, exit_code);
+}
+
+void AddResume(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
+  flags->resume = true;
+  CLI::App* command =
+      app.add_subcommand("resume", "Go on with a run, wherever its directory lies by now");
+  command->footer(
+      "Reads the run's own config.resolved.yaml; the directory may have been renamed, moved or "
+      "copied.\nModel and training prompts may lie elsewhere, if they are the same.\n"
+      "Example: oxbow resume runs/digits --set run.steps=200");
+  command->add_option("run_dir", flags->resume_dir, "directory of the run")->required();
+  AddRun(*command, flags, exit_code);
 }
 
 }  // namespace oxbow::cli

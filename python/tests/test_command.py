@@ -110,7 +110,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(done.stdout.split(), [str(self.folder / "a.png"), "x", f"{array.mean() / 255:g}"])
 
     def test_examples_keep_the_contract(self):
-        for name in ("brightness", "flow_factory_class", "flow_grpo_function"):
+        for name in ("darkness", "flow_factory_class", "flow_grpo_function"):
             with self.subTest(name):
                 done = self.run_command("check", str(EXAMPLES / f"{name}.py"))
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -62,6 +62,7 @@ json StateToJson(const RunState& state) {
                  {"replay_need", state.reuse.need},
                  {"replay_success_rate", state.reuse.success_rate},
                  {"prompts_sha256", state.prompts_sha256},
+                 {"model_sha256", state.model_sha256},
                  {"reward_identities", state.reward_identities},
                  {"evaluated", Finite(state.evaluated)}};
   if (std::isfinite(state.wall_seconds)) object["wall_seconds"] = state.wall_seconds;
@@ -189,6 +190,7 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
       .Read("best_reward", state.best_reward);
   OXBOW_RETURN_IF_ERROR(reader.status());
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "prompts_sha256", state.prompts_sha256));
+  OXBOW_RETURN_IF_ERROR(ReadNamed(object, "model_sha256", state.model_sha256));
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "reward_identities", state.reward_identities));
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "evaluated", state.evaluated));
   OXBOW_RETURN_IF_ERROR(ReadOwed(object, state));

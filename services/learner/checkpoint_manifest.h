@@ -39,6 +39,9 @@ struct RunState {
   // Content of the prompts that were read, by config key ("prompts.train"); empty in checkpoints of
   // older versions.
   std::map<std::string, std::string> prompts_sha256;
+  // The digest of each component of the model (io/model_digest.h); empty in checkpoints of older
+  // versions.
+  std::map<std::string, std::string> model_sha256;
   // By reward name: what the run was trained and measured with. Empty in checkpoints of older
   // versions.
   std::map<std::string, std::string> reward_identities;

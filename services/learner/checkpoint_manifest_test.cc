@@ -26,6 +26,7 @@ CheckpointManifest Example() {
                           {{LearnerStep(24), PromptId(5), 2.5, 5.5}}},
                 .best_reward = 0.25,
                 .prompts_sha256 = {{"prompts.train", "ab"}, {"prompts.eval", "cd"}},
+                .model_sha256 = {{"transformer", "12"}},
                 .reward_identities = {{"digits_ocr", "digits_ocr/1"}},
                 .evaluated = {{"eval/reward_mean", 0.9375}},
                 .owed_evaluations = {24, 25}},
@@ -48,6 +49,7 @@ TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read->state.reuse, Example().state.reuse);
   EXPECT_EQ(read->state.known, Example().state.known) << "bit for bit";
   EXPECT_EQ(read->state.prompts_sha256, Example().state.prompts_sha256);
+  EXPECT_EQ(read->state.model_sha256, Example().state.model_sha256);
   EXPECT_EQ(read->state.reward_identities, Example().state.reward_identities);
   EXPECT_EQ(read->state.evaluated, Example().state.evaluated);
   EXPECT_EQ(read->state.owed_evaluations, Example().state.owed_evaluations);

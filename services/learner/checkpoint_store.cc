@@ -211,7 +211,7 @@ absl::StatusOr<CheckpointManifest> CheckpointStore::ManifestOf(uint64_t committe
 absl::StatusOr<Checkpoint> CheckpointStore::Load(uint64_t committed_steps) const {
   const fs::path path = directory_ / CheckpointName(committed_steps);
   OXBOW_ASSIGN_OR_RETURN(const CheckpointManifest manifest, ManifestOf(committed_steps));
-  Checkpoint checkpoint{.state = manifest.state, .directory = path, .files = {}};
+  Checkpoint checkpoint{.state = manifest.state, .directory = path, .files = {}, .damaged = {}};
   for (const auto& [name, expected] : manifest.files) {
     OXBOW_RETURN_IF_ERROR(CheckFile(path / name, expected));
     checkpoint.files.insert(name);
@@ -235,9 +235,14 @@ bool CheckpointStore::empty() const { return Listed().empty(); }
 
 absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
   const std::vector<uint64_t> present = Listed();
+  std::vector<uint64_t> damaged;
   for (const uint64_t steps : present) {
     absl::StatusOr<Checkpoint> checkpoint = Load(steps);
-    if (checkpoint.ok()) return checkpoint;
+    if (checkpoint.ok()) {
+      checkpoint->damaged = std::move(damaged);
+      return checkpoint;
+    }
+    damaged.push_back(steps);
     OXBOW_LOG(Warning) << "checkpoint is skipped, an older one is tried"
                        << Field("path", (directory_ / CheckpointName(steps)).string())
                        << Field("error", std::string(checkpoint.status().message()));
@@ -247,6 +252,13 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
   }
   return absl::DataLossError(
       absl::StrCat("every checkpoint is damaged (", present.size(), "): ", directory_.string()));
+}
+
+std::optional<RunState> CheckpointStore::NewestState() const {
+  for (const uint64_t steps : Listed()) {
+    if (auto manifest = ManifestOf(steps); manifest.ok()) return std::move(manifest->state);
+  }
+  return std::nullopt;
 }
 
 absl::StatusOr<Checkpoint> CheckpointStore::LoadAt(uint64_t committed_steps) const {

@@ -38,7 +38,8 @@ using FileContent = std::function<absl::Status(const WritePiece& write)>;
 struct Checkpoint {
   RunState state;
   std::filesystem::path directory;
-  std::set<std::string> files;  // Names in `directory`.
+  std::set<std::string> files;    // Names in `directory`.
+  std::vector<uint64_t> damaged;  // Steps of newer ones, which LoadNewest has skipped.
 };
 
 // A checkpoint whose weights were evaluated.
@@ -88,6 +89,9 @@ class CheckpointStore {
   // The newest valid checkpoint. Logs a warning for each newer one that is damaged. kNotFound if
   // there is none, kDataLoss if none is valid.
   absl::StatusOr<Checkpoint> LoadNewest() const;
+
+  // The state in the newest manifest that can be read; the files beside it are not looked at.
+  std::optional<RunState> NewestState() const;
 
   // The checkpoint of `committed_steps`. kNotFound lists the existing ones; kDataLoss if it is
   // damaged.

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/fingerprint.h"
+#include "config/run_config.h"
 #include "services/learner/checkpoint_tensors.h"
 #include "services/learner/optimizer_pieces.h"
 
@@ -22,37 +23,70 @@ constexpr char kOptimizer[] = "optimizer.safetensors";
 Checkpointing::Checkpointing(const std::filesystem::path& run_directory,
                              const v1::RunConfig& config,
                              std::map<std::string, std::string> prompts_sha256)
-    : store_(run_directory / "checkpoints", config.checkpoint().keep(), config.checkpoint().best()),
-      fingerprint_(config::FingerprintOf(config)),
-      prompts_sha256_(std::move(prompts_sha256)),
-      prompt_files_(
-          {{"prompts.train", config.prompts().train()}, {"prompts.eval", config.prompts().eval()}}),
-      ema_(config.ema().enabled()) {}
+    : run_directory_(run_directory),
+      store_(run_directory / "checkpoints", config.checkpoint().keep(), config.checkpoint().best()),
+      config_(config),
+      prompts_sha256_(std::move(prompts_sha256)) {}
 
+absl::Status Checkpointing::CheckConfig(const RunState& state) const {
+  using config::FingerprintAge, config::FingerprintOf;
+  if (state.config_sha256 == FingerprintOf(config_)) return absl::OkStatus();
+  if (state.config_sha256 == FingerprintOf(config_, FingerprintAge::kFormer)) {
+    return absl::OkStatus();
+  }
+  // The run may have had another name and place.
+  for (const char* file : {config::kFormerConfig, config::kResolvedConfig}) {
+    const auto former = config::LoadResolved(run_directory_ / file);
+    if (!former.ok()) continue;
+    v1::RunConfig then = config_;
+    config::CopyFormerFields(*former, then);
+    if (state.config_sha256 != FingerprintOf(then, FingerprintAge::kFormer)) continue;
+    if (former->model().path() == config_.model().path()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "model.path is ", former->model().path(), " in the run, ", config_.model().path(),
+        " here, and its checkpoints, which are of an older version, do not say which model they "
+        "are of: resume once with the former path"));
+  }
+  return absl::FailedPreconditionError(
+      "the checkpoint is of another config: resume with the config it was made with");
+}
+
+// Those of evaluation change no training.
 absl::Status Checkpointing::CheckPrompts(const RunState& state) const {
-  if (state.prompts_sha256.empty() && !prompts_sha256_.empty()) {
+  constexpr char kTrain[] = "prompts.train";
+  const auto now = prompts_sha256_.find(kTrain);
+  if (now == prompts_sha256_.end()) return absl::OkStatus();
+  const auto before = state.prompts_sha256.find(kTrain);
+  if (before == state.prompts_sha256.end()) {
     OXBOW_LOG(Warning) << "the checkpoint does not say which prompts it was made with: that they "
                           "are the same is not checked"
                        << Field("step", state.committed_steps);
+    return absl::OkStatus();
   }
-  for (const auto& [key, hash] : prompts_sha256_) {
-    const auto before = state.prompts_sha256.find(key);
-    if (before == state.prompts_sha256.end() || before->second == hash) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        key,
-        " has other prompts than when the checkpoint was made: bring the file back, or begin "
-        "another run: ",
-        prompt_files_.at(key)));
+  if (before->second == now->second) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("prompts.train has other prompts than when the checkpoint was made: bring the "
+                   "file back, or begin another run: ",
+                   config_.prompts().train()));
+}
+
+absl::Status Checkpointing::CheckModel(
+    const RunState& state, const std::map<std::string, std::string>& model_sha256) const {
+  for (const auto& [component, digest] : model_sha256) {
+    const auto before = state.model_sha256.find(component);
+    if (before == state.model_sha256.end() || before->second == digest) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("model.path: ", component,
+                     " is another than when the checkpoint was made: bring the model "
+                     "back, or begin another run: ",
+                     config_.model().path()));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Checkpoint> Checkpointing::LoadNewest() const {
   OXBOW_ASSIGN_OR_RETURN(Checkpoint checkpoint, store_.LoadNewest());
-  if (checkpoint.state.config_sha256 != fingerprint_) {
-    return absl::FailedPreconditionError(
-        "the checkpoint is of another config: resume with the config it was made with");
-  }
+  OXBOW_RETURN_IF_ERROR(CheckConfig(checkpoint.state));
   OXBOW_RETURN_IF_ERROR(CheckPrompts(checkpoint.state));
   return checkpoint;
 }
@@ -63,7 +97,7 @@ absl::Status Checkpointing::RestoreWeights(const Checkpoint& checkpoint,
     OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors weights, TensorsOf(checkpoint, kWeights));
     OXBOW_RETURN_IF_ERROR(policy.Load(weights));
   }
-  if (!ema_) return absl::OkStatus();
+  if (!config_.ema().enabled()) return absl::OkStatus();
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors average, TensorsOf(checkpoint, kEma));
   policy.ema_parameters().CopyFrom(model::ParameterSet(average, /*trainable=*/false));
   return absl::OkStatus();
@@ -80,7 +114,7 @@ absl::StatusOr<model::NamedTensors> Checkpointing::TrainerState(
 CheckpointCopy Checkpointing::CopyWeights(model::Policy& policy) const {
   CheckpointCopy copy;
   copy.flat.emplace(kWeights, CopyOf(policy.parameters()));
-  if (ema_) copy.flat.emplace(kEma, CopyOf(policy.ema_parameters()));
+  if (config_.ema().enabled()) copy.flat.emplace(kEma, CopyOf(policy.ema_parameters()));
   return copy;
 }
 
@@ -95,7 +129,7 @@ void Checkpointing::AddTrainerState(const rl::Trainer& trainer, int rank, int ra
 absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, CheckpointCopy copy,
                                               const std::function<absl::Status()>& may_commit,
                                               const CheckpointStore::Others& others) const {
-  state.config_sha256 = fingerprint_;
+  state.config_sha256 = config::FingerprintOf(config_);
   state.prompts_sha256 = prompts_sha256_;
   std::map<std::string, FileContent> files;
   for (auto& [file, tensors] : copy.tensors) files[file] = ContentOf(tensors);

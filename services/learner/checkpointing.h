@@ -51,8 +51,9 @@ class Checkpointing {
   bool empty() const { return store_.empty(); }
 
   // The newest whole checkpoint. Errors as CheckpointStore::LoadNewest; kFailedPrecondition if its
-  // config has another fingerprint (config/fingerprint.h), or if the content of a prompt file,
-  // which it names, has changed.
+  // config has another fingerprint (config/fingerprint.h), or if the training prompts have changed.
+  // Checkpoints of older versions knew name, place and paths of their run: what those were is in
+  // the directory (FormerConfig).
   absl::StatusOr<Checkpoint> LoadNewest() const;
 
   // Restores weights and running average. kDataLoss names what is missing.
@@ -78,14 +79,18 @@ class Checkpointing {
                                  const std::function<absl::Status()>& may_commit = {},
                                  const CheckpointStore::Others& others = nullptr) const;
 
+  // Refuses a model that is not the checkpoint's, by component. `model_sha256` as in RunState.
+  absl::Status CheckModel(const RunState& state,
+                          const std::map<std::string, std::string>& model_sha256) const;
+
  private:
+  absl::Status CheckConfig(const RunState& state) const;
   absl::Status CheckPrompts(const RunState& state) const;
 
+  const std::filesystem::path run_directory_;
   const CheckpointStore store_;
-  const std::string fingerprint_;
+  const v1::RunConfig config_;
   const std::map<std::string, std::string> prompts_sha256_;
-  const std::map<std::string, std::string> prompt_files_;  // By config key, for messages.
-  const bool ema_;
 };
 
 }  // namespace oxbow::learner

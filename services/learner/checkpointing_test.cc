@@ -12,7 +12,10 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status_macros.h"
+#include "config/fingerprint.h"
+#include "config/run_config.h"
 #include "core/parallel/ranks.h"
 #include "services/learner/checkpoint_tensors.h"
 #include "services/weights/snapshot_maker.h"
@@ -148,6 +151,62 @@ TEST_F(CheckpointingTest, OnlyHowLongHowOftenAndWhereMayChangeOverAResume) {
   const absl::Status refused = Checkpointing(directory_.path(), other).LoadNewest().status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("another config"));
+}
+
+// A checkpoint of an older version knew name, place and paths of its run by the fingerprint. Here
+// is one that was made with `config`.
+class FormerCheckpointTest : public CheckpointingTest {
+ protected:
+  void MakeFormer(const v1::RunConfig& config) {
+    const Learner learner(1);
+    ASSERT_TRUE(Write(Checkpointing(directory_.path(), config), 3, learner).ok());
+    const auto path = directory_.path() / "checkpoints/step_000003/manifest.json";
+    CheckpointManifest manifest = ParseManifest(*ReadFile(path)).value();
+    manifest.state.config_sha256 = config::FingerprintOf(config, config::FingerprintAge::kFormer);
+    ASSERT_TRUE(WriteFileAtomically(path, ManifestText(manifest)).ok());
+  }
+};
+
+TEST_F(FormerCheckpointTest, GoesOnAtItsPlaceAndElsewhereIfTheRunSaysWhatItWas) {
+  config::ResolvedConfig before = config::LoadRunConfig("", {"run.name=a"}, {}).value();
+  MakeFormer(before.config);
+  v1::RunConfig renamed = before.config;
+  EXPECT_TRUE(Checkpointing(directory_.path(), renamed).LoadNewest().ok());
+  renamed.mutable_run()->set_name("b");
+  EXPECT_FALSE(Checkpointing(directory_.path(), renamed).LoadNewest().ok());
+  ASSERT_TRUE(config::WriteResolved(before, directory_.path() / config::kFormerConfig).ok());
+  const auto found = Checkpointing(directory_.path(), renamed).LoadNewest();
+  EXPECT_TRUE(found.ok()) << found.status();
+  renamed.mutable_model()->set_path("another");
+  EXPECT_THAT(
+      std::string(Checkpointing(directory_.path(), renamed).LoadNewest().status().message()),
+      HasSubstr("do not say which model"));
+  renamed.mutable_model()->set_path(before.config.model().path());
+  renamed.mutable_optimizer()->set_learning_rate(1);
+  EXPECT_FALSE(Checkpointing(directory_.path(), renamed).LoadNewest().ok());
+}
+
+TEST_F(CheckpointingTest, AnotherModelIsRefusedByItsComponent) {
+  RunState state;
+  EXPECT_TRUE(checkpointing_.CheckModel(state, {{"vae", "a"}}).ok()) << "of an older version";
+  state.model_sha256 = {{"transformer", "a"}, {"text_encoder", "b"}};
+  EXPECT_TRUE(checkpointing_.CheckModel(state, {{"transformer", "a"}}).ok())
+      << "encoders may be deleted once prompts are encoded";
+  const absl::Status refused =
+      checkpointing_.CheckModel(state, {{"transformer", "a"}, {"text_encoder", "c"}});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("text_encoder is another"));
+}
+
+// Prompts of evaluation change no training.
+TEST_F(CheckpointingTest, HeldOutPromptsMayChange) {
+  const Learner learner(1);
+  const auto with = [&](const std::string& held_out) {
+    return Checkpointing(directory_.path(), Config(),
+                         {{"prompts.train", "a"}, {"prompts.eval", held_out}});
+  };
+  ASSERT_TRUE(Write(with("a"), 3, learner).ok());
+  EXPECT_TRUE(with("b").LoadNewest().ok());
 }
 
 TEST_F(CheckpointingTest, AFileThatIsMissingIsNamed) {

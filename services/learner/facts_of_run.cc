@@ -16,11 +16,11 @@
 #include "io/report/report.h"
 #include "io/report/sheets.h"
 #include "rewards/picture_guards.h"
+#include "run/end_record.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/start_record.h"
 #include "run/start_weights.h"
-#include "run/stop_record.h"
 #include "services/learner/checkpoint_store.h"
 
 namespace oxbow::learner {
@@ -117,8 +117,8 @@ std::string BestText(const std::optional<BestCheckpoint>& best) {
                       absl::StrFormat(" %.4g", best->value));
 }
 
-// `command`: the one that started the run; empty: not known.
-std::vector<std::string> NextCommands(const std::string& run, const std::string& command, bool live,
+// `goes_on`: the command for that.
+std::vector<std::string> NextCommands(const std::string& run, const std::string& goes_on, bool live,
                                       bool has_best) {
   if (live) {
     return {absl::StrCat("oxbow status --run ", run, " --watch"),
@@ -128,8 +128,7 @@ std::vector<std::string> NextCommands(const std::string& run, const std::string&
           absl::StrCat("oxbow eval --run ", run),
           absl::StrCat("oxbow export ", run, " --format diffusers",
                        has_best ? " --checkpoint best" : ""),
-          absl::StrCat(run::CommandToGoOn(command.empty() ? "oxbow train RUN.yaml" : command),
-                       " --set run.steps=N")};
+          absl::StrCat(goes_on, " --set run.steps=N")};
 }
 
 }  // namespace
@@ -185,17 +184,25 @@ io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live,
   add("started from", run::StartSource(run_dir));
   const std::optional<BestCheckpoint> best = BestCheckpointOf(run_dir);
   add("best checkpoint", BestText(best));
-  if (const auto stop = run::ReadStop(run_dir)) {
-    add("stopped", absl::StrCat("at step ", stop->step, ": ", stop->reason));
-  }
   if (!starts.empty()) {
     facts.head.push_back({"oxbow", starts.back().version});
     facts.head.push_back({"started", absl::FormatTime("%Y-%m-%d %H:%M UTC", starts.front().time,
                                                       absl::UTCTimeZone())});
     facts.head.push_back({"command", starts.back().command});
   }
-  facts.next_commands = NextCommands(run_dir.string(), starts.empty() ? "" : starts.back().command,
-                                     live, best.has_value());
+  for (const run::StartRecord& start : starts) {
+    for (const std::string& one : start.changed) {
+      facts.changes.emplace_back(start.step, one);
+      facts.head.push_back({absl::StrCat("from step ", start.step), one});
+    }
+  }
+  // First, where a person looks first.
+  if (const auto end = run::ReadEnd(run_dir); !live && end && end->end != run::RunEnd::kDone) {
+    facts.head.insert(facts.head.begin(), {"ended", run::EndText(*end)});
+  }
+  facts.next_commands = NextCommands(
+      run_dir.string(), run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir),
+      live, best.has_value());
   return facts;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "config/run_config.h"
+#include "run/end_record.h"
 #include "run/start_record.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -47,6 +48,30 @@ TEST(FactsOfRunTest, TheHeadSaysWhatRunsAndWhatIsLeftOut) {
   EXPECT_FALSE(facts.full_reward) << "no picture says that it can be right";
   EXPECT_THAT(facts.left_out, Contains(Pair("divergence", "method.kl_weight is 0")));
   EXPECT_THAT(facts.left_out, Not(Contains(Pair("replay", ::testing::_))));
+}
+
+TEST(FactsOfRunTest, WhyARunEndedComesFirstAndWhatEvaluationsMeasureFromWhereOn) {
+  const testing::ScopedDirectory run;
+  const auto resolved = config::LoadRunConfig("", {}, {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  ASSERT_TRUE(config::WriteResolved(*resolved, run.path() / "config.resolved.yaml").ok());
+  ASSERT_TRUE(run::AppendStart(
+                  run.path(),
+                  {.resumed = true, .step = 20, .changed = {"reward.observed: [] -> [brightness]"}})
+                  .ok());
+  ASSERT_TRUE(run::WriteEnd(run.path(), {.end = run::RunEnd::kFailed,
+                                         .step = 31,
+                                         .exit_code = 5,
+                                         .reason = "No space left on device"})
+                  .ok());
+  const io::RunFacts facts = FactsOfRun(run.path(), /*live=*/false);
+  EXPECT_EQ(facts.head.front().first, "ended");
+  EXPECT_EQ(facts.head.front().second, "failed at step 31: No space left on device (exit code 5)");
+  EXPECT_THAT(facts.head, Contains(Pair("from step 20", "reward.observed: [] -> [brightness]")));
+  ASSERT_EQ(facts.changes.size(), 1u);
+  EXPECT_EQ(facts.changes[0].first, 20u);
+  EXPECT_THAT(FactsOfRun(run.path(), /*live=*/true).head,
+              Not(Contains(Pair("ended", ::testing::_))));
 }
 
 TEST(FactsOfRunTest, ADirectoryWithoutFilesHasAName) {

@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +13,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -25,16 +23,14 @@
 #include "core/model/image_decoder.h"
 #include "core/parallel/c10d_ranks.h"
 #include "io/lora_file.h"
-#include "io/report/report.h"
+#include "io/model_digest.h"
 #include "io/tensor_torch.h"
 #include "metrics/step_metrics.h"
-#include "run/endpoints_file.h"
+#include "run/end_record.h"
 #include "run/rewards.h"
 #include "run/run_uid.h"
 #include "run/start_weights.h"
-#include "run/stop_record.h"
 #include "run/trainer_options.h"
-#include "services/learner/facts_of_run.h"
 #include "services/learner/final_weights.h"
 #include "services/learner/hyper_parameters.h"
 #include "services/learner/optimizer_pieces.h"
@@ -122,7 +118,9 @@ absl::Status LearnerProcess::MakeStart() {
     }
   }
   OXBOW_RETURN_IF_ERROR(CheckSteps());
-  run::RemoveStop(options_.directory);  // It was about an earlier start.
+  started_ = true;
+  model_digests_ = std::async(std::launch::async, io::ModelDigests, setup_.model.components);
+  OXBOW_RETURN_IF_ERROR(run::ReserveEnd(options_.directory));
   OXBOW_ASSIGN_OR_RETURN(epoch_, NextEpoch(options_.directory / "epoch"));
   // Two starts without locks may have taken the same epoch: one of them ends here.
   return options_.check_directory();
@@ -138,7 +136,13 @@ absl::Status LearnerProcess::CheckSteps() const {
                    steps));
 }
 
+absl::Status LearnerProcess::CheckModel() {
+  OXBOW_ASSIGN_OR_RETURN(model_sha256_, model_digests_.get());
+  return resumed_.has_value() ? checkpointing_.CheckModel(from_, model_sha256_) : absl::OkStatus();
+}
+
 absl::Status LearnerProcess::MakeTrainer() {
+  LogCutPrompts();
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
   OXBOW_ASSIGN_OR_RETURN(conditioning_,
                          WarmConditioning(setup_, options_.place.rank, options_.place.size));
@@ -225,8 +229,9 @@ absl::Status LearnerProcess::ConnectPeers() {
   }
   OXBOW_ASSIGN_OR_RETURN(
       step_log_, StepLog::Open(options_.directory / "steps.jsonl", options_.check_directory));
-  progress_ =
-      std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps());
+  progress_ = std::make_unique<RunProgress>(Clock::Steady(), *metrics_, setup_.config.run().steps(),
+                                            from_.committed_steps, from_.policy_version);
+  NoticeDamage();
   return absl::OkStatus();
 }
 
@@ -270,6 +275,7 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   OXBOW_RETURN_IF_ERROR(options_.check_directory());
   state.best_reward = publisher_->best_reward();
   state.reward_identities = reward_identities_;
+  state.model_sha256 = model_sha256_;
   CheckpointCopy copy = checkpointing_.CopyWeights(*policy_);
   AddOwedWeights(state, copy);
   CheckpointStore::Others others;
@@ -293,6 +299,7 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
 
 absl::Status LearnerProcess::MakeLoop() {
   const v1::RunConfig& config = setup_.config;
+  OXBOW_RETURN_IF_ERROR(CheckModel());
   OXBOW_RETURN_IF_ERROR(MakeCheckpointWriter());
   OXBOW_ASSIGN_OR_RETURN(weights::ProbeShape probe_shape,
                          weights::ProbeShapeOf(*setup_.model.architecture,
@@ -452,37 +459,6 @@ absl::Status LearnerProcess::Serve() {
   return absl::OkStatus();
 }
 
-// As `oxbow train` does for its runs, so that status, doctor and rollback find this one.
-absl::Status LearnerProcess::WriteOwnEndpoints() {
-  std::vector<run::ServiceEndpoint> services = {
-      {"learner", server_->endpoint(), exposer_->endpoint(), getpid()}};
-  const std::vector<std::string>& buffers = options_.buffer_endpoints;
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    services.push_back(
-        {buffers.size() == 1 ? "replay_buffer" : absl::StrFormat("replay_buffer-%02d", i),
-         buffers[i], ""});
-  }
-  for (size_t i = 0; i < options_.reward_endpoints.size(); ++i) {
-    services.push_back({absl::StrCat("reward_server-", i), options_.reward_endpoints[i], ""});
-  }
-  OXBOW_RETURN_IF_ERROR(options_.check_directory());
-  return run::WriteEndpoints(options_.directory, services);
-}
-
-absl::Status LearnerProcess::WriteReport(bool live) const {
-  OXBOW_RETURN_IF_ERROR(options_.check_directory());
-  return io::WriteReport(options_.directory, FactsOfRun(options_.directory, live));
-}
-
-// `oxbow train` writes the last report of its runs, also where the learner was killed.
-void LearnerProcess::WriteLastReport() const {
-  report_->Stop();
-  if (options_.supervised || loop_->committed() == 0) return;
-  if (const absl::Status status = WriteReport(/*live=*/false); !status.ok()) {
-    OXBOW_LOG(Warning) << "report was not written" << Field("error", std::string(status.message()));
-  }
-}
-
 // The last checkpoint is worth a copy more than any other, but not for ever.
 void LearnerProcess::AwaitCopies() {
   if (copier_ == nullptr) return;
@@ -551,13 +527,11 @@ absl::Status LearnerProcess::Run() {
   const bool complete = status.ok() && (loop_->committed() == setup_.config.run().steps() ||
                                         loop_->stop_reason().has_value());
   if (status.ok()) status = options_.check_directory();
-  if (status.ok() && loop_->stop_reason().has_value()) {
-    status = run::WriteStop(options_.directory, {loop_->committed(), *loop_->stop_reason()});
-  }
   if (status.ok()) {
     status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());
   }
+  if (status.ok()) status = WriteEnd();
   WriteLastReport();
   if (status.ok()) AwaitCopies();
   coordinator_->Drain(complete && status.ok() ? DrainReason::kRunComplete

@@ -5,6 +5,7 @@
 // Make* and Connect* are called once each, in the order of declaration; then Run.
 #pragma once
 
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -53,8 +54,12 @@ class LearnerProcess {
   // weights, and releases the workers.
   absl::Status Run();
 
+  // Records that the run has failed, for people. A start that was refused is no end of the run.
+  void WriteFailure(const absl::Status& why) const;
+
  private:
   absl::Status CheckSteps() const;
+  absl::Status CheckModel();
   absl::Status TakeStartWeights();
   absl::Status BeginEvaluation();
   absl::StatusOr<EvaluationResult> Evaluate();
@@ -67,6 +72,10 @@ class LearnerProcess {
   void AddOwedWeights(const RunState& state, CheckpointCopy& copy);
   absl::Status WriteOwnEndpoints();
   absl::Status WriteReport(bool live) const;
+  absl::Status WriteEnd() const;
+  uint64_t committed() const;
+  void NoticeDamage();
+  void LogCutPrompts() const;
   void WriteLastReport() const;
   void AwaitCopies();
   absl::Status TryGrey(std::vector<int64_t> shape);
@@ -78,7 +87,11 @@ class LearnerProcess {
   const Checkpointing checkpointing_;
   std::optional<Checkpoint> resumed_;
   RunState from_;
+  bool started_ = false;                                  // The checks of MakeStart have passed.
   std::map<std::string, std::string> reward_identities_;  // By name.
+  // io::ModelDigests, made while the model is loaded; then what they are.
+  std::future<absl::StatusOr<std::map<std::string, std::string>>> model_digests_;
+  std::map<std::string, std::string> model_sha256_;
   v1::RegisterResponse registration_;
   Epoch epoch_;
 

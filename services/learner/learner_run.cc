@@ -100,6 +100,7 @@ absl::Status RunLearner(RunOptions options) {
   LearnerProcess process(options, std::move(setup));
   const absl::Status status = RunRankZero(process);
   options.ending();  // Called also if the run failed before it called this itself.
+  if (!status.ok()) process.WriteFailure(status);
   return status;
 }
 

@@ -26,13 +26,16 @@ bool OfEvaluation(const std::pair<const std::string, double>& number) {
 
 }  // namespace
 
-RunProgress::RunProgress(const Clock& clock, LearnerMetrics& metrics, uint64_t steps_total)
+RunProgress::RunProgress(const Clock& clock, LearnerMetrics& metrics, uint64_t steps_total,
+                         uint64_t committed, uint64_t version)
     : clock_(clock),
       metrics_(metrics),
       steps_total_(steps_total),
       start_(clock.Now()),
       since_(start_),
-      step_at_(start_) {}
+      step_at_(start_),
+      committed_(committed),
+      version_(version) {}
 
 void RunProgress::CloseLap() {
   const absl::Duration now = clock_.Now();

@@ -25,7 +25,9 @@ inline constexpr size_t kNoticesMax = 20;
 
 class RunProgress {
  public:
-  RunProgress(const Clock& clock, LearnerMetrics& metrics, uint64_t steps_total);
+  // `committed` and `version`: those of the checkpoint that the run goes on from.
+  RunProgress(const Clock& clock, LearnerMetrics& metrics, uint64_t steps_total,
+              uint64_t committed = 0, uint64_t version = 0);
 
   // Ends the current phase and starts another: "wait", "update", ... (the names of PhaseTook).
   void Enter(const std::string& phase);
@@ -59,8 +61,8 @@ class RunProgress {
   std::map<std::string, double> lap_ ABSL_GUARDED_BY(mutex_);  // Since TakeSeconds.
   std::map<std::string, double> share_
       ABSL_GUARDED_BY(mutex_);  // Seconds, decaying over about 20 steps.
-  uint64_t committed_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t committed_ ABSL_GUARDED_BY(mutex_);
+  uint64_t version_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, double> numbers_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> notices_ ABSL_GUARDED_BY(mutex_);
 };

@@ -56,6 +56,18 @@ TEST(RunProgressTest, APhaseThatHasNotEndedCountsInTheShares) {
   EXPECT_THAT(shares, UnorderedElementsAre(Pair("plan", 0.25), Pair("wait", 0.75)));
 }
 
+// What `oxbow train --resume` says first: "resumed at step 5 of 9".
+TEST(RunProgressTest, AResumedRunIsAtItsCheckpointFromTheFirstStatusOn) {
+  FakeClock clock;
+  prometheus::Registry registry;
+  LearnerMetrics metrics(registry, {});
+  const RunProgress progress(clock, metrics, /*steps_total=*/9, /*committed=*/5, /*version=*/10);
+  v1::StatusResponse status;
+  progress.FillStatus(status);
+  EXPECT_EQ(status.learner_step(), 5u);
+  EXPECT_EQ(status.policy_version(), 10u);
+}
+
 TEST(RunProgressTest, ANoticeIsInEveryStatusAndTheirNumberHasALimit) {
   FakeClock clock;
   prometheus::Registry registry;

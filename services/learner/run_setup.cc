@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "config/evaluation_rules.h"
@@ -191,13 +190,9 @@ absl::StatusOr<std::unique_ptr<ConditioningCache>> WarmConditioning(RunSetup& se
 }
 
 std::map<std::string, std::string> PromptDigestsOf(const RunSetup& setup) {
-  const auto digest = [](const std::vector<v1::Prompt>& prompts) {
-    Sha256Stream stream;
-    for (const v1::Prompt& prompt : prompts) stream.Update(absl::StrCat(prompt.id(), "\n"));
-    return stream.Hex();
-  };
-  std::map<std::string, std::string> digests = {{"prompts.train", digest(setup.train)}};
-  if (!setup.held_out.empty()) digests["prompts.eval"] = digest(setup.held_out);
+  std::map<std::string, std::string> digests = {
+      {"prompts.train", run::DigestOfPrompts(setup.train)}};
+  if (!setup.held_out.empty()) digests["prompts.eval"] = run::DigestOfPrompts(setup.held_out);
   return digests;
 }
 

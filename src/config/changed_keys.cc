@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/field_text.h"
+#include "config/fingerprint.h"
 
 namespace oxbow::config {
 namespace {
@@ -18,15 +19,11 @@ bool IsSection(const pb::FieldDescriptor& field) {
   return !field.is_repeated() && field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE;
 }
 
-bool IsFree(const pb::FieldDescriptor& field) {
-  return field.options().GetExtension(v1::fingerprint).left_out();
-}
-
 void AddChanged(const pb::Message& before, const pb::Message& now, const std::string& prefix,
                 std::vector<ChangedKey>& changed) {
   for (int i = 0; i < before.GetDescriptor()->field_count(); ++i) {
     const pb::FieldDescriptor& field = *before.GetDescriptor()->field(i);
-    if (IsFree(field)) continue;
+    if (IsLeftOut(field)) continue;
     const std::string key = absl::StrCat(prefix, field.name());
     if (IsSection(field)) {
       AddChanged(before.GetReflection()->GetMessage(before, &field),
@@ -43,7 +40,8 @@ void AddFree(const pb::Descriptor& section, const std::string& prefix,
   for (int i = 0; i < section.field_count(); ++i) {
     const pb::FieldDescriptor& field = *section.field(i);
     const std::string key = absl::StrCat(prefix, field.name());
-    if (IsFree(field)) {
+    if (IsComparedByContent(field)) continue;
+    if (IsLeftOut(field)) {
       keys.push_back(IsSection(field) ? absl::StrCat(key, ".*") : key);
     } else if (IsSection(field)) {
       AddFree(*field.message_type(), absl::StrCat(key, "."), keys);
@@ -56,6 +54,22 @@ void AddFree(const pb::Descriptor& section, const std::string& prefix,
 std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now) {
   std::vector<ChangedKey> changed;
   AddChanged(before, now, "", changed);
+  return changed;
+}
+
+std::vector<ChangedKey> ChangedMeasures(const v1::RunConfig& before, const v1::RunConfig& now) {
+  std::vector<ChangedKey> changed;
+  const auto add = [&](const char* key, const pb::Message& a, const pb::Message& b,
+                       const char* name) {
+    const pb::FieldDescriptor& field = *a.GetDescriptor()->FindFieldByName(name);
+    ChangedKey values{absl::StrCat(key, name), FieldText(a, field), FieldText(b, field)};
+    if (values.before != values.now) changed.push_back(std::move(values));
+  };
+  add("prompts.", before.prompts(), now.prompts(), "eval");
+  add("reward.", before.reward(), now.reward(), "observed");
+  for (const char* name : {"images", "steps", "use_ema", "solver", "height", "width"}) {
+    add("eval.", before.eval(), now.eval(), name);
+  }
   return changed;
 }
 

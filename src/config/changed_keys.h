@@ -20,7 +20,11 @@ struct ChangedKey {
 // In the schema's order; of resolved configs. Empty: a run of one goes on with the other.
 std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now);
 
-// What may differ: keys, and sections as "eval.*".
+// Settings that may differ, but not without a word: evaluations before and after measure other
+// things.
+std::vector<ChangedKey> ChangedMeasures(const v1::RunConfig& before, const v1::RunConfig& now);
+
+// What may differ: keys, and sections as "eval.*". Not those of which the content must be the same.
 std::vector<std::string> FreeKeys();
 
 }  // namespace oxbow::config

@@ -42,6 +42,19 @@ TEST(ChangedKeysTest, KeysThatMayDifferAreListed) {
     EXPECT_THAT(free, Contains(key));
   }
   EXPECT_THAT(free, Not(Contains("optimizer.learning_rate")));
+  EXPECT_THAT(free, Not(Contains("model.path"))) << "only to the same content";
+}
+
+TEST(ChangedKeysTest, WhatEvaluationsMeasureMayChangeAndIsTold) {
+  const v1::RunConfig before = Resolved({"reward.observed=[]"});
+  const v1::RunConfig now =
+      Resolved({"reward.observed=[brightness]", "eval.images=32", "eval.every=7", "run.name=b"});
+  EXPECT_TRUE(ChangedKeys(before, now).empty());
+  const std::vector<ChangedKey> changed = ChangedMeasures(before, now);
+  ASSERT_EQ(changed.size(), 2u);
+  EXPECT_EQ(changed[0].key + ": " + changed[0].before + " -> " + changed[0].now,
+            "reward.observed: [] -> [brightness]");
+  EXPECT_EQ(changed[1].key, "eval.images");
 }
 
 // Over all pairs of shipped configs: those of the golden fingerprints.
@@ -50,8 +63,8 @@ TEST(ChangedKeysTest, AreNoneExactlyWhereTheFingerprintsAreEqual) {
   std::vector<v1::RunConfig> configs;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
-    std::string fingerprint, recipe;
-    words >> fingerprint >> recipe;
+    std::string former, present, recipe;
+    words >> former >> present >> recipe;
     std::vector<std::string> overrides = {"recipe=" + recipe};
     for (std::string word; words >> word;) overrides.push_back(word);
     configs.push_back(Resolved(overrides));

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -20,7 +22,30 @@ namespace {
 
 namespace pb = google::protobuf;
 
-void AppendFields(const pb::Message& message, const std::string& indent, std::string& text);
+// Left out by now. A path is compared by what it leads to, unless that is for evaluation alone.
+constexpr const char* kFormerFields[] = {
+    "oxbow.v1.RunSection.name",   "oxbow.v1.RunSection.directory", "oxbow.v1.RewardConfig.observed",
+    "oxbow.v1.PromptConfig.eval", "oxbow.v1.ModelConfig.path",     "oxbow.v1.PromptConfig.train"};
+constexpr const char* kContentFields[] = {"oxbow.v1.ModelConfig.path",
+                                          "oxbow.v1.PromptConfig.train"};
+
+bool Names(std::span<const char* const> fields, const pb::FieldDescriptor& field) {
+  return std::find(fields.begin(), fields.end(), field.full_name()) != fields.end();
+}
+
+// Whether a field is left out of fingerprints of this age.
+bool LeftOut(const pb::FieldDescriptor& field, FingerprintAge age) {
+  if (Names(kFormerFields, field)) return age == FingerprintAge::kPresent;
+  return field.options().GetExtension(v1::fingerprint).left_out();
+}
+
+// A message's text as it grows, for fingerprints of one age.
+struct Writing {
+  FingerprintAge age;
+  std::string text;
+};
+
+void AppendFields(const pb::Message& message, const std::string& indent, Writing& writing);
 
 // The shortest of 15 and 17 digits that reads back as the same number.
 std::string DoubleText(double value) {
@@ -90,38 +115,40 @@ bool Enters(const pb::Message& message, const pb::FieldDescriptor& field,
 }
 
 void AppendSection(const std::string& name, const pb::Message& section, const std::string& indent,
-                   std::string& text) {
-  absl::StrAppend(&text, indent, name, " {\n");
-  AppendFields(section, indent + "  ", text);
-  absl::StrAppend(&text, indent, "}\n");
+                   Writing& writing) {
+  absl::StrAppend(&writing.text, indent, name, " {\n");
+  AppendFields(section, indent + "  ", writing);
+  absl::StrAppend(&writing.text, indent, "}\n");
 }
 
 void AppendRepeated(const pb::Message& message, const pb::FieldDescriptor& field,
-                    const std::string& indent, std::string& text) {
+                    const std::string& indent, Writing& writing) {
   const pb::Reflection& r = *message.GetReflection();
   for (int i = 0; i < r.FieldSize(message, &field); ++i) {
     if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
-      AppendSection(field.name(), r.GetRepeatedMessage(message, &field, i), indent, text);
+      AppendSection(field.name(), r.GetRepeatedMessage(message, &field, i), indent, writing);
     } else {
-      absl::StrAppend(&text, indent, field.name(), ": ", ValueText(message, field, i), "\n");
+      absl::StrAppend(&writing.text, indent, field.name(), ": ", ValueText(message, field, i),
+                      "\n");
     }
   }
 }
 
-void AppendFields(const pb::Message& message, const std::string& indent, std::string& text) {
+void AppendFields(const pb::Message& message, const std::string& indent, Writing& writing) {
+  std::string& text = writing.text;
   for (const pb::FieldDescriptor* field : FieldsByNumber(*message.GetDescriptor())) {
     const v1::FingerprintRules& rules = field->options().GetExtension(v1::fingerprint);
     if (!rules.constant().empty()) {
       absl::StrAppend(&text, indent, field->name(), ": \"", absl::CEscape(rules.constant()),
                       "\"\n");
-    } else if (rules.left_out()) {
+    } else if (LeftOut(*field, writing.age)) {
       continue;
     } else if (field->is_repeated()) {
-      AppendRepeated(message, *field, indent, text);
+      AppendRepeated(message, *field, indent, writing);
     } else if (field->cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
       const pb::Message& section = message.GetReflection()->GetMessage(message, field);
-      if (rules.unset_as() == "{}" && FingerprintText(section).empty()) continue;
-      AppendSection(field->name(), section, indent, text);
+      if (rules.unset_as() == "{}" && FingerprintText(section, writing.age).empty()) continue;
+      AppendSection(field->name(), section, indent, writing);
     } else if (Enters(message, *field, rules.unset_as())) {
       absl::StrAppend(&text, indent, field->name(), ": ", ValueText(message, *field, -1), "\n");
     }
@@ -136,14 +163,29 @@ std::string WithFormerNames(const std::string& text) {
 
 }  // namespace
 
-std::string FingerprintText(const pb::Message& message) {
-  std::string text;
-  AppendFields(message, "", text);
-  return text;
+bool IsLeftOut(const pb::FieldDescriptor& field) {
+  return LeftOut(field, FingerprintAge::kPresent);
 }
 
-std::string FingerprintOf(const v1::RunConfig& config) {
-  return Sha256Hex(WithFormerNames(FingerprintText(config)));
+bool IsComparedByContent(const pb::FieldDescriptor& field) { return Names(kContentFields, field); }
+
+void CopyFormerFields(const v1::RunConfig& from, v1::RunConfig& to) {
+  to.mutable_run()->set_name(from.run().name());
+  to.mutable_run()->set_directory(from.run().directory());
+  to.mutable_model()->set_path(from.model().path());
+  to.mutable_prompts()->set_train(from.prompts().train());
+  to.mutable_prompts()->set_eval(from.prompts().eval());
+  *to.mutable_reward()->mutable_observed() = from.reward().observed();
+}
+
+std::string FingerprintText(const pb::Message& message, FingerprintAge age) {
+  Writing writing{.age = age, .text = ""};
+  AppendFields(message, "", writing);
+  return std::move(writing.text);
+}
+
+std::string FingerprintOf(const v1::RunConfig& config, FingerprintAge age) {
+  return Sha256Hex(WithFormerNames(FingerprintText(config, age)));
 }
 
 }  // namespace oxbow::config

@@ -2,13 +2,15 @@
 // The hash by which a checkpoint knows the config of its run.
 //
 // Two configs have the same fingerprint if runs with them are the same but for how long they are,
-// how often they evaluate and save, and where they compute. Which fields those are is an option of
-// each field: FingerprintRules in proto/oxbow/v1/config.proto.
+// how often they evaluate and save, and where they compute and lie. Which fields those are is an
+// option of each field: FingerprintRules in proto/oxbow/v1/config.proto. Model and prompts are
+// paths, and a path changes no result: a checkpoint knows the content by hashes of its own.
 //
 // The text that is hashed is written here, byte for byte, and not by a library: checkpoints outlive
 // the version of protobuf that they were written with.
 #pragma once
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
 #include <string>
@@ -17,12 +19,27 @@
 
 namespace oxbow::config {
 
+// Which checkpoints a fingerprint is for. Those of former versions knew name and directory of the
+// run, its observed rewards and the paths of model and prompts by the config's fingerprint.
+enum class FingerprintAge { kPresent, kFormer };
+
 // SHA-256 in hex of FingerprintText, with the former names of keys. A section that is absent counts
 // as an empty one.
-std::string FingerprintOf(const v1::RunConfig& config);
+std::string FingerprintOf(const v1::RunConfig& config,
+                          FingerprintAge age = FingerprintAge::kPresent);
 
 // The fields of a message that enter by their rules, by number: one a line, "name: value", sections
 // in braces and indented by two.
-std::string FingerprintText(const google::protobuf::Message& message);
+std::string FingerprintText(const google::protobuf::Message& message,
+                            FingerprintAge age = FingerprintAge::kPresent);
+
+// Whether a field may differ over a resume: it does not enter.
+bool IsLeftOut(const google::protobuf::FieldDescriptor& field);
+
+// Whether a field may differ as long as what its path leads to is the same.
+bool IsComparedByContent(const google::protobuf::FieldDescriptor& field);
+
+// Gives `to` the values of `from` that only former fingerprints have.
+void CopyFormerFields(const v1::RunConfig& from, v1::RunConfig& to);
 
 }  // namespace oxbow::config

@@ -58,12 +58,12 @@ void Change(pb::Message& message, const pb::FieldDescriptor& field) {
 
 using Visit = std::function<void(pb::Message&, const pb::FieldDescriptor&, bool left_out)>;
 
-// Calls `visit` with each field that holds no section, and whether its rules or those of a section
-// around it leave it out.
+// Calls `visit` with each field that holds no section, and whether it or a section around it is
+// left out.
 void ForEachField(pb::Message& message, bool left_out, const Visit& visit) {
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const pb::FieldDescriptor& field = *message.GetDescriptor()->field(i);
-    const bool out = left_out || field.options().GetExtension(v1::fingerprint).left_out();
+    const bool out = left_out || IsLeftOut(field);
     if (!field.is_repeated() && field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
       ForEachField(*message.GetReflection()->MutableMessage(&message, &field), out, visit);
     } else {
@@ -140,13 +140,32 @@ TEST(FingerprintTest, ItsTextIsFixedByteForByte) {
   config.mutable_optimizer()->set_learning_rate(0.1 + 0.2);
   config.mutable_model()->mutable_lora()->add_targets("to_q");
   config.mutable_model()->mutable_lora()->add_targets("to_k");
-  const std::string text = FingerprintText(config);
+  const std::string text = FingerprintText(config, FingerprintAge::kFormer);
   EXPECT_THAT(text, ::testing::StartsWith(
                         "run {\n  name: \"a\\n\\\"b\\\" \\303\\251 \\'c\\'\"\n}\n"
                         "model {\n  lora {\n    targets: \"to_q\"\n    targets: \"to_k\"\n  }\n"
                         "  device: \"cpu\"\n}\n"
                         "prompts {\n}\n"));
   EXPECT_THAT(text, ::testing::HasSubstr("  learning_rate: 0.30000000000000004\n"));
+}
+
+// A run that was renamed or moved, with its model and prompts, is the same run.
+TEST(FingerprintTest, WhereARunAndItsFilesLieIsLeftOutAndFormerCheckpointsKnewIt) {
+  const v1::RunConfig here = Resolved({});
+  const std::vector<std::string> elsewhere = {"run.name=b",           "run.directory=/other",
+                                              "model.path=/models/b", "prompts.train=/t.txt",
+                                              "prompts.eval=/e.txt",  "reward.observed=[]"};
+  for (const std::string& one : elsewhere) {
+    const v1::RunConfig there = Resolved({one});
+    EXPECT_EQ(FingerprintOf(there), FingerprintOf(here)) << one;
+    EXPECT_NE(FingerprintOf(there, FingerprintAge::kFormer),
+              FingerprintOf(here, FingerprintAge::kFormer))
+        << one;
+  }
+  v1::RunConfig back = Resolved(elsewhere);
+  CopyFormerFields(here, back);
+  EXPECT_EQ(FingerprintOf(back, FingerprintAge::kFormer),
+            FingerprintOf(here, FingerprintAge::kFormer));
 }
 
 TEST(FingerprintTest, AValueThatOlderConfigsMeantIsLikeNone) {
@@ -158,18 +177,20 @@ TEST(FingerprintTest, AValueThatOlderConfigsMeantIsLikeNone) {
   EXPECT_NE(FingerprintOf(config), before);
 }
 
-// Each line: the fingerprint that checkpoints of this config have, a recipe, overrides. A recipe
-// whose settings change on purpose gets a new line; for any other reason no line may change.
+// Each line: the fingerprints that checkpoints of this config have, former and present, a recipe,
+// overrides. A recipe whose settings change on purpose gets a new line; for any other reason no
+// line may change.
 TEST(FingerprintTest, CheckpointsOfShippedRecipesStillFit) {
   std::ifstream lines(OXBOW_SOURCE_DIR "/tests/golden/fingerprints.txt");
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
     std::istringstream words(line);
-    std::string expected, recipe;
-    words >> expected >> recipe;
+    std::string former, present, recipe;
+    words >> former >> present >> recipe;
     std::vector<std::string> overrides = {"recipe=" + recipe};
     for (std::string word; words >> word;) overrides.push_back(word);
-    EXPECT_EQ(FingerprintOf(Resolved(overrides)), expected) << line;
+    EXPECT_EQ(FingerprintOf(Resolved(overrides), FingerprintAge::kFormer), former) << line;
+    EXPECT_EQ(FingerprintOf(Resolved(overrides)), present) << line;
   }
   EXPECT_GT(count, 30);
 }

@@ -9,11 +9,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/nearest_name.h"
 #include "config/changed_keys.h"
 #include "config/embedded_yaml.h"
+#include "config/fingerprint.h"
 #include "config/value_range.h"
 #include "config/yaml_message.h"
 #include "oxbow/v1/config.pb.h"
@@ -99,7 +101,7 @@ const FieldDescriptor* FieldOf(const std::string& key) {
 
 // A comment's clauses by what they say.
 struct Comment {
-  std::vector<std::string> meaning, recipes, change;
+  std::vector<std::string> meaning, recipes, change, never;
   std::string range;
 };
 
@@ -112,6 +114,8 @@ Comment ClausesOf(const std::string& text) {
     const auto begins = [&](const char* word) { return absl::StartsWith(clause, word); };
     if (tells_recipes) {
       comment.recipes.emplace_back(recipes);
+    } else if (begins("never ") && !absl::StrContains(clause.substr(6), " ")) {
+      comment.never.push_back(clause.substr(6));
     } else if (ParseRange(clause).has_value()) {
       comment.range = clause;
     } else if (std::any_of(std::begin(kChanges), std::end(kChanges), begins)) {
@@ -123,9 +127,14 @@ Comment ClausesOf(const std::string& text) {
   return comment;
 }
 
-// What a key takes, with its range in place of that of its type.
-std::string TakesText(const FieldDescriptor& field, const std::string& range) {
+// What a key takes, with its range in place of that of its type, and without the values that it
+// never has.
+std::string TakesText(const FieldDescriptor& field, const std::string& range,
+                      const std::vector<std::string>& never) {
   std::string text = ExpectedOf(field);
+  for (const std::string& value : never) {
+    text = absl::StrReplaceAll(text, {{absl::StrCat(" ", value, ","), ""}});
+  }
   if (!range.empty()) text = absl::StrCat(text.substr(0, text.find(" from ")), ", ", range);
   return absl::StrCat(field.is_repeated() ? "a list, each " : "", text);
 }
@@ -180,17 +189,19 @@ absl::StatusOr<KeyExplanation> ExplainKey(const std::string& name) {
   const bool section =
       field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
   const std::vector<std::string> free = FreeKeys();
-  const bool may_change = std::any_of(free.begin(), free.end(), [&](const std::string& one) {
-    return one == key || (one.ends_with(".*") && key.starts_with(one.substr(0, one.size() - 1)));
-  });
-  return KeyExplanation{
-      .key = key,
-      .takes = section ? SectionText(*field->message_type()) : TakesText(*field, comment.range),
-      .value = section ? "" : line.value,
-      .meaning = absl::StrJoin(comment.meaning, "; "),
-      .recipes = absl::StrJoin(comment.recipes, "; "),
-      .change = absl::StrJoin(comment.change, "; "),
-      .may_change_on_resume = may_change};
+  const bool may_change = IsComparedByContent(*field) ||
+                          std::any_of(free.begin(), free.end(), [&](const std::string& one) {
+                            return one == key || (one.ends_with(".*") &&
+                                                  key.starts_with(one.substr(0, one.size() - 1)));
+                          });
+  return KeyExplanation{.key = key,
+                        .takes = section ? SectionText(*field->message_type())
+                                         : TakesText(*field, comment.range, comment.never),
+                        .value = section ? "" : line.value,
+                        .meaning = absl::StrJoin(comment.meaning, "; "),
+                        .recipes = absl::StrJoin(comment.recipes, "; "),
+                        .change = absl::StrJoin(comment.change, "; "),
+                        .may_change_on_resume = may_change};
 }
 
 }  // namespace oxbow::config

@@ -40,6 +40,8 @@ TEST(KeyNamesTest, AnExplanationIsThatOfTheDefaultsFile) {
   EXPECT_THAT(ExplainKey("sampling.dynamics")->change, StartsWith("choose "));
   EXPECT_FALSE(groups->may_change_on_resume);
   EXPECT_TRUE(ExplainKey("eval.every")->may_change_on_resume);
+  EXPECT_TRUE(ExplainKey("model.path")->may_change_on_resume);
+  EXPECT_EQ(ExplainKey("model.compute_dtype")->takes, "one of f32, bf16");
   EXPECT_EQ(ExplainKey("lr")->key, "optimizer.learning_rate");
   EXPECT_EQ(ExplainKey("model.trained")->takes, "one of full, lora");
   EXPECT_THAT(ExplainKey("method.anchor")->takes, HasSubstr("weight, low, high"));

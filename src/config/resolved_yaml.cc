@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "config/field_text.h"
@@ -152,6 +153,23 @@ std::string ChosenYaml(const ResolvedConfig& resolved) {
   std::string out;
   AppendSection(resolved.config, resolved.provenance, "", "", /*all=*/false, &out);
   return out;
+}
+
+Provenance SourcesIn(const std::string& resolved_yaml) {
+  Provenance sources;
+  std::vector<std::string> open;  // The sections around a line.
+  for (const absl::string_view line : absl::StrSplit(resolved_yaml, '\n')) {
+    const size_t begin = line.find_first_not_of(' ');
+    const size_t colon = line.find(':');
+    if (begin == line.npos || colon == line.npos || line[begin] == '#') continue;
+    open.resize(std::min(open.size(), begin / 2));
+    open.emplace_back(line.substr(begin, colon - begin));
+    const size_t source = line.rfind("  # ");
+    if (source != line.npos && source > colon) {
+      sources[absl::StrJoin(open, ".")] = std::string(line.substr(source + 4));
+    }
+  }
+  return sources;
 }
 
 absl::Status WriteResolved(const ResolvedConfig& resolved, const std::filesystem::path& path) {

@@ -253,6 +253,31 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   return resolved;
 }
 
+absl::StatusOr<ResolvedConfig> LoadRunAgain(const std::filesystem::path& run_dir,
+                                            const std::vector<std::string>& overrides,
+                                            const std::vector<std::string>& environment) {
+  const std::filesystem::path file = run_dir / kResolvedConfig;
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kFileBytesMax));
+  std::error_code error;
+  std::filesystem::path place = run_dir.lexically_normal();
+  if (!place.has_filename()) place = place.parent_path();  // "runs/digits/"
+  if (place.filename() == "." || place.filename() == ".." || place.empty()) {
+    place = std::filesystem::canonical(run_dir, error);
+  }
+  const std::string directory = place.has_parent_path() ? place.parent_path().string() : ".";
+  std::vector<std::string> set = {absl::StrCat("run.name=", place.filename().string()),
+                                  absl::StrCat("run.directory=", directory)};
+  set.insert(set.end(), overrides.begin(), overrides.end());
+  OXBOW_ASSIGN_OR_RETURN(ResolvedConfig resolved, LoadRunConfig(file, set, environment));
+  const std::string here = file.string() + ":";
+  const Provenance sources = SourcesIn(text);
+  for (auto& [key, source] : resolved.provenance) {
+    const auto said = sources.find(key);
+    if (absl::StartsWith(source, here) && said != sources.end()) source = said->second;
+  }
+  return resolved;
+}
+
 std::string RecipesOf(const Provenance& provenance) {
   std::set<std::string> recipes;
   for (const auto& [key, source] : provenance) {

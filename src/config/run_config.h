@@ -23,6 +23,11 @@ namespace oxbow::config {
 
 inline constexpr char kDefaultSource[] = "default";
 
+// In a run's directory: what it runs with, and what it ran with before it was moved or renamed, if
+// a version that knew checkpoints by that has written them.
+inline constexpr char kResolvedConfig[] = "config.resolved.yaml";
+inline constexpr char kFormerConfig[] = "config.former.yaml";
+
 // A config in which every value is set, and the source of each value: "--set", "environment
 // OXBOW__A__B", "FILE:LINE", "recipe NAME" or "default".
 struct ResolvedConfig {
@@ -38,6 +43,12 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
                                              const std::vector<std::string>& overrides,
                                              const std::vector<std::string>& environment);
 
+// The config of a run that goes on in `run_dir`, wherever that lies: its config.resolved.yaml, with
+// run.name and run.directory of the place. Values keep the sources that the file says.
+absl::StatusOr<ResolvedConfig> LoadRunAgain(const std::filesystem::path& run_dir,
+                                            const std::vector<std::string>& overrides,
+                                            const std::vector<std::string>& environment);
+
 // This process's environment in the form that LoadRunConfig takes.
 std::vector<std::string> ProcessEnvironment();
 
@@ -52,6 +63,8 @@ absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path);
 std::string ResolvedYaml(const ResolvedConfig& resolved);
 // The same, but only values that are not defaults.
 std::string ChosenYaml(const ResolvedConfig& resolved);
+// The sources that such a text says.
+Provenance SourcesIn(const std::string& resolved_yaml);
 absl::Status WriteResolved(const ResolvedConfig& resolved, const std::filesystem::path& path);
 
 }  // namespace oxbow::config

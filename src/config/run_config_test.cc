@@ -465,6 +465,29 @@ TEST_F(RecipeFilesTest, FilesAreFoundFromTheRunFileUp) {
   EXPECT_EQ(resolved->config.prompts().cache(), "nowhere");
 }
 
+// A run that was renamed or moved is the one in the directory, and its values are from where they
+// were.
+TEST_F(RecipeFilesTest, ARunIsLoadedAgainWhereverItLies) {
+  Write("run.yaml", "recipe: digits-op-grpo\nrun: {name: a, directory: /nowhere, steps: 7}\n");
+  const ResolvedConfig before = *Load("run.yaml");
+  std::filesystem::create_directories(directory_ / "moved" / "b.1");
+  for (const std::string place : {"moved/b.1", "moved/b.1/", "moved/./b.1/."}) {
+    const auto run_dir = directory_ / "moved" / "b.1";
+    ASSERT_TRUE(WriteResolved(before, run_dir / kResolvedConfig).ok());
+    const auto again = LoadRunAgain(directory_ / place, {"batch.groups=3"}, {});
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->config.run().name(), "b.1");
+    EXPECT_EQ(again->config.run().directory(), (directory_ / "moved").string());
+    EXPECT_EQ(again->provenance.at("run.steps"), before.provenance.at("run.steps"));
+    EXPECT_EQ(again->provenance.at("batch.groups"), "--set");
+    EXPECT_EQ(RecipesOf(again->provenance), RecipesOf(before.provenance));
+    v1::RunConfig same = again->config;
+    *same.mutable_run() = before.config.run();
+    same.mutable_batch()->set_groups(before.config.batch().groups());
+    EXPECT_EQ(same.SerializeAsString(), before.config.SerializeAsString());
+  }
+}
+
 TEST(RunConfigTest, AKeyWithoutItsSectionIsPointedTo) {
   for (const char* name : {"learning_rate", "lr"}) {
     const auto resolved = LoadRunConfig({}, {std::string(name) + "=1e-4"}, {});

@@ -223,6 +223,10 @@ absl::Status ClipTokenizer::ReadSpecials(const std::filesystem::path& directory,
 
 std::vector<int64_t> ClipTokenizer::Encode(const std::string& text, int64_t length) const {
   OXBOW_CHECK(length >= 2) << length;
+  return TokenRow(Whole(text), end_, pad_, length);
+}
+
+std::vector<int64_t> ClipTokenizer::Whole(const std::string& text) const {
   std::vector<int64_t> ids = {begin_};
   for (const TextCut& cut : added_.Cut(text)) {
     if (cut.id.has_value()) {
@@ -231,7 +235,7 @@ std::vector<int64_t> ClipTokenizer::Encode(const std::string& text, int64_t leng
       AppendText(cut.text, ids);
     }
   }
-  return TokenRow(std::move(ids), end_, pad_, length);
+  return ids;
 }
 
 void ClipTokenizer::AppendText(std::string_view text, std::vector<int64_t>& ids) const {

@@ -32,6 +32,11 @@ class ClipTokenizer {
   // Exactly `length` ids. Malformed UTF-8 becomes U+FFFD. Requires length >= 2.
   std::vector<int64_t> Encode(const std::string& text, int64_t length) const;
 
+  // The ids that the whole text has, with the first and the last.
+  int64_t Count(const std::string& text) const {
+    return static_cast<int64_t>(Whole(text).size()) + 1;
+  }
+
   // The words of `text` that are several tokens, in lower case. A small vocabulary, which has a
   // token for each word that its model was trained on, does not know them.
   std::vector<std::string> SplitWords(const std::string& text) const;
@@ -48,6 +53,7 @@ class ClipTokenizer {
   };
 
   ClipTokenizer() = default;
+  std::vector<int64_t> Whole(const std::string& text) const;  // Without the last id.
   absl::Status TakeModel(const BpeJson& model);
   // `added`: the tokens that tokenizer.json lists.
   absl::Status ReadSpecials(const std::filesystem::path& directory, std::vector<AddedToken> added);

@@ -92,9 +92,11 @@ absl::StatusOr<ImageShape> ShapeOfJpeg(std::string_view bytes);
 // image.
 std::string EncodePng(const Image8& image);
 
-// Decodes grey PNGs to one channel and all others to three; 16 bits are reduced to 8, transparency
-// is blended with black. The bytes are not trusted: kInvalidArgument if they are not a PNG or have
-// more than `pixels_max` pixels, kDataLoss if they are truncated or corrupt.
+// Decodes grey PNGs to one channel and all others to three, as Pillow's convert("RGB") does: alpha
+// and a transparent colour are dropped, of 16 bits the upper 8 stay, and no gamma is corrected. (Of
+// grey with 16 bits Pillow makes white; here it is read as the others.) The bytes are not trusted:
+// kInvalidArgument if they are not a PNG or have more than `pixels_max` pixels, kDataLoss if they
+// are truncated or corrupt.
 absl::StatusOr<Image8> DecodePng(std::string_view bytes, int64_t pixels_max = kDecodedPixelsMax);
 
 // JPEG bytes to and from 8-bit grey or RGB images.

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "base/file.h"
 #include "gtest/gtest.h"
 #include "io/image.h"
+#include "nlohmann/json.hpp"
 
 namespace oxbow::io {
 namespace {
@@ -47,6 +52,36 @@ TEST(PngTest, RefusesMorePixelsThanTheLimitBeforeAllocating) {
   EXPECT_TRUE(DecodePng(bytes, 1200).ok());
   EXPECT_EQ(DecodePng(bytes, 1199).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DecodePng("GIF89a").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Rewards are trained and measured on what Pillow reads: tools/make_picture_goldens.py.
+TEST(PngTest, EveryKindIsReadAsPillowReadsIt) {
+  const char* const folder = std::getenv("OXBOW_REWARD_GOLDENS");
+  ASSERT_NE(folder, nullptr);
+  const auto golden = nlohmann::json::parse(*ReadFile(std::string(folder) + "/pictures.json"));
+  for (const auto& one : golden["pictures"]) {
+    const auto image = DecodePng(absl::HexStringToBytes(one["png"].get<std::string>()));
+    ASSERT_TRUE(image.ok()) << one["name"] << ": " << image.status();
+    EXPECT_EQ(image->width, one["width"]);
+    EXPECT_EQ(image->height, one["height"]);
+    std::string rgb;
+    for (size_t i = 0; i < image->pixels.size(); ++i) {
+      rgb.append(image->channels == 1 ? 3 : 1, static_cast<char>(image->pixels[i]));
+    }
+    EXPECT_EQ(absl::BytesToHexString(rgb), one["rgb"]) << one["name"];
+  }
+  EXPECT_GT(golden["pictures"].size(), 12u);
+}
+
+// A grey picture of 2 x 1 pixels: 0x80ff, 0x0001. Pillow clips these to white; other kinds of 16
+// bits lose their lower half, and so do these.
+TEST(PngTest, GreyOfSixteenBitsLosesItsLowerHalf) {
+  const auto image = DecodePng(absl::HexStringToBytes(
+      "89504e470d0a1a0a0000000d494844520000000200000001100000000081d9fc15"
+      "0000000d49444154789c6368f8cfc0080005030181d8097f500000000049454e44ae426082"));
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(image->channels, 1);
+  EXPECT_EQ(image->pixels, (std::vector<uint8_t>{0x80, 0x00}));
 }
 
 TEST(PngTest, TheHeaderSaysTheShapeOfTheImage) {

@@ -121,6 +121,10 @@ absl::Status T5Tokenizer::TakeSpecials(const TokenizerSettings& settings, int64_
 }
 
 std::vector<int64_t> T5Tokenizer::Encode(const std::string& text, int64_t length) const {
+  return TokenRow(Whole(text), end_, pad_, length);
+}
+
+std::vector<int64_t> T5Tokenizer::Whole(const std::string& text) const {
   std::vector<int64_t> ids;
   for (const TextCut& cut : added_.Cut(text)) {
     if (cut.id.has_value()) {
@@ -129,7 +133,7 @@ std::vector<int64_t> T5Tokenizer::Encode(const std::string& text, int64_t length
       AppendText(cut.text, ids);
     }
   }
-  return TokenRow(std::move(ids), end_, pad_, length);
+  return ids;
 }
 
 void T5Tokenizer::AppendText(std::string_view text, std::vector<int64_t>& ids) const {

@@ -36,6 +36,11 @@ class T5Tokenizer {
   // Exactly `length` ids. Malformed UTF-8 becomes U+FFFD. Requires length >= 1.
   std::vector<int64_t> Encode(const std::string& text, int64_t length) const;
 
+  // The ids that the whole text has, with the last.
+  int64_t Count(const std::string& text) const {
+    return static_cast<int64_t>(Whole(text).size()) + 1;
+  }
+
   int64_t end_id() const { return end_; }
   int64_t size() const { return size_; }  // One more than the largest id.
 
@@ -46,6 +51,7 @@ class T5Tokenizer {
   };
 
   T5Tokenizer() = default;
+  std::vector<int64_t> Whole(const std::string& text) const;  // Without the last id.
   // `sentinels`: how many <extra_id_N> follow the model's pieces.
   absl::Status TakeModel(SpieceModel model, int64_t sentinels);
   // `control`: pieces of the model that are special tokens by themselves.

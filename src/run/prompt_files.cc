@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "io/text_lines.h"
 #include "run/prompt.h"
@@ -138,6 +139,12 @@ absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path&
     return absl::InvalidArgumentError(absl::StrCat(file.string(), ": holds no prompt"));
   }
   return prompts;
+}
+
+std::string DigestOfPrompts(const std::vector<v1::Prompt>& prompts) {
+  Sha256Stream stream;
+  for (const v1::Prompt& prompt : prompts) stream.Update(absl::StrCat(prompt.id(), "\n"));
+  return stream.Hex();
 }
 
 size_t CountNegativePrompts(const std::vector<v1::Prompt>& prompts) {

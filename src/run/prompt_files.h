@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,6 +40,9 @@ absl::StatusOr<std::filesystem::path> PromptFile(const std::filesystem::path& pa
 absl::StatusOr<std::vector<v1::Prompt>> ReadPrompts(const std::filesystem::path& path,
                                                     PromptSplit split,
                                                     const PromptLimits& limits = {});
+
+// A hash of prompts in their order: of their ids.
+std::string DigestOfPrompts(const std::vector<v1::Prompt>& prompts);
 
 // Counts prompts with a "negative_prompt" of their own that is not empty. A run has one for all.
 size_t CountNegativePrompts(const std::vector<v1::Prompt>& prompts);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -35,6 +36,23 @@ std::vector<std::string> WordsOf(const std::string& command) {
   return words;
 }
 
+// Whether a flag of `oxbow train` says where and how its processes talk, which no config holds.
+bool IsOfThePlace(const std::string& flag) {
+  return flag.starts_with("--listen") || flag.starts_with("--tls-") || flag == "--plaintext";
+}
+
+// `oxbow resume RUN_DIR`, with what IsOfThePlace says of `command`.
+std::string ResumeCommand(const std::string& command, const std::filesystem::path& run_dir) {
+  std::string resume = absl::StrCat("oxbow resume ", Quoted(run_dir.string()));
+  bool value = false;  // The word before takes this one.
+  for (const std::string& word : WordsOf(command)) {
+    const bool flag = IsOfThePlace(word);
+    if (flag || value) absl::StrAppend(&resume, " ", word);
+    value = flag && word != "--plaintext" && !absl::StrContains(word, "=");
+  }
+  return resume;
+}
+
 }  // namespace
 
 std::string Quoted(const std::string& word) {
@@ -60,8 +78,8 @@ std::string ThisCommand() {
   return command;
 }
 
-std::string CommandToGoOn(const std::string& command) {
-  if (command.empty()) return "";
+std::string CommandToGoOn(const std::string& command, const std::filesystem::path& run_dir) {
+  if (command.empty() || command.starts_with("oxbow ")) return ResumeCommand(command, run_dir);
   std::vector<std::string> words;
   bool skipped = false;  // The value of --from.
   for (const std::string& word : WordsOf(command)) {
@@ -77,13 +95,17 @@ std::string CommandToGoOn(const std::string& command) {
 }
 
 absl::Status AppendStart(const std::filesystem::path& run_dir, const StartRecord& start) {
-  const nlohmann::ordered_json line = {
+  nlohmann::ordered_json line = {
       {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", start.time, absl::UTCTimeZone())},
       {"command", start.command},
       {"recipe", start.recipe},
       {"version", start.version},
       {"host", start.host},
       {"resumed", start.resumed}};
+  if (!start.changed.empty()) {
+    line["step"] = start.step;
+    line["changed"] = start.changed;
+  }
   OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(run_dir / kFile));
   return file.Append(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
                      /*sync=*/false);
@@ -109,6 +131,11 @@ std::vector<StartRecord> ReadStarts(const std::filesystem::path& run_dir) {
                       .version = text("version"),
                       .host = text("host"),
                       .resumed = json.value("resumed", nlohmann::json()) == true};
+    const auto step = json.value("step", nlohmann::json());
+    if (step.is_number_unsigned()) start.step = step.get<uint64_t>();
+    for (const auto& one : json.value("changed", nlohmann::json::array())) {
+      if (one.is_string()) start.changed.push_back(one.get<std::string>());
+    }
     std::string ignored;
     if (absl::ParseTime(absl::RFC3339_full, text("time"), &start.time, &ignored)) {
       starts.push_back(std::move(start));

@@ -4,8 +4,11 @@
 //
 //   {"time":"2026-11-23T14:20:02Z","command":"oxbow train configs/digits.yaml","recipe":"digits",
 //    "version":"0.1.0 (1c22fed0a1)","host":"box","resumed":false}
+//
+// A start that changed what evaluations measure has "step" and "changed" as well.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -22,6 +25,8 @@ struct StartRecord {
   std::string version;  // That of oxbow, with its commit.
   std::string host;
   bool resumed = false;
+  uint64_t step = 0;                      // That of the checkpoint that a resumed run goes on from.
+  std::vector<std::string> changed = {};  // "reward.observed: [] -> [brightness]"
 };
 
 // A word as a shell takes it: in quotes where it needs them.
@@ -30,9 +35,10 @@ std::string Quoted(const std::string& word);
 // The command that this process was started by.
 std::string ThisCommand();
 
-// The command that goes on with a run that `command` has started: without what says how a new run
-// begins, and with --resume. Empty for an empty one.
-std::string CommandToGoOn(const std::string& command);
+// The command that goes on with the run in `run_dir`, wherever it lies: `oxbow resume RUN_DIR` with
+// the addresses and certificates of `command`, which has started it. A run of another program goes
+// on by that: without what says how a new run begins, and with --resume.
+std::string CommandToGoOn(const std::string& command, const std::filesystem::path& run_dir);
 
 absl::Status AppendStart(const std::filesystem::path& run_dir, const StartRecord& start);
 

@@ -38,18 +38,26 @@ TEST(ThisCommandTest, NamesTheProgramWithoutItsPath) {
   EXPECT_EQ(ThisCommand().substr(0, 8), "run_test");
 }
 
-TEST(StartRecordTest, ARunGoesOnWithoutWhatSaysHowItBegan) {
-  EXPECT_EQ(CommandToGoOn(""), "");
-  EXPECT_EQ(CommandToGoOn("oxbow train a.yaml"), "oxbow train a.yaml --resume");
-  EXPECT_EQ(CommandToGoOn("oxbow train a.yaml --set-aside --name b"),
-            "oxbow train a.yaml --name b --resume");
-  EXPECT_EQ(CommandToGoOn("oxbow train --from runs/c@5 --resume a.yaml --overwrite"),
-            "oxbow train a.yaml --resume");
+TEST(StartRecordTest, ARunGoesOnWhereItLies) {
+  EXPECT_EQ(CommandToGoOn("", "runs/b"), "oxbow resume runs/b");
   EXPECT_EQ(
-      CommandToGoOn("oxbow train --from=runs/c a.yaml --set " + Quoted("run.name=it's --from x")),
-      "oxbow train a.yaml --set " + Quoted("run.name=it's --from x") + " --resume");
-  EXPECT_EQ(CommandToGoOn("oxbow train --from " + Quoted("runs/an old one") + " a.yaml"),
-            "oxbow train a.yaml --resume");
+      CommandToGoOn("oxbow train a.yaml --set run.steps=9 --from runs/c --overwrite", "r/b c"),
+      "oxbow resume 'r/b c'");
+  EXPECT_EQ(CommandToGoOn("oxbow train --listen box:7070 a.yaml --tls-ca=ca.pem --plaintext "
+                          "--tls-key 'my key' --no-progress",
+                          "runs/b"),
+            "oxbow resume runs/b --listen box:7070 --tls-ca=ca.pem --plaintext --tls-key 'my key'");
+  EXPECT_EQ(CommandToGoOn("oxbow resume runs/a --listen box:7070", "runs/b"),
+            "oxbow resume runs/b --listen box:7070");
+}
+
+TEST(StartRecordTest, ARunOfAnotherProgramGoesOnWithoutWhatSaysHowItBegan) {
+  EXPECT_EQ(CommandToGoOn("oxbow-ray a.yaml --from " + Quoted("runs/an old one") + " --overwrite",
+                          "runs/a"),
+            "oxbow-ray a.yaml --resume");
+  EXPECT_EQ(CommandToGoOn("oxbow-ray a.yaml --resume --set " + Quoted("run.name=it's --from x"),
+                          "runs/a"),
+            "oxbow-ray a.yaml --set " + Quoted("run.name=it's --from x") + " --resume");
 }
 
 }  // namespace

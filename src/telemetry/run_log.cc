@@ -157,9 +157,7 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::filesystem::path
   OXBOW_RETURN_IF_ERROR(DropSamplesAfter(run_dir, resume_after_step.value_or(-1)));
   OXBOW_ASSIGN_OR_RETURN(AppendFile metrics, AppendFile::Open(path));
   const double start = unix_seconds();
-  OXBOW_ASSIGN_OR_RETURN(
-      io::EventWriter events,
-      io::EventWriter::Create(run_dir, {static_cast<int64_t>(start), HostName(), ::getpid()}));
+  io::EventWriter events(run_dir, {static_cast<int64_t>(start), HostName(), ::getpid()});
   if (resume_after_step) {
     OXBOW_RETURN_IF_ERROR(events.Restart({start, *resume_after_step + 1}));
   }

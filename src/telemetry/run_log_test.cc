@@ -126,10 +126,13 @@ TEST_F(RunLogTest, APictureThatCannotBeWrittenIsAnErrorThatNamesIt) {
 
 TEST_F(RunLogTest, ATextIsReadBackFromTheEvents) {
   const std::string page = "```yaml\nrun:\n  name: digits\n```\n";
-  ASSERT_TRUE(Open()->Text(7, "config", page).ok());
+  const auto log = Open();
+  ASSERT_TRUE(log->Text(7, "config", page).ok());
+  EXPECT_TRUE(Events().empty()) << "a start without a number leaves no file";
+  ASSERT_TRUE(log->Step(7, 1, {{"train/loss", 0.5}}).ok());
   const auto files = Events();
   ASSERT_EQ(files.size(), 1u);
-  ASSERT_EQ(files[0].size(), 2u) << "the version and the text";
+  ASSERT_EQ(files[0].size(), 3u) << "the version, the text and the numbers";
   EXPECT_NE(files[0][1].find(page), std::string::npos);
   EXPECT_NE(files[0][1].find("config"), std::string::npos);
 }

@@ -79,8 +79,9 @@ TEST(StopRuleTest, EndsTheRunWithACheckpointALineAndItsExitCode) {
   EXPECT_EQ(Checkpoints(run), std::set<std::string>{NameOf(3)});
   EXPECT_TRUE(fs::exists(run.directory() / "weights"));
   const std::string directory = run.directory().string();
-  EXPECT_THAT(RunOxbow({"status", "--run", directory}).output,
-              AllOf(HasSubstr("(by rule"), HasSubstr("ended by   train/reward_mean")));
+  EXPECT_THAT(
+      RunOxbow({"status", "--run", directory}).output,
+      AllOf(HasSubstr("(by rule"), HasSubstr("ended      by rule at step 3: train/reward_mean")));
   EXPECT_THAT(ReadFile(run.directory() / "report.html").value(), HasSubstr("above -1"));
 
   // The rule is still met: nothing is trained, and the run says so again.
@@ -92,7 +93,8 @@ TEST(StopRuleTest, EndsTheRunWithACheckpointALineAndItsExitCode) {
   run.Resume({"run.steps=4", "eval.every=0", "checkpoint.every=0", "run.stop_if=[]"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_THAT(run.Series("train/loss"), SizeIs(4));
-  EXPECT_FALSE(fs::exists(run.directory() / "stopped.json"));
+  EXPECT_THAT(RunOxbow({"status", "--run", directory}).output,
+              AllOf(HasSubstr("(done"), ::testing::Not(HasSubstr("ended  "))));
 }
 
 TEST(StartFromTest, ANewRunBeginsWithTheWeightsOfAnother) {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"
 
 namespace oxbow::testing {
@@ -98,10 +99,9 @@ TEST(CheckpointRunTest, OtherPromptsAreRefusedByName) {
 
   std::ofstream(prompts, std::ios::app) << "text 1\n";
   run.Resume({"run.steps=2", key});
-  EXPECT_EQ(run.WaitExit().value(), 4);
-  const fs::path log = run.directory() / "logs/learner.log";
-  EXPECT_THAT(TextOf(log), HasSubstr("prompts.train has other prompts"));
-  EXPECT_THAT(TextOf(log), HasSubstr(prompts));
+  EXPECT_EQ(run.WaitExit().value(), 2);
+  EXPECT_THAT(run.process().error_output(),
+              ::testing::AllOf(HasSubstr("prompts.train has other prompts"), HasSubstr(prompts)));
 
   // A checkpoint of an older version knows no content, but how many prompts were taken.
   const fs::path manifest = run.directory() / "checkpoints/step_000001/manifest.json";
@@ -112,7 +112,66 @@ TEST(CheckpointRunTest, OtherPromptsAreRefusedByName) {
   std::ofstream(manifest) << older.dump();
   run.Resume({"run.steps=2", key});
   EXPECT_EQ(run.WaitExit().value(), 4);
+  const fs::path log = run.directory() / "logs/learner.log";
   EXPECT_THAT(TextOf(log), HasSubstr("has taken 100000 prompts of a file that has"));
+}
+
+// A flipped bit of a file of weights.
+void Damage(const fs::path& file) {
+  std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+  bytes.seekg(-5, std::ios::end);
+  const char changed = static_cast<char>(bytes.get() ^ 1);
+  bytes.seekp(-5, std::ios::end);
+  bytes.put(changed);
+}
+
+// Renamed and moved, with model and prompts at other paths: it goes on where it stopped, and not
+// with the run that has its former name.
+TEST(MovedRunTest, GoesOnWhereverItLies) {
+  const ScopedDirectory elsewhere;
+  TrainingRun run({"run.steps=3", "checkpoint.every=1", "eval.every=1"});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  const fs::path moved = elsewhere.path() / "b" / "other name";
+  fs::create_directories(moved.parent_path());
+  fs::copy(run.directory(), moved, fs::copy_options::recursive);
+  const fs::path source = OXBOW_SOURCE_DIR;
+  fs::copy(source / "models/digits", elsewhere.path() / "model", fs::copy_options::recursive);
+  fs::copy(source / "configs/prompts/digits_train.txt", elsewhere.path() / "t.txt");
+  Damage(moved / "checkpoints/step_000003/weights.safetensors");
+
+  const Outcome wrong = RunOxbow({"train", (moved / "config.resolved.yaml").string(), "--resume"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.message, HasSubstr("use oxbow resume '" + moved.string() + "'"));
+
+  const std::vector<std::string> goes_on = {
+      "resume", moved.string(),
+      "--set",  "run.steps=4",
+      "--set",  "model.path=" + (elsewhere.path() / "model").string(),
+      "--set",  "prompts.train=" + (elsewhere.path() / "t.txt").string(),
+      "--set",  "reward.observed=[brightness]"};
+  const Outcome resumed = RunOxbow(goes_on);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.message << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("resumed at step 2 of 4\n"));
+  EXPECT_THAT(resumed.output,
+              HasSubstr("warning: the checkpoint of step 3 is damaged, going on from 2\n"));
+  EXPECT_THAT(resumed.output, ::testing::Not(HasSubstr("step 1      held-out")))
+      << "of the start before";
+  EXPECT_EQ(RunFiles(moved).metrics().back()["step"], 4);
+  EXPECT_EQ(run.metrics().back()["step"], 3) << "the run of the former name is left alone";
+  EXPECT_THAT(TextOf(moved / "report.html"), HasSubstr("[brightness]"));
+
+  // Another model at another path is named.
+  Damage(elsewhere.path() / "model/transformer/diffusion_pytorch_model.safetensors");
+  const Outcome other = RunOxbow({"resume", moved.string(), "--set", "run.steps=5", "--set",
+                                  "model.path=" + (elsewhere.path() / "model/").string()});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.message, HasSubstr("which is another model: its transformer differs"));
+  // And so is one at the same path, by the learner.
+  const Outcome same = RunOxbow({"resume", moved.string(), "--set", "run.steps=5"});
+  EXPECT_EQ(same.exit_code, 4);
+  EXPECT_THAT(same.message, HasSubstr("model.path: transformer is another than when"));
+  EXPECT_THAT(RunOxbow({"runs", moved.parent_path().string()}).output,
+              HasSubstr("failed: model.path: transformer"));
 }
 
 }  // namespace

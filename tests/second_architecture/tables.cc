@@ -32,8 +32,9 @@ const std::vector<io::Pipeline>& io::PipelineTable() {
 }
 
 const std::vector<io::TextSide>& io::TextSideTable() {
-  static const std::vector<io::TextSide> table = {
-      {"characters", testing::OpenVideoTextSide, testing::VideoPromptTokens}};
+  static const std::vector<io::TextSide> table = {{"characters", testing::OpenVideoTextSide,
+                                                   testing::VideoPromptTokens,
+                                                   /*token_counter=*/nullptr}};
   return table;
 }
 

@@ -169,12 +169,11 @@ class VideoTextSide final : public io::TextEncoders {
     return conditioning;
   }
   const model::Shapes& row_shapes() const override { return shapes_; }
-  const std::string& identity() const override { return identity_; }
+  absl::StatusOr<std::string> Identity() const override { return Sha256Hex("bits of characters"); }
 
  private:
   const int64_t width_;
   const model::Shapes shapes_;
-  const std::string identity_ = Sha256Hex("bits of characters");
 };
 
 absl::StatusOr<VideoParams> ReadParams(const std::string& config_json) {

@@ -48,6 +48,7 @@ def load(model, dtype, device):
 
 
 def encode(arguments):
+    from limit import Limit
     from pipelines import ENCODE, encoded
     from room import Room, identity
     from tqdm import tqdm
@@ -61,12 +62,17 @@ def encode(arguments):
     missing = [text for text in dict.fromkeys(texts) if not room.path(text).exists()]
     if missing:
         pipe = load(arguments.model, arguments.dtype, arguments.device)
+        limit = Limit(pipe, arguments.tokens)
         with tqdm(total=len(missing), unit="prompt", desc="encode") as bar:
             for begin in range(0, len(missing), arguments.batch):
                 batch = missing[begin:begin + arguments.batch]
-                for text, parts in zip(batch, encoded(pipe, batch, arguments.tokens)):
+                rows = encoded(pipe, batch, arguments.tokens)
+                limit.look_at(batch)
+                for text, parts in zip(batch, rows):
                     room.write(text, parts)
                 bar.update(len(batch))
+        for warning in limit.warnings(len(missing)):
+            print(f"encode_prompts: warning: {warning}", file=sys.stderr)
     print(f"encoded {len(missing)} prompts into {room.directory}")
 
 

@@ -6,12 +6,14 @@ import mmap
 import os
 import pathlib
 import struct
+import time
 
 import torch
 from safetensors.torch import save
 
-WHOLE_MAX, PIECE, PIECES = 64 << 10, 4 << 10, 4
-NOTES = ("_name_or_path", "transformers_version", "torch_dtype", "dtype")
+DIGITS, WORTH_REMEMBERING, SETTLED = 64, 16 << 20, 1e9  # Digits of a SHA-256, bytes, nanoseconds.
+RECORD_FORMAT = "oxbow tensor digests 1\n"
+NOTES = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "_diffusers_version")
 TOKENIZER_FILES = ("vocab.json", "merges.txt", "spiece.model", "special_tokens_map.json", "tokenizer_config.json", "tokenizer.json",
                    "chat_template.jinja")
 
@@ -24,14 +26,6 @@ def line(name, content):
     return f"{name} {len(content)} {sha256(content)}\n"
 
 
-def sample(data):
-    """A small tensor's bytes whole; four pieces of a large one."""
-    if len(data) <= WHOLE_MAX:
-        return bytes(data)
-    starts = (i * (len(data) - PIECE) // (PIECES - 1) for i in range(PIECES))
-    return b"".join(bytes(data[start:start + PIECE]) for start in starts)
-
-
 def weight_files(directory, base):
     for variant in ("", ".fp16"):
         index = directory / f"{base}.safetensors.index{variant}.json"
@@ -42,17 +36,73 @@ def weight_files(directory, base):
     raise FileNotFoundError(f"{directory}: no {base}.safetensors, its index, or the fp16 variants")
 
 
+def record_of(path):
+    """Where the digests of a file's tensors are remembered, as oxbow does (src/io/model_digest.h); None: nowhere."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME") and os.path.join(os.environ["HOME"], ".cache")
+    return pathlib.Path(cache) / "oxbow" / "digests" / sha256(os.path.realpath(path).encode())[:32] if cache else None
+
+
+def facts_of(path):
+    """The second line of a record; "" for a file that needs none, or that may still change."""
+    facts = os.stat(path)
+    if facts.st_size < WORTH_REMEMBERING or time.time_ns() - facts.st_ctime_ns < SETTLED:
+        return ""
+    return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino} {facts.st_dev}\n"
+
+
+def read_record(record, facts, names):
+    """{tensor: digest}; None if it is not the record of these tensors."""
+    try:
+        text = record.read_text(encoding="utf-8")
+    except (OSError, UnicodeError):
+        return None
+    if not text.startswith(RECORD_FORMAT + facts):
+        return None
+    lines = text[len(RECORD_FORMAT + facts):].splitlines()
+    known = {one[DIGITS + 1:]: one[:DIGITS] for one in lines}
+    return known if text.endswith("\n") and known.keys() == set(names) else None
+
+
+def replace(path, content):
+    """Writes a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def digests_of(path, data, places):
+    """{tensor: SHA-256 of all its bytes} of a file that is mapped at `data`. What was hashed once is remembered."""
+    record, facts = record_of(path), facts_of(path)
+    known = read_record(record, facts, places) if record and facts else None
+    if known is None:
+        known = {}
+        for tensor, (begin, end) in sorted(places.items()):
+            with memoryview(data) as view, view[begin:end] as part:
+                known[tensor] = sha256(part)
+        if record and facts and facts == facts_of(path):
+            try:
+                replace(record, "".join([RECORD_FORMAT, facts, *(f"{known[t]} {t}\n" for t in sorted(known))]).encode())
+            except OSError:
+                pass  # What cannot be remembered is made again.
+    return known
+
+
 def tensor_lines(path, name):
     """Of each tensor in a file: its name and its line."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         size, = struct.unpack("<Q", data[:8])
-        for tensor, entry in json.loads(data[8:8 + size]).items():
-            if tensor == "__metadata__":
-                continue
-            begin, end = (8 + size + offset for offset in entry["data_offsets"])
-            with memoryview(data) as view, view[begin:end] as part:
-                shape = ",".join(map(str, entry["shape"]))
-                yield tensor, line(f"{name} {tensor} {entry['dtype']} [{shape}]", sample(part))
+        entries = json.loads(data[8:8 + size])
+        entries.pop("__metadata__", None)
+        places = {tensor: [8 + size + offset for offset in entry["data_offsets"]] for tensor, entry in entries.items()}
+        digests = digests_of(path, data, places)
+        for tensor, entry in entries.items():
+            begin, end = places[tensor]
+            shape = ",".join(map(str, entry["shape"]))
+            yield tensor, f"{name} {tensor} {entry['dtype']} [{shape}] {end - begin} {digests[tensor]}\n"
 
 
 def encoder_lines(name, directory):
@@ -73,7 +123,7 @@ def tokenizer_lines(name, directory):
 def identity(model, tokens, dtype):
     """As oxbow's IdentityOfTextEncoders: changes with anything that changes what the encoders say."""
     settings = f"encoded elsewhere, tokens {tokens}" + (", bf16" if dtype == "bf16" else "")
-    text = "oxbow text encoders 1\n" + line("settings", settings.encode())
+    text = "oxbow text encoders 2\n" + line("settings", settings.encode())
     index = json.loads((model / "model_index.json").read_text(encoding="utf-8"))
     for name, entry in sorted(index.items()):
         if name.startswith("_") or not isinstance(entry, list) or entry[1] is None:
@@ -104,12 +154,6 @@ class Room:
     def write(self, text, parts):
         """`parts`: name -> [1, ...] float32. The file is there whole or not at all."""
         path = self.path(text)
-        path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {name: narrowed(part.detach().cpu().float()).contiguous() for name, part in parts.items()}
         content = save(tensors, {"oxbow.text_encoders": self.identity, "oxbow.text_sha256": path.stem})
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        replace(path, content)

@@ -3,11 +3,11 @@
 
     from oxbow.reward import reward, serve
 
-    @reward("brightness", range=(0, 1))
-    def brightness(items):
-        return [item.picture.mean() / 255 for item in items]
+    @reward("darkness", range=(0, 1))
+    def darkness(items):
+        return [1 - item.picture.mean() / 255 for item in items]
 
-    serve(brightness, listen="127.0.0.1:7072")
+    serve(darkness, listen="127.0.0.1:7072")
 """
 from .definition import Failed, Reward, Score, fingerprint, reward
 from .item import Item

@@ -150,6 +150,13 @@ std::string ClipTextConfigJson(const ClipTextParams& params) {
   return json.dump(2) + "\n";
 }
 
+// transformers 5 saves a CLIPTextModel without the prefix.
+std::string PublishedClipTextName(const std::string& name) {
+  const bool bare = name.starts_with("embeddings.") || name.starts_with("encoder.") ||
+                    name.starts_with("final_layer_norm.");
+  return bare ? absl::StrCat(kPrefix, name) : name;
+}
+
 Shapes ClipTextShapes(const ClipTextParams& params) { return BindingOf(params).shapes(); }
 
 absl::StatusOr<std::unique_ptr<ClipTextEncoder>> MakeClipTextEncoder(const ClipTextParams& params,
@@ -159,10 +166,9 @@ absl::StatusOr<std::unique_ptr<ClipTextEncoder>> MakeClipTextEncoder(const ClipT
   while (!tensors.empty()) {
     auto node = tensors.extract(tensors.begin());
     const std::string& name = node.key();
-    // transformers 5 saves a CLIPTextModel without the prefix.
-    const bool bare = name.starts_with("embeddings.") || name.starts_with("encoder.") ||
-                      name.starts_with("final_layer_norm.");
-    if (bare) node.key() = absl::StrCat(kPrefix, name);
+    if (std::string known = PublishedClipTextName(name); known != name) {
+      node.key() = std::move(known);
+    }
     weights.insert(std::move(node));
   }
   weights.erase(kPositionIds);

@@ -47,6 +47,9 @@ std::string ClipTextConfigJson(const ClipTextParams& params);  // As transformer
 
 Shapes ClipTextShapes(const ClipTextParams& params);
 
+// The name that a tensor of a file has there.
+std::string PublishedClipTextName(const std::string& name);
+
 struct ClipTextOutput {
   at::Tensor penultimate;  // [B, S, hidden]: hidden_states[-2]
   at::Tensor pooled;       // [B, pooled_width()]: text_embeds, or pooler_output without W

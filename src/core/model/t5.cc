@@ -234,6 +234,8 @@ Shapes T5Shapes(const T5Params& params) {
   return bind.shapes();
 }
 
+std::string PublishedT5Name(const std::string& name) { return name == kTokensToo ? kTokens : name; }
+
 at::ScalarType T5StorageType(const std::string& name, at::ScalarType type) {
   return type == at::kHalf && name.ends_with(".wo.weight") ? at::kFloat : type;
 }
@@ -242,8 +244,14 @@ absl::StatusOr<std::unique_ptr<T5Encoder>> MakeT5Encoder(const T5Params& params,
                                                          const NamedTensors& tensors) {
   NamedTensors weights = tensors;
   if (const auto other = weights.find(kTokensToo); other != weights.end()) {
-    weights.try_emplace(kTokens, other->second);
-    weights.erase(kTokensToo);
+    const auto [tokens, alone] = weights.try_emplace(kTokens, other->second);
+    if (!alone && !at::equal(tokens->second, other->second)) {
+      return Bad(
+          absl::StrCat(kTokens, " and ", kTokensToo,
+                       " differ, and an encoder has one table of tokens: remove the one that "
+                       "is not meant"));
+    }
+    weights.erase(other);
   }
   Binding bind(weights, nullptr);
   auto encoder = std::make_unique<T5>(bind, params);

@@ -49,6 +49,9 @@ absl::StatusOr<T5Params> ParseT5Config(const std::string& config_json);
 // Every tensor under its published name, the token table as "shared.weight".
 Shapes T5Shapes(const T5Params& params);
 
+// The name that a tensor of a file has in T5Shapes.
+std::string PublishedT5Name(const std::string& name);
+
 // The type to hold a tensor of a checkpoint in if its products are to be taken in `type`.
 at::ScalarType T5StorageType(const std::string& name, at::ScalarType type);
 
@@ -64,7 +67,7 @@ class T5Encoder {
 
 // Binds (does not copy) `tensors`: all of T5Shapes, of T5StorageType for one type; the token table
 // may be called "encoder.embed_tokens.weight" or be there under both names. kInvalidArgument names
-// every missing, extra or misshapen tensor.
+// every missing, extra or misshapen tensor, and two tables that differ.
 absl::StatusOr<std::unique_ptr<T5Encoder>> MakeT5Encoder(const T5Params& params,
                                                          const NamedTensors& tensors);
 

@@ -63,11 +63,10 @@ std::string Quoted(const std::string& word) {
 
 class EncodedElsewhere final : public TextEncoders {
  public:
-  EncodedElsewhere(std::filesystem::path model, model::Shapes shapes, std::string identity,
-                   const Options& options)
-      : model_(std::move(model)),
+  EncodedElsewhere(DiffusersComponents components, model::Shapes shapes, const Options& options)
+      : components_(std::move(components)),
+        model_(components_.at("transformer").directory.parent_path()),
         shapes_(std::move(shapes)),
-        identity_(std::move(identity)),
         options_(options) {}
 
   // The command is whole: the texts lie in a file of the room.
@@ -75,8 +74,9 @@ class EncodedElsewhere final : public TextEncoders {
                               const std::filesystem::path& room) const override {
     if (room.empty()) {
       return absl::FailedPreconditionError(
-          "this pipeline's prompts are encoded outside, by tools/encode_prompts: name in "
-          "prompts.cache the directory that it filled");
+          "this pipeline's prompts are encoded outside, by tools/encode_prompts: name the "
+          "directory "
+          "that it filled: prompts.cache of a run, --prompts-cache of a command");
     }
     std::string lines;
     for (const std::string& text : texts) {
@@ -101,12 +101,16 @@ class EncodedElsewhere final : public TextEncoders {
   bool loaded() const override { return false; }
   model::Conditioning Compose(const model::EncodedText& text) const override { return text; }
   const model::Shapes& row_shapes() const override { return shapes_; }
-  const std::string& identity() const override { return identity_; }
+  absl::StatusOr<std::string> Identity() const override {
+    return IdentityOfTextEncoders(components_,
+                                  absl::StrCat("encoded elsewhere, tokens ", options_.t5_length,
+                                               options_.dtype == at::kBFloat16 ? ", bf16" : ""));
+  }
 
  private:
+  const DiffusersComponents components_;
   const std::filesystem::path model_;
   const model::Shapes shapes_;
-  const std::string identity_;
   const Options options_;
 };
 
@@ -116,13 +120,7 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenEncodedElsewhere(
     const DiffusersComponents& components, const TextEncoders::Options& options) {
   const DiffusersComponent& transformer = components.at("transformer");
   OXBOW_ASSIGN_OR_RETURN(model::Shapes shapes, ShapesOf(transformer, options.t5_length));
-  OXBOW_ASSIGN_OR_RETURN(
-      std::string identity,
-      IdentityOfTextEncoders(components,
-                             absl::StrCat("encoded elsewhere, tokens ", options.t5_length,
-                                          options.dtype == at::kBFloat16 ? ", bf16" : "")));
-  return std::make_unique<EncodedElsewhere>(transformer.directory.parent_path(), std::move(shapes),
-                                            std::move(identity), options);
+  return std::make_unique<EncodedElsewhere>(components, std::move(shapes), options);
 }
 
 absl::StatusOr<int64_t> TokensEncodedElsewhere(const DiffusersComponents& components,

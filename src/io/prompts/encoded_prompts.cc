@@ -22,8 +22,9 @@ absl::StatusOr<std::unique_ptr<EncodedPrompts>> EncodedPrompts::Open(
                          TextEncoders::Open(components, options.encoders));
   std::optional<PromptStore> store;
   if (!options.directory.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(
-        store, PromptStore::Open(options.directory, encoders->identity(), encoders->row_shapes()));
+    OXBOW_ASSIGN_OR_RETURN(const std::string identity, encoders->Identity());
+    OXBOW_ASSIGN_OR_RETURN(store,
+                           PromptStore::Open(options.directory, identity, encoders->row_shapes()));
   }
   return std::unique_ptr<EncodedPrompts>(
       new EncodedPrompts(std::move(encoders), std::move(store), options.batch));

@@ -249,7 +249,7 @@ TEST(EncodedPromptsTest, EncodersRunInShortProducts) {
     auto whole = *TextEncoders::Open(components, options);
     options.dtype = at::kBFloat16;
     auto brief = *TextEncoders::Open(components, options);
-    EXPECT_NE(whole->identity(), brief->identity()) << "each has a directory of its own";
+    EXPECT_NE(*whole->Identity(), *brief->Identity()) << "each has a directory of its own";
     const Texts texts = {"a red cat", "text 473"};
     const model::EncodedText exact = *whole->Encode(texts), rounded = *brief->Encode(texts);
     for (const auto& [name, tensor] : rounded) {
@@ -273,7 +273,7 @@ TEST(EncodedPromptsTest, WhereARunDoesNotSayTheModelHasItsNumberOfTokens) {
   EXPECT_EQ(*PromptTokens(Components(LtxPipeline()), 0), 128);
   const auto encoders = *TextEncoders::Open(wan, {});
   EXPECT_EQ(encoders->row_shapes().at(model::kT5Tokens), (std::vector<int64_t>{1, 512, 20}));
-  EXPECT_EQ(encoders->identity(), (*TextEncoders::Open(wan, {.t5_length = 512}))->identity());
+  EXPECT_EQ(*encoders->Identity(), *(*TextEncoders::Open(wan, {.t5_length = 512}))->Identity());
 }
 
 // A cache that tools/encode_prompts wrote, for a pipeline whose encoders are not here.
@@ -370,9 +370,9 @@ TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
   const fs::path model = Fresh("other_model");
   fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
   const auto identity = [&](int64_t t5_length) {
-    return Opened(Components(model), t5_length)->encoders().identity();
+    return *Opened(Components(model), t5_length)->encoders().Identity();
   };
-  const std::string original = Opened(Components(), 9)->encoders().identity();
+  const std::string original = *Opened(Components(), 9)->encoders().Identity();
   EXPECT_EQ(identity(9), original);  // Where it lies plays no part.
   std::set<std::string> seen = {original};
   EXPECT_TRUE(seen.insert(identity(10)).second) << "T5's length";
@@ -401,13 +401,66 @@ TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
   EXPECT_NE(*IdentityOfTextEncoders(Components(model), ""), with_json) << "what a prompt is put in";
 }
 
+// Two texts that differ behind the limit alone are one prompt to the model, so a person is told.
+TEST(EncodedPromptsTest, PromptsThatAreCutAreCounted) {
+  const auto cut = [](int64_t t5_length, const Texts& texts) {
+    const auto found = CountCut(Components(), t5_length, texts);
+    EXPECT_TRUE(found.ok() && found->has_value()) << found.status();
+    return **found;
+  };
+  const Texts texts = {"a", "a a a a a a a a a a a a", "a a a a a a a a a a a a a a a a"};
+  const CutPrompts none = cut(100, texts);
+  EXPECT_EQ(CutText(none), "");
+  EXPECT_GT(none.longest, 16) << "a token for each word, and the last";
+  const CutPrompts some = cut(none.longest - 1, texts);
+  EXPECT_EQ(CutText(some),
+            absl::StrCat("1 of 3 prompts is longer than ", none.longest - 1,
+                         " tokens and is cut (longest ", none.longest,
+                         "): raise prompts.t5_length"));
+  EXPECT_EQ(cut(1, texts).cut, 3u);
+}
+
+// `validate` opens encoders, and reads no weights.
+TEST(EncodedPromptsTest, AMissingTensorIsFoundBeforeAnythingIsEncoded) {
+  for (const char* encoder : {"text_encoder", "text_encoder_2", "text_encoder_3"}) {
+    const fs::path model = Fresh(absl::StrCat("without_a_tensor_", encoder));
+    fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
+    const fs::path file = model / encoder / "model.safetensors";
+    Safetensors content = *ReadSafetensors(file);
+    const std::string lost = content.tensors.rbegin()->first;
+    content.tensors.erase(lost);
+    ASSERT_TRUE(WriteSafetensors(file, content).ok());
+    const absl::Status status = TextEncoders::Open(Components(model), {.t5_length = 9}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << encoder << status;
+    EXPECT_NE(status.message().find(lost), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find(encoder), absl::string_view::npos) << status;
+  }
+}
+
+TEST(EncodedPromptsTest, ATextEncoderWithTwoTablesOfTokensIsRefused) {
+  const fs::path model = Fresh("two_tables");
+  fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);
+  const fs::path file = model / "text_encoder_3/model.safetensors";
+  Safetensors content = *ReadSafetensors(file);
+  TensorBytes& other = content.tensors["encoder.embed_tokens.weight"];
+  other = content.tensors.at("shared.weight");
+  ASSERT_TRUE(WriteSafetensors(file, content).ok());
+  EXPECT_TRUE(Opened(Components(model), 9)->Get({"a"}).ok()) << "one table under both names";
+  other.data[0] ^= 1;
+  ASSERT_TRUE(WriteSafetensors(file, content).ok());
+  const absl::Status status = Opened(Components(model), 9)->Get({"a"}).status();
+  EXPECT_NE(status.message().find("shared.weight and encoder.embed_tokens.weight differ"),
+            absl::string_view::npos)
+      << status;
+}
+
 // Other programs may read it: docs/formats.md.
 TEST(EncodedPromptsTest, AnEntryLiesWhereTheFormatSays) {
   const fs::path directory = Fresh("layout");
   const auto prompts = Opened(Components(), 9, directory);
   ASSERT_TRUE(prompts->Get({"a"}).ok());
   const std::string text = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";
-  const std::string identity = prompts->encoders().identity();
+  const std::string identity = *prompts->encoders().Identity();
   ASSERT_EQ(identity.size(), 64u);
   const auto entry =
       ReadSafetensors(directory / identity.substr(0, 16) / "ca" / (text + ".safetensors"));

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "io/prompts/prompt_store.h"
 #include "io/prompts/text_parts.h"
 
 namespace oxbow::io {
@@ -17,12 +16,8 @@ class Flux final : public LoadedOnDemand {
                                                             const Options& options) {
     OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
     OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, "_2"));
-    OXBOW_ASSIGN_OR_RETURN(
-        std::string identity,
-        IdentityOfTextEncoders(components, absl::StrCat("flux, T5 tokens ", options.t5_length,
-                                                        TypeInIdentity(options))));
     return std::unique_ptr<TextEncoders>(
-        new Flux(std::move(clip), std::move(t5), options, std::move(identity)));
+        new Flux(std::move(clip), std::move(t5), components, options));
   }
 
   model::Conditioning Compose(const model::EncodedText& text) const override {
@@ -30,10 +25,12 @@ class Flux final : public LoadedOnDemand {
   }
 
  private:
-  Flux(ClipSide clip, T5Side t5, const Options& options, std::string identity)
+  Flux(ClipSide clip, T5Side t5, const DiffusersComponents& components, const Options& options)
       : LoadedOnDemand({{model::kClipPooled, {1, clip.params.pooled_width()}},
                         {model::kT5Tokens, {1, options.t5_length, t5.params.d_model}}},
-                       std::move(identity), options),
+                       components,
+                       absl::StrCat("flux, T5 tokens ", options.t5_length, TypeInIdentity(options)),
+                       options),
         clip_(std::move(clip)),
         t5_(std::move(t5)),
         t5_length_(options.t5_length) {}
@@ -61,6 +58,12 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenFluxTextSide(
 
 absl::StatusOr<int64_t> FluxPromptTokens(const DiffusersComponents&, int64_t t5_length) {
   return t5_length;
+}
+
+absl::StatusOr<TokenCounter> FluxTokenCounter(const DiffusersComponents& components,
+                                              int64_t t5_length) {
+  OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, "_2"));
+  return CounterOf(std::move(t5), t5_length);
 }
 
 }  // namespace oxbow::io

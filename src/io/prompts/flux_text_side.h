@@ -18,4 +18,8 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenFluxTextSide(
 // As TextSide::prompt_tokens: T5's.
 absl::StatusOr<int64_t> FluxPromptTokens(const DiffusersComponents& components, int64_t t5_length);
 
+// As TextSide::token_counter.
+absl::StatusOr<TokenCounter> FluxTokenCounter(const DiffusersComponents& components,
+                                              int64_t t5_length);
+
 }  // namespace oxbow::io

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "io/prompts/prompt_store.h"
 #include "io/prompts/text_parts.h"
 
 namespace oxbow::io {
@@ -20,11 +19,7 @@ class Ltx final : public LoadedOnDemand {
     OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, ""));
     OXBOW_RETURN_IF_ERROR(
         CheckT5Width(t5, components.at("transformer"), "caption_channels", kCaptionChannels));
-    OXBOW_ASSIGN_OR_RETURN(
-        std::string identity,
-        IdentityOfTextEncoders(components, absl::StrCat("ltx, T5 tokens ", options.t5_length,
-                                                        TypeInIdentity(options))));
-    return std::unique_ptr<TextEncoders>(new Ltx(std::move(t5), options, std::move(identity)));
+    return std::unique_ptr<TextEncoders>(new Ltx(std::move(t5), components, options));
   }
 
   model::Conditioning Compose(const model::EncodedText& text) const override {
@@ -32,10 +27,12 @@ class Ltx final : public LoadedOnDemand {
   }
 
  private:
-  Ltx(T5Side t5, const Options& options, std::string identity)
+  Ltx(T5Side t5, const DiffusersComponents& components, const Options& options)
       : LoadedOnDemand({{model::kT5Tokens, {1, options.t5_length, t5.params.d_model}},
                         {model::kT5Mask, {1, options.t5_length}}},
-                       std::move(identity), options),
+                       components,
+                       absl::StrCat("ltx, T5 tokens ", options.t5_length, TypeInIdentity(options)),
+                       options),
         t5_(std::move(t5)),
         t5_length_(options.t5_length) {}
 
@@ -61,6 +58,12 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenLtxTextSide(
 
 absl::StatusOr<int64_t> LtxPromptTokens(const DiffusersComponents&, int64_t t5_length) {
   return t5_length;
+}
+
+absl::StatusOr<TokenCounter> LtxTokenCounter(const DiffusersComponents& components,
+                                             int64_t t5_length) {
+  OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, ""));
+  return CounterOf(std::move(t5), t5_length);
 }
 
 }  // namespace oxbow::io

@@ -19,4 +19,8 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenLtxTextSide(const DiffusersCom
 // As TextSide::prompt_tokens: T5's.
 absl::StatusOr<int64_t> LtxPromptTokens(const DiffusersComponents& components, int64_t t5_length);
 
+// As TextSide::token_counter.
+absl::StatusOr<TokenCounter> LtxTokenCounter(const DiffusersComponents& components,
+                                             int64_t t5_length);
+
 }  // namespace oxbow::io

@@ -3,7 +3,7 @@
 //
 //   DIRECTORY/IDENTITY/ab/abcd....safetensors    one text: what the encoders say about it
 //
-// IDENTITY is the first 16 digits of TextEncoders::identity(), and the file is named by the SHA-256
+// IDENTITY is the first 16 digits of TextEncoders::Identity(), and the file is named by the SHA-256
 // of the text: another model, another T5 length and another text are other files, so that nothing
 // is ever out of date. A file is written whole or not at all; processes may share a directory.
 #pragma once
@@ -49,11 +49,9 @@ class PromptStore {
 };
 
 // What makes two sets of text encoders the same, so that what one encoded serves the other:
-// SHA-256 in hexadecimal digits over the configs, the tokenizers' files and the weights of all text
-// components, and `settings`. Where the directory lies and how its weights are split into files
-// plays no part. Of a tensor over 64 KiB four pieces of 4 KiB stand for the whole: reading every
-// byte of 10 GB at each start would take longer than the prompts, and training leaves none of them
-// as they were.
+// SHA-256 in hexadecimal digits over the configs, the tokenizers' files and every byte of the
+// weights of all text components (io/model_digest.h), and `settings`. Where the directory lies and
+// how its weights are split into files plays no part.
 absl::StatusOr<std::string> IdentityOfTextEncoders(const DiffusersComponents& components,
                                                    const std::string& settings);
 

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/architecture.h"
-#include "io/prompts/prompt_store.h"
 #include "io/prompts/text_parts.h"
 
 namespace oxbow::io {
@@ -22,11 +21,7 @@ class OneClip final : public LoadedOnDemand {
   static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
                                                             const Options& options) {
     OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
-    OXBOW_ASSIGN_OR_RETURN(
-        std::string identity,
-        IdentityOfTextEncoders(components, "one clip" + TypeInIdentity(options)));
-    return std::unique_ptr<TextEncoders>(
-        new OneClip(std::move(clip), std::move(identity), options));
+    return std::unique_ptr<TextEncoders>(new OneClip(std::move(clip), components, options));
   }
 
   model::Conditioning Compose(const EncodedText& text) const override {
@@ -34,10 +29,10 @@ class OneClip final : public LoadedOnDemand {
   }
 
  private:
-  OneClip(ClipSide clip, std::string identity, const Options& options)
+  OneClip(ClipSide clip, const DiffusersComponents& components, const Options& options)
       : LoadedOnDemand({{model::kClipTokens, {1, clip.length(), clip.params.hidden_size}},
                         {model::kClipPooled, {1, clip.params.pooled_width()}}},
-                       std::move(identity), options),
+                       components, "one clip" + TypeInIdentity(options), options),
         clip_(std::move(clip)) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
@@ -125,13 +120,10 @@ class Sd3 final : public LoadedOnDemand {
                    .shape = {.t5_length = options.t5_length, .width = width}};
     OXBOW_RETURN_IF_ERROR(CheckSd3(sides));
     // Without T5 nothing that is encoded depends on its length.
-    OXBOW_ASSIGN_OR_RETURN(
-        std::string identity,
-        IdentityOfTextEncoders(
-            components,
-            absl::StrCat("sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0,
-                         TypeInIdentity(options))));
-    return std::unique_ptr<TextEncoders>(new Sd3(std::move(sides), std::move(identity), options));
+    std::string settings = absl::StrCat(
+        "sd3, T5 tokens ", sides.t5.has_value() ? options.t5_length : 0, TypeInIdentity(options));
+    return std::unique_ptr<TextEncoders>(
+        new Sd3(std::move(sides), components, std::move(settings), options));
   }
 
   model::Conditioning Compose(const EncodedText& text) const override {
@@ -139,8 +131,9 @@ class Sd3 final : public LoadedOnDemand {
   }
 
  private:
-  Sd3(Sd3Sides sides, std::string identity, const Options& options)
-      : LoadedOnDemand(Sd3RowShapes(sides), std::move(identity), options),
+  Sd3(Sd3Sides sides, const DiffusersComponents& components, std::string settings,
+      const Options& options)
+      : LoadedOnDemand(Sd3RowShapes(sides), components, std::move(settings), options),
         sides_(std::move(sides)) {}
 
   absl::StatusOr<std::unique_ptr<model::TextConditioning>> Load() const override {
@@ -182,6 +175,16 @@ absl::StatusOr<int64_t> Sd3PromptTokens(const DiffusersComponents& components, i
   const auto clip = model::ParseClipTextConfig(encoder.config_json);
   if (!clip.ok()) return DataError(clip.status(), (encoder.directory / "config.json").string());
   return clip->max_position_embeddings + (components.contains("text_encoder_3") ? t5_length : 0);
+}
+
+absl::StatusOr<TokenCounter> Sd3TokenCounter(const DiffusersComponents& components,
+                                             int64_t t5_length) {
+  if (components.contains("text_encoder_3")) {
+    OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, "_3"));
+    return CounterOf(std::move(t5), t5_length);
+  }
+  OXBOW_ASSIGN_OR_RETURN(ClipSide clip, OpenClip(components, ""));
+  return CounterOf(std::move(clip));
 }
 
 }  // namespace oxbow::io

@@ -18,4 +18,8 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenSd3TextSide(const DiffusersCom
 // As TextSide::prompt_tokens: CLIP's, and T5's after them.
 absl::StatusOr<int64_t> Sd3PromptTokens(const DiffusersComponents& components, int64_t t5_length);
 
+// As TextSide::token_counter.
+absl::StatusOr<TokenCounter> Sd3TokenCounter(const DiffusersComponents& components,
+                                             int64_t t5_length);
+
 }  // namespace oxbow::io

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "io/added_tokens.h"
@@ -10,6 +11,8 @@
 
 namespace oxbow::io {
 namespace {
+
+constexpr size_t kCountedMax = 50'000;  // Some seconds.
 
 absl::StatusOr<const TextSide*> TextSideOf(const DiffusersComponents& components) {
   OXBOW_ASSIGN_OR_RETURN(const Pipeline* const pipeline, PipelineOf(components));
@@ -45,6 +48,35 @@ absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int6
   OXBOW_ASSIGN_OR_RETURN(const TextSide* const side, TextSideOf(components));
   return side->prompt_tokens(components,
                              t5_length == 0 ? T5LengthOf(*side, components) : t5_length);
+}
+
+absl::StatusOr<std::optional<CutPrompts>> CountCut(const DiffusersComponents& components,
+                                                   int64_t t5_length,
+                                                   const std::vector<std::string>& texts) {
+  OXBOW_ASSIGN_OR_RETURN(const TextSide* const side, TextSideOf(components));
+  if (side->token_counter == nullptr) return std::optional<CutPrompts>();
+  OXBOW_ASSIGN_OR_RETURN(
+      const TokenCounter counter,
+      side->token_counter(components, t5_length == 0 ? T5LengthOf(*side, components) : t5_length));
+  CutPrompts prompts{.counted = std::min(texts.size(), kCountedMax),
+                     .tokens_max = counter.tokens_max,
+                     .by_t5_length = counter.by_t5_length};
+  for (size_t i = 0; i < prompts.counted; ++i) {
+    const int64_t tokens = counter.count(texts[i]);
+    prompts.cut += tokens > counter.tokens_max;
+    prompts.longest = std::max(prompts.longest, tokens);
+  }
+  return std::optional(prompts);
+}
+
+std::string CutText(const CutPrompts& prompts) {
+  if (prompts.cut == 0) return "";
+  const bool one = prompts.cut == 1;
+  const bool more = prompts.by_t5_length && prompts.tokens_max < kT5LengthMax;
+  return absl::StrCat(prompts.cut, " of ", prompts.counted, one ? " prompts is" : " prompts are",
+                      " longer than ", prompts.tokens_max,
+                      one ? " tokens and is" : " tokens and are", " cut (longest ", prompts.longest,
+                      ")", more ? ": raise prompts.t5_length" : "");
 }
 
 }  // namespace oxbow::io

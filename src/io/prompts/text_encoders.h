@@ -12,7 +12,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,9 +39,9 @@ class TextEncoders {
     at::ScalarType dtype = at::kFloat;
   };
 
-  // Reads configs and tokenizers, and enough of the weights to tell them from others. kNotFound,
-  // kDataLoss or kFailedPrecondition name the file; the latter also if the parts do not fit each
-  // other.
+  // Reads configs and tokenizers, and of the weights what is there. kNotFound, kDataLoss or
+  // kFailedPrecondition name the file; the latter also if the parts do not fit each other, or a
+  // tensor is missing.
   static absl::StatusOr<std::unique_ptr<TextEncoders>> Open(const DiffusersComponents& components,
                                                             const Options& options);
   virtual ~TextEncoders() = default;
@@ -66,13 +68,40 @@ class TextEncoders {
   // Every tensor of an EncodedText and its shape for one text: [1, ...].
   virtual const model::Shapes& row_shapes() const = 0;
 
-  // Changes with anything that changes what Encode says. 64 hexadecimal digits.
-  virtual const std::string& identity() const = 0;
+  // Changes with anything that changes what Encode says: 64 hexadecimal digits. Reads every byte of
+  // the weights (io/model_digest.h). Errors as Open.
+  virtual absl::StatusOr<std::string> Identity() const = 0;
 };
 
 // Tokens that the conditioning of a prompt has, by the configs alone; t5_length as in the options.
 // Errors as Open.
 absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int64_t t5_length);
+
+// Counts the tokens of a text as the encoder sees them that reads most of a prompt.
+struct TokenCounter {
+  int64_t tokens_max = 0;     // What is behind them is cut off.
+  bool by_t5_length = false;  // A longer prompts.t5_length would read more.
+  std::function<int64_t(const std::string& text)> count;
+};
+
+// Prompts that are longer than what is read of them.
+struct CutPrompts {
+  size_t cut = 0;
+  size_t counted = 0;   // Among so many.
+  int64_t longest = 0;  // Tokens of the longest.
+  int64_t tokens_max = 0;
+  bool by_t5_length = false;
+};
+
+// Reads configs and tokenizers. Nothing where the pipeline's encoders run outside: their tool
+// counts. At most the first 50,000 texts are looked at. Errors as Open.
+absl::StatusOr<std::optional<CutPrompts>> CountCut(const DiffusersComponents& components,
+                                                   int64_t t5_length,
+                                                   const std::vector<std::string>& texts);
+
+// "37 of 20000 prompts are longer than 128 tokens and are cut (longest 211): raise
+// prompts.t5_length"; "" if none is.
+std::string CutText(const CutPrompts& prompts);
 
 // How the prompts of a supported pipeline become conditioning.
 struct TextSide {
@@ -83,6 +112,9 @@ struct TextSide {
   // Tokens that the conditioning of a prompt has, by the configs alone.
   absl::StatusOr<int64_t> (*prompt_tokens)(const DiffusersComponents& components,
                                            int64_t t5_length);
+  // Null: the encoders run outside.
+  absl::StatusOr<TokenCounter> (*token_counter)(const DiffusersComponents& components,
+                                                int64_t t5_length);
   // Where a run does not say: so many tokens of T5, but no more than the settings of its tokenizer
   // (model_max_length), which is in that folder, allow.
   int64_t t5_length = kT5LengthOfRecipes;

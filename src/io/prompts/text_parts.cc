@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "core/model/binding.h"
+#include "io/prompts/prompt_store.h"
 #include "io/tensor_torch.h"
 
 namespace oxbow::io {
@@ -26,6 +29,19 @@ absl::Status CheckVocabulary(const DiffusersComponent& tokenizer, int64_t ids,
       absl::StrCat(tokenizer.directory.string(), " gives ids up to ", ids - 1, ", but ",
                    encoder.directory.string(), " embeds ", vocabulary,
                    ": they are of different models, or the tokenizer was extended"));
+}
+
+// Whether the files have every tensor that the encoder needs, by their headers. `published`: the
+// name that a file's tensor has in `expected`.
+absl::Status CheckTensors(const DiffusersComponent& encoder, const model::Shapes& expected,
+                          std::string (*published)(const std::string& name)) {
+  OXBOW_ASSIGN_OR_RETURN(const auto headers, ReadComponentHeaders(encoder));
+  model::Shapes there;
+  for (const auto& [name, header] : headers) {
+    const std::string known = published(name);
+    if (expected.contains(known)) there.emplace(known, header.shape);
+  }
+  return DataError(model::CheckFit(expected, there), encoder.directory.string());
 }
 
 template <typename Tokenizer>
@@ -61,6 +77,8 @@ absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components,
   if (!tokenizer.ok()) return tokenizer.status();
   OXBOW_RETURN_IF_ERROR(
       CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
+  OXBOW_RETURN_IF_ERROR(
+      CheckTensors(encoder, model::ClipTextShapes(*params), model::PublishedClipTextName));
   return ClipSide{
       .component = encoder, .tokenizer = *std::move(tokenizer), .params = *std::move(params)};
 }
@@ -78,7 +96,24 @@ absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::
   if (!tokenizer.ok()) return tokenizer.status();
   OXBOW_RETURN_IF_ERROR(
       CheckVocabulary(words->second, tokenizer->size(), encoder, params->vocab_size));
+  OXBOW_RETURN_IF_ERROR(CheckTensors(encoder, model::T5Shapes(*params), model::PublishedT5Name));
   return T5Side{.component = encoder, .tokenizer = *std::move(tokenizer), .params = *params};
+}
+
+TokenCounter CounterOf(ClipSide side) {
+  const int64_t length = side.length();
+  return {.tokens_max = length,
+          .count = [clip = std::move(side.tokenizer)](const std::string& text) {
+            return clip.Count(text);
+          }};
+}
+
+TokenCounter CounterOf(T5Side side, int64_t t5_length) {
+  return {.tokens_max = t5_length,
+          .by_t5_length = true,
+          .count = [t5 = std::move(side.tokenizer)](const std::string& text) {
+            return t5.Count(text);
+          }};
 }
 
 absl::Status CheckT5Width(const T5Side& t5, const DiffusersComponent& transformer, const char* key,
@@ -140,6 +175,10 @@ at::Tensor MaskOf(const at::Tensor& ids, const T5Tokenizer& tokenizer) {
 
 std::string TypeInIdentity(const TextEncoders::Options& options) {
   return options.dtype == at::kBFloat16 ? ", bf16" : "";
+}
+
+absl::StatusOr<std::string> LoadedOnDemand::Identity() const {
+  return IdentityOfTextEncoders(components_, settings_);
 }
 
 absl::StatusOr<model::EncodedText> LoadedOnDemand::Encode(const std::vector<std::string>& texts) {

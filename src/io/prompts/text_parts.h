@@ -40,6 +40,10 @@ struct T5Side {
 absl::StatusOr<ClipSide> OpenClip(const DiffusersComponents& components, const std::string& suffix);
 absl::StatusOr<T5Side> OpenT5(const DiffusersComponents& components, const std::string& suffix);
 
+// How many of a text's tokens such an encoder reads.
+TokenCounter CounterOf(ClipSide side);
+TokenCounter CounterOf(T5Side side, int64_t t5_length);
+
 // Whether T5 is as wide as `key` of the transformer's config says, `width` where it does not.
 absl::Status CheckT5Width(const T5Side& t5, const DiffusersComponent& transformer, const char* key,
                           int64_t width);
@@ -71,11 +75,16 @@ class LoadedOnDemand : public TextEncoders {
   void Release() override { text_.reset(); }
   bool loaded() const override { return text_ != nullptr; }
   const model::Shapes& row_shapes() const override { return shapes_; }
-  const std::string& identity() const override { return identity_; }
+  absl::StatusOr<std::string> Identity() const override;
 
  protected:
-  LoadedOnDemand(model::Shapes shapes, std::string identity, const Options& options)
-      : options_(options), shapes_(std::move(shapes)), identity_(std::move(identity)) {}
+  // `settings`: what Encode depends on beside the files.
+  LoadedOnDemand(model::Shapes shapes, DiffusersComponents components, std::string settings,
+                 const Options& options)
+      : options_(options),
+        shapes_(std::move(shapes)),
+        components_(std::move(components)),
+        settings_(std::move(settings)) {}
 
   const Options options_;
 
@@ -84,7 +93,8 @@ class LoadedOnDemand : public TextEncoders {
   virtual std::vector<at::Tensor> Ids(const std::vector<std::string>& texts) const = 0;
 
   const model::Shapes shapes_;
-  const std::string identity_;
+  const DiffusersComponents components_;
+  const std::string settings_;
   std::unique_ptr<model::TextConditioning> text_;
 };
 

@@ -10,11 +10,11 @@ namespace oxbow::io {
 
 const std::vector<TextSide>& TextSideTable() {
   static const std::vector<TextSide> table = {
-      {"sd3", OpenSd3TextSide, Sd3PromptTokens, kT5LengthOfRecipes, "tokenizer_3"},
-      {"flux", OpenFluxTextSide, FluxPromptTokens, 512, "tokenizer_2"},
-      {"wan", OpenWanTextSide, WanPromptTokens, 512, "tokenizer"},
-      {"ltx", OpenLtxTextSide, LtxPromptTokens, 128, "tokenizer"},
-      {"encoded_elsewhere", OpenEncodedElsewhere, TokensEncodedElsewhere, 512},
+      {"sd3", OpenSd3TextSide, Sd3PromptTokens, Sd3TokenCounter, kT5LengthOfRecipes, "tokenizer_3"},
+      {"flux", OpenFluxTextSide, FluxPromptTokens, FluxTokenCounter, 512, "tokenizer_2"},
+      {"wan", OpenWanTextSide, WanPromptTokens, WanTokenCounter, 512, "tokenizer"},
+      {"ltx", OpenLtxTextSide, LtxPromptTokens, LtxTokenCounter, 128, "tokenizer"},
+      {"encoded_elsewhere", OpenEncodedElsewhere, TokensEncodedElsewhere, nullptr, 512},
   };
   return table;
 }

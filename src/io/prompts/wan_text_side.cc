@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "io/prompts/prompt_clean.h"
-#include "io/prompts/prompt_store.h"
 #include "io/prompts/text_parts.h"
 
 namespace oxbow::io {
@@ -29,11 +28,7 @@ class Wan final : public LoadedOnDemand {
                                                             const Options& options) {
     OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, ""));
     OXBOW_RETURN_IF_ERROR(CheckWan(t5, components.at("transformer")));
-    OXBOW_ASSIGN_OR_RETURN(
-        std::string identity,
-        IdentityOfTextEncoders(components, absl::StrCat("wan, T5 tokens ", options.t5_length,
-                                                        TypeInIdentity(options))));
-    return std::unique_ptr<TextEncoders>(new Wan(std::move(t5), options, std::move(identity)));
+    return std::unique_ptr<TextEncoders>(new Wan(std::move(t5), components, options));
   }
 
   model::Conditioning Compose(const model::EncodedText& text) const override {
@@ -41,9 +36,10 @@ class Wan final : public LoadedOnDemand {
   }
 
  private:
-  Wan(T5Side t5, const Options& options, std::string identity)
-      : LoadedOnDemand({{model::kT5Tokens, {1, options.t5_length, t5.params.d_model}}},
-                       std::move(identity), options),
+  Wan(T5Side t5, const DiffusersComponents& components, const Options& options)
+      : LoadedOnDemand({{model::kT5Tokens, {1, options.t5_length, t5.params.d_model}}}, components,
+                       absl::StrCat("wan, T5 tokens ", options.t5_length, TypeInIdentity(options)),
+                       options),
         t5_(std::move(t5)),
         t5_length_(options.t5_length) {}
 
@@ -72,6 +68,16 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenWanTextSide(
 
 absl::StatusOr<int64_t> WanPromptTokens(const DiffusersComponents&, int64_t t5_length) {
   return t5_length;
+}
+
+absl::StatusOr<TokenCounter> WanTokenCounter(const DiffusersComponents& components,
+                                             int64_t t5_length) {
+  OXBOW_ASSIGN_OR_RETURN(T5Side t5, OpenT5(components, ""));
+  TokenCounter counter = CounterOf(std::move(t5), t5_length);
+  counter.count = [count = std::move(counter.count)](const std::string& text) {
+    return count(CleanedPrompt(text));
+  };
+  return counter;
 }
 
 }  // namespace oxbow::io

@@ -18,4 +18,8 @@ absl::StatusOr<std::unique_ptr<TextEncoders>> OpenWanTextSide(const DiffusersCom
 // As TextSide::prompt_tokens: UMT5's.
 absl::StatusOr<int64_t> WanPromptTokens(const DiffusersComponents& components, int64_t t5_length);
 
+// As TextSide::token_counter.
+absl::StatusOr<TokenCounter> WanTokenCounter(const DiffusersComponents& components,
+                                             int64_t t5_length);
+
 }  // namespace oxbow::io

@@ -44,7 +44,7 @@ background:currentColor;vertical-align:-1px}
 .state.old{color:var(--c1)}
 .verdict{background:var(--card);border:1px solid var(--line);border-radius:10px;margin:18px 0;
 padding:6px 16px}
-.verdict li{display:grid;grid-template-columns:92px 84px 1fr;gap:2px 10px;padding:7px 0;
+.verdict li{display:grid;grid-template-columns:92px 98px 1fr;gap:2px 10px;padding:7px 0;
 border-top:1px solid var(--line);overflow-wrap:anywhere}
 .verdict ul{list-style:none;margin:0;padding:0}.verdict li:first-child{border:0}
 .verdict em{font-style:normal;font-weight:600;border-radius:6px;padding:0 8px;height:22px;
@@ -120,7 +120,7 @@ input[name=when]:focus-visible+label{outline:2px solid var(--c0)}
 input[name=when]:checked+label{background:var(--c0);border-color:var(--c0);color:#fff}
 #when0:checked~.views .view+.view,#when1:checked~.views .view:first-child{display:none}}
 @media (max-width:560px){main{padding:18px 12px 40px}.cards{grid-template-columns:1fr 1fr}
-.card{padding:10px 12px}.card b{font-size:17px}.verdict li{grid-template-columns:1fr 84px}
+.card{padding:10px 12px}.card b{font-size:17px}.verdict li{grid-template-columns:1fr 98px}
 .verdict em+span,.verdict small{grid-column:1/3}}
 @media print{:root{color-scheme:light}body{background:#fff}main{max-width:none;padding:0}
 details:not(.long),.slide,.strip,.more,.whole,dialog{display:none!important}

@@ -37,7 +37,12 @@ bool AllZero(const std::vector<Point>& points) {
                      [](const Point& point) { return point.y == 0 || !std::isfinite(point.y); });
 }
 
-std::string Draw(const History& history, const Panel& panel, const std::vector<double>& marks) {
+// Steps of which each chart shows something.
+struct Marks {
+  std::vector<double> evaluations, changes;
+};
+
+std::string Draw(const History& history, const Panel& panel, const Marks& marks) {
   std::vector<Series> series;
   bool zero = true;
   for (const Curve& curve : panel.curves) {
@@ -48,13 +53,14 @@ std::string Draw(const History& history, const Panel& panel, const std::vector<d
   }
   if (series.empty() || (zero && !panel.zero_is_news)) return "";
   ChartSpec spec = panel.spec;
-  spec.marks = marks;
+  spec.marks = marks.evaluations;
+  spec.changes = marks.changes;
   return absl::StrCat("<figure class=\"chart\">", Chart(spec, series), "<p class=\"how\">",
                       panel.how_to_read, "</p></figure>\n");
 }
 
 std::string Section(const History& history, std::string_view heading,
-                    const std::vector<Panel>& panels, const std::vector<double>& marks) {
+                    const std::vector<Panel>& panels, const Marks& marks) {
   std::string charts;
   for (const Panel& panel : panels) charts += Draw(history, panel, marks);
   if (charts.empty()) return "";
@@ -240,11 +246,14 @@ std::vector<Panel> TimePanels(const History& history) {
 }  // namespace
 
 std::vector<PageSection> PanelSections(const History& history, const RunFacts& facts) {
-  std::vector<double> evaluations;
-  for (const Point& point : history.Column(metric::kEvalRewardMean)) evaluations.push_back(point.x);
+  Marks marks;
+  for (const Point& point : history.Column(metric::kEvalRewardMean)) {
+    marks.evaluations.push_back(point.x);
+  }
+  for (const auto& [step, what] : facts.changes) marks.changes.push_back(static_cast<double>(step));
   std::vector<PageSection> sections;
   const auto add = [&](const char* id, const char* heading, const std::vector<Panel>& panels) {
-    std::string html = Section(history, heading, panels, evaluations);
+    std::string html = Section(history, heading, panels, marks);
     if (!html.empty()) sections.push_back({id, std::move(html)});
   };
   add("learning", "Does it learn, without cheating?", LearningPanels(history, facts));

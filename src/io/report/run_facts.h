@@ -30,6 +30,8 @@ struct RunFacts {
   std::vector<std::string> terms;      // The rewards that are trained on.
   // Observed rewards that describe pictures: more of one is neither better nor worse.
   std::vector<std::string> descriptive;
+  // Steps from which on evaluations measure something else, and what: a setting with both values.
+  std::vector<std::pair<uint64_t, std::string>> changes = {};
   // Metrics that this run cannot have, in words, each with the reason: {"KL", "kl_weight is 0"}.
   std::vector<std::pair<std::string, std::string>> left_out;
 };

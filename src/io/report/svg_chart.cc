@@ -201,6 +201,13 @@ std::string AxesSvg(const ChartSpec& spec, const Axis& x, const Axis& y) {
     absl::StrAppendFormat(&out, "<path class=\"mark\" d=\"M%.1f %.0fl3 5h-6z\"/>", x.At(mark),
                           kHeight - kBottom);
   }
+  for (const double change : spec.changes) {
+    if (change < x.low || change > x.high) continue;
+    absl::StrAppendFormat(&out,
+                          "<line class=\"axis\" stroke-dasharray=\"4 3\" x1=\"%.1f\" x2=\"%.1f\" "
+                          "y1=\"%.0f\" y2=\"%.0f\"/>",
+                          x.At(change), x.At(change), kTop, kHeight - kBottom);
+  }
   absl::StrAppendFormat(
       &out,
       "<line class=\"axis\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.0f\" y2=\"%.0f\"/>"

@@ -30,9 +30,10 @@ struct ChartSpec {
   std::string unit;  // Unit of the y axis; shown above it.
   std::optional<double> y_min;
   std::optional<double> y_max;
-  bool stacked = false;       // Bars on top of each other; missing values count as 0.
-  bool scientific = false;    // Ticks and values as 1.5e-6.
-  std::vector<double> marks;  // Steps with a mark on the axis: evaluations.
+  bool stacked = false;         // Bars on top of each other; missing values count as 0.
+  bool scientific = false;      // Ticks and values as 1.5e-6.
+  std::vector<double> marks;    // Steps with a mark on the axis: evaluations.
+  std::vector<double> changes;  // Steps with a line across: what is measured is another behind it.
 };
 
 // At most `count` + 1 or so round numbers (1, 2 or 5 times a power of ten apart) from at or below

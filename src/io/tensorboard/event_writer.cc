@@ -85,21 +85,29 @@ std::filesystem::path FreePath(const std::filesystem::path& directory, const Eve
 
 }  // namespace
 
-absl::StatusOr<EventWriter> EventWriter::Create(const std::filesystem::path& directory,
-                                                const EventFileName& name) {
-  const std::filesystem::path path = FreePath(directory, name);
+absl::Status EventWriter::Add(const std::string& record) {
+  if (file_.has_value()) return file_->Append(record, /*sync=*/false);
+  const std::filesystem::path path = FreePath(directory_, name_);
   OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   WireMessage first;
-  first.Double(event::kWallTime, static_cast<double>(name.unix_seconds))
+  first.Double(event::kWallTime, static_cast<double>(name_.unix_seconds))
       .Bytes(event::kFileVersion, "brain.Event:2");
-  OXBOW_RETURN_IF_ERROR(file.Append(FrameRecord(first.bytes()), /*sync=*/false));
-  return EventWriter(std::move(file), path);
+  OXBOW_RETURN_IF_ERROR(file.Append(
+      absl::StrCat(FrameRecord(first.bytes()), std::exchange(waiting_, ""), record), false));
+  file_ = std::move(file);
+  path_ = path;
+  return absl::OkStatus();
+}
+
+absl::Status EventWriter::AddWithOthers(const std::string& record) {
+  if (file_.has_value()) return Add(record);
+  waiting_ += record;
+  return absl::OkStatus();
 }
 
 absl::Status EventWriter::Restart(EventTime time) {
   const WireMessage start = WireMessage().Integer(session_log::kStatus, session_log::kStatusStart);
-  return file_.Append(FrameRecord(At(time).Message(event::kSessionLog, start).bytes()),
-                      /*sync=*/false);
+  return AddWithOthers(FrameRecord(At(time).Message(event::kSessionLog, start).bytes()));
 }
 
 absl::Status EventWriter::Scalars(EventTime time, const std::map<std::string, double>& values) {
@@ -110,7 +118,7 @@ absl::Status EventWriter::Scalars(EventTime time, const std::map<std::string, do
                                          .Bytes(value::kTag, tag)
                                          .Float(value::kSimpleValue, static_cast<float>(scalar)));
   }
-  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+  return Add(SummaryEvent(time, content));
 }
 
 absl::Status EventWriter::Image(EventTime time, const std::string& tag, const EncodedImage& image) {
@@ -121,7 +129,7 @@ absl::Status EventWriter::Image(EventTime time, const std::string& tag, const En
                                   .Bytes(image::kEncoded, image.bytes);
   const WireMessage content = WireMessage().Message(
       summary::kValue, WireMessage().Bytes(value::kTag, tag).Message(value::kImage, encoded));
-  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+  return Add(SummaryEvent(time, content));
 }
 
 absl::Status EventWriter::Images(EventTime time, const std::string& tag,
@@ -133,7 +141,7 @@ absl::Status EventWriter::Images(EventTime time, const std::string& tag,
   for (const EncodedImage& image : images) strings.push_back(image.bytes);
   const WireMessage content = WireMessage().Message(
       summary::kValue, StringsValue(tag, "images", metadata::kBlobClass, strings));
-  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+  return Add(SummaryEvent(time, content));
 }
 
 absl::Status EventWriter::HyperParameters(EventTime time, const std::string& group,
@@ -162,13 +170,13 @@ absl::Status EventWriter::HyperParameters(EventTime time, const std::string& gro
           .Bytes(value::kTag, "_hparams_/session_start_info")
           .Message(value::kTensor, nothing)
           .Message(value::kMetadata, WireMessage().Message(metadata::kPluginData, plugin)));
-  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+  return AddWithOthers(SummaryEvent(time, content));
 }
 
 absl::Status EventWriter::Text(EventTime time, const std::string& tag, std::string_view markdown) {
   const WireMessage content = WireMessage().Message(
       summary::kValue, StringsValue(tag, "text", metadata::kTensorClass, {markdown}));
-  return file_.Append(SummaryEvent(time, content), /*sync=*/false);
+  return AddWithOthers(SummaryEvent(time, content));
 }
 
 }  // namespace oxbow::io

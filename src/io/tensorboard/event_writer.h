@@ -3,19 +3,21 @@
 // directory.
 //
 // Each event is appended with one write, so that a live TensorBoard sees it at once and a crash
-// tears at most the last one, which readers skip. Every start of a run writes a new file.
+// tears at most the last one, which readers skip. Every start of a run writes a new file, once it
+// has numbers or pictures: a start that fails before leaves none.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/file.h"
 
 namespace oxbow::io {
@@ -43,9 +45,9 @@ using HyperParameter = std::variant<double, std::string>;
 // Owned by one thread.
 class EventWriter {
  public:
-  // Creates events.out.tfevents.<seconds>.<host>.<pid>.<n> with the first n that is free.
-  static absl::StatusOr<EventWriter> Create(const std::filesystem::path& directory,
-                                            const EventFileName& name);
+  // Writes events.out.tfevents.<seconds>.<host>.<pid>.<n> with the first n that is free.
+  EventWriter(std::filesystem::path directory, EventFileName name)
+      : directory_(std::move(directory)), name_(std::move(name)) {}
 
   // Tells readers that the run was restarted: what older files hold from `time.step` on is void.
   absl::Status Restart(EventTime time);
@@ -65,14 +67,17 @@ class EventWriter {
   absl::Status HyperParameters(EventTime time, const std::string& group,
                                const std::map<std::string, HyperParameter>& values);
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return path_; }  // Empty: there is no file yet.
 
  private:
-  EventWriter(AppendFile file, std::filesystem::path path)
-      : file_(std::move(file)), path_(std::move(path)) {}
+  absl::Status Add(const std::string& record);            // Makes the file.
+  absl::Status AddWithOthers(const std::string& record);  // Waits for it.
 
-  AppendFile file_;
+  std::filesystem::path directory_;
+  EventFileName name_;
+  std::optional<AppendFile> file_;
   std::filesystem::path path_;
+  std::string waiting_;  // For the file.
 };
 
 }  // namespace oxbow::io

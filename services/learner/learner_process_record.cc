@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a learner writes down about its run for people: where it is, what they should know of its
+// start, its report, and how it ended.
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "io/prompts/text_encoders.h"
+#include "io/report/report.h"
+#include "run/end_record.h"
+#include "run/endpoints_file.h"
+#include "services/learner/facts_of_run.h"
+#include "services/learner/learner_process.h"
+
+namespace oxbow::learner {
+
+void LearnerProcess::LogCutPrompts() const {
+  for (const auto& [key, prompts] :
+       {std::pair("prompts.train", &setup_.train), std::pair("prompts.eval", &setup_.held_out)}) {
+    std::vector<std::string> texts;
+    for (const v1::Prompt& prompt : *prompts) texts.push_back(prompt.text());
+    const auto cut =
+        io::CountCut(setup_.model.components, setup_.config.prompts().t5_length(), texts);
+    if (!cut.ok() || !cut->has_value() || (*cut)->cut == 0) continue;
+    OXBOW_LOG(Warning) << io::CutText(**cut) << Field("prompts", key);
+  }
+}
+
+void LearnerProcess::NoticeDamage() {
+  if (!resumed_.has_value() || resumed_->damaged.empty()) return;
+  const bool one = resumed_->damaged.size() == 1;
+  progress_->Notice(absl::StrCat(one ? "the checkpoint of step " : "the checkpoints of steps ",
+                                 absl::StrJoin(resumed_->damaged, ", "),
+                                 one ? " is damaged" : " are damaged", ", going on from ",
+                                 from_.committed_steps));
+}
+
+// As `oxbow train` does for its runs, so that status, doctor and rollback find this one.
+absl::Status LearnerProcess::WriteOwnEndpoints() {
+  std::vector<run::ServiceEndpoint> services = {
+      {"learner", server_->endpoint(), exposer_->endpoint(), getpid()}};
+  const std::vector<std::string>& buffers = options_.buffer_endpoints;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    services.push_back(
+        {buffers.size() == 1 ? "replay_buffer" : absl::StrFormat("replay_buffer-%02d", i),
+         buffers[i], ""});
+  }
+  for (size_t i = 0; i < options_.reward_endpoints.size(); ++i) {
+    services.push_back({absl::StrCat("reward_server-", i), options_.reward_endpoints[i], ""});
+  }
+  OXBOW_RETURN_IF_ERROR(options_.check_directory());
+  return run::WriteEndpoints(options_.directory, services);
+}
+
+absl::Status LearnerProcess::WriteReport(bool live) const {
+  OXBOW_RETURN_IF_ERROR(options_.check_directory());
+  return io::WriteReport(options_.directory, FactsOfRun(options_.directory, live));
+}
+
+// `oxbow train` writes the last report of its runs, also where the learner was killed.
+void LearnerProcess::WriteLastReport() const {
+  report_->Stop();
+  if (options_.supervised || loop_->committed() == 0) return;
+  if (const absl::Status status = WriteReport(/*live=*/false); !status.ok()) {
+    OXBOW_LOG(Warning) << "report was not written" << Field("error", std::string(status.message()));
+  }
+}
+
+uint64_t LearnerProcess::committed() const {
+  return loop_ == nullptr ? from_.committed_steps : loop_->committed();
+}
+
+// How an orderly end came about.
+absl::Status LearnerProcess::WriteEnd() const {
+  run::EndRecord record{.end = run::RunEnd::kInterrupted,
+                        .step = committed(),
+                        .reason = "asked to end before its last step",
+                        .time = absl::Now()};
+  if (loop_->stop_reason().has_value()) {
+    record.end = run::RunEnd::kByRule;
+    record.reason = *loop_->stop_reason();
+  } else if (record.step == setup_.config.run().steps()) {
+    record.end = run::RunEnd::kDone;
+    record.reason = "";
+  }
+  return run::WriteEnd(options_.directory, record);
+}
+
+void LearnerProcess::WriteFailure(const absl::Status& why) const {
+  if (!started_ || !options_.check_directory().ok()) return;
+  const run::EndRecord record{.end = run::RunEnd::kFailed,
+                              .step = committed(),
+                              .exit_code = ExitCodeOf(why),
+                              .reason = std::string(why.message()),
+                              .time = absl::Now()};
+  const absl::Status written = run::WriteEnd(options_.directory, record);
+  if (!written.ok()) {
+    OXBOW_LOG(Warning) << "why the run ended was not written" << Field("error", written.message());
+  }
+}
+
+}  // namespace oxbow::learner
