@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/field_text.h"
+#include "config/fingerprint.h"
 
 namespace oxbow::config {
 namespace {
@@ -55,7 +56,7 @@ void AddFree(const pb::Descriptor& section, const std::string& prefix,
 
 std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now) {
   std::vector<ChangedKey> changed;
-  AddChanged(before, now, "", changed);
+  AddChanged(AsFormerly(before), AsFormerly(now), "", changed);
   return changed;
 }
 
