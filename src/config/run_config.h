@@ -28,15 +28,21 @@ inline constexpr char kDefaultSource[] = "default";
 struct ResolvedConfig {
   v1::RunConfig config;
   Provenance provenance;
+  bool counted_ranks = false;    // learner.ranks was `auto`.
+  bool counted_workers = false;  // services.rollout_workers was.
 };
+
+inline constexpr int kLeaveAuto = -1;
 
 // Resolves a run's config. An empty `path` means no file. `overrides` are "a.b=c" (or
 // "recipe=NAME"); later ones win. `environment` holds "NAME=VALUE" lines, of which only OXBOW__*
-// are used. kNotFound if the file does not exist; kInvalidArgument with "FILE:LINE: key: reason"
-// for any error in it.
+// are used. `gpus` are those of the machine that the run starts on, by which `auto` is counted
+// (device_plan.h); kLeaveAuto leaves it. kNotFound if the file does not exist; kInvalidArgument
+// with "FILE:LINE: key: reason" for any error in it.
 absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
                                              const std::vector<std::string>& overrides,
-                                             const std::vector<std::string>& environment);
+                                             const std::vector<std::string>& environment,
+                                             int gpus = 0);
 
 // This process's environment in the form that LoadRunConfig takes.
 std::vector<std::string> ProcessEnvironment();
