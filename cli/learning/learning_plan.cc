@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "config/fingerprint.h"
 #include "config/run_config.h"
 #include "config/yaml_message.h"
 #include "io/metrics_file.h"
@@ -202,7 +203,10 @@ absl::StatusOr<bool> IsFinished(const LearningRun& run) {
   // Ignore the directory: it may have been moved, or written differently.
   done->mutable_run()->clear_directory();
   wanted.config.mutable_run()->clear_directory();
-  if (!google::protobuf::util::MessageDifferencer::Equals(*done, wanted.config)) return false;
+  if (!google::protobuf::util::MessageDifferencer::Equals(config::AsFormerly(*done),
+                                                          config::AsFormerly(wanted.config))) {
+    return false;
+  }
   const auto steps = static_cast<double>(wanted.config.run().steps());
   return std::any_of(rows->begin(), rows->end(),
                      [&](const auto& row) { return row.at(metric::kStep) >= steps; });

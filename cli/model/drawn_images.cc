@@ -19,6 +19,7 @@
 #include "core/model/policy.h"
 #include "io/tensor_torch.h"
 #include "run/loaded_model.h"
+#include "run/model_facts.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
 #include "tasks/synthetic_task.h"
@@ -54,8 +55,9 @@ v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt
 }
 
 // The network that draws; what a run trained is loaded later.
-absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(const v1::RunConfig& config,
+absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(v1::RunConfig config,
                                                          run::LoadedModel& model) {
+  run::FillLoraTargets(*model.architecture, *config.mutable_model());
   const v1::LoraConfig& lora = config.model().lora();
   const bool adapter = config.model().trained() == v1::TRAINED_PART_LORA;
   model::Policy::Options options{

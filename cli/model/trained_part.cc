@@ -33,6 +33,17 @@ absl::Status CheckOne(const std::string& name, const std::vector<int64_t>& shape
                    there, ": ", name, " [", absl::StrJoin(shape, ","), "]"));
 }
 
+// A run that a learner was started for by hand may leave its targets to the architecture: then they
+// are the layers that have an adapter.
+void NameTargets(TrainedPart& trained) {
+  if (!trained.lora() || !trained.config.model().lora().targets().empty()) return;
+  for (const auto& [name, down] : trained.tensors) {
+    if (!name.ends_with(kDown)) continue;
+    trained.config.mutable_model()->mutable_lora()->add_targets(
+        name.substr(0, name.size() - kDown.size()));
+  }
+}
+
 }  // namespace
 
 io::LoraExport AdapterOf(const TrainedPart& trained) {
@@ -93,6 +104,7 @@ absl::StatusOr<TrainedPart> ReadTrainedPart(const std::filesystem::path& run,
   }
   OXBOW_ASSIGN_OR_RETURN(io::Safetensors weights, io::ReadSafetensors(path));
   trained.tensors = std::move(weights.tensors);
+  NameTargets(trained);
   const BuildFacts build = ThisBuild();
   trained.provenance = {{"oxbow.run", trained.config.run().name()},
                         {"oxbow.step", absl::StrCat(checkpoint.state.committed_steps)},

@@ -17,14 +17,13 @@
 #include "cli/oncall/checkup.h"
 #include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/run_checks.h"
+#include "cli/plan/memory_check.h"
 #include "cli/report/run_summary.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
 namespace {
-
-constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
 
 struct DoctorFlags {
   std::string file;
@@ -40,7 +39,8 @@ struct DoctorFlags {
 
 void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
                  std::string& directory) {
-  const auto resolved = config::LoadRunConfig(flags.file, flags.set, config::ProcessEnvironment());
+  const auto resolved =
+      config::LoadRunConfig(flags.file, flags.set, config::ProcessEnvironment(), GpusHere().count);
   if (!resolved.ok()) {
     checks.push_back({"config", flags.file, Verdict::kFail,
                       std::string(resolved.status().message()), "correct the line"});

@@ -143,24 +143,6 @@ TEST(MachineChecksTest, ExitCodeFollowsTheWorst) {
   EXPECT_THAT(CheckupJson(fails), HasSubstr("\"verdict\": \"fail\""));
 }
 
-TEST(MachineFactsTest, PagesThatCanBeDroppedAreFreeInAControlGroup) {
-  const oxbow::testing::ScopedDirectory group;
-  const auto write = [&](const char* file, const char* text) {
-    std::ofstream(group.path() / file) << text;
-  };
-  EXPECT_FALSE(LeftInControlGroup(group.path()).has_value());
-  write("memory.max", "max\n");
-  write("memory.current", "900\n");
-  EXPECT_FALSE(LeftInControlGroup(group.path()).has_value()) << "no limit";
-  write("memory.max", "1000\n");
-  EXPECT_EQ(LeftInControlGroup(group.path()), 100u);
-  write("memory.stat", "anon 300\nfile 600\ninactive_file 500\nactive_file 100\n");
-  EXPECT_EQ(LeftInControlGroup(group.path()), 600u);
-  write("memory.current", "1200\n");  // The limit was lowered.
-  write("memory.stat", "inactive_file 0\n");
-  EXPECT_EQ(LeftInControlGroup(group.path()), 0u);
-}
-
 TEST(MachineFactsTest, ThisMachineIsLookedAt) {
   const oxbow::testing::ScopedDirectory directory;
   const MachineFacts facts =

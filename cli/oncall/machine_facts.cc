@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/timex.h>
@@ -15,39 +14,13 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <sstream>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "base/machine_share.h"
 
 namespace oxbow::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string FirstLine(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::optional<uint64_t> NumberIn(const fs::path& path) {
-  uint64_t value = 0;
-  if (!absl::SimpleAtoi(FirstLine(path), &value)) return std::nullopt;
-  return value;
-}
-
-// This process's control group in the unified hierarchy, at the usual mount point of containers.
-fs::path ControlGroup() {
-  const std::string line = FirstLine("/proc/self/cgroup");
-  const std::string prefix = "0::";
-  const fs::path root = "/sys/fs/cgroup";
-  if (!absl::StartsWith(line, prefix)) return root;
-  const fs::path own = root / line.substr(prefix.size() + 1);
-  return fs::exists(own / "memory.max") ? own : root;
-}
 
 // Reads a number from a file of lines "NAME NUMBER ..."; 0 if it has no such name.
 uint64_t NumberOf(const fs::path& path, const std::string& wanted) {
@@ -63,7 +36,7 @@ uint64_t NumberOf(const fs::path& path, const std::string& wanted) {
 
 void LookAtMemory(MachineFacts& facts) {
   facts.memory_available = NumberOf("/proc/meminfo", "MemAvailable:") << 10;
-  const auto left = LeftInControlGroup(ControlGroup());
+  const auto left = MemoryLeftInGroups();
   if (!left.has_value() || *left >= facts.memory_available) return;
   facts.memory_available = *left;
   facts.memory_of_cgroup = true;
@@ -80,15 +53,7 @@ void LookAtDisk(const fs::path& directory, MachineFacts& facts) {
 }
 
 void LookAtCores(MachineFacts& facts) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) facts.cores = CPU_COUNT(&set);
-  std::istringstream quota(FirstLine(ControlGroup() / "cpu.max"));  // "200000 100000" or "max ..."
-  double allowed = 0;
-  double period = 0;
-  if (quota >> allowed >> period && period > 0) {
-    facts.cores = std::min(facts.cores, allowed / period);
-  }
+  facts.cores = UsableCores();
   double load = 0;
   if (getloadavg(&load, 1) == 1) facts.load = load;
 }
@@ -125,14 +90,6 @@ std::string Variable(const char* name) {
 }
 
 }  // namespace
-
-std::optional<uint64_t> LeftInControlGroup(const fs::path& group) {
-  const auto most = NumberIn(group / "memory.max");  // "max": no limit.
-  const auto used = NumberIn(group / "memory.current");
-  if (!most.has_value() || !used.has_value()) return std::nullopt;
-  const uint64_t droppable = NumberOf(group / "memory.stat", "inactive_file");
-  return *most - std::min(*most, *used - std::min(*used, droppable));
-}
 
 MachineFacts LookAtMachine(const fs::path& directory, const std::vector<std::string>& ports) {
   MachineFacts facts;

@@ -2,9 +2,7 @@
 // Reads the facts about this machine that `oxbow doctor` judges.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +15,5 @@ namespace oxbow::cli {
 // keeps its default.
 MachineFacts LookAtMachine(const std::filesystem::path& directory,
                            const std::vector<std::string>& ports);
-
-// Bytes that the control group at `group` (a directory of the unified hierarchy) may still use:
-// file pages that the kernel can drop do not count as used. Nothing without a limit.
-std::optional<uint64_t> LeftInControlGroup(const std::filesystem::path& group);
 
 }  // namespace oxbow::cli

@@ -8,6 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
+#include "cli/plan/machine_load.h"
+#include "cli/plan/memory_check.h"
 #include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
 #include "run/group_bytes.h"
@@ -16,30 +18,36 @@ namespace oxbow::cli {
 namespace {
 
 // What the run of `config` needs on one machine.
-MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
+MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts,
+                     const std::vector<ProcessRow>& rows) {
   MachineNeeds needs;
   needs.busy_processes = config.learner().ranks() + config.services().rollout_workers();
   needs.processes = ProcessesOf(config);
-  needs.memory = MemoryNeeded(config, facts);
+  needs.memory = HostBytes(rows);
   needs.disk = DiskBytesNeeded(config, facts);
   return needs;
 }
 
 }  // namespace
 
-Checks CheckConfig(const config::ResolvedConfig& resolved, MachineNeeds& needs) {
+Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs) {
   Checks checks;
   const v1::RunConfig& config = resolved.config;
-  for (const config::Problem& problem : CheckRun(config)) {
+  const auto add = [&](const config::Problem& problem) {
     checks.push_back(
         {"config", problem.key,
          problem.severity == config::Severity::kError ? Verdict::kFail : Verdict::kWarn,
          config::ProblemLine(problem, resolved.provenance),
          absl::StrCat("change ", problem.key, " (oxbow validate explains the run)")});
-  }
+  };
+  for (const config::Problem& problem : CheckRun(config)) add(problem);
   const auto facts = run::ReadModelFacts(config);
   if (!facts.ok()) return checks;  // The checks above report it.
-  needs = NeedsOf(config, *facts);
+  const Gpus gpus = GpusHere();
+  Settle(*facts, RewardBytes(config.reward()), gpus, resolved);
+  const std::vector<ProcessRow> rows = ProcessesOn(gpus, config, *facts);
+  needs = NeedsOf(config, *facts, rows);
+  if (const auto gpu = CheckGpuLoad(config, rows, gpus)) add(*gpu);
   if (checks.empty()) {
     checks.push_back({"config", "rules", Verdict::kOk,
                       "read and checked as oxbow validate does: nothing wrong", ""});

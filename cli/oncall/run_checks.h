@@ -14,7 +14,7 @@
 namespace oxbow::cli {
 
 // "config/*": the rules, the files and the device. Sets `needs` if the model's files can be read.
-Checks CheckConfig(const config::ResolvedConfig& resolved, MachineNeeds& needs);
+Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs);
 
 // "config/rewards": whether the run's own rewards load, and the prompts have what they need.
 Check CheckRewards(const v1::RunConfig& config);

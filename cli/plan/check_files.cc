@@ -18,6 +18,7 @@
 #include "io/diffusers_directory.h"
 #include "io/lora_file.h"
 #include "io/prompts/text_encoders.h"
+#include "run/distilled_model.h"
 #include "run/embedded_guidance.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
@@ -82,8 +83,7 @@ absl::Status AdapterProblem(const v1::ModelConfig& model) {
   return CheckFits(part, headers, model.path());
 }
 
-void CheckAdapter(const v1::RunConfig& config, std::vector<Problem>& problems) {
-  const v1::ModelConfig& model = config.model();
+void CheckAdapter(const v1::ModelConfig& model, std::vector<Problem>& problems) {
   if (model.trained() != v1::TRAINED_PART_LORA || model.lora().path().empty()) return;
   const absl::Status status = AdapterProblem(model);
   if (status.ok()) return;
@@ -112,6 +112,18 @@ void CheckKept(const v1::RunConfig& config, const run::ModelFacts& facts,
     problems.push_back(std::move(problem));
 }
 
+// An error of the model that begins with a key is about that key, not about model.path.
+Problem AboutModel(const absl::Status& status) {
+  std::string message(status.message());
+  for (const std::string& key : config::LeafKeys(*v1::RunConfig::descriptor())) {
+    const bool named = message.starts_with(key + ": ");
+    if (!named && !message.starts_with(key + " ")) continue;
+    message.erase(0, named ? key.size() + 2 : key.rfind('.') + 1);
+    return {Severity::kError, key, message, status.code()};
+  }
+  return {Severity::kError, "model.path", message, status.code()};
+}
+
 void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
   if (config.model().path().empty()) return;  // A rule reports it.
   const absl::StatusOr<run::ModelFacts> facts = run::ReadModelFacts(config);
@@ -119,13 +131,20 @@ void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
     CheckOffers(config, *facts, problems);
     CheckSink(config, *facts, problems);
     CheckLora(config, *facts, problems);
-    CheckAdapter(config, problems);
+    v1::ModelConfig model = config.model();
+    run::FillLoraTargets(*facts->architecture, model);
+    CheckAdapter(model, problems);
     CheckGuidance(config, *facts, problems);
+    for (Problem& problem : run::CheckDistilled(config.model().path(), config.sampling())) {
+      problems.push_back(std::move(problem));
+    }
+    const absl::Status guided =
+        run::CheckTakesGuidance(config.model().path(), config.sampling().guidance());
+    if (!guided.ok()) problems.push_back(AboutModel(guided));
     CheckKept(config, *facts, problems);
     return;
   }
-  problems.push_back({Severity::kError, "model.path", std::string(facts.status().message()),
-                      facts.status().code()});
+  problems.push_back(AboutModel(facts.status()));
 }
 
 void CheckDevice(const char* key, const std::string& device, std::vector<Problem>& problems) {
@@ -285,6 +304,25 @@ std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
 std::vector<Problem> CheckRun(const v1::RunConfig& config) {
   std::vector<Problem> problems = config::Validate(config);
   for (Problem& problem : CheckFiles(config)) problems.push_back(std::move(problem));
+  return problems;
+}
+
+v1::RunConfig WithoutDevices(v1::RunConfig config) {
+  config.mutable_model()->set_device("cpu");
+  config.mutable_model()->set_encoder_device("cpu");
+  config.mutable_model()->set_cuda_graphs(false);
+  for (v1::ScorerConfig& scorer : *config.mutable_reward()->mutable_scorers()) {
+    if (!scorer.device().empty()) scorer.set_device("cpu");
+  }
+  return config;
+}
+
+std::vector<Problem> CheckRunOn(int gpus, const v1::RunConfig& config) {
+  std::vector<Problem> problems = config::Validate(config);
+  for (Problem& problem : CheckFiles(WithoutDevices(config))) {
+    problems.push_back(std::move(problem));
+  }
+  for (Problem& problem : CheckGpus(config, gpus)) problems.push_back(std::move(problem));
   return problems;
 }
 

@@ -20,4 +20,11 @@ std::vector<config::Problem> CheckGpus(const v1::RunConfig& config, int gpus);
 // Rules and files together.
 std::vector<config::Problem> CheckRun(const v1::RunConfig& config);
 
+// The same for a machine that is not this one and has so many GPUs: devices of this one do not
+// count.
+std::vector<config::Problem> CheckRunOn(int gpus, const v1::RunConfig& config);
+
+// The config with everything on the CPU, for checks of files alone.
+v1::RunConfig WithoutDevices(v1::RunConfig config);
+
 }  // namespace oxbow::cli

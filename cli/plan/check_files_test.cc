@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -164,7 +165,39 @@ TEST_F(CheckFilesTest, ASizeThatTheModelCannotDrawIsRefusedBeforeTheLearnerDoes)
   config_.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
   config_.mutable_sampling()->set_height(8);
   config_.mutable_sampling()->set_width(21);
-  EXPECT_THAT(Said("model.path"), HasSubstr("must be multiples of 4"));
+  EXPECT_THAT(Said("sampling.height"), HasSubstr("height and width must be multiples of 4"));
+  EXPECT_EQ(Said("model.path"), "") << "the size is at fault";
+}
+
+TEST_F(CheckFilesTest, AnAdapterOfAnyArchitectureNeedsNoTargets) {
+  config_.mutable_model()->set_trained(v1::TRAINED_PART_LORA);
+  config_.mutable_model()->mutable_lora()->set_rank(2);
+  for (const char* model : {"digits", "digits_flux", "clip"}) {
+    config_.mutable_model()->set_path(std::string(OXBOW_SOURCE_DIR "/models/") + model);
+    const auto facts = run::ReadModelFacts(config_);
+    ASSERT_TRUE(facts.ok()) << model << ": " << facts.status();
+    EXPECT_GT(facts->adapted_parameters, 0u) << model;
+    EXPECT_EQ(Said("model.lora.targets"), "") << model;
+  }
+  config_.mutable_model()->mutable_lora()->add_targets("attn.add_q_proj");
+  EXPECT_THAT(Said("model.lora.targets"), HasSubstr("matches no linear layer")) << "of a clip";
+}
+
+// With `--gpus` nobody asks whether this machine has them.
+TEST_F(CheckFilesTest, ARunForAnotherMachineIsCheckedForItsGpus) {
+  config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
+  config_.mutable_model()->set_device("cuda");
+  config_.mutable_model()->set_encoder_device("cuda");
+  config_.mutable_learner()->set_ranks(8);
+  const auto keys = [&](int gpus) {
+    std::set<std::string> keys;
+    for (const config::Problem& problem : CheckRunOn(gpus, config_)) keys.insert(problem.key);
+    return keys;
+  };
+  EXPECT_FALSE(keys(8).contains("model.device"));
+  EXPECT_FALSE(keys(8).contains("model.encoder_device"));
+  EXPECT_FALSE(keys(8).contains("learner.ranks"));
+  EXPECT_TRUE(keys(4).contains("learner.ranks"));
 }
 
 TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {

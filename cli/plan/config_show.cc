@@ -42,8 +42,9 @@ void AddShow(CLI::App& config, int& exit_code) {
                    "write every value to this file instead, as the services read it; its directory "
                    "is made if it is not there");
   show->callback([flags, &exit_code] {
-    const auto resolved =
-        config::LoadRunConfig(flags->file, flags->set, config::ProcessEnvironment());
+    const bool whole = flags->resolved || !flags->out.empty();  // As the services read it.
+    const auto resolved = config::LoadRunConfig(
+        flags->file, flags->set, config::ProcessEnvironment(), whole ? 0 : config::kLeaveAuto);
     if (!resolved.ok()) {
       std::cerr << "oxbow config: " << resolved.status().message() << "\n";
       exit_code = ExitCodeOf(resolved.status());

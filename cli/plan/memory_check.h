@@ -1,16 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a run's processes fit this machine; `oxbow validate` and `oxbow train` both ask this.
+// Whether a run's processes fit a machine; `oxbow validate`, `train` and `doctor` ask this.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/plan/process_table.h"
 #include "config/validate.h"
 #include "oxbow/v1/config.pb.h"
 #include "run/model_facts.h"
 
 namespace oxbow::cli {
 
-// Warnings where the host, or a GPU, has less memory than the run takes there.
-std::vector<config::Problem> CheckMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
+// The GPUs of this machine.
+Gpus GpusHere();
+
+// "8x80": eight GPUs of 80 GiB each. kInvalidArgument.
+absl::StatusOr<Gpus> ParseGpus(const std::string& text);
+
+// The run's processes on a machine with these GPUs.
+std::vector<ProcessRow> ProcessesOn(const Gpus& gpus, const v1::RunConfig& config,
+                                    const run::ModelFacts& facts);
+
+// Where the host of this machine, or a GPU, has less memory than `rows` take there. An error is a
+// GPU that cannot hold it. `elsewhere`: the machine is another one, whose host is not known.
+std::vector<config::Problem> CheckMemory(const v1::RunConfig& config,
+                                         const std::vector<ProcessRow>& rows, const Gpus& gpus,
+                                         bool elsewhere = false);
+
+// OK, or the first error of CheckMemory with its line; it ends a process with kExitOutOfMemory.
+absl::Status FirstMemoryError(const std::vector<config::Problem>& problems,
+                              const config::Provenance& provenance);
 
 }  // namespace oxbow::cli

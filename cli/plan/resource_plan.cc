@@ -32,8 +32,6 @@ namespace {
 
 constexpr uint64_t kFloatBytes = 4;
 
-constexpr uint64_t kProcessBytes = uint64_t{200} << 20;  // Libraries and queues of a process.
-
 bool IsMixedPrecision(const v1::RunConfig& config) {
   return config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
 }
@@ -397,56 +395,15 @@ std::vector<MemoryItem> OffloadedWorkerMemory(const v1::RunConfig& config,
   return MemoryOfWorker(config, facts, /*offloads=*/true);
 }
 
+std::vector<MemoryItem> StartedWorkerMemory(const v1::RunConfig& config,
+                                            const run::ModelFacts& facts) {
+  return MemoryOfWorker(config, facts, OffloadsWeights(config));
+}
+
 uint32_t ProcessesOf(const v1::RunConfig& config) {
   const v1::ServiceConfig& services = config.services();
   const uint32_t rewards = run::OwnRewards(config.reward()).empty() ? 0 : services.reward_servers();
   return config.learner().ranks() + services.rollout_workers() + rewards + 1;
-}
-
-uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts, uint64_t rewards) {
-  std::vector<MemoryItem> learner = LearnerMemory(config, facts);
-  std::vector<MemoryItem> worker = WorkerMemory(config, facts);
-  if (OnGpu(config)) {
-    for (std::vector<MemoryItem>* items : {&learner, &worker}) {
-      std::erase_if(*items, [](const MemoryItem& item) { return !item.on_host; });
-    }
-  }
-  return PeakOf(learner) * config.learner().ranks() +
-         PeakOf(worker) * config.services().rollout_workers() +
-         kProcessBytes * ProcessesOf(config) + rewards;
-}
-
-std::optional<config::Problem> CheckHostMemory(const v1::RunConfig& config,
-                                               const run::ModelFacts& facts, uint64_t available,
-                                               const BytesOfDevices& rewards) {
-  const auto host = rewards.find("cpu");
-  const uint64_t needed = MemoryNeeded(config, facts, host == rewards.end() ? 0 : host->second);
-  if (available == 0 || needed <= available) return std::nullopt;
-  return config::Problem{
-      config::Severity::kWarning, "batch.rows_per_pass",
-      absl::StrCat("the processes of the run take ", BytesText(needed),
-                   " of memory, this machine has ", BytesText(available),
-                   " left: lower it, batch.group_size or services.rollout_workers, or set "
-                   "model.checkpoint_activations")};
-}
-
-std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts,
-                       const BytesOfDevices& rewards, uint64_t gpu_bytes) {
-  std::string text;
-  const auto add = [&](const std::string& whose, uint64_t bytes, const std::string& note) {
-    absl::StrAppend(&text, absl::StrFormat("%-22s %s%s\n", whose, BytesText(bytes), note));
-  };
-  const std::string size = gpu_bytes > 0 ? absl::StrCat(" of ", BytesText(gpu_bytes)) : "";
-  if (OnGpu(config)) {
-    add("on a rank's GPU", DevicePeakOf(LearnerMemory(config, facts)), size);
-    add("on a worker's GPU", DevicePeakOf(WorkerMemory(config, facts)), size);
-    add("  --offload-weights", DevicePeakOf(OffloadedWorkerMemory(config, facts)),
-        ", if the worker has that flag");
-  }
-  for (const auto& [device, bytes] : rewards) {
-    if (device != "cpu") add(absl::StrCat("rewards on ", device), bytes, size);
-  }
-  return text;
 }
 
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
@@ -478,7 +435,9 @@ std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts
                                      facts.transformer_parameters, facts.trained_parameters);
   const std::vector<MemoryItem> items = LearnerMemory(config, facts);
   for (const MemoryItem& item : items) {
-    absl::StrAppend(&text, absl::StrFormat("  %-20s %s\n", item.what, BytesText(item.bytes)));
+    if (item.bytes == 0 && !item.what.ends_with("unknown")) continue;
+    absl::StrAppend(&text, absl::StrFormat("  %-35s %10s%s\n", item.what, BytesText(item.bytes),
+                                           item.on_host && OnGpu(config) ? ", on the host" : ""));
   }
   return absl::StrCat(
       text,

@@ -41,26 +41,19 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
 std::vector<MemoryItem> OffloadedWorkerMemory(const v1::RunConfig& config,
                                               const run::ModelFacts& facts);
 
+// The same of a worker that `oxbow train` starts: with that flag where learner.offload_weights is
+// set.
+std::vector<MemoryItem> StartedWorkerMemory(const v1::RunConfig& config,
+                                            const run::ModelFacts& facts);
+
+inline constexpr uint64_t kProcessBytes = uint64_t{200}
+                                          << 20;  // Libraries and queues of a process.
+
 // Processes that `oxbow train` starts, learner ranks counted one by one.
 uint32_t ProcessesOf(const v1::RunConfig& config);
 
-// Bytes by device, "cpu" or "cuda:0".
+// Bytes by device as a config names it: "cpu", "cuda" or "cuda:0".
 using BytesOfDevices = std::map<std::string, uint64_t>;
-
-// What all of them hold together in the memory of one machine.
-// `rewards`: weights of rewards there, not on a GPU (cli/plan/reward_plan.h).
-uint64_t MemoryNeeded(const v1::RunConfig& config, const run::ModelFacts& facts,
-                      uint64_t rewards = 0);
-
-// What a GPU of a rank, of a worker and of the rewards will hold, with the size of this machine's
-// GPUs where it has some (`gpu_bytes` above 0); nothing on CPUs.
-std::string DeviceText(const v1::RunConfig& config, const run::ModelFacts& facts,
-                       const BytesOfDevices& rewards, uint64_t gpu_bytes);
-
-// A warning where the processes take more than is `available` on the host; 0: not known.
-std::optional<config::Problem> CheckHostMemory(const v1::RunConfig& config,
-                                               const run::ModelFacts& facts, uint64_t available,
-                                               const BytesOfDevices& rewards = {});
 
 // What the run writes at most: the checkpoints, including one being written; the final weights; and
 // a full replay buffer, counted twice because compaction lags behind.

@@ -24,8 +24,7 @@ namespace {
 constexpr uint64_t kFloat = 4;
 
 std::string DeviceOf(const v1::ScorerConfig& entry) {
-  if (entry.device().empty()) return "cpu";
-  return entry.device() == "cuda" ? "cuda:0" : entry.device();
+  return entry.device().empty() ? "cpu" : entry.device();
 }
 
 // Directories of an entry's networks: PP-OCRv5 has two in one, a detector and a recogniser.
@@ -124,10 +123,10 @@ std::vector<RewardWeights> WeightsOfRewards(const v1::RewardConfig& reward) {
   return all;
 }
 
-BytesOfDevices RewardBytes(const v1::RunConfig& config) {
+BytesOfDevices RewardBytes(const v1::RewardConfig& reward) {
   BytesOfDevices bytes;
-  for (const RewardWeights& weights : WeightsOfRewards(config.reward())) {
-    bytes[weights.device] += weights.bytes * config.services().reward_servers();
+  for (const RewardWeights& weights : WeightsOfRewards(reward)) {
+    bytes[weights.device] += weights.bytes;
   }
   return bytes;
 }

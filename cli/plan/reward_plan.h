@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<reward::RewardFacts>> CheckOwnRewards(const v1::RunCo
 // Weights that a reward server holds. Rewards over one model, device and type hold them once.
 struct RewardWeights {
   std::string path;
-  std::string device;  // "cuda" is "cuda:0".
+  std::string device;  // "cpu", "cuda" or "cuda:0".
   uint64_t bytes = 0;
   std::vector<std::string> rewards;  // That use them.
 };
@@ -35,8 +35,8 @@ struct RewardWeights {
 // is left out.
 std::vector<RewardWeights> WeightsOfRewards(const v1::RewardConfig& reward);
 
-// Bytes of that on each device, in all servers of the run.
-BytesOfDevices RewardBytes(const v1::RunConfig& config);
+// Bytes of that on each device, in one server.
+BytesOfDevices RewardBytes(const v1::RewardConfig& reward);
 
 // A line for each reward with its identity, and one for each of their weights.
 std::string RewardsText(const v1::RunConfig& config,

@@ -60,12 +60,12 @@ TEST(RewardPlanTest, WeightsCountOnceForAllRewardsOverThem) {
   ASSERT_EQ(weights.size(), 3u);
   EXPECT_THAT(weights[0].rewards, ElementsAre("pickscore", "clipscore", "aesthetic"));
   EXPECT_THAT(weights[1].rewards, ElementsAre("aesthetic"));  // Its head.
-  EXPECT_EQ(weights[2].device, "cuda:0");
+  EXPECT_EQ(weights[2].device, "cuda");
   EXPECT_EQ(weights[2].bytes * 2, weights[0].bytes);
   EXPECT_EQ(weights[1].bytes, 4 * ValuesIn(io::WeightFiles::OpenFile(kHead).value()));
-  EXPECT_THAT(RewardBytes(config),
-              ElementsAre(Pair("cpu", 2 * (weights[0].bytes + weights[1].bytes)),
-                          Pair("cuda:0", 2 * weights[2].bytes)));
+  EXPECT_THAT(RewardBytes(config.reward()),
+              ElementsAre(Pair("cpu", weights[0].bytes + weights[1].bytes),
+                          Pair("cuda", weights[2].bytes)));
   EXPECT_THAT(RewardsText(config, {}), HasSubstr("weights of pickscore, clipscore, aesthetic: "));
   config.mutable_reward()->mutable_scorers(0)->set_model("/nowhere");
   EXPECT_THAT(WeightsOfRewards(config.reward())[0].rewards, ElementsAre("clipscore", "aesthetic"));
@@ -102,7 +102,7 @@ TEST(RewardPlanTest, BothNetworksOfPpocrCount) {
   const auto weights = WeightsOfRewards(config.reward());
   ASSERT_EQ(weights.size(), 2u);
   EXPECT_THAT(weights[0].path, EndsWith("/det"));
-  EXPECT_THAT(RewardBytes(config), ElementsAre(Pair("cuda:0", bytes)));
+  EXPECT_THAT(RewardBytes(config.reward()), ElementsAre(Pair("cuda", bytes)));
 }
 
 TEST(RewardPlanTest, WhatIsMissingIsNamed) {

@@ -127,12 +127,13 @@ std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sam
   }
   const bool chosen = config.method().kept_steps() > 0;
   absl::StrAppend(
-      &text, "kept steps i_off = ", kept, ", by ",
-      chosen ? std::string("method.kept_steps")
-             : absl::StrCat("kc < ", config.method().kept_kc_max()),
+      &text, "a replayed or older sample trains its first ", kept, " steps (i_off): ",
+      chosen ? std::string("method.kept_steps says so")
+             : absl::StrCat("those with kc below ", config.method().kept_kc_max(),
+                            " (method.kept_kc_max); kc is how fast a step turns off-policy"),
       "\n", "the clip's centre is ",
       run::RecomputesOldLogProbs(config) ? "recomputed by the learner" : "the worker's log-prob",
-      ", method.old_log_prob\n");
+      " (method.old_log_prob)\n");
   return text;
 }
 

@@ -10,12 +10,12 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/plan/check_files.h"
+#include "cli/plan/machine_load.h"
 #include "cli/plan/memory_check.h"
-#include "cli/plan/resource_plan.h"
+#include "cli/plan/process_table.h"
 #include "cli/plan/reward_plan.h"
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
-#include "core/model/device_memory.h"
 #include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
@@ -26,31 +26,53 @@ void Print(const config::Problem& problem, const config::Provenance& provenance)
             << (problem.severity == config::Severity::kWarning ? " (warning)" : "") << "\n";
 }
 
-absl::Status PrintPlan(const config::ResolvedConfig& resolved) {
+struct Flags {
+  std::string file;
+  std::vector<std::string> set;
+  std::string gpus;  // The machine that the run is meant for; empty: this one.
+};
+
+// A GPU that cannot hold its processes is an error once everything else has been said.
+absl::Status PrintPlan(config::ResolvedConfig resolved, const Gpus& gpus, bool elsewhere) {
   OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
+  Settle(facts, RewardBytes(resolved.config.reward()), gpus, resolved);
   OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(resolved.config, facts));
-  for (const config::Problem& problem : CheckMemory(resolved.config, facts)) {
-    Print(problem, resolved.provenance);
-  }
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::RewardFacts> rewards,
-                         CheckOwnRewards(resolved.config));
-  std::cout << text
-            << DeviceText(resolved.config, facts, RewardBytes(resolved.config), model::GpuBytes())
+  const std::vector<ProcessRow> rows = ProcessesOn(gpus, resolved.config, facts);
+  const std::vector<config::Problem> problems = CheckMemory(resolved.config, rows, gpus, elsewhere);
+  for (const config::Problem& problem : problems) Print(problem, resolved.provenance);
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::vector<reward::RewardFacts> rewards,
+      CheckOwnRewards(elsewhere ? WithoutDevices(resolved.config) : resolved.config));
+  std::cout << text << "\n"
+            << ProcessTable(rows, gpus) << "\n"
             << RewardsText(resolved.config, rewards);
-  return absl::OkStatus();
+  return FirstMemoryError(problems, resolved.provenance);
 }
 
-int Run(const std::string& file, const std::vector<std::string>& set) {
-  const auto resolved = config::LoadRunConfig(file, set, config::ProcessEnvironment());
+absl::StatusOr<Gpus> GpusOf(const Flags& flags) {
+  return flags.gpus.empty() ? GpusHere() : ParseGpus(flags.gpus);
+}
+
+int Run(const Flags& flags) {
+  const bool elsewhere = !flags.gpus.empty();
+  const absl::StatusOr<Gpus> gpus = GpusOf(flags);
+  if (!gpus.ok()) {
+    std::cerr << "oxbow validate: " << gpus.status().message() << "\n";
+    return ExitCodeOf(gpus.status());
+  }
+  const auto resolved =
+      config::LoadRunConfig(flags.file, flags.set, config::ProcessEnvironment(), gpus->count);
   if (!resolved.ok()) {
     std::cerr << resolved.status().message() << "\n";
     return ExitCodeOf(resolved.status());
   }
-  const std::vector<config::Problem> problems = CheckRun(resolved->config);
+  const std::vector<config::Problem> problems =
+      elsewhere ? CheckRunOn(gpus->count, resolved->config) : CheckRun(resolved->config);
   for (const config::Problem& problem : problems) Print(problem, resolved->provenance);
   absl::Status status = config::FirstError(problems, resolved->provenance);
   if (!status.ok()) return ExitCodeOf(status);
-  status = PrintPlan(*resolved);
+  status = PrintPlan(*resolved, *gpus, elsewhere);
+  if (IsOutOfMemory(status)) return ExitCodeOf(status);  // Said above.
   if (!status.ok()) {
     std::cerr << "oxbow validate: " << status.message() << "\n";
     return ExitCodeOf(status);
@@ -69,20 +91,19 @@ int Run(const std::string& file, const std::vector<std::string>& set) {
 }  // namespace
 
 void AddValidate(CLI::App& app, int& exit_code) {
-  struct Flags {
-    std::string file;
-    std::vector<std::string> set;
-  };
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
   CLI::App* command = app.add_subcommand("validate", "Check a run before it starts");
   command->footer(
-      "Prints what the run will do and take. Exit code 2 with FILE:LINE: key: reason, 4 if the "
-      "model\n"
-      "cannot be read.\nExample: oxbow validate configs/digits.yaml");
+      "Prints what the run will do and take, and which process is on which device. Exit code 2 "
+      "with\nFILE:LINE: key: reason, 4 if the model cannot be read, 7 if a GPU is too small.\n"
+      "Example: oxbow validate configs/digits.yaml");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);
-  command->callback([flags, &exit_code] { exit_code = Run(flags->file, flags->set); });
+  command->add_option(
+      "--gpus", flags->gpus,
+      "NUMBERxGIB, such as 8x80: plan for a machine with such GPUs, not for this one");
+  command->callback([flags, &exit_code] { exit_code = Run(*flags); });
 }
 
 }  // namespace oxbow::cli

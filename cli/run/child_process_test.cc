@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 
@@ -53,6 +54,16 @@ TEST_F(ChildProcessTest, LinesEnvironmentLogAndExitCodeArrive) {
   EXPECT_EQ(ready->grpc, "a:1");
   EXPECT_EQ(ready->metrics, "b:7");
   EXPECT_EQ(LogTail(log(), 1), "two");
+}
+
+// So the kernel kills one that is started again, and not the launcher.
+TEST_F(ChildProcessTest, WhereMemoryRunsOutAChildDiesBeforeItsParent) {
+  int own = 0;
+  std::ifstream("/proc/self/oom_score_adj") >> own;
+  const auto child = Shell("cat /proc/self/oom_score_adj");
+  ASSERT_TRUE(Eventually([&] { return child->Exit().has_value(); }));
+  EXPECT_EQ(child->TakeLines(),
+            std::vector<std::string>{std::to_string(std::min(1000, own + 300))});
 }
 
 TEST_F(ChildProcessTest, StopSignalsReachAChildThoughTheParentBlocksThem) {

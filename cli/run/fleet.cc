@@ -66,7 +66,10 @@ bool Drain(const std::string& learner) {
 }  // namespace
 
 Fleet::Fleet(Options options, const run::RunLock& lock, const Clock& clock)
-    : options_(std::move(options)), lock_(lock), supervisor_({}, clock) {
+    : options_(std::move(options)),
+      devices_(config::PlanDevices(options_.config, options_.gpus)),
+      lock_(lock),
+      supervisor_({}, clock) {
   const uint32_t shards =
       config::UsesReplayBuffer(options_.config) ? options_.config.services().replay_shards() : 0;
   for (uint32_t i = 0; i < shards; ++i) {
@@ -143,8 +146,8 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
            "--config", resolved});
       break;
     case Role::kReward:
-      add({"--config", resolved, "--rewards",
-           absl::StrJoin(run::OwnRewards(config.reward()), ",")});
+      add({"--config", resolved, "--rewards", absl::StrJoin(run::OwnRewards(config.reward()), ","),
+           "--gpu-slot", absl::StrCat(devices_.rewards[NumberOf(name)])});
       break;
     case Role::kLearner: {
       std::vector<std::string> rewards(config.reward().endpoints().begin(),
@@ -159,10 +162,10 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
       break;
     }
     case Role::kWorker:
-      // Workers use the GPUs after those of the learner's ranks.
       add({"--learner", members_.at("learner").grpc, "--id", name, "--device",
-           config.model().device(), "--gpu-slot",
-           absl::StrCat(config.learner().ranks() + NumberOf(name)), "--give-up-after", "0"});
+           config.model().device(), "--gpu-slot", absl::StrCat(devices_.workers[NumberOf(name)]),
+           "--give-up-after", "0"});
+      if (config.learner().offload_weights()) add({"--offload-weights"});
       break;
   }
   return argv;

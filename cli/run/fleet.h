@@ -17,6 +17,7 @@
 #include "cli/run/child_process.h"
 #include "cli/run/join_address.h"
 #include "cli/run/supervisor.h"
+#include "config/device_plan.h"
 #include "oxbow/v1/config.pb.h"
 #include "rpc/tls.h"
 #include "run/endpoints_file.h"
@@ -31,6 +32,7 @@ class Fleet {
     std::filesystem::path run_dir;  // Holds config.resolved.yaml.
     v1::RunConfig config;
     JoinAddress join;  // Its host is config.services.host.
+    int gpus = 0;      // This machine's.
     bool resume = false;
     bool accept_reward_change = false;
     rpc::TlsOptions tls;  // For the children; this process uses it already.
@@ -77,6 +79,7 @@ class Fleet {
   void CannotYet(const absl::Status& why);
 
   const Options options_;
+  const config::DevicePlan devices_;
   const run::RunLock& lock_;
   Supervisor supervisor_;
   std::map<std::string, Member> members_;

@@ -16,6 +16,7 @@
 #include "cli/model/start_from.h"
 #include "cli/oncall/run_checks.h"
 #include "cli/plan/check_files.h"
+#include "cli/plan/machine_load.h"
 #include "cli/plan/memory_check.h"
 #include "cli/plan/reward_plan.h"
 #include "cli/report/run_summary.h"
@@ -86,19 +87,23 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
     set.push_back("services.host=" + join.host);
   }
   const std::vector<std::string> environment = config::ProcessEnvironment();
-  OXBOW_ASSIGN_OR_RETURN(config::ResolvedConfig resolved,
-                         flags.resume_dir.empty()
-                             ? config::LoadRunConfig(flags.file, set, environment)
-                             : config::LoadRunAgain(flags.resume_dir, set, environment));
+  OXBOW_ASSIGN_OR_RETURN(
+      config::ResolvedConfig resolved,
+      flags.resume_dir.empty()
+          ? config::LoadRunConfig(flags.file, set, environment, GpusHere().count)
+          : config::LoadRunAgain(flags.resume_dir, set, environment));
   const std::vector<config::Problem> problems = CheckRun(resolved.config);
   OXBOW_RETURN_IF_ERROR(config::FirstError(problems, resolved.provenance));
   for (const config::Problem& problem : problems) {
     Warn(problem, resolved.provenance);
   }
   OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
-  for (const config::Problem& problem : CheckMemory(resolved.config, facts)) {
-    Warn(problem, resolved.provenance);
-  }
+  const Gpus gpus = GpusHere();
+  Settle(facts, RewardBytes(resolved.config.reward()), gpus, resolved);
+  const std::vector<config::Problem> memory =
+      CheckMemory(resolved.config, ProcessesOn(gpus, resolved.config, facts), gpus);
+  OXBOW_RETURN_IF_ERROR(FirstMemoryError(memory, resolved.provenance));
+  for (const config::Problem& problem : memory) Warn(problem, resolved.provenance);
   OXBOW_RETURN_IF_ERROR(CheckOwnRewards(resolved.config).status());
   return resolved;
 }
@@ -364,6 +369,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
                .run_dir = run_dir,
                .config = resolved.config,
                .join = join,
+               .gpus = GpusHere().count,
                .resume = flags.resume,
                .accept_reward_change = flags.accept_reward_change,
                .tls = flags.tls},

@@ -92,6 +92,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   OXBOW_ASSIGN_OR_RETURN(setup.model,
                          run::LoadModel(config.model(), config.prompts(), config.sampling()));
   OXBOW_RETURN_IF_ERROR(ReadEvaluatedSize(config, setup));
+  run::FillLoraTargets(*setup.model.architecture, *config.mutable_model());
   run::ResolveSampling(setup.model.schedule, *config.mutable_sampling());
   config.mutable_sampling()->set_embedded_guidance(setup.model.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(setup.sampling, run::SamplingSpecFromConfig(config.sampling()));

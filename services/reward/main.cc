@@ -5,12 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine_share.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "rpc/server.h"
@@ -29,8 +29,8 @@ struct Flags {
   rpc::ServiceFlags service;
   std::vector<std::string> rewards;
   std::string config;
-  RewardService::Options limits{
-      .queue = {.threads = std::max(1U, std::thread::hardware_concurrency())}};
+  int gpu_slot = 0;
+  RewardService::Options limits{.queue = {.threads = static_cast<uint32_t>(UsableThreads())}};
   uint32_t batch_wait_ms = 5;
   uint32_t waiting_mib = 1024;
   uint32_t media_mib = 2048;
@@ -45,6 +45,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "server elsewhere has, or all that need no more than a name")
       ->delimiter(',');
   app.add_option("--config", flags.config, "run YAML; its reward.scorers counts");
+  app.add_option("--gpu-slot", flags.gpu_slot,
+                 "number of the GPU of this machine for rewards with `device: cuda`")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   app.add_option("--batch-max", flags.limits.batch_max, "images per request")
       ->check(CLI::Range(1, 4096));
   app.add_option("--threads", flags.limits.queue.threads,
@@ -80,7 +84,12 @@ absl::StatusOr<std::vector<v1::ScorerConfig>> EntriesOf(const Flags& flags) {
   std::vector<std::string> names = flags.rewards;
   if (names.empty()) names = flags.config.empty() ? PlainScorerNames() : run::OwnRewards(known);
   std::vector<v1::ScorerConfig> entries;
-  for (const std::string& name : names) entries.push_back(run::ScorerOf(known, name));
+  for (const std::string& name : names) {
+    entries.push_back(run::ScorerOf(known, name));
+    if (entries.back().device() == "cuda") {
+      entries.back().set_device(absl::StrCat("cuda:", flags.gpu_slot));
+    }
+  }
   return entries;
 }
 
@@ -90,7 +99,7 @@ RewardService::Options OptionsOf(const Flags& flags) {
   options.queue.bytes_max = uint64_t{flags.waiting_mib} << 20;
   options.media_bytes_max = uint64_t{flags.media_mib} << 20;
   // PNG and JPEG files are decoded on these threads.
-  options.streams.threads = static_cast<int>(std::max(2U, std::thread::hardware_concurrency()));
+  options.streams.threads = std::max(2, UsableThreads());
   return options;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/checksum.h"
+#include "base/machine_share.h"
 #include "base/sha256.h"
 #include "rpc/convert.h"
 
@@ -42,9 +43,7 @@ TensorSource SourceOf(const TensorBytesByName& tensors) {
   };
 }
 
-int SnapshotMaker::HashThreads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
-}
+int SnapshotMaker::HashThreads() { return std::clamp(UsableThreads() / 2, 1, 4); }
 
 SnapshotMaker::SnapshotMaker(const TensorSource& frozen, uint64_t chunk_bytes, int threads,
                              const PlaceOfTensor& place)

@@ -53,7 +53,7 @@ void AddFree(const pb::Descriptor& section, const std::string& prefix,
 
 std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now) {
   std::vector<ChangedKey> changed;
-  AddChanged(before, now, "", changed);
+  AddChanged(AsFormerly(before), AsFormerly(now), "", changed);
   return changed;
 }
 

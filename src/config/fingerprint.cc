@@ -163,6 +163,17 @@ std::string WithFormerNames(const std::string& text) {
 
 }  // namespace
 
+v1::RunConfig AsFormerly(v1::RunConfig config) {
+  v1::LoraConfig& lora = *config.mutable_model()->mutable_lora();
+  if (!lora.targets().empty()) return config;
+  for (const char* target :
+       {"attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out", "attn.to_q",
+        "attn.to_k", "attn.to_v", "attn.to_out.0"}) {
+    lora.add_targets(target);
+  }
+  return config;
+}
+
 bool IsLeftOut(const pb::FieldDescriptor& field) {
   return LeftOut(field, FingerprintAge::kPresent);
 }
@@ -185,7 +196,7 @@ std::string FingerprintText(const pb::Message& message, FingerprintAge age) {
 }
 
 std::string FingerprintOf(const v1::RunConfig& config, FingerprintAge age) {
-  return Sha256Hex(WithFormerNames(FingerprintText(config, age)));
+  return Sha256Hex(WithFormerNames(FingerprintText(AsFormerly(config), age)));
 }
 
 }  // namespace oxbow::config

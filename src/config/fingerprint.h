@@ -28,6 +28,10 @@ enum class FingerprintAge { kPresent, kFormer };
 std::string FingerprintOf(const v1::RunConfig& config,
                           FingerprintAge age = FingerprintAge::kPresent);
 
+// The config as it was before keys got other defaults: checkpoints were made under the former ones.
+// No model.lora.targets were those of SD3, whether an adapter trained or not.
+v1::RunConfig AsFormerly(v1::RunConfig config);
+
 // The fields of a message that enter by their rules, by number: one a line, "name: value", sections
 // in braces and indented by two.
 std::string FingerprintText(const google::protobuf::Message& message,

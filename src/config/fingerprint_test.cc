@@ -177,6 +177,21 @@ TEST(FingerprintTest, AValueThatOlderConfigsMeantIsLikeNone) {
   EXPECT_NE(FingerprintOf(config), before);
 }
 
+TEST(FingerprintTest, NoTargetsOfAdaptersAreThoseThatWereTheDefault) {
+  const std::string former =
+      "model.lora.targets=[attn.add_q_proj, attn.add_k_proj, attn.add_v_proj, attn.to_add_out, "
+      "attn.to_q, attn.to_k, attn.to_v, attn.to_out.0]";
+  for (const char* trained : {"model.trained=lora", "model.trained=full"}) {
+    const v1::RunConfig before = Resolved({"recipe=digits-flow-grpo", trained, former});
+    const v1::RunConfig now = Resolved({"recipe=digits-flow-grpo", trained});
+    EXPECT_EQ(now.model().lora().targets_size(), 0);
+    EXPECT_EQ(FingerprintOf(before), FingerprintOf(now));
+    EXPECT_NE(FingerprintOf(
+                  Resolved({"recipe=digits-flow-grpo", trained, "model.lora.targets=[attn.to_q]"})),
+              FingerprintOf(now));
+  }
+}
+
 // Each line: the fingerprints that checkpoints of this config have, former and present, a recipe,
 // overrides. A recipe whose settings change on purpose gets a new line; for any other reason no
 // line may change.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "config/device_plan.h"
 #include "config/field_text.h"
 #include "config/run_config.h"
 
@@ -81,6 +82,7 @@ std::string ValueText(const pb::Message& message, const FieldDescriptor& field, 
       return DoubleText(repeated ? r.GetRepeatedDouble(message, &field, index)
                                  : r.GetDouble(message, &field));
     case FieldDescriptor::CPPTYPE_UINT32:
+      if (TakesAuto(field) && r.GetUInt32(message, &field) == kAuto) return kAutoText;
       return absl::StrCat(repeated ? r.GetRepeatedUInt32(message, &field, index)
                                    : r.GetUInt32(message, &field));
     case FieldDescriptor::CPPTYPE_UINT64:

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
+#include "config/device_plan.h"
 #include "config/embedded_yaml.h"
 #include "config/file_paths.h"
 #include "config/hub_cache.h"
@@ -227,7 +228,8 @@ void FindFilesOf(const std::filesystem::path& path, v1::RunConfig& config) {
 
 absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
                                              const std::vector<std::string>& overrides,
-                                             const std::vector<std::string>& environment) {
+                                             const std::vector<std::string>& environment,
+                                             int gpus) {
   OXBOW_ASSIGN_OR_RETURN(std::vector<Assignment> from_flags, ParseOverrides(overrides));
   OXBOW_ASSIGN_OR_RETURN(std::vector<Assignment> from_environment, ParseEnvironment(environment));
 
@@ -250,6 +252,9 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   OXBOW_RETURN_IF_ERROR(Apply(from_flags, &resolved));
   FindFilesOf(path, resolved.config);
   FindFetchedModels(environment, resolved.config);
+  resolved.counted_ranks = resolved.config.learner().ranks() == kAuto;
+  resolved.counted_workers = resolved.config.services().rollout_workers() == kAuto;
+  if (gpus != kLeaveAuto) CountProcesses(gpus, Sharing::kTogether, resolved.config);
   return resolved;
 }
 
@@ -299,6 +304,7 @@ absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path) {
   OXBOW_RETURN_IF_ERROR(MergeDefaults(&resolved));
   OXBOW_RETURN_IF_ERROR(MergeText(text, {.name = path.string(), .has_lines = true}, &resolved));
   FindFilesOf(path, resolved.config);
+  CountProcesses(/*gpus=*/0, Sharing::kTogether, resolved.config);
   return std::move(resolved.config);
 }
 

@@ -33,15 +33,21 @@ inline constexpr char kFormerConfig[] = "config.former.yaml";
 struct ResolvedConfig {
   v1::RunConfig config;
   Provenance provenance;
+  bool counted_ranks = false;    // learner.ranks was `auto`.
+  bool counted_workers = false;  // services.rollout_workers was.
 };
+
+inline constexpr int kLeaveAuto = -1;
 
 // Resolves a run's config. An empty `path` means no file. `overrides` are "a.b=c" (or
 // "recipe=NAME"); later ones win. `environment` holds "NAME=VALUE" lines, of which only OXBOW__*
-// are used. kNotFound if the file does not exist; kInvalidArgument with "FILE:LINE: key: reason"
-// for any error in it.
+// are used. `gpus` are those of the machine that the run starts on, by which `auto` is counted
+// (device_plan.h); kLeaveAuto leaves it. kNotFound if the file does not exist; kInvalidArgument
+// with "FILE:LINE: key: reason" for any error in it.
 absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
                                              const std::vector<std::string>& overrides,
-                                             const std::vector<std::string>& environment);
+                                             const std::vector<std::string>& environment,
+                                             int gpus = 0);
 
 // The config of a run that goes on in `run_dir`, wherever that lies: its config.resolved.yaml, with
 // run.name and run.directory of the place. Values keep the sources that the file says.

@@ -171,8 +171,6 @@ void ModelRules(const RunConfig& c, Findings& f) {
   }
   f.Require(m.lora().rank() >= 1, "model.lora.rank", "must be at least 1", m.lora().rank());
   f.Require(m.lora().alpha() > 0, "model.lora.alpha", "must be above 0", m.lora().alpha());
-  f.Require(m.lora().targets_size() > 0, "model.lora.targets",
-            "must name at least one module suffix, for example attn.to_q", "[]");
 }
 
 void PromptRules(const RunConfig& c, Findings& f) {
@@ -440,10 +438,6 @@ void EvalRules(const RunConfig& c, Findings& f) {
   if (e.every() > 0)
     f.Require(e.images() >= 1, "eval.images", "must be at least 1, or set eval.every to 0",
               e.images());
-  if (e.grid_images() > e.images()) {
-    f.Warn("eval.grid_images",
-           absl::StrCat("is more than eval.images = ", e.images(), ", got ", e.grid_images()));
-  }
   if (e.use_ema() && !c.ema().enabled()) {
     f.Warn("eval.use_ema",
            "has no effect while ema.enabled is false: the current weights are evaluated");

@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
+#include "config/device_plan.h"
 #include "config/key_names.h"
 
 namespace oxbow::config {
@@ -99,8 +100,11 @@ bool PutScalar(const std::string& text, const FieldDescriptor& field, pb::Messag
       return put(&R::SetDouble, &R::AddDouble, value);
     }
     case FieldDescriptor::CPPTYPE_UINT32: {
-      uint32_t value = 0;
-      return absl::SimpleAtoi(text, &value) && put(&R::SetUInt32, &R::AddUInt32, value);
+      uint32_t value = kAuto;
+      const bool fits = TakesAuto(field)
+                            ? text == kAutoText || (absl::SimpleAtoi(text, &value) && value < kAuto)
+                            : absl::SimpleAtoi(text, &value);
+      return fits && put(&R::SetUInt32, &R::AddUInt32, value);
     }
     case FieldDescriptor::CPPTYPE_UINT64: {
       uint64_t value = 0;
@@ -294,6 +298,11 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
   return MergeField(node, Spot{source, key}, *field, message, provenance);
 }
 
+bool TakesAuto(const FieldDescriptor& field) {
+  return field.full_name() == "oxbow.v1.LearnerConfig.ranks" ||
+         field.full_name() == "oxbow.v1.ServiceConfig.rollout_workers";
+}
+
 std::string ExpectedOf(const FieldDescriptor& field) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
@@ -303,7 +312,9 @@ std::string ExpectedOf(const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return "a number";
     case FieldDescriptor::CPPTYPE_UINT32:
-      return absl::StrCat("a whole number from 0 to ", std::numeric_limits<uint32_t>::max());
+      return TakesAuto(field)
+                 ? "a whole number from 0 on, or auto"
+                 : absl::StrCat("a whole number from 0 to ", std::numeric_limits<uint32_t>::max());
     case FieldDescriptor::CPPTYPE_UINT64:
       return "a whole number from 0 to 2^64 - 1";
     case FieldDescriptor::CPPTYPE_ENUM:

@@ -47,6 +47,9 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
 std::vector<std::string> EnumChoices(const google::protobuf::EnumDescriptor& type);
 std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
 
+// Whether a number may be `auto` (device_plan.h).
+bool TakesAuto(const google::protobuf::FieldDescriptor& field);
+
 // What a field takes, in words: "a number", "one of full, lora".
 std::string ExpectedOf(const google::protobuf::FieldDescriptor& field);
 

@@ -185,6 +185,19 @@ absl::StatusOr<const Pipeline*> PipelineOf(const DiffusersComponents& components
                                        transformer);
 }
 
+std::optional<DistilledSign> DistilledBy(const fs::path& directory) {
+  const auto index = ReadJson(directory / "model_index.json");
+  if (!index.ok()) return std::nullopt;
+  const auto pipeline = PipelineNamedBy(*index);
+  if (!pipeline.ok() || (*pipeline)->distilled.file.empty()) return std::nullopt;
+  const DistilledSign& sign = (*pipeline)->distilled;
+  const auto json = ReadJson(directory / sign.file);
+  if (!json.ok()) return std::nullopt;
+  const auto found = json->find(sign.key);
+  return found != json->end() && *found == Json::parse(sign.value) ? std::optional(sign)
+                                                                   : std::nullopt;
+}
+
 absl::StatusOr<WeightFiles> OpenComponentWeights(const DiffusersComponent& component) {
   OXBOW_CHECK(!component.weights_base.empty()) << component.class_name << " has no weights";
   return WeightFiles::Open(component.directory, component.weights_base);

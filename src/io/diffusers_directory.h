@@ -12,6 +12,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,14 @@ struct PipelineComponent {
   bool required = false;
 };
 
+// A value in a file of the directory; no file: nothing is known.
+struct DistilledSign {
+  std::string file;  // "scheduler/scheduler_config.json"
+  std::string key;
+  std::string value;              // As JSON.
+  bool ignores_guidance = false;  // The pipeline does no classifier-free guidance then.
+};
+
 struct Pipeline {
   std::string class_name;  // model_index.json's _class_name.
   std::string text_side;   // How prompts become conditioning: a name of TextSideTable.
@@ -47,6 +56,8 @@ struct Pipeline {
   flow::ScheduleKind grid = flow::ScheduleKind::kDiffusersDefault;
   // A dynamic time shift follows the steps as well, by FLUX.2's rule.
   bool shift_by_steps = false;
+  // How a directory says that its model is distilled to few steps.
+  DistilledSign distilled = {};
 };
 
 // One row per pipeline, the first for directories that do not say their pipeline.
@@ -72,6 +83,10 @@ absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const std::filesystem
 // The first row with this transformer: pipelines that share one have one text side.
 // kFailedPrecondition if none has it.
 absl::StatusOr<const Pipeline*> PipelineOf(const DiffusersComponents& components);
+
+// The sign by which a directory is a distilled model; nothing for others, and for a directory that
+// OpenDiffusersDirectory refuses.
+std::optional<DistilledSign> DistilledBy(const std::filesystem::path& directory);
 
 // The tensors of a component that has weights.
 absl::StatusOr<WeightFiles> OpenComponentWeights(const DiffusersComponent& component);

@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/model/device.h"
+#include "core/model/exported_graph/export_command.h"
 #include "io/graph_files.h"
 #include "io/tensor_torch.h"
 #include "io/weight_files.h"
@@ -53,12 +54,10 @@ absl::StatusOr<FoundGraph> GraphOf(const fs::path& directory, const std::string&
     if (graph.ok()) return FoundGraph{*std::move(graph), std::move(json)};
     last = graph.status();
   }
-  const std::string place = fs::absolute(directory).string();
   return absl::FailedPreconditionError(absl::StrCat(
       directory.string(), ": no graph of this ", class_name,
-      last.ok() ? "" : absl::StrCat(" (the one that comes with oxbow: ", last.message(), ")"),
-      "; `cd tools && python3 -m export_model export ", class_name, " --config ", place,
-      "/config.json --out ", place, "` makes it"));
+      last.ok() ? "" : absl::StrCat(" (the one that comes with oxbow: ", last.message(), ")"), "; ",
+      model::exported::ExportCommand(class_name, fs::absolute(directory).string())));
 }
 
 std::string IdentityOf(const std::string& graph, const io::WeightFiles& files,

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/file.h"
+#include "base/machine_share.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/reward/pillow_resize.h"
@@ -246,9 +246,7 @@ absl::StatusOr<std::unique_ptr<TesseractReader>> TesseractReader::Create(
                                 Sha256Hex(impl->data).substr(0, 16), " page_mode=", s.page_mode,
                                 " scale=", s.scale, " margin=", s.margin,
                                 " characters=", s.characters.empty() ? "all" : s.characters);
-  impl->engines_max = s.engines > 0
-                          ? s.engines
-                          : std::clamp<int>(std::thread::hardware_concurrency(), 1, kEnginesMax);
+  impl->engines_max = s.engines > 0 ? s.engines : std::min(UsableThreads(), kEnginesMax);
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<Engine> first, impl->NewEngine());
   {
     absl::MutexLock lock(&impl->mutex);

@@ -14,6 +14,7 @@
 #include "core/model/int8_weights.h"
 #include "io/scheduler.h"
 #include "io/tensor_torch.h"
+#include "run/distilled_model.h"
 #include "run/embedded_guidance.h"
 #include "run/model_facts.h"
 #include "run/scalar_type.h"
@@ -108,6 +109,7 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::SamplingConfig& sampling) {
   auto components = io::OpenDiffusersDirectory(config.path());
   if (!components.ok()) return io::DataError(components.status(), config.path());
+  OXBOW_RETURN_IF_ERROR(CheckTakesGuidance(config.path(), sampling.guidance()));
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, DeviceOf(config.device()));
   const io::DiffusersComponent& transformer = components->at("transformer");
   LoadedModel loaded;

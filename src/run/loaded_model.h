@@ -42,9 +42,9 @@ struct LoadedModel {
 // the decoder; text encoders when a prompt has to be encoded. A T5 length of 0 is that of the
 // recipes. kNotFound, kDataLoss or kFailedPrecondition (another kind of model, tensors that are
 // missing, extra or misshapen) name the file; kInvalidArgument for a size that the model cannot
-// draw, or a scale of guidance that it does not take. The transformer's tensors are read when a
-// policy asks for them, which fails in the same way if a value is none: no process has a model
-// twice.
+// draw, or a scale of guidance that it or its pipeline does not take. The transformer's tensors are
+// read when a policy asks for them, which fails in the same way if a value is none: no process has
+// a model twice.
 absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
                                       const v1::PromptConfig& prompts,
                                       const v1::SamplingConfig& sampling);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "core/model/exported_graph/export_command.h"
 #include "core/model/image_sampler.h"
 #include "core/model/lora.h"
 #include "io/graph_files.h"
@@ -65,7 +66,13 @@ auto WithGraph(const io::DiffusersComponent& component, bool native, const Read&
     OXBOW_ASSIGN_OR_RETURN(const std::string graph_json, io::ReadGraphFile(path));
     if (auto made = read(graph_json); made.ok()) return made;
   }
-  return read(std::string());
+  auto without = read(std::string());
+  if (without.ok()) return without;
+  std::error_code ignored;
+  return absl::Status(
+      without.status().code(),
+      model::exported::WithPaths(std::string(without.status().message()),
+                                 std::filesystem::absolute(component.directory, ignored).string()));
 }
 
 // What sampling needs of the autoencoder; without one the latent is the image.
@@ -116,7 +123,9 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
   facts.trained_parameters =
       facts.transformer_parameters - BufferElements(*facts.architecture, tensors);
   if (config.model().trained() == v1::TRAINED_PART_LORA) {
-    OXBOW_ASSIGN_OR_RETURN(const LoraSize lora, LoraSizeOf(tensors, config.model().lora()));
+    v1::ModelConfig model = config.model();
+    FillLoraTargets(*facts.architecture, model);
+    OXBOW_ASSIGN_OR_RETURN(const LoraSize lora, LoraSizeOf(tensors, model.lora()));
     facts.trained_parameters = lora.parameters;
     facts.lora_rank_useful = lora.rank_useful;
     facts.adapted_parameters = lora.adapted;
@@ -207,6 +216,13 @@ absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
   return io::DataError(architecture.status(), (transformer.directory / "config.json").string());
 }
 
+void FillLoraTargets(const model::Architecture& architecture, v1::ModelConfig& config) {
+  if (config.trained() != v1::TRAINED_PART_LORA || !config.lora().targets().empty()) return;
+  for (std::string& target : model::LoraTargetsOf(architecture)) {
+    config.mutable_lora()->add_targets(std::move(target));
+  }
+}
+
 absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader>& tensors,
                                     const v1::LoraConfig& lora) {
   static constexpr std::string_view kWeight = ".weight";
@@ -215,9 +231,20 @@ absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader
     if (!name.ends_with(kWeight) || tensor.shape.size() != 2) continue;
     modules[name.substr(0, name.size() - kWeight.size())] = {tensor.shape[1], tensor.shape[0]};
   }
-  OXBOW_ASSIGN_OR_RETURN(
-      const std::vector<std::string> matched,
-      model::MatchLoraTargets(modules, {lora.targets().begin(), lora.targets().end()}));
+  static constexpr char kKey[] = "model.lora.targets";
+  if (lora.targets().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kKey,
+                     ": name the layers that get an adapter: this class of transformers has "
+                     "no customary ones"));
+  }
+  const auto found =
+      model::MatchLoraTargets(modules, {lora.targets().begin(), lora.targets().end()});
+  if (!found.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kKey, ": ", std::string(found.status().message())));
+  }
+  const std::vector<std::string>& matched = *found;
   LoraSize size;
   for (const std::string& module : matched) {
     const auto& [in, out] = modules.at(module);

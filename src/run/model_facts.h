@@ -75,13 +75,17 @@ absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const io::DiffusersComponent& transformer);
 
+// Puts the architecture's own layers of adapters in the place of no model.lora.targets, if an
+// adapter trains. What reads the targets of a run needs this first.
+void FillLoraTargets(const model::Architecture& architecture, v1::ModelConfig& config);
+
 struct LoraSize {
   uint64_t parameters = 0;   // rank * (in + out) over the linear layers that `lora` targets.
   uint64_t rank_useful = 0;  // Their smallest min(in, out): a higher rank adds nothing.
   uint64_t adapted = 0;      // in * out over the same layers.
 };
 
-// kInvalidArgument for a target that matches no layer.
+// kInvalidArgument, in the words of model.lora.targets, for a target that matches no layer.
 absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader>& tensors,
                                     const v1::LoraConfig& lora);
 

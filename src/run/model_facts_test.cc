@@ -131,6 +131,18 @@ TEST_F(ModelFactsTest, WithAnAutoencoderSizesAreInPixelsAndItsDecoderIsCounted) 
   EXPECT_THAT(facts->latent_shape, ElementsAre(1, 8, 20));
 }
 
+TEST(ArchitectureOfTest, WithoutAGraphTheCommandThatMakesItIsSaidInFull) {
+  const testing::ScopedDirectory scratch;
+  const std::string folder = (scratch.path() / "transformer").string();
+  const auto none = ArchitectureOf(
+      {.class_name = "FluxTransformer2DModel", .directory = folder, .config_json = "{}"});
+  EXPECT_THAT(
+      std::string(none.status().message()),
+      HasSubstr("`pip install -r tools/export_model/requirements.txt && cd tools && python3 -m "
+                "export_model export FluxTransformer2DModel --config " +
+                folder + "/config.json --out " + folder + "`"));
+}
+
 // A tiny FLUX.1 whose transformer is the one of an exported graph beside it.
 ModelFacts FluxFacts(const std::string& network, absl::Status& status) {
   const testing::ScopedDirectory scratch;

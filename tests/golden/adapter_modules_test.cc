@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "core/model/architecture.h"
 #include "core/model/lora.h"
 #include "io/graph_files.h"
+#include "run/model_facts.h"
 
 namespace oxbow::model {
 namespace {
@@ -34,14 +36,40 @@ TEST(AdapterModulesTest, RecipesTrainTheModulesThatPeftWouldTrain) {
                                                 .config_json = header["config"].dump(),
                                                 .graph_json = *io::ReadGraphFile(kSource + file)});
     ASSERT_TRUE(architecture.ok()) << recipe << ": " << architecture.status();
-    const auto run = config::LoadRunConfig({}, {"recipe=" + recipe}, {});
+    auto run = config::LoadRunConfig({}, {"recipe=" + recipe}, {});
     ASSERT_TRUE(run.ok()) << run.status();
+    run::FillLoraTargets(**architecture, *run->config.mutable_model());
     const auto& targets = run->config.model().lora().targets();
     const auto chosen =
         MatchLoraTargets((*architecture)->linears(), {targets.begin(), targets.end()});
     ASSERT_TRUE(chosen.ok()) << recipe << ": " << chosen.status();
     EXPECT_EQ(*chosen, golden["modules"].get<std::vector<std::string>>()) << name;
   }
+}
+
+// A run that names no targets trains an adapter of any network that comes with a graph.
+TEST(AdapterModulesTest, EveryArchitectureHasTargetsThatItsNetworksHave) {
+  int transformers = 0;
+  for (const auto& file : std::filesystem::directory_iterator(kSource + "/models/graphs")) {
+    const std::string name = file.path().filename();
+    if (name.find("Transformer") == std::string::npos) continue;
+    const std::string text = *io::ReadGraphFile(file.path());
+    const auto header = nlohmann::json::parse(text);
+    const auto architecture = ReadArchitecture({.class_name = header["class"],
+                                                .config_json = header["config"].dump(),
+                                                .graph_json = text});
+    ASSERT_TRUE(architecture.ok()) << name << ": " << architecture.status();
+    ++transformers;
+    v1::ModelConfig model;
+    model.set_trained(v1::TRAINED_PART_LORA);
+    run::FillLoraTargets(**architecture, model);
+    const auto& targets = model.lora().targets();
+    const auto matched =
+        MatchLoraTargets((*architecture)->linears(), {targets.begin(), targets.end()});
+    ASSERT_TRUE(matched.ok()) << name << ": " << matched.status();
+    EXPECT_GE(matched->size(), 65u) << name;
+  }
+  EXPECT_EQ(transformers, 14);
 }
 
 }  // namespace

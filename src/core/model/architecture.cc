@@ -90,9 +90,16 @@ absl::Status CheckDimensions(const LatentGeometry& geometry,
 
 bool IsNative(const std::string& class_name) {
   for (const ArchitectureRow& row : ArchitectureTable()) {
-    if (row.class_name == class_name && class_name != kAnyClass) return true;
+    if (row.class_name == class_name && class_name != kAnyClass) return !row.needs_graph;
   }
   return false;
+}
+
+std::vector<std::string> LoraTargetsOf(const Architecture& architecture) {
+  for (const ArchitectureRow& row : ArchitectureTable()) {
+    if (row.class_name == architecture.class_name()) return row.lora_targets;
+  }
+  return {};
 }
 
 absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(

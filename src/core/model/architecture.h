@@ -135,6 +135,9 @@ struct ArchitectureRow {
   std::string class_name;
   // kInvalidArgument for a config or graph that is not this architecture's.
   absl::StatusOr<std::shared_ptr<const Architecture>> (*read)(const ArchitectureSource& source);
+  bool needs_graph = false;
+  // Endings of the names of the layers that people give an adapter; empty: a run must name them.
+  std::vector<std::string> lora_targets = {};
 };
 
 // One row per architecture. architecture_table.cc defines nothing else, so that a binary which
@@ -143,6 +146,9 @@ const std::vector<ArchitectureRow>& ArchitectureTable();
 
 // Whether a class has a row of its own, and needs no graph.
 bool IsNative(const std::string& class_name);
+
+// The customary layers of adapters of a class; empty where none are known.
+std::vector<std::string> LoraTargetsOf(const Architecture& architecture);
 
 // kInvalidArgument for a class without a row, and for what the row's reader refuses.
 absl::StatusOr<std::shared_ptr<const Architecture>> ReadArchitecture(

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/model/exported_graph/dry_run.h"
+#include "core/model/exported_graph/export_command.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
 #include "core/model/exported_graph/program.h"
@@ -186,9 +187,8 @@ absl::StatusOr<std::shared_ptr<const Architecture>> FromGraph(const Architecture
 absl::StatusOr<std::shared_ptr<const Architecture>> ReadExportedArchitecture(
     const ArchitectureSource& source) {
   if (source.graph_json.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "no graph of this network; `cd tools && python3 -m export_model export ", source.class_name,
-        " --config CONFIG --out DIR` makes its transformer/graph.json.gz"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("no graph of this network; ", ExportCommand(source.class_name)));
   }
   auto architecture = FromGraph(source);
   if (!architecture.ok()) return Annotate(architecture.status(), "graph");

@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/exported_graph/dry_run.h"
+#include "core/model/exported_graph/export_command.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
 #include "core/model/exported_graph/interpreter.h"
@@ -202,8 +203,7 @@ absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadExportedDecoder(
     const DecoderSource& source) {
   if (source.graph_json.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("no graph of this autoencoder; `cd tools && python3 -m export_model export ",
-                     source.class_name, " --config CONFIG --out DIR` makes its vae/graph.json.gz"));
+        absl::StrCat("no graph of this autoencoder; ", ExportCommand(source.class_name)));
   }
   auto architecture = FromGraph(source);
   if (!architecture.ok()) return Annotate(architecture.status(), "graph");

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every recipe on one node of eight GPUs of 80 GiB. Published networks are counted: shapes by their
+// graph in models/graphs, autoencoders by their config, rewards by their number of weights.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "cli/plan/bytes_text.h"
+#include "cli/plan/machine_load.h"
+#include "config/embedded_yaml.h"
+#include "config/run_config.h"
+#include "io/graph_files.h"
+#include "run/model_facts.h"
+#include "run/rewards.h"
+#include "run/sampling_spec.h"
+
+namespace oxbow::cli {
+namespace {
+
+constexpr uint64_t kMillion = 1'000'000;
+constexpr Gpus kNode = {.count = 8, .bytes = uint64_t{80} << 30};
+
+// vae/config.json of SD3.5 and FLUX.1, but for their scales.
+constexpr char kKl[] = R"({"_class_name": "AutoencoderKL", "latent_channels": 16,
+  "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "norm_num_groups": 32,
+  "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D", "DownEncoderBlock2D",
+                       "DownEncoderBlock2D"],
+  "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D", "UpDecoderBlock2D",
+                     "UpDecoderBlock2D"],
+  "use_post_quant_conv": false, "use_quant_conv": false})";
+constexpr char kWan[] = R"({"_class_name": "AutoencoderKLWan"})";
+
+struct PublishedModel {
+  const char* name;  // Its directory's, or the end of its id.
+  const char* graph;
+  const char* decoder;
+  uint64_t encoder_bytes;  // The text encoders', in 16 bits.
+  int64_t clip_tokens;     // Before those of T5.
+};
+
+const PublishedModel kModels[] = {
+    {"stable-diffusion-3.5-medium", "SD3Transformer2DModel-sd3.5-medium", kKl, 12'800 * kMillion,
+     77},
+    {"stable-diffusion-3.5-large", "SD3Transformer2DModel-sd3.5-large", kKl, 12'800 * kMillion, 77},
+    {"FLUX.1-dev", "FluxTransformer2DModel-flux.1-dev", kKl, 10'000 * kMillion, 0},
+    {"Wan2.1-T2V-1.3B-Diffusers", "WanTransformer3DModel-wan2.1-t2v-1.3b", kWan, 11'400 * kMillion,
+     0},
+    {"Wan2.1-T2V-14B-Diffusers", "WanTransformer3DModel-wan2.1-t2v-14b", kWan, 11'400 * kMillion,
+     0},
+    {"Qwen-Image-2512", "QwenImageTransformer2DModel-qwen-image", kWan, 0, 0},
+    {"Z-Image", "ZImageTransformer2DModel-z-image", kKl, 0, 0}};
+
+// Weights of a reward's networks, in float32.
+const std::map<std::string, uint64_t> kRewardWeights = {
+    {"pickscore", 986 * kMillion}, {"pickscore_rank", 986 * kMillion}, {"hpsv2", 986 * kMillion},
+    {"clipscore", 428 * kMillion}, {"geneval", 497 * kMillion},        {"ocr", 0}};
+
+uint64_t Elements(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
+}
+
+const PublishedModel* PublishedAt(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  for (const PublishedModel& model : kModels) {
+    if (name == model.name) return &model;
+  }
+  return nullptr;
+}
+
+run::ModelFacts FactsOf(const PublishedModel& published, const v1::RunConfig& config) {
+  const auto json = io::ReadGraphFile(OXBOW_SOURCE_DIR "/models/graphs/" +
+                                      std::string(published.graph) + ".json.gz");
+  EXPECT_TRUE(json.ok()) << json.status();
+  const auto graph = nlohmann::json::parse(*json);
+  run::ModelFacts facts;
+  facts.architecture = model::ReadArchitecture({.class_name = graph["class"],
+                                                .config_json = graph["config"].dump(),
+                                                .graph_json = *json})
+                           .value();
+  facts.decoder = model::ReadDecoder(published.decoder, "").value();
+  facts.factors = facts.decoder->factors();
+  std::map<std::string, io::TensorHeader> headers;
+  for (const auto& [name, shape] : facts.architecture->shapes()) {
+    headers[name].shape = shape;
+    facts.stored_types[name] = io::DType::kBF16;
+    facts.transformer_parameters += Elements(shape);
+    if (!facts.architecture->buffers().contains(name)) facts.trained_parameters += Elements(shape);
+  }
+  for (const auto& [name, shape] : facts.decoder->shapes()) {
+    if (facts.decoder->InDecoder(name)) facts.decoder_parameters += Elements(shape);
+  }
+  if (config.model().trained() == v1::TRAINED_PART_LORA) {
+    v1::ModelConfig model = config.model();
+    run::FillLoraTargets(*facts.architecture, model);
+    const auto lora = run::LoraSizeOf(headers, model.lora());
+    EXPECT_TRUE(lora.ok()) << lora.status();
+    facts.trained_parameters = lora->parameters;
+    facts.adapted_parameters = lora->adapted;
+  }
+  facts.text_encoder_bytes = published.encoder_bytes;
+  facts.prompt_tokens = published.clip_tokens + config.prompts().t5_length();
+  const auto latent = [&](const v1::SamplingConfig& sampling) {
+    return model::LatentShape(facts.architecture->latent(), facts.factors,
+                              run::PictureSizeOf(sampling))
+        .value();
+  };
+  facts.latent_shape = latent(config.sampling());
+  facts.evaluated_shape = latent(run::EvaluationSampling(config));
+  return facts;
+}
+
+BytesOfDevices RewardsOf(const v1::RewardConfig& reward) {
+  std::map<std::string, std::map<std::string, uint64_t>> by_model;  // Rewards share networks.
+  for (const std::string& name : run::OwnRewards(reward)) {
+    const v1::ScorerConfig entry = run::ScorerOf(reward, name);
+    const std::string device = entry.device().empty() ? "cpu" : entry.device();
+    by_model[device][entry.model()] = 4 * kRewardWeights.at(name);
+  }
+  BytesOfDevices bytes;
+  for (const auto& [device, models] : by_model) {
+    for (const auto& [model, count] : models) bytes[device] += count;
+  }
+  return bytes;
+}
+
+std::vector<ProcessRow> RowsOf(const v1::RunConfig& config, int gpus) {
+  const PublishedModel* const published = PublishedAt(config.model().path());
+  EXPECT_NE(published, nullptr) << config.model().path();
+  return ProcessRows(config, FactsOf(*published, config), RewardsOf(config.reward()), gpus);
+}
+
+// A recipe's config, settled as `oxbow train` does it.
+v1::RunConfig RecipeOn(const std::string& recipe, const Gpus& gpus,
+                       std::vector<std::string> set = {}) {
+  set.insert(set.begin(), "recipe=" + recipe);
+  config::ResolvedConfig resolved = config::LoadRunConfig({}, set, {}, gpus.count).value();
+  if (const PublishedModel* const published = PublishedAt(resolved.config.model().path())) {
+    Settle(FactsOf(*published, resolved.config), RewardsOf(resolved.config.reward()), gpus,
+           resolved);
+  }
+  return resolved.config;
+}
+
+using ::testing::HasSubstr;
+
+class EveryRecipeTest : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
+
+TEST_P(EveryRecipeTest, ARecipeFitsEightGpusOfEightyGigabytes) {
+  const v1::RunConfig config = RecipeOn(GetParam().first, kNode);
+  if (config.model().device() == "cpu") GTEST_SKIP() << "no GPU asked for";
+  const std::vector<ProcessRow> rows = RowsOf(config, kNode.count);
+  const std::string table = ProcessTable(rows, kNode);
+  const auto problem = CheckGpuLoad(config, rows, kNode);
+  EXPECT_FALSE(problem.has_value()) << problem->key << ": " << problem->message << "\n" << table;
+  const auto loads = LoadOfGpus(rows);
+  EXPECT_EQ(loads.size(), static_cast<size_t>(kNode.count)) << "a GPU is idle\n" << table;
+  if (std::getenv("OXBOW_PRINT_TABLES") != nullptr) {
+    std::cout << table << "host " << (HostBytes(rows) >> 30) << " GiB\n";
+  }
+  for (const ProcessRow& row : rows) {
+    EXPECT_FALSE(row.kind == ProcessKind::kReward && row.gpu == 0) << "beside rank 0\n" << table;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OneNode, EveryRecipeTest, ::testing::ValuesIn(config::Recipes()),
+                         [](const auto& info) {
+                           std::string name = info.param.first;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// A row of a layout's table in docs/one_node.md.
+std::string LayoutLine(const std::string& recipe, int count) {
+  const Gpus gpus = {.count = count, .bytes = kNode.bytes};
+  const v1::RunConfig config = RecipeOn(recipe, gpus);
+  const std::vector<ProcessRow> rows = RowsOf(config, count);
+  uint64_t fullest = 0;
+  std::string rewards = "-";
+  for (const auto& [gpu, load] : LoadOfGpus(rows)) {
+    fullest = std::max(fullest, load.bytes());
+    if (load.reward_bytes > 0) rewards = absl::StrCat("GPU ", gpu);
+  }
+  const auto problem = CheckGpuLoad(config, rows, gpus);
+  return absl::StrCat("| ", count, " | ", config.learner().ranks(), " | ",
+                      config.services().rollout_workers(), " | ", rewards, " | ",
+                      BytesText(fullest),
+                      problem.has_value() ? absl::StrCat(", too much: `", problem->key, "`") : "",
+                      " | ", BytesText(HostBytes(rows)), " |");
+}
+
+TEST(OneNodeTest, ThePageHasTheLayoutsOfThePlan) {
+  const std::string page = ReadFile(OXBOW_SOURCE_DIR "/docs/one_node.md", 1 << 20).value();
+  for (const char* recipe : {"sd35m-pickscore", "flux-dev-dance", "wan21-flow-factory"}) {
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("`recipe: ", recipe, "`")));
+    for (const int gpus : {1, 2, 4, 8}) {
+      EXPECT_THAT(page, HasSubstr(LayoutLine(recipe, gpus))) << recipe;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::cli
