@@ -47,7 +47,14 @@ struct Pipeline {
   flow::ScheduleKind grid = flow::ScheduleKind::kDiffusersDefault;
   // A dynamic time shift follows the steps as well, by FLUX.2's rule.
   bool shift_by_steps = false;
+  // From its own scale of guidance by a second forward pass (guidance_scale, or true_cfg_scale) to
+  // s of the usual formula, v_negative + s (v_prompt - v_negative).
+  double guidance_offset = 0;
 };
+
+// s of the usual formula for a pipeline's own scale. 1, where it follows the prompt alone, for
+// every scale up to it: no pipeline guides by less.
+double GuidanceScale(const Pipeline& pipeline, double guidance);
 
 // One row per pipeline, the first for directories that do not say their pipeline.
 // pipeline_table.cc defines nothing else, so that a binary which defines its own table takes that.
