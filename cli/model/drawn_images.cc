@@ -42,7 +42,7 @@ v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt
   config.mutable_model()->set_path(source.model);
   config.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
   config.mutable_model()->set_compute_dtype(v1::STORAGE_D_TYPE_F32);
-  config.mutable_sampling()->set_guidance(1);
+  config.mutable_sampling()->set_guidance(0);
   config.mutable_sampling()->set_steps(10);
   config.mutable_sampling()->set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
   config.mutable_eval()->set_solver(v1::SOLVER_KIND_EULER);
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> PolicyFor(v1::RunConfig config,
       .with_reference = false,
       .with_ema = false,
       .trainable = false,
-      .guidance = config.sampling().guidance(),
+      .guidance = model.guidance,
       .embedded_guidance = model.embedded_guidance,
       .whole_timesteps = config.sampling().whole_timesteps(),
       .base_weights = run::BaseWeightsOf(config.model())};
@@ -95,7 +95,7 @@ void Apply(const ImageOptions& options, v1::RunConfig& config) {
   if (!options.prompts_cache.empty()) config.mutable_prompts()->set_cache(options.prompts_cache);
   if (options.t5_length > 0) config.mutable_prompts()->set_t5_length(options.t5_length);
   v1::SamplingConfig& sampling = *config.mutable_sampling();
-  if (options.guidance > 0) sampling.set_guidance(options.guidance);
+  if (options.guidance.has_value()) sampling.set_guidance(*options.guidance);
   if (options.embedded_guidance > 0) sampling.set_embedded_guidance(options.embedded_guidance);
   if (!options.negative_prompt.empty()) sampling.set_negative_prompt(options.negative_prompt);
   v1::EvalConfig& eval = *config.mutable_eval();
@@ -219,8 +219,9 @@ void AddImageFlags(CLI::App& command, ImageOptions& images) {
       ->check(CLI::IsMember({"euler", "dpmpp_2m", "dpmpp_heun"}));
   command
       .add_option("--guidance", images.guidance,
-                  "classifier-free guidance; default: the run's, of a model none")
-      ->check(CLI::Range(1.0, 100.0));
+                  "classifier-free guidance, the pipeline's own scale; default: the run's, of a "
+                  "model none")
+      ->check(CLI::Range(0.0, 100.0));
   command
       .add_option("--embedded-guidance", images.embedded_guidance,
                   "scale that the network takes as an input; default: the run's, else its own")

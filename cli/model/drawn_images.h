@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,11 @@ struct ModelSource {
 
 struct ImageOptions {
   uint32_t per_prompt = 1;
-  // What is left out is as the run evaluates; of a model: 10 steps of Euler, guidance 1, which is
-  // none.
+  // What is left out is as the run evaluates; of a model: 10 steps of Euler, no guidance.
   uint32_t steps = 0;
-  std::string solver;  // euler, dpmpp_2m or dpmpp_heun.
-  double guidance = 0;
-  double embedded_guidance = 0;  // See run/embedded_guidance.h.
+  std::string solver;                   // euler, dpmpp_2m or dpmpp_heun.
+  std::optional<double> guidance = {};  // sampling.guidance.
+  double embedded_guidance = 0;         // See run/embedded_guidance.h.
   uint64_t seed = 0;
   std::string negative_prompt;
   std::string prompts_cache;  // Directory of encoded prompts; empty: the run's, of a model none.

@@ -4,12 +4,15 @@
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -27,61 +30,116 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kUp = ".lora_B.weight";
+
+// What rounding to the base model's type left of an adapter: 1 - |merged - (W + D)| / |D|, over all
+// matrices D that were added.
+class Arrival {
+ public:
+  void Add(const at::Tensor& weight, const at::Tensor& exact, const at::Tensor& stored) {
+    const auto square = [](const at::Tensor& difference) {
+      return difference.square().sum(at::kDouble).item<double>();
+    };
+    added_ += square(exact - weight.to(at::kFloat));
+    lost_ += square(stored.to(at::kFloat) - exact);
+  }
+  double share() const { return added_ > 0 ? std::max(0.0, 1 - std::sqrt(lost_ / added_)) : 1; }
+
+ private:
+  double added_ = 0;
+  double lost_ = 0;
+};
 
 // One after the other what the merged file holds, from the mapped base model and the trained part.
 class Merger {
  public:
-  Merger(io::WeightFiles base, const TrainedPart& trained)
-      : base_(std::move(base)), trained_(trained) {}
+  // With `float32` all floating-point tensors are.
+  Merger(io::WeightFiles base, const TrainedPart& trained, bool float32)
+      : base_(std::move(base)), trained_(trained), float32_(float32) {}
 
   // The tensors of the merged file. kFailedPrecondition names what the base model has not, or in
   // another shape.
   absl::StatusOr<std::map<std::string, io::TensorHeader>> Headers() const {
     std::map<std::string, io::TensorHeader> headers = base_.headers();
     OXBOW_RETURN_IF_ERROR(CheckFits(trained_, headers, trained_.config.model().path()));
-    if (trained_.lora()) return headers;
-    for (const auto& [name, tensor] : trained_.tensors) {
-      headers[name] = {.dtype = tensor.dtype, .shape = tensor.shape};
+    if (!trained_.lora()) {
+      for (const auto& [name, tensor] : trained_.tensors) {
+        headers[name] = {.dtype = tensor.dtype, .shape = tensor.shape};
+      }
+    }
+    for (auto& [name, header] : headers) {
+      if (Widens(header.dtype)) header.dtype = io::DType::kF32;
     }
     return headers;
   }
 
-  absl::StatusOr<std::string> BytesOf(const std::string& name) const {
+  absl::StatusOr<std::string> BytesOf(const std::string& name) {
     if (!trained_.lora()) {
       const auto found = trained_.tensors.find(name);
-      return found == trained_.tensors.end() ? std::string(base_.BytesOf(name))
-                                             : found->second.data;
+      if (found != trained_.tensors.end()) {
+        OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, io::ToTorch(found->second));
+        return Bytes(tensor);
+      }
     }
+    const io::TensorHeader& header = base_.headers().at(name);
     const std::string module =
         name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : "";
     const auto down = trained_.tensors.find(absl::StrCat(module, std::string(kDown)));
-    if (down == trained_.tensors.end()) return std::string(base_.BytesOf(name));
-    const io::TensorHeader& header = base_.headers().at(name);
-    OXBOW_ASSIGN_OR_RETURN(const at::Tensor a, io::ToTorch(down->second));
-    OXBOW_ASSIGN_OR_RETURN(
-        const at::Tensor b,
-        io::ToTorch(trained_.tensors.at(absl::StrCat(module, std::string(kUp)))));
-    const v1::LoraConfig& lora = trained_.config.model().lora();
-    const at::Tensor merged =
-        model::MergedWeight(io::CopyOf(header.dtype, header.shape, base_.BytesOf(name)), a, b,
-                            lora.alpha() / static_cast<double>(lora.rank()));
-    return io::FromTorch(merged).data;
+    if (trained_.lora() && down != trained_.tensors.end()) {
+      OXBOW_ASSIGN_OR_RETURN(const at::Tensor a, io::ToTorch(down->second));
+      OXBOW_ASSIGN_OR_RETURN(
+          const at::Tensor b,
+          io::ToTorch(trained_.tensors.at(absl::StrCat(module, std::string(kUp)))));
+      return Merged(io::CopyOf(header.dtype, header.shape, base_.BytesOf(name)), a, b);
+    }
+    if (!Widens(header.dtype)) return std::string(base_.BytesOf(name));
+    return Bytes(io::CopyOf(header.dtype, header.shape, base_.BytesOf(name)));
+  }
+
+  // Empty where nothing worth a word was lost.
+  std::string Said() const {
+    static constexpr double kWhole = 0.995;
+    if (arrival_.share() >= kWhole) return "";
+    return absl::StrFormat(
+        "merged: %.0f %% of the adapter arrived, the base model's type rounds off the rest; "
+        "--dtype f32 keeps it",
+        100 * arrival_.share());
   }
 
  private:
   static constexpr std::string_view kDown = ".lora_A.weight";
-  static constexpr std::string_view kUp = ".lora_B.weight";
+
+  bool Widens(io::DType dtype) const {
+    return float32_ && (dtype == io::DType::kBF16 || dtype == io::DType::kF16);
+  }
+
+  std::string Bytes(const at::Tensor& tensor) const {
+    return io::FromTorch(float32_ && tensor.is_floating_point() ? tensor.to(at::kFloat) : tensor)
+        .data;
+  }
+
+  std::string Merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) {
+    const v1::LoraConfig& lora = trained_.config.model().lora();
+    const double scale = lora.alpha() / static_cast<double>(lora.rank());
+    const at::Tensor exact = model::MergedWeight(weight.to(at::kFloat), a, b, scale);
+    const at::Tensor stored = float32_ ? exact : exact.to(weight.scalar_type());
+    arrival_.Add(weight, exact, stored);
+    return io::FromTorch(stored).data;
+  }
 
   const io::WeightFiles base_;
   const TrainedPart& trained_;
+  const bool float32_;
+  Arrival arrival_;
 };
 
-absl::Status WriteMerged(const fs::path& out, const TrainedPart& trained) {
+absl::Status WriteMerged(const fs::path& out, const TrainedPart& trained, bool float32,
+                         std::string& said) {
   OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
                          io::OpenDiffusersDirectory(trained.config.model().path()));
   const io::DiffusersComponent& transformer = components.at("transformer");
   OXBOW_ASSIGN_OR_RETURN(io::WeightFiles base, io::OpenComponentWeights(transformer));
-  const Merger merger(std::move(base), trained);
+  Merger merger(std::move(base), trained, float32);
   OXBOW_ASSIGN_OR_RETURN(const auto headers, merger.Headers());
   const fs::path folder = out / "transformer";
   std::error_code error;
@@ -93,6 +151,7 @@ absl::Status WriteMerged(const fs::path& out, const TrainedPart& trained) {
   OXBOW_RETURN_IF_ERROR(io::WriteSafetensorsPiecewise(
       folder / "diffusion_pytorch_model.safetensors", headers, trained.provenance,
       [&](const std::string& name) { return merger.BytesOf(name); }));
+  said = merger.Said();
   return WriteFileAtomically(folder / "config.json", transformer.config_json);
 }
 
@@ -109,20 +168,24 @@ absl::Status CheckWhole(const ExportRequest& request, const fs::path& out,
       absl::StrCat("the base model is not written over; choose another --out: ", out.string()));
 }
 
-// ComfyUI's names depend on the class of the base model.
+// ComfyUI's names depend on the class of the base model, and joined modules on its shapes.
 absl::Status WriteComfy(const fs::path& out, const TrainedPart& trained) {
   OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
                          io::OpenDiffusersDirectory(trained.config.model().path()));
-  return io::WriteComfyLora(out, trained.config.run().name(),
-                            components.at("transformer").class_name, AdapterOf(trained));
+  const io::DiffusersComponent& transformer = components.at("transformer");
+  OXBOW_ASSIGN_OR_RETURN(const auto base, io::ReadComponentHeaders(transformer));
+  return io::WriteComfyLora(out, trained.config.run().name(), transformer.class_name, base,
+                            AdapterOf(trained));
 }
 
 }  // namespace
 
-absl::StatusOr<fs::path> ExportRun(const ExportRequest& request) {
+absl::StatusOr<ExportedFiles> ExportRun(const ExportRequest& request) {
   OXBOW_ASSIGN_OR_RETURN(const TrainedPart trained,
                          ReadTrainedPart(request.run, request.checkpoint, request.raw));
-  const fs::path out = request.out.empty() ? request.run / "export" / request.format : request.out;
+  ExportedFiles files{.directory = request.out.empty() ? request.run / "export" / request.format
+                                                       : request.out};
+  const fs::path& out = files.directory;
   const bool whole =
       request.format == "merged" || (request.format == "diffusers" && !trained.lora());
   if (!whole && !trained.lora()) {
@@ -130,9 +193,13 @@ absl::StatusOr<fs::path> ExportRun(const ExportRequest& request) {
         "the run trained all weights and has no adapter; use --format merged: ", request.format));
   }
   OXBOW_RETURN_IF_ERROR(CheckWhole(request, out, trained));
+  if (request.float32 && !whole) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--dtype needs --format merged (adapters are float32), got ", request.format));
+  }
   absl::Status status;
   if (whole) {
-    status = WriteMerged(out, trained);
+    status = WriteMerged(out, trained, request.float32, files.said);
     if (status.ok() && request.whole_model) {
       status = AddOtherParts(trained.config.model().path(), "transformer", out);
     }
@@ -146,7 +213,7 @@ absl::StatusOr<fs::path> ExportRun(const ExportRequest& request) {
     status = absl::InvalidArgumentError("unknown format: " + request.format);
   }
   if (!status.ok()) return status;
-  return out;
+  return files;
 }
 
 void AddExport(CLI::App& app, int& exit_code) {
@@ -169,11 +236,17 @@ void AddExport(CLI::App& app, int& exit_code) {
   command->add_flag("--whole-model", request->whole_model,
                     "with merged: the model's other parts beside the transformer, so that the "
                     "directory loads as a whole");
+  command
+      ->add_option_function<std::string>(
+          "--dtype", [request](const std::string& dtype) { request->float32 = dtype == "f32"; },
+          "of merged weights: base (the base model's, the default) or f32, which rounds nothing")
+      ->check(CLI::IsMember({"base", "f32"}));
   command->callback([request, &exit_code] {
-    const absl::StatusOr<std::filesystem::path> written = ExportRun(*request);
+    const absl::StatusOr<ExportedFiles> written = ExportRun(*request);
     exit_code = ExitCodeOf(written.status());
     if (written.ok()) {
-      std::cout << written->string() << "\n";
+      if (!written->said.empty()) std::cerr << "oxbow export: " << written->said << "\n";
+      std::cout << written->directory.string() << "\n";
     } else {
       std::cerr << "oxbow export: " << written.status().message() << "\n";
     }

@@ -17,12 +17,18 @@ struct ExportRequest {
   bool raw = false;                   // The last weights even where there is a running average.
   // With `merged`: all parts of the model, not the transformer alone.
   bool whole_model = false;
+  bool float32 = false;  // With `merged`: no type of 16 bits.
 };
 
-// Returns the directory written. The base model is read for `merged` alone, tensor by tensor, and
-// its type is kept. kNotFound without a run, checkpoint or base model; kDataLoss if one is damaged;
-// kFailedPrecondition if adapter and base do not fit; kInvalidArgument for an adapter's format of a
-// run that trained all weights.
-absl::StatusOr<std::filesystem::path> ExportRun(const ExportRequest& request);
+struct ExportedFiles {
+  std::filesystem::path directory;
+  std::string said = {};  // What the user should know: how much of an adapter rounding took.
+};
+
+// The base model's weights are read for `merged` alone, tensor by tensor, and its type is kept
+// unless asked otherwise. kNotFound without a run, checkpoint or base model; kDataLoss if one is
+// damaged; kFailedPrecondition if adapter and base do not fit; kInvalidArgument for an adapter's
+// format of a run that trained all weights.
+absl::StatusOr<ExportedFiles> ExportRun(const ExportRequest& request);
 
 }  // namespace oxbow::cli

@@ -5,9 +5,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/strings/str_format.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/philox.h"
@@ -183,10 +185,29 @@ TEST_F(ExportedRunTest, AStartThatDoesNotFitIsRefusedInOneLine) {
     return std::string(status.message());
   };
   EXPECT_THAT(refusal({"model.trained=full"}), HasSubstr("has trained an adapter"));
-  EXPECT_THAT(refusal({"model.lora.rank=4"}), HasSubstr("set model.lora.rank to it, got 4"));
+  EXPECT_THAT(refusal({"model.lora.rank=2"}), HasSubstr("set model.lora.rank to it, got 2"));
   EXPECT_THAT(refusal({"model.lora.targets=[attn.to_q]"}), HasSubstr("model.lora.targets"));
   const fs::path flux = fs::path(OXBOW_SOURCE_DIR) / "models/digits_flux";
   EXPECT_THAT(refusal({"model.path=" + flux.string()}), HasSubstr("do not fit the base model"));
+}
+
+TEST_F(ExportedRunTest, AnotherRunStartsFromAnAdaptersFile) {
+  MakeRun("lora", kModel);
+  const fs::path adapter = Exported({.format = "comfyui"});
+  const auto start = StartWeightsFrom(adapter.string(), NewRun({"model.lora.rank=8"}).config);
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(start->from, (adapter / "seven.safetensors").string());
+  const auto tensors = io::AllToTorch(start->tensors).value();
+  const model::NamedTensors trained = Weights("lora", 21);
+  const std::string module(kModule);
+  EXPECT_TRUE(
+      at::equal(tensors.at(module + ".lora_A.weight"), trained.at(module + ".lora_A.weight")));
+  EXPECT_TRUE(at::allclose(tensors.at(module + ".lora_B.weight") * (6. / 8),
+                           trained.at(module + ".lora_B.weight") * 2));
+  EXPECT_THAT(std::string(StartWeightsFrom(adapter.string(), NewRun({"model.trained=full"}).config)
+                              .status()
+                              .message()),
+              HasSubstr("set model.trained to lora"));
 }
 
 TEST(StartFromTest, APathMayHaveAnAtSign) {
@@ -276,6 +297,40 @@ TEST_F(ExportedRunTest, TheBaseModelsTypeIsKept) {
                                          2;
   EXPECT_TRUE(at::allclose(io::ToTorch(merged->tensors.at(name))->to(at::kFloat), expected,
                            /*rtol=*/0.004, /*atol=*/1e-6));  // bfloat16 keeps 8 bits.
+}
+
+TEST_F(ExportedRunTest, AMergeSaysWhatRoundingTookAndFloat32KeepsIt) {
+  const fs::path model = scratch_.path() / "half";
+  fs::copy(kModel, model, fs::copy_options::recursive);
+  model::NamedTensors half;
+  for (const auto& [name, tensor] : base_) half[name] = tensor.to(at::kBFloat16);
+  ASSERT_TRUE(io::WriteSafetensors(model / kTransformer, {.tensors = io::AllFromTorch(half)}).ok());
+  MakeRun("lora", model);
+  ExportRequest request{.run = run_, .format = "merged", .out = scratch_.path() / "out"};
+  const std::string said = ExportRun(request)->said;
+  EXPECT_THAT(said, AllOf(HasSubstr("% of the adapter arrived"), HasSubstr("--dtype f32")));
+  request.float32 = true;
+  EXPECT_EQ(ExportRun(request)->said, "");
+  const auto merged = io::ReadSafetensors(request.out / kTransformer).value();
+  const model::NamedTensors adapter = Weights("lora", 21);
+  double added = 0;
+  double lost = 0;
+  for (const auto& [name, tensor] : merged.tensors) {
+    EXPECT_EQ(tensor.dtype, io::DType::kF32) << name;
+    const at::Tensor whole = *io::ToTorch(tensor);
+    const at::Tensor start = half.at(name).to(at::kFloat);
+    const std::string module = name.substr(0, name.rfind('.'));
+    if (!adapter.contains(module + ".lora_A.weight")) {
+      EXPECT_TRUE(at::equal(whole, start)) << name;
+      continue;
+    }
+    added += (whole - start).square().sum().item<double>();
+    lost += (whole - whole.to(at::kBFloat16).to(at::kFloat)).square().sum().item<double>();
+  }
+  const double share = 100 * (1 - std::sqrt(lost / added));
+  EXPECT_THAT(said, HasSubstr(absl::StrFormat("merged: %.0f %%", share)));
+  request.format = "peft";
+  EXPECT_EQ(ExitCodeOf(ExportRun(request).status()), kExitUsage);
 }
 
 TEST_F(ExportedRunTest, WhatDoesNotFitIsOneLineAndWritesNothing) {

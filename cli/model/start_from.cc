@@ -2,16 +2,22 @@
 #include "cli/model/start_from.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "cli/model/trained_part.h"
+#include "io/adapter_file.h"
 #include "io/diffusers_directory.h"
 
 namespace oxbow::cli {
 namespace {
+
+constexpr char kRunConfig[] = "config.resolved.yaml";
 
 bool NamesCheckpoint(const std::string& text) {
   return text == "best" || text == "newest" ||
@@ -21,6 +27,34 @@ bool NamesCheckpoint(const std::string& text) {
 const char* KindOf(const v1::RunConfig& config) {
   return config.model().trained() == v1::TRAINED_PART_LORA ? "an adapter (lora)"
                                                            : "all weights (full)";
+}
+
+absl::StatusOr<run::StartWeights> StartFromFile(const std::string& path,
+                                                const v1::ModelConfig& model) {
+  if (model.trained() != v1::TRAINED_PART_LORA) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--from: an adapter is there and this run trains all weights; set "
+                     "model.trained to lora: ",
+                     path));
+  }
+  auto start = run::StartFromAdapter(model, path);
+  if (!start.ok()) return Annotate(start.status(), "--from");
+  return start;
+}
+
+// Requires an adapter that fits its model.
+io::StoredAdapter StoredAdapterOf(TrainedPart trained) {
+  static constexpr std::string_view kDown = ".lora_A.weight";
+  const v1::LoraConfig& lora = trained.config.model().lora();
+  io::StoredAdapter adapter;
+  for (auto& [name, down] : trained.tensors) {
+    if (!name.ends_with(kDown)) continue;
+    const std::string module = name.substr(0, name.size() - kDown.size());
+    adapter.modules[module] = {.a = std::move(down),
+                               .b = std::move(trained.tensors.at(module + ".lora_B.weight")),
+                               .scale = lora.alpha() / static_cast<double>(lora.rank())};
+  }
+  return adapter;
 }
 
 }  // namespace
@@ -34,6 +68,11 @@ StartFrom ParseStartFrom(const std::string& text) {
 absl::StatusOr<run::StartWeights> StartWeightsFrom(const std::string& text,
                                                    const v1::RunConfig& config) {
   const StartFrom from = ParseStartFrom(text);
+  std::error_code ignored;
+  if (!std::filesystem::exists(std::filesystem::path(from.run) / kRunConfig, ignored) &&
+      io::HasAdapter(text)) {
+    return StartFromFile(text, config.model());
+  }
   OXBOW_ASSIGN_OR_RETURN(TrainedPart trained, ReadTrainedPart(from.run, from.checkpoint));
   if (trained.config.model().trained() != config.model().trained()) {
     return absl::InvalidArgumentError(
@@ -53,7 +92,7 @@ absl::StatusOr<run::StartWeights> StartWeightsFrom(const std::string& text,
     start.tensors = std::move(trained.tensors);
     return start;
   }
-  auto tensors = run::AdapterFor(config.model().lora(), AdapterOf(trained));
+  auto tensors = run::AdapterFor(config.model().lora(), StoredAdapterOf(std::move(trained)));
   if (!tensors.ok()) return Annotate(tensors.status(), "--from");
   start.tensors = *std::move(tensors);
   return start;

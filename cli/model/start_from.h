@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `oxbow train --from RUN[@CHECKPOINT]`: a new run that starts from what another one has trained.
-// Only weights pass over: the optimiser, the counters and the replay buffer are new.
+// `oxbow train --from RUN[@CHECKPOINT]`: a new run that starts from what another one has trained,
+// or from an adapter's file. Only weights pass over: the optimiser, the counters and the replay
+// buffer are new.
 #pragma once
 
 #include <string>
@@ -22,7 +23,7 @@ StartFrom ParseStartFrom(const std::string& text);
 
 // The weights for a run of `config`: the running average where there is one. kNotFound without the
 // run or checkpoint; kInvalidArgument if one of the two runs trains all weights and the other an
-// adapter, or an adapter of another rank or other modules; kFailedPrecondition if they do not fit
+// adapter, or an adapter of a larger rank or other modules; kFailedPrecondition if they do not fit
 // the model of `config`.
 absl::StatusOr<run::StartWeights> StartWeightsFrom(const std::string& text,
                                                    const v1::RunConfig& config);

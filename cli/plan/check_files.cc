@@ -11,12 +11,10 @@
 #include "absl/strings/strip.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
-#include "cli/model/trained_part.h"
 #include "config/file_paths.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
-#include "io/lora_file.h"
 #include "io/prompts/text_encoders.h"
 #include "run/distilled_model.h"
 #include "run/embedded_guidance.h"
@@ -70,22 +68,11 @@ void CheckLora(const v1::RunConfig& config, const run::ModelFacts& facts,
                                    facts.lora_rank_useful, ", got ", rank)});
 }
 
-// The learner refuses the same files, when it has loaded the model.
-absl::Status AdapterProblem(const v1::ModelConfig& model) {
-  TrainedPart part;
-  *part.config.mutable_model() = model;
-  OXBOW_ASSIGN_OR_RETURN(io::LoraExport adapter, io::ReadLora(model.lora().path()));
-  OXBOW_ASSIGN_OR_RETURN(part.tensors, run::AdapterFor(model.lora(), std::move(adapter)));
-  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
-                         io::OpenDiffusersDirectory(model.path()));
-  OXBOW_ASSIGN_OR_RETURN(const auto headers,
-                         io::ReadComponentHeaders(components.at("transformer")));
-  return CheckFits(part, headers, model.path());
-}
-
-void CheckAdapter(const v1::ModelConfig& model, std::vector<Problem>& problems) {
+void CheckAdapter(const v1::RunConfig& config, std::vector<Problem>& problems) {
+  const v1::ModelConfig& model = config.model();
   if (model.trained() != v1::TRAINED_PART_LORA || model.lora().path().empty()) return;
-  const absl::Status status = AdapterProblem(model);
+  // The learner refuses the same files, when it has loaded the model.
+  const absl::Status status = run::StartFromAdapter(model, model.lora().path()).status();
   if (status.ok()) return;
   problems.push_back(
       {Severity::kError, "model.lora.path", std::string(status.message()), status.code()});
@@ -93,6 +80,19 @@ void CheckAdapter(const v1::ModelConfig& model, std::vector<Problem>& problems) 
 
 void CheckGuidance(const v1::RunConfig& config, const run::ModelFacts& facts,
                    std::vector<Problem>& problems) {
+  const v1::SamplingConfig& sampling = config.sampling();
+  if (facts.guidance == 1 && !sampling.negative_prompt().empty()) {
+    problems.push_back({Severity::kWarning, "sampling.negative_prompt",
+                        absl::StrCat("is not used: sampling.guidance is ", sampling.guidance(),
+                                     ", by which this pipeline follows the prompt alone")});
+  }
+  if (facts.guidance > 1 && sampling.guidance() == 1) {
+    problems.push_back(
+        {Severity::kWarning, "sampling.guidance",
+         absl::StrCat("1 guides this pipeline, as ", facts.guidance,
+                      " of the usual formula does, with two rows a sample; set it to 0 to follow "
+                      "the prompt alone")});
+  }
   static constexpr char kKey[] = "sampling.embedded_guidance";
   const auto scale = run::EmbeddedGuidance(*facts.architecture, config.sampling());
   if (scale.ok()) return;

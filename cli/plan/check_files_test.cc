@@ -103,6 +103,21 @@ TEST_F(CheckFilesTest, ASinkThatHoldsLessThanAStepsGroupsIsRefusedBeforeTheLearn
             "is too small for the groups of a step: 15359, needs 15360\n");
 }
 
+TEST_F(CheckFilesTest, ANegativePromptThatNothingLeadsAwayFromIsSaid) {
+  config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
+  config_.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
+  config_.mutable_sampling()->set_height(8);
+  config_.mutable_sampling()->set_width(20);
+  config_.mutable_sampling()->set_negative_prompt("dust");
+  for (const double guidance : {0., 0.5, 1.}) {
+    config_.mutable_sampling()->set_guidance(guidance);
+    EXPECT_THAT(Said("sampling.negative_prompt"), HasSubstr("is not used"));
+    EXPECT_EQ(Said("sampling.guidance"), "");
+  }
+  config_.mutable_sampling()->set_guidance(2);
+  EXPECT_EQ(Said("sampling.negative_prompt"), "");
+}
+
 TEST_F(CheckFilesTest, GraphsNeedABuildThatHasThem) {
   config_.mutable_model()->set_cuda_graphs(true);
   if (model::HasCudaGraphs()) {

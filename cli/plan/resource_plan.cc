@@ -58,7 +58,7 @@ model::Execution ExecutionOf(const v1::RunConfig& config) {
 model::ForwardSize PassOf(const v1::RunConfig& config, const run::ModelFacts& facts,
                           uint64_t samples) {
   const auto rows = static_cast<int64_t>(samples);
-  return {.rows = config.sampling().guidance() == 1 ? rows : 2 * rows,
+  return {.rows = facts.guidance == 1 ? rows : 2 * rows,
           .on_cpu = !OnGpu(config),
           .attention_adapters = IsLora(config) && TrainsAttentionAlone(config.model().lora()),
           .latent_shape = facts.latent_shape,

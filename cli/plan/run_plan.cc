@@ -145,6 +145,15 @@ std::string GuidanceText(const v1::RunConfig& config, double scale) {
                          set ? "by sampling.embedded_guidance" : "its own");
 }
 
+// Nothing where the prompt alone is followed.
+std::string SecondRowText(const v1::RunConfig& config, double scale) {
+  if (scale == 1) return "";
+  return absl::StrFormat(
+      "%-22s %g of the pipeline, v_negative + %g (v_prompt - v_negative): two rows "
+      "a sample\n",
+      "guidance", config.sampling().guidance(), scale);
+}
+
 // Whether training waits for evaluations that workers draw.
 std::string EvaluationText(const v1::RunConfig& config) {
   const bool by_workers = config.eval().drawn_by() == v1::DRAWER_WORKERS;
@@ -165,10 +174,11 @@ absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::
     OXBOW_ASSIGN_OR_RETURN(guidance, run::EmbeddedGuidance(*facts.architecture, config.sampling()));
   }
   resolved.set_embedded_guidance(guidance);
+  resolved.set_guidance(facts.guidance);
   OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec sampling, run::SamplingSpecFromConfig(resolved));
   return absl::StrCat(PictureText(facts), BatchText(config), EvaluationText(config),
-                      GuidanceText(config, guidance), "\n", StepTable(config, sampling), "\n",
-                      MemoryText(config, facts));
+                      SecondRowText(config, facts.guidance), GuidanceText(config, guidance), "\n",
+                      StepTable(config, sampling), "\n", MemoryText(config, facts));
 }
 
 }  // namespace oxbow::cli

@@ -22,8 +22,8 @@
 #include "config/validate.h"
 #include "core/model/image_decoder.h"
 #include "core/parallel/c10d_ranks.h"
-#include "io/lora_file.h"
 #include "io/model_digest.h"
+#include "io/report/report.h"
 #include "io/tensor_torch.h"
 #include "metrics/step_metrics.h"
 #include "run/end_record.h"
@@ -170,11 +170,9 @@ absl::Status LearnerProcess::TakeStartWeights() {
   OXBOW_ASSIGN_OR_RETURN(std::optional<run::StartWeights> start,
                          run::ReadStart(options_.directory));
   if (!start.has_value() && !lora.path().empty()) {
-    OXBOW_ASSIGN_OR_RETURN(io::LoraExport adapter, io::ReadLora(lora.path()));
-    auto tensors = run::AdapterFor(lora, std::move(adapter));
-    if (!tensors.ok())
-      return Annotate(tensors.status(), absl::StrCat("model.lora.path: ", lora.path()));
-    start = run::StartWeights{.from = lora.path(), .tensors = *std::move(tensors)};
+    auto adapter = run::StartFromAdapter(setup_.config.model(), lora.path());
+    if (!adapter.ok()) return Annotate(adapter.status(), "model.lora.path");
+    start = *std::move(adapter);
     OXBOW_RETURN_IF_ERROR(run::WriteStart(options_.directory, *start));
   }
   if (!start.has_value()) return absl::OkStatus();

@@ -94,6 +94,7 @@ absl::StatusOr<RunSetup> ReadSetup(v1::RunConfig config) {
   OXBOW_RETURN_IF_ERROR(ReadEvaluatedSize(config, setup));
   run::FillLoraTargets(*setup.model.architecture, *config.mutable_model());
   run::ResolveSampling(setup.model.schedule, *config.mutable_sampling());
+  config.mutable_sampling()->set_guidance(setup.model.guidance);
   config.mutable_sampling()->set_embedded_guidance(setup.model.embedded_guidance);
   OXBOW_ASSIGN_OR_RETURN(setup.sampling, run::SamplingSpecFromConfig(config.sampling()));
   if (setup.sampling.dynamics != flow::DynamicsKind::kOde) {

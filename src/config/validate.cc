@@ -197,16 +197,13 @@ void SamplingRules(const RunConfig& c, Findings& f) {
             s.shift());
   f.Require(s.shift_terminal() >= 0 && s.shift_terminal() < 1, "sampling.shift_terminal",
             "must be a noise level below 1, or 0 not to stretch the levels", s.shift_terminal());
-  f.Require(s.guidance() >= 1, "sampling.guidance",
-            "must be at least 1: 1 follows the prompt alone, above 1 leads away from "
+  f.Require(s.guidance() >= 0 && std::isfinite(s.guidance()), "sampling.guidance",
+            "must be at least 0: the pipeline's own scale, which leads away from "
             "sampling.negative_prompt",
             s.guidance());
   f.Require(s.embedded_guidance() >= 0 && std::isfinite(s.embedded_guidance()),
             "sampling.embedded_guidance", "must be above 0, or 0 for the architecture's own",
             s.embedded_guidance());
-  if (s.guidance() == 1 && !s.negative_prompt().empty()) {
-    f.Warn("sampling.negative_prompt", "is not used: sampling.guidance is 1");
-  }
   CompressionRules(c, f);
   if (s.noise() == v1::SHARING_STEP) {
     f.Error("sampling.noise",

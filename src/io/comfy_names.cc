@@ -1,53 +1,161 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/comfy_names.h"
 
+#include <algorithm>
 #include <utility>
-#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "io/lora_file.h"
 
 namespace oxbow::io {
 namespace {
 
-struct NativeNames {
-  std::string_view transformer_class;
-  std::vector<std::pair<absl::string_view, absl::string_view>> parts;  // In diffusers, in ComfyUI.
+constexpr std::string_view kNumber = "{}";
+constexpr char kNative[] = "diffusion_model.";
+constexpr char kDown[] = ".lora_A.weight";
+constexpr char kUp[] = ".lora_B.weight";
+
+struct Place {
+  const NativeModule* module = nullptr;
+  std::string number;
 };
 
-// A row per class that ComfyUI knows only by the names of its own publication.
-const std::vector<NativeNames>& Table() {
-  static const auto& table = *new std::vector<NativeNames>{
-      {"WanTransformer3DModel",
-       {{".attn1.to_q", ".self_attn.q"},
-        {".attn1.to_k", ".self_attn.k"},
-        {".attn1.to_v", ".self_attn.v"},
-        {".attn1.to_out.0", ".self_attn.o"},
-        {".attn2.to_q", ".cross_attn.q"},
-        {".attn2.to_k", ".cross_attn.k"},
-        {".attn2.to_v", ".cross_attn.v"},
-        {".attn2.to_out.0", ".cross_attn.o"},
-        {".ffn.net.0.proj", ".ffn.0"},
-        {".ffn.net.2", ".ffn.2"},
-        {"condition_embedder.text_embedder.linear_1", "text_embedding.0"},
-        {"condition_embedder.text_embedder.linear_2", "text_embedding.2"},
-        {"condition_embedder.time_embedder.linear_1", "time_embedding.0"},
-        {"condition_embedder.time_embedder.linear_2", "time_embedding.2"},
-        {"condition_embedder.time_proj", "time_projection.1"},
-        {"proj_out", "head.head"}}},
+std::optional<Place> PlaceOf(const ComfyNames& names, std::string_view module) {
+  for (const NativeModule& native : names.modules) {
+    for (const std::string_view part : native.parts) {
+      if (const auto number = NumberIn(part, module)) return Place{&native, *number};
+    }
+  }
+  return std::nullopt;
+}
+
+// The second half of the rows before the first.
+TensorBytes HalvesSwapped(TensorBytes tensor) {
+  const size_t half = tensor.data.size() / 2;
+  std::rotate(tensor.data.begin(), tensor.data.begin() + static_cast<ptrdiff_t>(half),
+              tensor.data.end());
+  return tensor;
+}
+
+// The rows of a part that has no adapter, too.
+absl::StatusOr<int64_t> RowsOf(const std::map<std::string, TensorHeader>& base,
+                               const std::string& module) {
+  const auto found = base.find(module + ".weight");
+  if (found != base.end() && found->second.shape.size() == 2) return found->second.shape[0];
+  return absl::FailedPreconditionError(absl::StrCat(
+      "ComfyUI joins a module with others, and the base model has none such: ", module));
+}
+
+// A below each other, B in blocks. Those without an adapter have zeros.
+absl::Status Join(const Place& place, const std::map<std::string, TensorHeader>& base,
+                  const std::map<std::string, TensorBytes>& folded, const std::string& name,
+                  std::map<std::string, TensorBytes>& out) {
+  struct Part {
+    const TensorBytes* a = nullptr;
+    const TensorBytes* b = nullptr;
+    int64_t rows = 0;
   };
-  return table;
+  std::vector<Part> parts;
+  int64_t rank = 0;
+  int64_t rows = 0;
+  for (const std::string_view pattern : place.module->parts) {
+    const std::string module = WithNumber(pattern, place.number);
+    const auto a = folded.find(module + kDown);
+    Part part;
+    if (a != folded.end()) {
+      part = {&a->second, &folded.at(module + kUp), folded.at(module + kUp).shape[0]};
+      rank += a->second.shape[0];
+    } else {
+      OXBOW_ASSIGN_OR_RETURN(part.rows, RowsOf(base, module));
+    }
+    rows += part.rows;
+    parts.push_back(part);
+  }
+  TensorBytes a{.dtype = DType::kF32, .shape = {rank, 0}};
+  TensorBytes b{.dtype = DType::kF32, .shape = {rows, rank}};
+  b.data.assign(static_cast<size_t>(rows * rank) * sizeof(float), '\0');
+  int64_t row = 0;
+  int64_t column = 0;
+  for (const Part& part : parts) {
+    if (part.a != nullptr) {
+      const int64_t own = part.a->shape[0];
+      const size_t width = static_cast<size_t>(own) * sizeof(float);
+      a.shape[1] = part.a->shape[1];
+      a.data += part.a->data;
+      for (int64_t i = 0; i < part.rows; ++i) {
+        part.b->data.copy(
+            b.data.data() + static_cast<size_t>((row + i) * rank + column) * sizeof(float), width,
+            static_cast<size_t>(i) * width);
+      }
+      column += own;
+    }
+    row += part.rows;
+  }
+  out[name + kDown] = std::move(a);
+  out[name + kUp] = place.module->halves_swapped ? HalvesSwapped(std::move(b)) : std::move(b);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-std::string ComfyName(std::string_view transformer_class, std::string_view module) {
-  const absl::string_view name(module.data(), module.size());
-  for (const NativeNames& row : Table()) {
-    if (row.transformer_class != transformer_class) continue;
-    return absl::StrCat("diffusion_model.", absl::StrReplaceAll(name, row.parts));
+std::optional<std::string> NumberIn(std::string_view pattern, std::string_view name) {
+  const size_t at = pattern.find(kNumber);
+  if (at == std::string_view::npos) {
+    return pattern == name ? std::optional<std::string>("") : std::nullopt;
   }
-  return absl::StrCat("transformer.", name);
+  const std::string_view before = pattern.substr(0, at);
+  const std::string_view after = pattern.substr(at + kNumber.size());
+  if (name.size() <= before.size() + after.size() || !name.starts_with(before) ||
+      !name.ends_with(after)) {
+    return std::nullopt;
+  }
+  const std::string number(name.substr(before.size(), name.size() - before.size() - after.size()));
+  const bool digits = std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
+  return digits ? std::optional(number) : std::nullopt;
+}
+
+std::string WithNumber(std::string_view pattern, std::string_view number) {
+  std::string name(pattern);
+  const size_t at = name.find(kNumber);
+  if (at != std::string::npos) name.replace(at, kNumber.size(), number);
+  return name;
+}
+
+absl::StatusOr<std::map<std::string, TensorBytes>> ComfyTensors(
+    std::string_view transformer_class, const std::map<std::string, TensorHeader>& base,
+    const LoraExport& lora) {
+  const ComfyNames* const names = ComfyNamesOf(transformer_class);
+  if (names == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ComfyUI's names are not known for this network; export --format diffusers: ",
+                     std::string(transformer_class)));
+  }
+  const std::map<std::string, TensorBytes> folded = FoldedTensors(lora);
+  std::map<std::string, TensorBytes> out;
+  for (const auto& [name, a] : folded) {
+    if (!name.ends_with(kDown)) continue;
+    const std::string module = name.substr(0, name.size() - std::string_view(kDown).size());
+    const std::optional<Place> place = PlaceOf(*names, module);
+    const bool diffusers = names->knows == ComfyKnows::kDiffusers;
+    if (place && (place->module->native_only || !diffusers)) {
+      const std::string native =
+          absl::StrCat(kNative, WithNumber(place->module->name, place->number));
+      if (!out.contains(native + kDown)) {
+        OXBOW_RETURN_IF_ERROR(Join(*place, base, folded, native, out));
+      }
+      continue;
+    }
+    if (!place && names->knows == ComfyKnows::kNative) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("ComfyUI has no name for this module of the network: ", module));
+    }
+    const std::string alike = (diffusers ? "transformer." : kNative) + module;
+    out[alike + kDown] = a;
+    out[alike + kUp] = folded.at(module + kUp);
+  }
+  return out;
 }
 
 }  // namespace oxbow::io

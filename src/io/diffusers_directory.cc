@@ -174,6 +174,10 @@ absl::StatusOr<DiffusersComponents> OpenDiffusersDirectory(const fs::path& direc
   return components;
 }
 
+double GuidanceScale(const Pipeline& pipeline, double guidance) {
+  return std::max(1.0, guidance + pipeline.guidance_offset);
+}
+
 absl::StatusOr<const Pipeline*> PipelineOf(const DiffusersComponents& components) {
   const std::string& transformer = components.at("transformer").class_name;
   for (const Pipeline& pipeline : PipelineTable()) {

@@ -58,7 +58,14 @@ struct Pipeline {
   bool shift_by_steps = false;
   // How a directory says that its model is distilled to few steps.
   DistilledSign distilled = {};
+  // From its own scale of guidance by a second forward pass (guidance_scale, or true_cfg_scale) to
+  // s of the usual formula, v_negative + s (v_prompt - v_negative).
+  double guidance_offset = 0;
 };
+
+// s of the usual formula for a pipeline's own scale. 1, where it follows the prompt alone, for
+// every scale up to it: no pipeline guides by less.
+double GuidanceScale(const Pipeline& pipeline, double guidance);
 
 // One row per pipeline, the first for directories that do not say their pipeline.
 // pipeline_table.cc defines nothing else, so that a binary which defines its own table takes that.

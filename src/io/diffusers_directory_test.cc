@@ -157,5 +157,15 @@ TEST(DiffusersDirectoryTest, APathThatIsNoModelIsExplained) {
   EXPECT_EQ(OpenDiffusersDirectory("/nowhere").status().code(), absl::StatusCode::kNotFound);
 }
 
+// The latents that each pipeline draws at such scales are in tests/golden/exported.
+TEST(PipelineTableTest, APipelinesOwnScaleOfGuidanceIsOneOfTheUsualFormula) {
+  for (const Pipeline& row : PipelineTable()) {
+    const bool z_image = row.class_name == "ZImagePipeline";
+    EXPECT_EQ(GuidanceScale(row, 4), z_image ? 5 : 4) << row.class_name;
+    EXPECT_EQ(GuidanceScale(row, 0.5), z_image ? 1.5 : 1) << row.class_name;
+    EXPECT_EQ(GuidanceScale(row, 0), 1) << row.class_name;
+  }
+}
+
 }  // namespace
 }  // namespace oxbow::io

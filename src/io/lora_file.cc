@@ -24,7 +24,6 @@ constexpr char kPeftConfig[] = "adapter_config.json";
 constexpr char kDiffusersFile[] = "pytorch_lora_weights.safetensors";
 constexpr std::string_view kPeftPrefix = "base_model.model.";
 constexpr std::string_view kDiffusersPrefix = "transformer.";
-constexpr uint64_t kConfigBytesMax = 1 << 20;
 
 absl::Status MakeDirectory(const fs::path& directory) {
   std::error_code error;
@@ -32,29 +31,6 @@ absl::Status MakeDirectory(const fs::path& directory) {
   if (!error) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("cannot create directory: ", error.message(), ": ", directory.string()));
-}
-
-TensorBytes Scaled(TensorBytes tensor, double scale) {
-  for (size_t i = 0; i < tensor.data.size(); i += sizeof(float)) {
-    float value;
-    std::memcpy(&value, tensor.data.data() + i, sizeof value);
-    value = static_cast<float>(value * scale);
-    std::memcpy(tensor.data.data() + i, &value, sizeof value);
-  }
-  return tensor;
-}
-
-// Diffusers' keys with alpha / r in B, or ComfyUI's of a transformer's class.
-Safetensors Folded(const LoraExport& lora, std::string_view comfy_class = {}) {
-  const double scale = lora.alpha / static_cast<double>(lora.rank);
-  Safetensors file{.metadata = lora.provenance};
-  for (const auto& [name, tensor] : lora.tensors) {
-    const std::string_view matrix(name.end() - kUp.size(), name.end());  // Both are as long.
-    const std::string module = name.substr(0, name.size() - kUp.size());
-    file.tensors[ComfyName(comfy_class, module) + std::string(matrix)] =
-        matrix == kUp ? Scaled(tensor, scale) : tensor;
-  }
-  return file;
 }
 
 // An integer where it is one, as peft writes it.
@@ -78,34 +54,6 @@ nlohmann::ordered_json AdapterConfig(const LoraExport& lora) {
           {"use_rslora", false},
           {"use_dora", false},
           {"modules_to_save", nullptr}};
-}
-
-// Alpha and targets: PEFT's config file has them, else the header for diffusers, else nothing does.
-absl::Status ReadDeclared(const fs::path& config, const std::map<std::string, std::string>& header,
-                          LoraExport& lora) {
-  std::string text;
-  std::string prefix;
-  if (!config.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(text, ReadFile(config, kConfigBytesMax));
-  } else if (const auto found = header.find("lora_adapter_metadata"); found != header.end()) {
-    text = found->second;
-    prefix = "transformer.";
-  } else {
-    return absl::OkStatus();
-  }
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto alpha = json.is_object() ? json.find(prefix + "lora_alpha") : json.end();
-  if (!json.is_object() || alpha == json.end() || !alpha->is_number() || *alpha <= 0) {
-    return absl::DataLossError("adapter: no lora_alpha in what it declares");
-  }
-  for (const char* const other : {"use_rslora", "use_dora"}) {
-    const auto flag = json.find(prefix + other);
-    if (flag != json.end() && flag->is_boolean() && flag->get<bool>()) {
-      return absl::DataLossError(absl::StrCat("adapter: is of another kind: ", other));
-    }
-  }
-  lora.alpha = alpha->get<double>();
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -134,9 +82,33 @@ absl::Status CheckLora(const LoraExport& lora) {
   return absl::OkStatus();
 }
 
+TensorBytes Scaled(TensorBytes tensor, double scale) {
+  if (scale == 1) return tensor;
+  for (size_t i = 0; i < tensor.data.size(); i += sizeof(float)) {
+    float value;
+    std::memcpy(&value, tensor.data.data() + i, sizeof value);
+    value = static_cast<float>(value * scale);
+    std::memcpy(tensor.data.data() + i, &value, sizeof value);
+  }
+  return tensor;
+}
+
+std::map<std::string, TensorBytes> FoldedTensors(const LoraExport& lora) {
+  const double scale = lora.alpha / static_cast<double>(lora.rank);
+  std::map<std::string, TensorBytes> tensors = lora.tensors;
+  for (auto& [name, tensor] : tensors) {
+    if (name.ends_with(kUp)) tensor = Scaled(std::move(tensor), scale);
+  }
+  return tensors;
+}
+
 absl::Status WriteDiffusersLora(const fs::path& directory, const LoraExport& lora) {
   OXBOW_RETURN_IF_ERROR(CheckLora(lora));
-  Safetensors file = Folded(lora);
+  Safetensors file{.metadata = lora.provenance};
+  std::map<std::string, TensorBytes> folded = FoldedTensors(lora);
+  for (auto& [name, tensor] : folded) {
+    file.tensors[std::string(kDiffusersPrefix) + name] = std::move(tensor);
+  }
   file.metadata["lora_adapter_metadata"] = nlohmann::ordered_json{
       {"transformer.r", lora.rank},
       {"transformer.lora_alpha", lora.rank},
@@ -147,10 +119,14 @@ absl::Status WriteDiffusersLora(const fs::path& directory, const LoraExport& lor
 }
 
 absl::Status WriteComfyLora(const fs::path& directory, const std::string& name,
-                            const std::string& transformer_class, const LoraExport& lora) {
+                            const std::string& transformer_class,
+                            const std::map<std::string, TensorHeader>& base,
+                            const LoraExport& lora) {
   OXBOW_RETURN_IF_ERROR(CheckLora(lora));
+  Safetensors file{.metadata = lora.provenance};
+  OXBOW_ASSIGN_OR_RETURN(file.tensors, ComfyTensors(transformer_class, base, lora));
   OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
-  return WriteSafetensors(directory / (name + ".safetensors"), Folded(lora, transformer_class));
+  return WriteSafetensors(directory / (name + ".safetensors"), file);
 }
 
 absl::Status WritePeftLora(const fs::path& directory, const LoraExport& lora) {
@@ -161,46 +137,6 @@ absl::Status WritePeftLora(const fs::path& directory, const LoraExport& lora) {
   OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
   OXBOW_RETURN_IF_ERROR(WriteSafetensors(directory / kPeftFile, file));
   return WriteFileAtomically(directory / kPeftConfig, AdapterConfig(lora).dump(2) + "\n");
-}
-
-void SetAlpha(double alpha, LoraExport& lora) {
-  const double scale = lora.alpha / alpha;
-  lora.alpha = alpha;
-  if (scale == 1) return;
-  for (auto& [name, tensor] : lora.tensors) {
-    if (name.ends_with(kUp)) tensor = Scaled(std::move(tensor), scale);
-  }
-}
-
-absl::StatusOr<LoraExport> ReadLora(const fs::path& path) {
-  std::error_code ignored;
-  fs::path file = path;
-  fs::path config;
-  if (fs::is_directory(path, ignored)) {
-    const bool peft = fs::exists(path / kPeftFile, ignored);
-    file = path / (peft ? kPeftFile : kDiffusersFile);
-    if (peft) config = path / kPeftConfig;
-  } else if (path.filename() == kPeftFile) {
-    config = path.parent_path() / kPeftConfig;
-  }
-  if (!fs::exists(file, ignored)) {
-    return absl::NotFoundError(absl::StrCat("no adapter there (", kPeftFile, " or ", kDiffusersFile,
-                                            "): ", path.string()));
-  }
-  OXBOW_ASSIGN_OR_RETURN(Safetensors content, ReadSafetensors(file));
-  LoraExport lora;
-  for (auto& [name, tensor] : content.tensors) {
-    std::string plain = name;
-    for (const std::string_view prefix : {kPeftPrefix, kDiffusersPrefix}) {
-      if (plain.starts_with(prefix)) plain = plain.substr(prefix.size());
-    }
-    if (plain.ends_with(kDown) && !tensor.shape.empty()) lora.rank = tensor.shape[0];
-    lora.tensors[plain] = std::move(tensor);
-  }
-  lora.alpha = static_cast<double>(lora.rank);
-  OXBOW_RETURN_IF_ERROR(Annotate(ReadDeclared(config, content.metadata, lora), file.string()));
-  OXBOW_RETURN_IF_ERROR(Annotate(CheckLora(lora), file.string()));
-  return lora;
 }
 
 absl::Status WriteTransformer(const fs::path& directory, const std::string& config_json,

@@ -2,7 +2,7 @@
 // Trained weights as files that other tools load.
 //
 //   diffusers  pytorch_lora_weights.safetensors   transformer.{module}.lora_A.weight
-//   ComfyUI    {name}.safetensors                 the same keys, or its own (comfy_names.h)
+//   ComfyUI    {name}.safetensors                 the names that it knows (comfy_names.h)
 //   PEFT       adapter_model.safetensors          base_model.model.{module}.lora_A.weight
 //              adapter_config.json
 //
@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "io/safetensors.h"
 #include "io/tensor_bytes.h"
 
 namespace oxbow::io {
@@ -37,21 +38,21 @@ struct LoraExport {
 // kDataLoss names the tensor.
 absl::Status CheckLora(const LoraExport& lora);
 
+// The tensors with alpha / r in B. Requires a sound adapter (CheckLora).
+std::map<std::string, TensorBytes> FoldedTensors(const LoraExport& lora);
+
+// The same values times `scale`. Requires F32.
+TensorBytes Scaled(TensorBytes tensor, double scale);
+
 // Write files of DIRECTORY, made if absent; each appears whole or not at all. Errors as CheckLora's
-// and those of writing.
+// and those of writing; for ComfyUI as ComfyTensors', with the class and the headers of the base
+// model.
 absl::Status WriteDiffusersLora(const std::filesystem::path& directory, const LoraExport& lora);
 absl::Status WriteComfyLora(const std::filesystem::path& directory, const std::string& name,
-                            const std::string& transformer_class, const LoraExport& lora);
+                            const std::string& transformer_class,
+                            const std::map<std::string, TensorHeader>& base,
+                            const LoraExport& lora);
 absl::Status WritePeftLora(const std::filesystem::path& directory, const LoraExport& lora);
-
-// Reads what WriteDiffusersLora or WritePeftLora wrote: a directory (PEFT's files, if it has both)
-// or one .safetensors file. The names are those without prefix; rank and alpha are what the file
-// declares, where a file for diffusers declares none its rank. kNotFound if nothing is there;
-// kDataLoss, naming the file, for tensors that are no float32 adapter of a transformer.
-absl::StatusOr<LoraExport> ReadLora(const std::filesystem::path& path);
-
-// The same adapter as one of another `alpha`: B times what keeps alpha / r B A.
-void SetAlpha(double alpha, LoraExport& lora);
 
 // Writes DIRECTORY/transformer/{config.json,diffusion_pytorch_model.safetensors}: all weights.
 absl::Status WriteTransformer(const std::filesystem::path& directory,

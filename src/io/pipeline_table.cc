@@ -102,7 +102,8 @@ const std::vector<Pipeline>& PipelineTable() {
        .absent = {},
        .transformer_without = {"siglip_feat_dim"},
        .grid = flow::ScheduleKind::kLinspace,
-       .distilled = {"scheduler/scheduler_config.json", "shift", "3"}},  // Turbo; the base has 6.
+       .distilled = {"scheduler/scheduler_config.json", "shift", "3"},  // Turbo; the base has 6.
+       .guidance_offset = 1},
       {.class_name = "Flux2Pipeline",
        .text_side = kOutside,
        .components = OneEncoder("Flux2Transformer2DModel", "Mistral3ForConditionalGeneration",

@@ -3,12 +3,12 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/flow/schedule.h"
+#include "io/scheduler_keys.h"
 
 namespace oxbow::io {
 namespace {
@@ -26,67 +26,6 @@ absl::StatusOr<double> PositiveOr(const Json& config, const char* key, double ab
   if (value > 0 && value <= kNumberMax) return value;
   return absl::DataLossError(
       absl::StrCat("scheduler_config.json: ", key, " is not a positive number: ", found->dump()));
-}
-
-// A key of UniPC that changes the noise levels or what the network predicts.
-struct Setting {
-  const char* key;
-  Json value;   // The one that there is here.
-  Json absent;  // diffusers' default.
-};
-
-const std::vector<Setting>& UnipcSettings() {
-  static const std::vector<Setting> settings = {
-      {"use_flow_sigmas", true, false},    {"prediction_type", "flow_prediction", "epsilon"},
-      {"num_train_timesteps", 1000, 1000}, {"final_sigmas_type", "zero", "zero"},
-      {"use_karras_sigmas", false, false}, {"use_exponential_sigmas", false, false},
-      {"use_beta_sigmas", false, false},   {"use_dynamic_shifting", false, false},
-      {"thresholding", false, false},      {kShiftTerminal, nullptr, nullptr},
-  };
-  return settings;
-}
-
-// Keys of the solver, and those that flow sigmas make meaningless.
-bool IsWithoutMeaning(const std::string& key) {
-  static const std::set<std::string> keys = {"beta_end",
-                                             "beta_schedule",
-                                             "beta_start",
-                                             "disable_corrector",
-                                             "dynamic_thresholding_ratio",
-                                             "lower_order_final",
-                                             "predict_x0",
-                                             "rescale_betas_zero_snr",
-                                             "sample_max_value",
-                                             "sigma_max",
-                                             "sigma_min",
-                                             "solver_order",
-                                             "solver_p",
-                                             "solver_type",
-                                             "steps_offset",
-                                             "time_shift_type",
-                                             "timestep_spacing",
-                                             "trained_betas"};
-  return keys.contains(key) || key.starts_with("_");
-}
-
-absl::StatusOr<double> UnipcShift(const Json& config) {
-  std::set<std::string> known = {"flow_shift"};
-  for (const Setting& setting : UnipcSettings()) {
-    known.insert(setting.key);
-    const Json value = config.value(setting.key, setting.absent);
-    if (value == setting.value) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("scheduler_config.json: UniPCMultistepScheduler is supported with ",
-                     setting.key, " ", setting.value.dump(), " alone: ", value.dump()));
-  }
-  for (const auto& [key, value] : config.items()) {
-    if (known.contains(key) || IsWithoutMeaning(key)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "scheduler_config.json: unknown key of UniPCMultistepScheduler, and its meaning may "
-        "matter: ",
-        key));
-  }
-  return PositiveOr(config, "flow_shift", 1.0);
 }
 
 absl::StatusOr<double> DynamicShiftOf(const Json& config, int64_t image_tokens) {
@@ -120,6 +59,14 @@ double Flux2Shift(int64_t image_tokens, int64_t steps) {
   return std::exp(at_200 + slope * static_cast<double>(steps - 200));
 }
 
+// The keys are those of a grid and a step that there are here.
+absl::StatusOr<Json> ConfigOf(const DiffusersComponent& scheduler) {
+  Json config = Json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return absl::DataLossError("scheduler_config.json: not a JSON object");
+  OXBOW_RETURN_IF_ERROR(CheckSchedulerKeys(IsUnipcScheduler(scheduler), config));
+  return config;
+}
+
 }  // namespace
 
 bool IsUnipcScheduler(const DiffusersComponent& scheduler) {
@@ -127,14 +74,14 @@ bool IsUnipcScheduler(const DiffusersComponent& scheduler) {
 }
 
 absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens) {
-  const Json config = Json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) return absl::DataLossError("scheduler_config.json: not a JSON object");
-  if (IsUnipcScheduler(scheduler)) return UnipcShift(config);
+  OXBOW_ASSIGN_OR_RETURN(const Json config, ConfigOf(scheduler));
+  if (IsUnipcScheduler(scheduler)) return PositiveOr(config, "flow_shift", 1.0);
   if (!IsDynamic(config)) return PositiveOr(config, "shift", 1.0);
-  const auto type = config.find("time_shift_type");
-  if (config["use_dynamic_shifting"] != true || (type != config.end() && *type != "exponential")) {
+  const Json type = config.value("time_shift_type", Json());
+  if (config["use_dynamic_shifting"] != true || (!type.is_null() && type != "exponential")) {
     return absl::FailedPreconditionError(
-        "scheduler_config.json asks for a time shift other than exponential; set sampling.shift");
+        "scheduler_config.json asks for a time shift other than exponential (time_shift_type); set "
+        "sampling.shift");
   }
   return DynamicShiftOf(config, image_tokens);
 }
@@ -149,9 +96,9 @@ absl::StatusOr<PipelineSchedule> ReadPipelineSchedule(const DiffusersComponents&
     schedule.grid = flow::ScheduleKind::kUnipcFlowWhole;
     schedule.whole_timesteps = true;
   }
+  OXBOW_ASSIGN_OR_RETURN(const Json config, ConfigOf(scheduler));
   if (shift > 0) return schedule;
   OXBOW_ASSIGN_OR_RETURN(schedule.shift, SchedulerShift(scheduler, image_tokens));
-  const Json config = Json::parse(scheduler.config_json);
   if (pipeline->shift_by_steps && IsDynamic(config)) {
     schedule.shift = Flux2Shift(image_tokens, steps);
   }

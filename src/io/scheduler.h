@@ -5,6 +5,8 @@
 // FlowMatchEulerDiscreteScheduler   shift, or use_dynamic_shifting with its four numbers;
 //                                   shift_terminal
 // UniPCMultistepScheduler           flow_shift, with use_flow_sigmas and flow_prediction
+//
+// Keys that change the grid or the step otherwise are refused, for both (scheduler_keys.h).
 #pragma once
 
 #include <cstdint>
@@ -28,8 +30,7 @@ bool IsUnipcScheduler(const DiffusersComponent& scheduler);
 
 // The time shift of a scheduler for images of so many transformer tokens: static, 1 if it has
 // none, or exponential in the tokens where the scheduler says so. kFailedPrecondition for another
-// form, and with the key for a UniPC scheduler of another grid or an unknown key; kDataLoss for a
-// shift that is no positive number.
+// form, and as CheckSchedulerKeys; kDataLoss for a shift that is no positive number.
 absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64_t image_tokens);
 
 // How a pipeline draws such an image in so many steps. The shift is that of its scheduler, but for

@@ -90,6 +90,67 @@ TEST(SchedulerTest, UnipcOfAnotherGridIsRefusedByItsKey) {
   }
 }
 
+// FlowMatchEulerDiscreteScheduler with all of its defaults, as diffusers writes it.
+Json EulerScheduler() {
+  return Json::parse(R"({
+      "_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.42.1",
+      "_use_default_values": ["shift"], "base_image_seq_len": 256, "base_shift": 0.5,
+      "invert_sigmas": false, "max_image_seq_len": 4096, "max_shift": 1.15,
+      "num_train_timesteps": 1000, "shift": 3.0, "shift_terminal": null,
+      "stochastic_sampling": false, "time_shift_type": "exponential", "use_beta_sigmas": false,
+      "use_dynamic_shifting": false, "use_exponential_sigmas": false,
+      "use_karras_sigmas": false})");
+}
+
+absl::Status StatusOfEuler(const Json& config, double shift) {
+  return ReadPipelineSchedule(
+             {{"transformer", {.class_name = "SD3Transformer2DModel"}},
+              {"scheduler",
+               {.class_name = "FlowMatchEulerDiscreteScheduler", .config_json = config.dump()}}},
+             /*image_tokens=*/1024, /*steps=*/10, shift)
+      .status();
+}
+
+// A shift of the run's own replaces the scheduler's, and no more.
+TEST(SchedulerTest, EulerOfAnotherGridOrStepIsRefusedByItsKey) {
+  const Json changes = {{"use_karras_sigmas", true},
+                        {"use_beta_sigmas", true},
+                        {"use_exponential_sigmas", true},
+                        {"stochastic_sampling", true},
+                        {"invert_sigmas", true},
+                        {"num_train_timesteps", 500},
+                        {"of_2027", 1},
+                        {"use_lu_lambdas", true}};
+  for (const double shift : {0., 3.}) {
+    ASSERT_TRUE(StatusOfEuler(EulerScheduler(), shift).ok());
+    for (const auto& [key, value] : changes.items()) {
+      Json config = EulerScheduler();
+      config[key] = value;
+      const absl::Status status = StatusOfEuler(config, shift);
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << key;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(key));
+      config[key] = nullptr;
+      EXPECT_TRUE(StatusOfEuler(config, shift).ok()) << key;
+    }
+  }
+  Json linear = EulerScheduler();
+  linear["time_shift_type"] = "linear";
+  EXPECT_TRUE(StatusOfEuler(linear, 0).ok());  // Without a dynamic shift it means nothing.
+  linear["use_dynamic_shifting"] = true;
+  EXPECT_THAT(std::string(StatusOfEuler(linear, 0).message()), HasSubstr("time_shift_type"));
+}
+
+// diffusers keeps the keys of the scheduler that another one was made of.
+TEST(SchedulerTest, KeysOfAnotherClassThatSayNothingHereAreNoHindrance) {
+  Json euler = WanScheduler();
+  euler.update(EulerScheduler());
+  EXPECT_TRUE(StatusOfEuler(euler, 0).ok()) << StatusOfEuler(euler, 0);
+  Json unipc = EulerScheduler();
+  unipc.erase("shift");
+  unipc.update(WanScheduler());
+  EXPECT_EQ(*ShiftOfUnipc(unipc), 3);
+}
+
 Json GoldenFile(const std::string& name) {
   std::ifstream file(OXBOW_SOURCE_DIR "/tests/golden/" + name);
   return Json::parse(file);

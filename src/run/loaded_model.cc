@@ -115,6 +115,8 @@ absl::StatusOr<LoadedModel> LoadModel(const v1::ModelConfig& config,
   LoadedModel loaded;
   loaded.transformer_config_json = transformer.config_json;
   OXBOW_ASSIGN_OR_RETURN(loaded.architecture, ArchitectureOf(transformer));
+  OXBOW_ASSIGN_OR_RETURN(const io::Pipeline* const pipeline, io::PipelineOf(*components));
+  loaded.guidance = io::GuidanceScale(*pipeline, sampling.guidance());
   OXBOW_ASSIGN_OR_RETURN(loaded.embedded_guidance,
                          EmbeddedGuidance(*loaded.architecture, sampling));
   const model::LatentGeometry& latent = loaded.architecture->latent();

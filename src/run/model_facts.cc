@@ -111,6 +111,8 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
   ModelFacts facts{.transformer_parameters = Elements(tensors)};
   for (const auto& [name, header] : tensors) facts.stored_types[name] = header.dtype;
   OXBOW_ASSIGN_OR_RETURN(facts.architecture, ArchitectureOf(transformer));
+  OXBOW_ASSIGN_OR_RETURN(const io::Pipeline* const pipeline, io::PipelineOf(components));
+  facts.guidance = io::GuidanceScale(*pipeline, config.sampling().guidance());
   OXBOW_ASSIGN_OR_RETURN(
       facts.text_encoder_bytes,
       TextEncoderBytes(components, config.model().encoder_dtype() == v1::STORAGE_D_TYPE_BF16));

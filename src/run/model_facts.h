@@ -28,6 +28,7 @@ struct ModelFacts {
   uint64_t text_encoder_bytes = 0;    // In memory: T5 as it is stored, if in 16 bits; else float32.
   uint64_t decoder_parameters = 0;    // The autoencoder's.
   io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
+  double guidance = 1;                // sampling.guidance in the usual formula; io::GuidanceScale.
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
   std::vector<int64_t> evaluated_shape;           // The same of evaluation's pictures.
   model::LatentFactors factors;                   // The decoder's.

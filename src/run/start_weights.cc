@@ -8,6 +8,8 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "io/diffusers_directory.h"
+#include "io/lora_file.h"
 #include "io/safetensors.h"
 
 namespace oxbow::run {
@@ -20,7 +22,6 @@ constexpr char kWeights[] = "weights.safetensors";
 constexpr char kRecord[] = "start.json";
 constexpr uint64_t kRecordBytesMax = 1 << 16;
 constexpr size_t kDigitsShown = 12;
-constexpr std::string_view kDown = ".lora_A.weight";
 
 struct Record {
   std::string from;
@@ -89,21 +90,38 @@ std::string StartSource(const fs::path& run_dir) {
 }
 
 absl::StatusOr<std::map<std::string, io::TensorBytes>> AdapterFor(const v1::LoraConfig& lora,
-                                                                  io::LoraExport adapter) {
-  OXBOW_RETURN_IF_ERROR(io::CheckLora(adapter));
-  if (adapter.rank != lora.rank()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the adapter is of rank ", adapter.rank, "; set model.lora.rank to it, got ", lora.rank()));
+                                                                  io::StoredAdapter adapter) {
+  const double scale = lora.alpha() / static_cast<double>(lora.rank());
+  std::map<std::string, io::TensorBytes> tensors;
+  for (auto& [module, matrices] : adapter.modules) {
+    const int64_t rank = matrices.a.shape[0];
+    if (rank > static_cast<int64_t>(lora.rank())) {
+      return absl::InvalidArgumentError(absl::StrCat("the adapter is of rank ", rank, " at ",
+                                                     module, "; set model.lora.rank to it, got ",
+                                                     lora.rank()));
+    }
+    if (!IsTarget(module, lora)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the adapter has a module that model.lora.targets does not name: ", module));
+    }
+    tensors[module + ".lora_A.weight"] = std::move(matrices.a);
+    tensors[module + ".lora_B.weight"] = io::Scaled(std::move(matrices.b), matrices.scale / scale);
   }
-  for (const auto& [name, tensor] : adapter.tensors) {
-    if (!name.ends_with(kDown)) continue;
-    const std::string module = name.substr(0, name.size() - kDown.size());
-    if (IsTarget(module, lora)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the adapter has a module that model.lora.targets does not name: ", module));
-  }
-  io::SetAlpha(lora.alpha(), adapter);
-  return std::move(adapter.tensors);
+  return tensors;
+}
+
+absl::StatusOr<StartWeights> StartFromAdapter(const v1::ModelConfig& model, const fs::path& path) {
+  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
+                         io::OpenDiffusersDirectory(model.path()));
+  const io::DiffusersComponent& transformer = components.at("transformer");
+  io::AdaptedNetwork network{.transformer_class = transformer.class_name, .tensors = {}};
+  OXBOW_ASSIGN_OR_RETURN(network.tensors, io::ReadComponentHeaders(transformer));
+  OXBOW_ASSIGN_OR_RETURN(io::StoredAdapter adapter, io::ReadAdapter(path, network));
+  StartWeights start{.from = adapter.file.string(), .tensors = {}};
+  auto tensors = AdapterFor(model.lora(), std::move(adapter));
+  if (!tensors.ok()) return Annotate(tensors.status(), start.from);
+  start.tensors = *std::move(tensors);
+  return start;
 }
 
 }  // namespace oxbow::run

@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "io/lora_file.h"
+#include "io/adapter_file.h"
 #include "io/tensor_bytes.h"
 #include "oxbow/v1/config.pb.h"
 
@@ -35,9 +35,15 @@ absl::StatusOr<std::optional<StartWeights>> ReadStart(const std::filesystem::pat
 // What start.json says of the source, with the first digits of the hash; "" without one.
 std::string StartSource(const std::filesystem::path& run_dir);
 
-// The tensors of `adapter` for a run with these settings: B is scaled where alpha differs.
-// kInvalidArgument if its rank, or the modules it is on, are others.
+// The tensors of `adapter` for a run with these settings: B is scaled where alpha / rank differs.
+// A smaller rank stays (model::CompletedAdapter). kInvalidArgument if its rank is larger, or if it
+// has modules that the run does not train.
 absl::StatusOr<std::map<std::string, io::TensorBytes>> AdapterFor(const v1::LoraConfig& lora,
-                                                                  io::LoraExport adapter);
+                                                                  io::StoredAdapter adapter);
+
+// The same of an adapter's file or directory, for the model at model.path(); `from` is the file.
+// Errors also as io::ReadAdapter's and those of a model directory.
+absl::StatusOr<StartWeights> StartFromAdapter(const v1::ModelConfig& model,
+                                              const std::filesystem::path& path);
 
 }  // namespace oxbow::run

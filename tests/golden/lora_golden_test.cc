@@ -40,7 +40,8 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::string> {
                               .provenance = {{"oxbow.step", "7"}}};
     EXPECT_TRUE(io::WriteDiffusersLora(directory, lora).ok());
     EXPECT_TRUE(
-        io::WriteComfyLora(directory / "comfyui", "adapter", "SD3Transformer2DModel", lora).ok());
+        io::WriteComfyLora(directory / "comfyui", "adapter", "SD3Transformer2DModel", {}, lora)
+            .ok());
     EXPECT_TRUE(io::WritePeftLora(directory / "peft", lora).ok());
     return directory;
   }

@@ -332,6 +332,7 @@ double PlannedGb(const DryCase& work) {
   OXBOW_CHECK(resolved.ok()) << resolved.status().ToString();
   const model::Architecture& architecture = *work.model->architecture;
   run::ModelFacts facts{.architecture = work.model->architecture,
+                        .guidance = work.guidance,
                         .latent_shape = work.model->latent,
                         .prompt_tokens = work.model->prompt_tokens};
   for (const auto& [name, shape] : architecture.shapes()) {

@@ -3,7 +3,8 @@
 
 A pipeline samples with a small transformer and random prompt embeddings, without guidance by a second forward. What it
 hands to its scheduler at each step must be the velocity of the exported graph for the step's latents and sigma, and
-the gradients of the same call must be the graph's.
+the gradients of the same call must be the graph's. With guidance it must be the usual formula at the pipeline's scale
+plus its offset (guided_velocity).
 """
 import dataclasses
 
@@ -19,6 +20,8 @@ from export_model.wrappers import TINY, WRAPPERS
 
 transformers.logging.set_verbosity_error()  # Processors of pictures that it does not have are not used here.
 STEPS, GUIDANCE = 3, 2.5
+GUIDED_MAX = 5e-5  # Relative to the largest velocity. A scale multiplies rounding.
+GUIDED_SCALES = (0.5, 3.0)  # A pipeline whose scale is another than the usual one guides by the first, too.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +38,9 @@ class Pipeline:
     latents: object = lambda tensor, inputs: tensor
     # What the pipeline does between its transformer and its scheduler.
     output: object = lambda output: output[0]
+    # (inputs of a negative prompt, the pipeline's scale) -> more arguments; None: it never asks its transformer twice.
+    guided: object = None
+    guidance_offset: float = 0.0  # From the pipeline's scale to that of the usual formula.
 
 
 def euler(**others):
@@ -47,6 +53,14 @@ def unipc():
 
 def prompt(inputs):
     return dict(prompt_embeds=inputs["tokens"])
+
+
+def against(scale_key, **parts):
+    """The arguments of guidance against a negative prompt: {argument: input, or function of the inputs}."""
+    def arguments(negative, scale):
+        taken = {name: part(negative) if callable(part) else negative[part] for name, part in parts.items()}
+        return taken | {scale_key: scale}
+    return arguments
 
 
 def two_by_two(tensor, inputs):
@@ -78,22 +92,26 @@ def lists(inputs):
 def sd3():
     no_second = lambda i: prompt(i) | dict(pooled_prompt_embeds=i["pooled"], guidance_scale=1.0)
     missing = [part + number for part in ("text_encoder", "tokenizer") for number in ("", "_2", "_3")]
-    return Pipeline("StableDiffusion3Pipeline", euler(shift=3.0), no_second, ("vae", *missing))
+    return Pipeline("StableDiffusion3Pipeline", euler(shift=3.0), no_second, ("vae", *missing),
+                    guided=against("guidance_scale", negative_prompt_embeds="tokens", negative_pooled_prompt_embeds="pooled"))
 
 
 def flux(guidance):
     arguments = lambda i: prompt(i) | dict(pooled_prompt_embeds=i["pooled"], guidance_scale=guidance)
     missing = ("vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
-    return Pipeline("FluxPipeline", euler(use_dynamic_shifting=True), arguments, missing, latents=two_by_two)
+    return Pipeline("FluxPipeline", euler(use_dynamic_shifting=True), arguments, missing, latents=two_by_two,
+                    guided=against("true_cfg_scale", negative_prompt_embeds="tokens", negative_pooled_prompt_embeds="pooled"))
 
 
 def wan(scheduler):
-    return Pipeline("WanPipeline", scheduler, lambda i: prompt(i) | dict(guidance_scale=1.0), frames=4)
+    return Pipeline("WanPipeline", scheduler, lambda i: prompt(i) | dict(guidance_scale=1.0), frames=4,
+                    guided=against("guidance_scale", negative_prompt_embeds="tokens"))
 
 
-def flux2(name, guidance):
+def flux2(name, guidance, guided=None):
     return Pipeline(name, euler(use_dynamic_shifting=True), lambda i: prompt(i) | dict(guidance_scale=guidance),
-                    missing=("text_encoder", "tokenizer"), autoencoder=flux2_autoencoder, pixels=16, latents=flux2_latents)
+                    missing=("text_encoder", "tokenizer"), autoencoder=flux2_autoencoder, pixels=16, latents=flux2_latents,
+                    guided=guided)
 
 
 PIPELINES = {
@@ -103,26 +121,33 @@ PIPELINES = {
     "wan_tiny": [wan(unipc), wan(euler(shift=3.0))],
     "qwen_image_tiny": [Pipeline(
         "QwenImagePipeline", euler(use_dynamic_shifting=True),
-        lambda i: prompt(i) | dict(prompt_embeds_mask=i["mask"].long(), true_cfg_scale=1.0), latents=two_by_two)],
+        lambda i: prompt(i) | dict(prompt_embeds_mask=i["mask"].long(), true_cfg_scale=1.0), latents=two_by_two,
+        guided=against("true_cfg_scale", negative_prompt_embeds="tokens",
+                       negative_prompt_embeds_mask=lambda i: i["mask"].long()))],
     "z_image_tiny": [Pipeline(
         "ZImagePipeline", euler(use_dynamic_shifting=True), lambda i: dict(prompt_embeds=lists(i), guidance_scale=0.0),
-        output=lambda output: -torch.stack(output[0]).squeeze(2))],
+        output=lambda output: -torch.stack(output[0]).squeeze(2),
+        guided=against("guidance_scale", negative_prompt_embeds=lists), guidance_offset=1.0)],
     "flux2_dev_tiny": [flux2("Flux2Pipeline", GUIDANCE)],
-    "flux2_klein_tiny": [flux2("Flux2KleinPipeline", 1.0)],
+    "flux2_klein_tiny": [flux2("Flux2KleinPipeline", 1.0, against("guidance_scale", negative_prompt_embeds="tokens"))],
     "hunyuan_video_tiny": [Pipeline(
         "HunyuanVideoPipeline", euler(shift=7.0),
         lambda i: prompt(i) | dict(prompt_attention_mask=i["mask"].long(), pooled_prompt_embeds=i["pooled"],
                                    guidance_scale=GUIDANCE),
-        ("vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2"), frames=4)],
+        ("vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2"), frames=4,
+        guided=against("true_cfg_scale", negative_prompt_embeds="tokens", negative_pooled_prompt_embeds="pooled",
+                       negative_prompt_attention_mask=lambda i: i["mask"].long()))],
     "ltx_tiny": [Pipeline(
         "LTXPipeline", euler(use_dynamic_shifting=True),
         lambda i: prompt(i) | dict(prompt_attention_mask=i["mask"].bool(), guidance_scale=1.0),
-        pixels=32, frames=8, latents=ltx_latents)],
+        pixels=32, frames=8, latents=ltx_latents,
+        guided=against("guidance_scale", negative_prompt_embeds="tokens",
+                       negative_prompt_attention_mask=lambda i: i["mask"].bool()))],
 }
 
 
-def recorded(pipeline, transformer, inputs):
-    """[(arguments and keywords of the transformer, the scheduler's velocity, timestep, latents)] of one sampling."""
+def sampled(pipeline, transformer, inputs, more=None):
+    """The transformer's calls, and the scheduler's steps as (velocity, timestep, latents, latents after it), of one sampling."""
     scheduler = pipeline.scheduler()
     others = dict.fromkeys(pipeline.missing) | ({"vae": pipeline.autoencoder()} if pipeline.autoencoder else {})
     made = getattr(diffusers, pipeline.name)(transformer=transformer, scheduler=scheduler, **others)
@@ -134,8 +159,9 @@ def recorded(pipeline, transformer, inputs):
         return forward(*args, **kwargs)
 
     def recording_step(velocity, timestep, latents, **kwargs):
-        steps.append((velocity, timestep, latents))
-        return step(velocity, timestep, latents, **kwargs)
+        after = step(velocity, timestep, latents, **kwargs)
+        steps.append((velocity, timestep, latents, after[0]))
+        return after
 
     transformer.forward, scheduler.step = recording_forward, recording_step
     height, width = inputs["x"].shape[-2:]
@@ -143,13 +169,66 @@ def recorded(pipeline, transformer, inputs):
     if pipeline.frames:
         size["num_frames"] = (inputs["x"].shape[2] - 1) * pipeline.frames + 1
     try:
-        made(**pipeline.arguments(inputs), **size, num_inference_steps=STEPS, output_type="latent",
+        made(**(pipeline.arguments(inputs) | (more or {})), **size, num_inference_steps=STEPS, output_type="latent",
              generator=torch.Generator().manual_seed(0))
     finally:
         transformer.forward = forward
+    return calls, steps
+
+
+def recorded(pipeline, transformer, inputs):
+    """[(arguments and keywords of the transformer, the scheduler's velocity, timestep, latents)] of one sampling."""
+    calls, steps = sampled(pipeline, transformer, inputs)
     if len(calls) != STEPS or len(steps) != STEPS:
         raise ExportError(f"{pipeline.name}: {len(calls)} forwards and {len(steps)} steps, expected {STEPS} of each")
-    return [(*call, *step) for call, step in zip(calls, steps)]
+    return [(*call, *step[:3]) for call, step in zip(calls, steps)]
+
+
+def one_prompt(inputs):
+    """The first row's prompt for all rows, as a negative prompt is."""
+    return {name: part[:1].expand(part.shape) if name not in ("x", "sigma", "guidance") else part for name, part in inputs.items()}
+
+
+def norms(v, patch):
+    """Of tokens, which are all channels of patch x patch latents."""
+    tokens = v.unflatten(-1, (-1, patch)).unflatten(-3, (-1, patch))
+    return (tokens.square().sum((1, -3, -1), keepdim=True).sqrt().expand(tokens.shape)).flatten(-2).flatten(-3, -2)
+
+
+def guided_velocity(wrapper, velocity_of, prompt, negative, scale):
+    """The usual formula. 1 follows the prompt alone."""
+    v = velocity_of(prompt)
+    if scale <= 1:
+        return v
+    against = velocity_of(negative)
+    guided = against + scale * (v - against)
+    return guided * norms(v, 2) / norms(guided, 2) if wrapper.guidance_norm else guided
+
+
+def guided_steps(pipeline, transformer, inputs, negative, scale):
+    """[(latents, sigma of each row, the scheduler's velocity, latents after it)], all as [B, C, (F,) H, W]."""
+    _, steps = sampled(pipeline, transformer, inputs, pipeline.guided(negative, scale))
+    unpacked = lambda tensor: pipeline.latents(tensor, inputs)
+    return [(unpacked(latents), (timestep / 1000).to(torch.float32).expand(inputs["x"].shape[0]), unpacked(velocity), unpacked(after))
+            for velocity, timestep, latents, after in steps]
+
+
+@torch.no_grad()
+def check_guided(pipeline, wrapper, transformer, inputs, negative):
+    """The largest error of what the pipeline hands to its scheduler with guidance."""
+    negative = one_prompt(negative)
+    if "guidance" in inputs:
+        inputs["guidance"] = negative["guidance"] = torch.full_like(inputs["guidance"], GUIDANCE)
+    error = 0.0
+    for scale in GUIDED_SCALES:
+        for x, sigma, velocity, _ in guided_steps(pipeline, transformer, inputs, negative, scale):
+            at = dict(x=x, sigma=sigma)
+            right = guided_velocity(wrapper, lambda prompt: wrapper(transformer)(**(prompt | at)), inputs, negative,
+                                    scale + pipeline.guidance_offset)
+            error = max(error, velocity_error(velocity, right))
+    if error > GUIDED_MAX:
+        raise ExportError(f"{pipeline.name}: with guidance its velocity is another than the formula's, by {error:.1e} (relative)")
+    return error
 
 
 def check_sampling(pipeline, graph, transformer, inputs):
@@ -177,4 +256,7 @@ def check_pipeline(name, seed=0):
         for index in range(1, 1 + SHAPES):
             inputs = example_inputs(wrapper, shapes_at(wrapper, full_config(transformer), index), seed + index)
             errors += check_sampling(pipeline, graph, transformer, inputs)
+            if pipeline.guided:
+                negative = example_inputs(wrapper, shapes_at(wrapper, full_config(transformer), index), seed + 100 + index)
+                check_guided(pipeline, wrapper, transformer, inputs, negative)
     return verdict(f"{name} against {PIPELINES[name][0].name}", errors)

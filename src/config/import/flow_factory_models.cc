@@ -36,7 +36,7 @@ const std::vector<ForeignModel>& Models() {
       {"flux1", kFluxTargets, "512", kEmbedded, 0, kOwnShift},
       {"wan2_t2v", kWanTargets, "512", kScale, 1, "unipc_flow_whole", /*draws_videos=*/true},
       {"qwen-image", kQwenTargets, nullptr, kScale, 1, kOwnShift, false, kEncodedElsewhere},
-      {"z-image", kZImageTargets, nullptr, kScale, 1, kOwnShift, false, kEncodedElsewhere},
+      {"z-image", kZImageTargets, nullptr, kScale, 0, kOwnShift, false, kEncodedElsewhere},
   };
   return models;
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/lora.h"
 
+#include <ATen/ATen.h>
+
+#include "core/model/completed_adapter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -38,6 +41,21 @@ TEST(LoraTargetsTest, ATargetThatMatchesNothingNamesTheNearestOne) {
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(target), HasSubstr(nearest)));
   }
   EXPECT_EQ(MatchLoraTargets(kModules, {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CompletedAdapterTest, WhatIsMissingIsFreshAndAddsNothing) {
+  const LinearModules modules = {{"a", {3, 2}}, {"b", {3, 2}}};
+  const NamedTensors fresh =
+      *InitialLora(modules, {.rank = 4, .alpha = 4, .targets = {"a", "b"}}, 1);
+  const NamedTensors own = {{"a.lora_A.weight", at::ones({1, 3})},
+                            {"a.lora_B.weight", at::ones({2, 1})}};
+  const NamedTensors whole = CompletedAdapter(fresh, own);
+  ASSERT_EQ(whole.size(), 4u);
+  const at::Tensor& a = whole.at("a.lora_A.weight");
+  EXPECT_TRUE(at::equal(a.slice(0, 1), fresh.at("a.lora_A.weight").slice(0, 1)));
+  EXPECT_TRUE(at::equal(at::mm(whole.at("a.lora_B.weight"), a), at::ones({2, 3})));
+  EXPECT_TRUE(at::equal(whole.at("b.lora_A.weight"), fresh.at("b.lora_A.weight")));
+  EXPECT_EQ(whole.at("b.lora_B.weight").count_nonzero().item<int64_t>(), 0);
 }
 
 }  // namespace

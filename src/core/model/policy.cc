@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
+#include "core/model/completed_adapter.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/int8_weights.h"
 #include "core/model/offloaded_weights.h"
@@ -228,7 +229,9 @@ absl::Status Policy::Load(const NamedTensors& trained) {
 }
 
 absl::Status Policy::StartFrom(const NamedTensors& trained) {
-  OXBOW_RETURN_IF_ERROR(Load(trained));
+  const bool lora = trained_ == Trained::kLora;
+  OXBOW_RETURN_IF_ERROR(
+      Load(lora ? CompletedAdapter(current_.parameters->tensors(), trained) : trained));
   for (const Network* const copy : {&ema_, &old_}) {
     if (copy->parameters != nullptr) copy->parameters->CopyFrom(*current_.parameters);
   }

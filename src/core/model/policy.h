@@ -120,8 +120,8 @@ class Policy {
   // Replaces the trainable part (worker: new weights). kInvalidArgument names what does not fit.
   absl::Status Load(const NamedTensors& trained);
 
-  // Load, for the average and the old policy too: what a new run starts from. The reference stays
-  // the base model.
+  // Load, for the average and the old policy too: what a new run starts from. An adapter may have a
+  // smaller rank and fewer modules (CompletedAdapter). The reference stays the base model.
   absl::Status StartFrom(const NamedTensors& trained);
 
   // Exchanges the trained part with the average, piece by piece. Requires with_ema.
