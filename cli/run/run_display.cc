@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "io/failure_words.h"
@@ -122,19 +123,39 @@ void RunDisplay::Show(absl::Duration now, const v1::StatusResponse& status) {
     Erase();
     out_ << legend << std::endl;
   }
+  answered_ = now;
   const auto columns = options_.columns();
   if (columns) {
     // The last column stays free: a full line would wrap on some terminals.
-    out_ << kEraseLine
-         << ProgressBar(status, rate_.per_second(), options_.images_per_step,
-                        std::max<size_t>(*columns, 2) - 1)
-         << std::flush;
-    line_in_place_ = true;
+    const size_t width = std::max<size_t>(*columns, 2) - 1;
+    const auto bar = [&](size_t room) {
+      return ProgressBar(status, rate_.per_second(), options_.images_per_step, room);
+    };
+    const std::string text = bar(width);
+    std::string since = standing_.Since(now, text);
+    // A rate takes the phase's place until a step lasts.
+    if (!since.empty() && !absl::StrContains(text, status.phase())) {
+      since = absl::StrCat("  ", status.phase(), since);
+    }
+    ShowInPlace(since.empty() || since.size() >= width ? text : bar(width - since.size()) + since);
   } else if (now >= next_log_) {
     next_log_ = now + options_.log_every;
     const std::string line = ProgressLine(status, rate_.per_second(), options_.images_per_step);
     if (line != std::exchange(last_line_, line)) out_ << line << std::endl;
   }
+}
+
+void RunDisplay::ShowSilence(absl::Duration now) {
+  const auto columns = options_.columns();
+  if (!columns || (answered_ && now - *answered_ < StandingText::kNoticed)) return;
+  const std::string text =
+      answered_ ? "the learner does not answer" : "starting: models and rewards are loaded";
+  ShowInPlace((text + standing_.Since(now, text)).substr(0, std::max<size_t>(*columns, 2) - 1));
+}
+
+void RunDisplay::ShowInPlace(const std::string& text) {
+  out_ << kEraseLine << text << std::flush;
+  line_in_place_ = true;
 }
 
 void RunDisplay::End() {

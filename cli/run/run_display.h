@@ -4,6 +4,7 @@
 // where a resumed run began, and what the words of the first one mean.
 //
 //   [=====>      ] step 37/100  reward 0.910  held-out 0.943  412 images/s  ETA 0:12
+//   [=====>      ] step 37/100  reward 0.910  held-out 0.943  ETA 0:12  evaluating  0:26
 //   step 30     held-out 0.943  digits_strict 0.836  speckle 0.0138  0:12
 //   step 40     held-out failed: no face; no number for run.stop_if
 #pragma once
@@ -19,6 +20,7 @@
 
 #include "absl/time/time.h"
 #include "cli/run/progress_line.h"
+#include "cli/run/standing_text.h"
 #include "io/metrics_file.h"
 #include "oxbow/v1/coordinator.pb.h"
 
@@ -42,6 +44,8 @@ class RunDisplay {
 
   // Shows what the learner says and what it has logged since the last call.
   void Show(absl::Duration now, const v1::StatusResponse& status);
+  // The learner has not answered. Says so where that lasts and a line can be rewritten.
+  void ShowSilence(absl::Duration now);
   // Shows the evaluations that are left, and erases the line in place.
   void End();
 
@@ -50,6 +54,7 @@ class RunDisplay {
   uint64_t steps_total() const { return steps_total_; }
 
  private:
+  void ShowInPlace(const std::string& text);
   void ShowEvaluations();
   // "" if no evaluation of the line's step failed.
   std::string FailureLine(const std::map<std::string, double>& line) const;
@@ -66,6 +71,8 @@ class RunDisplay {
   uint64_t steps_total_ = 0;
   std::set<std::string> noticed_;
   bool explained_ = false;  // Legend was shown.
+  std::optional<absl::Duration> answered_;  // When the learner last did.
+  StandingText standing_;
   bool line_in_place_ = false;
   std::string last_line_;  // Where none is rewritten: a line that says nothing new is left out.
 };

@@ -63,6 +63,38 @@ TEST_F(RunDisplayTest, AnEvaluationStaysAboveTheLineThatIsRewritten) {
   EXPECT_TRUE(out_.str().ends_with("\r\033[K"));
 }
 
+TEST_F(RunDisplayTest, ALineThatStandsSaysForHowLongAndInWhichPhase) {
+  RunDisplay display = Make(80);
+  display.Show(absl::Seconds(1), At(9));
+  display.Show(absl::Seconds(2), At(9));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("0:01")));
+  display.Show(absl::Seconds(27), At(9));
+  EXPECT_TRUE(out_.str().ends_with("waiting for rollouts  0:26")) << out_.str();
+  display.Show(absl::Seconds(28), At(10));  // From here on the line has a rate and no phase.
+  EXPECT_THAT(out_.str(), Not(HasSubstr("0:27")));
+  display.Show(absl::Seconds(60), At(10));
+  EXPECT_TRUE(out_.str().ends_with("  waiting for rollouts  0:32")) << out_.str();
+  const std::string last = out_.str().substr(out_.str().rfind('\r') + 4);
+  EXPECT_LT(last.size(), 80);
+}
+
+TEST_F(RunDisplayTest, ALearnerThatDoesNotAnswerIsNotSilence) {
+  RunDisplay display = Make(80);
+  display.ShowSilence(absl::Seconds(1));
+  EXPECT_TRUE(out_.str().ends_with("starting: models and rewards are loaded"));
+  display.ShowSilence(absl::Seconds(20));
+  EXPECT_TRUE(out_.str().ends_with("are loaded  0:19"));
+  display.Show(absl::Seconds(21), At(9));
+  display.ShowSilence(absl::Seconds(22));  // It was busy once.
+  EXPECT_THAT(out_.str(), Not(HasSubstr("does not answer")));
+  display.ShowSilence(absl::Seconds(30));
+  EXPECT_TRUE(out_.str().ends_with("the learner does not answer"));
+  RunDisplay quiet = Make(std::nullopt);
+  const size_t before = out_.str().size();
+  quiet.ShowSilence(absl::Seconds(60));
+  EXPECT_EQ(out_.str().size(), before);
+}
+
 TEST_F(RunDisplayTest, AnEvaluationFitsANarrowTerminal) {
   RunDisplay display = Make(60);
   Log(kEvaluation);

@@ -179,11 +179,16 @@ void Supervise(Fleet& fleet, RunDisplay& display, bool joinable) {
       std::cout << JoinLine(fleet.learner(), rpc::UsesTls()) << std::endl;
       joinable = false;
     }
-    if (const absl::Duration now = clock.Now(); now >= next && !fleet.learner().empty()) {
+    if (const absl::Duration now = clock.Now(); now >= next) {
       next = now + kShowEvery;
       // The learner may be busy; the next call will show.
-      const auto status = AskStatus(fleet.learner(), absl::Milliseconds(400));
-      if (status.ok()) display.Show(now, *status);
+      absl::StatusOr<v1::StatusResponse> status = absl::UnavailableError("no learner yet");
+      if (!fleet.learner().empty()) status = AskStatus(fleet.learner(), absl::Milliseconds(400));
+      if (status.ok()) {
+        display.Show(now, *status);
+      } else {
+        display.ShowSilence(now);
+      }
     }
     fleet.Committed(display.committed());
     const int signal = TakeStopSignal(kPollEvery);

@@ -23,7 +23,6 @@
 #include "core/model/image_decoder.h"
 #include "core/parallel/c10d_ranks.h"
 #include "io/model_digest.h"
-#include "io/report/report.h"
 #include "io/tensor_torch.h"
 #include "metrics/step_metrics.h"
 #include "run/end_record.h"

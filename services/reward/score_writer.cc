@@ -4,12 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "rpc/channel.h"
-
 namespace oxbow::reward {
 namespace {
-
-static_assert(kMessagePixelsMax <= rpc::kMessageBytesMax / 2, "there is room for the rest");
 
 using Write = std::function<bool(const v1::ScoreRequest&, bool)>;
 
@@ -35,13 +31,13 @@ bool WriteRequest(const ScoreCall& call, absl::Span<const size_t> images, uint32
   if (!write(request, last && later.empty())) return false;
   for (const size_t i : later) {
     const uint64_t bytes = call.media.bytes(i, every);
-    for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    for (uint64_t at = 0; at < bytes; at += kMessagePixelsMax) {
       v1::ScoreRequest piece;
       v1::ScoreItem& item = *piece.add_items();
       item.set_item(call.first_item + i);
       item.mutable_image()->set_pixels(
-          call.media.Bytes(i, every, at, std::min(kPieceBytes, bytes - at)));
-      const bool ends = i == later.back() && bytes - at <= kPieceBytes;
+          call.media.Bytes(i, every, at, std::min(kMessagePixelsMax, bytes - at)));
+      const bool ends = i == later.back() && bytes - at <= kMessagePixelsMax;
       if (!write(piece, last && ends)) return false;
     }
   }
