@@ -136,7 +136,7 @@ TEST_F(RunDirectoryTest, AResumeNamesEachChangedSettingAndWhereItIsFrom) {
                               " in the run, 3 here (--set)"),
                     HasSubstr("optimizer.learning_rate: "),
                     HasSubstr(" in the run, 1e-05 here (--set)"), Not(HasSubstr("eval.every")),
-                    HasSubstr("only these may change over --resume: run.steps")));
+                    HasSubstr("only these may change over --resume: run.name, run.directory, run.steps")));
 }
 
 TEST_F(RunDirectoryTest, AResumeTakesMoreStepsAndOtherServices) {

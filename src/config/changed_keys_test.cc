@@ -52,8 +52,9 @@ TEST(ChangedKeysTest, WhatEvaluationsMeasureMayChangeAndIsTold) {
   EXPECT_TRUE(ChangedKeys(before, now).empty());
   const std::vector<ChangedKey> changed = ChangedMeasures(before, now);
   ASSERT_EQ(changed.size(), 2u);
-  EXPECT_EQ(changed[0].key + ": " + changed[0].before + " -> " + changed[0].now,
-            "reward.observed: [] -> [brightness]");
+  EXPECT_EQ(changed[0].key, "reward.observed");
+  EXPECT_EQ(changed[0].before, "[]");
+  EXPECT_EQ(changed[0].now, "[brightness]");
   EXPECT_EQ(changed[1].key, "eval.images");
 }
 

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "tests/testing/scoped_directory.h"
@@ -45,7 +46,7 @@ TEST(EndRecordTest, IsWrittenIntoTheRoomThatWasMadeForIt) {
   const auto size = std::filesystem::file_size(path);
   std::filesystem::create_hard_link(path, run.path() / "same file");
   EndRecord long_one = Full();
-  long_one.reason = std::string(10'000, 'x') + "\n\"\xc3\xa9";
+  long_one.reason.append(10'000, 'x').append("\n\"\xc3\xa9");
   ASSERT_TRUE(WriteEnd(run.path(), long_one).ok());
   EXPECT_EQ(std::filesystem::file_size(path), size);
   EXPECT_EQ(*ReadFile(run.path() / "same file"), *ReadFile(path));
@@ -78,7 +79,8 @@ TEST(EndRecordTest, ATableGetsAFewWords) {
   EXPECT_EQ(CauseOf({.reason = "cannot listen: Address already in use: 127.0.0.1:7070"}),
             "port taken");
   EXPECT_EQ(CauseOf({.reason = "reward mine gave NaN"}), "reward mine gave NaN");
-  EXPECT_EQ(CauseOf({.reason = std::string(60, 'x')}), std::string(37, 'x') + "...");
+  const std::string long_one(60, 'x');
+  EXPECT_EQ(CauseOf({.reason = long_one}), absl::StrCat(long_one.substr(0, 37), "..."));
 }
 
 }  // namespace
