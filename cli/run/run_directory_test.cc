@@ -131,12 +131,13 @@ TEST_F(RunDirectoryTest, AResumeNamesEachChangedSettingAndWhereItIsFrom) {
       Refused(absl::StatusCode::kInvalidArgument, EarlierRun::kResume,
               {"run.steps=9", "optimizer.learning_rate=1e-05", "batch.groups=3", "eval.every=7"});
   const v1::RunConfig before = Resolved().config;
-  EXPECT_THAT(said,
-              AllOf(HasSubstr("batch.groups: " + std::to_string(before.batch().groups()) +
-                              " in the run, 3 here (--set)"),
-                    HasSubstr("optimizer.learning_rate: "),
-                    HasSubstr(" in the run, 1e-05 here (--set)"), Not(HasSubstr("eval.every")),
-                    HasSubstr("only these may change over --resume: run.name, run.directory, run.steps")));
+  EXPECT_THAT(
+      said,
+      AllOf(HasSubstr("batch.groups: " + std::to_string(before.batch().groups()) +
+                      " in the run, 3 here (--set)"),
+            HasSubstr("optimizer.learning_rate: "), HasSubstr(" in the run, 1e-05 here (--set)"),
+            Not(HasSubstr("eval.every")),
+            HasSubstr("only these may change over --resume: run.name, run.directory, run.steps")));
 }
 
 TEST_F(RunDirectoryTest, AResumeTakesMoreStepsAndOtherServices) {

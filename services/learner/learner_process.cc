@@ -145,6 +145,7 @@ absl::Status LearnerProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
   OXBOW_ASSIGN_OR_RETURN(conditioning_,
                          WarmConditioning(setup_, options_.place.rank, options_.place.size));
+  OXBOW_RETURN_IF_ERROR(CheckModel());
   // All slow work is done before this point: from here on the other ranks wait no longer than for a
   // step.
   if (options_.place.size > 1) {
@@ -296,7 +297,6 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
 
 absl::Status LearnerProcess::MakeLoop() {
   const v1::RunConfig& config = setup_.config;
-  OXBOW_RETURN_IF_ERROR(CheckModel());
   OXBOW_RETURN_IF_ERROR(MakeCheckpointWriter());
   OXBOW_ASSIGN_OR_RETURN(weights::ProbeShape probe_shape,
                          weights::ProbeShapeOf(*setup_.model.architecture,

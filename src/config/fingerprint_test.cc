@@ -152,9 +152,9 @@ TEST(FingerprintTest, ItsTextIsFixedByteForByte) {
 // A run that was renamed or moved, with its model and prompts, is the same run.
 TEST(FingerprintTest, WhereARunAndItsFilesLieIsLeftOutAndFormerCheckpointsKnewIt) {
   const v1::RunConfig here = Resolved({});
-  const std::vector<std::string> elsewhere = {"run.name=b",           "run.directory=/other",
-                                              "model.path=/models/b", "prompts.train=/t.txt",
-                                              "prompts.eval=/e.txt",  "reward.observed=[brightness]"};
+  const std::vector<std::string> elsewhere = {
+      "run.name=b",           "run.directory=/other", "model.path=/models/b",
+      "prompts.train=/t.txt", "prompts.eval=/e.txt",  "reward.observed=[brightness]"};
   for (const std::string& one : elsewhere) {
     const v1::RunConfig there = Resolved({one});
     EXPECT_EQ(FingerprintOf(there), FingerprintOf(here)) << one;
