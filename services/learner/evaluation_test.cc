@@ -453,7 +453,7 @@ TEST(EvaluationTest, MeansAreOverThePicturesThatHaveAScoreAndTheOthersAreShownWi
   EXPECT_EQ(result->pictures[3].right, false);
   EXPECT_TRUE(std::isnan(result->pictures[4].reward));
   EXPECT_EQ(result->pictures[4].right, std::nullopt);
-  EXPECT_TRUE(result->pictures[9].on_sheet);
+  EXPECT_EQ(result->pictures[9].picture, "009.png");
   EXPECT_EQ(EvaluatedWith(10)->metrics.at("eval/samples_unscored"), 0);
 }
 

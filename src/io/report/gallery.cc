@@ -57,7 +57,7 @@ std::string Controls(size_t last) {
       "for=\"when1\">After</label>\n");
 }
 
-// Rewards of one prompt: the mean over its pictures at each evaluation.
+// Rewards of one prompt: the mean over its scored pictures at each evaluation; NaN if none is.
 struct PromptRow {
   std::string prompt;
   size_t place = 0;  // Its first picture on the sheets.
@@ -69,6 +69,7 @@ std::map<std::string, double> MeansOf(const Sheet& sheet) {
   std::map<std::string, std::pair<double, int>> sums;
   for (const EvaluatedPicture& picture : sheet.pictures) {
     auto& [sum, count] = sums[picture.prompt];
+    if (std::isnan(picture.reward)) continue;
     sum += picture.reward;
     ++count;
   }
@@ -77,7 +78,7 @@ std::map<std::string, double> MeansOf(const Sheet& sheet) {
   return means;
 }
 
-// Worst first; those whose reward is not a number come before all.
+// Worst first; those without a score come before all.
 std::vector<PromptRow> RowsOf(const std::vector<PlacedSheet>& sheets) {
   const Sheet& last = *sheets.back().sheet;
   const auto before = MeansOf(*sheets.front().sheet), after = MeansOf(last);
@@ -122,7 +123,7 @@ std::string Table(const std::vector<PlacedSheet>& sheets, const std::vector<size
       absl::StrAppend(&out, "<td>", Part(sheets[column], column, row->place), "</td>");
     }
     absl::StrAppend(&out, "<td>", std::isnan(row->first) ? "" : Number(row->first), " &rarr; <b>",
-                    Number(row->last), "</b></td></tr>\n");
+                    std::isnan(row->last) ? "no score" : Number(row->last), "</b></td></tr>\n");
   }
   return out + "</table></div>\n";
 }
@@ -169,7 +170,8 @@ std::string None(std::string_view says) {
 
 }  // namespace
 
-std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bool live) {
+std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bool live,
+                    const std::string& failure) {
   std::string out =
       "<h2>Before and after</h2><p class=\"lead\">The same held-out prompts and the same "
       "noise at every evaluation. A click shows a picture at full size.";
@@ -179,9 +181,10 @@ std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bo
     trouble.insert(trouble.end(), sheet.trouble.begin(), sheet.trouble.end());
   }
   if (sheets.empty()) {
-    const char* const why = !all.empty() ? "The pictures cannot be read."
-                            : live       ? "No pictures yet."
-                                         : "No pictures: the run made no evaluation.";
+    const std::string why = !all.empty()       ? "The pictures cannot be read."
+                            : !failure.empty() ? absl::StrCat("No pictures: ", failure)
+                            : live             ? "No pictures yet."
+                                               : "No pictures: the run made no evaluation.";
     return absl::StrCat(out, "</p>", None(why), TroubleLines(trouble));
   }
   const bool strict = AnyRight(sheets);

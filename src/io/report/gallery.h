@@ -12,8 +12,10 @@
 
 namespace oxbow::io {
 
-// A section for the page; says so where there is no sheet yet, and what cannot be shown.
-std::string Gallery(const std::vector<Sheet>& sheets, const SheetSource& source, bool live);
+// A section for the page; says so where there is no sheet yet, and what cannot be shown. `failure`:
+// why the run's last failed evaluation gave none; "": none failed.
+std::string Gallery(const std::vector<Sheet>& sheets, const SheetSource& source, bool live,
+                    const std::string& failure = "");
 
 struct RunPictures {
   std::string name;

@@ -2,6 +2,7 @@
 #include "io/report/picture_grid.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -41,9 +42,13 @@ std::string PartStyles(size_t count) {
   return css;
 }
 
+std::string RewardOf(const EvaluatedPicture& picture) {
+  return std::isnan(picture.reward) ? "no score" : Number(picture.reward);
+}
+
 // "right" and "wrong" by a sign as well as by the colour of the frame.
 std::string MarkOf(const EvaluatedPicture& picture, bool strict) {
-  if (!strict || !picture.right) return Number(picture.reward);
+  if (!strict || !picture.right) return RewardOf(picture);
   return *picture.right ? "\xe2\x9c\x93" : "\xe2\x9c\x95";  // U+2713, U+2715.
 }
 
@@ -78,7 +83,7 @@ std::string Data(const std::vector<PlacedSheet>& sheets, bool strict) {
       noises.push_back(NoiseOf(picture));
       sizes.push_back({picture.width, picture.height});
       marks.push_back(MarkOf(picture, strict));
-      Json row = {Number(picture.reward)};
+      Json row = {RewardOf(picture)};
       for (const std::string& name : names) {
         const auto found = picture.rewards.find(name);
         row.push_back(found == picture.rewards.end() ? Json(nullptr) : Json(Number(found->second)));

@@ -166,7 +166,7 @@ std::vector<PageSection> ReportParts(const std::filesystem::path& run_dir, const
   std::vector<PageSection> parts = {
       {"head",
        absl::StrCat(head, VerdictHtml(VerdictOf(history, facts)), Headline(history, facts))},
-      {"pictures", Gallery(run.sheets(), source, facts.live)}};
+      {"pictures", Gallery(run.sheets(), source, facts.live, facts.evaluation_failure)}};
   for (PageSection& section : PanelSections(history, facts)) parts.push_back(std::move(section));
   parts.push_back({"next", NextCommands(facts)});
   parts.push_back({"config", Configuration(run_dir)});

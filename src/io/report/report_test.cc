@@ -108,6 +108,25 @@ TEST_F(ReportTest, PromptsAreSortedByTheirRewardAtTheEnd) {
   EXPECT_THAT(page.substr(highest), HasSubstr("0.25 &rarr; <b>1.00</b>"));
 }
 
+TEST_F(ReportTest, APictureWithoutAScoreIsShownAndCountsInNoMean) {
+  AddSheet(0, "", 0);
+  const auto file = run_dir_ / "samples/step_000000" / kEvaluationFile;
+  std::vector<EvaluatedPicture> pictures = *ReadEvaluation(file);
+  for (const size_t i : {0, 1, 33}) {  // One of two of "digits 100", both of "digits 101".
+    pictures[i].reward = std::nan("");
+    pictures[i].right = std::nullopt;
+    pictures[i].rewards.clear();
+  }
+  ASSERT_TRUE(WriteFileAtomically(file, FormatEvaluation(pictures)).ok());
+  const std::string page = Render(MadeUpMetrics());
+  EXPECT_EQ(CountOf(page, "<b>no score</b></div>"), 3u);
+  const size_t lowest = page.find("Lowest reward at the end");
+  const std::string low = page.substr(lowest, page.find("Highest") - lowest);
+  EXPECT_LT(low.find(">digits 101<"), low.find(">digits 100<")) << "without any score: first";
+  EXPECT_THAT(low, HasSubstr("<b>no score</b></td>"));
+  EXPECT_EQ(CountOf(low, "<b>0.25</b></td>"), 5u) << "the mean of the others";
+}
+
 TEST_F(ReportTest, WithoutARightPictureTheNumberIsShownAndNoFrameIsExplained) {
   AddSheet(0, "", 0);
   AddSheet(100, "", 0);
@@ -262,6 +281,8 @@ TEST_F(ReportTest, WorksForARunThatHasOnlyBegun) {
   EXPECT_THAT(one, HasSubstr("data-reload=\"10\""));
   EXPECT_THAT(Render("{\"step\":1,\"train/reward_mean\":0.5}\n"),
               HasSubstr("No pictures: the run made no evaluation."));
+  EXPECT_THAT(Render("{\"step\":1,\"eval/failed\":1}\n", {.evaluation_failure = "no face"}),
+              HasSubstr("No pictures: no face"));
 }
 
 TEST_F(ReportTest, ADirectoryThatIsNoRunIsNotFound) {
