@@ -11,6 +11,7 @@ from PIL import Image
 
 # Addresses of pictures: in attributes, in styles, and in what a script reads.
 EMBEDDED = re.compile(r"data:image/(?:png|jpeg);base64,([A-Za-z0-9+/=]+)")
+SHEET = re.compile(r"url\(data:image/(?:png|jpeg);base64,([A-Za-z0-9+/=]+)\);--columns:(\d+);--rows:(\d+)")
 ADDRESS = re.compile(r"""["'(]([^"'()<>\s]+?\.(?:png|jpe?g))["')]|\b(?:src|href)="(?!data:|#|http)([^"#]+)\"""")
 DIGIT_WORDS = re.compile(r"\b(speckle|layouts?|dust)\b", re.IGNORECASE)
 
@@ -30,6 +31,15 @@ def digit_words(text):
 def embedded(page):
     """The sizes of the pictures that lie in the page itself."""
     return [Image.open(io.BytesIO(base64.b64decode(data))).size for data in EMBEDDED.findall(page)]
+
+
+def cells(page):
+    """The sizes of the parts of embedded pictures of which the page shows one at a time: its grids."""
+    found = []
+    for data, columns, rows in SHEET.findall(page):
+        width, height = Image.open(io.BytesIO(base64.b64decode(data))).size
+        found += [(width // int(columns), height // int(rows))] * (int(columns) * int(rows))
+    return found
 
 
 def beside(page, folder):
