@@ -72,6 +72,7 @@ absl::Status ReadEvaluatedSize(const v1::RunConfig& config, RunSetup& setup) {
   setup.evaluated_shape = std::move(size.latent_shape);
   setup.evaluated_sampling = run::EvaluationSampling(config);
   run::ResolveSampling(size.schedule, setup.evaluated_sampling);
+  setup.evaluated_sampling.set_guidance(setup.model.guidance);
   setup.evaluated_sampling.set_embedded_guidance(setup.model.embedded_guidance);
   return absl::OkStatus();
 }
