@@ -68,8 +68,7 @@ void CheckLora(const v1::RunConfig& config, const run::ModelFacts& facts,
                                    facts.lora_rank_useful, ", got ", rank)});
 }
 
-void CheckAdapter(const v1::RunConfig& config, std::vector<Problem>& problems) {
-  const v1::ModelConfig& model = config.model();
+void CheckAdapter(const v1::ModelConfig& model, std::vector<Problem>& problems) {
   if (model.trained() != v1::TRAINED_PART_LORA || model.lora().path().empty()) return;
   // The learner refuses the same files, when it has loaded the model.
   const absl::Status status = run::StartFromAdapter(model, model.lora().path()).status();
@@ -135,7 +134,8 @@ void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
     run::FillLoraTargets(*facts->architecture, model);
     CheckAdapter(model, problems);
     CheckGuidance(config, *facts, problems);
-    for (Problem& problem : run::CheckDistilled(config.model().path(), config.sampling())) {
+    for (Problem& problem :
+         run::CheckDistilled(config.model().path(), config.sampling(), facts->guidance)) {
       problems.push_back(std::move(problem));
     }
     const absl::Status guided =

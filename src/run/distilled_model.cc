@@ -23,7 +23,7 @@ bool AddsNoiseByEta(v1::DynamicsKind dynamics) {
 }  // namespace
 
 std::vector<config::Problem> CheckDistilled(const std::filesystem::path& model,
-                                            const v1::SamplingConfig& sampling) {
+                                            const v1::SamplingConfig& sampling, double guidance) {
   std::vector<config::Problem> problems;
   const std::optional<io::DistilledSign> sign = io::DistilledBy(model);
   if (!sign.has_value()) return problems;
@@ -35,11 +35,12 @@ std::vector<config::Problem> CheckDistilled(const std::filesystem::path& model,
                       kEtaMax, ", or nft or awm with sampling.dynamics: ode, got ",
                       sampling.eta())});
   }
-  if (sampling.guidance() > 1 && !sign->ignores_guidance) {
+  if (guidance > 1 && !sign->ignores_guidance) {
+    const double none = 1 - (guidance - sampling.guidance());  // By the pipeline's own scale.
     problems.push_back(
         {config::Severity::kWarning, "sampling.guidance",
-         absl::StrCat("is above 1 for a model that is distilled to few steps (", SaidBy(*sign),
-                      "), whose guidance is within: its pictures burn out; take 1, got ",
+         absl::StrCat("guides a model that is distilled to few steps (", SaidBy(*sign),
+                      "), whose guidance is within: its pictures burn out; take ", none, ", got ",
                       sampling.guidance())});
   }
   return problems;

@@ -12,9 +12,10 @@
 
 namespace oxbow::run {
 
-// A warning for large noise and for guidance; nothing for models that are not distilled.
+// A warning for large noise and for guidance, `guidance` in the usual formula (io::GuidanceScale);
+// nothing for models that are not distilled.
 std::vector<config::Problem> CheckDistilled(const std::filesystem::path& model,
-                                            const v1::SamplingConfig& sampling);
+                                            const v1::SamplingConfig& sampling, double guidance);
 
 // kInvalidArgument, in the words of sampling.guidance, for a scale that the model's pipeline would
 // ignore: pictures with it would not be those of the pipeline.

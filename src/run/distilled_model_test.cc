@@ -32,7 +32,7 @@ class DistilledModelTest : public ::testing::Test {
     sampling.set_guidance(guidance);
     sampling.set_dynamics(dynamics);
     std::vector<std::string> keys;
-    for (const config::Problem& problem : CheckDistilled(scratch_.path(), sampling)) {
+    for (const config::Problem& problem : CheckDistilled(scratch_.path(), sampling, guidance)) {
       EXPECT_EQ(problem.severity, config::Severity::kWarning);
       keys.push_back(problem.key);
     }
@@ -60,6 +60,11 @@ TEST_F(DistilledModelTest, ZImageTurboIsKnownByItsShift) {
   Pipeline("ZImagePipeline");
   Write("scheduler/scheduler_config.json", R"({"shift": 3.0})");
   EXPECT_THAT(Keys(0.9, 4), ElementsAre("sampling.eta", "sampling.guidance"));
+  v1::SamplingConfig half;  // Its pipeline's scale is one below the usual one.
+  half.set_guidance(0.5);
+  const auto problems = CheckDistilled(scratch_.path(), half, 1.5);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_THAT(problems[0].message, HasSubstr("take 0, got 0.5"));
   Write("scheduler/scheduler_config.json", R"({"shift": 6.0})");
   EXPECT_THAT(Keys(0.9, 4), IsEmpty()) << "Z-Image";
 }
