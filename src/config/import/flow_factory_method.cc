@@ -59,11 +59,7 @@ class MethodSections {
     t_.Set("sampling.height", size[0], height.present ? height : t_.Get("train.resolution"));
     t_.Set("sampling.width", size[1], width.present ? width : t_.Get("train.resolution"));
     const ForeignSetting guidance = t_.Get("train.guidance_scale");
-    if (model_.guidance_min == 0) {
-      t_.Set(model_.guidance_key, guidance.text(), guidance);
-    } else {
-      t_.Set(model_.guidance_key, std::max(model_.guidance_min, guidance.number()), guidance);
-    }
+    t_.Set(model_.guidance_key, std::max(model_.guidance_min, guidance.number()), guidance);
     const ForeignSetting storage = t_.Get("train.latent_storage_dtype");
     if (storage.null) {
       t_.Set("sampling.storage", "f32", storage);
