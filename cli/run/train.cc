@@ -87,11 +87,10 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
     set.push_back("services.host=" + join.host);
   }
   const std::vector<std::string> environment = config::ProcessEnvironment();
-  OXBOW_ASSIGN_OR_RETURN(
-      config::ResolvedConfig resolved,
-      flags.resume_dir.empty()
-          ? config::LoadRunConfig(flags.file, set, environment, GpusHere().count)
-          : config::LoadRunAgain(flags.resume_dir, set, environment));
+  OXBOW_ASSIGN_OR_RETURN(config::ResolvedConfig resolved,
+                         flags.resume_dir.empty()
+                             ? config::LoadRunConfig(flags.file, set, environment, GpusHere().count)
+                             : config::LoadRunAgain(flags.resume_dir, set, environment));
   const std::vector<config::Problem> problems = CheckRun(resolved.config);
   OXBOW_RETURN_IF_ERROR(config::FirstError(problems, resolved.provenance));
   for (const config::Problem& problem : problems) {
@@ -428,8 +427,10 @@ void AddTrain(CLI::App& app, int& exit_code) {
       ->check([](const std::string& name) {
         return name.empty() ? std::string("a run needs a name") : std::string();
       });
-  command->add_option("--from", flags->from,
-                      "RUN_DIR[@STEP|@best]: a new run that starts from another run's weights");
+  command->add_option(
+      "--from", flags->from,
+      "RUN_DIR[@STEP|@best], or an adapter of another tool: a new run that starts from "
+      "its weights");
   command->add_flag("--resume", flags->resume, "continue the run from its last checkpoint");
   command->add_flag("--set-aside", flags->set_aside,
                     "rename an earlier run of this name to NAME.1, NAME.2, ...");
