@@ -64,8 +64,17 @@ struct Move {
   std::string change;
 };
 
+// The held-out prompts of a run may change when it is resumed. From there on its pictures have no
+// distance, and their looks are those of other motives.
+bool OtherPrompts(const History& history) {
+  const auto distance = history.Last(metric::kEvalBaseDistance);
+  const auto looks = history.Last(metric::kEvalSharpness);
+  return distance && looks && distance->x < looks->x;
+}
+
 std::vector<Move> MovesOf(const History& history) {
   std::vector<Move> moves;
+  if (OtherPrompts(history)) return moves;
   for (const Looks& looks : kLooks) {
     const Course course(history.Column(looks.mean));
     const auto spread = history.First(looks.spread);
@@ -219,7 +228,8 @@ VerdictLine Honest(const History& history, const RunFacts& facts) {
   } else if (Apart(history, noise)) {
     line.says = "the training reward rises while the held-out one falls";
     line.advice = "docs/runbooks/reward_up_held_out_down.md";
-  } else if (speckle.all.empty() && distance && distance->y > kUnrelatedWatch) {
+  } else if (speckle.all.empty() && distance && distance->y > kUnrelatedWatch &&
+             !OtherPrompts(history)) {
     line.says = absl::StrCat("little of the base model's pictures is left: distance ",
                              Number(distance->y), ", and 1 is that of two prompts");
     line.advice = absl::StrCat("look at the pictures; ", kHoldAll);

@@ -180,6 +180,16 @@ TEST(VerdictHonestTest, WithoutTheBaseModelsPicturesNothingIsSaidOfLooks) {
   EXPECT_EQ(line.level, Level::kGood) << line.says;
 }
 
+TEST(VerdictHonestTest, PicturesOfOtherHeldOutPromptsAreNotCompared) {
+  const VerdictLine line = HonestOf([](uint32_t i) { return Noisy(Photograph(i), 12); },
+                                    [](int step, Numbers& numbers) {
+                                      if (step % 10 == 0 && step < 40)
+                                        numbers["eval/base_distance"] = step == 0 ? 0 : 0.95;
+                                    });
+  EXPECT_EQ(line.level, Level::kGood) << line.says;
+  EXPECT_THAT(line.says, Not(HasSubstr("fine detail")));
+}
+
 TEST(VerdictHonestTest, PicturesThatHaveNothingOfTheBaseModelsAreWatched) {
   const auto at = [](double distance) {
     return HonestOf(Photograph, [=](int step, Numbers& line) {
