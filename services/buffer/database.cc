@@ -4,11 +4,13 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
+#include <rocksdb/file_system.h>
 #include <rocksdb/slice_transform.h>
 #include <rocksdb/statistics.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/checkpoint.h>
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +41,29 @@ absl::Status FromRocks(const rocksdb::Status& status, const std::filesystem::pat
 }
 
 namespace {
+
+// The lock of the directory (replay_directory.h) keeps others out. RocksDB's own is another kind of
+// lock of the kernel, without which a database could not be opened on some file systems.
+class WithoutLock final : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+  const char* Name() const override { return "oxbow_without_lock"; }
+  rocksdb::IOStatus LockFile(const std::string&, const rocksdb::IOOptions&,
+                             rocksdb::FileLock** lock, rocksdb::IODebugContext*) override {
+    *lock = new rocksdb::FileLock;  // RocksDB's until UnlockFile.
+    return rocksdb::IOStatus::OK();
+  }
+  rocksdb::IOStatus UnlockFile(rocksdb::FileLock* lock, const rocksdb::IOOptions&,
+                               rocksdb::IODebugContext*) override {
+    delete lock;
+    return rocksdb::IOStatus::OK();
+  }
+};
+
+std::unique_ptr<rocksdb::Env> EnvironmentWithoutLock(rocksdb::Env* environment) {
+  if (environment == nullptr) environment = rocksdb::Env::Default();
+  return rocksdb::NewCompositeEnv(std::make_shared<WithoutLock>(environment->GetFileSystem()));
+}
 
 rocksdb::DBOptions Options(bool create, rocksdb::Env* environment) {
   rocksdb::DBOptions options;
@@ -88,14 +113,15 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::filesystem::
   OXBOW_RETURN_IF_ERROR(CheckLogTails(path));
   std::vector<rocksdb::ColumnFamilyHandle*> families;
   rocksdb::DB* db = nullptr;
-  rocksdb::DBOptions options = Options(create, environment);
+  std::unique_ptr<rocksdb::Env> unlocked = EnvironmentWithoutLock(environment);
+  rocksdb::DBOptions options = Options(create, unlocked.get());
   options.statistics = rocksdb::CreateDBStatistics();
   options.statistics->set_stats_level(rocksdb::StatsLevel::kExceptHistogramOrTimers);
   const rocksdb::Status status =
       rocksdb::DB::Open(options, path.string(), Families(compacts), &families, &db);
   if (!status.ok()) return FromRocks(status, path);
-  return std::unique_ptr<Database>(
-      new Database(path, environment, options.statistics, db, families[0], families[1]));
+  return std::unique_ptr<Database>(new Database(path, environment, std::move(unlocked),
+                                                options.statistics, db, families[0], families[1]));
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(
@@ -109,14 +135,16 @@ absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(
       options, path.string(), Families(/*compacts=*/false), &families, &db);
   if (!status.ok()) return FromRocks(status, path);
   return std::unique_ptr<Database>(
-      new Database(path, nullptr, options.statistics, db, families[0], families[1]));
+      new Database(path, nullptr, nullptr, options.statistics, db, families[0], families[1]));
 }
 
 Database::Database(std::filesystem::path path, rocksdb::Env* environment,
+                   std::unique_ptr<rocksdb::Env> unlocked,
                    std::shared_ptr<rocksdb::Statistics> statistics, rocksdb::DB* db,
                    rocksdb::ColumnFamilyHandle* index, rocksdb::ColumnFamilyHandle* payload)
     : path_(std::move(path)),
       environment_(environment),
+      unlocked_(std::move(unlocked)),
       segments_(std::make_unique<SegmentReader>(path_, environment)),
       statistics_(std::move(statistics)),
       db_(db),

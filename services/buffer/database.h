@@ -107,13 +107,15 @@ class Database {
 
  private:
   Database(std::filesystem::path path, rocksdb::Env* environment,
-           std::shared_ptr<rocksdb::Statistics> statistics, rocksdb::DB* db,
-           rocksdb::ColumnFamilyHandle* index, rocksdb::ColumnFamilyHandle* payload);
+           std::unique_ptr<rocksdb::Env> unlocked, std::shared_ptr<rocksdb::Statistics> statistics,
+           rocksdb::DB* db, rocksdb::ColumnFamilyHandle* index,
+           rocksdb::ColumnFamilyHandle* payload);
   absl::StatusOr<std::string> Part(EntryId entry, rocksdb::ColumnFamilyHandle* family,
                                    const std::string& key) const;
 
   const std::filesystem::path path_;
   rocksdb::Env* const environment_;
+  const std::unique_ptr<rocksdb::Env> unlocked_;  // That of the database, which ends before it.
   const std::unique_ptr<SegmentReader> segments_;
   const std::shared_ptr<rocksdb::Statistics> statistics_;  // Shared with the database.
   const std::unique_ptr<rocksdb::DB> db_;

@@ -2,7 +2,6 @@
 #include "services/buffer/replay_directory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
+#include "base/file_lock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "services/buffer/segments.h"
 
@@ -95,34 +96,47 @@ absl::StatusOr<std::unique_ptr<ReplayDirectory>> ReplayDirectory::Open(const fs:
   std::error_code error;
   fs::create_directories(path / "checkpoints", error);
   if (error) return FromErrno("cannot make the data directory", path, error.value());
-  const int lock = open((path / "LOCK").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock < 0) return FromErrno("cannot open the lock file", path / "LOCK", errno);
-  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    close(lock);
-    return absl::UnavailableError(absl::StrCat(
-        "data directory is in use by another replay_buffer; stop it or choose another --data: ",
-        path.string()));
-  }
-  return std::unique_ptr<ReplayDirectory>(new ReplayDirectory(path, lock));
+  Descriptor lock(open((path / "LOCK").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (lock.value < 0) return FromErrno("cannot open the lock file", path / "LOCK", errno);
+  return Locked(path, std::move(lock), LOCK_EX,
+                "data directory is in use by another replay_buffer; stop it or choose another "
+                "--data: ");
 }
 
 absl::StatusOr<std::unique_ptr<ReplayDirectory>> ReplayDirectory::OpenForReading(
     const fs::path& path) {
-  const int lock = open((path / "LOCK").c_str(), O_RDONLY | O_CLOEXEC);
-  if (lock < 0 && errno == ENOENT) {
+  Descriptor lock(open((path / "LOCK").c_str(), O_RDONLY | O_CLOEXEC));
+  if (lock.value < 0 && errno == ENOENT) {
     return absl::NotFoundError(absl::StrCat("not a replay store (no LOCK in it): ", path.string()));
   }
-  if (lock < 0) return FromErrno("cannot open the lock file", path / "LOCK", errno);
-  if (flock(lock, LOCK_SH | LOCK_NB) != 0) {
-    close(lock);
-    return absl::UnavailableError(absl::StrCat(
-        "a replay_buffer serves this directory; ask it instead (--buffer): ", path.string()));
-  }
-  return std::unique_ptr<ReplayDirectory>(new ReplayDirectory(path, lock));
+  if (lock.value < 0) return FromErrno("cannot open the lock file", path / "LOCK", errno);
+  return Locked(path, std::move(lock), LOCK_SH,
+                "a replay_buffer serves this directory; ask it instead (--buffer): ");
 }
 
-ReplayDirectory::ReplayDirectory(fs::path path, int lock) : path_(std::move(path)), lock_(lock) {}
-ReplayDirectory::~ReplayDirectory() { close(lock_); }
+// As the lock of a run does (run/run_lock.h): where a file system has none, its user must know.
+absl::StatusOr<std::unique_ptr<ReplayDirectory>> ReplayDirectory::Locked(const fs::path& path,
+                                                                         Descriptor lock,
+                                                                         int operation,
+                                                                         const char* held) {
+  switch (TryLock(lock.value, operation)) {
+    case LockOutcome::kLocked:
+      break;
+    case LockOutcome::kHeld:
+      return absl::UnavailableError(absl::StrCat(held, path.string()));
+    case LockOutcome::kError:
+      return FromErrno("cannot lock", path / "LOCK", errno);
+    case LockOutcome::kNoLocks:
+      OXBOW_LOG(Warning) << "no locks on this file system: see that no second replay_buffer is "
+                            "started on this directory, or put it on a local disk"
+                         << Field("path", path.string());
+  }
+  return std::unique_ptr<ReplayDirectory>(new ReplayDirectory(path, std::move(lock)));
+}
+
+ReplayDirectory::ReplayDirectory(fs::path path, Descriptor lock)
+    : path_(std::move(path)), lock_(std::move(lock)) {}
+ReplayDirectory::~ReplayDirectory() = default;
 
 absl::StatusOr<ReplayDirectory::Live> ReplayDirectory::FindLive() const {
   const auto current = ReadFile(path_ / "CURRENT", 4096);

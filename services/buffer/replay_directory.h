@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/descriptor.h"
 
 namespace oxbow::buffer {
 
@@ -35,6 +36,7 @@ absl::Status LinkOrCopy(const std::filesystem::path& from, const std::filesystem
 class ReplayDirectory {
  public:
   // Makes the directory if it is not there and locks it. kUnavailable if another process holds it.
+  // On a file system without locks it goes on with a warning.
   static absl::StatusOr<std::unique_ptr<ReplayDirectory>> Open(const std::filesystem::path& path);
 
   // Opens it only for FindLive and FindCheckpoint. Writes nothing; while it is open no
@@ -88,12 +90,15 @@ class ReplayDirectory {
     std::string name;
     std::filesystem::path path;
   };
-  ReplayDirectory(std::filesystem::path path, int lock);
+  ReplayDirectory(std::filesystem::path path, Descriptor lock);
+  static absl::StatusOr<std::unique_ptr<ReplayDirectory>> Locked(const std::filesystem::path& path,
+                                                                 Descriptor lock, int operation,
+                                                                 const char* held);
   std::vector<Numbered> List() const;    // Checkpoints, oldest first; superseded ones included.
   std::vector<Numbered> Asides() const;  // Oldest first.
 
   const std::filesystem::path path_;
-  const int lock_;  // Descriptor of LOCK.
+  const Descriptor lock_;  // The file LOCK.
 };
 
 }  // namespace oxbow::buffer

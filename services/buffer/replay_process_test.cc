@@ -104,6 +104,21 @@ TEST(ReplayProcessTest, SecondProcessOnTheSameDirectoryIsRefused) {
       << second->error_output();
 }
 
+#ifdef OXBOW_NO_FILE_LOCKS
+// Common on clusters. Nothing keeps a second process out then, which is said.
+TEST(ReplayProcessTest, AFileSystemWithoutLocksServesAndWarns) {
+  const ScopedDirectory directory;
+  const auto buffer = Process::Start({.argv = {oxbow::testing::BinaryPath("replay_buffer"),
+                                               "--data", directory.path()},
+                                      .environment = {"LD_PRELOAD=" OXBOW_NO_FILE_LOCKS}})
+                          .value();
+  ReplayClient client(EndpointOf(*buffer), kPatience);
+  EXPECT_TRUE(client.Advance(kEpoch, LearnerStep(1), {}, {}).ok()) << buffer->error_output();
+  EXPECT_NE(buffer->error_output().find("no locks on this file system"), std::string::npos)
+      << buffer->error_output();
+}
+#endif
+
 // Overwrites the first file that starts with `prefix` in the live database.
 void Damage(const fs::path& data, const std::string& prefix) {
   for (const auto& file : fs::directory_iterator(data / "live-000001")) {

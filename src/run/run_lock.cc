@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/file_lock.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status_macros.h"
@@ -112,18 +112,6 @@ absl::Status CannotLock(const fs::path& path) {
                                             : absl::UnavailableError(what);
 }
 
-enum class Outcome { kLocked, kHeld, kNoLocks, kError };
-
-Outcome TryLock(int file, int (*lock)(int, int)) {
-  while (lock(file, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == EWOULDBLOCK) return Outcome::kHeld;
-    const bool none = errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
-    return none ? Outcome::kNoLocks : Outcome::kError;
-  }
-  return Outcome::kLocked;
-}
-
 // Whether `path` still names the open file: the directory may have been renamed meanwhile.
 bool Names(const fs::path& path, int file) {
   struct stat named {};
@@ -166,12 +154,12 @@ absl::StatusOr<RunLock> RunLock::Take(const fs::path& run_dir, const Options& op
   while (true) {
     file = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (file.value < 0) return CannotLock(path);
-    const Outcome outcome = TryLock(file.value, options.lock);
-    if (outcome == Outcome::kError) return CannotLock(path);
+    const LockOutcome outcome = TryLock(file.value, LOCK_EX, options.lock);
+    if (outcome == LockOutcome::kError) return CannotLock(path);
     const std::string record = ReadRecord(file.value);
     const bool held =
-        outcome == Outcome::kHeld || (outcome == Outcome::kNoLocks && LivesHere(record));
-    if (!held && outcome == Outcome::kNoLocks) {
+        outcome == LockOutcome::kHeld || (outcome == LockOutcome::kNoLocks && LivesHere(record));
+    if (!held && outcome == LockOutcome::kNoLocks) {
       OXBOW_LOG(Warning) << "no locks on this file system: of two starts the newer goes on"
                          << Field("path", path.string());
     }
@@ -215,7 +203,7 @@ bool IsLive(const fs::path& run_dir) {
     const Descriptor file(::open((run_dir / name).c_str(), O_RDONLY | O_CLOEXEC));
     if (file.value < 0) continue;
     // Shared, and released at once: a start would have to fall into that moment to be refused.
-    if (::flock(file.value, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) return true;
+    if (TryLock(file.value, LOCK_SH) == LockOutcome::kHeld) return true;
   }
   return false;
 }

@@ -11,8 +11,6 @@
 // new start takes the directory over, and the process before it ends at its next CheckHeld.
 #pragma once
 
-#include <sys/file.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -21,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/descriptor.h"
+#include "base/file_lock.h"
 
 namespace oxbow::run {
 
@@ -32,7 +31,7 @@ class RunLock {
     Part part = Part::kRun;
     std::string program;                         // As a person knows it: "oxbow train".
     absl::Duration wait = absl::ZeroDuration();  // How long to wait for another holder.
-    int (*lock)(int, int) = ::flock;             // Tests replace it.
+    LockFunction lock = ::flock;                 // Tests replace it.
   };
 
   // Takes the lock, which the destructor releases. `run_dir` exists. kUnavailable with one line
