@@ -31,6 +31,9 @@ absl::Status DropDamagedEnd(const std::filesystem::path& path) {
   return CutFile(path, last->begin);
 }
 
+// An id of 64 bits: most readers of JSON keep 53 of a number.
+std::string Text(uint64_t id) { return absl::StrCat(id); }
+
 }  // namespace
 
 absl::StatusOr<StepLog> StepLog::Open(const std::filesystem::path& path, MayWrite may_write) {
@@ -48,18 +51,18 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
     const GroupId id(received.group.group_id());
     nlohmann::json item = {{"group", received.group.group_id()},
                            {"attempt", received.attempt},
-                           {"lease", received.group.lease_id()},
-                           {"prompt", received.group.prompt().id()},
+                           {"lease", Text(received.group.lease_id())},
+                           {"prompt", Text(received.group.prompt().id())},
                            {"worker", received.group.worker_id()}};
     for (const PolicyVersion made : BehaviourVersions(received.group)) item["version"] = made.value;
     for (const v1::Trajectory& trajectory : received.group.trajectories()) {
-      if (trajectory.replayed()) item["entry"] = trajectory.entry_id();
+      if (trajectory.replayed()) item["entry"] = Text(trajectory.entry_id());
     }
     if (const auto whole = choice.whole.find(id); whole != choice.whole.end()) {
-      item["entry"] = whole->second.value;
+      item["entry"] = Text(whole->second.value);
     }
     if (const auto late = choice.late.find(id); late != choice.late.end()) {
-      item["late_entry"] = late->second.value;
+      item["late_entry"] = Text(late->second.value);
     }
     list.push_back(std::move(item));
   }
@@ -71,7 +74,7 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
        {std::pair("left_out", &choice.left_out), std::pair("reused", &choice.reused)}) {
     for (const GroupId id : *ids) line[key].push_back(id.value);
   }
-  for (const EntryId entry : choice.added) line["added"].push_back(entry.value);
+  for (const EntryId entry : choice.added) line["added"].push_back(Text(entry.value));
   return file_.Append(line.dump() + "\n", /*sync=*/true);
 }
 

@@ -8,6 +8,8 @@
 //    "prompt": .., "worker": "..", "version": 14, "entry": ..}],
 //    "left_out": [57], "reused": [41],     group ids, if the step chose its groups
 //    "added": [..]}                        entries, if stored successes stand beside the groups
+//
+// Leases, prompts and entries have ids of 64 bits, which are strings.
 #pragma once
 
 #include <cstdint>

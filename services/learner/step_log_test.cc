@@ -35,14 +35,14 @@ TEST(StepLogTest, ManifestNamesWhoMadeWhatWithWhichWeights) {
   groups.push_back(Received(57, 14));
   v1::Trajectory& replayed = *groups.back().group.add_trajectories();
   replayed.set_replayed(true);
-  replayed.set_entry_id(99);
+  replayed.set_entry_id(~uint64_t{0});  // More than a double holds.
   ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), groups).ok());
   // Read while the log is open: the line is there when Freeze returns.
   EXPECT_EQ(nlohmann::json::parse(ReadFile(path).value()),
             nlohmann::json::parse(R"({"epoch": 3, "step": 7, "version": 14, "groups": [
-      {"group": 56, "attempt": 2, "lease": 560, "prompt": 1056, "worker": "w", "version": 12},
-      {"group": 57, "attempt": 2, "lease": 570, "prompt": 1057, "worker": "w", "version": 14,
-       "entry": 99}]})"));
+      {"group": 56, "attempt": 2, "lease": "560", "prompt": "1056", "worker": "w", "version": 12},
+      {"group": 57, "attempt": 2, "lease": "570", "prompt": "1057", "worker": "w", "version": 14,
+       "entry": "18446744073709551615"}]})"));
 }
 
 TEST(StepLogTest, ManifestNamesWhatTheStepChose) {
@@ -58,7 +58,7 @@ TEST(StepLogTest, ManifestNamesWhatTheStepChose) {
   const auto line = nlohmann::json::parse(ReadFile(directory.path() / "steps.jsonl").value());
   EXPECT_EQ(line["left_out"], nlohmann::json({56}));
   EXPECT_EQ(line["reused"], nlohmann::json({41, 40}));
-  EXPECT_EQ(line["groups"][0]["entry"], 99) << "a replayed sample that no worker made";
+  EXPECT_EQ(line["groups"][0]["entry"], "99") << "a replayed sample that no worker made";
 }
 
 TEST(StepLogTest, WhatJoinedAfterSamplingIsNamedApartFromTheGroups) {
@@ -76,9 +76,9 @@ TEST(StepLogTest, WhatJoinedAfterSamplingIsNamedApartFromTheGroups) {
   ASSERT_TRUE(log->Freeze(Epoch(3), LearnerStep(7), PolicyVersion(14), groups, choice).ok());
   const auto line = nlohmann::json::parse(ReadFile(directory.path() / "steps.jsonl").value());
   ASSERT_EQ(line["groups"].size(), 1u);
-  EXPECT_EQ(line["groups"][0]["late_entry"], 99);
+  EXPECT_EQ(line["groups"][0]["late_entry"], "99");
   EXPECT_FALSE(line["groups"][0].contains("entry"));
-  EXPECT_EQ(line["added"], nlohmann::json({7, 5}));
+  EXPECT_EQ(line["added"], nlohmann::json({"7", "5"}));
 }
 
 TEST(StepLogTest, ReopeningAddsAndLosesNothing) {

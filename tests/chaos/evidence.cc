@@ -25,6 +25,12 @@ using nlohmann::json;
 constexpr uint32_t kShardsMax = 64;           // As a config allows.
 constexpr uint64_t kAnyCapacity = 1'000'000;  // A smaller one would evict entries to be reported.
 
+// Ids of 64 bits are strings; 0 for what is no id.
+uint64_t IdOf(const json& item, const char* key) {
+  uint64_t id = 0;
+  return absl::SimpleAtoi(item.value(key, std::string()), &id) ? id : 0;
+}
+
 std::optional<StepRow> RowOf(const std::string& line) {
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || !object.contains("groups")) return std::nullopt;
@@ -35,12 +41,12 @@ std::optional<StepRow> RowOf(const std::string& line) {
   for (const json& item : object["groups"]) {
     TrainedGroup group{.group = item.value("group", uint64_t{0}),
                        .attempt = item.value("attempt", uint64_t{0}),
-                       .lease = item.value("lease", uint64_t{0}),
-                       .prompt = item.value("prompt", uint64_t{0}),
+                       .lease = IdOf(item, "lease"),
+                       .prompt = IdOf(item, "prompt"),
                        .version = item.value("version", uint64_t{0}),
                        .entry = std::nullopt,
                        .worker = item.value("worker", "")};
-    if (item.contains("entry")) group.entry = item["entry"].get<uint64_t>();
+    if (item.contains("entry")) group.entry = IdOf(item, "entry");
     row.groups.push_back(std::move(group));
   }
   return row;

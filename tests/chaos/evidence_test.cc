@@ -17,8 +17,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kRow[] =
-    R"({"epoch":1,"groups":[{"attempt":2,"entry":9,"group":4,"lease":7,"prompt":5,"version":6,)"
-    R"("worker":"w"}],"step":2,"version":6})";
+    R"({"epoch":1,"groups":[{"attempt":2,"entry":"9","group":4,"lease":"7","prompt":"5",)"
+    R"("version":6,"worker":"w"}],"step":2,"version":6})";
 
 Evidence Read(const std::string& step_log) {
   const testing::ScopedDirectory run;
