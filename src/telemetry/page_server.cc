@@ -121,9 +121,14 @@ std::string PageServer::AnswerTo(const std::string& request) const {
   const std::string wanted = absl::StrCat("GET ", options_.path);
   const bool known = absl::StartsWith(line, absl::StrCat(wanted, " ")) ||
                      absl::StartsWith(line, absl::StrCat(wanted, "?"));
-  const std::string body = known ? page_() : absl::StrCat("only ", wanted, " is served\n");
-  return absl::StrCat("HTTP/1.1 ", known ? "200 OK" : "404 Not Found",
-                      "\r\nContent-Type: ", known ? options_.content_type : "text/plain",
+  const bool root = absl::StartsWith(line, "GET / ");  // For a person with a browser.
+  std::string body = absl::StrCat("only ", wanted, " is served\n");
+  if (known) body = page_();
+  if (root) body = absl::StrCat("<a href=\"", options_.path, "\">", options_.path, "</a>\n");
+  return absl::StrCat("HTTP/1.1 ", known || root ? "200 OK" : "404 Not Found", "\r\nContent-Type: ",
+                      known  ? options_.content_type
+                      : root ? "text/html"
+                             : "text/plain",
                       "\r\nContent-Length: ", body.size(), "\r\nConnection: close\r\n\r\n", body);
 }
 

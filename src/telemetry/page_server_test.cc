@@ -63,7 +63,7 @@ TEST(PageServerTest, ThePageIsServedAndNothingElse) {
   EXPECT_THAT(answer, HasSubstr("Content-Length: 4\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\na 1\n"));
   EXPECT_THAT(Get(server->port(), "/metrics?x=1"), EndsWith("a 1\n"));
-  EXPECT_THAT(Get(server->port(), "/"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Get(server->port(), "/"), EndsWith("<a href=\"/metrics\">/metrics</a>\n"));
   EXPECT_THAT(Get(server->port(), "/metricsx"), StartsWith("HTTP/1.1 404"));
 }
 
