@@ -97,11 +97,13 @@ bool RewardServers::Have(const v1::ScorerConfig& entry) const {
 }
 
 absl::StatusOr<std::unique_ptr<reward::Scorer>> RewardServers::Open(const std::string& name) const {
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<reward::RewardClient> client,
-                         reward::RewardClient::Create({.endpoints = endpoints_,
-                                                       .rewards = {name},
-                                                       .timeout = timeout_,
-                                                       .transport = transport_}));
+  OXBOW_ASSIGN_OR_RETURN(
+      std::unique_ptr<reward::RewardClient> client,
+      reward::RewardClient::Create({.endpoints = endpoints_,
+                                    .elsewhere = {endpoints_.begin(), endpoints_.end()},
+                                    .rewards = {name},
+                                    .timeout = timeout_,
+                                    .transport = transport_}));
   reward::RewardFacts facts = client->Facts().at(name);
   return std::make_unique<ServedReward>(std::move(facts), std::move(client));
 }

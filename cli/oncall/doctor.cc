@@ -20,6 +20,7 @@
 #include "cli/plan/memory_check.h"
 #include "cli/report/run_summary.h"
 #include "config/run_config.h"
+#include "rpc/channel.h"
 #include "rpc/tls_flags.h"
 
 namespace oxbow::cli {
@@ -51,7 +52,10 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   const bool failed = std::any_of(checks.begin(), checks.end(), [](const Check& check) {
     return check.verdict == Verdict::kFail;
   });
-  if (!failed) checks.push_back(CheckRewards(resolved->config));
+  if (failed) return;
+  checks.push_back(CheckRewards(resolved->config));
+  if (resolved->config.services().http_proxy()) rpc::UseHttpProxy(true);
+  for (Check& check : CheckRewardEndpoints(resolved->config)) checks.push_back(std::move(check));
 }
 
 // If no fleet is named, asks nothing; nor if its run has done all its steps.

@@ -10,6 +10,7 @@
 #include "rpc/byte_call.h"
 #include "rpc/channel.h"
 #include "rpc/health_service.h"
+#include "rpc/port_language.h"
 #include "rpc/status.h"
 #include "rpc/tls_flags.h"
 
@@ -36,7 +37,7 @@ absl::StatusOr<bool> IsServing(const std::string& endpoint, absl::Duration timeo
                                const std::string& service) {
   const rpc::ByteAnswer answer = rpc::CallBytes(rpc::Connect(endpoint), rpc::kHealthCheck, timeout,
                                                 rpc::HealthRequest(service));
-  if (!answer.status.ok()) return rpc::FromGrpc(answer.status);
+  if (!answer.status.ok()) return rpc::Explained(rpc::FromGrpc(answer.status), endpoint);
   return Response(answer.bytes);
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/plan/bytes_text.h"
 #include "rpc/tls.h"
 
@@ -67,7 +68,7 @@ Check Descriptors(const MachineFacts& facts) {
       verdict == Verdict::kOk
           ? ""
           : absl::StrCat("ulimit -Hn ", kDescriptorsWanted,
-                         " (LimitNOFILE= of a unit, ulimits: of compose): a process has a "
+                         " (LimitNOFILE= of a unit, --ulimit of a container): a process has a "
                          "connection to each of its peers"));
 }
 
@@ -124,6 +125,33 @@ Check ClockCheck(bool synchronised) {
                                 "lines of several machines do");
 }
 
+// A variable that gRPC reads, not one in capitals, which other programs do.
+bool IsRead(const std::string& proxy) { return absl::ascii_islower(proxy.front()); }
+
+Check Proxy(const std::vector<std::string>& proxies, bool used) {
+  const std::string set = absl::StrJoin(proxies, ", ");
+  if (!used) {
+    return Machine("proxy", Verdict::kOk,
+                   absl::StrCat(set, ": calls between services of a run do not go through it"));
+  }
+  if (std::any_of(proxies.begin(), proxies.end(), IsRead)) {
+    return Machine("proxy", Verdict::kOk,
+                   absl::StrCat(set,
+                                ": calls between services go through it "
+                                "(services.http_proxy)"));
+  }
+  return Machine(
+      "proxy", Verdict::kWarn, "services.http_proxy is true, and no variable names one",
+      "set grpc_proxy, https_proxy or http_proxy, in small letters, or leave the key out");
+}
+
+Check Launcher(const std::vector<std::string>& variables) {
+  return Machine("launcher", Verdict::kOk,
+                 absl::StrCat(absl::StrJoin(variables, ", "),
+                              ": oxbow train does not look at them; a learner that is started by "
+                              "hand takes its rank from them"));
+}
+
 // An expired certificate is a finding of its own (doctor.cc).
 Check Certificate(absl::Duration left) {
   const bool enough = left >= absl::Hours(24 * kCertificateDaysWanted);
@@ -152,6 +180,10 @@ Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
   if (facts.clock_synchronised.has_value() && needs.other_machines) {
     checks.push_back(ClockCheck(*facts.clock_synchronised));
   }
+  if (!facts.proxies.empty() || needs.http_proxy) {
+    checks.push_back(Proxy(facts.proxies, needs.http_proxy));
+  }
+  if (!facts.rank_variables.empty()) checks.push_back(Launcher(facts.rank_variables));
   if (facts.certificate_left < absl::InfiniteDuration()) {
     checks.push_back(Certificate(facts.certificate_left));
   }

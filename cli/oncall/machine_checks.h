@@ -31,6 +31,9 @@ struct MachineFacts {
   std::string omp_wait_policy;
   std::string cpu_capability;  // The kernels that LibTorch chose: "AVX512", "AVX2", "DEFAULT".
   bool fast_blas = true;       // LibTorch was built with MKL or another tuned library.
+  // "http_proxy=http://proxy:3128", without a password, of those that are set.
+  std::vector<std::string> proxies = {};
+  std::vector<std::string> rank_variables = {};  // "RANK=0": what a launcher of ranks has set.
   struct Port {
     std::string endpoint;
     std::string taken;  // Reason why it cannot be bound; empty: free.
@@ -48,6 +51,7 @@ struct MachineNeeds {
   bool met = false;
   // The clocks of other machines matter.
   bool other_machines = true;
+  bool http_proxy = false;  // services.http_proxy.
 };
 
 // Whether a run under `oxbow train` has to do with other machines: its services listen beyond this

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "cli/oncall/machine_facts.h"
@@ -12,6 +13,7 @@
 namespace oxbow::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
@@ -131,6 +133,37 @@ TEST(MachineChecksTest, ARunThatIsAtWorkHasWhatItNeedsAndMakesTheLoad) {
   needs.met = true;
   const Checks checks = JudgeMachine(facts, needs);
   EXPECT_EQ(WorstOf(checks), Verdict::kOk) << CheckupText(checks);
+}
+
+TEST(MachineChecksTest, AProxyOfTheEnvironmentIsNamedWithWhatHappens) {
+  MachineFacts facts = Good();
+  facts.proxies = {"http_proxy=http://proxy:3128"};
+  Check check = Find(JudgeMachine(facts, kNeeds), "proxy");
+  EXPECT_EQ(check.verdict, Verdict::kOk);
+  EXPECT_THAT(check.found, AllOf(HasSubstr("http_proxy="), HasSubstr("do not go through it")));
+  MachineNeeds needs = kNeeds;
+  needs.http_proxy = true;
+  EXPECT_THAT(Find(JudgeMachine(facts, needs), "proxy").found,
+              HasSubstr("go through it (services"));
+  facts.proxies = {"HTTP_PROXY=http://proxy:3128"};  // Nothing here reads capitals.
+  EXPECT_EQ(Find(JudgeMachine(facts, needs), "proxy").verdict, Verdict::kWarn);
+}
+
+TEST(MachineChecksTest, VariablesOfALauncherAreNamed) {
+  MachineFacts facts = Good();
+  facts.rank_variables = {"RANK=0", "WORLD_SIZE=4"};
+  EXPECT_THAT(Find(JudgeMachine(facts, kNeeds), "launcher").found,
+              AllOf(HasSubstr("RANK=0, WORLD_SIZE=4"), HasSubstr("oxbow train does not look")));
+}
+
+TEST(MachineFactsTest, ProxiesAreShownWithoutTheirPassword) {
+  ::setenv("HTTPS_PROXY", "http://me:secret@proxy:3128", 1);
+  ::setenv("WORLD_SIZE", "4", 1);
+  const MachineFacts facts = LookAtMachine("/", {});
+  ::unsetenv("HTTPS_PROXY");
+  ::unsetenv("WORLD_SIZE");
+  EXPECT_THAT(facts.proxies, ::testing::Contains("HTTPS_PROXY=http://proxy:3128"));
+  EXPECT_THAT(facts.rank_variables, ::testing::Contains("WORLD_SIZE=4"));
 }
 
 TEST(MachineChecksTest, ExitCodeFollowsTheWorst) {

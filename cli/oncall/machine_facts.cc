@@ -15,7 +15,9 @@
 #include <fstream>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "base/machine_share.h"
+#include "core/parallel/rank_variables.h"
 
 namespace oxbow::cli {
 namespace {
@@ -89,6 +91,26 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// "NAME=value" of those that are set.
+std::vector<std::string> Set(const std::vector<std::string>& names) {
+  std::vector<std::string> set;
+  for (const std::string& name : names) {
+    if (const std::string value = Variable(name.c_str()); !value.empty()) {
+      set.push_back(absl::StrCat(name, "=", value));
+    }
+  }
+  return set;
+}
+
+// "http://user:password@proxy:3128" -> "http://proxy:3128".
+std::string WithoutPassword(const std::string& assignment) {
+  const size_t at = assignment.rfind('@');
+  if (at == std::string::npos) return assignment;
+  const size_t scheme = assignment.find("://");
+  const size_t host = scheme == std::string::npos ? assignment.find('=') + 1 : scheme + 3;
+  return assignment.substr(0, host) + assignment.substr(at + 1);
+}
+
 }  // namespace
 
 MachineFacts LookAtMachine(const fs::path& directory, const std::vector<std::string>& ports) {
@@ -104,6 +126,11 @@ MachineFacts LookAtMachine(const fs::path& directory, const std::vector<std::str
   if (const int state = adjtimex(&time); state >= 0) facts.clock_synchronised = state != TIME_ERROR;
   facts.omp_num_threads = Variable("OMP_NUM_THREADS");
   facts.omp_wait_policy = Variable("OMP_WAIT_POLICY");
+  for (const std::string& proxy : Set({"grpc_proxy", "https_proxy", "http_proxy", "GRPC_PROXY",
+                                       "HTTPS_PROXY", "HTTP_PROXY"})) {
+    facts.proxies.push_back(WithoutPassword(proxy));
+  }
+  facts.rank_variables = Set(parallel::RankVariables());
   for (const std::string& port : ports) facts.ports.push_back({port, WhyTaken(port)});
   return facts;
 }

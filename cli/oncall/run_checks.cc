@@ -11,6 +11,7 @@
 #include "cli/plan/machine_load.h"
 #include "cli/plan/memory_check.h"
 #include "cli/plan/resource_plan.h"
+#include "cli/plan/reward_endpoints.h"
 #include "cli/plan/reward_plan.h"
 #include "run/group_bytes.h"
 
@@ -25,6 +26,7 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts,
   needs.processes = ProcessesOf(config);
   needs.memory = HostBytes(rows);
   needs.disk = DiskBytesNeeded(config, facts);
+  needs.http_proxy = config.services().http_proxy();
   return needs;
 }
 
@@ -77,6 +79,22 @@ Check CheckRewards(const v1::RunConfig& config) {
           names.empty() ? "none of the run's own"
                         : absl::StrCat("loaded: ", absl::StrJoin(names, ", ")),
           ""};
+}
+
+Checks CheckRewardEndpoints(const v1::RunConfig& config) {
+  const v1::RewardConfig& reward = config.reward();
+  if (reward.endpoints().empty()) return {};
+  Checks checks;
+  for (const config::Problem& problem :
+       EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience))) {
+    checks.push_back({"config", problem.key, Verdict::kFail, problem.message,
+                      "start the server, or correct reward.endpoints (docs/own_reward.md)"});
+  }
+  if (checks.empty()) {
+    checks.push_back({"config", "reward.endpoints", Verdict::kOk,
+                      absl::StrCat(absl::StrJoin(reward.endpoints(), ", "), ": all answer"), ""});
+  }
+  return checks;
 }
 
 Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,

@@ -19,6 +19,10 @@ Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs);
 // "config/rewards": whether the run's own rewards load, and the prompts have what they need.
 Check CheckRewards(const v1::RunConfig& config);
 
+// "config/reward.endpoints": each server of reward.endpoints that does not answer, and each reward
+// that none has. Empty if the run has no such server.
+Checks CheckRewardEndpoints(const v1::RunConfig& config);
+
 // "machine/*". `directory` and `ports`: see LookAtMachine. `certificate_left`: see MachineFacts.
 Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
                     const MachineNeeds& needs, absl::Duration certificate_left);

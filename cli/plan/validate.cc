@@ -13,9 +13,12 @@
 #include "cli/plan/machine_load.h"
 #include "cli/plan/memory_check.h"
 #include "cli/plan/process_table.h"
+#include "cli/plan/reward_endpoints.h"
 #include "cli/plan/reward_plan.h"
 #include "cli/plan/run_plan.h"
 #include "config/run_config.h"
+#include "rpc/channel.h"
+#include "rpc/tls_flags.h"
 #include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
@@ -29,7 +32,8 @@ void Print(const config::Problem& problem, const config::Provenance& provenance)
 struct Flags {
   std::string file;
   std::vector<std::string> set;
-  std::string gpus;  // The machine that the run is meant for; empty: this one.
+  std::string gpus;     // The machine that the run is meant for; empty: this one.
+  rpc::TlsOptions tls;  // For the servers of reward.endpoints.
 };
 
 // A GPU that cannot hold its processes is an error once everything else has been said.
@@ -47,6 +51,21 @@ absl::Status PrintPlan(config::ResolvedConfig resolved, const Gpus& gpus, bool e
             << ProcessTable(rows, gpus) << "\n"
             << RewardsText(resolved.config, rewards);
   return FirstMemoryError(problems, resolved.provenance);
+}
+
+// Warns of servers of reward.endpoints that are missing: the run would wait for them.
+void AskServers(const config::ResolvedConfig& resolved, const rpc::TlsOptions& tls) {
+  const v1::RewardConfig& reward = resolved.config.reward();
+  if (reward.endpoints().empty()) return;
+  if (resolved.config.services().http_proxy()) rpc::UseHttpProxy(true);
+  std::vector<config::Problem> problems;
+  if (const absl::Status usable = rpc::UseTls(tls).status(); usable.ok()) {
+    problems = EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience));
+  } else {
+    problems.push_back({config::Severity::kWarning, "reward.endpoints",
+                        "not asked: " + std::string(usable.message())});
+  }
+  for (const config::Problem& problem : problems) Print(problem, resolved.provenance);
 }
 
 absl::StatusOr<Gpus> GpusOf(const Flags& flags) {
@@ -77,6 +96,7 @@ int Run(const Flags& flags) {
     std::cerr << "oxbow validate: " << status.message() << "\n";
     return ExitCodeOf(status);
   }
+  AskServers(*resolved, flags.tls);
   std::cout << "\nvalid: " << resolved->config.run().name() << ", "
             << resolved->config.run().steps() << " steps\n";
   if (const std::string recipes = config::RecipesOf(resolved->provenance); !recipes.empty()) {
@@ -94,8 +114,9 @@ void AddValidate(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
   CLI::App* command = app.add_subcommand("validate", "Check a run before it starts");
   command->footer(
-      "Prints what the run will do and take, and which process is on which device. Exit code 2 "
-      "with\nFILE:LINE: key: reason, 4 if the model cannot be read, 7 if a GPU is too small.\n"
+      "Prints what the run will do and take, and which process is on which device. Warns of a server "
+      "of\nreward.endpoints that does not answer. Exit code 2 with FILE:LINE: key: reason, 4 if the "
+      "model\ncannot be read, 7 if a GPU is too small.\n"
       "Example: oxbow validate configs/digits.yaml");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
@@ -103,6 +124,7 @@ void AddValidate(CLI::App& app, int& exit_code) {
   command->add_option(
       "--gpus", flags->gpus,
       "NUMBERxGIB, such as 8x80: plan for a machine with such GPUs, not for this one");
+  rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] { exit_code = Run(*flags); });
 }
 

@@ -22,6 +22,7 @@
 #include "io/report/svg_chart.h"
 #include "rpc/grpc_hold.h"
 #include "rpc/tls_flags.h"
+#include "run/run_lock.h"
 
 namespace oxbow::cli {
 namespace {
@@ -103,7 +104,8 @@ class ReplayShelf {
 };
 
 absl::Status Watch(const WatchFlags& flags) {
-  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  const absl::Status tls = rpc::UseTls(flags.tls).status();
+  if (run::IsLive(flags.run_dir)) OXBOW_RETURN_IF_ERROR(tls);  // Else nobody is called.
   const rpc::GrpcHold hold;
   // Before the server's threads begin, so that they do not take the signals.
   sigset_t ends;

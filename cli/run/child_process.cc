@@ -54,6 +54,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const Options&
       Spawn({.binary = options.spawner,
              .argv = argv,
              .environment = options.environment,
+             .without = options.without,
              .output = SpawnOptions::Output{.out = pipe_ends[1], .err = log},
              .own_group = true,
              .signals = ChildSignals::kUnblocked});

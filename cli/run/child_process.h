@@ -25,6 +25,7 @@ class ChildProcess {
     std::filesystem::path spawner;         // oxbow_spawn
     std::vector<std::string> argv;         // argv[0]: path of the binary.
     std::vector<std::string> environment;  // "NAME=value", in place of inherited ones.
+    std::vector<std::string> without;      // Names that it does not inherit.
     std::filesystem::path log;             // stderr is appended to it.
   };
 

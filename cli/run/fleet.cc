@@ -9,10 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/exit_code.h"
+#include "base/listening_sockets.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "config/validate.h"
+#include "core/parallel/rank_variables.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
+#include "rpc/certificate_files.h"
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
 #include "run/replay_directories.h"
@@ -46,12 +51,26 @@ const char* BinaryOf(Role role) {
 // One thread per process: more threads were slower for CPU runs, and spinning OpenMP threads slow
 // down the other processes.
 std::vector<std::string> ChildEnvironment(const rpc::TlsOptions& tls) {
-  std::vector<std::string> environment = rpc::TlsEnvironment(tls);
+  std::vector<std::string> environment = rpc::ConnectionEnvironment(tls);
   // With this poll interval idle gRPC clients notice a closing server at once instead of after 5 s.
   environment.insert(environment.end(),
                      {"OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE", "MKL_NUM_THREADS=1",
                       "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS=200", "MALLOC_ARENA_MAX=2"});
   return environment;
+}
+
+// Where a process listens in its first life.
+std::string FirstEndpoint(const v1::RunConfig& config, const JoinAddress& join,
+                          const std::string& name, Role role) {
+  return absl::StrCat(config.services().host(), ":",
+                      PortOf(join, role, static_cast<int>(NumberOf(name))));
+}
+
+// Whether key and certificate are those of a whole fleet at this moment: a renewal may be under
+// way, and a process that was started now would end for it.
+absl::Status CheckFiles(const rpc::TlsOptions& tls) {
+  if (tls.files.cert.empty()) return absl::OkStatus();
+  return rpc::CheckCertificateFiles(tls.files, tls.name, absl::Now()).status();
 }
 
 bool Drain(const std::string& learner) {
@@ -65,27 +84,39 @@ bool Drain(const std::string& learner) {
 
 }  // namespace
 
+std::map<std::string, Role> RolesByName(const v1::RunConfig& config) {
+  std::map<std::string, Role> processes = {{"learner", Role::kLearner}};
+  const uint32_t shards = config::UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
+  for (uint32_t i = 0; i < shards; ++i) {
+    // Two digits: names sort as shards do.
+    processes[shards == 1 ? "replay_buffer" : absl::StrFormat("replay_buffer-%02d", i)] =
+        Role::kBuffer;
+  }
+  if (!run::OwnRewards(config.reward()).empty()) {
+    for (uint32_t i = 0; i < config.services().reward_servers(); ++i) {
+      processes[absl::StrCat("reward_server-", i)] = Role::kReward;
+    }
+  }
+  for (uint32_t i = 0; i < config.services().rollout_workers(); ++i) {
+    processes[absl::StrCat("rollout_worker-", i)] = Role::kWorker;
+  }
+  return processes;
+}
+
+absl::Status CheckPorts(const v1::RunConfig& config, const JoinAddress& join) {
+  for (const auto& [name, role] : RolesByName(config)) {
+    const absl::Status listens = Listen(FirstEndpoint(config, join, name, role)).status();
+    if (!listens.ok()) return Annotate(listens, name);
+  }
+  return absl::OkStatus();
+}
+
 Fleet::Fleet(Options options, const run::RunLock& lock, const Clock& clock)
     : options_(std::move(options)),
       devices_(config::PlanDevices(options_.config, options_.gpus)),
       lock_(lock),
       supervisor_({}, clock) {
-  const uint32_t shards =
-      config::UsesReplayBuffer(options_.config) ? options_.config.services().replay_shards() : 0;
-  for (uint32_t i = 0; i < shards; ++i) {
-    // Two digits: names sort as shards do.
-    members_[shards == 1 ? "replay_buffer" : absl::StrFormat("replay_buffer-%02d", i)] = {
-        .role = Role::kBuffer};
-  }
-  if (!run::OwnRewards(options_.config.reward()).empty()) {
-    for (uint32_t i = 0; i < options_.config.services().reward_servers(); ++i) {
-      members_[absl::StrCat("reward_server-", i)] = {.role = Role::kReward};
-    }
-  }
-  members_["learner"] = {.role = Role::kLearner};
-  for (uint32_t i = 0; i < options_.config.services().rollout_workers(); ++i) {
-    members_[absl::StrCat("rollout_worker-", i)] = {.role = Role::kWorker};
-  }
+  for (const auto& [name, role] : RolesByName(options_.config)) members_[name] = {.role = role};
 }
 
 std::filesystem::path Fleet::LogOf(const std::string& child) const {
@@ -125,9 +156,7 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
                                           bool resume) const {
   const v1::RunConfig& config = options_.config;
   const std::string any = absl::StrCat(config.services().host(), ":0");
-  const std::string first =
-      absl::StrCat(config.services().host(), ":",
-                   PortOf(options_.join, member.role, static_cast<int>(NumberOf(name))));
+  const std::string first = FirstEndpoint(config, options_.join, name, member.role);
   const std::string resolved = (options_.run_dir / "config.resolved.yaml").string();
   std::vector<std::string> argv = {(options_.binaries / BinaryOf(member.role)).string()};
   const auto add = [&argv](std::vector<std::string> more) {
@@ -171,7 +200,7 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
   return argv;
 }
 
-// A lack of descriptors passes, and the run need not end for it.
+// A lack of descriptors passes, and so does a renewal of certificates: the run need not end.
 void Fleet::CannotYet(const absl::Status& why) {
   if (!std::exchange(said_cannot_, true)) {
     OXBOW_LOG(Warning) << "not possible yet, tried again" << Field("why", why.message());
@@ -188,6 +217,10 @@ void Fleet::Start(const std::string& name, bool resume) {
     Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
     return;
   }
+  if (const absl::Status fit = CheckFiles(options_.tls); !fit.ok()) {
+    CannotYet(fit);
+    return supervisor_.StartFailed(name);
+  }
   Member& member = members_.at(name);
   std::error_code no_log;
   member.log_begin = std::filesystem::file_size(LogOf(name), no_log);
@@ -195,6 +228,8 @@ void Fleet::Start(const std::string& name, bool resume) {
   auto process = ChildProcess::Start({.spawner = options_.binaries / "oxbow_spawn",
                                       .argv = Arguments(name, member, resume || options_.resume),
                                       .environment = ChildEnvironment(options_.tls),
+                                      // The learner starts its ranks itself.
+                                      .without = parallel::RankVariables(),
                                       .log = LogOf(name)});
   if (absl::IsResourceExhausted(process.status())) {
     CannotYet(process.status());

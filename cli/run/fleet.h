@@ -25,6 +25,13 @@
 
 namespace oxbow::cli {
 
+// The processes that `oxbow train` starts, by name.
+std::map<std::string, Role> RolesByName(const v1::RunConfig& config);
+
+// Whether they can listen at services.host, and at the ports of `join`: tried before anything is
+// loaded. kUnavailable names the process and the port that is taken.
+absl::Status CheckPorts(const v1::RunConfig& config, const JoinAddress& join);
+
 class Fleet {
  public:
   struct Options {

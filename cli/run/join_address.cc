@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/join_address.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/listening_sockets.h"
+#include "rpc/tls.h"
 
 namespace oxbow::cli {
 namespace {
@@ -34,13 +41,42 @@ int PortOf(const JoinAddress& address, Role role, int number) {
     case Role::kLearner:
       return address.port;
     case Role::kBuffer:
-      return address.port + 1;
+      return number == 0 ? address.port + 1 : 0;
     case Role::kReward:
       return address.port + 2 + number;
     case Role::kWorker:
       return 0;
   }
   return 0;
+}
+
+std::vector<std::string> AddressesOf(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return {};
+  std::vector<std::string> addresses;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    char text[NI_MAXHOST] = {};
+    if (getnameinfo(info->ai_addr, info->ai_addrlen, text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      addresses.push_back(text);
+    }
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+std::string LoopbackWarning(const std::string& host, NameLookup addresses_of) {
+  const auto is_loopback = [](const std::string& address) {
+    return rpc::IsLoopback(WithBrackets(absl::StrCat(address, ":0")));
+  };
+  if (is_loopback(host)) return "";  // As it was asked for.
+  const std::vector<std::string> addresses = addresses_of(host);
+  if (addresses.empty() || !std::all_of(addresses.begin(), addresses.end(), is_loopback)) return "";
+  return absl::StrCat(host, " is ", addresses.front(),
+                      " on this machine (/etc/hosts), where no other machine finds it; give "
+                      "--listen an address of this machine (ip -brief address)");
 }
 
 std::string JoinLine(const std::string& learner, bool tls) {

@@ -34,10 +34,24 @@ TEST(JoinAddressTest, GivesEachProcessAPortOfItsOwn) {
   const JoinAddress address{.host = "box", .port = 7070};
   EXPECT_EQ(PortOf(address, Role::kLearner, 0), 7070);
   EXPECT_EQ(PortOf(address, Role::kBuffer, 0), 7071);
+  EXPECT_EQ(PortOf(address, Role::kBuffer, 1), 0) << "a further shard: any";
   EXPECT_EQ(PortOf(address, Role::kReward, 0), 7072);
   EXPECT_EQ(PortOf(address, Role::kReward, 3), 7075);
   EXPECT_EQ(PortOf(address, Role::kWorker, 2), 0) << "any";
   EXPECT_EQ(PortOf({}, Role::kLearner, 0), 0) << "any";
+}
+
+TEST(JoinAddressTest, ANameThatMeansThisMachineAloneIsWarnedOf) {
+  const auto alone = [](const std::string&) -> std::vector<std::string> { return {"127.0.1.1"}; };
+  const auto known = [](const std::string&) -> std::vector<std::string> {
+    return {"192.0.2.7", "127.0.1.1"};
+  };
+  const auto unknown = [](const std::string&) -> std::vector<std::string> { return {}; };
+  EXPECT_THAT(LoopbackWarning("vm", alone), HasSubstr("vm is 127.0.1.1 on this machine"));
+  EXPECT_EQ(LoopbackWarning("vm", known), "");
+  EXPECT_EQ(LoopbackWarning("vm", unknown), "");
+  EXPECT_EQ(LoopbackWarning("localhost", alone), "") << "meant so";
+  EXPECT_THAT(AddressesOf("127.0.0.1"), ::testing::ElementsAre("127.0.0.1"));
 }
 
 }  // namespace

@@ -47,9 +47,16 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
 }
 
 std::string TroubleOf(const v1::StatusResponse& status) {
+  const v1::WorkerStatus* waits = nullptr;
+  size_t others = 0;
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.waiting_for().empty()) continue;
-    return absl::StrCat("waiting for rewards: ", worker.waiting_for());
+    others += waits != nullptr ? 1 : 0;
+    if (waits == nullptr) waits = &worker;
+  }
+  if (waits != nullptr) {
+    const std::string verb = others == 0 ? " waits" : absl::StrCat(" and ", others, " more wait");
+    return absl::StrCat(waits->worker_id(), verb, " for rewards: ", waits->waiting_for());
   }
   const v1::Failure& failure = status.last_failure();
   if (failure.count() == 0 || failure.seconds_since_last() > status.seconds_since_step()) return "";

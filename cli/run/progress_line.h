@@ -31,7 +31,7 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
 // What keeps the run from going on, in its own words; empty if the last step was committed after
 // the last trouble:
 //
-//   waiting for rewards: reward server 127.0.0.1:7070: connection refused
+//   w2 waits for rewards: reward server 127.0.0.1:7070: connection refused
 //   3 failures since the last step, the last of a group: reward of sample 2: CUDA out of memory
 std::string TroubleOf(const v1::StatusResponse& status);
 

@@ -25,6 +25,7 @@
 #include "metrics/step_metrics.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/port_language.h"
 #include "rpc/status.h"
 #include "rpc/tls_flags.h"
 #include "run/endpoints_file.h"
@@ -65,7 +66,7 @@ absl::StatusOr<v1::StatusResponse> Ask(const StatusFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const std::string learner, EndpointOf(flags));
   auto status = AskStatus(learner, absl::Seconds(flags.timeout_s));
   if (status.ok()) return status;
-  return Annotate(status.status(),
+  return Annotate(rpc::Explained(status.status(), learner),
                   absl::StrCat("no learner answers at ", learner, " (has the run ended?)"));
 }
 
@@ -118,16 +119,18 @@ std::string VerdictOfRun(const std::string& run_dir) {
 // Repeats until the learner is gone, which is an error only before its first answer. A restarted
 // learner has the same address, so a single failed call is not its end.
 absl::Status Show(const StatusFlags& flags) {
-  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  const absl::Status tls = rpc::UseTls(flags.tls).status();
   constexpr int kSilencesMax = 3;
   StepRate rate;
   bool answered = false;
   const bool clears =
       flags.watch_s > 0 && flags.format == "text" && TerminalColumns(STDOUT_FILENO).has_value();
   if (!flags.run_dir.empty() && !run::IsLive(flags.run_dir)) {
-    // The learner of a file system without locks may be alive nonetheless.
-    if (!Ask(flags).ok()) return ShowEnded(flags);
+    // The learner of a file system without locks may be alive nonetheless. Of a run that has ended
+    // nobody is called, whatever the environment says of TLS.
+    if (!tls.ok() || !Ask(flags).ok()) return ShowEnded(flags);
   }
+  OXBOW_RETURN_IF_ERROR(tls);
   for (int silences = 0;;) {
     const auto status = Ask(flags);
     if (status.ok()) {

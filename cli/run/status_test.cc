@@ -94,9 +94,13 @@ TEST(StatusTest, TextHasTheLastFailureUntilAStepIsCommittedAndWhatHasNoScore) {
   failure.set_seconds_since_last(2);  // The last step was committed 1.5 s ago.
   EXPECT_THAT(StatusText(status), Not(HasSubstr("trouble")));
 
-  status.add_workers()->set_waiting_for("reward server x: connection refused");
+  v1::WorkerStatus& worker = *status.add_workers();
+  worker.set_worker_id("w2");
+  worker.set_waiting_for("reward server x: connection refused");
   EXPECT_THAT(StatusText(status),
-              HasSubstr("trouble    waiting for rewards: reward server x: connection refused"));
+              HasSubstr("trouble    w2 waits for rewards: reward server x: connection refused"));
+  *status.add_workers() = worker;
+  EXPECT_THAT(StatusText(status), HasSubstr("w2 and 1 more wait for rewards: reward server x"));
   status.set_samples_unscored(12);
   status.set_prompts_quarantined(1);
   status.add_quarantined()->set_text("text 7");

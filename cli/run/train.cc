@@ -32,11 +32,13 @@
 #include "io/report/verdict.h"
 #include "metrics/step_metrics.h"
 #include "rpc/certificate_files.h"
+#include "rpc/channel.h"
 #include "rpc/grpc_hold.h"
 #include "rpc/tls.h"
 #include "rpc/tls_flags.h"
 #include "run/end_record.h"
 #include "run/model_facts.h"
+#include "run/run_lock.h"
 #include "run/start_record.h"
 #include "run/start_weights.h"
 #include "services/learner/facts_of_run.h"
@@ -79,13 +81,25 @@ void Warn(const config::Problem& problem, const config::Provenance& provenance) 
   std::cerr << "oxbow train: warning: " << config::ProblemLine(problem, provenance) << "\n";
 }
 
-absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
+fs::path DirectoryOf(const v1::RunConfig& config) {
+  return fs::path(config.run().directory()) / config.run().name();
+}
+
+// The address of --listen; without it any port of services.host.
+absl::StatusOr<JoinAddress> JoinOf(const Flags& flags) {
+  if (flags.listen.empty()) return JoinAddress();
+  OXBOW_ASSIGN_OR_RETURN(JoinAddress join, ParseJoinAddress(flags.listen));
+  if (const std::string warning = LoopbackWarning(join.host); !warning.empty()) {
+    std::cerr << "oxbow train: warning: " << warning << "\n";
+  }
+  return join;
+}
+
+absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags,
+                                                       const JoinAddress& join) {
   std::vector<std::string> set = flags.set;
   if (!flags.name.empty()) set.push_back("run.name=" + flags.name);
-  if (!flags.listen.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(const JoinAddress join, ParseJoinAddress(flags.listen));
-    set.push_back("services.host=" + join.host);
-  }
+  if (!join.host.empty()) set.push_back("services.host=" + join.host);
   const std::vector<std::string> environment = config::ProcessEnvironment();
   OXBOW_ASSIGN_OR_RETURN(config::ResolvedConfig resolved,
                          flags.resume_dir.empty()
@@ -95,6 +109,10 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags) {
   OXBOW_RETURN_IF_ERROR(config::FirstError(problems, resolved.provenance));
   for (const config::Problem& problem : problems) {
     Warn(problem, resolved.provenance);
+  }
+  // The ports of a live run are its own; who takes its directory is told of it.
+  if (!run::IsLive(DirectoryOf(resolved.config))) {
+    OXBOW_RETURN_IF_ERROR(CheckPorts(resolved.config, join));
   }
   OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
   const Gpus gpus = GpusHere();
@@ -344,13 +362,14 @@ absl::StatusOr<int> Run(const Flags& flags) {
       return NoRun(flags.resume_dir);
     }
   }
-  OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags));
+  OXBOW_ASSIGN_OR_RETURN(const JoinAddress join, JoinOf(flags));
+  OXBOW_ASSIGN_OR_RETURN(const config::ResolvedConfig resolved, ResolveAndCheck(flags, join));
+  if (resolved.config.services().http_proxy()) rpc::UseHttpProxy(true);  // The children, too.
   if (rpc::UsesTls() && flags.tls.name.empty()) {
     OXBOW_RETURN_IF_ERROR(
         rpc::CheckServesHost(flags.tls.files.cert, resolved.config.services().host()));
   }
-  const fs::path run_dir =
-      fs::path(resolved.config.run().directory()) / resolved.config.run().name();
+  const fs::path run_dir = DirectoryOf(resolved.config);
   OXBOW_RETURN_IF_ERROR(CheckItsOwn(flags, run_dir));
   OXBOW_ASSIGN_OR_RETURN(const std::optional<run::StartWeights> start,
                          StartOf(flags, resolved.config));
@@ -365,10 +384,6 @@ absl::StatusOr<int> Run(const Flags& flags) {
 
   const rpc::GrpcHold hold;
   SayWhatIsNotOk(resolved, run_dir);
-  JoinAddress join;
-  if (!flags.listen.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(join, ParseJoinAddress(flags.listen));
-  }
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,
                .config = resolved.config,

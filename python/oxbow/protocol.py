@@ -7,14 +7,18 @@ The descriptors have a pool of their own, so no other package's messages get in 
 """
 from __future__ import annotations
 
+import os
 from importlib import resources
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 MESSAGE_BYTES_MAX = 16 << 20  # Every oxbow service has this limit, in both directions.
+# gRPC obeys http_proxy and its relatives by default, which are for the world outside; services of a run are not there.
+_HTTP_PROXY = os.environ.get("OXBOW_HTTP_PROXY", "") not in ("", "0", "false")
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-                                          ("grpc.max_send_message_length", MESSAGE_BYTES_MAX)]
+                                          ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+                                          ("grpc.enable_http_proxy", int(_HTTP_PROXY))]
 
 
 def _health_file() -> descriptor_pb2.FileDescriptorProto:

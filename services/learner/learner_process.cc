@@ -206,6 +206,7 @@ absl::Status LearnerProcess::ConnectPeers() {
   OXBOW_ASSIGN_OR_RETURN(rewards_,
                          reward::RewardClient::Connect(
                              {.endpoints = options_.reward_endpoints,
+                              .elsewhere = {reward.endpoints().begin(), reward.endpoints().end()},
                               .rewards = reward_names,
                               .observed = {reward.observed().begin(), reward.observed().end()},
                               .not_asked = run::RewardsNotAsked(reward, options_.reward_endpoints),

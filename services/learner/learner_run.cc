@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/listening_sockets.h"
 #include "base/status_macros.h"
 #include "core/model/device.h"
 #include "run/run_lock.h"
@@ -53,6 +54,14 @@ absl::Status CheckLocks(const Locks& locks) {
   return locks.learner->CheckHeld();
 }
 
+// Prompts may be encoded for hours before anything listens, so a port that is taken is found first.
+absl::Status CheckPorts(const RunOptions& options) {
+  for (const std::string& address : {options.listen, options.metrics_listen}) {
+    OXBOW_RETURN_IF_ERROR(Listen(address).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunRankZero(LearnerProcess& process) {
   OXBOW_RETURN_IF_ERROR(process.MakeStart());
   OXBOW_RETURN_IF_ERROR(process.MakeTrainer());
@@ -73,6 +82,12 @@ absl::Status RunLearner(RunOptions options) {
     OXBOW_RETURN_IF_ERROR(TakeLocks(options, locks));
     options.check_directory = [&locks] { return CheckLocks(locks); };
   }
+  if (options.place.local_rank > 0) {
+    // All ranks get the same arguments, but a machine has each port only once.
+    options.listen = AnyPortAt(options.listen);
+    options.metrics_listen = AnyPortAt(options.metrics_listen);
+  }
+  OXBOW_RETURN_IF_ERROR(CheckPorts(options));
   options.config.mutable_learner()->set_ranks(static_cast<uint32_t>(options.place.size));
   OXBOW_ASSIGN_OR_RETURN(
       const at::Device device,
@@ -91,11 +106,6 @@ absl::Status RunLearner(RunOptions options) {
     options.config.mutable_model()->set_encoder_device(encoders.str());
   }
   OXBOW_ASSIGN_OR_RETURN(RunSetup setup, ReadSetup(std::move(options.config)));
-  if (options.place.local_rank > 0) {
-    // All ranks get the same arguments, but a machine has each port only once.
-    options.listen = AnyPortAt(options.listen);
-    options.metrics_listen = AnyPortAt(options.metrics_listen);
-  }
   if (options.place.rank > 0) return RunMember(options, std::move(setup));
   LearnerProcess process(options, std::move(setup));
   const absl::Status status = RunRankZero(process);

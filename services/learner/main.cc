@@ -16,6 +16,7 @@
 #include "core/model/device.h"
 #include "core/model/device_memory.h"
 #include "core/parallel/rank_environment.h"
+#include "rpc/channel.h"
 #include "rpc/service_main.h"
 #include "services/learner/learner_run.h"
 #include "services/learner/ranks/local_ranks.h"
@@ -104,6 +105,7 @@ std::string RemedyFor(const oxbow::v1::RunConfig& config) {
 
 absl::Status Run(Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(flags.run.config, oxbow::config::LoadResolved(flags.config));
+  if (flags.run.config.services().http_proxy()) oxbow::rpc::UseHttpProxy(true);
   flags.run.directory = flags.directory;
   flags.run.listen = flags.service.listen;
   flags.run.metrics_listen = flags.service.metrics_listen;

@@ -20,6 +20,7 @@
 #include "base/trace.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/port_language.h"
 #include "rpc/retry.h"
 #include "rpc/retry_after.h"
 #include "rpc/status.h"
@@ -83,7 +84,9 @@ absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Connect(Options opti
   options.breaker.rest_max = std::min(options.breaker.rest_max, options.timeout);
   auto impl = std::make_unique<Impl>(std::move(options));
   for (const std::string& endpoint : impl->options.endpoints) {
-    impl->stubs.push_back(v1::Reward::NewStub(rpc::Connect(endpoint)));
+    const bool elsewhere = impl->options.elsewhere.contains(endpoint);
+    impl->lines.push_back(std::make_unique<ServerLine>(
+        endpoint, elsewhere ? rpc::Pings::kDuringCalls : rpc::Pings::kOften));
   }
   return std::unique_ptr<RewardClient>(new RewardClient(std::move(impl)));
 }
@@ -147,7 +150,8 @@ std::map<std::string, RewardFacts> RewardClient::Facts() const {
 absl::Status RewardClient::Impl::DescribeOne(size_t server) {
   v1::DescribeResponse response;
   const Cancellable context(*this, std::min(options.timeout, kDescribeTimeoutMax));
-  OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stubs[server]->Describe(context.get(), {}, &response)));
+  OXBOW_RETURN_IF_ERROR(
+      rpc::FromGrpc(lines[server]->stub()->Describe(context.get(), {}, &response)));
   std::vector<RewardFacts> rewards;
   const auto not_asked = options.not_asked.find(options.endpoints[server]);
   for (const v1::RewardDescription& reward : response.rewards()) {
@@ -163,7 +167,7 @@ absl::Status RewardClient::Impl::DescribeOne(size_t server) {
 absl::Status RewardClient::Impl::Describe() {
   absl::Status failure;
   bool answered = false;
-  for (size_t server = 0; server < stubs.size(); ++server) {
+  for (size_t server = 0; server < lines.size(); ++server) {
     const absl::Status status = rpc::Retry({}, [&] { return DescribeOne(server); });
     if (absl::IsInvalidArgument(status)) return status;
     answered |= status.ok();
@@ -185,8 +189,9 @@ absl::Status RewardClient::Impl::Describe() {
         absl::StrCat("what listens at ", options.endpoints.front(),
                      " is no reward server of this version: ", std::string(failure.message())));
   }
+  failure = rpc::Explained(failure, options.endpoints.back());
   return absl::UnavailableError(
-      absl::StrCat("no reward server answers (is it running?): ", options.endpoints.front(), ": ",
+      absl::StrCat("no reward server answers (is it running?): ", options.endpoints.back(), ": ",
                    std::string(failure.message())));
 }
 
@@ -410,7 +415,7 @@ absl::StatusOr<Turn> RewardClient::Impl::Next(ScoreCall& call,
     const absl::Duration rest_over = directory.RestOver(wanted);
     if (rest_over == absl::InfiniteDuration()) {
       // They may have them by the next time.
-      for (size_t server = 0; server < stubs.size(); ++server) directory.Forget(server);
+      for (size_t server = 0; server < lines.size(); ++server) directory.Forget(server);
       return absl::NotFoundError(
           absl::StrCat("no reward server has ", absl::StrJoin(wanted, ", ")));
     }
@@ -488,7 +493,8 @@ absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const 
   // What begins the call leaves with the first message, and what ends it with the last: of small
   // pictures all of it is one packet, and the server wakes once.
   context.get()->set_initial_metadata_corked(true);
-  const auto stream = stubs[server]->Score(context.get());
+  const auto stub = lines[server]->stub();
+  const auto stream = stub->Score(context.get());
   // Where it stops, Finish says why.
   WriteBatch(call, batch, batch_max, [&](const v1::ScoreRequest& request, bool last) {
     grpc::WriteOptions end;
@@ -509,7 +515,9 @@ absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const 
       }
     }
   }
-  return WithPause(rpc::FromGrpc(stream->Finish()), *context.get(), absences);
+  const absl::Status status = rpc::FromGrpc(stream->Finish());
+  lines[server]->Ended(status);
+  return WithPause(status, *context.get(), absences);
 }
 
 }  // namespace oxbow::reward

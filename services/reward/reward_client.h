@@ -56,6 +56,7 @@ class RewardClient {
  public:
   struct Options {
     std::vector<std::string> endpoints;
+    std::set<std::string> elsewhere;    // Those of them that may be anybody's: pinged rarely.
     std::vector<std::string> rewards;   // Wanted names; empty: all that the servers describe.
     std::vector<std::string> observed;  // Those of them that may be missing.
     // By name: a server whose reward has another identity is not asked for it.

@@ -20,6 +20,7 @@
 #include "services/reward/reward_client.h"
 #include "services/reward/reward_directory.h"
 #include "services/reward/score_call.h"
+#include "services/reward/server_line.h"
 #include "services/reward/shared_calls.h"
 
 namespace oxbow::reward {
@@ -100,8 +101,8 @@ struct RewardClient::Impl {
     bool waits_ = false;
   };
 
-  Options options;                                       // Describe fills in `rewards`.
-  std::vector<std::unique_ptr<v1::Reward::Stub>> stubs;  // By server.
+  Options options;                                 // Describe fills in `rewards`.
+  std::vector<std::unique_ptr<ServerLine>> lines;  // By server.
 
   mutable absl::Mutex mutex;
   absl::CondVar changed;  // A breaker heard an outcome, or calls are to end.

@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "rpc/channel.h"
 #include "rpc/retry_after.h"
+#include "services/reward/server_line.h"
 #include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::reward {
@@ -319,6 +321,24 @@ TEST(RewardClientTest, CreateNamesWhatIsMissing) {
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kUnavailable);
   // One replica of two is enough to start, and to score.
   ExpectAllScored(ClientOf({"127.0.0.1:1", replica.endpoint()})->Score("p", "", Images(3)));
+}
+
+// As a server with gRPC's default options ends it: with a GOAWAY after three pings.
+TEST(ServerLineTest, AfterTooManyPingsANewConnectionHasFew) {
+  FakeReplica replica(AnswerAll);
+  ServerLine line(replica.endpoint(), rpc::Pings::kDuringCalls);
+  const auto first = line.stub();
+  for (const absl::Status& other : {absl::OkStatus(), absl::UnavailableError("Socket closed"),
+                                    absl::InternalError("too many pings for this reward")}) {
+    line.Ended(other);
+    EXPECT_EQ(line.pings(), rpc::Pings::kDuringCalls) << other;
+  }
+  line.Ended(absl::UnavailableError("Too many pings"));
+  EXPECT_EQ(line.pings(), rpc::Pings::kRarely);
+  EXPECT_NE(line.stub(), first);
+  v1::DescribeResponse response;
+  EXPECT_TRUE(
+      line.stub()->Describe(rpc::ContextWithDeadline(absl::Seconds(20)).get(), {}, &response).ok());
 }
 
 }  // namespace

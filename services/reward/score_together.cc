@@ -113,11 +113,14 @@ RewardClient::Impl::Shared RewardClient::Impl::ShareCall(const std::vector<Group
   const Cancellable context(*this, std::min(options.timeout, options.shared.longest));
   AddTraces(parts, *context.get());
   context.get()->set_initial_metadata_corked(true);
-  const auto stream = stubs[*server]->Score(context.get());
+  const auto stub = lines[*server]->stub();
+  const auto stream = stub->Score(context.get());
   WriteAll(parts, batch_max, *stream);
   v1::ScoreResponse response;
   while (stream->Read(&response)) Keep(response, parts, options.endpoints[*server]);
-  if (!rpc::FromGrpc(stream->Finish()).ok()) return Shared::kDidNotPay;
+  const absl::Status status = rpc::FromGrpc(stream->Finish());
+  lines[*server]->Ended(status);
+  if (!status.ok()) return Shared::kDidNotPay;
   // What is observed may fail again and again, and costs the others nothing.
   const std::vector<std::string> trained = TrainedOf(rewards);
   for (const GroupPart& part : parts) {

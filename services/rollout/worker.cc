@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "core/model/cuda_graphs.h"
 #include "rpc/channel.h"
+#include "rpc/port_language.h"
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
@@ -77,7 +78,7 @@ absl::Status Worker::Run() {
     }
     if (!said) {
       OXBOW_LOG(Info) << "looking for the learner" << Field("endpoint", options_.learner)
-                      << Field("reason", status.ToString());
+                      << Field("reason", rpc::Explained(status, options_.learner).ToString());
       said = true;
     }
     backoff = std::min(2 * backoff, options_.backoff_max);
@@ -93,6 +94,7 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
       std::unique_ptr<reward::RewardClient> rewards,
       reward::RewardClient::Connect(
           {.endpoints = spec.reward_endpoints,
+           .elsewhere = {spec.reward.endpoints().begin(), spec.reward.endpoints().end()},
            .rewards = run::RewardNames(spec.reward),
            .observed = {spec.reward.observed().begin(), spec.reward.observed().end()},
            .identities = spec.reward_identities,

@@ -16,13 +16,15 @@
 namespace oxbow {
 namespace {
 
-// This process's environment with `changes` in place of what they name.
-std::vector<std::string> MergedEnvironment(const std::vector<std::string>& changes) {
+// This process's environment with `changes` in place of what they name, and without these names.
+std::vector<std::string> MergedEnvironment(const std::vector<std::string>& changes,
+                                           const std::vector<std::string>& without) {
   std::vector<std::string> merged = changes;
   for (char** line = environ; *line != nullptr; ++line) {
     const std::string inherited = *line;
     const std::string name = inherited.substr(0, inherited.find('=') + 1);
-    bool changed = false;
+    bool changed =
+        std::find(without.begin(), without.end(), name.substr(0, name.find('='))) != without.end();
     for (const std::string& change : changes) changed = changed || absl::StartsWith(change, name);
     if (!changed) merged.push_back(inherited);
   }
@@ -75,7 +77,7 @@ absl::StatusOr<pid_t> Spawn(const SpawnOptions& options) {
   }
   posix_spawnattr_setflags(&attributes, static_cast<short>(flags));
   std::vector<std::string> argv = options.argv;
-  std::vector<std::string> environment = MergedEnvironment(options.environment);
+  std::vector<std::string> environment = MergedEnvironment(options.environment, options.without);
   pid_t pid = 0;
   const int error = posix_spawn(&pid, options.binary.c_str(), &actions, &attributes,
                                 Pointers(argv).data(), Pointers(environment).data());

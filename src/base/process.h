@@ -25,6 +25,7 @@ struct SpawnOptions {
   std::filesystem::path binary;
   std::vector<std::string> argv;         // argv[0] included.
   std::vector<std::string> environment;  // "NAME=value", in place of inherited ones of that name.
+  std::vector<std::string> without;      // Names that the child does not inherit.
   // Descriptors that become stdout and stderr; stdin is then /dev/null. Unset: all are inherited.
   struct Output {
     int out = -1;

@@ -47,6 +47,13 @@ TEST(ProcessTest, AVariableIsReplacedAndOthersAreInherited) {
             "OXBOW_TEST_A=new\nOXBOW_TEST_AB=kept\n");
 }
 
+TEST(ProcessTest, AVariableThatIsLeftOutIsNotInherited) {
+  setenv("OXBOW_TEST_C", "left", 1);
+  setenv("OXBOW_TEST_CD", "kept", 1);
+  EXPECT_EQ(OutputOf("env | grep OXBOW_TEST_C", {.without = {"OXBOW_TEST_C"}}),
+            "OXBOW_TEST_CD=kept\n");
+}
+
 TEST(ProcessTest, AGroupOfItsOwnIsLedByTheChild) {
   const std::string script = "test $$ = $(ps -o pgid= -p $$ | tr -d ' ') && echo leads || true";
   EXPECT_EQ(OutputOf(script, {.own_group = true}), "leads\n");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/certificate_files.h"
 
+#include <arpa/inet.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -23,6 +24,7 @@ namespace {
 constexpr uint64_t kPemBytesMax = 1 << 20;
 
 using Store = std::unique_ptr<X509_STORE, FreedBy<X509_STORE_free>>;
+using GeneralNames = std::unique_ptr<GENERAL_NAMES, FreedBy<GENERAL_NAMES_free>>;
 using StoreContext = std::unique_ptr<X509_STORE_CTX, FreedBy<X509_STORE_CTX_free>>;
 
 struct FreeStack {
@@ -119,6 +121,26 @@ absl::StatusOr<absl::Time> CheckCertificateFiles(const CertificateFiles& files,
                  files.cert);
   }
   return EndOf(*shown);
+}
+
+std::string ANameIn(const std::string& cert) {
+  const auto chain = ReadCertificates("--tls-cert", cert);
+  if (!chain.ok()) return "";
+  const GeneralNames names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(chain->front().get(), NID_subject_alt_name, nullptr, nullptr)));
+  std::string address;
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_DNS && name->type != GEN_IPADD) continue;
+    const unsigned char* const bytes = ASN1_STRING_get0_data(name->d.ia5);
+    const int size = ASN1_STRING_length(name->d.ia5);
+    if (name->type == GEN_DNS) return std::string(bytes, bytes + size);
+    if (size != sizeof(in_addr) && size != sizeof(in6_addr)) continue;
+    char text[INET6_ADDRSTRLEN] = {};
+    inet_ntop(size == sizeof(in_addr) ? AF_INET : AF_INET6, bytes, text, sizeof text);
+    if (address.empty()) address = text;
+  }
+  return address;
 }
 
 absl::Status CheckServesHost(const std::string& cert, const std::string& host) {

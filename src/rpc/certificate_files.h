@@ -24,6 +24,9 @@ struct CertificateFiles {
 absl::StatusOr<absl::Time> CheckCertificateFiles(const CertificateFiles& files,
                                                  const std::string& name, absl::Time now);
 
+// The first DNS name, or else address, of the certificate in this file; empty if it has none.
+std::string ANameIn(const std::string& cert);
+
 // OK if callers of `host` (an address or a DNS name) find it in the certificate of this file.
 // kFailedPrecondition otherwise; the message says what to pass.
 absl::Status CheckServesHost(const std::string& cert, const std::string& host);

@@ -4,6 +4,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 
@@ -14,20 +15,49 @@
 
 namespace oxbow::rpc {
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
+namespace {
+
+std::atomic<bool> uses_http_proxy{false};
+
+int PingEveryMs(Pings pings) {
+  switch (pings) {
+    case Pings::kOften:
+      return 10'000;
+    case Pings::kDuringCalls:
+      return 60'000;
+    case Pings::kRarely:
+      return 310'000;  // The limit, and some room for a network that hurries.
+  }
+  return 0;
+}
+
+}  // namespace
+
+void UseHttpProxy(bool used) { uses_http_proxy = used; }
+
+bool UsesHttpProxy() { return uses_http_proxy; }
+
+grpc::ChannelArguments ArgumentsOf(Pings pings) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
-  // Both sides notice within 20 s that a peer was cut off, even if they only listen.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  // gRPC obeys the environment by default, which names a proxy for the world outside.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, uses_http_proxy ? 1 : 0);
+  // Both sides of a run notice within 20 s that a peer was cut off, even if they only listen.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, PingEveryMs(pings));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   // Also for idle connections; else only the next call would notice.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, pings == Pings::kOften ? 1 : 0);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // The time for one attempt, whatever its name says: for TCP, TLS and HTTP/2 over a slow line.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+  return arguments;
+}
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint, Pings pings) {
+  grpc::ChannelArguments arguments = ArgumentsOf(pings);
   const std::shared_ptr<grpc::ChannelCredentials> credentials = ClientCredentials(arguments);
   return grpc::CreateCustomChannel(WithBrackets(endpoint), credentials, arguments);
 }

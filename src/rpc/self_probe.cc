@@ -52,7 +52,9 @@ bool SelfProbe::Answers() const {
   grpc::ChannelArguments arguments;
   // Without this, channels to one endpoint share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  const auto channel = grpc::CreateCustomChannel(endpoint_, OwnCredentials(), arguments);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const auto credentials = OwnCredentials(arguments);
+  const auto channel = grpc::CreateCustomChannel(endpoint_, credentials, arguments);
   const grpc::Status status = CallBytes(channel, kHealthCheck, options_.timeout).status;
   return status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
 }

@@ -31,10 +31,12 @@ namespace {
 namespace tls = grpc::experimental;
 
 struct Credentials {
+  TlsOptions options;
   std::shared_ptr<grpc::ChannelCredentials> client = grpc::InsecureChannelCredentials();
   std::shared_ptr<grpc::ServerCredentials> server = grpc::InsecureServerCredentials();
   std::shared_ptr<grpc::ChannelCredentials> own = client;
   std::string name;
+  std::string own_name;  // One that the own certificate has.
   bool encrypted = false;
   bool plaintext = false;
   // Shared with the connections that it decides about, which outlive a change of these.
@@ -107,10 +109,12 @@ Credentials MakeCredentials(const TlsOptions& options, const std::shared_ptr<Acc
     server.set_certificate_verifier(
         tls::ExternalCertificateVerifier::Create<NameVerifier>(options.name));
   }
-  Credentials made{.client = tls::TlsCredentials(client),
+  Credentials made{.options = options,
+                   .client = tls::TlsCredentials(client),
                    .server = tls::TlsServerCredentials(server),
                    .own = tls::TlsCredentials(own),
                    .name = options.name,
+                   .own_name = options.name.empty() ? ANameIn(options.files.cert) : options.name,
                    .encrypted = true,
                    .access = access};
   if (access != nullptr) {
@@ -189,6 +193,8 @@ absl::StatusOr<absl::Time> UseTls(const TlsOptions& options) {
   return end;
 }
 
+TlsOptions TlsInUse() { return Process::This().Get().options; }
+
 bool UsesTls() { return Process::This().Get().encrypted; }
 
 absl::Status MayListen(const std::string& address) {
@@ -228,6 +234,10 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentials() {
   return Process::This().Get().server;
 }
 
-std::shared_ptr<grpc::ChannelCredentials> OwnCredentials() { return Process::This().Get().own; }
+std::shared_ptr<grpc::ChannelCredentials> OwnCredentials(grpc::ChannelArguments& arguments) {
+  const Credentials credentials = Process::This().Get();
+  if (!credentials.own_name.empty()) arguments.SetSslTargetNameOverride(credentials.own_name);
+  return credentials.own;
+}
 
 }  // namespace oxbow::rpc

@@ -52,6 +52,7 @@ struct TlsOptions {
 absl::StatusOr<absl::Time> UseTls(const TlsOptions& options);
 
 bool UsesTls();
+TlsOptions TlsInUse();  // As UseTls got them.
 
 // OK if a server may listen on `address`: it has TLS, stays on this machine, or plaintext was
 // allowed. kInvalidArgument otherwise.
@@ -68,6 +69,7 @@ std::shared_ptr<Access> AccessInUse();
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(grpc::ChannelArguments& arguments);
 std::shared_ptr<grpc::ServerCredentials> ServerCredentials();
 // For calls of this process to itself: as ClientCredentials, but the server may have any name.
-std::shared_ptr<grpc::ChannelCredentials> OwnCredentials();
+// Looks for one that its certificate has, because gRPC logs an error for each connection without.
+std::shared_ptr<grpc::ChannelCredentials> OwnCredentials(grpc::ChannelArguments& arguments);
 
 }  // namespace oxbow::rpc

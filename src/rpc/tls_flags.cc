@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/tls_flags.h"
 
+#include "rpc/channel.h"
+
 namespace oxbow::rpc {
 namespace {
 
@@ -11,7 +13,8 @@ constexpr char kName[] = "OXBOW_TLS_NAME";
 constexpr char kRoles[] = "OXBOW_TLS_ROLES";
 constexpr char kRevoked[] = "OXBOW_TLS_REVOKED";
 constexpr char kPlaintext[] = "OXBOW_PLAINTEXT";
-constexpr char kGroup[] = "TLS, between machines";  // On the page of --help.
+constexpr char kHttpProxy[] = "OXBOW_HTTP_PROXY";
+constexpr char kGroup[] = "Connections between machines";  // On the page of --help.
 
 }  // namespace
 
@@ -41,6 +44,12 @@ void AddTlsFlags(CLI::App& app, TlsOptions& options) {
                  "again when it changes")
       ->envname(kRevoked)
       ->group(kGroup);
+  app.add_flag_callback(
+         "--http-proxy", [] { UseHttpProxy(true); },
+         "call services through the proxy that http_proxy, https_proxy or grpc_proxy names; else "
+         "these are not looked at")
+      ->envname(kHttpProxy)
+      ->group(kGroup);
 }
 
 void AddPlaintextFlag(CLI::App& app, TlsOptions& options) {
@@ -50,7 +59,7 @@ void AddPlaintextFlag(CLI::App& app, TlsOptions& options) {
       ->group(kGroup);
 }
 
-std::vector<std::string> TlsEnvironment(const TlsOptions& options) {
+std::vector<std::string> ConnectionEnvironment(const TlsOptions& options) {
   std::vector<std::string> environment;
   const auto add = [&](const std::string& variable, const std::string& value) {
     if (!value.empty()) environment.push_back(variable + "=" + value);
@@ -62,6 +71,7 @@ std::vector<std::string> TlsEnvironment(const TlsOptions& options) {
   add(kRoles, options.roles ? "" : "off");
   add(kRevoked, options.revoked);
   add(kPlaintext, options.plaintext ? "1" : "");
+  add(kHttpProxy, UsesHttpProxy() ? "1" : "");
   return environment;
 }
 

@@ -8,10 +8,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <utility>
 
 #include "base/file.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/port_language.h"
+#include "rpc/self_probe.h"
 #include "rpc/server.h"
 #include "rpc/status.h"
 #include "tests/testing/certificates.h"
@@ -132,6 +135,28 @@ TEST_F(TlsTest, PlaintextAndAnotherAuthorityAreRefused) {
   ExpectRefused(Ask(*server, Of("theirs")));
 }
 
+// gRPC's own words are "Socket closed" and the name of a function of OpenSSL.
+TEST_F(TlsTest, WhatKeepsTwoProcessesApartIsSaidInWords) {
+  const auto why = [](const Server& server, const TlsOptions& options) {
+    const absl::Status status = Ask(server, options);
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    return std::string(Explained(status, server.endpoint()).message());
+  };
+  const auto encrypted = Serve(Of("ours"));
+  EXPECT_THAT(why(*encrypted, {}), HasSubstr("this port speaks TLS"));
+  EXPECT_THAT(why(*encrypted, Of("theirs")), HasSubstr("of another authority than --tls-ca"));
+  TlsOptions half = Of("theirs");  // It trusts the server, which does not trust it.
+  const std::string both = ReadFile(half.files.ca).value() + ReadFile(Of("ours").files.ca).value();
+  half.files.ca = Folder("both.crt");
+  ASSERT_TRUE(WriteFileAtomically(half.files.ca, both).ok());
+  EXPECT_THAT(why(*encrypted, half), HasSubstr("refuses this process's certificate"));
+  const auto plain = Serve({});
+  EXPECT_THAT(why(*plain, Of("ours")), HasSubstr("does not speak TLS"));
+  EXPECT_TRUE(Ask(*encrypted, Of("ours")).ok());
+  EXPECT_EQ(WhyNotUnderstood(encrypted->endpoint(), kAnswer), "");
+  EXPECT_EQ(WhyNotUnderstood("127.0.0.1:1", kAnswer), "") << "nothing listens";
+}
+
 // Callers that UseTls would not make: they trust the server, but show a wrong certificate.
 TEST_F(TlsTest, ACallerIsRefusedUnlessItsCertificateIsOfTheFleet) {
   const auto call = [&](const Server& server, const std::string& shown) {
@@ -167,6 +192,25 @@ TEST_F(TlsTest, AServerWithTheWrongNameIsRefused) {
 TEST_F(TlsTest, WithoutANameTheHostIsChecked) {
   const auto server = Serve(Of("by-address", ""));
   EXPECT_TRUE(Ask(*server, Of("ours", "")).ok()) << Ask(*server, Of("ours", ""));
+}
+
+// The own address is in no certificate of a fleet, and gRPC logs an error for each such connection.
+TEST_F(TlsTest, AQuietFleetLogsNothingOfItsSelfProbes) {
+  for (const auto& [folder, name] :
+       {std::pair("ours", "oxbow"), std::pair("ours", ""), std::pair("by-address", "")}) {
+    ::testing::internal::CaptureStderr();
+    {
+      const auto server = Serve(Of(folder, name));
+      absl::Notification enough;
+      int looks = 0;  // Two a probe.
+      const SelfProbe probe(server->endpoint(), {.every = absl::Milliseconds(1)}, [&] {
+        if (++looks == 9) enough.Notify();
+        return 0;
+      });
+      EXPECT_TRUE(enough.WaitForNotificationWithTimeout(absl::Seconds(30)));
+    }
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << folder << " " << name;
+  }
 }
 
 TEST_F(TlsTest, NewFilesAreUsedWithoutARestart) {

@@ -122,13 +122,13 @@ bool TrialRun::MountDisk() {
 bool TrialRun::StartFarWorker() {
   if (!run_->Await([this] { return !run_->Endpoint("learner").empty(); })) return false;
   proxy_ = testing::NetworkProxy::Start("").value();
-  auto worker =
-      testing::Process::Start({.argv = {(options_.binaries / "rollout_worker").string(),
-                                        "--learner", run_->Endpoint("learner"), "--id", kFarWorker,
-                                        "--log-level", "debug", "--log-format", "json"},
-                               .environment = {"grpc_proxy=http://" + proxy_->endpoint(),
-                                               "no_grpc_proxy=", "no_proxy=", "OMP_NUM_THREADS=1",
-                                               "OMP_WAIT_POLICY=PASSIVE"}});
+  auto worker = testing::Process::Start(
+      {.argv = {(options_.binaries / "rollout_worker").string(), "--learner",
+                run_->Endpoint("learner"), "--id", kFarWorker, "--log-level", "debug",
+                "--log-format", "json"},
+       .environment = {"OXBOW_HTTP_PROXY=1", "grpc_proxy=http://" + proxy_->endpoint(),
+                       "no_grpc_proxy=", "no_proxy=", "OMP_NUM_THREADS=1",
+                       "OMP_WAIT_POLICY=PASSIVE"}});
   OXBOW_CHECK(worker.ok()) << worker.status().ToString();
   far_worker_ = *std::move(worker);
   return true;

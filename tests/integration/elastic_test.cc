@@ -164,7 +164,8 @@ TEST(ElasticTest, RunGoesOnAfterEachKindOfBrokenNetwork) {
   ElasticRun run({kEndless, "services.lease_seconds=2", "services.groups_in_flight=2"});
   const auto proxy = NetworkProxy::Start("").value();
   // All calls of the worker, to any peer, go through the proxy.
-  run.Join("far", {"grpc_proxy=http://" + proxy->endpoint(), "no_grpc_proxy=", "no_proxy="});
+  run.Join("far", {"OXBOW_HTTP_PROXY=1", "grpc_proxy=http://" + proxy->endpoint(),
+                   "no_grpc_proxy=", "no_proxy="});
   ASSERT_TRUE(run.AwaitSteps(1));
   ASSERT_GE(proxy->connections(), 1u) << "the worker does not use the proxy";
   proxy->Delay(absl::Milliseconds(10));

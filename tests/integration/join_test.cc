@@ -9,11 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/listening_sockets.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/training_run.h"
 
 namespace oxbow::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr char kLine[] = "workers may join: ";
 
@@ -63,6 +67,20 @@ TEST(JoinTest, AWorkerNeedsTheLineThatTrainPrintsAndEndsWithTheRun) {
   ASSERT_TRUE(worker.ok()) << worker.status();
   EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_EQ((*worker)->WaitExit(kRunDeadline).value(), 0) << (*worker)->error_output();
+}
+
+TEST(JoinTest, APortThatIsTakenIsSaidAtOnceAndNothingIsWritten) {
+  const int port = ThreeFreePorts();
+  ASSERT_NE(port, 0);
+  const auto other = Listen(absl::StrCat("127.0.0.1:", port + 1));
+  ASSERT_TRUE(other.ok()) << other.status();
+  TrainingRun run({"run.steps=2"}, {"--listen", absl::StrCat("127.0.0.1:", port)});
+  EXPECT_EQ(run.WaitExit().value(), 3) << run.process().error_output();
+  EXPECT_THAT(run.process().error_output(),
+              ::testing::AllOf(HasSubstr("replay_buffer: cannot listen"),
+                               HasSubstr(absl::StrCat("127.0.0.1:", port + 1)),
+                               HasSubstr("Address already in use")));
+  EXPECT_FALSE(std::filesystem::exists(run.directory()));
 }
 
 }  // namespace

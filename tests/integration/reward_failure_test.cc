@@ -189,7 +189,7 @@ TEST(RewardFailureTest, ARunWaitsForARewardServerThatIsAwayAndGoesOnWhenItIsBack
   // A silence of one try makes a call wait, and no rest is longer than a try.
   TrainingRun run(Overrides(endpoint, {"run.steps=100000", "batch.groups=4", "reward.tries=1",
                                        "reward.timeout_seconds=1"}));
-  const auto waits = [&] { return absl::StrContains(StatusOf(run), "waiting for rewards"); };
+  const auto waits = [&] { return absl::StrContains(StatusOf(run), "for rewards: "); };
   ASSERT_TRUE(Eventually(waits)) << run.process().error_output();
   EXPECT_THAT(StatusOf(run), HasSubstr(endpoint)) << "the reason";
   rewards = std::make_unique<ScriptedRewards>(kNames, script, endpoint);

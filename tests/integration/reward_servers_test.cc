@@ -115,8 +115,7 @@ TEST_F(RewardServersTest, TheServerOfATrainedRewardHangsAndTheRunWaitsAndLosesNo
   };
   EXPECT_TRUE(Eventually([&] {
     const std::string says = status();
-    return absl::StrContains(says, "waiting for rewards") &&
-           absl::StrContains(says, trained_.endpoint());
+    return absl::StrContains(says, "for rewards: ") && absl::StrContains(says, trained_.endpoint());
   })) << status();
   EXPECT_LT(run.metrics().back()["step"].get<int64_t>(), kSteps);
   trained_.Signal(SIGCONT);

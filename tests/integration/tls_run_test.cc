@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/process.h"
 #include "tests/testing/scoped_directory.h"
 #include "tests/testing/scrape.h"
@@ -64,6 +66,38 @@ TEST(TlsRunTest, AFleetTrainsAndAnswersMembersAlone) {
   run.process().Kill(SIGINT);
   EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
+
+  // Half of a set, as a shell has it: of a run that has ended nobody is called.
+  const Outcome ended =
+      RunOxbow({"status", "--run", run.directory().string(), "--tls-ca",
+                (scratch.path() / "ours" / "ca.crt").string(), "--tls-name", "oxbow"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.message;
+  EXPECT_THAT(ended.output, HasSubstr("progress   step "));
+}
+
+// A renewal writes three files, one after another.
+TEST(TlsRunTest, AChildIsStartedAgainOnceKeyAndCertificateFit) {
+  const ScopedDirectory scratch;
+  const std::filesystem::path folder = scratch.path() / "tls";
+  const Authority ours("ours");
+  ours.Write(folder, {});
+  ours.Write(scratch.path() / "newer", {});
+  TrainingRun run({"run.steps=100000", "services.rollout_workers=1"}, FlagsOf(folder, "oxbow"));
+  ASSERT_TRUE(run.WaitForStep(1)) << run.process().error_output();
+  const auto renew = [&](const char* file) {
+    std::filesystem::copy_file(scratch.path() / "newer" / file, folder / file,
+                               std::filesystem::copy_options::overwrite_existing);
+  };
+  renew("tls.key");
+  ASSERT_TRUE(run.KillChild("rollout_worker", SIGKILL));
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StrContains(run.process().error_output(), "not the key of --tls-cert");
+  })) << run.process().error_output();
+  renew("tls.crt");
+  const int64_t reached = run.metrics().back()["step"];
+  EXPECT_TRUE(run.WaitForStep(reached + 2)) << run.process().error_output();
+  run.process().Kill(SIGINT);
+  EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
 }
 
 TEST(TlsRunTest, ACertificateWithoutTheHostIsRefusedBeforeAnythingStarts) {

@@ -3,7 +3,8 @@
 //
 //   auto proxy = NetworkProxy::Start("127.0.0.1:7000").value();   // one target
 //   auto all = NetworkProxy::Start("").value();                   // HTTP CONNECT: any target;
-//                                                                 // grpc_proxy=http://ENDPOINT
+//                                                                 // grpc_proxy=http://ENDPOINT,
+//                                                                 // OXBOW_HTTP_PROXY=1
 //   proxy->Delay(absl::Milliseconds(50));   // each way
 //   proxy->Drop();      // no bytes pass and no side is told, as with a pulled cable
 //   proxy->Reset();     // every connection is reset; new ones too, until Heal

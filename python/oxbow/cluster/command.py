@@ -61,6 +61,8 @@ def _train(flags: argparse.Namespace, arguments: Sequence[str], stop: threading.
     if flags.plaintext:
         environment["OXBOW_PLAINTEXT"] = "1"
     config = read_config(run_dir / "config.resolved.yaml")
+    if config["services"].get("http_proxy"):
+        environment["OXBOW_HTTP_PROXY"] = "1"
     if not ray.is_initialized():
         ray.init(address=flags.address, log_to_driver=False, logging_level="ERROR")
     gpus = str(config["model"]["device"]).startswith("cuda")

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "core/parallel/rank_variables.h"
 
 namespace oxbow::parallel {
 namespace {
@@ -26,18 +27,18 @@ class Reader {
  public:
   explicit Reader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
 
-  bool Has(const std::string& name) const { return Find({name}).has_value(); }
+  bool Has(const std::string& name) const { return Find({name.c_str()}).has_value(); }
 
   // The first of `names` that is set.
-  std::optional<Setting> Find(std::initializer_list<std::string> names) const {
-    for (const std::string& name : names) {
+  std::optional<Setting> Find(std::initializer_list<const char*> names) const {
+    for (const char* const name : names) {
       const std::optional<std::string> value = lookup_(name);
       if (value && !value->empty()) return Setting{name, *value};
     }
     return std::nullopt;
   }
 
-  absl::StatusOr<Setting> Need(std::initializer_list<std::string> names,
+  absl::StatusOr<Setting> Need(std::initializer_list<const char*> names,
                                const std::string& because) const {
     if (const auto found = Find(names)) return *found;
     return absl::InvalidArgumentError(absl::StrCat("the environment names ranks by half: ", because,
@@ -45,14 +46,14 @@ class Reader {
                                                    " is not"));
   }
 
-  absl::StatusOr<int> NeedNumber(std::initializer_list<std::string> names,
+  absl::StatusOr<int> NeedNumber(std::initializer_list<const char*> names,
                                  const std::string& because) const {
     OXBOW_ASSIGN_OR_RETURN(const Setting setting, Need(names, because));
     return Number(setting);
   }
 
   absl::StatusOr<int> NumberOr(const std::string& name, int otherwise) const {
-    const auto found = Find({name});
+    const auto found = Find({name.c_str()});
     return found ? Number(*found) : otherwise;
   }
 
@@ -98,9 +99,9 @@ absl::StatusOr<JoinOptions> FromTorchrun(const Reader& reader) {
 }
 
 absl::StatusOr<JoinOptions> FromSlurm(const Reader& reader) {
-  const std::string because = "SLURM_STEP_NUM_TASKS";
+  const std::string because = kSlurmStepVariable;
   JoinOptions result;
-  OXBOW_ASSIGN_OR_RETURN(result.size, reader.NeedNumber({because}, because));
+  OXBOW_ASSIGN_OR_RETURN(result.size, reader.NeedNumber({kSlurmStepVariable}, because));
   OXBOW_ASSIGN_OR_RETURN(result.rank, reader.NeedNumber({"SLURM_PROCID"}, because));
   OXBOW_ASSIGN_OR_RETURN(result.local_rank, reader.NumberOr("SLURM_LOCALID", 0));
   if (const auto address = reader.Find({"MASTER_ADDR"})) {
@@ -147,13 +148,13 @@ absl::StatusOr<JoinOptions> FromMachines(const Reader& reader, const Setting& ma
 }
 
 absl::StatusOr<JoinOptions> Read(const Reader& reader) {
-  if (reader.Find({"RANK", "WORLD_SIZE"})) return FromTorchrun(reader);
+  if (reader.Find({kRankVariable, kWorldSizeVariable})) return FromTorchrun(reader);
   // A batch script has SLURM_PROCID too; only tasks of srun have a step.
-  if (reader.Has("SLURM_STEP_NUM_TASKS")) return FromSlurm(reader);
-  if (const auto machines = reader.Find({"NUM_MACHINES", "NUM_NODES", "HOST_NUM"})) {
+  if (reader.Has(kSlurmStepVariable)) return FromSlurm(reader);
+  if (const auto machines = reader.Find(kMachineCountVariables)) {
     return FromMachines(reader, *machines);
   }
-  for (const std::string name : {"MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "MACHINE_RANK"}) {
+  for (const std::string name : kHalfVariables) {
     if (reader.Has(name)) return reader.Need({"RANK", "WORLD_SIZE"}, name).status();
   }
   return JoinOptions{};
@@ -172,9 +173,8 @@ absl::StatusOr<JoinOptions> ReadRankEnvironment(const EnvironmentLookup& lookup)
     return absl::InvalidArgumentError(
         absl::StrCat("not a port in the environment: MASTER_PORT=", result.port));
   }
-  result.agent_has_store = lookup("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-  for (const std::string name :
-       {"SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT", "TORCHELASTIC_RESTART_COUNT"}) {
+  result.agent_has_store = lookup(kAgentStoreVariable).value_or("") == "True";
+  for (const std::string name : kRestartVariables) {
     OXBOW_ASSIGN_OR_RETURN(result.restart, reader.NumberOr(name, result.restart));
   }
   return result;

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+
+#include "core/parallel/rank_variables.h"
 
 namespace oxbow::parallel {
 namespace {
@@ -116,6 +119,19 @@ TEST(RankEnvironmentTest, MachinesAndTheirRanksThatCannotBeAreRefused) {
   machines["NUM_NODES"] = "2147483647";
   EXPECT_EQ(Summary(machines),
             "the environment names too many ranks: 2147483647 machines with 2 each");
+}
+
+TEST(RankEnvironmentTest, WithoutTheVariablesOfLaunchersThereIsOneRankWhateverElseIsSet) {
+  const std::vector<std::string> left_out = RankVariables();
+  const auto place = ReadRankEnvironment([&](const std::string& name) {
+    const bool found = std::find(left_out.begin(), left_out.end(), name) != left_out.end();
+    return found ? std::nullopt : std::optional<std::string>("3");
+  });
+  ASSERT_TRUE(place.ok()) << place.status();
+  EXPECT_EQ(place->size, 1);
+  EXPECT_EQ(place->rank, 0);
+  EXPECT_EQ(place->restart, 0);
+  EXPECT_FALSE(place->agent_has_store);
 }
 
 TEST(RankEnvironmentTest, FirstHostOfEverySlurmSpelling) {
