@@ -96,7 +96,7 @@ int Run(const Flags& flags) {
     std::cerr << "oxbow validate: " << status.message() << "\n";
     return ExitCodeOf(status);
   }
-  AskServers(*resolved, flags.tls);
+  if (!elsewhere) AskServers(*resolved, flags.tls);
   std::cout << "\nvalid: " << resolved->config.run().name() << ", "
             << resolved->config.run().steps() << " steps\n";
   if (const std::string recipes = config::RecipesOf(resolved->provenance); !recipes.empty()) {
@@ -114,8 +114,10 @@ void AddValidate(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
   CLI::App* command = app.add_subcommand("validate", "Check a run before it starts");
   command->footer(
-      "Prints what the run will do and take, and which process is on which device. Warns of a server "
-      "of\nreward.endpoints that does not answer. Exit code 2 with FILE:LINE: key: reason, 4 if the "
+      "Prints what the run will do and take, and which process is on which device. Warns of a "
+      "server "
+      "of\nreward.endpoints that does not answer. Exit code 2 with FILE:LINE: key: reason, 4 if "
+      "the "
       "model\ncannot be read, 7 if a GPU is too small.\n"
       "Example: oxbow validate configs/digits.yaml");
   command->add_option("file", flags->file, "run YAML")->required();

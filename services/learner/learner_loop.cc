@@ -534,7 +534,7 @@ void LearnerLoop::Measure(LearnerStep step, const StepGroups& groups) {
   for (const ReceivedGroup& item : received) {
     for (const std::string& line : parts_.ranges.Look(item.group)) parts_.progress.Notice(line);
   }
-  numbers_[metric::kRolloutSamples] = sampled.samples;
+  if (sampled.samples != samples) numbers_[metric::kRolloutSamples] = sampled.samples;
   numbers_[metric::kRolloutLatentBytes] = sampled.latent_bytes;
   numbers_[metric::kRolloutRowsForward] = sampled.steps * options_.rows_per_step;
   const std::vector<int> window = WindowOf(step);
@@ -547,6 +547,11 @@ void LearnerLoop::Measure(LearnerStep step, const StepGroups& groups) {
   numbers_[metric::kRolloutStalenessMean] = Mean(staleness);
   numbers_[metric::kRolloutStalenessMax] =
       staleness.empty() ? 0 : *std::max_element(staleness.begin(), staleness.end());
+  for (const auto& [one, other] :
+       {std::pair(metric::kTrainStalenessMean, metric::kRolloutStalenessMean),
+        std::pair(metric::kTrainStalenessMax, metric::kRolloutStalenessMax)}) {
+    if (numbers_[one] == numbers_[other]) numbers_.erase(one);  // One name.
+  }
   if (parts_.buffer != nullptr) {
     numbers_[metric::kBufferNeed] = reuse_.state().need;
     numbers_[metric::kBufferHeadsRefused] = static_cast<double>(parts_.buffer->heads_refused());

@@ -169,9 +169,11 @@ inline constexpr StepMetric kTrainAdvAbsMean{
 inline constexpr StepMetric kTrainStalenessMean{
     "train/staleness_mean", "steps",
     "mean of (version at the update - mean version that drew the sample's trained steps) / "
-    "updates; samples with a head are not counted"};
+    "updates; samples with a head are not counted",
+    "`rollout/staleness_mean` is the same number"};
 inline constexpr StepMetric kTrainStalenessMax{
-    "train/staleness_max", "steps", "largest of the same for one trained step"};
+    "train/staleness_max", "steps", "largest of the same for one trained step",
+    "`rollout/staleness_max` is the same number"};
 inline constexpr StepMetric kTrainWindowFirst{
     "train/window_first", "step", "first stochastic step of fresh samples",
     "no step is stochastic"};
@@ -303,7 +305,8 @@ inline constexpr StepMetric kRolloutBatches{
     "rollout/batches", "count", "denoising batches they drew them in", "line 0"};
 inline constexpr StepMetric kRolloutSamples{
     "rollout/samples", "count",
-    "samples that workers made for this step, those of replaced groups included", "line 0"};
+    "samples that workers made for this step, those of replaced groups included",
+    "line 0, or `train/samples` is the same number"};
 inline constexpr StepMetric kRolloutRowsForward{
     "rollout/rows_forward", "rows",
     "rows that workers sent through the network for `rollout/samples`", "line 0"};

@@ -94,7 +94,7 @@ bool RefusesOurs(SSL& session) {
   char byte = 0;
   ERR_clear_error();
   const int count = SSL_read(&session, &byte, 1);
-  return count <= 0 && SSL_get_error(&session, count) != SSL_ERROR_WANT_READ;  // That is: silent.
+  return count <= 0 && SSL_get_error(&session, count) != SSL_ERROR_WANT_READ;  // Then it is silent.
 }
 
 std::string SpokenUnderTls(const TlsOptions& own, SSL& session) {

@@ -5,8 +5,10 @@
 #include <signal.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -116,6 +118,10 @@ TEST(TrainingRunTest, EveryStepSaysWhatItCostAndHowAlikeItsImagesAre) {
     EXPECT_EQ(sampled[i], 7 * samples[i]);
     EXPECT_EQ(backward[i], 4 * trained[i]);
   }
+  // Equal numbers have one name.
+  EXPECT_THAT(run.Series("rollout/staleness_max"), AllOf(SizeIs(3), Each(0.0)));
+  EXPECT_THAT(run.Series("train/staleness_max"), SizeIs(0));
+  EXPECT_THAT(run.Series("rollout/samples"), SizeIs(0));
   EXPECT_THAT(run.Series("train/group_distance_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
   EXPECT_THAT(run.Series("train/duplicate_share_mean"), Each(AllOf(Gt(0.0), Le(1.0))));
 }
@@ -210,6 +216,23 @@ TEST(TrainingRunTest, LoraLeavesAnAdapter) {
   EXPECT_TRUE(
       std::filesystem::exists(run.directory() / "weights" / "pytorch_lora_weights.safetensors"));
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
+}
+
+// What clusters and launchers leave in a shell: a proxy that is for the world outside, and ranks of
+// somebody else's job.
+TEST(TrainingRunTest, ProxiesAndRanksOfItsSurroundingsAreNotForARun) {
+  const std::pair<const char*, const char*> surroundings[] = {{"http_proxy", "http://127.0.0.1:9"},
+                                                              {"https_proxy", "http://127.0.0.1:9"},
+                                                              {"no_proxy", ""},
+                                                              {"RANK", "1"},
+                                                              {"WORLD_SIZE", "4"},
+                                                              {"MASTER_ADDR", "node1"},
+                                                              {"NUM_NODES", "2"}};
+  for (const auto& [name, value] : surroundings) ::setenv(name, value, 1);
+  TrainingRun run({"run.steps=2", "learner.join_timeout_seconds=20"});
+  for (const auto& [name, value] : surroundings) ::unsetenv(name);
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), SizeIs(2));
 }
 
 TEST(TrainingRunTest, InterruptDrainsWritesACheckpointAndResumes) {
