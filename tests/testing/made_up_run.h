@@ -97,7 +97,7 @@ inline void AddMadeUpSheet(const std::filesystem::path& run_dir, int step,
   std::vector<EvaluatedPicture> pictures;
   for (int i = 0; i < 64; ++i) {
     const bool good = i % 32 < 32 * right;
-    Image8 picture{20, 8, 1, std::vector<uint8_t>(160, static_cast<uint8_t>(40 + 3 * i))};
+    Image8 picture{20, 8, 1, std::vector<uint8_t>(160, static_cast<uint8_t>(40 + 3 * i + step))};
     if (side > 0) picture = {side, side, 3, std::vector<uint8_t>(size_t{3} * side * side)};
     uint32_t noise = 747796405u * static_cast<uint32_t>(64 * step + i + 1);
     for (size_t k = 0; side > 0 && k < picture.pixels.size(); ++k) {

@@ -13,6 +13,7 @@ constexpr char kStyle[] = R"css(
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}
 main *{min-width:0}
+a{color:var(--c0)}
 h1{font-size:26px;margin:0;overflow-wrap:anywhere}h2{font-size:19px;margin:38px 0 4px}
 h3,figcaption,.legend{overflow-wrap:anywhere}
 h3{font-size:15px;margin:0}h3 small{color:var(--soft);font-weight:400}

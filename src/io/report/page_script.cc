@@ -51,7 +51,9 @@ function show(i) {
   one('.whole', view).href = folder + 'eval.png';
   one('#slider').value = i;
   for (const button of all('.strip button')) {
-    button.classList.toggle('on', +button.dataset.sheet === i);
+    const on = +button.dataset.sheet === i;
+    button.classList.toggle('on', on);
+    if (on) one('.strip').scrollLeft = button.offsetLeft - one('.strip').offsetLeft - 120;
   }
 }
 
@@ -89,7 +91,7 @@ function look(k) {
     button.disabled = !one('.view .cell .p' + to);
     button.onclick = () => look(to);
   }
-  make('p', prompt, dialog, 'ask');
+  make('p', prompt, dialog, 'ask').dir = 'auto';
   const both = make('div', '', dialog, 'both');
   for (const part of parts.filter(part => promptOf(part) === prompt)) {
     const view = part.closest('.view'), i = +view.dataset.sheet, sheet = sheets[i];

@@ -161,8 +161,9 @@ std::string Part(const PlacedSheet& placed, size_t place, size_t picture) {
 
 std::string PromptText(const std::string& prompt) {
   const std::string text = EscapeHtml(prompt);
-  if (prompt.size() <= kLongPrompt) return absl::StrCat("<span class=\"prompt\">", text, "</span>");
-  return absl::StrCat("<details class=\"long\"><summary><span class=\"prompt\">", text,
+  if (prompt.size() <= kLongPrompt)
+    return absl::StrCat("<span class=\"prompt\" dir=\"auto\">", text, "</span>");
+  return absl::StrCat("<details class=\"long\"><summary><span class=\"prompt\" dir=\"auto\">", text,
                       "</span></summary></details>");
 }
 

@@ -187,13 +187,16 @@ TEST_F(ReportTest, APromptOfAnyScriptIsTextAndALongOneIsFolded) {
   for (const int i : {0, 1, 2, 4}) {
     // In both grids, and in the table of prompts.
     const std::string prompt = EscapeHtml(LongPrompt(i));
-    EXPECT_EQ(CountOf(page, absl::StrCat("<details class=\"long\"><summary><span class=\"prompt\">",
-                                         prompt, "</span>")),
-              3u)
+    EXPECT_EQ(
+        CountOf(page, absl::StrCat(
+                          "<details class=\"long\"><summary><span class=\"prompt\" dir=\"auto\">",
+                          prompt, "</span>")),
+        3u)
         << prompt;
   }
   AddSheet(40, "", 0.5);
-  EXPECT_THAT(Render(MadeUpMetrics()), HasSubstr("<span class=\"prompt\">digits 100</span>"));
+  EXPECT_THAT(Render(MadeUpMetrics()),
+              HasSubstr("<span class=\"prompt\" dir=\"auto\">digits 100</span>"));
 }
 
 // Each of them left an empty frame, or no evaluation at all, without a word.
