@@ -60,7 +60,7 @@ def learning(build, directory, first, seeds):
         steps = [row for row in rows if row["step"] > 0]
         per_step = steps[-1]["time/wall_s"] / steps[-1]["step"]
         last = evaluations[-1]
-        print(f"| {seed} | {curve} | {last['eval/strict_mean']:.2f} | {last['eval/speckle_mean']:.3f} | "
+        print(f"| {seed} | {curve} | {last['eval/reward_digits_strict_mean']:.2f} | {last['eval/speckle_mean']:.3f} | "
               f"{reached} | {per_step:.3f} | {wall:.1f} |", flush=True)
 
 

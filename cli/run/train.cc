@@ -232,9 +232,12 @@ void Summarise(const fs::path& run_dir) {
   const io::History history(*lines);
   const size_t columns = TerminalColumns(STDOUT_FILENO).value_or(0);
   std::cout << "\n" << io::VerdictText(io::VerdictOf(history, facts), columns) << "\n";
-  for (const std::string& name :
-       {std::string(metric::kEvalRewardMean), metric::kEvalShortMean.Of("strict"),
-        std::string(metric::kTrainRewardMean)}) {
+  std::vector<std::string> names = {metric::kEvalRewardMean};
+  for (const auto& [name, value] : lines->front()) {
+    if (metric::kEvalRewardNameMean.ValueIn(name).has_value()) names.push_back(name);
+  }
+  names.push_back(metric::kTrainRewardMean);
+  for (const std::string& name : names) {
     const auto first = history.First(name), last = history.Last(name);
     if (first) Row(name.c_str(), absl::StrFormat("%.3f -> %.3f", first->y, last->y));
   }

@@ -30,12 +30,6 @@ constexpr size_t kValuesMax = 64;     // Values of metadata with means of their 
 // The pictures are files beside the sheet, which gives a view of them all.
 constexpr int64_t kPictureSheetPixelsMax = int64_t{1} << 21;
 
-// "digits_strict" -> "strict": the short name people plot.
-std::string ShortName(const std::string& reward) {
-  const size_t underscore = reward.find('_');
-  return underscore == std::string::npos ? reward : reward.substr(underscore + 1);
-}
-
 // The value that the metadata of each prompt has for `key`, as part of a metric's name. Empty for a
 // prompt without, and for values beyond the first kValuesMax.
 std::vector<std::string> ValuesOf(const std::vector<v1::Prompt>& prompts, const std::string& key) {
@@ -229,9 +223,6 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
       {metric::kEvalSamplesUnscored, static_cast<double>(verdicts.size()) - count}};
   for (const auto& [name, sum] : sums) {
     metrics[metric::kEvalRewardNameMean.Of(name)] = sum.mean();
-    if (!run::IsTerm(options_.reward, name)) {
-      metrics[metric::kEvalShortMean.Of(ShortName(name))] = sum.mean();
-    }
   }
   for (const std::string& name : options_.reward.observed()) {
     const double failed = count - sums[name].count;

@@ -26,7 +26,7 @@
 namespace oxbow::learner {
 
 struct EvaluationResult {
-  std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/strict_mean", ...
+  std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/reward_NAME_mean", ...
   io::Film sheet;                         // The first samples; see Evaluation::Run.
   std::string caption;
   std::vector<io::EvaluatedPicture> pictures;  // All samples; those on the sheet first.

@@ -30,10 +30,10 @@ TEST(RunProgressTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
                          {{"train/loss", 0.5},
                           {"replay/ratio", std::numeric_limits<double>::quiet_NaN()},
                           {"eval/reward_mean", 0.25},
-                          {"eval/strict_mean", 0.1}});
+                          {"eval/reward_a_mean", 0.1}});
   progress.StepCommitted(2, 2, {{"train/loss", 0.75}});
   EXPECT_THAT(NumbersOf(progress),
-              UnorderedElementsAre(Pair("train/loss", 0.75), Pair("eval/strict_mean", 0.1),
+              UnorderedElementsAre(Pair("train/loss", 0.75), Pair("eval/reward_a_mean", 0.1),
                                    Pair("eval/reward_mean", 0.25)));
   progress.StepCommitted(3, 3, {{"train/loss", 1}, {"eval/reward_mean", 0.5}});
   EXPECT_THAT(NumbersOf(progress),

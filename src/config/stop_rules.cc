@@ -83,9 +83,6 @@ std::vector<std::string> MetricsForRules(const v1::RunConfig& config) {
       names.insert(names.end(),
                    {metric::kEvalSaturatedShare, metric::kEvalFineDetail, metric::kEvalSharpness});
     }
-    for (const std::string& reward : config.reward().observed()) {
-      names.push_back(metric::kEvalShortMean.Of(reward.substr(reward.find('_') + 1)));
-    }
   }
   for (const metric::StepMetric& one :
        {metric::kTrainRewardMean, metric::kTrainRewardStd, metric::kTrainRewardGroupStdMean,

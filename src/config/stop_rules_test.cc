@@ -99,7 +99,7 @@ TEST(StopRulesTest, ARunKnowsTheMetricsItMeasures) {
   const auto known =
       MetricsForRules(LoadRunConfig({}, {"recipe=digits-diverse"}, {}).value().config);
   EXPECT_THAT(known, Contains("eval/reward_mean"));
-  EXPECT_THAT(known, Contains("eval/strict_mean"));
+  EXPECT_THAT(known, Contains("eval/reward_digits_strict_mean"));
   EXPECT_THAT(known, Contains("train/reward_digits_ocr_mean"));
   EXPECT_THAT(known, Not(Contains("eval/reward_pickscore_mean")));
   EXPECT_EQ(MetricProblem("train/loss", known), "");

@@ -426,10 +426,6 @@ inline constexpr StepMetric kEvalFailed{
     "eval/failed", "1", "the evaluation of this step gave no number: `failed.json` beside its "
     "pictures says why",
     "it gave its numbers, or there was none"};
-inline constexpr StepMetricFamily kEvalShortMean{
-    "eval/", "SHORT", "_mean", "reward",
-    "an observed reward again by its short name: `digits_strict` is `eval/strict_mean`",
-    "as `eval/reward_NAME_mean`"};
 inline constexpr StepMetricFamily kEvalByValueMean{
     "eval/by_", "VALUE", "_mean", "reward",
     "mean reward of the held-out prompts whose metadata have this value of `eval.by`",

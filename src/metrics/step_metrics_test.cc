@@ -9,7 +9,7 @@ namespace {
 
 TEST(StepMetricsTest, AValueComesBackFromItsKeyAndOtherKeysHaveNone) {
   for (const StepMetricFamily& family :
-       {kTimePhaseS, kTrainRewardNameMean, kTrainClipFracStepN, kEvalShortMean}) {
+       {kTimePhaseS, kTrainRewardNameMean, kTrainClipFracStepN, kEvalRewardNameMean}) {
     EXPECT_EQ(family.ValueIn(family.Of("digits_ocr")), "digits_ocr") << family.before;
     EXPECT_EQ(family.ValueIn(family.Of("")), std::nullopt) << family.before;
     EXPECT_EQ(family.ValueIn("x" + family.Of("7")), std::nullopt) << family.before;

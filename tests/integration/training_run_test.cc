@@ -88,7 +88,7 @@ TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(6), Each(0.0)));
   EXPECT_GT(run.Series("buffer/size").back(), 0);
   EXPECT_TRUE(run.metrics().back().contains("eval/reward_mean"));
-  EXPECT_TRUE(run.metrics().back().contains("eval/strict_mean"));
+  EXPECT_TRUE(run.metrics().back().contains("eval/reward_digits_strict_mean"));
 
   const std::string report = Content(run.directory() / "report.html");
   EXPECT_THAT(report, HasSubstr("<svg"));

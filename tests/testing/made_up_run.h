@@ -28,7 +28,7 @@ namespace oxbow::io {
 inline std::string MadeUpMetrics(int steps = 100) {
   std::string metrics = FormatMetricsLine(0, 0.4,
                                           {{"eval/reward_mean", 0.52},
-                                           {"eval/strict_mean", 0.13},
+                                           {"eval/reward_digits_strict_mean", 0.13},
                                            {"eval/speckle_mean", 0.016},
                                            {"eval/minority_share", 0.5}});
   for (int step = 1; step <= steps; ++step) {
@@ -56,7 +56,7 @@ inline std::string MadeUpMetrics(int steps = 100) {
         {"time/publish_s", 0.03}};
     if (step % 10 == 0) {
       line["eval/reward_mean"] = 0.52 + 0.45 * (1 - std::exp(-4 * t));
-      line["eval/strict_mean"] = 0.13 + 0.78 * (1 - std::exp(-3 * t));
+      line["eval/reward_digits_strict_mean"] = 0.13 + 0.78 * (1 - std::exp(-3 * t));
       line["eval/speckle_mean"] = 0.016 + 0.02 * t;
       line["eval/minority_share"] = 0.5 * std::exp(-3 * t);
     }

@@ -31,7 +31,7 @@ inline Numbers HealthyStep(int step) {
   Numbers line = {{"time/plan_s", 0.01}, {"time/log_s", 0.01}, {"time/step_s", 0.3}};
   if (step % 10 == 0) {
     line["eval/reward_mean"] = line["eval/reward_digits_ocr_mean"] = 0.57 + 0.4 * skill;
-    line["eval/reward_digits_strict_mean"] = line["eval/strict_mean"] = 0.2 + 0.7 * skill;
+    line["eval/reward_digits_strict_mean"] = 0.2 + 0.7 * skill;
     line["eval/reward_digits_row_mean"] = 0.52;
     line["eval/minority_share"] = 0.47 + 0.02 * wave;
     line["eval/speckle_mean"] = 0.015 - 0.003 * skill;
@@ -80,7 +80,7 @@ inline std::string Levels(const Verdict& verdict) {
 inline void Held(Numbers& line, double reward) {
   if (!line.contains("eval/reward_mean")) return;
   line["eval/reward_mean"] = line["eval/reward_digits_ocr_mean"] = reward;
-  line["eval/reward_digits_strict_mean"] = line["eval/strict_mean"] = reward * 0.9;
+  line["eval/reward_digits_strict_mean"] = reward * 0.9;
 }
 
 }  // namespace oxbow::io

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "base/check.h"
 #include "base/statistics.h"
 #include "metrics/step_metrics.h"
@@ -19,6 +20,15 @@ double ValueOr(const std::map<std::string, double>& line, const std::string& nam
                double otherwise) {
   const auto found = line.find(name);
   return found == line.end() ? otherwise : found->second;
+}
+
+// The mean of the reward that is full only where everything is right: `digits_strict` of its task.
+double StrictMean(const std::map<std::string, double>& line) {
+  for (const auto& [name, value] : line) {
+    const auto reward = metric::kEvalRewardNameMean.ValueIn(name);
+    if (reward.has_value() && absl::EndsWith(std::string(*reward), "_strict")) return value;
+  }
+  return kUnknown;
 }
 
 // Mean of the last three finite values.
@@ -72,7 +82,7 @@ LearningCurve CurveOf(const std::vector<std::map<std::string, double>>& lines) {
         values.back() = value;
       }
     }
-    strict.push_back(ValueOr(line, metric::kEvalShortMean.Of("strict"), kUnknown));
+    strict.push_back(StrictMean(line));
     speckle.push_back(ValueOr(line, metric::kEvalSpeckleMean, kUnknown));
     minority.push_back(sums.minority);
   }

@@ -122,7 +122,7 @@ VerdictLine HonestOf(const Drawn& later, const StepChange& further = {}) {
         }
         for (const char* digits :
              {"eval/speckle_mean", "eval/minority_share", "eval/reward_digits_strict_mean",
-              "eval/strict_mean", "eval/reward_digits_row_mean"}) {
+              "eval/reward_digits_row_mean"}) {
           line.erase(digits);
         }
         if (further) further(step, line);
