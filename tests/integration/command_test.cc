@@ -319,5 +319,23 @@ TEST_F(CommandTest, WhatIsMissingIsNamed) {
   EXPECT_THAT(report.message, HasSubstr("metrics.jsonl"));
 }
 
+// A machine that is not this one: which process is where, and whether it fits.
+TEST_F(CommandTest, ValidatePlansForTheGpusOfAnotherMachine) {
+  const auto validate = [](const std::string& gpus) {
+    return RunOxbow({"validate", kSource + "/configs/digits.yaml", "--set", "model.device=cuda",
+                     "--set", "learner.ranks=auto", "--set", "services.rollout_workers=auto",
+                     "--gpus", gpus});
+  };
+  const Outcome fits = validate("8x80");
+  EXPECT_EQ(fits.exit_code, 0) << fits.message;
+  EXPECT_THAT(fits.output, AllOf(ContainsRegex("learner ranks 0-7 +cuda:0-7 "),
+                                 ContainsRegex("rollout workers 0-7 +cuda:0-7 "),
+                                 ContainsRegex("together there +cuda:0-7 .* of 80.0 GiB")));
+  const Outcome small = validate("1x0.1");
+  EXPECT_EQ(small.exit_code, 7) << small.message;
+  EXPECT_THAT(small.message, HasSubstr("on cuda:0 a learner rank takes"));
+  EXPECT_EQ(validate("eight").exit_code, 2);
+}
+
 }  // namespace
 }  // namespace oxbow::testing
