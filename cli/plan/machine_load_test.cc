@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr uint64_t kMillion = 1'000'000;
+constexpr uint64_t kOneMillion = 1'000'000;
 
 v1::RunConfig RunWith(std::vector<std::string> overrides) {
   overrides.insert(overrides.begin(), "recipe=digits-op-grpo");
@@ -24,8 +24,8 @@ v1::RunConfig RunWith(std::vector<std::string> overrides) {
 }
 
 run::ModelFacts Model() {
-  return {.transformer_parameters = 1000 * kMillion,
-          .trained_parameters = 1000 * kMillion,
+  return {.transformer_parameters = 1000 * kOneMillion,
+          .trained_parameters = 1000 * kOneMillion,
           .schedule = {.shift = 3},
           .latent_shape = {1, 8, 20}};
 }
@@ -87,7 +87,7 @@ TEST(MachineLoadTest, WhatCannotFitIsRefusedWithTheSettingThatHelps) {
   EXPECT_THAT(together->message,
               AllOf(HasSubstr("a learner rank takes"), HasSubstr("a rollout worker takes")));
 
-  const auto rewards = check(rank + worker, 1, {{"cuda:0", kMillion}});
+  const auto rewards = check(rank + worker, 1, {{"cuda:0", kOneMillion}});
   ASSERT_TRUE(rewards.has_value());
   EXPECT_EQ(rewards->key, "reward.scorers");
   EXPECT_THAT(rewards->message, HasSubstr("rewards take 513.0 MiB"));
@@ -113,8 +113,8 @@ TEST(MachineLoadTest, ARankThatIsTooLargeIsToldTheNextMeans) {
 
 TEST(MachineLoadTest, RewardsOnAGpuBesideAModelOnTheHostAreLookedAtToo) {
   const v1::RunConfig run = RunWith({"model.device=cpu"});
-  const auto rows = Rows(run, {{"cuda:1", kMillion}}, 2);
-  const uint64_t held = kMillion + kGpuContextBytes;
+  const auto rows = Rows(run, {{"cuda:1", kOneMillion}}, 2);
+  const uint64_t held = kOneMillion + kGpuContextBytes;
   EXPECT_TRUE(CheckGpuLoad(run, rows, {2, held - 1}).has_value());
   EXPECT_FALSE(CheckGpuLoad(run, rows, {2, held}).has_value());
 }
@@ -125,7 +125,7 @@ TEST(MachineLoadTest, WorkersOffloadWhereTheLearnerDoes) {
   const auto rows = Rows(run, {}, 2);
   EXPECT_EQ(rows[1].gpu_bytes,
             DevicePeakOf(OffloadedWorkerMemory(run, Model())) + kGpuContextBytes);
-  EXPECT_LT(rows[1].gpu_bytes, WorkerOf(run) - 3000 * kMillion);
+  EXPECT_LT(rows[1].gpu_bytes, WorkerOf(run) - 3000 * kOneMillion);
 }
 
 TEST(MachineLoadTest, MoreMemoryThanTheHostHasIsSaid) {
@@ -139,7 +139,7 @@ TEST(MachineLoadTest, MoreMemoryThanTheHostHasIsSaid) {
   EXPECT_EQ(problem->severity, config::Severity::kWarning);
   EXPECT_FALSE(CheckHostMemory(Rows(run, {}, 0), 0).has_value()) << "not known";
   EXPECT_TRUE(CheckHostMemory(Rows(run, {{"cpu", 1}}, 0), needed).has_value());
-  EXPECT_FALSE(CheckHostMemory(Rows(run, {{"cuda:0", kMillion}}, 1), needed).has_value());
+  EXPECT_FALSE(CheckHostMemory(Rows(run, {{"cuda:0", kOneMillion}}, 1), needed).has_value());
 }
 
 TEST(ProcessTableTest, ProcessesThatAreAlikeShareALine) {

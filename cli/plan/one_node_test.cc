@@ -26,7 +26,7 @@
 namespace oxbow::cli {
 namespace {
 
-constexpr uint64_t kMillion = 1'000'000;
+constexpr uint64_t kMillionBytes = 1'000'000;
 constexpr Gpus kNode = {.count = 8, .bytes = uint64_t{80} << 30};
 
 // vae/config.json of SD3.5 and FLUX.1, but for their scales.
@@ -48,21 +48,23 @@ struct PublishedModel {
 };
 
 const PublishedModel kModels[] = {
-    {"stable-diffusion-3.5-medium", "SD3Transformer2DModel-sd3.5-medium", kKl, 12'800 * kMillion,
+    {"stable-diffusion-3.5-medium", "SD3Transformer2DModel-sd3.5-medium", kKl,
+     12'800 * kMillionBytes, 77},
+    {"stable-diffusion-3.5-large", "SD3Transformer2DModel-sd3.5-large", kKl, 12'800 * kMillionBytes,
      77},
-    {"stable-diffusion-3.5-large", "SD3Transformer2DModel-sd3.5-large", kKl, 12'800 * kMillion, 77},
-    {"FLUX.1-dev", "FluxTransformer2DModel-flux.1-dev", kKl, 10'000 * kMillion, 0},
-    {"Wan2.1-T2V-1.3B-Diffusers", "WanTransformer3DModel-wan2.1-t2v-1.3b", kWan, 11'400 * kMillion,
-     0},
-    {"Wan2.1-T2V-14B-Diffusers", "WanTransformer3DModel-wan2.1-t2v-14b", kWan, 11'400 * kMillion,
-     0},
+    {"FLUX.1-dev", "FluxTransformer2DModel-flux.1-dev", kKl, 10'000 * kMillionBytes, 0},
+    {"Wan2.1-T2V-1.3B-Diffusers", "WanTransformer3DModel-wan2.1-t2v-1.3b", kWan,
+     11'400 * kMillionBytes, 0},
+    {"Wan2.1-T2V-14B-Diffusers", "WanTransformer3DModel-wan2.1-t2v-14b", kWan,
+     11'400 * kMillionBytes, 0},
     {"Qwen-Image-2512", "QwenImageTransformer2DModel-qwen-image", kWan, 0, 0},
     {"Z-Image", "ZImageTransformer2DModel-z-image", kKl, 0, 0}};
 
 // Weights of a reward's networks, in float32.
 const std::map<std::string, uint64_t> kRewardWeights = {
-    {"pickscore", 986 * kMillion}, {"pickscore_rank", 986 * kMillion}, {"hpsv2", 986 * kMillion},
-    {"clipscore", 428 * kMillion}, {"geneval", 497 * kMillion},        {"ocr", 0}};
+    {"pickscore", 986 * kMillionBytes}, {"pickscore_rank", 986 * kMillionBytes},
+    {"hpsv2", 986 * kMillionBytes},     {"clipscore", 428 * kMillionBytes},
+    {"geneval", 497 * kMillionBytes},   {"ocr", 0}};
 
 uint64_t Elements(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
