@@ -18,6 +18,7 @@
 #include "cli/plan/machine_load.h"
 #include "config/embedded_yaml.h"
 #include "config/run_config.h"
+#include "io/diffusers_directory.h"
 #include "io/graph_files.h"
 #include "run/model_facts.h"
 #include "run/rewards.h"
@@ -107,6 +108,11 @@ run::ModelFacts FactsOf(const PublishedModel& published, const v1::RunConfig& co
     EXPECT_TRUE(lora.ok()) << lora.status();
     facts.trained_parameters = lora->parameters;
     facts.adapted_parameters = lora->adapted;
+  }
+  for (const io::Pipeline& pipeline : io::PipelineTable()) {
+    if (pipeline.components.front().class_name != facts.architecture->class_name()) continue;
+    facts.guidance = io::GuidanceScale(pipeline, config.sampling().guidance());
+    break;
   }
   facts.text_encoder_bytes = published.encoder_bytes;
   facts.prompt_tokens = published.clip_tokens + config.prompts().t5_length();
