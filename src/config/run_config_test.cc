@@ -278,7 +278,8 @@ TEST(RunConfigTest, EachSourceBeatsTheNextAndIsNamed) {
   const auto resolved =
       LoadRunConfig(file.path(), {"batch.groups=9", "batch.groups=10"}, environment);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
-  const auto& [config, provenance] = *resolved;
+  const v1::RunConfig& config = resolved->config;
+  const Provenance& provenance = resolved->provenance;
   const std::string path = file.path().string();
 
   EXPECT_EQ(config.batch().groups(), 10);  // The later --set wins.
