@@ -90,6 +90,13 @@ class FollowerTest(unittest.TestCase):
             self.follow(pictures=limit, afresh=True)
             self.assertEqual(len(self.memory.runs[self.memory.current][2][2]), expected)
 
+    def test_a_number_of_pictures_below_none_is_a_bad_flag(self):
+        message = io.StringIO()
+        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(message):
+            command.command([str(self.written.directory), "--to", "wandb", "--pictures", "-1"])
+        self.assertEqual(ended.exception.code, 2)
+        self.assertIn("--pictures: a number from 0 on, not '-1'", message.getvalue())
+
     def test_the_next_follower_goes_on_in_the_same_run_of_the_tracker(self):
         self.written.write(*range(3))
         self.follow()

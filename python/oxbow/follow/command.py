@@ -48,6 +48,12 @@ def command(arguments: Sequence[str]) -> int:
     return EXIT_OK
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a number from 0 on, not {text!r}")
+    return int(text)
+
+
 def _tell(step: int) -> None:
     print(f"{PROGRAM}: step {step} handed over", flush=True)
 
@@ -62,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--offline", action="store_true", help="wandb and swanlab: write files, send nothing")
     parser.add_argument("--once", action="store_true", help="copy what is there and end")
     parser.add_argument("--new", action="store_true", help="a new run in the tracker, from step 0")
-    parser.add_argument("--pictures", type=int, default=Options.pictures, metavar="N",
+    parser.add_argument("--pictures", type=_count, default=Options.pictures, metavar="N",
                         help="of each evaluation, at most; 0: none; default: %(default)s")
     parser.add_argument("--wait", type=float, default=60.0, metavar="SECONDS", help="for a run that is not there yet")
     parser.add_argument("--interval", type=float, default=Options.interval, metavar="SECONDS",
