@@ -149,7 +149,7 @@ void RunDisplay::ShowSilence(absl::Duration now) {
   const auto columns = options_.columns();
   if (!columns || (answered_ && now - *answered_ < StandingText::kNoticed)) return;
   const std::string text =
-      answered_ ? "the learner does not answer" : "starting: models and rewards are loaded";
+      answered_ ? "waiting for the learner" : "starting: models and rewards are loaded";
   ShowInPlace((text + standing_.Since(now, text)).substr(0, std::max<size_t>(*columns, 2) - 1));
 }
 
