@@ -70,7 +70,7 @@ class RunDisplay {
   uint64_t committed_ = 0;
   uint64_t steps_total_ = 0;
   std::set<std::string> noticed_;
-  bool explained_ = false;  // Legend was shown.
+  bool explained_ = false;                  // Legend was shown.
   std::optional<absl::Duration> answered_;  // When the learner last did.
   StandingText standing_;
   bool line_in_place_ = false;

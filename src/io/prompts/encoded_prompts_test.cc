@@ -413,10 +413,9 @@ TEST(EncodedPromptsTest, PromptsThatAreCutAreCounted) {
   EXPECT_EQ(CutText(none), "");
   EXPECT_GT(none.longest, 16) << "a token for each word, and the last";
   const CutPrompts some = cut(none.longest - 1, texts);
-  EXPECT_EQ(CutText(some),
-            absl::StrCat("1 of 3 prompts is longer than ", none.longest - 1,
-                         " tokens and is cut (longest ", none.longest,
-                         "): raise prompts.t5_length"));
+  EXPECT_EQ(CutText(some), absl::StrCat("1 of 3 prompts is longer than ", none.longest - 1,
+                                        " tokens and is cut (longest ", none.longest,
+                                        "): raise prompts.t5_length"));
   EXPECT_EQ(cut(1, texts).cut, 3u);
 }
 
