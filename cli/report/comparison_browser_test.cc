@@ -60,7 +60,8 @@ TEST_F(ComparisonBrowserTest, FitsEveryWidthAndAsksForNothing) {
   const std::string value(90, 'v');
   const auto page =
       ComparisonPage({AddRun("a", {}), AddRun(std::string(80, 'n'), {"prompts.cache=" + value}),
-                      AddRun("c", {"optimizer.learning_rate=0.125", "run.seed=7"})});
+                      AddRun("c", {"optimizer.learning_rate=0.125", "run.seed=7"})},
+                     scratch_.path() / "probed.html");
   ASSERT_TRUE(page.ok()) << page.status();
   const std::string probed = absl::StrReplaceAll(
       *page, {{"</title>", absl::StrCat("</title>", testing::kKeepProblems)}, {"</body>", kAfter}});
