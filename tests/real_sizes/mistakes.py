@@ -48,7 +48,7 @@ CONFIGURED = {
     "a LoRA with DoRA's magnitudes": (["model.lora.path=dora.safetensors"], ["dora.safetensors", ("dora", "magnitude")]),
     "a reward that nobody has": (["reward.terms=[{name: rednes, weight: 1}]", "reward.endpoints=[]"], ["rednes", "reward.terms"]),
     "a height that the model does not take": (["sampling.height=500"], ["sampling.height", "500"]),
-    "a key that is spelled wrongly": (["sampling.guidence=2"], ["sampling.guidence", "sampling.guidance"]),
+    "a key that is spelled wrongly": (["sampling.guidence=2"], ["sampling.guidence", "`guidance`"]),
 }
 
 

@@ -100,7 +100,7 @@ def wan():
             patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=24, in_channels=16, out_channels=16, text_dim=32,
             freq_dim=32, ffn_dim=96, num_layers=1, cross_attn_norm=True),
         scheduler=diffusers.UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0),
-        vae=photographic(diffusers.AutoencoderKLWan(base_dim=4, z_dim=16)), tokenizer=tokenizer,
+        vae=photographic(diffusers.AutoencoderKLWan(base_dim=2, z_dim=16, dim_mult=[1, 1, 1, 1], num_res_blocks=1)), tokenizer=tokenizer,
         text_encoder=t5(tokenizer, transformers.UMT5EncoderModel, transformers.UMT5Config))
 
 

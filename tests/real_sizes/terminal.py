@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-PATIENCE = 120  # Seconds for one command.
+PATIENCE = 400  # Seconds for one command.
 SIZE = struct.pack("HHHH", 40, 100, 0, 0)
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -98,6 +98,12 @@ class Terminal:
     @property
     def text(self):
         return "\n".join(line for _, line in self.lines)
+
+    @property
+    def end(self):
+        """The last texts; of those that differ by numbers alone the last one."""
+        kept = {re.sub(r"[0-9.:]+", "0", line): line for _, line in self.lines}
+        return "\n".join(list(kept.values())[-10:])
 
     @property
     def silence(self):

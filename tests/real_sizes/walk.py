@@ -59,7 +59,7 @@ class Walk:
     def fetch(self):
         with self.see("fetch --print names the command that gets the model"):
             says(self.world.oxbow("fetch", self.file, "--print").text, f"hf download somebody/narrow-{self.name}")
-            assert not (self.world.folder / "fetched").exists(), "it was fetched"
+            assert not list(self.world.hub.glob(f"*narrow-{self.name}")), "it was fetched"
         with self.see("fetch gets the model by its id"):
             told = self.world.oxbow("fetch", self.file)
             assert told.code == 0, told.text
@@ -72,15 +72,16 @@ class Walk:
             told = self.world.oxbow("validate", self.file)
             assert told.code == 0, told.text
             within(told.seconds, 0, SILENCE_MAX, "seconds")
-        with self.see("validate says that prompts are longer than the encoder reads, and how many"):
-            says(told.text, "tokens", ("cut", "longer"))
+        if self.name != "wan":  # Its encoder reads 512 tokens.
+            with self.see("validate says that prompts are longer than the encoder reads, and how many"):
+                says(told.text, "tokens", ("cut", "longer"))
         with self.see("validate has no word of digits"):
             assert not pages.digit_words(told.text), pages.digit_words(told.text)
 
     def train(self):
         with self.see("train ends well, with its three steps"):
             told = self.world.oxbow("train", self.file)
-            assert told.code == 0, told.text[-2000:]
+            assert told.code == 0, told.end
             self.check_steps()
         self.check_terminal(told)
 
@@ -94,18 +95,18 @@ class Walk:
             reached = self.has_checkpoint()
             train.kill()
             train.wait()
-            assert reached, train.text[-2000:]
+            assert reached, train.end
         self.check_terminal(train)
         elsewhere = f"another/place/{self.name}-renamed"
         with self.see("resume goes on with a run that was killed, renamed and moved"):
             self.world.move(self.directory, elsewhere)
             self.directory = self.world.folder / elsewhere
             told = self.world.oxbow("resume", elsewhere)
-            assert told.code == 0, told.text[-2000:]
+            assert told.code == 0, told.end
             self.check_steps()
         with self.see("resume says the step that it goes on from"):
             said = re.search(r"resumed at step (\d+)", told.text)
-            assert said and said[1] in "123" and said[1] != "0", told.text[-2000:]
+            assert said and said[1] in "123" and said[1] != "0", told.end
         self.check_terminal(told)
         if self.directory.exists() and len(self.lines()) < 4:  # The rest of the walk wants an ended run.
             self.world.move(elsewhere, f"runs/{self.name}")
