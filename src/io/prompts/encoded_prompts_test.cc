@@ -515,7 +515,9 @@ TEST(EncodedPromptsTest, PartsThatDoNotFitEachOtherAreRefused) {
   };
   refused("text_encoder_3/config.json",
           "\"vocab_size\": ", "\"vocab_size\": 20, \"was\": ", "embeds 20");
-  refused("text_encoder_3/config.json", "\"d_model\": 36", "\"d_model\": 30", "30 != 36");
+  refused("text_encoder_3/config.json", "\"d_model\": 36", "\"d_model\": 30", "wrong shape: ");
+  refused("transformer/config.json", "\"joint_attention_dim\": 36", "\"joint_attention_dim\": 40",
+          "36 != 40");
   refused("text_encoder_3/config.json", "\"num_layers\": 2", "\"num_layers\": 3",
           "missing: encoder.block.2");
   refused("text_encoder_3/config.json", "\"gated-gelu\"", "\"relu\"", "gated-gelu");
