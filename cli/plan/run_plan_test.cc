@@ -320,6 +320,7 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
                               .text_encoder_bytes = 12'000 * kMillion,
                               .decoder_parameters = 50 * kMillion,
                               .schedule = {.shift = 3},
+                              .guidance = 4.5,
                               .latent_shape = {16, 64, 64},
                               .prompt_tokens = 205,
                               .conditioning_bytes = 4 * (205 * 4096 + 2048)};
