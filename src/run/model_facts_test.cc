@@ -134,8 +134,9 @@ TEST_F(ModelFactsTest, WithAnAutoencoderSizesAreInPixelsAndItsDecoderIsCounted) 
 TEST(ArchitectureOfTest, WithoutAGraphTheCommandThatMakesItIsSaidInFull) {
   const testing::ScopedDirectory scratch;
   const std::string folder = (scratch.path() / "transformer").string();
-  const auto none = ArchitectureOf(
-      {.class_name = "FluxTransformer2DModel", .directory = folder, .config_json = "{}"});
+  const auto none = ArchitectureOf({.class_name = "FluxTransformer2DModel",
+                                    .directory = folder,
+                                    .config_json = R"({"num_layers": 7})"});
   EXPECT_THAT(
       std::string(none.status().message()),
       HasSubstr("`pip install -r tools/export_model/requirements.txt && cd tools && python3 -m "
