@@ -100,16 +100,22 @@ std::vector<Part> PartsOf(const v1::StatusResponse& status, std::optional<double
   if (Metric(status, metric::kTrainSamplesTrained) == 0.) {
     put(kTrouble, "the last step trained no sample");
   }
-  const std::string trouble = TroubleOf(status);
   if (!steps_per_second || *steps_per_second <= 0) {
-    if (!trouble.starts_with(status.phase())) put(kPhase, status.phase());
+    // A worker that waits for rewards says more of that phase than its name.
+    const bool waits = std::any_of(status.workers().begin(), status.workers().end(),
+                                   [](const auto& w) { return !w.waiting_for().empty(); });
+    if (!waits || status.phase() != metric::WordsOf("rewards")->doing) {
+      put(kPhase, status.phase());
+    }
   } else {
     put(kImages, absl::StrFormat("%.0f images/s", *steps_per_second * images_per_step));
     const uint64_t left =
         status.steps_total() - std::min(status.steps_total(), status.learner_step());
     put(kEta, absl::StrCat("ETA ", ClockText(left / *steps_per_second)));
   }
-  if (!trouble.empty()) put(kTrouble, FirstPart(trouble, kTroubleShown));
+  if (const std::string trouble = TroubleOf(status); !trouble.empty()) {
+    put(kTrouble, FirstPart(trouble, kTroubleShown));
+  }
   return parts;
 }
 

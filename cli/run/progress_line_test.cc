@@ -76,9 +76,11 @@ TEST(ProgressBarTest, TroubleIsCutNotDropped) {
 TEST(ProgressLineTest, AWaitForRewardsIsSaidOnceAndAFailedEvaluationStays) {
   v1::StatusResponse status;
   status.set_phase("waiting for rewards");
-  status.add_workers()->set_waiting_for("reward server x: connection refused");
+  v1::WorkerStatus& worker = *status.add_workers();
+  worker.set_worker_id("w2");
+  worker.set_waiting_for("reward server x: connection refused");
   EXPECT_EQ(ProgressLine(status, std::nullopt, 64),
-            "step 0/0  waiting for rewards: reward server x: connection refused");
+            "step 0/0  w2 waits for rewards: reward server x: connection refused");
   v1::NamedValue& failed = *status.add_metrics();
   failed.set_name("eval/failed");
   failed.set_value(1);

@@ -103,7 +103,7 @@ TEST_F(RunDisplayTest, AnEvaluationFitsANarrowTerminal) {
 }
 
 TEST_F(RunDisplayTest, AFailedEvaluationIsALineInItsWords) {
-  RunDisplay display = Make(40);
+  RunDisplay display = Make(50);
   ASSERT_TRUE(io::WriteEvaluationFailure(
                   directory_.path(), {.step = 10, .reason = "no face", .missed = {"run.stop_if"}})
                   .ok());
