@@ -8,17 +8,23 @@
 diffusers reads all of them; what it makes of a file is the truth here.
 """
 import json
+import sys
 from pathlib import Path
 
 import diffusers
 import torch
 from safetensors.torch import load_file, save_file
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from check_exported_adapter import pipeline  # noqa: E402
+
 RANK, ALPHA = 4, 8
 ATTENTION = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_out.0",
              "attn.to_add_out"]
 TARGETS = {"sd3": ATTENTION, "flux": [f"transformer_blocks.0.{part}" for part in ATTENTION],
            "wan": ["attn1.to_q", "attn1.to_k", "attn1.to_v", "attn1.to_out.0"]}
+TRANSFORMERS = {"sd3": diffusers.SD3Transformer2DModel, "flux": diffusers.FluxTransformer2DModel,
+                "wan": diffusers.WanTransformer3DModel}
 PIPELINES = {"sd3": diffusers.StableDiffusion3Pipeline, "flux": diffusers.FluxPipeline, "wan": diffusers.WanPipeline}
 # name: how many modules of diffusers are one here. The single blocks stay as they are: diffusers reads those of 3072 channels alone.
 FLUX = {"double_blocks_0_img_attn_qkv": 3, "double_blocks_0_txt_attn_qkv": 3, "double_blocks_0_img_attn_proj": 1,
@@ -66,14 +72,8 @@ def save(name, model, path):
 
 def update_of(name, model, path):
     """{module: the product that diffusers adds to its weight} of an adapter in a file or a directory."""
-    pipeline = PIPELINES[name]
-    transformer = next(kind for kind in (diffusers.SD3Transformer2DModel, diffusers.FluxTransformer2DModel,
-                                         diffusers.WanTransformer3DModel) if kind.__name__.lower().startswith(name))
-    network = transformer.from_pretrained(str(Path(model) / "transformer"))
-    parts = {"scheduler": None, "vae": None, "text_encoder": None, "tokenizer": None}
-    parts |= {f"{part}_{number}": None for part in ("text_encoder", "tokenizer") for number in {"sd3": (2, 3), "flux": (2,), "wan": ()}[name]}
-    parts["scheduler"] = diffusers.FlowMatchEulerDiscreteScheduler()
-    pipe = pipeline(transformer=network, **parts)
+    network = TRANSFORMERS[name].from_pretrained(str(Path(model) / "transformer"))
+    pipe = pipeline(PIPELINES[name], network)
     pipe.load_lora_weights(str(path))
     found = {}
     for module, layer in pipe.transformer.named_modules():
