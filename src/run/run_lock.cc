@@ -144,18 +144,34 @@ bool LivesHere(const std::string& record) {
 
 }  // namespace
 
-RunLock::RunLock(fs::path path, Descriptor file, uint64_t start, std::string record)
-    : path_(std::move(path)), file_(std::move(file)), start_(start), record_(std::move(record)) {}
+RunLock::RunLock(fs::path path, Descriptor file, bool locked, uint64_t start, std::string record)
+    : path_(std::move(path)),
+      file_(std::move(file)),
+      locked_(locked),
+      start_(start),
+      record_(std::move(record)) {}
+
+RunLock::~RunLock() {
+  if (file_.value < 0 || locked_ || !CheckHeld().ok()) return;
+  auto json = nlohmann::json::parse(record_, nullptr, /*allow_exceptions=*/false);
+  json["pid"] = 0;  // Else this process, while it lives, would keep others out.
+  std::string record = json.dump();
+  record.resize(kRecordBytes - 1, ' ');
+  record += "\n";
+  if (pwrite(file_.value, record.data(), record.size(), 0) < 0) return;
+}
 
 absl::StatusOr<RunLock> RunLock::Take(const fs::path& run_dir, const Options& options) {
   const fs::path path = run_dir / kNames[static_cast<int>(options.part)];
   const absl::Duration deadline = Clock::Steady().Now() + options.wait;
   Descriptor file;
+  bool locked = false;
   while (true) {
     file = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (file.value < 0) return CannotLock(path);
     const LockOutcome outcome = TryLock(file.value, LOCK_EX, options.lock);
     if (outcome == LockOutcome::kError) return CannotLock(path);
+    locked = outcome == LockOutcome::kLocked;
     const std::string record = ReadRecord(file.value);
     const bool held =
         outcome == LockOutcome::kHeld || (outcome == LockOutcome::kNoLocks && LivesHere(record));
@@ -174,7 +190,7 @@ absl::StatusOr<RunLock> RunLock::Take(const fs::path& run_dir, const Options& op
       fsync(file.value) != 0) {
     return CannotLock(path);
   }
-  return RunLock(path, std::move(file), start, std::move(record));
+  return RunLock(path, std::move(file), locked, start, std::move(record));
 }
 
 // Opened again, because only then does a network file system show what another machine wrote.

@@ -34,7 +34,12 @@ class RunLock {
     LockFunction lock = ::flock;                 // Tests replace it.
   };
 
-  // Takes the lock, which the destructor releases. `run_dir` exists. kUnavailable with one line
+  RunLock(RunLock&&) = default;
+  RunLock& operator=(RunLock&&) = default;
+  // Releases the lock. Without locks in the file system the record then names no process.
+  ~RunLock();
+
+  // Takes the lock. `run_dir` exists. kUnavailable with one line
   // that names the holder if another process has it. Without locks in the file system: only if the
   // process that the record names is alive on this machine.
   static absl::StatusOr<RunLock> Take(const std::filesystem::path& run_dir, const Options& options);
@@ -47,10 +52,12 @@ class RunLock {
   uint64_t start() const { return start_; }  // Counts the holders of this lock, from 1.
 
  private:
-  RunLock(std::filesystem::path path, Descriptor file, uint64_t start, std::string record);
+  RunLock(std::filesystem::path path, Descriptor file, bool locked, uint64_t start,
+          std::string record);
 
   std::filesystem::path path_;
   Descriptor file_;
+  bool locked_;  // By the kernel.
   uint64_t start_;
   std::string record_;
 };

@@ -132,6 +132,16 @@ TEST_F(RunLockTest, WithoutLocksALiveProcessOfThisMachineIsRespected) {
   EXPECT_TRUE(Take(NoLocks).ok());
 }
 
+// `oxbow train` looks at the learner's lock before it starts a learner, and lives on beside it.
+TEST_F(RunLockTest, WithoutLocksWhatWasReleasedIsFreeThoughItsHolderLives) {
+  for (uint64_t start = 1; start <= 3; ++start) {
+    const auto lock = Take(NoLocks);
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    EXPECT_EQ(lock->start(), start);
+    EXPECT_FALSE(Take(NoLocks).ok()) << "held";
+  }
+}
+
 // Abseil's clock follows the system's within two seconds.
 TEST_F(RunLockTest, AWaitEndsThoughTheWallClockIsSetBack) {
   const auto lock =
