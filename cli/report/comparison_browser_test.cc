@@ -29,7 +29,8 @@ svg.dispatchEvent(new PointerEvent('pointermove', {bubbles: true,
 const root = document.documentElement;
 parent.postMessage({width: innerWidth, problems: window.problems,
     over: root.scrollWidth - root.clientWidth, tip: document.querySelector('.tip').textContent,
-    charts: of('.chart').length, pictures: of('.pair img').filter(e => e.naturalWidth > 0).length,
+    charts: of('.chart').length, pictures: of('.view .part.p0').filter(e =>
+        getComputedStyle(e).backgroundImage.startsWith('url("data:')).length,
     network: performance.getEntriesByType('resource')
         .filter(e => !e.name.startsWith('data:')).length}, '*');
 })();
