@@ -102,7 +102,9 @@ std::string EndText(const EndRecord& record) {
   std::string text = WordOf(record.end);
   if (record.step > 0) absl::StrAppend(&text, " at step ", record.step);
   if (!record.reason.empty()) absl::StrAppend(&text, ": ", record.reason);
-  if (record.end == RunEnd::kFailed) absl::StrAppend(&text, " (exit code ", record.exit_code, ")");
+  if (record.end == RunEnd::kFailed && !absl::StrContains(text, "exit code")) {
+    absl::StrAppend(&text, " (exit code ", record.exit_code, ")");
+  }
   return text;
 }
 

@@ -94,6 +94,17 @@ absl::Status DropSamplesAfter(const std::filesystem::path& run_dir, int64_t last
                                              error.message(), ": ", (run_dir / kSamples).string()));
 }
 
+// A run that begins again has no numbers of its starts before.
+void DropEvents(const std::filesystem::path& run_dir) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("events.out.tfevents.")) files.push_back(entry.path());
+  }
+  for (const auto& file : files) std::filesystem::remove(file, error);
+}
+
 // Leaves in metrics.jsonl the lines up to a step and returns the last one's wall time. A line that
 // is not whole may stand at the end; anything else that is no line of metrics is kDataLoss.
 absl::StatusOr<double> TrimMetrics(const std::filesystem::path& path, int64_t last_step) {
@@ -152,6 +163,7 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::filesystem::path
     OXBOW_ASSIGN_OR_RETURN(wall_seconds, TrimMetrics(path, *resume_after_step));
   } else {
     OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path, ""));
+    DropEvents(run_dir);
     io::RemoveUnscoredReason(run_dir);
   }
   OXBOW_RETURN_IF_ERROR(DropSamplesAfter(run_dir, resume_after_step.value_or(-1)));

@@ -43,9 +43,9 @@ double UnixSeconds();
 class RunLog {
  public:
   // Creates `run_dir`. Without `resume_after_step` the run is new: an existing metrics.jsonl is
-  // replaced by an empty one. With it, lines and sheets of later steps are dropped, because the
-  // resumed run makes them again, and TensorBoard is told to forget them; the old metrics.jsonl is
-  // replaced whole or not at all.
+  // replaced by an empty one, and events of its starts before go. With it, lines and sheets of
+  // later steps are dropped, because the resumed run makes them again, and TensorBoard is told to
+  // forget them; the old metrics.jsonl is replaced whole or not at all.
   static absl::StatusOr<std::unique_ptr<RunLog>> Open(
       const std::filesystem::path& run_dir, std::optional<int64_t> resume_after_step = std::nullopt,
       std::function<double()> unix_seconds = UnixSeconds);
