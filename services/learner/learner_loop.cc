@@ -87,7 +87,7 @@ absl::Status LearnerLoop::Run() {
     }
     OXBOW_RETURN_IF_ERROR(status);
   }
-  if (!last()) OXBOW_RETURN_IF_ERROR(LogUnfinished());
+  if (drain_ && committed_ < options_.steps) LogUnfinished();
   if (checkpointed_ != committed_ || committed_ == 0) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
   return parts_.await_checkpoint();
 }
@@ -207,13 +207,16 @@ absl::Status LearnerLoop::FinishStep() {
 
 // Says what a run that is stopped was doing since its last step. A step whose evaluation is cut off
 // has no line yet.
-absl::Status LearnerLoop::LogUnfinished() {
-  if (beside_.has_value()) return absl::OkStatus();
+void LearnerLoop::LogUnfinished() {
+  if (beside_.has_value()) return;
   std::map<std::string, double> numbers;
   for (const auto& [phase, seconds] : parts_.progress.TakeSeconds()) {
     numbers[metric::kTimeUnfinishedPhaseS.Of(phase)] = seconds;
   }
-  return parts_.log.AddToStep(static_cast<int64_t>(committed_), numbers);
+  const absl::Status status = parts_.log.AddToStep(static_cast<int64_t>(committed_), numbers);
+  if (status.ok()) return;
+  OXBOW_LOG(Warning) << "the time since the last step was not written"
+                     << Field("error", std::string(status.message()));
 }
 
 void LearnerLoop::ApplyStopRules() {

@@ -158,7 +158,7 @@ class LearnerLoop {
   absl::Status PlanOne(LearnerStep step);
   std::vector<int> WindowOf(LearnerStep step) const;
   absl::Status FinishStep();
-  absl::Status LogUnfinished();
+  void LogUnfinished();
   absl::Status EncodeAhead();
   absl::Status TrainOne(LearnerStep step);
   // The groups that a step trains on; equal indices belong together.
