@@ -261,7 +261,7 @@ TEST_F(CommandTest, ALiveRunTellsItsStatusAndAnEndedOneSaysSo) {
   ASSERT_EQ(run.WaitExit(absl::Seconds(60)).value(), 130) << run.process().error_output();
   const Outcome ended = RunOxbow({"status", "--run", directory});
   EXPECT_EQ(ended.exit_code, 0) << ended.message;
-  EXPECT_THAT(ended.output, AllOf(HasSubstr("run        run  (stopped"), HasSubstr("learning"),
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("run        run  (interrupted"), HasSubstr("learning"),
                                   HasSubstr("--resume")));
   EXPECT_THAT(run.process().output(), ContainsRegex("interrupted at step [0-9]+ of 500; go on"));
   EXPECT_THAT(Content(run.directory() / "metrics.jsonl"), HasSubstr("\"time/unfinished_"));

@@ -55,7 +55,7 @@ TEST(HandStartedTest, TheRunIsFoundByItsDirectoryWhileItLivesAndAfterwards) {
   EXPECT_TRUE(ReportSays(directory, "What next"));
   EXPECT_FALSE(absl::StrContains(*ReadFile(directory + "/report.html"), "data-reload=\"10\""));
   const Outcome ended = RunOxbow({"status", "--run", directory});
-  EXPECT_THAT(ended.output, HasSubstr("run        run  (stopped"));
+  EXPECT_THAT(ended.output, HasSubstr("run        run  (interrupted"));
   const Outcome rolled = RunOxbow({"rollback", directory, "--to", "2"});
   EXPECT_EQ(rolled.exit_code, 0) << rolled.message;
 }

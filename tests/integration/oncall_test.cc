@@ -109,7 +109,7 @@ TEST_F(OncallTest, ALiveRunIsWellAndAnEndedOneIsLookedAtAllTheSame) {
   const Outcome verify = RunOxbow({"replay", "verify", "--run", directory()});
   EXPECT_EQ(verify.exit_code, 0) << verify.output;
   const Outcome gone = RunOxbow({"doctor", "--run-dir", directory()});
-  EXPECT_THAT(gone.output, AllOf(HasSubstr("run/state"), HasSubstr("stopped, step"),
+  EXPECT_THAT(gone.output, AllOf(HasSubstr("run/state"), HasSubstr("interrupted, step"),
                                  Not(HasSubstr("fail  ")), Not(HasSubstr("fleet/"))))
       << "nobody is expected to answer for a run that Ctrl-C has ended";
 }
