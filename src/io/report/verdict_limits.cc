@@ -15,6 +15,7 @@ namespace oxbow::io {
 namespace {
 
 constexpr double kScoringSeen = 0.01;  // Seconds of one group.
+constexpr double kAwaySeen = 5;        // Seconds without a reward server before the first step.
 constexpr double kWaitWatch = 0.5, kWaitBad = 0.8, kOverheadWatch = 0.35;
 
 // How much of the rewards' time holds a step up, at most: a step waits no longer for its rewards
@@ -29,7 +30,8 @@ std::string ExposedRewards(const History& history) {
 }
 
 // Seconds by phase over the last half of the run, and since its last step where it was stopped.
-// Before the first step only a run that was stopped says what took its time.
+// Before the first step only a run that was stopped, or that waited for reward servers, says what
+// took its time.
 std::map<std::string, double> SecondsByPhase(const History& history) {
   const double end = history.last_step();
   std::map<std::string, double> ended, unfinished;
@@ -41,7 +43,7 @@ std::map<std::string, double> SecondsByPhase(const History& history) {
     const auto cut_off = history.Last(metric::kTimeUnfinishedPhaseS.Of(phase));
     if (cut_off && cut_off->x == end) unfinished[phase] += cut_off->y;
   }
-  if (end == 0 && unfinished.empty()) return {};
+  if (end == 0 && unfinished.empty() && ended["rewards"] < kAwaySeen) return {};
   for (const auto& [phase, seconds] : unfinished) ended[phase] += seconds;
   return ended;
 }

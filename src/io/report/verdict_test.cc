@@ -162,6 +162,9 @@ TEST(VerdictTest, WhatAStoppedRunWaitedForLimitsIt) {
   };
   EXPECT_EQ(before({}).level, Level::kUnknown);
   EXPECT_EQ(before({}).says, "no step has been timed yet");
+  EXPECT_EQ(before({{"time/rewards_s", 1}}).says, "no step has been timed yet");
+  EXPECT_EQ(before({{"time/rewards_s", 60}}).says,
+            "before the first step: starved: reward servers: waiting for rewards 96 % of the time");
   const VerdictLine rewards = before({{"time/unfinished_rewards_s", 60}});
   EXPECT_EQ(rewards.level, Level::kBad);
   EXPECT_EQ(rewards.says,
