@@ -132,6 +132,8 @@ TEST_P(EncodedElsewhereTest, TrainsDrawsAndExportsAnAdapterUnderPeftsNames) {
     }
   }
   EXPECT_EQ(names, expected);
+  const Outcome comfyui = RunOxbow({"export", run.directory().string(), "--format", "comfyui"});
+  EXPECT_EQ(comfyui.exit_code, 0) << comfyui.message;
 
   const fs::path sheet = scratch_.path() / "sheet.png";
   const Outcome drawn = RunOxbow({"sample", "--run", run.directory().string(), "--prompt",
