@@ -17,7 +17,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 sys.path.insert(0, str(Path(__file__).parent))
 import diffusers  # noqa: E402
 import torch  # noqa: E402
