@@ -220,9 +220,11 @@ TEST_F(CommandTest, TrainAndValidateAgreeOnRewards) {
     const Outcome said = RunOxbow(validate), started = RunOxbow(train);
     EXPECT_NE(said.exit_code, 0) << keys[0];
     EXPECT_EQ(started.exit_code, said.exit_code) << keys[0] << started.message;
+    // What concerns a key begins with its place.
     const std::string words = "oxbow validate: ";
-    ASSERT_TRUE(said.message.starts_with(words)) << said.message;
-    EXPECT_THAT(started.message, HasSubstr(said.message.substr(words.size())));
+    const bool of_a_key = said.message.starts_with("--set: reward.");
+    ASSERT_TRUE(of_a_key || said.message.starts_with(words)) << said.message;
+    EXPECT_THAT(started.message, HasSubstr(said.message.substr(of_a_key ? 0 : words.size())));
     EXPECT_FALSE(std::filesystem::exists(scratch_.path() / "runs")) << keys[0];
   }
 }
