@@ -264,7 +264,7 @@ TEST_F(CommandTest, ALiveRunTellsItsStatusAndAnEndedOneSaysSo) {
   const Outcome ended = RunOxbow({"status", "--run", directory});
   EXPECT_EQ(ended.exit_code, 0) << ended.message;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("run        run  (interrupted"), HasSubstr("learning"),
-                                  HasSubstr("--resume")));
+                                  HasSubstr("oxbow resume")));
   EXPECT_THAT(run.process().output(), ContainsRegex("interrupted at step [0-9]+ of 500; go on"));
   EXPECT_THAT(Content(run.directory() / "metrics.jsonl"), HasSubstr("\"time/unfinished_"));
 }
