@@ -60,8 +60,9 @@ background-size:calc(var(--columns)*100%) calc(var(--rows)*100%);
 background-position:calc(var(--x)*100%/max(1,var(--columns) - 1))
 calc(var(--y)*100%/max(1,var(--rows) - 1))}
 .part img{position:absolute;inset:0;width:100%;height:100%;border-radius:0}
-.cells{display:grid;grid-template-columns:repeat(auto-fill,minmax(86px,1fr));gap:8px;
+.cells{display:grid;grid-template-columns:repeat(auto-fill,minmax(86px,1fr));gap:10px 12px;
 margin-top:8px}
+:not(.big)>.cell .part,.prompts:not(.big) .part{image-rendering:pixelated}
 .cells.big{grid-template-columns:repeat(auto-fill,minmax(min(220px,calc(50% - 5px)),1fr));
 gap:12px 10px}
 .cell{display:grid;grid-template-columns:1fr auto;gap:3px 6px;align-content:start;font-size:11.5px;
