@@ -213,10 +213,9 @@ void LearnerLoop::LogUnfinished() {
   for (const auto& [phase, seconds] : parts_.progress.TakeSeconds()) {
     numbers[metric::kTimeUnfinishedPhaseS.Of(phase)] = seconds;
   }
-  const absl::Status status = parts_.log.AddToStep(static_cast<int64_t>(committed_), numbers);
-  if (status.ok()) return;
-  OXBOW_LOG(Warning) << "the time since the last step was not written"
-                     << Field("error", std::string(status.message()));
+  const absl::Status logged = parts_.log.AddToStep(static_cast<int64_t>(committed_), numbers);
+  if (logged.ok()) return;
+  OXBOW_LOG(Warning) << "no time of the last phases" << Field("error", logged.message());
 }
 
 void LearnerLoop::ApplyStopRules() {
@@ -413,8 +412,7 @@ void LearnerLoop::NoteUnscored() {
   }
   unscored_reason_ = reason;
   if (const absl::Status noted = parts_.log.Unscored(reason); !noted.ok()) {
-    OXBOW_LOG(Warning) << "the reason was not written"
-                       << Field("error", std::string(noted.message()));
+    OXBOW_LOG(Warning) << "the reason was not written" << Field("error", noted.message());
   }
 }
 
@@ -434,9 +432,8 @@ void LearnerLoop::WarnOfLostSteps(LearnerStep step) {
     parts_.metrics.StepTrainedNothing(signal ? "no_rows" : "no_signal");
     OXBOW_LOG(Warning) << "step trained no sample" << Field("step", step)
                        << Field("reason",
-                                signal ? "no sample has a step to train: they are older "
-                                         "than method.kept_steps allows, have weight 0, "
-                                         "or method.branch leaves them out"
+                                signal ? "every sample is older than method.kept_steps allows, has "
+                                         "weight 0 or is left out by method.branch"
                                        : "in every group the rewards that are there are equal");
   }
   const auto rms = numbers_.find(metric::kTrainGradRms);
