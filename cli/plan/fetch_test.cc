@@ -153,7 +153,8 @@ TEST_F(FetchTest, APythonWithTheModuleIsAClientAndAFailureNamesTheRepository) {
 }
 
 TEST_F(FetchTest, ARunWithoutIdsNeedsNobody) {
-  std::ofstream(scratch_.path() / "run.yaml") << "recipe: digits-op-grpo\n";
+  std::ofstream(scratch_.path() / "run.yaml")
+      << "recipe: digits-op-grpo\nmodel: {path: " OXBOW_SOURCE_DIR "/models/digits}\n";
   search_ = "";
   EXPECT_TRUE(Run().ok());
   EXPECT_THAT(out_.str(), HasSubstr("names nothing by an id"));
