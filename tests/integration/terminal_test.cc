@@ -104,7 +104,7 @@ TEST_P(TerminalWidthTest, LinesFitEvaluationsStayAndTheSummaryComesLast) {
   ASSERT_FALSE(screen.rewritten.empty()) << session.text;
   for (const std::string& line : screen.rewritten) {
     EXPECT_LT(WidthOf(line), GetParam()) << line;
-    EXPECT_THAT(line, HasSubstr("step "));
+    EXPECT_THAT(line, ::testing::AnyOf(HasSubstr("step "), ::testing::StartsWith("starting: ")));
   }
   for (const std::string& line : screen.lines) {
     EXPECT_FALSE(IsBar(line)) << line;
