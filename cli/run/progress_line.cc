@@ -144,7 +144,7 @@ std::string Legend(const v1::StatusResponse& status) {
   if (Metric(status, metric::kBufferStalenessMean)) {
     parts.push_back("head age: learner steps since the replayed heads were drawn");
   }
-  return absl::StrJoin(parts, "; ");
+  return absl::StrJoin(parts, "\n");
 }
 
 std::string ProgressBar(const v1::StatusResponse& status, std::optional<double> steps_per_second,
