@@ -28,7 +28,7 @@ struct ModelSource {
 
 struct ImageOptions {
   uint32_t per_prompt = 1;
-  // What is left out is as the run evaluates; of a model: 10 steps of Euler, no guidance.
+  // Defaults: those of the run's evaluations; for a model, 10 steps of Euler and no guidance.
   uint32_t steps = 0;
   std::string solver;                   // euler, dpmpp_2m or dpmpp_heun.
   std::optional<double> guidance = {};  // sampling.guidance.

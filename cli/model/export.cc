@@ -32,8 +32,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kUp = ".lora_B.weight";
 
-// What rounding to the base model's type left of an adapter: 1 - |merged - (W + D)| / |D|, over all
-// matrices D that were added.
+// The share of an adapter that rounding to the base model's type left: 1 - |merged - (W + D)| /
+// |D|, over all matrices D that were added.
 class Arrival {
  public:
   void Add(const at::Tensor& weight, const at::Tensor& exact, const at::Tensor& stored) {

@@ -22,7 +22,7 @@ struct ExportRequest {
 
 struct ExportedFiles {
   std::filesystem::path directory;
-  std::string said = {};  // What the user should know: how much of an adapter rounding took.
+  std::string said = {};  // A note for the user: how much of an adapter rounding took.
 };
 
 // The base model's weights are read for `merged` alone, tensor by tensor, and its type is kept

@@ -207,7 +207,8 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
   }
 }
 
-// What no encoder reads of a prompt. A model or prompts that cannot be read are reported elsewhere.
+// Warns of the part of a prompt that no encoder reads. A model or prompts that cannot be read are
+// reported elsewhere.
 void CheckLengths(const v1::RunConfig& config, PromptSplit split, std::vector<Problem>& problems) {
   const bool train = split == PromptSplit::kTrain;
   const auto prompts =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run reads from the Hugging Face Hub: the repositories that its file names by id, the part
-// of each that oxbow reads, and whether the Hub's cache has it.
+// The files that a run reads from the Hugging Face Hub: the repositories that its file names by id,
+// the part of each that oxbow reads, and whether the Hub's cache has it.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ namespace {
 // By which a plan is above the peak that is measured, at most.
 constexpr double kPlanError = 0.15;
 
-// What makes a rank need less, cheapest first.
+// The cheapest key that is left to make a rank need less memory, and how to set it.
 std::pair<std::string, std::string> KeyOfRank(const v1::RunConfig& config) {
   const v1::LearnerConfig& learner = config.learner();
   const bool lora = config.model().trained() == v1::TRAINED_PART_LORA;

@@ -38,7 +38,7 @@ std::optional<config::Problem> CheckGpuLoad(const v1::RunConfig& config,
 void Settle(const run::ModelFacts& facts, const BytesOfDevices& rewards, const Gpus& gpus,
             config::ResolvedConfig& resolved);
 
-// What all of them hold in the memory of the host, `oxbow train` itself included.
+// The bytes that all of them hold in the memory of the host, `oxbow train` itself included.
 uint64_t HostBytes(const std::vector<ProcessRow>& rows);
 
 // A warning where that is more than is `available`; 0: not known.

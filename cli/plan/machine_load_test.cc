@@ -93,7 +93,7 @@ TEST(MachineLoadTest, WhatCannotFitIsRefusedWithTheSettingThatHelps) {
   EXPECT_THAT(rewards->message, HasSubstr("rewards take 513.0 MiB"));
 }
 
-// What is named is not set yet, down to the last means.
+// Each key that is named is not set yet, down to the last means.
 TEST(MachineLoadTest, ARankThatIsTooLargeIsToldTheNextMeans) {
   std::vector<std::string> set = {"model.device=cuda", "learner.ranks=2", "batch.groups=8"};
   std::vector<std::string> told;

@@ -101,7 +101,7 @@ std::string LineOf(const ProcessRow& first, const ProcessRow& last) {
               BytesText(first.gpu_bytes) + each, first.host_bytes == 0 ? "" : host);
 }
 
-// What several processes on one GPU hold together.
+// The memory that several processes on one GPU hold together.
 std::string TogetherText(const std::vector<ProcessRow>& rows, const Gpus& gpus) {
   std::map<int, std::pair<int, uint64_t>> held;  // Processes and bytes.
   for (const ProcessRow& row : rows) {

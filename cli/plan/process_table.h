@@ -19,7 +19,7 @@ struct Gpus {
   uint64_t bytes = 0;
 };
 
-// What a process on a GPU takes there beside its tensors: the driver's context and kernels.
+// The memory that a process takes on a GPU beside its tensors: the driver's context and kernels.
 inline constexpr uint64_t kGpuContextBytes = uint64_t{512} << 20;
 
 enum class ProcessKind { kRank, kWorker, kReward, kBuffer };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the servers of reward.endpoints say before a run needs them.
+// Asks the servers of reward.endpoints which rewards they have, before a run needs them.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline constexpr absl::Duration kEndpointPatience = absl::Seconds(2);
 
 struct AskedEndpoint {
   std::string endpoint;
-  absl::Status status;               // What its answer to Describe was.
+  absl::Status status;               // The status of its answer to Describe.
   std::vector<std::string> rewards;  // That it has.
 };
 

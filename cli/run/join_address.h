@@ -28,7 +28,7 @@ absl::StatusOr<JoinAddress> ParseJoinAddress(const std::string& text);
 // The port of process `number` of a role; 0 means any.
 int PortOf(const JoinAddress& address, Role role, int number);
 
-// What a host's name means on this machine: numeric addresses; none for a name that is not known.
+// Finds the numeric addresses of a host's name on this machine; none for a name that is not known.
 using NameLookup = std::vector<std::string> (*)(const std::string& host);
 std::vector<std::string> AddressesOf(const std::string& host);
 

@@ -40,7 +40,7 @@ std::string TroubleOf(const v1::StatusResponse& status);
 std::string ProgressLine(const v1::StatusResponse& status, std::optional<double> steps_per_second,
                          uint64_t images_per_step);
 
-// What the words of that line mean that are not plain ones: a line each, "clip: ..."; "" where
+// Explains the words of that line that are not plain ones: a line each, "clip: ..."; "" where
 // it has none of them.
 std::string Legend(const v1::StatusResponse& status);
 

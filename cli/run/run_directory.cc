@@ -162,7 +162,7 @@ absl::Status CheckPrompts(const v1::RunConfig& now, const learner::RunState& sta
       file));
 }
 
-// What evaluations will measure in another way. Held-out prompts count by their content.
+// The keys that change what evaluations measure. Held-out prompts count by their content.
 std::vector<config::ChangedKey> ChangedMeasures(const v1::RunConfig& before,
                                                 const v1::RunConfig& now,
                                                 const learner::RunState& state) {

@@ -29,7 +29,7 @@ struct EnteredDirectory {
   run::RunLock lock;  // For as long as this process may change the directory.
   std::string said;   // What became of the earlier run, in one line; empty: nothing.
   uint64_t step = 0;  // That of the newest checkpoint of a run that is resumed.
-  // What evaluations measure from there on, where it differs from before.
+  // The keys that change what evaluations measure from there on.
   std::vector<config::ChangedKey> changed = {};
 };
 

@@ -12,7 +12,7 @@ class StandingText {
  public:
   static constexpr absl::Duration kNoticed = absl::Seconds(3);
 
-  // What to put behind the text that is shown at `now`; empty while it is new.
+  // The words to put behind the text that is shown at `now`; empty while it is new.
   std::string Since(absl::Duration now, const std::string& text);
 
  private:

@@ -411,7 +411,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   return SayEnd(run_dir, fleet, display.committed(), resolved.config.run().steps());
 }
 
-// What `train` and `resume` share.
+// Adds the part that `train` and `resume` share.
 void AddRun(CLI::App& command, const std::shared_ptr<Flags>& flags, int& exit_code) {
   command.add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);

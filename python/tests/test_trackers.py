@@ -14,7 +14,7 @@ import tracker_files
 from runs import PROMPTS, WrittenRun
 
 PATIENCE = 120
-# What is stored of a step's two pictures: captions, or the names of files.
+# The record that a tracker keeps of a step's two pictures: captions, or the names of files.
 CAPTIONS = lambda step: tuple(f"{prompt}\nreward {step / 16:.4g} (digits_ocr {step / 16:.4g}, redness {second})"
                               for prompt, second in zip(PROMPTS, ("0.25", "nan")))
 PICTURES = {"wandb": CAPTIONS, "swanlab": CAPTIONS, "mlflow": lambda step: ("000.png", "001.png", "eval.jsonl")}

@@ -51,7 +51,7 @@ absl::Status Checkpointing::CheckConfig(const RunState& state) const {
       "the checkpoint is of another config: resume with the config it was made with");
 }
 
-// Those of evaluation change no training.
+// Checks the prompts of training alone: held-out prompts change no training.
 absl::Status Checkpointing::CheckPrompts(const RunState& state) const {
   constexpr char kTrain[] = "prompts.train";
   const auto now = prompts_sha256_.find(kTrain);

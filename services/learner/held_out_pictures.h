@@ -69,7 +69,7 @@ class HeldOutPictures {
 
   const std::vector<v1::Prompt>& prompts() const { return prompts_; }
   size_t count() const { return options_.images; }
-  // What the noise of a place is drawn from.
+  // The key that the noise of a place is drawn from.
   flow::NoiseKey KeyOf(size_t place) const;
 
  private:

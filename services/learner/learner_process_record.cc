@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a learner writes down about its run for people: where it is, what they should know of its
-// start, its report, and how it ended.
+// The notes that a learner writes about its run for people: where it is, what they should know of
+// its start, its report, and how it ended.
 #include <unistd.h>
 
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be seen of held-out pictures themselves, whatever a reward says of them.
+// Numbers that describe held-out pictures themselves, whatever a reward says of them.
 //
 // Where a clean picture is black and white, by the task of the run's rewards, grey is dust. Any
 // other picture may be a photograph: light and colour, fine detail and sharpness say whether it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of held-out pictures themselves, and how far they are from the base model's.
+// Numbers that describe held-out pictures, and their distance from the base model's pictures.
 #include "services/learner/picture_numbers.h"
 
 #include <gmock/gmock.h>

@@ -56,7 +56,7 @@ TEST(RunProgressTest, APhaseThatHasNotEndedCountsInTheShares) {
   EXPECT_THAT(shares, UnorderedElementsAre(Pair("plan", 0.25), Pair("wait", 0.75)));
 }
 
-// What `oxbow train --resume` says first: "resumed at step 5 of 9".
+// The first words of `oxbow train --resume`: "resumed at step 5 of 9".
 TEST(RunProgressTest, AResumedRunIsAtItsCheckpointFromTheFirstStatusOn) {
   FakeClock clock;
   prometheus::Registry registry;

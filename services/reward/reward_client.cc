@@ -68,7 +68,7 @@ absl::Status WithPause(absl::Status status, const grpc::ClientContext& ended, Ab
   return rpc::WithRetryAfter(std::move(status), *pause);
 }
 
-// What is wrong with a call need not be wrong with each of its images: no final answer.
+// An error of a whole call need not concern each of its images: it is no final answer.
 absl::Status StatusOfCall(const absl::Status& status, const std::string& endpoint) {
   return Annotate(IsFinal(status) ? absl::InternalError(status.message()) : status,
                   absl::StrCat("reward server ", endpoint));

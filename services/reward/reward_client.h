@@ -56,9 +56,9 @@ class RewardClient {
  public:
   struct Options {
     std::vector<std::string> endpoints;
-    std::set<std::string> elsewhere;    // Those of them that may be anybody's: pinged rarely.
+    std::set<std::string> elsewhere;    // Endpoints that may be anybody's: pinged rarely.
     std::vector<std::string> rewards;   // Wanted names; empty: all that the servers describe.
-    std::vector<std::string> observed;  // Those of them that may be missing.
+    std::vector<std::string> observed;  // Wanted rewards that may be missing.
     // By name: a server whose reward has another identity is not asked for it.
     std::map<std::string, std::string> identities;
     // By endpoint: rewards that it is not asked for, though it may have them.

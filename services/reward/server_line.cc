@@ -11,7 +11,7 @@
 namespace oxbow::reward {
 namespace {
 
-// What gRPC says of a connection that a server has ended for its pings.
+// Whether the server has ended the connection for too many pings, by the words of gRPC.
 bool WasPingedTooOften(const absl::Status& status) {
   if (!absl::IsUnavailable(status)) return false;
   const std::string said = absl::AsciiStrToLower(std::string(status.message()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which process the kernel kills where memory runs out. Header only, so that oxbow_spawn links no
-// library.
+// Chooses the process that the kernel kills where memory runs out. Header only, so that oxbow_spawn
+// links no library.
 #pragma once
 
 #include <algorithm>

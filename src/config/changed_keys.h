@@ -24,7 +24,7 @@ std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunCo
 // things.
 std::vector<ChangedKey> ChangedMeasures(const v1::RunConfig& before, const v1::RunConfig& now);
 
-// What may differ: keys, and sections as "eval.*". Not those of which the content must be the same.
+// Keys that may differ, and sections as "eval.*"; no key of which the content must be the same.
 std::vector<std::string> FreeKeys();
 
 }  // namespace oxbow::config

@@ -19,7 +19,7 @@
 
 namespace oxbow::config {
 
-// Which checkpoints a fingerprint is for. Those of former versions knew name and directory of the
+// The age of the checkpoints that a fingerprint is for. Former ones knew name and directory of the
 // run, its observed rewards and the paths of model and prompts by the config's fingerprint.
 enum class FingerprintAge { kPresent, kFormer };
 

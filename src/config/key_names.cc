@@ -127,8 +127,8 @@ Comment ClausesOf(const std::string& text) {
   return comment;
 }
 
-// What a key takes, with its range in place of that of its type, and without the values that it
-// never has.
+// Names the values that a key takes, with its range in place of that of its type, and without the
+// values that it never has.
 std::string TakesText(const FieldDescriptor& field, const std::string& range,
                       const std::vector<std::string>& never) {
   std::string text = ExpectedOf(field);

@@ -92,7 +92,7 @@ absl::StatusOr<double> NumberOf(const TensorBytes& tensor, const std::string& na
   return absl::FailedPreconditionError(absl::StrCat("adapter: not a positive number: ", name));
 }
 
-// What a file says of one of its modules.
+// The entries of a file for one of its modules.
 struct Entry {
   std::optional<TensorBytes> a;
   std::optional<TensorBytes> b;

@@ -28,7 +28,7 @@ struct StoredAdapter {
     double scale = 1;  // The weight becomes W + scale B A.
   };
   std::map<std::string, Module> modules;  // By their names in diffusers.
-  std::filesystem::path file;             // What was read.
+  std::filesystem::path file;             // The file that was read.
 };
 
 // The network that an adapter is for.

@@ -29,8 +29,8 @@ struct ModuleRows {
   int64_t columns = 0;
 };
 
-// What a file's module stands for: one of the network's, or several, whose rows lie one after the
-// other.
+// The modules of the network that a file's module stands for: one, or several, whose rows lie one
+// after the other.
 struct ModulesOfKey {
   std::vector<ModuleRows> rows;
   bool halves_swapped = false;

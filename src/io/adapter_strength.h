@@ -18,8 +18,8 @@ struct DeclaredStrength {
   bool root = false;  // rsLoRA, arXiv:2312.03732: alpha / sqrt(r) in place of alpha / r.
   std::vector<std::pair<std::string, double>> patterns;  // alpha_pattern, in its order.
 
-  // What B A of a module is multiplied with. The first pattern that fits is the module's alpha, as
-  // in PEFT. Requires a declared alpha.
+  // The number that multiplies B A of a module. The first pattern that fits is the module's alpha,
+  // as in PEFT. Requires a declared alpha.
   double ScaleOf(std::string_view module, int64_t rank) const;
 };
 

@@ -26,7 +26,7 @@ struct NativeModule {
   bool native_only = false;             // ComfyUI does not know the parts by their own names.
 };
 
-// What ComfyUI knows a module by.
+// The name by which ComfyUI knows a module.
 enum class ComfyKnows {
   kDiffusers,  // Its name in diffusers behind "transformer.", if it is not native_only.
   kAlike,      // Its native name behind "diffusion_model."; without a row diffusers has the same.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is exported for ComfyUI has names that ComfyUI knows, for all linear layers of every network
+// An export for ComfyUI has names that ComfyUI knows, for all linear layers of every network
 // (tools/make_comfy_goldens.py), and changes its joined weights as the parts would.
 #include "io/comfy_names.h"
 

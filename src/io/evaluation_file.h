@@ -32,7 +32,7 @@ struct EvaluatedPicture {
   int width = 0;              // In pixels.
   int height = 0;
   int frames = 1;
-  // What its noise was drawn from.
+  // Its noise was drawn from these three.
   uint64_t seed = 0;   // The run's.
   uint64_t group = 0;  // Each prompt has one.
   uint32_t sample = 0;

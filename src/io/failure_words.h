@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What failed in a run, in the words of what failed. metrics.jsonl has the numbers.
+// The failures of a run, in the words of the part that failed. metrics.jsonl has the numbers.
 //
 //   samples/step_000030/failed.json  why the evaluation of a step with `eval/failed` gave no
 //                                    number; a resume drops it with the step:

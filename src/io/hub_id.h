@@ -26,7 +26,7 @@ std::string DownloadCommand(const HubId& id, const std::vector<std::string>& fil
 // The same as words, without the program.
 std::vector<std::string> DownloadArguments(const HubId& id, const std::vector<std::string>& files);
 
-// What to do about an id that leads to nothing, as the end of an error; "" for what can be no id.
+// Advice on an id that leads to nothing, as the end of an error; "" for a path that can be no id.
 std::string HubHint(const std::string& path);
 
 }  // namespace oxbow::io

@@ -53,10 +53,10 @@ struct GridOptions {
 // cell, positive columns, and at most kGridPixelsMax pixels in the result.
 Image8 Grid(const std::vector<GridCell>& cells, const GridOptions& options = {});
 
-// What the size of a grid depends on.
+// The facts that the size of a grid depends on.
 struct GridShape {
   int cells = 0;
-  int width = 0;  // Those of the largest image.
+  int width = 0;  // Width and height of the largest image.
   int height = 0;
   bool framed = false;    // Any cell has a frame,
   bool labelled = false;  // or a label.

@@ -95,7 +95,7 @@ Digests ReadRecord(const fs::path& record, const std::string& facts,
   return same ? digests : Digests();
 }
 
-// What cannot be remembered is made again.
+// A digest that cannot be remembered is made again.
 void WriteRecord(const fs::path& record, const std::string& facts, const Digests& digests) {
   std::string text = kRecordFormat + facts;
   for (const auto& [name, digest] : digests) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model consists of, by all of its bytes: SHA-256 of each tensor, and of each component.
+// The content of a model, by all of its bytes: SHA-256 of each tensor, and of each component.
 // Where a directory lies and how its weights are split into files plays no part.
 //
 // Gigabytes are hashed once. The digests of a file of weights are remembered under

@@ -41,7 +41,7 @@ struct Decoder {
   ~Decoder() { png_destroy_read_struct(&png, &info, nullptr); }
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
-  std::string_view rest;  // What is not read yet.
+  std::string_view rest;  // The part that is not read yet.
   png_structp png = nullptr;
   png_infop info = nullptr;
   char message[128] = {};

@@ -27,7 +27,7 @@ enum class Pings {
 // a proxy that the environment names is for other programs, unless UseHttpProxy says otherwise.
 std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint, Pings pings = Pings::kOften);
 
-// What Connect makes channels with, but for TLS.
+// The arguments that Connect makes channels with, but for TLS.
 grpc::ChannelArguments ArgumentsOf(Pings pings);
 
 // Whether later channels go through the proxy of grpc_proxy, https_proxy or http_proxy.

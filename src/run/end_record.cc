@@ -30,7 +30,7 @@ constexpr std::pair<RunEnd, const char*> kWords[] = {{RunEnd::kDone, "done"},
                                                      {RunEnd::kInterrupted, "interrupted"},
                                                      {RunEnd::kFailed, "failed"},
                                                      {RunEnd::kUnsaid, "stopped"}};
-// What errors of the system and of this program mean.
+// Short names for errors of the system and of this program.
 constexpr std::pair<const char*, const char*> kCauses[] = {
     {"No space left on device", "disk full"},
     {"Disk quota exceeded", "disk quota reached"},

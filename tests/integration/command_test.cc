@@ -220,7 +220,7 @@ TEST_F(CommandTest, TrainAndValidateAgreeOnRewards) {
     const Outcome said = RunOxbow(validate), started = RunOxbow(train);
     EXPECT_NE(said.exit_code, 0) << keys[0];
     EXPECT_EQ(started.exit_code, said.exit_code) << keys[0] << started.message;
-    // What concerns a key begins with its place.
+    // A message on a key begins with the place of the key.
     const std::string words = "oxbow validate: ";
     const bool of_a_key = said.message.starts_with("--set: reward.");
     ASSERT_TRUE(of_a_key || said.message.starts_with(words)) << said.message;

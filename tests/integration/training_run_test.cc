@@ -218,8 +218,8 @@ TEST(TrainingRunTest, LoraLeavesAnAdapter) {
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), Each(0.0));
 }
 
-// What clusters and launchers leave in a shell: a proxy that is for the world outside, and ranks of
-// somebody else's job.
+// Variables that clusters and launchers leave in a shell: a proxy that is for the world outside,
+// and ranks of somebody else's job.
 TEST(TrainingRunTest, ProxiesAndRanksOfItsSurroundingsAreNotForARun) {
   const std::pair<const char*, const char*> surroundings[] = {{"http_proxy", "http://127.0.0.1:9"},
                                                               {"https_proxy", "http://127.0.0.1:9"},

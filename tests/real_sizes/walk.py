@@ -19,7 +19,7 @@ SILENCE_MAX = 10  # Seconds.
 CELL_MIN = 150  # Pixels of the shorter side of a picture in a grid; a click shows the whole one.
 FORMATS = ("diffusers", "peft", "comfyui", "merged")
 SIZE = {"sd3": (512, 512), "flux": (512, 512), "wan": (416, 240)}
-# What a run of three steps takes from a recipe of two thousand, and what it makes smaller.
+# The recipe that a run of three steps follows, and the settings that it makes smaller.
 RECIPES = {"sd3": "sd35m", "flux": "flux-dev", "wan": "wan21"}
 SMALLER = {
     "model": {"device": "cpu", "compute_dtype": "f32", "encoder_dtype": "f32", "encoder_device": "cpu", "checkpoint_activations": False},

@@ -65,7 +65,7 @@ inline std::string MadeUpMetrics(int steps = 100) {
   return metrics;
 }
 
-// What an evaluation leaves. Of `pictures` sizes and files are set here.
+// Writes the files of an evaluation. Sets the sizes, files and noises of `pictures`.
 inline void AddEvaluation(const std::filesystem::path& run_dir, int step,
                           const std::string& caption, const std::vector<Image8>& images,
                           std::vector<EvaluatedPicture> pictures) {

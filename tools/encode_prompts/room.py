@@ -87,7 +87,7 @@ def digests_of(path, data, places):
             try:
                 replace(record, "".join([RECORD_FORMAT, facts, *(f"{known[t]} {t}\n" for t in sorted(known))]).encode())
             except OSError:
-                pass  # What cannot be remembered is made again.
+                pass  # A digest that cannot be remembered is made again.
     return known
 
 

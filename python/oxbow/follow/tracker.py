@@ -21,11 +21,11 @@ class Where:
     tags: Sequence[str] = field(default_factory=tuple)
 
 
-EVALUATION = "samples/eval"  # What trackers call the pictures of a step.
+EVALUATION = "samples/eval"  # The name that trackers give to the pictures of a step.
 
 
 class Tracker(Protocol):
-    remedy: str  # What a person can do if it refuses.
+    remedy: str  # Says how a person can help if it refuses.
 
     def open(self, run: Run, where: Where, tracker_run: str) -> str:
         """Starts a run of the tracker, or goes on with `tracker_run`. Returns the id to go on with later."""

@@ -16,7 +16,7 @@
 namespace oxbow::rl {
 namespace {
 
-// What the value of its group says of every sample whose reward did not fail.
+// The value of every sample whose reward did not fail, by the function for its group.
 GroupRewards Table(const std::vector<Group>& groups,
                    const std::function<RewardValue(const Group&)>& value_in) {
   GroupRewards table;

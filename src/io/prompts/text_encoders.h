@@ -79,7 +79,7 @@ absl::StatusOr<int64_t> PromptTokens(const DiffusersComponents& components, int6
 
 // Counts the tokens of a text as the encoder sees them that reads most of a prompt.
 struct TokenCounter {
-  int64_t tokens_max = 0;     // What is behind them is cut off.
+  int64_t tokens_max = 0;     // Any further tokens are cut off.
   bool by_t5_length = false;  // A longer prompts.t5_length would read more.
   std::function<int64_t(const std::string& text)> count;
 };

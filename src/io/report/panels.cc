@@ -80,7 +80,7 @@ std::vector<Curve> EachReward(const History& history, const metric::StepMetricFa
   return curves;
 }
 
-// What is seen of held-out pictures themselves. A run has the first of these, or the next three.
+// Panels that describe held-out pictures. A run has the first of these, or the next three.
 std::vector<Panel> PicturePanels() {
   return {{{.title = "Speckle", .unit = "0 to 1, lower is cleaner", .y_min = 0},
            {{"speckle", metric::kEvalSpeckleMean}},

@@ -62,8 +62,8 @@ std::string NoiseOf(const EvaluatedPicture& picture) {
                       picture.sample);
 }
 
-// What the script needs: of each sheet its step, caption, files, noises, sizes, marks, and the
-// rewards in the order of `names`. Lists that are those of the first sheet are left out.
+// The data that the script needs: of each sheet its step, caption, files, noises, sizes, marks, and
+// the rewards in the order of `names`. Lists that are those of the first sheet are left out.
 std::string Data(const std::vector<PlacedSheet>& sheets, bool strict) {
   using Json = nlohmann::ordered_json;
   std::set<std::string> names;

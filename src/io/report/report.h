@@ -3,7 +3,7 @@
 // steps, headline numbers, and curves with a sentence each on how to read them.
 //
 // Reads metrics.jsonl, the pictures under samples/ and config.resolved.yaml of the run's directory.
-// What was not measured is left out, so that the report of a run in progress can be read too.
+// Numbers that were not measured are left out: the report of a run in progress can be read too.
 #pragma once
 
 #include <filesystem>

@@ -25,7 +25,7 @@ struct Sheet {
   int width = 0;  // That of eval.png, in pixels; 0: it cannot be read.
   int height = 0;
   std::vector<EvaluatedPicture> pictures;  // Empty where the evaluation wrote none.
-  // What of it cannot be shown and why, a line each: "step 20: 003.jpg is not there".
+  // The parts that cannot be shown and why, a line each: "step 20: 003.jpg is not there".
   std::vector<std::string> trouble;
 
   // How many of `pictures` have a file, kPicturesMax at most; they are its first ones.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the lines of the verdict read of a run: parts of its columns, the course of a number over
+// Facts of a run for the lines of the verdict: parts of its columns, the course of a number over
 // its evaluations, and how large a change must be to count.
 #pragma once
 
@@ -19,7 +19,7 @@ inline constexpr size_t kEarlyEvaluations = 5;
 // The finite values among those at steps in (after, end].
 std::vector<double> Between(const std::vector<Point>& points, double after, double end);
 
-// Those of the last part of a run, its last `share` of steps, and of its first.
+// The values of the last part of a run, its last `share` of steps, and of its first.
 std::vector<double> Late(const History& history, const std::string& name, double share);
 std::vector<double> Early(const History& history, const std::string& name, double share);
 

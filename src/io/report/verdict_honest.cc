@@ -30,14 +30,14 @@ constexpr double kLooksWatch = 0.5, kLooksBad = 1;
 constexpr double kSameLooks = 0.25;      // A spread is this share of the mean at least.
 constexpr double kUnrelatedWatch = 0.9;  // A share of the distance between two prompts' pictures.
 
-// What people look at in photographs.
+// A property of photographs that people notice.
 struct Looks {
   const char* name;
   metric::StepMetric mean;
   metric::StepMetric spread;
   double seen;           // People see no change below it.
-  const char* more;      // What pictures do that have more of it,
-  const char* more_fix;  // and what holds them.
+  const char* more;      // The fault of pictures that have more of it,
+  const char* more_fix;  // and the settings that prevent it.
   const char* less;
 };
 
@@ -120,7 +120,7 @@ std::string LooksText(const History& history) {
 struct Observed {
   std::string name;
   Course course;
-  double noise;  // What its last value must exceed to have moved.
+  double noise;  // A change up to this is not counted as a move.
 };
 
 // The rewards that are not trained on and say something of quality, or describe pictures.

@@ -104,7 +104,7 @@ std::string DeadTerm(const History& history, const RunFacts& facts) {
   return "";
 }
 
-// What one of several trained rewards does that their rising sum hides; "" if none hides.
+// Names a trained reward whose trouble the rising sum of all of them hides; "" if there is none.
 std::string HiddenTerm(const History& history, const RunFacts& facts) {
   if (facts.terms.size() < 2) return "";
   if (const std::string dead = DeadTerm(history, facts); !dead.empty()) return dead;

@@ -48,7 +48,7 @@ std::map<std::string, double> SecondsByPhase(const History& history) {
   return ended;
 }
 
-// What the learner itself does not do.
+// Whether the learner itself does nothing in a phase.
 bool Waits(const std::string& phase) { return phase == "wait" || phase == "rewards"; }
 
 }  // namespace
