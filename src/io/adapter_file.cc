@@ -99,7 +99,7 @@ struct Entry {
   std::optional<double> alpha;
 };
 
-absl::StatusOr<std::map<std::string, Entry>> EntriesOf(Safetensors content) {
+absl::StatusOr<std::map<std::string, Entry>> EntriesOf(Safetensors&& content) {
   std::map<std::string, Entry> entries;
   for (auto& [name, tensor] : content.tensors) {
     OXBOW_ASSIGN_OR_RETURN(const AdapterKey key, ParseAdapterKey(name));

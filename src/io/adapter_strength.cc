@@ -114,7 +114,8 @@ bool IsWithoutMeaning(const std::string& key) {
 }
 
 bool SaysNothing(const Json& value) {
-  return value.is_null() || value == false || value == "" || value == "none" ||
+  return value.is_null() || value == false || value == "none" ||
+         (value.is_string() && value.get_ref<const std::string&>().empty()) ||
          ((value.is_array() || value.is_object()) && value.empty());
 }
 

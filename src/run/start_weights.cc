@@ -90,7 +90,7 @@ std::string StartSource(const fs::path& run_dir) {
 }
 
 absl::StatusOr<std::map<std::string, io::TensorBytes>> AdapterFor(const v1::LoraConfig& lora,
-                                                                  io::StoredAdapter adapter) {
+                                                                  io::StoredAdapter&& adapter) {
   const double scale = lora.alpha() / static_cast<double>(lora.rank());
   std::map<std::string, io::TensorBytes> tensors;
   for (auto& [module, matrices] : adapter.modules) {

@@ -39,7 +39,7 @@ std::string StartSource(const std::filesystem::path& run_dir);
 // A smaller rank stays (model::CompletedAdapter). kInvalidArgument if its rank is larger, or if it
 // has modules that the run does not train.
 absl::StatusOr<std::map<std::string, io::TensorBytes>> AdapterFor(const v1::LoraConfig& lora,
-                                                                  io::StoredAdapter adapter);
+                                                                  io::StoredAdapter&& adapter);
 
 // The same of an adapter's file or directory, for the model at model.path(); `from` is the file.
 // Errors also as io::ReadAdapter's and those of a model directory.
