@@ -17,7 +17,9 @@ enum ExitCode : int {
   kExitFull = 5,         // A disk, a memory or another limit is full.
   kExitNotFinite = 6,    // A loss or a gradient is not finite.
   kExitOutOfMemory = 7,  // What is to be computed does not fit into the memory of its device.
-  kExitStopped = 8,      // `oxbow train`: a rule of run.stop_if has ended the run.
+  kExitStopped = 8,      // A rule of run.stop_if has ended the run.
+  kExitDrained = 9,      // Asked to stop, with steps left; the checkpoint of the last step is written.
+  kExitDeviceLost = 10,  // The GPU answers each call with an error; only a new process may use it again.
   kExitInterrupted = 130,
   kExitTerminated = 143,
 };

@@ -491,6 +491,8 @@ void ServiceRules(const RunConfig& c, Findings& f) {
             "must be at least 1 MiB (1048576)", s.sink_bytes_max());
   f.Require(s.rpc_timeout_seconds() >= 1, "services.rpc_timeout_seconds", "must be at least 1",
             s.rpc_timeout_seconds());
+  f.Require(s.patience_minutes() > 0, "services.patience_minutes", "must be above 0",
+            s.patience_minutes());
   f.Require(s.snapshots_kept() >= 1, "services.snapshots_kept", "must be at least 1",
             s.snapshots_kept());
   f.Require(s.weight_fanout() == 0 || (s.weight_fanout() >= 2 && s.weight_fanout() <= 16),
