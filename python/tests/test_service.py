@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server over loopback: batches, refusals, cancellation, health, metrics."""
 import asyncio
+import socket
 import threading
 import unittest
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from unittest import mock
 
 import grpc
@@ -13,17 +15,37 @@ import numpy as np
 from servers import PATIENCE, Gate, ask, call_in_thread, colourful, grey, levels, serving, values, wire
 
 from oxbow.reward import Failed, Score, reward
+from oxbow.reward.addresses import host_and_port
 from oxbow.reward.assembly import Limits
-from oxbow.reward.contract.client import request_of
+from oxbow.reward.contract.client import Client, request_of
 from oxbow.reward.contract.pictures import encoded, raw
 from oxbow.reward.metrics import RewardMetrics
+from oxbow.reward.metrics_page import CONNECTIONS_MAX
 from oxbow.reward.status import SetupError
+from oxbow.reward.tls import Tls
 
 HOUR_MS = 3.6e6
 
 
 def named(name="level", score=levels, **arguments):
     return reward(name, range=(0, 255), **{"wait_ms": 0, **arguments})(score)
+
+
+def saying(requests, end):
+    """The requests of a call that then says nothing until `end`."""
+    yield from requests
+    assert end.wait(PATIENCE)
+
+
+@contextmanager
+def another(server):
+    """A client with a connection of its own: channels of one process share theirs else."""
+    with mock.patch("oxbow.reward.tls.CHANNEL_OPTIONS", [("grpc.use_local_subchannel_pool", 1)]):
+        client = Client(server.endpoint, Tls(), PATIENCE)
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 class ScoringTest(unittest.TestCase):
@@ -185,12 +207,45 @@ class RefusingTest(unittest.TestCase):
             yield first
             assert end.wait(PATIENCE)
 
-        with serving(named(), limits=Limits(items_waiting_max=1, piece_seconds=0.05)) as (_, client):
+        with serving(named(), limits=Limits(items_waiting_max=1, idle_seconds=0.05)) as (_, client):
             with self.assertRaises(grpc.RpcError) as raised:
                 list(client.begin(requests()))
             end.set()
             self.assertEqual(raised.exception.code().name, "DEADLINE_EXCEEDED")
             self.assertEqual(values(ask(client, whole)), [5])
+
+    def test_a_call_that_says_nothing_ends(self):
+        end = threading.Event()
+        with serving(named(), limits=Limits(idle_seconds=0.05)) as (_, client):
+            for said in ([], [request_of([grey(1)])]):  # Before its first message, and between two.
+                with self.assertRaises(grpc.RpcError) as raised:
+                    list(client.begin(saying(said, end)))
+                self.assertEqual(raised.exception.code().name, "DEADLINE_EXCEEDED")
+                self.assertIn("the next request did not come", raised.exception.details())
+            end.set()
+
+    def test_no_connection_takes_all_calls_and_health_is_beside_them(self):
+        end = threading.Event()
+        limits = Limits(calls_max=3, calls_per_connection_max=2)
+        with serving(named(), limits=limits) as (server, client), another(server) as second, another(server) as third:
+            held = []
+
+            def hold(one):
+                held.append(one.begin(saying([request_of([grey(1)])], end)))
+                next(held[-1])  # It is running now.
+
+            hold(client)
+            hold(client)
+            self.assertEqual(client.score(request_of([grey(1)])).code.name, "RESOURCE_EXHAUSTED")
+            self.assertEqual(values(ask(second, grey(4))), [4])
+            hold(second)
+            self.assertEqual(third.score(request_of([grey(1)])).code.name, "RESOURCE_EXHAUSTED")
+            for one in (client, second, third):
+                self.assertEqual(one.health(""), wire.SERVING)
+            end.set()
+            for call in held:
+                self.assertEqual(list(call), [])
+            self.assertEqual(values(ask(client, grey(5))), [5])
 
     def test_what_ends_a_call_has_its_code(self):
         with serving(named(), limits=Limits(batch_max=2)) as (_, client):
@@ -296,6 +351,24 @@ class LifeTest(unittest.TestCase):
                      'oxbow_reward_batch_items_bucket{le="1"} 0', 'oxbow_reward_batch_items_bucket{le="2"} 1',
                      "# TYPE oxbow_reward_score histogram", "# TYPE oxbow_rpc_refused_total counter"):
             self.assertIn(line, lines)
+
+
+    def test_callers_of_the_metrics_page_that_say_nothing_cost_no_threads(self):
+        with serving(named()) as (server, _):
+            before = threading.active_count()
+            silent = [socket.create_connection(host_and_port(server.metrics_endpoint))
+                      for _ in range(2 * CONNECTIONS_MAX)]
+            with urllib.request.urlopen(f"http://{server.metrics_endpoint}/metrics", timeout=PATIENCE) as page:
+                self.assertIn("oxbow_reward_items_total", page.read().decode())
+            self.assertEqual(threading.active_count(), before)
+            silent[0].settimeout(PATIENCE)
+            with silent[0] as oldest:
+                try:
+                    self.assertEqual(oldest.recv(1), b"")  # It made room.
+                except ConnectionResetError:
+                    pass
+            for one in silent:
+                one.close()
 
 
 if __name__ == "__main__":

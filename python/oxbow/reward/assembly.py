@@ -12,6 +12,7 @@ from typing import Any, Sequence
 
 import grpc
 
+from . import memory
 from .batch_queue import Budget
 from .images import declared_bytes
 from .status import StatusError, invalid
@@ -24,8 +25,11 @@ class Limits:
     batch_max: int = 64  # Items of one request.
     item_bytes_max: int = 256 << 20  # Pixels of one medium, decoded.
     items_waiting_max: int = 1024  # Over all calls; a request beyond is RESOURCE_EXHAUSTED.
-    bytes_waiting_max: int = 1 << 30
-    piece_seconds: float = 60.0  # Between the pieces of a medium.
+    bytes_waiting_max: int = field(default_factory=lambda: memory.share(0.3, most=1 << 30))
+    idle_seconds: float = 60.0  # For the next message of a call, the first and pieces of a medium too.
+    # Calls at a time; one more is RESOURCE_EXHAUSTED. Health is beside them: a busy server is not a dead one.
+    calls_max: int = 1024
+    calls_per_connection_max: int = 256
 
 
 @dataclass

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--batch-max", type=_positive, default=Limits.batch_max, help="items of one request")
     serve.add_argument("--items-waiting-max", type=_positive, default=Limits.items_waiting_max,
                        help="items that wait or are scored; further requests are RESOURCE_EXHAUSTED")
-    serve.add_argument("--bytes-waiting-max", type=_positive, default=Limits.bytes_waiting_max,
+    serve.add_argument("--bytes-waiting-max", type=_positive, default=Limits().bytes_waiting_max,
                        help="the same in bytes of pixels")
     serve.add_argument("--log-level", choices=tuple(LEVELS), default="info")
     serve.add_argument("--log-format", choices=("text", "json"), default="text")

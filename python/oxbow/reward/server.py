@@ -27,11 +27,11 @@ from .status import EXIT_UNAVAILABLE, SetupError, end
 from .tls import Tls, may_listen
 
 PROGRAM = "oxbow-reward"
-_CALLS_MAX = 1024
 _GRACE_SECONDS = 10.0
 _OPTIONS = [
     *CHANNEL_OPTIONS,
     ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", 4096),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -69,7 +69,7 @@ class Server:
         host, port = host_and_port(self._options.listen)
         self._page = MetricsPage(self._options.metrics_listen, self._metrics.page)
         self.metrics_endpoint = self._page.endpoint
-        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_CALLS_MAX)
+        self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers(tuple(self._service.handlers()))
         address, tls = text_of(host, port), self._options.tls
         try:

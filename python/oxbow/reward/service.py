@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import aclosing
+from collections import Counter
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 import grpc
@@ -38,6 +39,7 @@ class RewardService:
         self._access = access
         self._version = version
         self._budget = Budget(limits.items_waiting_max, limits.bytes_waiting_max)
+        self._calls: Counter[str] = Counter()  # By connection.
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         return [
@@ -55,7 +57,10 @@ class RewardService:
         ]
 
     async def describe(self, _: Any, context: grpc.aio.ServicerContext) -> Any:
-        await self._admit(_DESCRIBE, context)
+        async with self._admitted(_DESCRIBE, context):
+            return self._describe()
+
+    def _describe(self) -> Any:
         response = wire.DescribeResponse(batch_max=self._limits.batch_max, version=self._version,
                                          unix_time=time.time())
         for scorer in self._scorers.values():
@@ -77,7 +82,10 @@ class RewardService:
 
     async def score(self, requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> None:
         """One request after the other, as a whole; an error of one item leaves the call alone."""
-        await self._admit(_SCORE, context)
+        async with self._admitted(_SCORE, context):
+            await self._score(requests, context)
+
+    async def _score(self, requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> None:
         start, ok = time.monotonic(), False
         traces = log.traces_of(context.invocation_metadata())
         answered = 0
@@ -121,6 +129,25 @@ class RewardService:
                       reason=refused.message)
             await context.abort(refused.code, refused.message)
 
+    @asynccontextmanager
+    async def _admitted(self, method: str, context: grpc.aio.ServicerContext) -> AsyncGenerator[None, None]:
+        """One of the calls that may run at a time. A connection cannot take them all."""
+        await self._admit(method, context)
+        connection = context.peer()
+        most = self._limits.calls_per_connection_max
+        if self._calls[connection] >= most or self._calls.total() >= self._limits.calls_max:
+            self._metrics.call_refused(method[1:], "busy")
+            here = f"{most} of one connection" if self._calls[connection] >= most else f"{self._calls.total()}"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED,
+                                f"busy: so many calls are running already: {here}; ask again later")
+        self._calls[connection] += 1
+        try:
+            yield
+        finally:
+            self._calls[connection] -= 1
+            if self._calls[connection] == 0:
+                del self._calls[connection]
+
     async def _batches(self, requests: AsyncIterator[Any]) -> AsyncGenerator[Batch, None]:
         batch: Batch | None = None
         try:
@@ -141,16 +168,15 @@ class RewardService:
                 batch.release()
 
     async def _next(self, requests: AsyncIterator[Any], begun: Batch | None) -> Any | None:
-        """The next request, None at the end. A batch that is begun holds room, so its pieces must not tarry."""
+        """The next request, None at the end. A call holds a place, and a batch room, so they must not tarry."""
         try:
-            if begun is None:
-                return await requests.__anext__()
-            return await asyncio.wait_for(requests.__anext__(), self._limits.piece_seconds)
+            return await asyncio.wait_for(requests.__anext__(), self._limits.idle_seconds)
         except StopAsyncIteration:
             return None
         except asyncio.TimeoutError:
-            raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, "the next piece of a medium did not come within "
-                                                                 f"{self._limits.piece_seconds:g} s") from None
+            what = "request" if begun is None else "piece of a medium"
+            raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, f"the next {what} did not come within "
+                                                                 f"{self._limits.idle_seconds:g} s") from None
 
     async def _answers(self, batch: Batch) -> list[Any]:
         request = batch.request
