@@ -8,12 +8,14 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "base/clock.h"
+#include "base/exit_code.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
+#include "rpc/stop_signal.h"
 #include "services/buffer/replay_service.h"
 #include "services/buffer/store_config.h"
 #include "telemetry/metrics.h"
@@ -56,6 +58,7 @@ absl::StatusOr<ReplayStore::Options> StoreOptions(const Flags& flags) {
 // Serves until a stop signal. Declared in the order of their use, so that the store closes after
 // the server and the exposer goes last.
 absl::Status Serve(const Flags& flags) {
+  rpc::StopSignal stop(kExitOk);
   OXBOW_ASSIGN_OR_RETURN(ReplayStore::Options options, StoreOptions(flags));
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
@@ -72,8 +75,7 @@ absl::Status Serve(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                          rpc::Server::Start({.listen = flags.service.listen}, {&service}));
   rpc::AnnounceReady("replay_buffer", server->endpoint(), metrics->endpoint());
-  const int signal = rpc::WaitForStopSignal();
-  OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
+  stop.Wait();
   server->Shutdown(absl::Seconds(10));
   return absl::OkStatus();
 }

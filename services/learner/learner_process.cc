@@ -3,13 +3,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,45 +45,11 @@ void LogRefusal(const v1::ReportAppliedRequest& report) {
                      << Field("reason", report.failure());
 }
 
-// A launcher and its group may each pass on the same request: a signal so soon is not another one.
-constexpr absl::Duration kSameRequest = absl::Seconds(3);
 // At the end of the run, and of one that drains.
 constexpr absl::Duration kCopyMax = absl::Hours(2);
 // An open page takes one of twice this age for one of a run that was killed.
 constexpr absl::Duration kReportEvery = absl::Minutes(5);
 constexpr absl::Duration kCopyMaxOnDrain = absl::Seconds(60);
-
-// Calls `stop` at the first stop signal; the second one ends the process at once. The destructor
-// ends the wait for either.
-class StopSignal {
- public:
-  explicit StopSignal(std::function<void()> stop) {
-    thread_ = std::thread([this, stop = std::move(stop)] { Run(stop); });
-  }
-  ~StopSignal() {
-    ending_ = true;
-    pthread_kill(thread_.native_handle(), SIGTERM);
-    thread_.join();
-  }
-
- private:
-  void Run(const std::function<void()>& stop) {
-    int signal = rpc::WaitForStopSignal();
-    if (ending_) return;
-    OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
-    const absl::Duration first = Clock::Steady().Now();
-    stop();
-    do {
-      signal = rpc::WaitForStopSignal();
-      if (ending_) return;
-    } while (Clock::Steady().Now() - first < kSameRequest);
-    OXBOW_LOG(Warning) << "stopping at once" << Field("signal", signal);
-    std::_Exit(signal == SIGINT ? kExitInterrupted : kExitTerminated);
-  }
-
-  std::atomic<bool> ending_ = false;
-  std::thread thread_;
-};
 
 }  // namespace
 
@@ -120,6 +81,7 @@ absl::Status LearnerProcess::MakeStart() {
   started_ = true;
   model_digests_ = std::async(std::launch::async, io::ModelDigests, setup_.model.components);
   OXBOW_RETURN_IF_ERROR(run::ReserveEnd(options_.directory));
+  options_.stop->WhileLoading([this](int signal) { EndWhileLoading(rpc::NameOfSignal(signal)); });
   OXBOW_ASSIGN_OR_RETURN(epoch_, NextEpoch(options_.directory / "epoch"));
   // Two starts without locks may have taken the same epoch: one of them ends here.
   return options_.check_directory();
@@ -423,14 +385,16 @@ absl::Status LearnerProcess::Serve() {
         progress_->FillStatus(status);
         leader_->FillStatus(status);
       },
-      v1::RegisterResponse(), [this](const std::string&) { loop_->RequestDrain(); },
+      v1::RegisterResponse(),
+      [this](const std::string& reason) { Drain(absl::StrCat("a Drain call: ", reason)); },
       [this](const std::string& worker) { return channel_->RelayOf(worker); });
   sink_service_ = std::make_unique<ExperienceSinkService>(*coordinator_, *budget_,
                                                           GroupRulesOf(setup_), *metrics_);
   leader_ = std::make_unique<RankLeader>(
       RankLeader::Options{.ranks = ranks_->size(),
                           .timeout = options_.place.operation_timeout,
-                          .group_bytes_max = GroupRulesOf(setup_).GroupBytesMax()},
+                          .group_bytes_max = GroupRulesOf(setup_).GroupBytesMax(),
+                          .drain = [this](const std::string& by) { Drain(by); }},
       Clock::Steady(), *coordinator_, [this](const absl::Status& why) {
         assembler_.Stop(why);
         ranks_->Abort(why);
@@ -514,31 +478,53 @@ void LearnerProcess::PinRewards() {
   coordinator_service_->SetRegistration(registration_);
 }
 
+void LearnerProcess::Drain(const std::string& by) {
+  {
+    absl::MutexLock lock(&drain_mutex_);
+    if (drained_by_.empty()) drained_by_ = by;
+  }
+  loop_->RequestDrain();
+}
+
+// OK after the last step.
+absl::Status LearnerProcess::EarlyEnd() const {
+  const uint64_t steps = setup_.config.run().steps();
+  if (loop_->stop_reason().has_value()) {
+    return ErrorOf(kExitStopped, absl::StrCat("stopped at step ", loop_->committed(), " of ", steps,
+                                              ": ", *loop_->stop_reason()));
+  }
+  if (loop_->committed() == steps) return absl::OkStatus();
+  absl::MutexLock lock(&drain_mutex_);
+  return ErrorOf(kExitDrained,
+                 absl::StrCat("drained at step ", loop_->committed(), " of ", steps, " by ",
+                              drained_by_, "; started with --resume it goes on"));
+}
+
 absl::Status LearnerProcess::Run() {
-  const StopSignal stop([this] { loop_->RequestDrain(); });
+  options_.stop->Finish([this](int signal) { Drain(rpc::NameOfSignal(signal)); });
   absl::Status status = TryRewards();
   if (status.ok()) status = loop_->Run();
   if (evaluation_by_workers_ != nullptr && !status.ok()) {
     evaluation_by_workers_->Cancel();
     rewards_->Cancel();
   }
-  const bool complete = status.ok() && (loop_->committed() == setup_.config.run().steps() ||
-                                        loop_->stop_reason().has_value());
+  absl::Status end = status.ok() ? EarlyEnd() : absl::OkStatus();
+  const bool complete = status.ok() && ExitCodeOf(end) != kExitDrained;
   if (status.ok()) status = options_.check_directory();
   if (status.ok()) {
     status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());
   }
-  if (status.ok()) status = WriteEnd();
+  if (status.ok()) status = WriteEnd(end);
   WriteLastReport();
   if (status.ok()) AwaitCopies();
   coordinator_->Drain(complete && status.ok() ? DrainReason::kRunComplete
                                               : DrainReason::kLearnerEnds);
   channel_->Stop();
   options_.ending();
-  leader_->Stop(kRanksGrace);
+  leader_->Stop(kRanksGrace, end);
   server_->Shutdown(kShutdownGrace);
-  return status;
+  return status.ok() ? end : status;
 }
 
 }  // namespace oxbow::learner

@@ -11,7 +11,9 @@
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "core/parallel/ranks.h"
 #include "rpc/server.h"
 #include "services/learner/checkpoint_copier.h"
@@ -50,8 +52,9 @@ class LearnerProcess {
   // Binds the services and announces their addresses to workers and to the parent process.
   absl::Status Serve();
 
-  // Checks the rewards, runs the loop until it is done or a stop signal came, writes the final
-  // weights, and releases the workers.
+  // Checks the rewards, runs the loop until it is done or somebody asked it to end, writes the
+  // final weights, and releases the workers. An end before the last step is kExitStopped or
+  // kExitDrained (base/exit_code.h).
   absl::Status Run();
 
   // Records that the run has failed, for people. A start that was refused is no end of the run.
@@ -72,7 +75,10 @@ class LearnerProcess {
   void AddOwedWeights(const RunState& state, CheckpointCopy& copy);
   absl::Status WriteOwnEndpoints();
   absl::Status WriteReport(bool live) const;
-  absl::Status WriteEnd() const;
+  void Drain(const std::string& by);
+  absl::Status EarlyEnd() const;
+  absl::Status WriteEnd(const absl::Status& early) const;
+  void EndWhileLoading(const std::string& by) const;
   uint64_t committed() const;
   void NoticeDamage();
   void LogCutPrompts() const;
@@ -125,6 +131,9 @@ class LearnerProcess {
   std::unique_ptr<ExperienceSinkService> sink_service_;
   std::unique_ptr<RankLeader> leader_;
   std::unique_ptr<rpc::Server> server_;
+
+  mutable absl::Mutex drain_mutex_;
+  std::string drained_by_ ABSL_GUARDED_BY(drain_mutex_);  // The first that asked.
 
   // Last: their threads use what is above.
   std::unique_ptr<CheckpointCopier> copier_;  // Null: no second place.

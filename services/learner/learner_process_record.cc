@@ -78,19 +78,30 @@ uint64_t LearnerProcess::committed() const {
 }
 
 // How an orderly end came about.
-absl::Status LearnerProcess::WriteEnd() const {
-  run::EndRecord record{.end = run::RunEnd::kInterrupted,
+absl::Status LearnerProcess::WriteEnd(const absl::Status& early) const {
+  run::EndRecord record{.end = run::RunEnd::kDone,
                         .step = committed(),
-                        .reason = "asked to end before its last step",
+                        .exit_code = ExitCodeOf(early),
                         .time = absl::Now()};
-  if (loop_->stop_reason().has_value()) {
+  if (record.exit_code == kExitStopped) {
     record.end = run::RunEnd::kByRule;
     record.reason = *loop_->stop_reason();
-  } else if (record.step == setup_.config.run().steps()) {
-    record.end = run::RunEnd::kDone;
-    record.reason = "";
+  } else if (record.exit_code == kExitDrained) {
+    record.end = run::RunEnd::kInterrupted;
+    absl::MutexLock lock(&drain_mutex_);
+    record.reason = absl::StrCat("drained by ", drained_by_);
   }
   return run::WriteEnd(options_.directory, record);
+}
+
+// From another thread: the process ends next.
+void LearnerProcess::EndWhileLoading(const std::string& by) const {
+  run::WriteEnd(options_.directory, {.end = run::RunEnd::kInterrupted,
+                                     .step = from_.committed_steps,
+                                     .exit_code = kExitDrained,
+                                     .reason = absl::StrCat("drained by ", by, " while it loaded"),
+                                     .time = absl::Now()})
+      .IgnoreError();
 }
 
 void LearnerProcess::WriteFailure(const absl::Status& why) const {

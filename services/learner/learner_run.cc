@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/listening_sockets.h"
 #include "base/status_macros.h"
@@ -109,8 +110,9 @@ absl::Status RunLearner(RunOptions options) {
   if (options.place.rank > 0) return RunMember(options, std::move(setup));
   LearnerProcess process(options, std::move(setup));
   const absl::Status status = RunRankZero(process);
-  options.ending();  // Called also if the run failed before it called this itself.
-  if (!status.ok()) process.WriteFailure(status);
+  options.stop->Finish([](int) {});  // It calls nothing of the process any more.
+  options.ending();                  // Called also if the run failed before it called this itself.
+  if (!status.ok() && !EndsEarly(status)) process.WriteFailure(status);
   return status;
 }
 

@@ -8,8 +8,8 @@
 
 namespace oxbow::learner {
 
-// Returns when the run is complete, was drained (by a stop signal or the Drain call), or failed.
-// Requires an earlier call of BlockStopSignals.
+// OK when the run is complete, kExitStopped or kExitDrained (base/exit_code.h) when a rule or
+// somebody (a stop signal, the Drain call) has ended it, else why it failed.
 absl::Status RunLearner(RunOptions options);
 
 }  // namespace oxbow::learner

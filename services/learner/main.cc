@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/freed_memory.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
@@ -18,6 +19,7 @@
 #include "core/parallel/rank_environment.h"
 #include "rpc/channel.h"
 #include "rpc/service_main.h"
+#include "rpc/stop_signal.h"
 #include "services/learner/learner_run.h"
 #include "services/learner/ranks/local_ranks.h"
 
@@ -104,6 +106,8 @@ std::string RemedyFor(const oxbow::v1::RunConfig& config) {
 }
 
 absl::Status Run(Flags& flags) {
+  oxbow::rpc::StopSignal stop(oxbow::kExitDrained);
+  flags.run.stop = &stop;
   OXBOW_ASSIGN_OR_RETURN(flags.run.config, oxbow::config::LoadResolved(flags.config));
   if (flags.run.config.services().http_proxy()) oxbow::rpc::UseHttpProxy(true);
   flags.run.directory = flags.directory;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "core/parallel/c10d_ranks.h"
 #include "oxbow/v1/config.pb.h"
+#include "rpc/stop_signal.h"
 
 namespace oxbow::learner {
 
@@ -27,7 +28,8 @@ struct RunOptions {
   bool accept_reward_change = false;
   // `oxbow train` started this process and holds the lock of the run's directory.
   bool supervised = false;
-  parallel::JoinOptions place;  // This rank among those of the learner.
+  parallel::JoinOptions place;      // This rank among those of the learner.
+  rpc::StopSignal* stop = nullptr;  // Takes the stop signals. Required.
   // Called when the run has ended, before the other ranks are told to go.
   std::function<void()> ending = [] {};
   // To be called before each change of the run's directory that lasts. An error: the directory is

@@ -9,12 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/machine_share.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "rpc/server.h"
 #include "rpc/service_main.h"
+#include "rpc/stop_signal.h"
 #include "rpc/tls.h"
 #include "run/rewards.h"
 #include "services/reward/http_front.h"
@@ -128,6 +130,7 @@ absl::StatusOr<std::unique_ptr<HttpFront>> StartHttp(const Flags& flags, const S
 // Serves until a stop signal. Health answers while the rewards load. Objects are declared in the
 // order of their use, so that the exposer is destroyed last.
 absl::Status Serve(const Flags& flags) {
+  rpc::StopSignal stop(kExitOk);
   OXBOW_RETURN_IF_ERROR(CheckHttpAddress(flags));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ScorerConfig> entries, EntriesOf(flags));
   std::vector<std::string> names;
@@ -149,8 +152,7 @@ absl::Status Serve(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> http,
                          StartHttp(flags, *panel, service, *verbs));
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());
-  const int signal = rpc::WaitForStopSignal();
-  OXBOW_LOG(Info) << "stopping" << Field("signal", signal);
+  stop.Wait();
   for (const auto& scorer : panel->scorers()) scorer->Stop();
   http.reset();
   server->Shutdown(absl::Seconds(10));

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status_macros.h"
+#include "rpc/stop_signal.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -35,16 +36,13 @@ class Fleet {
   }
 
   absl::Status Run() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+    sigset_t signals = rpc::StopSignals();
+    sigaddset(&signals, SIGCHLD);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     while (!due_.empty() || !running_.empty()) {
       StartDue();
       const int signal = Next(signals);
-      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
-        Stop(absl::StrCat("signal ", signal));
-      }
+      if (signal > 0 && signal != SIGCHLD) Stop(absl::StrCat("signal ", signal));
       Reap();
       if (!stopping_ && clock_.Now() >= all_end_) Stop("another GPU's worker has ended in order");
     }

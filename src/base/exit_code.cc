@@ -1,10 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/exit_code.h"
 
+#include <optional>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
 namespace oxbow {
 namespace {
 
 constexpr char kOutOfMemory[] = "oxbow/out_of_memory";  // The name of a payload without content.
+constexpr char kCode[] = "oxbow/exit_code";             // The code in digits.
+
+// For codes that no status code stands for.
+absl::Status WithCode(int exit_code, std::string_view message) {
+  absl::Status status = absl::AbortedError(std::string(message));
+  status.SetPayload(kCode, absl::Cord(absl::StrCat(exit_code)));
+  return status;
+}
+
+std::optional<int> CodeIn(const absl::Status& status) {
+  const auto digits = status.GetPayload(kCode);
+  int code = 0;
+  if (!digits.has_value() || !absl::SimpleAtoi(std::string(*digits), &code)) return std::nullopt;
+  return code;
+}
 
 }  // namespace
 
@@ -18,7 +39,13 @@ bool IsOutOfMemory(const absl::Status& status) {
   return status.GetPayload(kOutOfMemory).has_value();
 }
 
+bool EndsEarly(const absl::Status& status) {
+  const std::optional<int> code = CodeIn(status);
+  return code == kExitStopped || code == kExitDrained;
+}
+
 int ExitCodeOf(const absl::Status& status) {
+  if (const std::optional<int> code = CodeIn(status)) return *code;
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kExitOk;
@@ -56,6 +83,10 @@ absl::Status ErrorOf(int exit_code, std::string_view message) {
       return absl::OutOfRangeError(std::string(message));
     case kExitOutOfMemory:
       return OutOfMemoryError(message);
+    case kExitStopped:
+    case kExitDrained:
+    case kExitDeviceLost:
+      return WithCode(exit_code, message);
     default:
       return absl::InternalError(std::string(message));
   }

@@ -18,20 +18,23 @@ enum ExitCode : int {
   kExitNotFinite = 6,    // A loss or a gradient is not finite.
   kExitOutOfMemory = 7,  // What is to be computed does not fit into the memory of its device.
   kExitStopped = 8,      // A rule of run.stop_if has ended the run.
-  kExitDrained = 9,      // Asked to stop, with steps left; the checkpoint of the last step is written.
-  kExitDeviceLost = 10,  // The GPU answers each call with an error; only a new process may use it again.
+  kExitDrained = 9,  // Asked to stop, with steps left; the checkpoint of the last step is written.
+  kExitDeviceLost =
+      10,  // The GPU answers each call with an error; only a new process may use it again.
   kExitInterrupted = 130,
   kExitTerminated = 143,
 };
 
 // kInvalidArgument, kUnimplemented: 2. kUnavailable, kDeadlineExceeded: 3. kNotFound, kDataLoss,
 // kFailedPrecondition, kPermissionDenied: 4. kResourceExhausted: 5, of OutOfMemoryError: 7.
-// kOutOfRange: 6. Others: 1.
+// kOutOfRange: 6. Of ErrorOf: what it was given. Others: 1.
 int ExitCodeOf(const absl::Status& status);
 
-// An error that ends this process with the exit code of another one; kExitFailure for a code that
-// is no error's.
+// A status that ends this process with this exit code, from 1 to 10; kExitFailure for another one.
 absl::Status ErrorOf(int exit_code, std::string_view message);
+
+// Whether the process comes to an orderly end before its last step: kExitStopped, kExitDrained.
+bool EndsEarly(const absl::Status& status);
 
 // kResourceExhausted of a kind of its own: unlike a full disk, it does not pass.
 absl::Status OutOfMemoryError(std::string_view message);

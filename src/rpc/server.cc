@@ -17,22 +17,11 @@
 #include "rpc/call_checks.h"
 #include "rpc/channel.h"
 #include "rpc/refusals.h"
+#include "rpc/stop_signal.h"
 #include "rpc/tls.h"
 
 namespace oxbow::rpc {
 namespace {
-
-sigset_t StopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  // A blocked signal arrives even if it is ignored, so an ignored one must not be blocked.
-  struct sigaction hangup {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
-  return signals;
-}
 
 std::unique_ptr<HealthService> HealthOf(const std::vector<grpc::Service*>& services) {
   std::vector<StreamRunner*> runners;

@@ -51,7 +51,7 @@ TEST(HandStartedTest, TheRunIsFoundByItsDirectoryWhileItLivesAndAfterwards) {
   EXPECT_THAT(early.message, HasSubstr("the run is live"));
 
   learner.Kill(SIGTERM);
-  ASSERT_THAT(run.WaitExit(), ::testing::ElementsAre(0)) << learner.error_output();
+  ASSERT_THAT(run.WaitExit(), ::testing::ElementsAre(9)) << learner.error_output();
   EXPECT_TRUE(ReportSays(directory, "What next"));
   EXPECT_FALSE(absl::StrContains(*ReadFile(directory + "/report.html"), "data-reload=\"10\""));
   const Outcome ended = RunOxbow({"status", "--run", directory});

@@ -237,7 +237,7 @@ TEST(TlsRunTest, ARunOfOneCertificatePerServiceRefusesWhatNoRoleMay) {
                 .value_or(0),
             0);
   run.learner->Kill(SIGTERM);
-  EXPECT_EQ(run.learner->WaitExit(absl::Seconds(60)).value(), 0) << run.learner->error_output();
+  EXPECT_EQ(run.learner->WaitExit(absl::Seconds(60)).value(), 9) << run.learner->error_output();
   EXPECT_THAT(run.buffer->error_output(),
               ::testing::ContainsRegex("audit call=Restore caller=oxbow://oxbow/learner "
                                        "address=ipv4:127.0.0.1:[0-9]+ checkpoint="));

@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<LocalRanks>> LocalRanks::Start(
   return started;
 }
 
-// A rank that ends early ends the others too, at once: nothing is lost that a kill would not lose,
+// A rank that fails ends the others too, at once: nothing is lost that a kill would not lose,
 // and no rank waits for a deadline.
 void LocalRanks::Watch(int rank, pid_t pid) {
   siginfo_t info{};
@@ -96,6 +96,10 @@ void LocalRanks::Watch(int rank, pid_t pid) {
   waitpid(pid, nullptr, 0);
   if (ending_) return;
   const bool exited = info.si_code == CLD_EXITED;
+  if (exited && info.si_status == kExitDrained) {  // Asked to stop before it had joined.
+    kill(getpid(), SIGTERM);
+    return;
+  }
   std::cerr << "learner: rank " << rank
             << (exited ? " ended with exit status " : " was killed by signal ") << info.si_status
             << "; all ranks end" << std::endl;

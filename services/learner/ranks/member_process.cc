@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/validate.h"
@@ -66,12 +67,17 @@ absl::Status MemberProcess::Serve() {
   v1::RankReport::Hello place;
   place.set_sink_endpoint(server_->endpoint());
   place.set_metrics_endpoint(exposer_->endpoint());
+  options_.stop->Finish([this](int signal) {
+    joined_.WaitForNotification();
+    stream_->AskToDrain(rpc::NameOfSignal(signal));
+  });
   stream_ = std::make_unique<RankStream>(
       RankStream::Options{.leader = leader,
                           .rank = ranks_->rank(),
                           .place = place,
                           .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
       Clock::Steady(), [this](const absl::Status& why) { ranks_->Abort(why); });
+  joined_.Notify();
   writer_ = std::make_unique<CheckpointWriter>([](const absl::Status&) {});
   rpc::AnnounceReady(absl::StrCat("learner-", ranks_->rank()), place.sink_endpoint(),
                      place.metrics_endpoint());
@@ -121,7 +127,14 @@ absl::Status MemberProcess::Run() {
   while (status.ok()) {
     absl::StatusOr<v1::RankCommand> command = stream_->Next();
     status = command.status();
-    if (!status.ok() || command->has_stop()) break;
+    if (!status.ok()) break;
+    if (command->has_stop()) {
+      const v1::RankCommand::Stop& stop = command->stop();
+      if (stop.exit_code() != kExitOk) {
+        status = ErrorOf(static_cast<int>(stop.exit_code()), stop.reason());
+      }
+      break;
+    }
     if (command->has_head_latents()) {
       const v1::RankCommand::HeadLatents& latents = command->head_latents();
       heads_[latents.group_id()].append(latents.data());
@@ -130,6 +143,7 @@ absl::Status MemberProcess::Run() {
     if (command->has_save()) status = SavePiece(command->save().committed_steps());
     if (command->has_draw()) DrawPictures(command->draw().evaluation());
   }
+  options_.stop->Finish([](int) {});
   server_->Shutdown(kShutdownGrace);
   server_.reset();
   sink_service_.reset();  // Waits for results that are being told to rank 0 by the stream.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learner rank above 0: takes groups into its own sink, trains its share of each step, draws its
-// share of held-out pictures, and does what rank 0 commands until the command to stop. It ignores
-// stop signals: launchers send them to all ranks, and the drain that rank 0 begins needs every
-// rank.
+// share of held-out pictures, and does what rank 0 commands until the command to stop. It passes a
+// stop signal on to rank 0: the drain that rank 0 begins needs every rank.
 #pragma once
 
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
@@ -34,7 +34,7 @@ class MemberProcess {
   absl::Status MakeTrainer();
   // Binds the sink, joins rank 0, and says where the sink is: to rank 0 and to the starter.
   absl::Status Serve();
-  // Runs until rank 0 says stop, or is gone.
+  // Runs until rank 0 says stop, or is gone. Ends as rank 0 does.
   absl::Status Run();
 
  private:
@@ -56,6 +56,7 @@ class MemberProcess {
   std::unique_ptr<ByteBudget> budget_;  // Outlives the groups, which hold some of it.
   std::unique_ptr<HeldGroups> groups_;
   std::unique_ptr<RankStream> stream_;
+  absl::Notification joined_;  // The stream is there.
   std::unique_ptr<ExperienceSinkService> sink_service_;
   std::unique_ptr<rpc::Server> server_;
   std::map<uint64_t, std::string> heads_;     // Latents of replayed heads as they come, by group.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "services/learner/ranks/step_manifest.h"
 
@@ -27,7 +28,7 @@ v1::RankCommand Alive() {
 
 RankLeader::RankLeader(Options options, const Clock& clock, ResultReceiver& results,
                        std::function<void(const absl::Status&)> lost)
-    : options_(options),
+    : options_(std::move(options)),
       clock_(clock),
       results_(results),
       lost_(std::move(lost)),
@@ -37,7 +38,7 @@ RankLeader::RankLeader(Options options, const Clock& clock, ResultReceiver& resu
           SendToAll(Alive());
         }
       }),
-      runner_({.threads = options.threads, .idle_max = options.timeout}) {
+      runner_({.threads = options_.threads, .idle_max = options_.timeout}) {
   MarkMethodStreamed(kJoinMethod, nullptr);
   MarkMethodCallback(kJoinMethod,
                      rpc::StreamHandler<v1::RankReport, v1::RankCommand>(
@@ -149,9 +150,10 @@ void RankLeader::EndPictures(const absl::Status& why) {
   SendToAll(end);
 }
 
-void RankLeader::Stop(absl::Duration grace) {
+void RankLeader::Stop(absl::Duration grace, const absl::Status& end) {
   v1::RankCommand stop;
-  stop.mutable_stop();
+  stop.mutable_stop()->set_exit_code(static_cast<uint32_t>(ExitCodeOf(end)));
+  stop.mutable_stop()->set_reason(std::string(end.message()));
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
   SendToAll(stop);
@@ -194,6 +196,9 @@ rpc::Handler RankLeader::Join(JoinStream& stream) {
   if (const absl::Status status = Admit(report, stream); !status.ok()) co_return status;
   while (co_await stream.Read(report)) {
     if (report.has_picture()) pictures_.Add(rank, report.picture());
+    if (report.has_drain()) {
+      options_.drain(absl::StrCat(report.drain().reason(), " at learner rank ", rank));
+    }
     absl::MutexLock lock(&mutex_);
     members_.at(rank).seen = clock_.Now();
     if (report.has_saved() && report.saved().committed_steps() == saving_) {

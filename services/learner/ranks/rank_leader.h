@@ -42,6 +42,8 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
     absl::Duration timeout = absl::Seconds(60);
     uint64_t group_bytes_max = 0;  // Latent bytes of one group.
     int threads = 4;               // For its streams (rpc/stream_runner.h).
+    // Called when another rank was asked to stop, with who asked it.
+    std::function<void(const std::string& by)> drain = [](const std::string&) {};
   };
   // `lost` is called once, from some thread, with why the learner cannot go on.
   RankLeader(Options options, const Clock& clock, ResultReceiver& results,
@@ -80,9 +82,9 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
   int ranks() const { return options_.ranks; }
   absl::Duration timeout() const { return options_.timeout; }
 
-  // Tells every rank that the run is over and waits up to `grace` until they have closed their
-  // streams.
-  void Stop(absl::Duration grace);
+  // Tells every rank that the run is over, and how, and waits up to `grace` until they have closed
+  // their streams.
+  void Stop(absl::Duration grace, const absl::Status& end = absl::OkStatus());
 
   rpc::StreamRunner& streams() override { return runner_; }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "absl/synchronization/notification.h"
+#include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rpc/channel.h"
@@ -83,8 +84,15 @@ struct Loss {
 
 struct World {
   explicit World(absl::Duration timeout = kDeadline)
-      : leader({.ranks = 2, .timeout = timeout, .group_bytes_max = 64}, Clock::Steady(), results,
-               leader_lost.Hook()),
+      : leader({.ranks = 2,
+                .timeout = timeout,
+                .group_bytes_max = 64,
+                .drain =
+                    [this](const std::string& by) {
+                      drained_by = by;
+                      drained.Notify();
+                    }},
+               Clock::Steady(), results, leader_lost.Hook()),
         server(*rpc::Server::Start({}, {&leader})) {}
   ~World() { server->Shutdown(absl::ZeroDuration()); }
 
@@ -99,6 +107,8 @@ struct World {
   RecordedResults results;
   Loss leader_lost;
   Loss line_lost;
+  std::string drained_by;
+  absl::Notification drained;
   RankLeader leader;
   std::unique_ptr<rpc::Server> server;
 };
@@ -172,6 +182,20 @@ TEST(RankLeaderTest, AStepReachesTheRankWithItsHeadsAndStopEndsTheLine) {
   command = line->Next();
   ASSERT_TRUE(command.ok());
   EXPECT_TRUE(command->has_stop());
+}
+
+TEST(RankLeaderTest, ARankThatIsAskedToStopTellsRankZeroAndEndsAsItDoes) {
+  World world;
+  const auto line = world.Join(1);
+  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
+  line->AskToDrain("SIGTERM");
+  ASSERT_TRUE(world.drained.WaitForNotificationWithTimeout(kDeadline));
+  EXPECT_EQ(world.drained_by, "SIGTERM at learner rank 1");
+  world.leader.Stop(absl::ZeroDuration(), ErrorOf(kExitDrained, "drained at step 7"));
+  const auto command = line->Next();
+  ASSERT_TRUE(command.ok() && command->has_stop()) << command.status();
+  EXPECT_EQ(command->stop().exit_code(), kExitDrained);
+  EXPECT_EQ(command->stop().reason(), "drained at step 7");
 }
 
 TEST(RankLeaderTest, ALostRankIsToldOnceAndByName) {

@@ -48,6 +48,13 @@ bool RankStream::Write(const v1::RankReport& report) {
   return stream_->Write(report);
 }
 
+void RankStream::AskToDrain(const std::string& reason) {
+  v1::RankReport report;
+  report.set_rank(static_cast<uint32_t>(options_.rank));
+  report.mutable_drain()->set_reason(reason);
+  Write(report);  // If rank 0 is gone, the reader says so.
+}
+
 void RankStream::Saved(const v1::RankReport::Saved& saved) {
   v1::RankReport report;
   report.set_rank(static_cast<uint32_t>(options_.rank));

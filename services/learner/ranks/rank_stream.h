@@ -36,6 +36,9 @@ class RankStream {
   // gone.
   absl::StatusOr<v1::RankCommand> Next();
 
+  // Asks rank 0 to end the run after the current step. From any thread.
+  void AskToDrain(const std::string& reason);
+
   // Tells rank 0 what became of a Save. From any thread.
   void Saved(const v1::RankReport::Saved& saved);
 
