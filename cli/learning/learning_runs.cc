@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "cli/run/child_log.h"
 #include "cli/run/child_process.h"
 #include "cli/run/progress_line.h"
 #include "cli/run/run_display.h"

@@ -29,6 +29,10 @@ class FleetJudge {
 
   Checks Run() {
     for (const ServiceFacts& service : facts_.services) Health(service);
+    for (const auto& [name, trouble] : facts_.down) {
+      Add(absl::StrCat("process ", name), Verdict::kFail, trouble,
+          "mend what its last words name; oxbow train starts it again by itself");
+    }
     Clocks();
     if (facts_.status.has_value()) {
       LastStep(*facts_.status);

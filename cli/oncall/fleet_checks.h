@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,8 @@ struct FleetFacts {
   // How far on-policy ratios may be from 1. GPUs and merged adapters round; 0 if the config
   // excludes both. The same limit as in the alert OxbowRatioNotOne.
   double ratio_tolerance = 1e-4;
+  // Processes that have died and that `oxbow train` starts again: name -> why and when.
+  std::map<std::string, std::string> down;
 };
 
 Checks JudgeFleet(const FleetFacts& facts);

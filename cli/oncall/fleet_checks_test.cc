@@ -155,6 +155,10 @@ INSTANTIATE_TEST_SUITE_P(
                   f.status->mutable_workers(0)->set_waiting_for("reward server x: gone");
                   f.status->set_phase("waiting for rewards");
                 }},
+        Trouble{"process rollout_worker-1", Verdict::kFail,
+                [](FleetFacts& f) {
+                  f.down["rollout_worker-1"] = "ended with exit code 10, 7 times in a row";
+                }},
         Trouble{"quarantine", Verdict::kWarn,
                 [](FleetFacts& f) {
                   f.status->set_prompts_quarantined(1);

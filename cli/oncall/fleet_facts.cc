@@ -142,6 +142,7 @@ absl::StatusOr<FleetFacts> AskFleetOfRun(const std::string& run_dir, absl::Durat
   Asking asking(timeout);
   for (const run::ServiceEndpoint& service : services) {
     if (service.name == "learner") asking.Learner(service.grpc);
+    if (!service.trouble.empty()) asking.facts().down[service.name] = service.trouble;
   }
   for (const run::ServiceEndpoint& service : services) {
     if (absl::StartsWith(service.name, "replay_buffer")) {

@@ -8,11 +8,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/process.h"
@@ -109,31 +107,6 @@ std::optional<ReadyLine> ParseReady(const std::string& line) {
     if (absl::StartsWith(word, "metrics=")) ready.metrics = word.substr(8);
   }
   return ready;
-}
-
-std::string LastWords(const std::filesystem::path& log, std::uintmax_t begin,
-                      const std::string& name) {
-  std::ifstream file(log);
-  file.seekg(static_cast<std::streamoff>(begin));
-  std::string own;
-  std::string error;
-  std::string any;
-  for (std::string line; std::getline(file, line);) {
-    if (absl::StartsWith(line, name + ": ")) own = line;
-    if (absl::StartsWith(line, "E ") || absl::StrContains(line, "\"level\":\"error\""))
-      error = line;
-    if (!line.empty()) any = line;
-  }
-  return !own.empty() ? own : !error.empty() ? error : any;
-}
-
-std::string LogTail(const std::filesystem::path& log, int lines, std::uintmax_t begin) {
-  std::ifstream file(log);
-  file.seekg(static_cast<std::streamoff>(begin));
-  std::vector<std::string> all;
-  for (std::string line; std::getline(file, line);) all.push_back(line);
-  const size_t first = all.size() > static_cast<size_t>(lines) ? all.size() - lines : 0;
-  return absl::StrJoin(all.begin() + first, all.end(), "\n");
 }
 
 }  // namespace oxbow::cli

@@ -5,7 +5,6 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -64,13 +63,5 @@ struct ReadyLine {
   std::string metrics;
 };
 std::optional<ReadyLine> ParseReady(const std::string& line);
-
-// The line from `begin` (a byte) on that says why the process ended: what it said last under its
-// own name ("learner: ..."), or its last error, or its last line. Empty if there is none.
-std::string LastWords(const std::filesystem::path& log, std::uintmax_t begin,
-                      const std::string& name);
-
-// The last `lines` lines of a log from `begin` (a byte) on, for a person.
-std::string LogTail(const std::filesystem::path& log, int lines, std::uintmax_t begin = 0);
 
 }  // namespace oxbow::cli

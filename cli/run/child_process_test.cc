@@ -14,6 +14,7 @@
 
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "cli/run/child_log.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -80,21 +81,6 @@ TEST_F(ChildProcessTest, StopSignalsReachAChildThoughTheParentBlocksThem) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-TEST_F(ChildProcessTest, LastWordsAreOfThisLifeAndSayWhyItEnded) {
-  const auto words = [&](const std::string& life) {
-    std::error_code none;
-    const auto begin = std::filesystem::file_size(log(), none);
-    std::ofstream(log(), std::ios::app) << life;
-    return LastWords(log(), none ? 0 : begin, "learner");
-  };
-  EXPECT_EQ(words("learner: no such device\nI 05:14:41.836 learner: stopping\n"),
-            "learner: no such device");
-  EXPECT_EQ(words(""), "") << "not those of the life before";
-  EXPECT_EQ(words("E 05:14:41.836 learner: broke (a.cc:1)\nI 05:14:42.000 learner: more\n"),
-            "E 05:14:41.836 learner: broke (a.cc:1)");
-  EXPECT_EQ(words("terminate called\n\n"), "terminate called");
-}
-
 TEST_F(ChildProcessTest, AChildDiesWithAParentThatIsKilled) {
   // The middle process stands for a supervisor: it starts a child, says its pid, and is killed.
   const auto parent =
@@ -106,8 +92,9 @@ TEST_F(ChildProcessTest, AChildDiesWithAParentThatIsKilled) {
   parent->Signal(SIGKILL);
   // A zombie nobody reaps still answers kill; its command line is empty.
   EXPECT_TRUE(Eventually([&] {
-    return kill(grandchild, 0) != 0 ||
-           LogTail("/proc/" + std::to_string(grandchild) + "/cmdline", 1).empty();
+    std::string words;
+    std::ifstream("/proc/" + std::to_string(grandchild) + "/cmdline") >> words;
+    return kill(grandchild, 0) != 0 || words.empty();
   }));
 }
 

@@ -14,11 +14,13 @@
 #include "base/listening_sockets.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "cli/run/child_log.h"
 #include "config/validate.h"
 #include "core/parallel/rank_variables.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/certificate_files.h"
 #include "rpc/channel.h"
+#include "rpc/stop_signal.h"
 #include "rpc/tls_flags.h"
 #include "run/replay_directories.h"
 #include "run/rewards.h"
@@ -27,6 +29,7 @@ namespace oxbow::cli {
 namespace {
 
 constexpr absl::Duration kDrainCall = absl::Seconds(5);
+constexpr absl::Duration kLogsEvery = absl::Seconds(10);
 
 // "rollout_worker-3" -> 3.
 uint32_t NumberOf(const std::string& name) {
@@ -73,9 +76,9 @@ absl::Status CheckFiles(const rpc::TlsOptions& tls) {
   return rpc::CheckCertificateFiles(tls.files, tls.name, absl::Now()).status();
 }
 
-bool Drain(const std::string& learner) {
+bool Drain(const std::string& learner, const std::string& signal) {
   v1::DrainRequest request;
-  request.set_reason("stop signal");
+  request.set_reason(absl::StrCat(signal, " to oxbow train"));
   v1::DrainResponse response;
   return v1::Coordinator::NewStub(rpc::Connect(learner))
       ->Drain(rpc::ContextWithDeadline(kDrainCall).get(), request, &response)
@@ -115,7 +118,9 @@ Fleet::Fleet(Options options, const run::RunLock& lock, const Clock& clock)
     : options_(std::move(options)),
       devices_(config::PlanDevices(options_.config, options_.gpus)),
       lock_(lock),
-      supervisor_({}, clock) {
+      clock_(clock),
+      supervisor_({.patience = absl::Minutes(options_.config.services().patience_minutes())},
+                  clock) {
   for (const auto& [name, role] : RolesByName(options_.config)) members_[name] = {.role = role};
 }
 
@@ -124,12 +129,16 @@ std::filesystem::path Fleet::LogOf(const std::string& child) const {
 }
 
 std::string Fleet::LogTailOf(const std::string& child, int lines) const {
-  return LogTail(LogOf(child), lines, members_.at(child).log_begin);
+  const Member& member = members_.at(child);
+  const std::string tail = LogTail(LogOf(child), lines, member.log_begin);
+  return tail.empty() && member.log_moved ? LogTail(FormerLog(LogOf(child)), lines) : tail;
 }
 
 std::string Fleet::LastWordsOf(const std::string& child) const {
   const Member& member = members_.at(child);
-  return LastWords(LogOf(child), member.log_begin, BinaryOf(member.role));
+  const std::string words = LastWords(LogOf(child), member.log_begin, BinaryOf(member.role));
+  if (!words.empty() || !member.log_moved) return words;
+  return LastWords(FormerLog(LogOf(child)), 0, BinaryOf(member.role));
 }
 
 std::string Fleet::learner() const {
@@ -223,6 +232,8 @@ void Fleet::Start(const std::string& name, bool resume) {
   }
   Member& member = members_.at(name);
   std::error_code no_log;
+  member.log_moved = false;
+  member.trouble.clear();
   member.log_begin = std::filesystem::file_size(LogOf(name), no_log);
   if (no_log) member.log_begin = 0;
   auto process = ChildProcess::Start({.spawner = options_.binaries / "oxbow_spawn",
@@ -288,14 +299,41 @@ void Fleet::Poll() {
     member.ready = false;
     Apply(supervisor_.Exited(name, *exit));
     if (supervisor_.phase() == Supervisor::Phase::kRunning && *exit != kExitOk) {
-      OXBOW_LOG(Warning) << "child ended and is started again" << Field("child", name)
-                         << Field("exit", *exit) << Field("said", LastWordsOf(name));
+      SayTrouble(name, member);
     }
   }
   Apply(supervisor_.Tick());
+  BoundLogs();
 }
 
-void Fleet::Stop(int signal) { Apply(supervisor_.StopRequested(signal)); }
+// On the terminal, and in endpoints.json for `oxbow status`.
+void Fleet::SayTrouble(const std::string& name, Member& member) {
+  const absl::Duration pause = absl::Trunc(supervisor_.Pause(name), absl::Milliseconds(100));
+  const std::string said = LastWordsOf(name);
+  OXBOW_LOG(Warning) << "child ended and is started again" << Field("child", name)
+                     << Field("why", supervisor_.TroubleOf(name)) << Field("in", pause)
+                     << Field("said", said);
+  member.trouble =
+      absl::StrCat(supervisor_.TroubleOf(name), "; starts again at ",
+                   absl::FormatTime("%H:%M:%S", absl::Now() + pause, absl::UTCTimeZone()), " UTC",
+                   said.empty() ? "" : ": ", said);
+  Publish();
+}
+
+void Fleet::BoundLogs() {
+  if (clock_.Now() < logs_due_) return;
+  logs_due_ = clock_.Now() + kLogsEvery;
+  for (auto& [name, member] : members_) {
+    if (!MoveIfLarge(LogOf(name))) continue;
+    member.log_begin = 0;
+    member.log_moved = true;
+  }
+}
+
+void Fleet::Stop(int signal) {
+  if (stopped_by_.empty()) stopped_by_ = rpc::NameOfSignal(signal);
+  Apply(supervisor_.StopRequested(signal));
+}
 
 void Fleet::Apply(const std::vector<Supervisor::Action>& actions) {
   for (const Supervisor::Action& action : actions) {
@@ -304,7 +342,7 @@ void Fleet::Apply(const std::vector<Supervisor::Action>& actions) {
         Start(action.child, action.resume);
         break;
       case Supervisor::Do::kDrain:
-        if (!Drain(members_.at(action.child).grpc)) Apply(supervisor_.DrainFailed());
+        if (!Drain(members_.at(action.child).grpc, stopped_by_)) Apply(supervisor_.DrainFailed());
         break;
       case Supervisor::Do::kTerminate:
         members_.at(action.child).process->Signal(SIGTERM);
@@ -331,7 +369,7 @@ void Fleet::Publish() {
   std::vector<run::ServiceEndpoint> endpoints;
   for (const auto& [name, member] : members_) {
     if (member.process == nullptr) continue;
-    endpoints.push_back({name, member.grpc, member.metrics, member.process->pid()});
+    endpoints.push_back({name, member.grpc, member.metrics, member.process->pid(), member.trouble});
     for (const auto& [other, endpoint] : member.others) endpoints.push_back(endpoint);
   }
   const absl::Status status = run::WriteEndpoints(options_.run_dir, endpoints);

@@ -67,7 +67,9 @@ class Fleet {
     Role role;
     std::unique_ptr<ChildProcess> process;
     bool ready = false;
-    std::uintmax_t log_begin = 0;  // Where the log of this life begins.
+    std::uintmax_t log_begin = 0;  // Where the log of this life begins,
+    bool log_moved = false;        // and whether it has gone on in a new file since.
+    std::string trouble;           // Why it does not live, and when it starts again.
     std::string grpc;              // From the first READY line.
     std::string metrics;
     // Processes that the child started and announced on its stdout: learner ranks.
@@ -84,11 +86,16 @@ class Fleet {
   bool AllReady(Role role) const;
   void Publish();
   void CannotYet(const absl::Status& why);
+  void SayTrouble(const std::string& name, Member& member);
+  void BoundLogs();
 
   const Options options_;
   const config::DevicePlan devices_;
   const run::RunLock& lock_;
+  const Clock& clock_;
   Supervisor supervisor_;
+  absl::Duration logs_due_;  // When the sizes of the logs are looked at.
+  std::string stopped_by_;   // The signal that ends the run.
   std::map<std::string, Member> members_;
   bool published_ = false;  // endpoints.json is that of this start.
   bool owes_publication_ = false;

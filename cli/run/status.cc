@@ -11,9 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -62,10 +65,29 @@ absl::StatusOr<std::string> EndpointOf(const StatusFlags& flags) {
   return LearnerOf(flags.run_dir);
 }
 
+// Processes of the run that `oxbow train` starts again; `prefix` names them as it does.
+std::string TroubleOfProcesses(const std::string& run_dir, const std::string& prefix) {
+  std::string text;
+  const auto services = run::ReadEndpoints(run_dir);
+  for (const run::ServiceEndpoint& service :
+       services.ok() ? *services : std::vector<run::ServiceEndpoint>()) {
+    if (service.trouble.empty() || !absl::StartsWith(service.name, prefix)) continue;
+    absl::StrAppend(&text, "process    ", service.name, " ", service.trouble, "\n");
+  }
+  return text;
+}
+
 absl::StatusOr<v1::StatusResponse> Ask(const StatusFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const std::string learner, EndpointOf(flags));
   auto status = AskStatus(learner, absl::Seconds(flags.timeout_s));
   if (status.ok()) return status;
+  if (!flags.run_dir.empty()) {
+    const std::string trouble = TroubleOfProcesses(flags.run_dir, "learner");
+    if (!trouble.empty()) {
+      return absl::UnavailableError(
+          absl::StripAsciiWhitespace(absl::StripPrefix(trouble, "process")));
+    }
+  }
   return Annotate(rpc::Explained(status.status(), learner),
                   absl::StrCat("no learner answers at ", learner, " (has the run ended?)"));
 }
@@ -140,7 +162,8 @@ absl::Status Show(const StatusFlags& flags) {
       const std::string text =
           flags.format == "json"
               ? StatusJson(*status)
-              : absl::StrCat(StatusText(*status, rate.per_second()), VerdictOfRun(flags.run_dir));
+              : absl::StrCat(StatusText(*status, rate.per_second()),
+                             TroubleOfProcesses(flags.run_dir, ""), VerdictOfRun(flags.run_dir));
       // Moves the cursor home, clears the rest of each line as it is written, then clears all
       // below: no flicker.
       std::cout << (clears ? absl::StrCat("\x1b[H", absl::StrReplaceAll(text, {{"\n", "\x1b[K\n"}}),

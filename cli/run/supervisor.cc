@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/supervisor.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,6 +14,7 @@ namespace oxbow::cli {
 namespace {
 
 constexpr int kSignalBase = 128;
+constexpr absl::Duration kComesBack = absl::Seconds(5);  // A worker that has ended well.
 
 std::string Ended(const std::string& child, int code) {
   return code > kSignalBase ? absl::StrCat(child, " was ended by signal ", code - kSignalBase)
@@ -36,8 +39,10 @@ void Supervisor::StartFailed(const std::string& child) {
 }
 
 void Supervisor::Ready(const std::string& child) {
-  children_.at(child).ready = true;
-  children_.at(child).was_ready = true;
+  Child& state = children_.at(child);
+  state.ready = true;
+  state.was_ready = true;
+  state.ready_at = clock_.Now();
 }
 
 bool Supervisor::AnyAlive() const {
@@ -45,47 +50,92 @@ bool Supervisor::AnyAlive() const {
                      [](const auto& c) { return c.second.alive; });
 }
 
+// Whether the run waits for this one: none of its kind can take its place now. The learner starts
+// only when each buffer and reward server has been ready once.
+bool Supervisor::IsAlone(const Child& child) const {
+  if (child.role != Role::kWorker && !child.was_ready) return true;
+  return std::none_of(children_.begin(), children_.end(), [&](const auto& other) {
+    return &other.second != &child && other.second.role == child.role && other.second.alive;
+  });
+}
+
+// Whether none of its kind that the run can do with will come back by being started again.
+bool Supervisor::IsHopeless(const Child& child) const {
+  if (!IsFinal(child.code)) return false;
+  if (child.role != Role::kWorker && !child.was_ready) return true;
+  return std::all_of(children_.begin(), children_.end(), [&](const auto& other) {
+    return other.second.role != child.role || (!other.second.alive && IsFinal(other.second.code));
+  });
+}
+
+void Supervisor::CountDeath(Child& child, int code) {
+  const absl::Duration now = clock_.Now();
+  const bool progress = committed_ > child.committed;
+  const bool steady = child.ready && now - child.ready_at >= options_.steady;
+  child.ready = false;
+  child.code = code;
+  if (progress || child.deaths == 0) {
+    child.committed = committed_;
+    child.since = now;
+    child.deaths = 0;
+    child.not_finite = false;
+  }
+  // Where others go on, their steps say nothing of this one.
+  if ((progress && IsAlone(child)) || (steady && child.role != Role::kLearner)) child.quick = 0;
+  ++child.deaths;
+}
+
 std::vector<Supervisor::Action> Supervisor::Exited(const std::string& name, int code) {
   Child& child = children_.at(name);
   OXBOW_CHECK(child.alive) << name << " exited twice";
   child.alive = false;
-  child.ready = false;
   if (phase_ == Phase::kStopping) {
     if (!AnyAlive()) phase_ = Phase::kDone;
     return {};
   }
-  if (child.role == Role::kLearner && code == kExitOk) return Stop();
+  if (child.role == Role::kLearner &&
+      (code == kExitOk || code == kExitStopped || code == kExitDrained)) {
+    if (signal_ == 0) exit_code_ = code;
+    return Stop();
+  }
   if (child.role == Role::kLearner && phase_ == Phase::kDraining) {
     return Fail(name, code, absl::StrCat("while draining, ", Ended(name, code)));
   }
+  const absl::Duration now = clock_.Now();
   // The learner has told it that the run is complete, and is about to end as well.
   if (child.role == Role::kWorker && code == kExitOk) {
-    child.due = clock_.Now() + options_.backoff_max;
+    child.ready = false;
+    child.due = now + kComesBack;
     return {};
   }
-  if (IsFinal(code)) return Fail(name, code, Ended(name, code));
-  if (committed_ > child.committed) {
-    child.committed = committed_;
-    child.restarts = 0;
-    child.not_finite = false;
-  }
+  CountDeath(child, code);
+  if (IsHopeless(child)) return Fail(name, code, Ended(name, code));
   if (code == kExitNotFinite && std::exchange(child.not_finite, true)) {
     return Fail(name, code,
                 absl::StrCat(Ended(name, code), " twice without a committed step between"));
   }
-  if (child.restarts >= options_.restarts_max) {
+  const bool alone = IsAlone(child);
+  if (alone && child.deaths > options_.restarts_min && now - child.since >= options_.patience) {
     return Fail(name, code,
-                absl::StrCat(Ended(name, code), ", after ", child.restarts,
-                             " restarts without a committed step"));
+                absl::StrCat(Ended(name, code), ", ", child.deaths, " times in ",
+                             absl::FormatDuration(absl::Trunc(now - child.since, absl::Seconds(1))),
+                             " without a committed step (services.patience_minutes)"));
   }
-  Restart(child);
+  child.due = now + std::min(options_.backoff_first * (int64_t{1} << std::min(child.quick, 20)),
+                             alone ? options_.backoff_max : options_.backoff_beside_max);
+  ++child.quick;
   return {};
 }
 
-void Supervisor::Restart(Child& child) {
-  const absl::Duration backoff = options_.backoff_first * (1 << std::min(child.restarts, 20));
-  child.due = clock_.Now() + std::min(backoff, options_.backoff_max);
-  ++child.restarts;
+absl::Duration Supervisor::Pause(const std::string& name) const {
+  return std::max(children_.at(name).due - clock_.Now(), absl::ZeroDuration());
+}
+
+std::string Supervisor::TroubleOf(const std::string& name) const {
+  const Child& child = children_.at(name);
+  if (child.alive || child.quick == 0) return "";
+  return absl::StrCat(Ended("", child.code).substr(1),
+                      child.quick > 1 ? absl::StrCat(", ", child.quick, " times in a row") : "");
 }
 
 std::vector<Supervisor::Action> Supervisor::StopRequested(int signal) {
@@ -102,7 +152,7 @@ std::vector<Supervisor::Action> Supervisor::StopRequested(int signal) {
   }
   signal_ = signal;
   if (phase_ != Phase::kRunning) return {};
-  exit_code_ = kSignalBase + signal;
+  exit_code_ = signal == SIGUSR1 || signal == SIGUSR2 ? int{kExitDrained} : kSignalBase + signal;
   for (const auto& [name, child] : children_) {
     if (child.role == Role::kLearner && child.alive && child.ready) {
       phase_ = Phase::kDraining;

@@ -2,9 +2,10 @@
 // Decides what happens when a child of `oxbow train` dies or the run is asked to stop. Pure: it
 // takes events and returns actions; time comes from the clock.
 //
-//   running   a dead child is restarted after a backoff, the learner with --resume; the run ends
-//             after too many deaths without a committed step between them, or after an exit code
-//             that the same start would have again
+//   running   a dead child is started again after a pause that grows, the learner with --resume.
+//             While another of its kind lives (workers, reward servers, shards) that is all. The
+//             only one of its kind ends the run when the same start would end the same way
+//             (IsFinal), or when its deaths have gone on for `patience` without a committed step
 //   draining  after the first stop signal: the learner finishes its step; others are kept alive
 //   stopping  the learner is gone: the rest get SIGTERM, and SIGKILL after a grace period
 //   done      no child is left; exit_code() is the result
@@ -26,9 +27,12 @@ enum class Role { kBuffer, kReward, kLearner, kWorker };
 class Supervisor {
  public:
   struct Options {
-    int restarts_max = 5;  // For each child, while the run commits no step.
+    absl::Duration patience = absl::Minutes(30);  // From the first death since a committed step,
+    int restarts_min = 5;                         // and after no fewer starts again.
     absl::Duration backoff_first = absl::Milliseconds(200);
-    absl::Duration backoff_max = absl::Seconds(5);
+    absl::Duration backoff_max = absl::Minutes(1);
+    absl::Duration backoff_beside_max = absl::Minutes(10);  // While another of its kind lives.
+    absl::Duration steady = absl::Minutes(1);  // Ready for so long: the next pause is short again.
     absl::Duration drain_max = absl::Seconds(120);
     absl::Duration stop_grace = absl::Seconds(15);
   };
@@ -51,9 +55,10 @@ class Supervisor {
   // Records that a child has printed READY: from then on a learner can be drained.
   void Ready(const std::string& child);
   std::vector<Action> Exited(const std::string& child, int code);
-  // Reports how many steps the run has committed. More than ever before forgives earlier deaths.
+  // Reports how many steps the run has committed. More than ever before is progress.
   void Committed(uint64_t steps) { committed_ = std::max(committed_, steps); }
-  // Takes the system's signal numbers. The second signal kills.
+  // Takes the system's signal numbers. The second signal kills. SIGUSR1 and SIGUSR2 end the run
+  // with kExitDrained, others with 128 + their number.
   std::vector<Action> StopRequested(int signal);
   // Reports that the Drain call did not reach the learner.
   std::vector<Action> DrainFailed();
@@ -64,6 +69,10 @@ class Supervisor {
 
   Phase phase() const { return phase_; }
   bool alive(const std::string& child) const { return children_.at(child).alive; }
+  // "ended with exit code 5, 3 times in a row", of a child that has died and starts again; and
+  // when.
+  std::string TroubleOf(const std::string& child) const;
+  absl::Duration Pause(const std::string& child) const;
   int exit_code() const { return exit_code_; }
   const std::string& failure() const { return failure_; }            // Empty: no failure.
   const std::string& failed_child() const { return failed_child_; }  // Its log explains it.
@@ -74,15 +83,21 @@ class Supervisor {
     bool alive = true;
     bool ready = false;
     bool was_ready = false;
-    int restarts = 0;  // Since the run committed `committed` steps.
+    absl::Duration ready_at = absl::ZeroDuration();
+    int code = 0;    // The last one it died with.
+    int quick = 0;   // Deaths without a steady life between them.
+    int deaths = 0;  // Since the run had committed `committed` steps,
     uint64_t committed = 0;
-    bool not_finite = false;  // One of these deaths was of a number that is not finite.
+    absl::Duration since = absl::ZeroDuration();  // the first of them.
+    bool not_finite = false;                      // One of them was of a number that is not finite.
     absl::Duration due = absl::InfiniteDuration();  // Time of the next start.
   };
 
   std::vector<Action> Stop();
   std::vector<Action> Fail(const std::string& child, int code, const std::string& why);
-  void Restart(Child& child);
+  void CountDeath(Child& child, int code);
+  bool IsAlone(const Child& child) const;
+  bool IsHopeless(const Child& child) const;
   bool AnyAlive() const;
 
   const Options options_;

@@ -34,6 +34,7 @@
 #include "rpc/certificate_files.h"
 #include "rpc/channel.h"
 #include "rpc/grpc_hold.h"
+#include "rpc/stop_signal.h"
 #include "rpc/tls.h"
 #include "rpc/tls_flags.h"
 #include "run/end_record.h"
@@ -174,13 +175,7 @@ void SayWhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_
 
 // A stop signal that arrives within `wait`; 0 if none does.
 int TakeStopSignal(absl::Duration wait) {
-  sigset_t blocked;  // By main: SIGHUP is not if it is ignored.
-  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    if (sigismember(&blocked, number) == 1) sigaddset(&signals, number);
-  }
+  const sigset_t signals = rpc::StopSignals();
   const timespec timeout = absl::ToTimespec(wait);
   return std::max(0, sigtimedwait(&signals, nullptr, &timeout));
 }
@@ -349,8 +344,11 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, uint64_t committed, uint
     std::cout << "stopped at step " << end.step << " of " << steps << ": " << end.reason << "\n";
   }
   if (end.end == run::RunEnd::kInterrupted && end.step < steps) {
-    std::cout << "interrupted at step " << end.step << " of " << steps
-              << "; go on with: " << run::CommandToGoOn(run::ThisCommand(), run_dir) << "\n";
+    const bool drained = end.exit_code == kExitDrained;
+    std::cout << (drained ? "drained" : "interrupted") << " at step " << end.step << " of "
+              << steps;
+    if (drained) std::cout << " (" << end.reason << ")";
+    std::cout << "; go on with: " << run::CommandToGoOn(run::ThisCommand(), run_dir) << "\n";
   }
   return end.exit_code;
 }
@@ -408,7 +406,8 @@ absl::StatusOr<int> Run(const Flags& flags) {
                         !rpc::IsLoopback(absl::StrCat(resolved.config.services().host(), ":0"));
   Supervise(fleet, display, joinable);
 
-  return SayEnd(run_dir, fleet, display.committed(), resolved.config.run().steps());
+  return SayEnd(run_dir, fleet, std::max(display.committed(), entered.step),
+                resolved.config.run().steps());
 }
 
 // Adds the part that `train` and `resume` share.
@@ -438,7 +437,9 @@ void AddTrain(CLI::App& app, int& exit_code) {
   command->footer(
       "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once. A terminal "
       "that\ncloses does as Ctrl-C; under nohup or tmux the run goes on. Exit code 3 if the run is "
-      "live,\n8 if a rule of run.stop_if has ended it.\n"
+      "live,\n8 if a rule of run.stop_if has ended it, 9 if somebody else has asked it to end "
+      "before "
+      "its last step.\n"
       "Example: oxbow train configs/digits.yaml --set run.steps=50 --name short");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--name", flags->name, "name of the run; the same as --set run.name=NAME")

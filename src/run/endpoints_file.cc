@@ -34,10 +34,13 @@ absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
   for (const ServiceEndpoint& s : services) {
     list.push_back({{"name", s.name}, {"grpc", s.grpc}, {"metrics", s.metrics}});
     if (s.pid != 0) list.back()["pid"] = s.pid;
+    if (!s.trouble.empty()) list.back()["trouble"] = s.trouble;
   }
   const nlohmann::json root = {
       {"supervisor_pid", getpid()}, {"host", HostName()}, {"services", list}};
-  return WriteFileAtomically(run_dir / kFile, root.dump(2) + "\n");
+  // What a process said last is any bytes.
+  return WriteFileAtomically(
+      run_dir / kFile, root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir) {
@@ -53,7 +56,7 @@ absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem
     const bool has_pid =
         item.is_object() && item.contains("pid") && item["pid"].is_number_integer();
     services.push_back({text_of("name"), text_of("grpc"), text_of("metrics"),
-                        has_pid ? item["pid"].get<pid_t>() : 0});
+                        has_pid ? item["pid"].get<pid_t>() : 0, text_of("trouble")});
     if (services.back().name.empty()) return Damaged(run_dir);
   }
   return services;

@@ -4,7 +4,9 @@
 //
 //   {"supervisor_pid":12, "host":"box",
 //    "services":[{"name":"learner","grpc":"127.0.0.1:1","metrics":"127.0.0.1:2","pid":34},
-//                {"name":"learner-1","grpc":"127.0.0.1:3","metrics":"127.0.0.1:4"}]}
+//                {"name":"learner-1","grpc":"127.0.0.1:3","metrics":"127.0.0.1:4"},
+//                {"name":"rollout_worker-1", ..., "trouble":"ended with exit code 10, 3 times
+//                ..."}]}
 //
 // "learner-1" is rank 1 of the learner, a process that the learner started.
 #pragma once
@@ -24,7 +26,8 @@ struct ServiceEndpoint {
   std::string name;
   std::string grpc;
   std::string metrics;
-  pid_t pid = 0;  // 0: neither the starter nor a child of it.
+  pid_t pid = 0;        // 0: neither the starter nor a child of it.
+  std::string trouble;  // Why it does not live, and when it starts again; empty: it lives.
 };
 
 absl::Status WriteEndpoints(const std::filesystem::path& run_dir,

@@ -13,16 +13,18 @@ namespace {
 
 TEST(EndpointsFileTest, ReadsBackWhatWasWritten) {
   oxbow::testing::ScopedDirectory directory;
-  ASSERT_TRUE(
-      WriteEndpoints(directory.path(),
-                     {{"learner", "h:1", "h:2", 5}, {"worker", "", "h:3", 6}, {"learner-1"}})
-          .ok());
+  ASSERT_TRUE(WriteEndpoints(directory.path(), {{"learner", "h:1", "h:2", 5},
+                                                {"worker", "", "h:3", 6, "was killed"},
+                                                {"learner-1"}})
+                  .ok());
   const auto services = ReadEndpoints(directory.path());
   ASSERT_TRUE(services.ok()) << services.status();
   ASSERT_EQ(services->size(), 3);
   EXPECT_EQ(services->at(0).grpc, "h:1");
   EXPECT_EQ(services->at(1).name, "worker");
   EXPECT_EQ(services->at(1).pid, 6);
+  EXPECT_EQ(services->at(1).trouble, "was killed");
+  EXPECT_EQ(services->at(0).trouble, "");
   EXPECT_EQ(services->at(2).pid, 0);
   const auto starter = ReadStarter(directory.path());
   ASSERT_TRUE(starter.ok()) << starter.status();

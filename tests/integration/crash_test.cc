@@ -2,16 +2,19 @@
 // Any one process may die at any time; the run goes on or restarts by itself.
 #include <signal.h>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "run/replay_directories.h"
 #include "services/buffer/replay_store.h"
+#include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"
 
 namespace oxbow::testing {
 namespace {
 
 using ::testing::Each;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 class CrashTest : public ::testing::TestWithParam<const char*> {};
@@ -31,6 +34,24 @@ TEST_P(CrashTest, TheRunFinishesAfterAKill) {
 INSTANTIATE_TEST_SUITE_P(Processes, CrashTest,
                          ::testing::Values("rollout_worker", "reward_server", "replay_buffer",
                                            "learner"));
+
+TEST(CrashLoopTest, AWorkerThatDiesAtEveryStartEndsNothingAndIsInTheStatus) {
+  TrainingRun run({"run.steps=100000", "services.rollout_workers=2", "services.lease_seconds=3"});
+  ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
+  const std::string directory = run.directory().string();
+  const absl::Time give_up = absl::Now() + kRunDeadline;
+  std::string said;
+  while (said.find("rollout_worker-1 was ended by signal 9, 4 times in a row") == said.npos) {
+    ASSERT_LT(absl::Now(), give_up) << said;
+    run.KillChild("rollout_worker", SIGKILL, "rollout_worker-1");
+    said = RunOxbow({"status", "--run", directory}).output;
+  }
+  const auto reached = static_cast<int64_t>(run.metrics().back()["step"]);
+  EXPECT_TRUE(run.WaitForStep(reached + 2)) << "the other one samples";
+  run.process().Kill(SIGINT);
+  EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
+  EXPECT_THAT(run.process().error_output(), HasSubstr("child ended and is started again"));
+}
 
 // One of two shards dies, twice: the run has heads of the other meanwhile, and loses nothing.
 TEST(ShardCrashTest, TheRunFinishesAfterAShardWasKilled) {
