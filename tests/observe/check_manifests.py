@@ -7,7 +7,8 @@ exist; mounts, claims, ConfigMaps and secrets exist; each container has limits, 
 workload has a NetworkPolicy; each server has TLS, with its files and probes that support it, or asks for plaintext;
 addresses in flags are Services and ports of the rendering. Flags and subcommands, also of
 deploy/compose, are in the binary's --help; each run.yaml resolves, and so does every recipe of configs/, with room in the
-learner's sink for the groups of its steps. Workers that have a GPU compute on it.
+learner's sink for the groups of its steps. A JobSet charges no eviction or drain, and repeats no end that would come again.
+Workers that have a GPU compute on it.
 
   check_manifests.py --bin build/release/bin [--kubectl PATH]
 """
@@ -338,6 +339,34 @@ def compose_breaches():
             yield f"tls.yaml: {name}: still plaintext, or a file that is no secret"
 
 
+# What a JobSet does when a rank ends with a code of docs/formats.md, is killed, or is evicted.
+ENDS = {"RestartJobSetAndIgnoreMaxRestarts": (3, 5, 9, 10, "evicted"), "RestartJobSet": (1, 6, 134, 137, 139),
+        "FailJobSet": (2, 4, 7, 8)}
+
+
+def action_after(job_set, end):
+    """As the Job and the JobSet controller decide it; the message is that of Kubernetes."""
+    reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+    job = job_set["spec"]["replicatedJobs"][0]["template"]["spec"]
+    for index, rule in enumerate(job.get("podFailurePolicy", {}).get("rules", [])):
+        evicted = any(one["type"] == "DisruptionTarget" for one in rule.get("onPodConditions", []))
+        if (evicted and end == "evicted") or end in rule.get("onExitCodes", {}).get("values", []):
+            reason, message = "PodFailurePolicy", f"Pod run/rank matching {rule['action']} rule at index {index}"
+            break
+    for rule in job_set["spec"]["failurePolicy"].get("rules", []):
+        if reason in rule.get("onJobFailureReasons", [reason]) and any(
+                re.search(pattern, message) for pattern in rule.get("onJobFailureMessagePatterns", [""])):
+            return rule["action"]
+    return "RestartJobSet"
+
+
+def end_breaches(document):
+    for action, ends in ENDS.items() if document["kind"] == "JobSet" else ():
+        for end in ends:
+            if (does := action_after(document, end)) != action:
+                yield f"{does} after {end}, which takes {action}"
+
+
 OURS = {"learner", "rollout_worker", "replay_buffer", "reward_server", "oxbow"}
 
 
@@ -360,7 +389,8 @@ def main():
         for document, what in run_breaches(documents, arguments.bin):
             breach(document, what)
         for pod in workloads:
-            for what in (*pod_breaches(pod, documents), *service_breaches(pod, documents), *rank_breaches(pod)):
+            for what in (*pod_breaches(pod, documents), *service_breaches(pod, documents), *rank_breaches(pod),
+                         *end_breaches(pod)):
                 breach(pod, what)
             for container in containers(pod):
                 commands += 1
