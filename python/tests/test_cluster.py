@@ -13,6 +13,7 @@ from servers import built
 from oxbow import Run
 from oxbow.cluster import plan
 from oxbow.cluster.process import Health, Process
+from oxbow.cluster.restarts import Restarts
 from oxbow.cluster.start_record import append_start, recipes_of
 
 try:
@@ -102,6 +103,40 @@ class PlanTest(unittest.TestCase):
                           "MASTER_PORT": "99", "TORCHELASTIC_RESTART_COUNT": "3"})
 
 
+class RestartsTest(unittest.TestCase):
+    """How often a process that dies at once is started within so many seconds, and whether it ended the run."""
+
+    def loop(self, code, seconds, beside=False):
+        restarts, now, starts = Restarts(1800), 0.0, 0
+        while now < seconds:
+            if not restarts.died("x", code, now, beside):
+                return starts, True, now
+            while not restarts.due("x", now):
+                now += 0.1
+            starts += 1
+        return starts, False, now
+
+    def test_trouble_that_may_pass_ends_the_run_after_its_patience(self):
+        self.assertFalse(self.loop(5, 120)[1])
+        starts, ended, now = self.loop(5, 7200)
+        self.assertTrue(ended)
+        self.assertTrue(1800 <= now <= 1920 and starts >= 35, (now, starts))
+
+    def test_what_would_end_again_ends_the_run_at_once_unless_another_lives(self):
+        for code in (2, 4, 7):
+            self.assertEqual(self.loop(code, 120)[:2], (0, True))
+            starts, ended, _ = self.loop(code, 36000, beside=True)
+            self.assertFalse(ended)
+            self.assertLess(starts, 80)
+
+    def test_a_committed_step_forgives(self):
+        restarts = Restarts(1800)
+        for now in range(0, 36000, 600):
+            self.assertTrue(restarts.died("x", -9, now))
+            self.assertTrue(restarts.due("x", now + 0.2))
+            restarts.progress()
+
+
 @unittest.skipUnless(ray, "Ray is not installed")
 class RanksTest(unittest.TestCase):
     class Rank:
@@ -122,8 +157,9 @@ class RanksTest(unittest.TestCase):
         fleet._ranks = [self.Rank(None), self.Rank(0)]
         self.assertIsNone(fleet._look_at_ranks())
         self.assertFalse(any(rank.stopped for rank in fleet._ranks))
-        fleet._ranks[0].health = Health(0)
-        self.assertEqual(fleet._look_at_ranks(), 0)
+        for code in (0, 8, 9):  # All steps done, a rule, a request to end.
+            fleet._ranks[0].health = Health(code)
+            self.assertEqual(fleet._look_at_ranks(), code)
 
 
 class StartRecordTest(unittest.TestCase):

@@ -15,9 +15,9 @@ from ..run import Run
 from . import plan
 from .member import Member
 from .plan import Setting
+from .restarts import Restarts
 
-RESTARTS_MAX = 5  # Starts again of one process while the run commits no step.
-FINAL = (2, 4)  # Exit codes with which the same start would end again (docs/formats.md).
+ENDS = (0, 8, 9)  # Exit codes of an orderly end: done, by a rule, drained (docs/formats.md).
 LOOK_SECONDS = 1.0
 
 
@@ -41,14 +41,15 @@ class Fleet:
         self._ranks = [self._member(f"learner-{i}" if i else "learner", self._learner, rank,
                                     lambda i=i: self._rank_environment(i)) for i in range(setting.ranks)]
         self._workers: dict[str, Member] = {}
-        self._restarts: dict[str, int] = {}
+        self._restarts = Restarts(60 * float(setting.config["services"]["patience_minutes"]))
+        self._down: set[str] = set()  # Processes whose death is counted, and that have not started again.
         self._committed = 0
         self._launches = 0  # Starts of all ranks together.
         self._master = ""  # Where ranks meet.
         self._told: tuple[str, ...] = ()  # The addresses that the ranks were started with.
 
     def run(self) -> int:
-        """The learner's exit code once it has ended for good; 0 when the run is complete."""
+        """The learner's exit code once it has ended for good; 0 when the run is complete, 9 when it was drained."""
         try:
             for member in (*self._buffers, *self._rewards):
                 member.start()
@@ -83,17 +84,17 @@ class Fleet:
     def _look_at_ranks(self) -> int | None:
         lost = [rank for rank in self._ranks if not rank.look()]
         # Ranks end one after another. One that has ended well waits for the first, which says that the run is complete.
-        ended = [rank for rank in self._ranks if rank.health.exit_code not in (None, 0)]
+        ended = [rank for rank in self._ranks if rank.health.exit_code not in (None, *ENDS)]
         first = self._ranks[0]
-        if first.health.exit_code == 0 and not lost:
-            return 0
+        if first.health.exit_code in ENDS and not lost:
+            return first.health.exit_code
         moved = self._addresses() != self._told
         if not ended and not lost and not moved:
             return None
         who = (lost or ended or [first])[0]
         if not moved:
             code = self._count(who)
-            if code is not None:
+            if code is not None or who.name in self._down:
                 return code
         # Ranks are one group: when one has died, the others end by themselves, and all start again.
         for rank in self._ranks:
@@ -120,8 +121,10 @@ class Fleet:
             if not worker.look():
                 self._say(f"{name} is gone with its node")
                 del self._workers[name]
-            elif worker.health.exit_code not in (None, 0) and self._count(worker) is None:
-                worker.start()
+            elif worker.health.exit_code not in (None, 0):
+                self._count(worker, beside=True)
+                if name not in self._down:
+                    worker.start()
 
     def _launch(self) -> None:
         """All ranks, with the addresses of the others as they are now."""
@@ -139,19 +142,27 @@ class Fleet:
 
     def _again(self, member: Member) -> int | None:
         if member.started or self._committed or self._launches:
-            code = self._count(member)
-            if code is not None:
+            kind = self._buffers if member in self._buffers else self._rewards
+            code = self._count(member, bool(self._launches) and any(
+                one is not member and one.endpoint and one.health.exit_code is None for one in kind))
+            if code is not None or member.name in self._down:
                 return code
         member.start()
         return None
 
-    def _count(self, member: Member) -> int | None:
-        """Counts a death. The exit code if this process must not be started again."""
-        health = member.health
-        self._restarts[member.name] = self._restarts.get(member.name, 0) + 1
-        final = health.exit_code in FINAL or self._restarts[member.name] > RESTARTS_MAX
-        self._say(f"{member.name} ended with {health.exit_code}" + (" and is started again" if not final else ""))
-        if not final:
+    def _count(self, member: Member, beside: bool = False) -> int | None:
+        """Counts a death once; until its pause is over the member is down. The exit code if this one ends the run."""
+        name, health, now = member.name, member.health, time.monotonic()
+        if name in self._down:
+            if self._restarts.due(name, now):
+                self._down.discard(name)
+            return None
+        again = self._restarts.died(name, health.exit_code, now, beside)
+        how_often = f", {self._restarts.deaths(name)} times" if self._restarts.deaths(name) > 1 else ""
+        self._say(f"{name} ended with {health.exit_code}{how_often}"
+                  + (" and is started again: " + (health.tail[-1] if health.tail else "") if again else ""))
+        if again:
+            self._down.add(name)
             return None
         print("\n".join(health.tail), file=sys.stderr)
         return health.exit_code if health.exit_code and health.exit_code > 0 else 1
@@ -160,7 +171,7 @@ class Fleet:
         steps = Run(self._setting.run_dir).steps
         if steps > self._committed:
             self._committed = steps
-            self._restarts.clear()
+            self._restarts.progress()
 
     def _end(self) -> None:
         """The learner first, which finishes its step; then the others, all at once."""
