@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/clock.h"
@@ -120,6 +121,9 @@ absl::Status CheckpointCopier::CopyToDirectory(uint64_t committed_steps) const {
 
 // Its output goes to this process's log; a process group of its own dies as a whole.
 absl::Status CheckpointCopier::RunCommand(const std::string& command) {
+  const absl::Cleanup reap = [this] {
+    std::erase_if(groups_, [](pid_t group) { return !ReapGroup(group); });
+  };
   OXBOW_ASSIGN_OR_RETURN(
       const pid_t pid,
       Spawn({.binary = "/bin/sh",
@@ -128,6 +132,7 @@ absl::Status CheckpointCopier::RunCommand(const std::string& command) {
              .output = SpawnOptions::Output{.out = STDERR_FILENO, .err = STDERR_FILENO},
              .own_group = true,
              .signals = ChildSignals::kDefault}));
+  groups_.push_back(pid);
   const absl::Duration end = Clock::Steady().Now() + options_.command_max;
   bool killed = false;
   while (true) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -64,6 +65,7 @@ class CheckpointCopier {
   bool copying_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<pid_t> groups_;  // Commands whose children may live on. The thread's alone.
   std::thread thread_;
 };
 

@@ -3,9 +3,12 @@
 #include "services/learner/checkpoint_copier.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <memory>
 
@@ -124,6 +127,29 @@ TEST_F(CheckpointCopierTest, TheEndKillsACommandThatHangs) {
   EXPECT_FALSE(copier->Finish(absl::ZeroDuration()));
   copier.reset();
   EXPECT_EQ(failed_, 1);
+}
+
+// In a container the learner is process 1: the child of a shell that has ended is left to it.
+TEST_F(CheckpointCopierTest, WhatACommandLeavesBehindIsReapedByTheNextOne) {
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  const fs::path gate = directory_.path() / "gate";
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  const auto copier = Copier(
+      absl::StrCat("command: test ! -p ", gate.string(), " || cat ", gate.string(), " & # {}"));
+  copier->Copy(1);
+  std::ofstream(gate).close();  // The `cat` behind the shell ends.
+  ASSERT_TRUE(copier->Finish(kSoon));
+  fs::remove(gate);
+  const auto children = [] {
+    siginfo_t info{};
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+  };
+  for (uint64_t step = 2; children() && step < 1000; ++step) {
+    copier->Copy(step);
+    ASSERT_TRUE(copier->Finish(kSoon));
+  }
+  EXPECT_FALSE(children());
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 TEST(CopyTargetTest, IsADirectoryOrACommandWithAPlaceForTheCheckpoint) {

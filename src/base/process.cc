@@ -5,9 +5,11 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "absl/strings/match.h"
@@ -88,6 +90,14 @@ absl::StatusOr<pid_t> Spawn(const SpawnOptions& options) {
   }
   if (error != 0) return absl::UnavailableError(std::strerror(error));
   return pid;
+}
+
+bool ReapGroup(pid_t group) {
+  while (true) {
+    const pid_t pid = ::waitpid(-group, nullptr, WNOHANG);
+    if (pid == 0) return true;
+    if (pid < 0 && errno != EINTR) return false;
+  }
 }
 
 absl::StatusOr<std::filesystem::path> ExecutablePath() {

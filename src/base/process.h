@@ -41,6 +41,11 @@ struct SpawnOptions {
 // is the system's reason alone.
 absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
 
+// Reaps what has ended of a process group and was left to this process, as a process 1 of a
+// container inherits the children of a shell that has ended. False when nothing of the group is
+// left to it.
+bool ReapGroup(pid_t group);
+
 // This executable, links resolved. kUnavailable where the system does not say; the message is its
 // reason alone.
 absl::StatusOr<std::filesystem::path> ExecutablePath();
