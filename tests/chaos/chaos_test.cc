@@ -48,7 +48,8 @@ std::map<FaultKind, int> CheckPlans(uint64_t first, uint64_t count) {
                    plan.Has(FaultKind::kNoDescriptorsReward) || plan.Has(FaultKind::kCrowdReward))
           << "a run without reward servers";
     }
-    if (plan.Has(FaultKind::kKillRank) || plan.Has(FaultKind::kStopRank)) {
+    if (plan.Has(FaultKind::kKillRank) || plan.Has(FaultKind::kStopRank) ||
+        plan.Has(FaultKind::kDrainRank)) {
       EXPECT_EQ(plan.ranks, 2u);
     }
     EXPECT_EQ(kTrialGroups % plan.ranks, 0u);

@@ -23,6 +23,7 @@ struct RunFacts {
   uint64_t shards = 1;            // Each has an equal share, rounded up. 0: there is no buffer.
   std::vector<uint64_t> prompts;  // Ids, in the order of the file.
   bool own_scorer = false;        // The harness scored: the run has no reward server of its own.
+  bool drained_alone = false;     // All its faults asked it to end: no step is lost.
   // Why the run may have ended before it was whole: exit code -> words of its last lines.
   std::map<int, std::vector<std::string>> ends;
 };
@@ -66,7 +67,9 @@ struct SecondStart {
 // An end of the run from which the harness resumed it.
 struct EarlyEnd {
   int exit_code = 0;
-  std::string said;
+  std::string said;         // On the terminal.
+  uint64_t step = 0;        // What ended.json says,
+  uint64_t checkpoint = 0;  // and the newest checkpoint; 0: there is none.
 };
 
 // A checkpoint that was damaged just before the learner was killed.

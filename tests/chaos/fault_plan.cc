@@ -48,7 +48,11 @@ constexpr std::array<std::string_view, kFaultKinds> kNames = {
     "second supervisor",
     "network: damaged weight manifest",
     "checkpoint damaged",
-    "checkpoint file over 4 GiB"};
+    "checkpoint file over 4 GiB",
+    "drain: learner rank 0",
+    "drain: learner rank 1",
+    "drain: learner while it starts",
+    "worker dies at every start"};
 
 bool IsNetwork(FaultKind kind) {
   return (kind >= FaultKind::kDelay && kind <= FaultKind::kHalfOpen) ||
@@ -61,6 +65,9 @@ bool IsMoment(FaultKind kind) {
     case FaultKind::kSecondSupervisor:
     case FaultKind::kDamagedCheckpoint:
     case FaultKind::kHugeCheckpointFile:
+    case FaultKind::kDrainLearner:
+    case FaultKind::kDrainRank:
+    case FaultKind::kDrainStart:
       return true;
     default:
       return kind <= FaultKind::kKillReward;
@@ -83,11 +90,15 @@ int ClassOf(FaultKind kind) {
     case FaultKind::kCrowdLearner:
     case FaultKind::kDamagedCheckpoint:
     case FaultKind::kHugeCheckpointFile:
+    case FaultKind::kDrainLearner:
+    case FaultKind::kDrainRank:
+    case FaultKind::kDrainStart:
       return 1;
     case FaultKind::kKillWorker:
     case FaultKind::kStopWorker:
     case FaultKind::kNoDescriptorsWorker:
     case FaultKind::kHangSampler:
+    case FaultKind::kLoopWorker:
       return 2;
     case FaultKind::kKillBuffer:
     case FaultKind::kStopBuffer:
@@ -179,6 +190,9 @@ Fault DrawOfAllKinds(RandomStream& random) {
   if (!IsMoment(fault.kind)) {
     fault.lasts = absl::Milliseconds(200 + random.NextBelow(longest - 200));
   }
+  // Seven deaths take 12 s by themselves.
+  if (fault.kind == FaultKind::kLoopWorker) fault.lasts += absl::Seconds(13);
+  if (fault.kind == FaultKind::kDrainStart) fault.after_steps = 0;
   return fault;
 }
 
@@ -212,6 +226,11 @@ std::vector<Fault> DrawFaultsOfAllKinds(RandomStream& random) {
 }
 
 }  // namespace
+
+bool Drains(FaultKind kind) {
+  return kind == FaultKind::kDrainLearner || kind == FaultKind::kDrainRank ||
+         kind == FaultKind::kDrainStart;
+}
 
 bool NeedsOwnScorer(FaultKind kind) {
   return kind == FaultKind::kNanForHalf || kind == FaultKind::kNanForAll;
@@ -254,7 +273,9 @@ TrialPlan PlanTrial(uint64_t seed) {
       .seed = seed,
       .faults = seed < kFirstSeedOfAllKinds ? DrawFaults(random) : DrawFaultsOfAllKinds(random)};
   const bool two = random.NextBelow(2) == 1;
-  plan.ranks = two || plan.Has(FaultKind::kKillRank) || plan.Has(FaultKind::kStopRank) ? 2 : 1;
+  const bool at_rank = plan.Has(FaultKind::kKillRank) || plan.Has(FaultKind::kStopRank) ||
+                       plan.Has(FaultKind::kDrainRank);
+  plan.ranks = two || at_rank ? 2 : 1;
   plan.far_worker = plan.Any(IsNetwork);
   plan.workers = static_cast<uint32_t>(1 + random.NextBelow(plan.far_worker ? 2 : 3));
   plan.replay_fraction = 0.25 * static_cast<double>(random.NextBelow(3));

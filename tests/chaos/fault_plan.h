@@ -50,9 +50,13 @@ enum class FaultKind {
   kDamagedManifest,  // The weights' manifests, on their way to the far worker.
   kDamagedCheckpoint,
   kHugeCheckpointFile,
+  kDrainLearner,  // SIGTERM to rank 0, by nobody who tells the supervisor.
+  kDrainRank,     // The same to rank 1.
+  kDrainStart,    // The same to rank 0 while it starts.
+  kLoopWorker,    // One worker is killed at each start.
 };
 inline constexpr int kFirstKinds = 16;
-inline constexpr int kFaultKinds = 35;
+inline constexpr int kFaultKinds = 39;
 inline constexpr uint64_t kFirstSeedOfAllKinds = 1000;
 
 std::string_view NameOf(FaultKind kind);
@@ -65,6 +69,8 @@ struct Fault {
   bool overlaps = false;     // Begins while the fault before it lasts, `delay` after its begin.
 };
 
+// Whether the run is asked to end before its last step.
+bool Drains(FaultKind kind);
 // Whether a reward server of the harness scores the images.
 bool NeedsOwnScorer(FaultKind kind);
 bool MovesClock(FaultKind kind);

@@ -404,6 +404,10 @@ Violations CheckEarlyEnds(const Evidence& evidence) {
   Violations violations;
   for (const EarlyEnd& end : evidence.early_ends) {
     const auto found = evidence.facts.ends.find(end.exit_code);
+    if (end.exit_code == kExitDrained && end.step != end.checkpoint) {
+      violations.push_back(absl::StrCat("drained at step ", end.step,
+                                        ", and the newest checkpoint is of step ", end.checkpoint));
+    }
     const bool explained =
         found != evidence.facts.ends.end() &&
         std::any_of(found->second.begin(), found->second.end(),
@@ -411,6 +415,11 @@ Violations CheckEarlyEnds(const Evidence& evidence) {
     if (explained) continue;
     violations.push_back(
         absl::StrCat("the run ended early with exit code ", end.exit_code, ": ", end.said));
+  }
+  std::set<uint64_t> trained;
+  for (const StepRow& row : evidence.step_log) {
+    if (trained.insert(row.step).second || !evidence.facts.drained_alone) continue;
+    violations.push_back(absl::StrCat(Place(row), " was trained again after a drain"));
   }
   return violations;
 }

@@ -62,7 +62,7 @@ Violations CheckSecondStarts(const Evidence& evidence);
 Violations CheckDamagedNotLoaded(const Evidence& evidence);
 
 // 11: the run ended before it was whole only for a reason that its faults gave, with the exit code
-// and the words of docs/formats.md.
+// and the words of docs/formats.md. A drain lost no step.
 Violations CheckEarlyEnds(const Evidence& evidence);
 
 // The limits of promise 7, in bytes, by kind of process. A process that links LibTorch may have

@@ -256,6 +256,16 @@ const Planted kPlanted[] = {
      CheckEarlyEnds, "the run ended early with exit code 4: terminated"},
     {"EarlyEndWithoutAReason", [](Evidence& e) { e.facts.ends.clear(); }, CheckEarlyEnds,
      "the run ended early with exit code 4"},
+    {"DrainThatLostAStep",
+     [](Evidence& e) {
+       e.facts.ends[9] = {"drained"};
+       e.early_ends.push_back({9, "drained at step 3 of 4", 3, 2});
+     },
+     CheckEarlyEnds, "drained at step 3, and the newest checkpoint is of step 2"},
+    {"StepTrainedAgainAfterADrain", [](Evidence& e) { e.facts.drained_alone = true; },
+     CheckEarlyEnds, "step 2 (epoch 2) was trained again after a drain"},
+    {"DrainThatWasTakenForTheEnd", [](Evidence& e) { e.step_log.pop_back(); }, CheckEndedWhole,
+     "steps trained: 3 of 4"},
     {"CheckpointOfAnotherVersion", [](Evidence& e) { e.checkpoint_version = 7; },
      CheckOrderAndCounters, "the checkpoint of step 4 has version 7"},
 };

@@ -61,6 +61,7 @@ class RunUnderTest {
 
   bool running() const { return process_->running(); }
   pid_t pid() const { return process_->pid(); }
+  std::string output() const { return process_->output(); }
   std::string error_output() const { return process_->error_output(); }
 
   // The number of lines in the step log so far, including lines that later ones removed, and the

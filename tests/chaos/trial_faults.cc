@@ -4,9 +4,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <memory>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "tests/chaos/checkpoint_damage.h"
@@ -31,9 +36,12 @@ std::pair<const char*, int> TargetOf(FaultKind kind) {
     case FaultKind::kKillLearner:
     case FaultKind::kStopLearner:
     case FaultKind::kNoDescriptorsLearner:
+    case FaultKind::kDrainLearner:
+    case FaultKind::kDrainStart:
       return {"learner", 0};
     case FaultKind::kKillRank:
     case FaultKind::kStopRank:
+    case FaultKind::kDrainRank:
       return {"learner", 1};
     case FaultKind::kKillWorker:
     case FaultKind::kStopWorker:
@@ -169,6 +177,8 @@ absl::StatusOr<TakeBack> TrialRun::Begin(const Fault& fault) {
       return TakeDescriptors(run_->pid());
     case FaultKind::kHangSampler:
       return HangSampler();
+    case FaultKind::kLoopWorker:
+      return LoopWorker();
     default:
       return BeginAtProcess(fault);
   }
@@ -197,6 +207,30 @@ absl::StatusOr<TakeBack> TrialRun::HangSampler() {
   return hangs;
 }
 
+// Always the same one: the others of the run live.
+absl::StatusOr<TakeBack> TrialRun::LoopWorker() {
+  OXBOW_RETURN_IF_ERROR(AwaitProcess("rollout_worker", /*rank=*/0).status());
+  struct Killer {
+    absl::Notification enough;
+    std::thread thread;
+  };
+  const auto killer = std::make_shared<Killer>();  // Shared: functions are copied.
+  killer->thread = std::thread([this, all = killer.get()] {
+    while (!all->enough.WaitForNotificationWithTimeout(absl::Milliseconds(20))) {
+      for (const pid_t process : run_->Processes("rollout_worker")) {
+        std::ifstream arguments(absl::StrCat("/proc/", process, "/cmdline"));
+        const std::string text(std::istreambuf_iterator<char>(arguments), {});
+        if (absl::StrContains(text, "rollout_worker-0")) ProcessHandle(process).Signal(SIGKILL);
+      }
+    }
+  });
+  return [killer] {
+    killer->enough.Notify();
+    killer->thread.join();
+    return absl::OkStatus();
+  };
+}
+
 absl::StatusOr<TakeBack> TrialRun::BeginAtProcess(const Fault& fault) {
   const auto [kind, rank] = TargetOf(fault.kind);
   OXBOW_ASSIGN_OR_RETURN(const pid_t process, AwaitProcess(kind, rank));
@@ -214,7 +248,9 @@ absl::StatusOr<TakeBack> TrialRun::BeginAtProcess(const Fault& fault) {
     case FaultKind::kNoDescriptorsReward:
       return TakeDescriptors(process);
     default:
-      if (!ProcessHandle(process).Signal(SIGKILL)) return absl::NotFoundError("it is gone");
+      if (!ProcessHandle(process).Signal(Drains(fault.kind) ? SIGTERM : SIGKILL)) {
+        return absl::NotFoundError("it is gone");
+      }
       return Nothing();
   }
 }

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/exit_code.h"
+#include "run/end_record.h"
 #include "run/prompt_files.h"
 #include "run/replay_directories.h"
 #include "tests/chaos/checkpoint_damage.h"
@@ -31,6 +33,7 @@ std::map<int, std::vector<std::string>> EndsOf(const TrialPlan& plan) {
   if (plan.Has(FaultKind::kDamagedCheckpoint) || plan.Has(FaultKind::kHugeCheckpointFile)) {
     ends[kExitData].emplace_back("every checkpoint is damaged");
   }
+  if (plan.Any(Drains)) ends[kExitDrained] = {"drained at step"};
   return ends;
 }
 
@@ -44,6 +47,8 @@ RunFacts FactsOf(const TrialPlan& plan, const fs::path& source) {
                  .shards = plan.replay_fraction > 0 ? plan.shards : 0,
                  .prompts = {},
                  .own_scorer = plan.Any(NeedsOwnScorer),
+                 .drained_alone = std::all_of(plan.faults.begin(), plan.faults.end(),
+                                              [](const Fault& f) { return Drains(f.kind); }),
                  .ends = EndsOf(plan)};
   const auto prompts =
       run::ReadPrompts(source / "configs/prompts/digits_train.txt", run::PromptSplit::kTrain);
@@ -142,7 +147,12 @@ bool TrialRun::ResumeAfterEarlyEnd() {
     return false;
   }
   said_ += run_->error_output();
-  early_ends_.push_back({*code, run_->error_output()});
+  const auto told = run::ReadEnd(run_directory());
+  early_ends_.push_back(
+      {.exit_code = *code,
+       .said = absl::StrCat(run_->error_output(), run_->output()),
+       .step = told.has_value() ? told->step : 0,
+       .checkpoint = NewestCheckpoint(run_directory() / "checkpoints").value_or(0)});
   for (const DamagedCheckpoint& damaged : damaged_checkpoints_) {
     if (absl::StrContains(run_->error_output(), "every checkpoint is damaged")) {
       SetAside(run_directory() / "checkpoints", damaged.steps);

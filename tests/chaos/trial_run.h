@@ -56,6 +56,7 @@ class TrialRun {
   bool LookForSteps(const std::vector<Lasting>& lasting);
   absl::StatusOr<TakeBack> Begin(const Fault& fault);
   absl::StatusOr<TakeBack> HangSampler();
+  absl::StatusOr<TakeBack> LoopWorker();
   absl::StatusOr<TakeBack> BeginAtProcess(const Fault& fault);
   absl::StatusOr<TakeBack> BeginAtNetwork(const Fault& fault);
   absl::StatusOr<TakeBack> BeginCrowd(const Fault& fault);
