@@ -137,9 +137,9 @@ std::vector<pid_t> LaunchedRun::LearnerProcesses() const {
   return found;
 }
 
-bool LaunchedRun::KillRank(int rank) {
+bool LaunchedRun::KillRank(int rank, int signal) {
   for (const pid_t pid : LearnerProcesses()) {
-    if (RankOf(pid) == rank) return kill(pid, SIGKILL) == 0;
+    if (RankOf(pid) == rank) return kill(pid, signal) == 0;
   }
   return false;
 }

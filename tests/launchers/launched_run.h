@@ -7,6 +7,7 @@
 //   "2"}})); EXPECT_THAT(run.WaitExit(), Each(0));
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -42,8 +43,8 @@ class LaunchedRun {
 
   void StopWork() { worker_.reset(); }
 
-  // Kills the process of this rank with SIGKILL, for any parent. False if there is none.
-  bool KillRank(int rank);
+  // Sends a signal to the process of this rank, for any parent. False if there is none.
+  bool KillRank(int rank, int signal = SIGKILL);
 
   // The replay buffer goes away with SIGKILL, and comes back at the same address.
   void KillBuffer();

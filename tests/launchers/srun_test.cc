@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `srun learner ...` in a temporary Slurm cluster of one node. Skipped without Slurm, or without
 // root, which its daemons need.
+#include <signal.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/launchers/expected_run.h"
@@ -34,20 +36,33 @@ class SrunTest : public ::testing::Test {
 
 TEST_F(SrunTest, TwoTasksAreTwoRanks) {
   LaunchedRun run(SmallDeterministicRun());
-  run.Work(run.Launch({.launcher = InACluster({"srun", "--ntasks", "2", "--kill-on-bad-exit=1"})}));
+  run.Work(run.Launch({.launcher = InACluster({"srun", "--ntasks", "2", "--kill-on-bad-exit=0"})}));
   EXPECT_THAT(run.WaitExit(), Each(0));
   ExpectTheSameBits(run);
 }
 
-// The loop of docs/launching.md's batch script: srun itself restarts nothing.
+// As docs/launching.md's batch script does: srun itself restarts nothing.
 TEST_F(SrunTest, AKilledTaskEndsTheStepAndTheNextOneGoesOn) {
   LaunchedRun run(SmallDeterministicRun());
   const std::string loop =
-      "for attempt in 1 2 3; do srun --ntasks 2 --kill-on-bad-exit=1 \"$@\" && exit 0; done; exit "
-      "1";
+      "for attempt in 1 2 3; do srun --ntasks 2 --kill-on-bad-exit=0 \"$@\"; code=$?; case $code "
+      "in "
+      "0 | 9) exit $code ;; esac; done; exit 1";
   run.Work(run.Launch({.launcher = InACluster({"bash", "-c", loop, "batch"})}));
   ASSERT_TRUE(run.WaitForStep(3));
   ASSERT_TRUE(run.KillRank(1));
+  EXPECT_THAT(run.WaitExit(), Each(0));
+  ExpectTheSameBits(run);
+}
+
+TEST_F(SrunTest, ASignalToOneTaskDrainsAllAndIsNoSuccess) {
+  LaunchedRun run(SmallDeterministicRun());
+  const auto step = InACluster({"srun", "--ntasks", "2", "--kill-on-bad-exit=0"});
+  run.Work(run.Launch({.launcher = step}));
+  ASSERT_TRUE(run.WaitForStep(3));
+  ASSERT_TRUE(run.KillRank(1, SIGUSR1));
+  EXPECT_THAT(run.WaitExit(), Each(kExitDrained));
+  run.Launch({.launcher = step});
   EXPECT_THAT(run.WaitExit(), Each(0));
   ExpectTheSameBits(run);
 }
