@@ -18,8 +18,8 @@ def parser_of(program: str, description: str | None, epilog: str) -> argparse.Ar
 
 
 def stop_event() -> threading.Event:
-    """Set by SIGINT and SIGTERM from here on."""
+    """Set by a stop signal from here on; SIGUSR1 and SIGUSR2 are how Slurm warns."""
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda *_: stop.set())
     return stop

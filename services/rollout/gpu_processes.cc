@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kDeathsMax = 5;
 constexpr absl::Duration kBackoffFirst = absl::Seconds(1);
-constexpr absl::Duration kBackoffMax = absl::Seconds(30);
+constexpr absl::Duration kBackoffMax = absl::Minutes(10);
 constexpr absl::Duration kSteady = absl::Minutes(1);  // A life that forgives earlier deaths.
 // How long the others have to see by themselves that the run has ended.
 constexpr absl::Duration kLast = absl::Seconds(30);
@@ -113,7 +113,8 @@ class Fleet {
       due_.clear();
     }
     const absl::Duration due =
-        stopping_ ? absl::InfiniteDuration() : restarts_[i].DueAfter(code, clock_.Now());
+        stopping_ ? absl::InfiniteDuration()
+                  : restarts_[i].DueAfter(code, clock_.Now(), /*beside=*/!running_.empty());
     if (due < absl::InfiniteDuration()) {
       due_[i] = due;
       OXBOW_LOG(Warning) << how << ", starts again" << Field("gpu", processes_[i].name);
@@ -135,13 +136,12 @@ class Fleet {
 
 }  // namespace
 
-absl::Duration Restarts::DueAfter(int exit_code, absl::Duration now) {
-  if (exit_code == kExitOk || exit_code == kExitUnavailable || IsFinal(exit_code)) {
-    return absl::InfiniteDuration();
-  }
+absl::Duration Restarts::DueAfter(int exit_code, absl::Duration now, bool beside) {
+  if (exit_code == kExitOk || exit_code == kExitUnavailable) return absl::InfiniteDuration();
   if (now - started_ >= kSteady) deaths_ = 0;
-  if (++deaths_ >= kDeathsMax) return absl::InfiniteDuration();
-  return now + std::min(kBackoffFirst * (1 << (deaths_ - 1)), kBackoffMax);
+  ++deaths_;
+  if (!beside && (IsFinal(exit_code) || deaths_ >= kDeathsMax)) return absl::InfiniteDuration();
+  return now + std::min(kBackoffFirst * (1 << std::min(deaths_ - 1, 20)), kBackoffMax);
 }
 
 absl::Status RunOnGpus(const std::vector<GpuProcess>& processes, const Clock& clock) {

@@ -19,11 +19,12 @@ class Restarts {
   // It has started at this time.
   void Started(absl::Duration now) { started_ = now; }
 
-  // It has ended with this exit code. When it is due again: after a backoff that doubles from 1 s
-  // to 30 s; never after an orderly end, after an exit code that the same start would have again
-  // (and that of a learner that stayed away), and after the fifth death in a row of less than a
-  // minute.
-  absl::Duration DueAfter(int exit_code, absl::Duration now);
+  // It has ended with this exit code. When it is due again: after a pause that doubles from 1 s to
+  // 10 min while another GPU's process lives `beside` it; never after an orderly end, and that of a
+  // learner that stayed away. The last one that lives is not due, either, after an exit code that
+  // the same start would have again, and after the fifth death in a row of less than a minute: a
+  // new process on another machine may do better.
+  absl::Duration DueAfter(int exit_code, absl::Duration now, bool beside);
 
  private:
   absl::Duration started_;

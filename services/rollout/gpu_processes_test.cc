@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/rollout/gpu_processes.h"
 
+#include <algorithm>
+
 #include "base/exit_code.h"
 #include "gtest/gtest.h"
 
@@ -13,7 +15,20 @@ TEST(RestartsTest, WhatTheSameStartWouldEndAgainIsNotStartedAgain) {
   for (const int code : {kExitOk, kExitUsage, kExitUnavailable, kExitData, kExitOutOfMemory}) {
     Restarts restarts;
     restarts.Started(absl::Seconds(5));
-    EXPECT_EQ(restarts.DueAfter(code, absl::Seconds(6)), absl::InfiniteDuration()) << code;
+    EXPECT_EQ(restarts.DueAfter(code, absl::Seconds(6), false), absl::InfiniteDuration()) << code;
+  }
+}
+
+TEST(RestartsTest, BesideAnotherThatLivesItIsStartedForEverInGrowingPauses) {
+  for (const int code : {int{kExitUsage}, int{kExitOutOfMemory}, int{kExitDeviceLost}, kKilled}) {
+    Restarts restarts;
+    absl::Duration now;
+    for (int second = 1; second < 1000; second *= 2) {
+      restarts.Started(now);
+      const absl::Duration due = restarts.DueAfter(code, now, true);
+      EXPECT_EQ(due - now, absl::Seconds(std::min(second, 600))) << code;
+      now = due;
+    }
   }
 }
 
@@ -23,7 +38,7 @@ TEST(RestartsTest, ADeathIsForgottenAfterAMinuteOfLifeAndFiveInARowAreTooMany) {
   const auto dies_after = [&](absl::Duration life) {
     restarts.Started(now);
     now += life;
-    return restarts.DueAfter(kKilled, now) - now;
+    return restarts.DueAfter(kKilled, now, false) - now;
   };
   EXPECT_EQ(dies_after(absl::Seconds(1)), absl::Seconds(1));
   EXPECT_EQ(dies_after(absl::Seconds(1)), absl::Seconds(2));
@@ -35,10 +50,12 @@ TEST(RestartsTest, ADeathIsForgottenAfterAMinuteOfLifeAndFiveInARowAreTooMany) {
 }
 
 TEST(ExitCodeTest, AnErrorOfAnExitCodeEndsWithIt) {
-  for (int code = kExitFailure; code <= kExitOutOfMemory; ++code) {
+  for (int code = kExitFailure; code <= kExitDeviceLost; ++code) {
     EXPECT_EQ(ExitCodeOf(ErrorOf(code, "why")), code);
   }
   EXPECT_EQ(ExitCodeOf(ErrorOf(kKilled, "why")), kExitFailure);
+  EXPECT_TRUE(EndsEarly(ErrorOf(kExitStopped, "")) && EndsEarly(ErrorOf(kExitDrained, "")));
+  EXPECT_FALSE(EndsEarly(ErrorOf(kExitDeviceLost, "")) || EndsEarly(absl::OkStatus()));
 }
 
 }  // namespace

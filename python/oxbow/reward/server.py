@@ -148,7 +148,7 @@ async def _serve(server: Server) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # As under nohup.
-    for one in [signal.SIGTERM, signal.SIGINT, *hangup]:
+    for one in [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, *hangup]:
         loop.add_signal_handler(one, _stopping, loop, one, stop)
     await server.start()
     loaded = asyncio.ensure_future(server.wait_until_loaded())
