@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -269,7 +270,9 @@ run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, uint64_t commi
   run::EndRecord record{.end = run::RunEnd::kInterrupted,
                         .step = committed,
                         .exit_code = supervisor.exit_code(),
-                        .reason = "stopped at once",
+                        .reason = supervisor.exit_code() == kExitDrained
+                                      ? "drained by a signal while the learner loaded"
+                                      : "stopped at once",
                         .time = absl::Now()};
   if (!supervisor.failure().empty()) {
     record.end = run::RunEnd::kFailed;
@@ -347,7 +350,7 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, uint64_t committed, uint
     const bool drained = end.exit_code == kExitDrained;
     std::cout << (drained ? "drained" : "interrupted") << " at step " << end.step << " of "
               << steps;
-    if (drained) std::cout << " (" << end.reason << ")";
+    if (drained) std::cout << " " << absl::StripPrefix(end.reason, "drained ");
     std::cout << "; go on with: " << run::CommandToGoOn(run::ThisCommand(), run_dir) << "\n";
   }
   return end.exit_code;
