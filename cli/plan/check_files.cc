@@ -15,6 +15,7 @@
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
+#include "io/hub_id.h"
 #include "io/prompts/text_encoders.h"
 #include "run/distilled_model.h"
 #include "run/embedded_guidance.h"
@@ -178,10 +179,12 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
   const auto prompts = run::ReadPrompts(path, split);
   if (!prompts.ok()) {
     const bool missing = absl::IsNotFound(prompts.status());
-    problems.push_back({Severity::kError, key,
-                        absl::StrCat(std::string(prompts.status().message()),
-                                     missing ? config::WhereLookedFor(path) : ""),
-                        prompts.status().code()});
+    problems.push_back(
+        {Severity::kError, key,
+         absl::StrCat(
+             std::string(prompts.status().message()),
+             missing && !io::ParseHubId(path).has_value() ? config::WhereLookedFor(path) : ""),
+         prompts.status().code()});
     return;
   }
   if (train && prompts->size() < config.batch().groups()) {

@@ -32,7 +32,8 @@ namespace fs = std::filesystem;
 constexpr char kPython[] =
     "import sys\n"
     "from huggingface_hub import snapshot_download\n"
-    "print(snapshot_download(sys.argv[1], revision=sys.argv[2], allow_patterns=sys.argv[3:]))\n";
+    "print(snapshot_download(sys.argv[1], repo_type=sys.argv[2], revision=sys.argv[3], "
+    "allow_patterns=sys.argv[4:]))\n";
 
 // A program of PATH; empty: there is none.
 fs::path Program(const std::string& name, const std::vector<std::string>& environment) {
@@ -85,7 +86,9 @@ std::optional<Client> FindClient(const std::vector<std::string>& environment) {
 std::vector<std::string> ArgumentsOf(const Client& client, const HubFiles& files) {
   const std::vector<std::string> patterns = files.patterns();
   if (!client.python) return io::DownloadArguments(files.id(), patterns);
-  std::vector<std::string> words = {"-c", kPython, files.id().repository(), files.id().revision};
+  const io::HubId id = files.id();
+  std::vector<std::string> words = {"-c", kPython, id.repository(),
+                                    id.dataset ? "dataset" : "model", id.revision};
   words.insert(words.end(), patterns.begin(), patterns.end());
   return words;
 }
@@ -156,7 +159,8 @@ void AddFetch(CLI::App& app, int& exit_code) {
       "fetch", "Get what a run names by ids of the Hugging Face Hub, with the Hub's own client");
   command->footer(
       "Example: oxbow fetch configs/recipes/sd35m-pickscore.yaml\n"
-      "Model, rewards and tokenizers; of each repository the part that is read. Exit code 3: there "
+      "Model, rewards, tokenizers and prompts; of each repository the part that is read. Exit code "
+      "3: there "
       "is no client (then the commands are printed), or it failed.");
   command->add_option("file", options->file, "run YAML")->required();
   command->add_option("--set", options->set, "KEY=VALUE over everything else; may be repeated")

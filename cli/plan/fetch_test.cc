@@ -31,18 +31,26 @@ constexpr char kRun[] =
     "  scorers: [{name: pickscore, model: yuvalkirstain/PickScore_v1},\n"
     "            {name: pickscore_rank, model: yuvalkirstain/PickScore_v1}]\n";
 
+// Prompts of a file, and of a directory.
+constexpr char kPromptKeys[] =
+    "prompts:\n"
+    "  train: hf://datasets/org/prompts@v2/sets/train.txt\n"
+    "  eval: hf://datasets/org/prompts@v2/sets\n";
+
 // Makes org/a-model of two components, and of any other repository weights and a tokenizer.
 constexpr char kClient[] =
     "#!/bin/sh\n"
     "echo \"$@\" >> \"$HF_HUB_CACHE/calls\"\n"
-    "repository=\"$HF_HUB_CACHE/models--$(echo \"$2\" | sed 's,/,--,')\"\n"
+    "case \" $* \" in *' --repo-type dataset '*) kind=datasets;; *) kind=models;; esac\n"
+    "repository=\"$HF_HUB_CACHE/$kind--$(echo \"$2\" | sed 's,/,--,')\"\n"
     "rm -rf \"$repository/blobs\"\n"
     "mkdir -p \"$repository/refs\" \"$repository/snapshots/abc/transformer\"\n"
     "printf abc > \"$repository/refs/main\"; printf abc > \"$repository/refs/v2\"\n"
     "cd \"$repository/snapshots/abc\"\n"
     "printf '{\"_class_name\":\"X\",\"transformer\":[\"diffusers\",\"T\"],\"vae\":[null,null]}' "
     "> model_index.json\n"
-    "touch model.safetensors vocab.json\n";
+    "touch model.safetensors vocab.json\n"
+    "[ $kind = models ] || { mkdir sets; echo 'a red cup' > sets/train.txt; }\n";
 
 class FetchTest : public ::testing::Test {
  protected:
@@ -122,6 +130,23 @@ TEST_F(FetchTest, WhatIsThereInPartIsFetchedAgain) {
   fs::remove_all(transformer);
   ASSERT_TRUE(Run().ok());
   EXPECT_THAT(Calls(), HasSubstr("download org/a-model "));
+}
+
+TEST_F(FetchTest, PromptsOfADatasetComeWithTheModel) {
+  AddProgram("hf", kClient);
+  std::ofstream(scratch_.path() / "run.yaml", std::ios::app) << kPromptKeys;
+  const absl::Status first = Run();
+  ASSERT_TRUE(first.ok()) << first;
+  EXPECT_THAT(out_.str(), HasSubstr("prompts.train: hf://datasets/org/prompts@v2/sets/train.txt is "
+                                    "to be fetched\n"));
+  const std::string calls = Calls();
+  EXPECT_THAT(calls, HasSubstr("download org/prompts sets/train.txt --repo-type dataset "
+                               "--revision v2\n"));
+  EXPECT_THAT(calls, HasSubstr("download org/prompts sets/*.txt sets/*.jsonl --repo-type dataset"));
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("/snapshots/abc/sets/train.txt\n"),
+                                HasSubstr("/snapshots/abc/sets\n")));
+  EXPECT_EQ(Calls(), "") << "nobody was asked";
 }
 
 TEST_F(FetchTest, WithoutAClientTheCommandsArePrinted) {

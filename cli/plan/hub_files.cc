@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <system_error>
 
@@ -102,6 +103,8 @@ bool HasKind(const HubFiles& files, const fs::path& directory) {
     case Kind::kAdapter:
     case Kind::kReward:
       return HasOne(directory, {".safetensors"});
+    case Kind::kPrompts:
+      return HasOne(directory, {".txt", ".jsonl"});
   }
   return false;
 }
@@ -109,7 +112,9 @@ bool HasKind(const HubFiles& files, const fs::path& directory) {
 void AddFiles(Kind kind, const std::string& key, const std::string& path,
               std::vector<HubFiles>& all) {
   std::error_code ignored;
-  if (!io::ParseHubId(path).has_value() || fs::exists(path, ignored)) return;
+  const std::optional<io::HubId> id = io::ParseHubId(path);
+  if (!id.has_value() || id->dataset != (kind == Kind::kPrompts) || fs::exists(path, ignored))
+    return;
   const auto same = std::find_if(all.begin(), all.end(), [&](const HubFiles& files) {
     return files.kind == kind && files.path == path;
   });
@@ -135,6 +140,12 @@ std::vector<std::string> HubFiles::patterns() const {
       return {"*.json", "*.safetensors"};
     case Kind::kReward:
       return {"*.json", "*.safetensors", "*.txt"};
+    case Kind::kPrompts: {
+      const std::string inside = id().path;
+      if (inside.ends_with(".txt") || inside.ends_with(".jsonl")) return {inside};
+      const std::string folder = inside.empty() ? "" : inside + "/";
+      return {folder + "*.txt", folder + "*.jsonl"};
+    }
   }
   return patterns;
 }
@@ -144,6 +155,8 @@ std::vector<HubFiles> HubFilesOf(const v1::RunConfig& config,
   std::vector<HubFiles> all;
   AddFiles(Kind::kModel, "model.path", config.model().path(), all);
   AddFiles(Kind::kAdapter, "model.lora.path", config.model().lora().path(), all);
+  AddFiles(Kind::kPrompts, "prompts.train", config.prompts().train(), all);
+  AddFiles(Kind::kPrompts, "prompts.eval", config.prompts().eval(), all);
   for (const v1::ScorerConfig& scorer : config.reward().scorers()) {
     const std::string key = absl::StrCat("reward.scorers.", scorer.name(), ".");
     AddFiles(Kind::kReward, key + "model", scorer.model(), all);
@@ -158,8 +171,9 @@ std::vector<HubFiles> HubFilesOf(const v1::RunConfig& config,
 
 std::string WholeIn(const HubFiles& files, const std::vector<std::string>& environment) {
   const std::string directory = config::FetchedModel(files.path, environment);
-  const bool whole =
-      directory != files.path && HasWholeFiles(directory) && HasKind(files, directory);
+  if (directory == files.path) return "";
+  if (fs::is_regular_file(directory)) return directory;  // The cache links to whole files alone.
+  const bool whole = HasWholeFiles(directory) && HasKind(files, directory);
   return whole ? directory : "";
 }
 

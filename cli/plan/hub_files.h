@@ -13,7 +13,7 @@ namespace oxbow::cli {
 
 // Files of one kind in one repository.
 struct HubFiles {
-  enum class Kind { kModel, kAdapter, kReward, kTokenizer };
+  enum class Kind { kModel, kAdapter, kReward, kTokenizer, kPrompts };
   Kind kind = Kind::kModel;
   std::vector<std::string> keys;  // That name it: "model.path".
   std::string path;               // As they name it: "ORG/NAME@REVISION".

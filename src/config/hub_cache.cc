@@ -43,12 +43,16 @@ std::string FetchedModel(const std::string& path, const std::vector<std::string>
   const std::optional<io::HubId> id = io::ParseHubId(path);
   if (!id.has_value() || fs::exists(path, ignored)) return path;
   const fs::path model =
-      CacheOf(environment) / absl::StrCat("models--", id->organisation, "--", id->name);
+      CacheOf(environment) /
+      absl::StrCat(id->dataset ? "datasets--" : "models--", id->organisation, "--", id->name);
   const auto named = ReadFile(model / "refs" / id->revision, kCommitBytesMax);
   const std::string commit =
       named.ok() ? std::string(absl::StripAsciiWhitespace(*named)) : id->revision;
   const fs::path snapshot = model / "snapshots" / commit;
-  return !commit.empty() && fs::is_directory(snapshot, ignored) ? snapshot.string() : path;
+  const fs::path found = id->path.empty() ? snapshot : snapshot / id->path;
+  const bool there = fs::is_directory(found, ignored) ||
+                     (!id->path.empty() && fs::is_regular_file(found, ignored));
+  return !commit.empty() && there ? found.string() : path;
 }
 
 void FindFetchedModels(const std::vector<std::string>& environment, v1::ScorerConfig& scorer) {
@@ -62,6 +66,12 @@ void FindFetchedModels(const std::vector<std::string>& environment, v1::RunConfi
   const auto find = [&](std::string* path) { *path = FetchedModel(*path, environment); };
   find(config.mutable_model()->mutable_path());
   find(config.mutable_model()->mutable_lora()->mutable_path());
+  const auto find_prompts = [&](std::string* path) {
+    const std::optional<io::HubId> id = io::ParseHubId(*path);
+    if (id.has_value() && id->dataset) find(path);
+  };
+  find_prompts(config.mutable_prompts()->mutable_train());
+  find_prompts(config.mutable_prompts()->mutable_eval());
   for (v1::ScorerConfig& scorer : *config.mutable_reward()->mutable_scorers()) {
     FindFetchedModels(environment, scorer);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models of the Hugging Face Hub that `hf download ORG/NAME` has put into its cache.
+// Models and datasets of the Hugging Face Hub that `hf download` has put into its cache.
 //
-//   <cache>/models--ORG--NAME/refs/main        the commit that was downloaded
-//   <cache>/models--ORG--NAME/snapshots/COMMIT  its files
+//   <cache>/models--ORG--NAME/refs/main        the commit that was downloaded; datasets--...
+//   likewise <cache>/models--ORG--NAME/snapshots/COMMIT  its files
 //
 // The layout is that of huggingface_hub (guides/manage-cache). Nothing is fetched from a network.
 #pragma once
@@ -14,9 +14,9 @@
 
 namespace oxbow::config {
 
-// The files of the repository that `path` is the id of (io/hub_id.h), where the cache has them;
-// otherwise `path`, as also where there is such a file.
-// The cache is HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
+// The files of the repository that `path` is the id of (io/hub_id.h), of a dataset the file or
+// directory that it names, where the cache has them; otherwise `path`, as also where there is such
+// a file. The cache is HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
 // ~/.cache/huggingface/hub. `environment` has lines "NAME=VALUE".
 std::string FetchedModel(const std::string& path, const std::vector<std::string>& environment);
 

@@ -42,6 +42,29 @@ TEST_F(HubCacheTest, AnIdIsTheSnapshotThatWasDownloaded) {
   EXPECT_EQ(FetchedModel(std::string("org/a.model-1@") + kCommit, environment_), snapshot_);
 }
 
+TEST_F(HubCacheTest, PromptsAreFilesAndDirectoriesOfADataset) {
+  const fs::path dataset = cache_ / "datasets--org--set";
+  const fs::path snapshot = dataset / "snapshots" / kCommit;
+  fs::create_directories(snapshot / "sets");
+  fs::create_directories(dataset / "refs");
+  std::ofstream(dataset / "refs" / "v2") << kCommit;
+  std::ofstream(snapshot / "sets" / "train.txt") << "a red cup\n";
+  const std::string all = "hf://datasets/org/set@v2";
+  const auto resolved = LoadRunConfig({},
+                                      {"prompts.train=" + all + "/sets/train.txt",
+                                       "prompts.eval=" + all + "/sets", "model.path=org/set"},
+                                      environment_);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->config.prompts().train(), snapshot / "sets" / "train.txt");
+  EXPECT_EQ(resolved->config.prompts().eval(), snapshot / "sets");
+  EXPECT_EQ(resolved->config.model().path(), "org/set") << "a model is no dataset";
+  EXPECT_EQ(FetchedModel(all, environment_), snapshot);
+  for (const std::string path : {all + "/sets/eval.txt", all + "/../../refs", all + "//refs",
+                                 std::string("hf://datasets/org"), std::string("hf://org/set")}) {
+    EXPECT_EQ(FetchedModel(path, environment_), path);
+  }
+}
+
 TEST_F(HubCacheTest, WhatTheCacheLacksStaysAsItIs) {
   fs::create_directories(cache_ / "x");  // Where the last path below leads, from the snapshots.
   for (const char* path : {"org/other", "org/a.model-1@v2", "org/a.model-1@", "org", "a/b/c", "",

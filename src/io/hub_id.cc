@@ -7,6 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace oxbow::io {
 namespace {
@@ -23,9 +25,28 @@ std::string Quoted(const std::string& word) {
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
+constexpr absl::string_view kDatasets = "hf://datasets/";
+
+std::optional<HubId> ParseDatasetId(const std::string& path) {
+  const std::vector<std::string> parts =
+      absl::StrSplit(absl::StripPrefix(path, kDatasets), absl::MaxSplits('/', 2));
+  if (parts.size() < 2) return std::nullopt;
+  std::optional<HubId> id = ParseHubId(absl::StrCat(parts[0], "/", parts[1]));
+  if (!id.has_value()) return std::nullopt;
+  id->dataset = true;
+  if (parts.size() < 3) return id;
+  id->path = std::string(absl::StripSuffix(parts[2], "/"));
+  if (!IsPlain(id->path) || id->path.empty() || id->path.front() == '/' ||
+      absl::StrContains(id->path, "..")) {
+    return std::nullopt;
+  }
+  return id;
+}
+
 }  // namespace
 
 std::optional<HubId> ParseHubId(const std::string& path) {
+  if (absl::StartsWith(path, kDatasets)) return ParseDatasetId(path);
   if (!IsPlain(path) || absl::StrContains(path, "..") || path.starts_with('.')) return std::nullopt;
   const size_t at = std::min(path.find('@'), path.size());
   const std::string repository = path.substr(0, at);
@@ -44,6 +65,7 @@ std::optional<HubId> ParseHubId(const std::string& path) {
 std::vector<std::string> DownloadArguments(const HubId& id, const std::vector<std::string>& files) {
   std::vector<std::string> words = {"download", id.repository()};
   words.insert(words.end(), files.begin(), files.end());
+  if (id.dataset) words.insert(words.end(), {"--repo-type", "dataset"});
   if (id.revision != "main") words.insert(words.end(), {"--revision", id.revision});
   return words;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids of repositories on the Hugging Face Hub, "ORG/NAME" or "ORG/NAME@REVISION", and the command
-// of its own client that fetches one. Nothing here asks a network.
+// Ids of the Hugging Face Hub, and the command of its own client that fetches one: of a repository
+// of a model, "ORG/NAME" or "ORG/NAME@REVISION", and of what a dataset has,
+// "hf://datasets/ORG/NAME[@REVISION][/PATH]", as the Hub's file system names it
+// (huggingface_hub, guides/hf_file_system). Nothing here asks a network.
 #pragma once
 
 #include <optional>
@@ -13,6 +15,8 @@ struct HubId {
   std::string organisation;
   std::string name;
   std::string revision = "main";  // A branch, a tag or a commit.
+  bool dataset = false;
+  std::string path;  // A file or a directory of the dataset; empty: all of it.
 
   std::string repository() const { return organisation + "/" + name; }
 };

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "io/hub_id.h"
 #include "io/text_lines.h"
 #include "run/prompt.h"
 
@@ -101,6 +102,10 @@ absl::StatusOr<v1::Prompt> PromptFromLine(const std::string& line, bool is_json)
 absl::StatusOr<std::filesystem::path> PromptFile(const std::filesystem::path& path,
                                                  PromptSplit split) {
   std::error_code error;
+  if (const auto id = io::ParseHubId(path.string()); id.has_value() && id->dataset) {
+    return absl::NotFoundError(
+        absl::StrCat("the Hub's cache does not have ", path.string(), io::HubHint(path.string())));
+  }
   if (!std::filesystem::is_directory(path, error)) return path;
   const std::string name = split == PromptSplit::kTrain ? "train" : "test";
   const std::string names[] = {name + ".jsonl", name + "_metadata.jsonl", name + ".txt"};
