@@ -12,12 +12,9 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/replay/latent_decoder.h"
 #include "cli/replay/replay_rows.h"
 #include "cli/replay/replay_source.h"
-#include "cli/replay/replay_strip.h"
 #include "cli/report/watch_server.h"
-#include "io/image.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
 #include "rpc/grpc_hold.h"
@@ -54,20 +51,6 @@ class ReplayShelf {
     return section_;
   }
 
-  absl::StatusOr<std::string> Picture(uint64_t entry) {
-    absl::MutexLock lock(&mutex_);  // One thread at a time computes with torch.
-    OXBOW_ASSIGN_OR_RETURN(const OpenedReplay opened, Open());
-    OXBOW_ASSIGN_OR_RETURN(const v1::ReplayEntry whole, opened.source->Read(EntryId(entry)));
-    std::unique_ptr<model::ImageDecoder> decoder;
-    const auto& latents = whole.trajectory().latents();
-    if (opened.config && latents.shape_size() > 1) {
-      OXBOW_ASSIGN_OR_RETURN(decoder,
-                             LoadLatentDecoder(opened.config->model().path(), latents.shape(1)));
-    }
-    OXBOW_ASSIGN_OR_RETURN(const Image8 strip, StripOf(whole, decoder.get()));
-    return io::EncodePng(strip);
-  }
-
  private:
   absl::StatusOr<OpenedReplay> Open() const {
     return OpenReplay({.buffer = {}, .data = {}, .run_dir = run_dir_, .config = {}}, kCall);
@@ -85,16 +68,20 @@ class ReplayShelf {
     }
     const uint64_t seen = top.seen();
     if (seen == 0) return "";
+    // Entries keep the noisy start of a trajectory: only the model makes a picture of it.
     std::string out = absl::StrCat(
         "<h2>Replay buffer</h2><p class=\"lead\">The best of ", seen,
-        " entries: the stored start of each trajectory, noise first.</p><div class=\"charts\">");
+        " entries. An entry and the picture that it leads to: <code>oxbow replay export ENTRY "
+        "--run ",
+        io::EscapeHtml(run_dir_),
+        " --out DIR</code></p><div class=\"wide\"><table><tr><th>entry</th><th>prompt</th>"
+        "<th>reward</th><th>steps old</th><th>used</th></tr>");
     for (const ReplayRow& row : std::move(top).Take()) {
-      absl::StrAppend(&out, "<figure><img src=\"replay/", row.entry, "\" alt=\"steps of entry ",
-                      row.entry, "\" loading=\"lazy\"><figcaption>", io::EscapeHtml(row.prompt),
-                      ", reward ", io::Number(row.reward), ", ", row.age, " steps old, used ",
-                      row.uses, " times</figcaption></figure>");
+      absl::StrAppend(&out, "<tr><td>", row.entry, "</td><td>", io::EscapeHtml(row.prompt),
+                      "</td><td>", io::Number(row.reward), "</td><td>", row.age, "</td><td>",
+                      row.uses, "</td></tr>");
     }
-    return out + "</div>\n";
+    return out + "</table></div>\n";
   }
 
   const std::string run_dir_;
@@ -118,8 +105,7 @@ absl::Status Watch(const WatchFlags& flags) {
       WatchServer::Start(
           {.page = {.run_dir = flags.run_dir, .replay = [&shelf] { return shelf.Section(); }},
            .host = flags.host,
-           .port = flags.port,
-           .replay_picture = [&shelf](uint64_t e) { return shelf.Picture(e); }}));
+           .port = flags.port}));
   std::cout << "http://" << flags.host << ":" << server->port() << "/  (Ctrl-C ends)" << std::endl;
   int number = 0;
   sigwait(&ends, &number);

@@ -122,16 +122,6 @@ void WatchServer::AddRoutes() {
     response.set_header("Cache-Control", "max-age=3600");
     response.set_content(*bytes, name.ends_with(".jpg") ? "image/jpeg" : "image/png");
   });
-  server.Get(R"(/replay/(\d+))", [this](const httplib::Request& request,
-                                        httplib::Response& response) {
-    uint64_t entry = 0;
-    if (!options_.replay_picture || !absl::SimpleAtoi(std::string(request.matches[1]), &entry)) {
-      return NotFound(response, "no such entry");
-    }
-    const auto picture = options_.replay_picture(entry);
-    if (!picture.ok()) return NotFound(response, std::string(picture.status().message()));
-    response.set_content(*picture, "image/png");
-  });
 }
 
 }  // namespace oxbow::cli

@@ -5,7 +5,6 @@
 //   GET /state.json?have=V   the sections that changed since version V; 204 if none did
 //   GET /sheets/STEP/SIZE    all pictures of an evaluation on one; SIZE: small, middle or large
 //   GET /samples/DIR/FILE    one picture of it, or its contact sheet
-//   GET /replay/ENTRY        a replay entry's steps as one picture
 //
 // Reads the run's directory only and changes nothing in it but the small copies of sheets. There
 // is no password: listen on the loopback address, or in a network of your own.
@@ -13,7 +12,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,8 +26,6 @@ class WatchServer {
     LivePage::Options page;
     std::string host = "127.0.0.1";
     int port = 0;  // 0: any that is free.
-    // A PNG of an entry.
-    std::function<absl::StatusOr<std::string>(uint64_t entry)> replay_picture;
   };
 
   // Listens, and answers in threads of its own until the destructor. kUnavailable if the address

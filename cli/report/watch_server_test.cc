@@ -94,16 +94,9 @@ TEST_F(WatchServerTest, PicturesOfEverySizeAreServedAndOtherFilesAreNot) {
 TEST_F(WatchServerTest, ReplayEntriesAreOnThePage) {
   Log(0, 0.5);
   const auto server = WatchServer::Start(
-      {.page = {.run_dir = run_dir(),
-                .replay = [] { return "<h2>Replay</h2><img src=\"replay/7\">"; }},
-       .replay_picture = [](uint64_t entry) -> absl::StatusOr<std::string> {
-         if (entry == 7) return "picture";
-         return absl::NotFoundError("no such entry");
-       }});
+      {.page = {.run_dir = run_dir(), .replay = [] { return "<h2>Replay</h2>"; }}});
   httplib::Client client = ClientOf(**server);
   EXPECT_THAT(client.Get("/")->body, HasSubstr("<h2>Replay</h2>"));
-  EXPECT_EQ(client.Get("/replay/7")->body, "picture");
-  EXPECT_EQ(client.Get("/replay/8")->status, 404);
 }
 
 TEST_F(WatchServerTest, APortThatIsTakenAndARunThatIsNotAreOneLine) {
