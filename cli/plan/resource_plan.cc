@@ -298,7 +298,11 @@ uint64_t DevicePeakOf(std::vector<MemoryItem> items) {
   return PeakOf(items);
 }
 
-std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+namespace {
+
+// Rank 0 leads: it serves the weights to workers.
+std::vector<MemoryItem> MemoryOfRank(const v1::RunConfig& config, const run::ModelFacts& facts,
+                                     bool leads) {
   using Held = MemoryItem::Held;
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   const uint64_t frozen = FrozenBytes(config, facts);
@@ -340,7 +344,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
       {"old policy", KeepsOld(config) ? placed : 0, Held::kAlways, offloads},
       {"copy to undo a step", undo, Held::kInTraining, kOnHost},
       {"published snapshots",
-       config.services().snapshots_kept() * trained + FrozenChunkBytes(config, facts),
+       leads ? config.services().snapshots_kept() * trained + FrozenChunkBytes(config, facts) : 0,
        Held::kInTraining, kOnHost},
       {"text encoders", facts.text_encoder_bytes,
        run::EncodesBesideTraining(config) ? Held::kAlways : Held::kAtStart, encodes_on_host},
@@ -351,11 +355,10 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
        Held::kInTraining},
       {"evaluation, beyond activations", evaluation - std::min(evaluation, casts + activations),
        Held::kInTraining},
-      {"evaluated weights", WorkersEvaluate(config) ? trained : 0, Held::kInTraining, kOnHost},
+      {"evaluated weights", leads && WorkersEvaluate(config) ? trained : 0, Held::kInTraining,
+       kOnHost},
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
-
-namespace {
 
 std::vector<MemoryItem> MemoryOfWorker(const v1::RunConfig& config, const run::ModelFacts& facts,
                                        bool offloads) {
@@ -385,6 +388,14 @@ std::vector<MemoryItem> MemoryOfWorker(const v1::RunConfig& config, const run::M
 }
 
 }  // namespace
+
+std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  return MemoryOfRank(config, facts, /*leads=*/true);
+}
+
+std::vector<MemoryItem> MemberMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  return MemoryOfRank(config, facts, /*leads=*/false);
+}
 
 std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
   return MemoryOfWorker(config, facts, /*offloads=*/false);
