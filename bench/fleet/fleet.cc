@@ -20,9 +20,8 @@ namespace {
 constexpr absl::Duration kStartMax = absl::Seconds(60);
 constexpr absl::Duration kEndMax = absl::Seconds(60);
 constexpr absl::Duration kLook = absl::Milliseconds(20);
-// The steps that are committed when a process is killed. Leases of dead workers end before the
-// second of these.
-constexpr size_t kWorkersDieAfter = 1;
+// The steps that are committed when a rank is killed; the leases of dead workers have expired by
+// then, which the learner counts until it starts again.
 constexpr size_t kRankDiesAfter = 3;
 
 std::string Last(const std::string& text, const std::string& prefix) {
@@ -66,7 +65,7 @@ absl::Status Fleet::Start() {
     OXBOW_RETURN_IF_ERROR(StartHost(first, (i + 1) * living / load_.hosts - first));
   }
   if (load_.kill_workers > 0) {
-    OXBOW_RETURN_IF_ERROR(StartHost(living, load_.kill_workers));
+    OXBOW_RETURN_IF_ERROR(StartHost(living, load_.kill_workers, {"--holds"}));
     doomed_ = std::move(hosts_.back());
     hosts_.pop_back();
   }
@@ -91,10 +90,11 @@ absl::Status Fleet::StartLearner() {
   return absl::OkStatus();
 }
 
-absl::Status Fleet::StartHost(int first, int count) {
-  OXBOW_ASSIGN_OR_RETURN(hosts_.emplace_back(), Spawn("host", {absl::StrCat("--leader=", listen_),
-                                                               absl::StrCat("--first=", first),
-                                                               absl::StrCat("--count=", count)}));
+absl::Status Fleet::StartHost(int first, int count, std::vector<std::string> more) {
+  more.push_back(absl::StrCat("--leader=", listen_));
+  more.push_back(absl::StrCat("--first=", first));
+  more.push_back(absl::StrCat("--count=", count));
+  OXBOW_ASSIGN_OR_RETURN(hosts_.emplace_back(), Spawn("host", more));
   return absl::OkStatus();
 }
 
@@ -125,12 +125,12 @@ absl::Status Fleet::Run() {
 }
 
 void Fleet::KillWhatIsDue() {
-  const size_t committed = steps().size();
-  if (doomed_ != nullptr && committed >= kWorkersDieAfter) {
+  if (doomed_ != nullptr && !Last(doomed_->output(), "HOLDS").empty()) {
     doomed_->Kill(SIGKILL);
     doomed_ = nullptr;
   }
-  if (load_.kill_rank && !rank_killed_ && committed >= kRankDiesAfter) {
+  const bool expired = load_.kill_workers == 0 || most_expired() > 0;
+  if (load_.kill_rank && !rank_killed_ && expired && steps().size() >= kRankDiesAfter) {
     members_.back()->Kill(SIGKILL);
     rank_killed_ = true;
   }
@@ -195,6 +195,12 @@ double Fleet::step_seconds() const {
   if (lines.size() < 2) return 0;
   return (Number(lines.back(), "at_ms") - Number(lines.front(), "at_ms")) / 1000 /
          static_cast<double>(lines.size() - 1);
+}
+
+double Fleet::most_expired() const {
+  double most = 0;
+  for (const std::string& line : steps()) most = std::max(most, Number(line, "expired"));
+  return most;
 }
 
 absl::Status Fleet::CheckSteps() const {

@@ -46,6 +46,7 @@ class Fleet {
   absl::Status CheckSteps() const;
   double step_seconds() const;  // From commit to commit, in the mean; 0 with fewer than two.
   std::vector<double> latencies_ms() const;
+  double most_expired() const;                // Leases that expired in one start of the learner.
   uint64_t starts() const { return epoch_; }  // How often the learner started.
 
  private:
@@ -53,7 +54,7 @@ class Fleet {
   absl::StatusOr<std::unique_ptr<Process>> Spawn(const std::string& role,
                                                  const std::vector<std::string>& more) const;
   absl::Status StartLearner();
-  absl::Status StartHost(int first, int count);
+  absl::Status StartHost(int first, int count, std::vector<std::string> more = {});
   void KillWhatIsDue();
   absl::StatusOr<bool> LearnerIsDone();
   absl::Status End(const std::string& role, Process& process);

@@ -49,14 +49,6 @@ void PrintRole(const Fleet& fleet, const char* role, const char* name) {
   }
 }
 
-double MostExpired(const Fleet& fleet) {
-  double most = 0;
-  for (const std::string& line : fleet.steps()) {
-    most = std::max(most, std::stod(testing::ValueOf(line, "expired")));
-  }
-  return most;
-}
-
 void Report(const Load& load, const Fleet& fleet, double seconds) {
   const Fleet::Account hosts = fleet.AccountOf("host");
   std::vector<double> latencies = fleet.latencies_ms();
@@ -76,7 +68,7 @@ void Report(const Load& load, const Fleet& fleet, double seconds) {
                   static_cast<double>(hosts.sums.at("accepted")));
   std::printf(
       "killed: %d workers (%.0f leases expired), %d ranks (the learner started %lu times)\n",
-      load.kill_workers, MostExpired(fleet), load.kill_rank ? 1 : 0, fleet.starts());
+      load.kill_workers, fleet.most_expired(), load.kill_rank ? 1 : 0, fleet.starts());
   const double p99 = Quantile(latencies, 0.99);
   std::printf("credit to lease, ms: p50 %.1f  p99 %.1f  max %.1f\n", Quantile(latencies, 0.5), p99,
               Quantile(latencies, 1));
@@ -100,7 +92,7 @@ void Report(const Load& load, const Fleet& fleet, double seconds) {
     Judge(load.expect_mib <= 0 || fleet.AccountOf(role).mib_most <= room + load.expect_mib,
           absl::StrCat(role, " takes more memory than expected"));
   }
-  Judge(load.kill_workers == 0 || MostExpired(fleet) > 0, "no lease of a dead worker expired");
+  Judge(load.kill_workers == 0 || fleet.most_expired() > 0, "no lease of a dead worker expired");
   Judge(fleet.starts() == (load.kill_rank ? 2u : 1u), "the learner started at the wrong times");
 }
 

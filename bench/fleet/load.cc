@@ -41,6 +41,7 @@ void AddFlags(CLI::App& app, Load& load) {
   own("--rank", load.rank);
   own("--first", load.first);
   own("--count", load.count);
+  app.add_flag("--holds", load.holds)->group("");
 }
 
 std::string Misfit(const Load& load) {

@@ -43,6 +43,7 @@ struct Load {
   int rank = 0;
   int first = 0;  // A host's first worker, and how many it has.
   int count = 0;
+  bool holds = false;  // A host that is to be killed: its workers keep their leases.
 };
 
 void AddFlags(CLI::App& app, Load& load);

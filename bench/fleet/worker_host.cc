@@ -117,6 +117,7 @@ class Host {
       const auto fetched = session.conditioning->Fetch(lease);
       if (!fetched.ok()) return Failed(fetched.status(), stream);
     }
+    if (load_.holds && lease.learner_step() > 0) return HoldUntilKilled(stream);
     absl::SleepFor(absl::Seconds(seconds));
     std::vector<double> scores;
     for (const auto& score : session.rewards->Score(
@@ -141,6 +142,14 @@ class Host {
       default:
         return Failed(absl::InternalError(ack->error()), stream);
     }
+  }
+
+  // Renews the lease and never ends it, until the fleet, which is told, kills this process.
+  std::string HoldUntilKilled(LeaseStream& stream) {
+    std::printf("HOLDS\n");
+    std::fflush(stdout);
+    stream.AwaitEnd(absl::InfiniteDuration());
+    return "";
   }
 
   // A worker whose learner is gone has not failed.
