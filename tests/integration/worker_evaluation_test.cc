@@ -10,7 +10,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/integration/oxbow_command.h"
+#include "oxbow/v1/coordinator.grpc.pb.h"
+#include "rpc/channel.h"
 #include "tests/integration/run_results.h"
 #include "tests/integration/training_run.h"
 #include "tests/testing/scrape.h"
@@ -56,14 +57,26 @@ TEST(WorkerEvaluationTest, TrainingGoesOnMeanwhileAndEveryNumberIsOnItsOwnLine) 
                 DrawnByTheLearner());
 }
 
-// host:port of the learner's metrics.
-std::string MetricsOfLearner(const TrainingRun& run) {
-  nlohmann::json endpoints;
-  std::ifstream(run.directory() / "endpoints.json") >> endpoints;
+// host:port of the learner's "grpc" or "metrics".
+std::string AddressOfLearner(const TrainingRun& run, const std::string& what) {
+  std::ifstream in(run.directory() / "endpoints.json");
+  const nlohmann::json endpoints = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!endpoints.is_object()) return "";
   for (const nlohmann::json& service : endpoints["services"]) {
-    if (service["name"] == "learner") return service["metrics"];
+    if (service["name"] == "learner") return service[what];
   }
   return "";
+}
+
+// As the learner says, at once; empty while it does not answer.
+v1::StatusResponse StatusOf(const TrainingRun& run) {
+  v1::StatusResponse status;
+  const std::string address = AddressOfLearner(run, "grpc");
+  if (address.empty()) return status;
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(10));
+  const auto stub = v1::Coordinator::NewStub(rpc::Connect(address));
+  (void)stub->Status(context.get(), {}, &status);
+  return status;
 }
 
 // Before the run ends, where the learner waits for its last evaluation.
@@ -71,7 +84,7 @@ TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage
   TrainingRun run(Overrides(
       {"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0", "run.steps=100000"}));
   ASSERT_TRUE(run.WaitForStep(3)) << run.process().error_output();
-  const std::string page = MetricsOfLearner(run);
+  const std::string page = AddressOfLearner(run, "metrics");
   std::optional<double> gauge;
   const absl::Time give_up = absl::Now() + kRunDeadline;
   while (!gauge.has_value() && absl::Now() < give_up) {
@@ -116,26 +129,44 @@ bool IsFrozen(const TrainingRun& run, int step) {
   return false;
 }
 
-bool Evaluates(const TrainingRun& run) {
-  const Outcome status = RunOxbow({"status", "--run", run.directory().string()});
-  return status.output.find("evaluating") != std::string::npos;
-}
+bool Evaluates(const TrainingRun& run) { return StatusOf(run).phase() == "evaluating"; }
 
 // Until the learner waits for its evaluation after step 3; with `beside` one more step is trained.
 bool AwaitEvaluation(TrainingRun& run, bool beside = false) {
   if (!run.WaitForStep(2)) return false;
   const absl::Time give_up = absl::Now() + kRunDeadline;
   while (absl::Now() < give_up) {
-    const bool frozen = IsFrozen(run, beside ? 3 : 2);
-    if (Evaluates(run) && frozen) return true;
+    if (Evaluates(run) && IsFrozen(run, beside ? 3 : 2)) return true;
   }
   return false;
 }
 
+// The processes that draw pictures stand still as long as this lives, so that an evaluation does
+// not end.
+class HeldWorkers {
+ public:
+  explicit HeldWorkers(const TrainingRun& run, pid_t supervisor)
+      : workers_(ChildrenNamed(supervisor, "rollout_worker")) {
+    for (const pid_t worker : workers_) ::kill(worker, SIGSTOP);
+    // What they had sent before has come by the second answer.
+    StatusOf(run);
+    status_ = StatusOf(run);
+  }
+  ~HeldWorkers() {
+    for (const pid_t worker : workers_) ::kill(worker, SIGCONT);
+  }
+  const v1::StatusResponse& status() const { return status_; }
+  const std::vector<pid_t>& workers() const { return workers_; }
+
+ private:
+  std::vector<pid_t> workers_;
+  v1::StatusResponse status_;
+};
+
 // Until the groups of four steps have come, each with `groups`; false if the learner evaluates no
 // more.
 bool AwaitGroupsOfFourSteps(const TrainingRun& run, int groups) {
-  const std::string page = MetricsOfLearner(run);
+  const std::string page = AddressOfLearner(run, "metrics");
   const std::string accepted = "oxbow_learner_results_total{outcome=\"accepted\"}";
   const absl::Time give_up = absl::Now() + kRunDeadline;
   while (absl::Now() < give_up) {
@@ -152,7 +183,14 @@ const RunResults& ManyDrawnByTheLearner() {
 TEST(WorkerEvaluationTest, AWorkerThatDiesMeanwhileChangesNoBit) {
   TrainingRun run(Overrides(ManyByWorkers()));
   ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
-  ASSERT_TRUE(run.KillChild("rollout_worker", SIGKILL));
+  {
+    const HeldWorkers held(run, run.process().pid());
+    ASSERT_EQ(held.status().phase(), "evaluating") << "it was over before";
+    ASSERT_EQ(held.status().workers_size(), 2);
+    ASSERT_GT(held.status().workers(0).leases() + held.status().workers(1).leases(), 0u);
+    // All that hold pictures, whichever of the processes that is.
+    for (const pid_t worker : held.workers()) ::kill(worker, SIGKILL);
+  }
   ExpectTheSame(ResultsOf(run), ManyDrawnByTheLearner());
   std::ifstream in(run.directory() / "logs" / "learner.log");
   const std::string log = {std::istreambuf_iterator<char>(in), {}};
@@ -178,10 +216,7 @@ TEST(WorkerEvaluationTest, AStopMeanwhileIsObeyedAtOnce) {
   TrainingRun run(Overrides(ManyByWorkers("eval.images=100000")));
   const absl::Time give_up = absl::Now() + kRunDeadline;
   bool evaluates = false;
-  while (!evaluates && absl::Now() < give_up) {
-    const Outcome status = RunOxbow({"status", "--run", run.directory().string()});
-    evaluates = status.output.find("evaluating") != std::string::npos;
-  }
+  while (!evaluates && absl::Now() < give_up) evaluates = Evaluates(run);
   ASSERT_TRUE(evaluates);
   run.process().Kill(SIGINT);
   EXPECT_EQ(run.WaitExit(absl::Seconds(60)).value(), 130) << run.process().error_output();
@@ -190,6 +225,14 @@ TEST(WorkerEvaluationTest, AStopMeanwhileIsObeyedAtOnce) {
 std::string LearnerLog(const TrainingRun& run) {
   std::ifstream in(run.directory() / "logs" / "learner.log");
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool AwaitLog(const TrainingRun& run, const std::string& words) {
+  const absl::Time give_up = absl::Now() + kRunDeadline;
+  while (absl::Now() < give_up) {
+    if (LearnerLog(run).find(words) != std::string::npos) return true;
+  }
+  return false;
 }
 
 // A run of six steps that is stopped during its evaluation after step 3, and resumed. Where
@@ -202,7 +245,12 @@ RunResults StoppedAndResumed(std::vector<std::string> overrides, bool beside = f
   const auto owed_weights = run.directory() / "checkpoints/step_000004/owed_evaluation.safetensors";
   for (int i = 0; i < (beside ? 2 : 1); ++i) {
     EXPECT_TRUE(AwaitEvaluation(run, beside)) << run.process().error_output();
-    run.process().Kill(SIGINT);
+    {
+      const HeldWorkers held(run, run.process().pid());
+      EXPECT_EQ(held.status().phase(), "evaluating") << "it was over before";
+      run.process().Kill(SIGINT);
+      EXPECT_TRUE(AwaitLog(run, "an evaluation is owed")) << run.process().error_output();
+    }
     EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
     EXPECT_THAT(LearnerLog(run), ::testing::ContainsRegex("an evaluation is owed.*step.{0,3}3"));
     EXPECT_EQ(std::filesystem::exists(owed_weights), beside);
