@@ -19,7 +19,7 @@
 # make docs   the documentation as a site in build/docs/site, with its links checked; installs mkdocs into .deps/docs
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk;
 #              from seed 1000 on with all kinds of faults (tests/chaos/README.md)
-# make soak   SOAK_FLAGS="--minutes 90": one long run with a fault every half minute, against runs without faults
+# make soak   SOAK_FLAGS="--steps 20000": one long run under the faults of a week on 64 GPUs, against runs without faults
 # make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
 # make fuzz   FUZZ_SECONDS=60: every fuzz target under libFuzzer and sanitizers for so long, two at a time (tests/fuzz);
 #              with FUZZ_SEED=1 the same inputs each time
