@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/listening_sockets.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/file_paths.h"
@@ -156,6 +157,17 @@ void CheckDevice(const char* key, const std::string& device, std::vector<Problem
       {Severity::kError, key, std::string(found.status().message()), found.status().code()});
 }
 
+// Where the processes of `oxbow train` will listen.
+void CheckHost(const v1::RunConfig& config, std::vector<Problem>& problems) {
+  const std::string& host = config.services().host();
+  if (host.empty()) return;  // A rule reports it; or another machine's.
+  const absl::Status status = Listen(WithBrackets(host + ":0")).status();
+  if (status.ok()) return;
+  problems.push_back({Severity::kError, "services.host",
+                      absl::StrCat("must be an address of this machine, got ", host),
+                      status.code()});
+}
+
 void CheckBuild(const v1::RunConfig& config, std::vector<Problem>& problems) {
   CheckDevice("model.device", config.model().device(), problems);
   CheckDevice("model.encoder_device", config.model().encoder_device(), problems);
@@ -292,6 +304,7 @@ std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   std::vector<Problem> problems;
   CheckModel(config, problems);
   CheckBuild(config, problems);
+  CheckHost(config, problems);
   CheckPrompts(config, PromptSplit::kTrain, problems);
   CheckPrompts(config, PromptSplit::kHeldOut, problems);
   CheckHeldOut(config.prompts(), problems);
@@ -318,6 +331,7 @@ v1::RunConfig WithoutDevices(v1::RunConfig config) {
   for (v1::ScorerConfig& scorer : *config.mutable_reward()->mutable_scorers()) {
     if (!scorer.device().empty()) scorer.set_device("cpu");
   }
+  config.mutable_services()->clear_host();
   return config;
 }
 

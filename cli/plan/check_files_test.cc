@@ -204,6 +204,7 @@ TEST_F(CheckFilesTest, ARunForAnotherMachineIsCheckedForItsGpus) {
   config_.mutable_model()->set_device("cuda");
   config_.mutable_model()->set_encoder_device("cuda");
   config_.mutable_learner()->set_ranks(8);
+  config_.mutable_services()->set_host("192.0.2.1");  // RFC 5737: of nobody.
   const auto keys = [&](int gpus) {
     std::set<std::string> keys;
     for (const config::Problem& problem : CheckRunOn(gpus, config_)) keys.insert(problem.key);
@@ -212,7 +213,17 @@ TEST_F(CheckFilesTest, ARunForAnotherMachineIsCheckedForItsGpus) {
   EXPECT_FALSE(keys(8).contains("model.device"));
   EXPECT_FALSE(keys(8).contains("model.encoder_device"));
   EXPECT_FALSE(keys(8).contains("learner.ranks"));
+  EXPECT_FALSE(keys(8).contains("services.host"));
   EXPECT_TRUE(keys(4).contains("learner.ranks"));
+}
+
+TEST_F(CheckFilesTest, AnAddressThatThisMachineHasNotIsRefused) {
+  config_.mutable_services()->set_host("192.0.2.1");
+  EXPECT_THAT(Said("services.host"), HasSubstr("address of this machine, got 192.0.2.1"));
+  for (const char* host : {"127.0.0.1", "0.0.0.0", "localhost", "::1", "[::1]"}) {
+    config_.mutable_services()->set_host(host);
+    EXPECT_EQ(Said("services.host"), "") << host;
+  }
 }
 
 TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {

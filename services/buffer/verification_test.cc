@@ -19,6 +19,7 @@
 #include "services/buffer/entry_conversion.h"
 #include "services/buffer/replay_directory.h"
 #include "services/buffer/replay_store.h"
+#include "services/buffer/segments.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::buffer {
@@ -210,17 +211,24 @@ TEST_F(VerificationTest, NumbersThatAreNotFiniteAreNamed) {
                                    "6: latent 2 is not finite"));
 }
 
+// In files of RocksDB, and in segments.
+class TurnedByteTest : public VerificationTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(InSegments, TurnedByteTest, ::testing::Bool());
+
 // The same bytes as any bad disk would turn.
-TEST_F(VerificationTest, TurnedByteOnTheDiskNamesItsEntryAlone) {
-  OpenStore(directory_.path());  // Its start writes the log's content into files.
+TEST_P(TurnedByteTest, OnTheDiskNamesItsEntryAlone) {
+  constexpr uint64_t kNever = uint64_t{1} << 40;
+  const ReplayStore::Options options{.directory = directory_.path(),
+                                     .segments = {.entry_min = GetParam() ? 1000 : kNever}};
+  ReplayStore::Open(options).value();  // Its start writes the log's content into files.
   {
-    const auto store = OpenStore(directory_.path());
+    const auto store = ReplayStore::Open(options).value();
     Offer(*store, {EntryOf(HeaderOf(6, 0.5), 123456.0f)});
     ASSERT_TRUE(store->Checkpoint(Epoch(1), "flushed", 1).ok());
   }
   int damaged = 0;
   for (const auto& file : fs::directory_iterator(live())) {
-    if (file.path().extension() != ".blob") continue;
+    if (file.path().extension() != (GetParam() ? kSegmentExtension : ".blob")) continue;
     std::fstream blob(file.path(), std::ios::in | std::ios::out | std::ios::binary);
     std::string bytes((std::istreambuf_iterator<char>(blob)), std::istreambuf_iterator<char>());
     const float number = 123456.0f;

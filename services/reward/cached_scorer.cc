@@ -33,6 +33,8 @@ CachedScorer::Key CachedScorer::KeyOf(const Item& item) const {
   AppendPart(text, item.prompt);
   AppendPart(text, item.metadata_json);
   AppendPart(text, item.is_video() ? "video" : "picture");
+  absl::StrAppend(&text, item.frames_every,
+                  ":");  // The same frames may be those of a longer video.
   for (const Image8& frame : item.frames) {
     absl::StrAppend(&text, frame.width, "x", frame.height, "x", frame.channels, ":");
     text.append(ChecksumOf(frame));

@@ -103,8 +103,11 @@ absl::StatusOr<ListeningSockets> Listen(const std::string& address) {
       ListeningOn(wildcard ? "::" : std::string(host), port, wildcard, reason);
   if (sockets.empty() && wildcard) sockets = ListeningOn("0.0.0.0", port, false, reason);
   if (sockets.empty()) {
+    const bool foreign = reason == std::strerror(EADDRNOTAVAIL);
     return absl::UnavailableError(
-        absl::StrCat("cannot listen (is the port taken?): ", address, ": ", reason));
+        absl::StrCat(foreign ? "cannot listen where this machine has no address: "
+                             : "cannot listen (is the port taken?): ",
+                     address, ": ", reason));
   }
   const int bound = PortOf(sockets.front().value);
   return ListeningSockets{std::move(sockets), bound};

@@ -138,6 +138,12 @@ TEST(ListenerTest, APortThatIsTakenIsOneLine) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(server->endpoint()));
 }
 
+TEST(ListenerTest, AnAddressOfAnotherMachineIsNotTakenForATakenPort) {
+  const absl::Status status = Listener::Bind("192.0.2.1:0").status();  // RFC 5737: of nobody.
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("this machine has no address: 192.0.2.1"));
+}
+
 SelfProbe::Options Fast(std::function<void(const std::string&)> deaf) {
   return {.every = absl::Milliseconds(1),
           .timeout = absl::Milliseconds(200),
