@@ -59,8 +59,8 @@ TEST_F(HubCacheTest, PromptsAreFilesAndDirectoriesOfADataset) {
   EXPECT_EQ(resolved->config.prompts().eval(), snapshot / "sets");
   EXPECT_EQ(resolved->config.model().path(), "org/set") << "a model is no dataset";
   EXPECT_EQ(FetchedModel(all, environment_), snapshot);
-  for (const std::string path : {all + "/sets/eval.txt", all + "/../../refs", all + "//refs",
-                                 std::string("hf://datasets/org"), std::string("hf://org/set")}) {
+  for (const std::string& path : {all + "/sets/eval.txt", all + "/../../refs", all + "//refs",
+                                  std::string("hf://datasets/org"), std::string("hf://org/set")}) {
     EXPECT_EQ(FetchedModel(path, environment_), path);
   }
 }
