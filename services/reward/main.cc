@@ -151,6 +151,7 @@ absl::Status Serve(const Flags& flags) {
   service.Open(*panel, *verbs);
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> http,
                          StartHttp(flags, *panel, service, *verbs));
+  stop.Serves();
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());
   stop.Wait();
   for (const auto& scorer : panel->scorers()) scorer->Stop();

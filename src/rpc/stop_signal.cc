@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -57,17 +56,11 @@ void StopSignal::Finish(Action finish) {
   finish_ = std::move(finish);
 }
 
-int StopSignal::Wait() {
-  int number = 0;
-  absl::Notification received;
-  Finish([&](int signal) {
-    number = signal;
-    received.Notify();
-  });
-  received.WaitForNotification();
-  Finish([](int) {});
-  return number;
+void StopSignal::Serves() {
+  Finish([this](int) { received_.Notify(); });
 }
+
+void StopSignal::Wait() { received_.WaitForNotification(); }
 
 void StopSignal::Run(int exit_code) {
   std::optional<absl::Duration> first;

@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 
 namespace oxbow::rpc {
 
@@ -33,15 +34,17 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // What is to be done before a signal ends the process while it loads.
+  // `last` runs before a signal ends the process while it loads.
   void WhileLoading(Action last);
   // From now on the first signal calls `finish`. A signal that comes at least 3 s after it ends the
   // process with kExitInterrupted or kExitTerminated; a launcher and its group may each pass on the
   // same request, so one that comes sooner is not another one. Replaces an earlier `finish`, which
   // is not called any more once this returns.
   void Finish(Action finish);
-  // Finish, and waits for the first signal. Returns its number.
-  int Wait();
+  // The two halves of Finish for a process that only waits: from now on the first signal is kept,
+  // and Wait returns once it has come. Call the first before READY is announced.
+  void Serves();
+  void Wait();
 
  private:
   void Run(int exit_code);
@@ -50,6 +53,7 @@ class StopSignal {
   absl::Mutex mutex_;  // Held while an action runs.
   Action loading_ ABSL_GUARDED_BY(mutex_);
   Action finish_ ABSL_GUARDED_BY(mutex_);
+  absl::Notification received_;
   std::thread thread_;
 };
 
