@@ -193,9 +193,8 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
     const bool missing = absl::IsNotFound(prompts.status());
     problems.push_back(
         {Severity::kError, key,
-         absl::StrCat(
-             std::string(prompts.status().message()),
-             missing && !io::ParseHubId(path).has_value() ? config::WhereLookedFor(path) : ""),
+         absl::StrCat(std::string(prompts.status().message()),
+                      missing && !io::IsDatasetId(path) ? config::WhereLookedFor(path) : ""),
          prompts.status().code()});
     return;
   }

@@ -50,7 +50,7 @@ constexpr char kClient[] =
     "printf '{\"_class_name\":\"X\",\"transformer\":[\"diffusers\",\"T\"],\"vae\":[null,null]}' "
     "> model_index.json\n"
     "touch model.safetensors vocab.json\n"
-    "[ $kind = models ] || { mkdir sets; echo 'a red cup' > sets/train.txt; }\n";
+    "[ $kind = models ] || { mkdir -p sets; echo 'a red cup' > sets/train.txt; }\n";
 
 class FetchTest : public ::testing::Test {
  protected:

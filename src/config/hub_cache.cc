@@ -67,8 +67,7 @@ void FindFetchedModels(const std::vector<std::string>& environment, v1::RunConfi
   find(config.mutable_model()->mutable_path());
   find(config.mutable_model()->mutable_lora()->mutable_path());
   const auto find_prompts = [&](std::string* path) {
-    const std::optional<io::HubId> id = io::ParseHubId(*path);
-    if (id.has_value() && id->dataset) find(path);
+    if (io::IsDatasetId(*path)) find(path);
   };
   find_prompts(config.mutable_prompts()->mutable_train());
   find_prompts(config.mutable_prompts()->mutable_eval());

@@ -62,6 +62,11 @@ std::optional<HubId> ParseHubId(const std::string& path) {
   return id;
 }
 
+bool IsDatasetId(const std::string& path) {
+  const std::optional<HubId> id = ParseHubId(path);
+  return id.has_value() && id->dataset;
+}
+
 std::vector<std::string> DownloadArguments(const HubId& id, const std::vector<std::string>& files) {
   std::vector<std::string> words = {"download", id.repository()};
   words.insert(words.end(), files.begin(), files.end());

@@ -23,6 +23,7 @@ struct HubId {
 
 // By its form alone. Nothing for what can be no id.
 std::optional<HubId> ParseHubId(const std::string& path);
+bool IsDatasetId(const std::string& path);
 
 // "hf download ORG/NAME --revision v2 'vae/*'", with its arguments as a shell takes them. `files`:
 // patterns of the files; none: all. More than one, since the client takes one alone by its name.

@@ -102,7 +102,7 @@ absl::StatusOr<v1::Prompt> PromptFromLine(const std::string& line, bool is_json)
 absl::StatusOr<std::filesystem::path> PromptFile(const std::filesystem::path& path,
                                                  PromptSplit split) {
   std::error_code error;
-  if (const auto id = io::ParseHubId(path.string()); id.has_value() && id->dataset) {
+  if (io::IsDatasetId(path.string())) {
     return absl::NotFoundError(
         absl::StrCat("the Hub's cache does not have ", path.string(), io::HubHint(path.string())));
   }
