@@ -330,7 +330,8 @@ TEST_F(CommandTest, ValidatePlansForTheGpusOfAnotherMachine) {
   };
   const Outcome fits = validate("8x80");
   EXPECT_EQ(fits.exit_code, 0) << fits.message;
-  EXPECT_THAT(fits.output, AllOf(ContainsRegex("learner ranks 0-7 +cuda:0-7 "),
+  EXPECT_THAT(fits.output, AllOf(ContainsRegex("learner rank 0 +cuda:0 "),
+                                 ContainsRegex("learner ranks 1-7 +cuda:1-7 "),
                                  ContainsRegex("rollout workers 0-7 +cuda:0-7 "),
                                  ContainsRegex("together there +cuda:0-7 .* of 80.0 GiB")));
   const Outcome small = validate("1x0.1");
