@@ -12,7 +12,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         import yaml
     except ImportError:
-        raise ImportError("a run's config takes PyYAML: pip install 'oxbow[run]'") from None
+        raise ImportError("a run's config takes PyYAML: pip install './python[run]' in oxbow's sources") from None
 
     class Loader(yaml.SafeLoader):
         """YAML 1.2's numbers and truth values: 1e-05 is a number, `no` is a word."""

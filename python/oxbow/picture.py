@@ -41,7 +41,7 @@ def image_of(path: Path) -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise ImportError("pictures take Pillow: pip install 'oxbow[run]'") from None
+        raise ImportError("pictures take Pillow: pip install './python[run]' in oxbow's sources") from None
     return Image.open(io.BytesIO(path.read_bytes()))
 
 

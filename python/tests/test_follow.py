@@ -190,7 +190,7 @@ class FollowerTest(unittest.TestCase):
         with unittest.mock.patch.dict("sys.modules", {"mlflow": None, "mlflow.entities": None}), \
                 contextlib.redirect_stderr(message):
             self.assertEqual(command.command([str(self.written.directory), "--to", "mlflow"]), 2)
-        self.assertIn("pip install 'oxbow[mlflow]'", message.getvalue())
+        self.assertIn("pip install './python[mlflow]'", message.getvalue())
 
     def test_a_tracker_that_refuses_is_an_error_of_one_line(self):
         self.written.write(*range(5))

@@ -50,7 +50,7 @@ def _train(flags: argparse.Namespace, arguments: Sequence[str], stop: threading.
         from .plan import Setting
         from .start_record import append_start
     except ImportError as error:
-        raise SetupError(f"it takes Ray: pip install 'oxbow[ray]' ({error})") from None
+        raise SetupError(f"it takes Ray: pip install './python[ray]' in oxbow's sources ({error})") from None
     oxbow = flags.bin / "oxbow"
     if not oxbow.exists():
         raise SetupError(f"--bin: no oxbow there: {flags.bin}", EXIT_DATA)

@@ -65,4 +65,4 @@ def tracker_of(name: str) -> Any:
     try:
         return Spoken(name, getattr(importlib.import_module(f".{name}_tracker", __package__), _TRACKERS[name])())
     except ImportError as error:
-        raise SetupError(f"--to {name} takes its package: pip install 'oxbow[{name}]' ({error})") from None
+        raise SetupError(f"--to {name} takes its package: pip install './python[{name}]' in oxbow's sources ({error})") from None

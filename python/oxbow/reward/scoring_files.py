@@ -79,7 +79,7 @@ def _declared(data: bytes, encoding: str) -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise SetupError("scoring files needs Pillow: pip install 'oxbow[images]'", EXIT_DATA) from None
+        raise SetupError("scoring files needs Pillow: pip install './python[images]' in oxbow's sources", EXIT_DATA) from None
     try:
         with Image.open(io.BytesIO(data), formats=[encoding.upper()]) as file:
             (width, height), mode = file.size, file.mode
