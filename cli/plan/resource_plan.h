@@ -29,7 +29,7 @@ uint64_t PeakOf(const std::vector<MemoryItem>& items);
 // The part of that where the model computes: on the GPU of a rank or worker.
 uint64_t DevicePeakOf(std::vector<MemoryItem> items);
 
-// What rank 0 of the learner holds. Everything it trains is float32. Text encoders are there until
+// Memory of rank 0 of the learner. Everything it trains is float32. Text encoders are there until
 // the prompts are encoded (not at all if a cache has them). Activations are those of a backward
 // pass, right to about a quarter; 0 where the transformer is not known.
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);

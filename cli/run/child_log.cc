@@ -41,7 +41,7 @@ bool MoveIfLarge(const std::filesystem::path& log, std::uintmax_t bytes_max) {
   std::filesystem::copy_file(log, copy, std::filesystem::copy_options::overwrite_existing, error);
   if (!error) std::filesystem::rename(copy, FormerLog(log), error);
   if (!error) {
-    // What came while it was copied.
+    // Lines that came while it was copied.
     std::ifstream rest(log);
     std::ofstream former(FormerLog(log), std::ios::app);
     rest.seekg(static_cast<std::streamoff>(std::filesystem::file_size(FormerLog(log), error)));

@@ -19,8 +19,8 @@ enum ExitCode : int {
   kExitOutOfMemory = 7,  // What is to be computed does not fit into the memory of its device.
   kExitStopped = 8,      // A rule of run.stop_if has ended the run.
   kExitDrained = 9,  // Asked to stop, with steps left; the checkpoint of the last step is written.
-  kExitDeviceLost =
-      10,  // The GPU answers each call with an error; only a new process may use it again.
+  // The GPU answers each call with an error; only a new process may use it again.
+  kExitDeviceLost = 10,
   kExitInterrupted = 130,
   kExitTerminated = 143,
 };

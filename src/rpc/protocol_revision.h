@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which form of the protocol this build speaks.
+// The revision of the protocol that this build speaks.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
   }
   const nlohmann::json root = {
       {"supervisor_pid", getpid()}, {"host", HostName()}, {"services", list}};
-  // What a process said last is any bytes.
+  // The last words of a process may be any bytes.
   return WriteFileAtomically(
       run_dir / kFile, root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }

@@ -68,7 +68,7 @@ struct SecondStart {
 struct EarlyEnd {
   int exit_code = 0;
   std::string said;         // On the terminal.
-  uint64_t step = 0;        // What ended.json says,
+  uint64_t step = 0;        // As ended.json says,
   uint64_t checkpoint = 0;  // and the newest checkpoint; 0: there is none.
 };
 

@@ -145,10 +145,10 @@ bool AwaitEvaluation(TrainingRun& run, bool beside = false) {
 // not end.
 class HeldWorkers {
  public:
-  explicit HeldWorkers(const TrainingRun& run, pid_t supervisor)
+  HeldWorkers(const TrainingRun& run, pid_t supervisor)
       : workers_(ChildrenNamed(supervisor, "rollout_worker")) {
     for (const pid_t worker : workers_) ::kill(worker, SIGSTOP);
-    // What they had sent before has come by the second answer.
+    // Messages that they sent before have come by the second answer.
     StatusOf(run);
     status_ = StatusOf(run);
   }
