@@ -70,7 +70,7 @@ def rewards(run):
 
 
 def children(pid):
-    """Processes under a process by kind, its grandchildren (ranks) included."""
+    """Processes under a process by kind, its grandchildren (ranks) included; not those that wait to be reaped."""
     found = {kind: [] for kind in KINDS}
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -81,7 +81,7 @@ def children(pid):
         except OSError:
             continue
         kind = next((k for k in KINDS if k.startswith(name) or name == k[:15]), None)
-        if kind and int(rest[1]) == pid:
+        if kind and int(rest[1]) == pid and rest[0] != "Z":
             found[kind].append(int(entry.name))
     return found
 
