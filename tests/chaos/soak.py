@@ -94,6 +94,15 @@ def resident(pid):
         return 0
 
 
+def takes_signals(pid):
+    """Whether the process has come to main: before, a stop signal kills it as any program."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/status").read_text()
+        return int(text.split("SigBlk:")[1].split()[0], 16) >> (signal.SIGTERM - 1) & 1 == 1
+    except (OSError, IndexError):
+        return False
+
+
 class Disk:
     """A tmpfs that can be filled up."""
 
@@ -186,7 +195,8 @@ class Week:
         return bad is not None
 
     def evict(self):
-        if self.signal("learner", signal.SIGTERM) is None:
+        learner = children(self.process.pid)["learner"]
+        if not learner or not takes_signals(learner[0]) or self.signal("learner", signal.SIGTERM) is None:
             return False
         try:
             code = self.process.wait(END_MAX_S)
