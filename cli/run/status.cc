@@ -25,6 +25,7 @@
 #include "cli/report/run_summary.h"
 #include "cli/run/progress_line.h"
 #include "cli/run/run_display.h"
+#include "core/lease/worker_book.h"
 #include "metrics/step_metrics.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
@@ -275,6 +276,15 @@ std::string PeersText(const v1::StatusResponse& status) {
     absl::StrAppend(&text, absl::StrFormat("%-28s %8d %7d %7d %8.1f s\n", worker.worker_id(),
                                            worker.policy_version(), worker.leases(),
                                            worker.groups_done(), worker.seconds_since_seen()));
+  }
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    if (worker.failures() < lease::WorkerBook::Rule().failures_max) continue;
+    absl::StrAppend(&text, "bad        ", worker.worker_id(), ": ", worker.failures(),
+                    " leases failed one after another, ",
+                    worker.rests_seconds() > 0
+                        ? absl::StrFormat("the next in %.0f s: ", worker.rests_seconds())
+                        : "it is being tried: ",
+                    worker.failure(), "\n");
   }
   return text;
 }

@@ -70,6 +70,20 @@ TEST(StatusTest, ARunWithoutWorkersIsLimitedByThatAndOneThatFailsByWhatFails) {
   EXPECT_THAT(StatusText(status), Not(HasSubstr("limit ")));
 }
 
+TEST(StatusTest, TextHasTheLastWordsOfABadWorker) {
+  v1::StatusResponse status = SomeStatus();
+  v1::WorkerStatus& worker = *status.add_workers();
+  worker.set_worker_id("gpu-3");
+  worker.set_failures(2);
+  worker.set_failure("torch: no");
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("bad ")));
+  worker.set_failures(4);
+  worker.set_rests_seconds(51.6);
+  EXPECT_THAT(StatusText(status),
+              HasSubstr("bad        gpu-3: 4 leases failed one after another, the next in 52 s: "
+                        "torch: no\n"));
+}
+
 TEST(StatusTest, TextSaysThatCopiesOfCheckpointsFailed) {
   v1::StatusResponse status = SomeStatus();
   v1::NamedValue& failed = *status.add_metrics();

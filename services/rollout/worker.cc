@@ -23,7 +23,8 @@ namespace {
 bool IsFinal(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          status.code() == absl::StatusCode::kUnimplemented ||
-         status.code() == absl::StatusCode::kPermissionDenied || IsOutOfMemory(status);
+         status.code() == absl::StatusCode::kPermissionDenied || IsOutOfMemory(status) ||
+         ExitCodeOf(status) == kExitDeviceLost;
 }
 
 }  // namespace

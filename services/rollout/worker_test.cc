@@ -183,6 +183,22 @@ class FullDevice {
   std::atomic<int> left_;
 };
 
+// A device that answers the passes of the network as one does after an Xid.
+class LostDevice {
+ public:
+  LostDevice() {
+    testing::CountingAllocator::Install();
+    testing::CountingAllocator::Get().Refuse([](size_t) {
+      char thread[16] = "";
+      pthread_getname_np(pthread_self(), thread, sizeof thread);
+      TORCH_CHECK(std::string(thread) != "sampler",
+                  "CUDA error: an illegal memory access was encountered");
+      return false;
+    });
+  }
+  ~LostDevice() { testing::CountingAllocator::Get().Refuse(nullptr); }
+};
+
 // The leases come when the weights are there, and the device is full by then.
 Seen SampleOnAFullDevice(int times, const std::function<bool(const Seen&)>& enough,
                          const std::function<void(RunningWorker&, const FullDevice&)>& then) {
@@ -225,6 +241,20 @@ TEST(WorkerTest, ADeviceTooSmallForOneRowEndsTheWorkerAndGivesItsLeasesBack) {
       });
   ASSERT_FALSE(seen.failures.empty());
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("out of memory"));
+}
+
+TEST(WorkerTest, ALostDeviceEndsTheWorkerWithAnExitCodeOfItsOwnAndGivesItsLeasesBack) {
+  FakeLearner learner({.leases = 2, .rewards_away = true});
+  RunningWorker worker(learner.endpoint());
+  learner.Await([](const Seen& seen) { return !seen.reports.empty(); });
+  const LostDevice device;
+  learner.BringRewards();
+  const Seen seen = learner.Await([](const Seen& s) { return !s.failures.empty(); });
+  ASSERT_TRUE(worker.AwaitEnd());
+  const absl::Status status = worker.Stop();
+  EXPECT_EQ(ExitCodeOf(status), kExitDeviceLost) << status;
+  EXPECT_FALSE(IsFinal(kExitDeviceLost)) << "a new process may use the GPU";
+  EXPECT_THAT(seen.failures[0].failure(), HasSubstr("illegal memory access"));
 }
 
 TEST(WorkerTest, ADeviceTooSmallForTheWeightsEndsTheWorkerInOneLine) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::learner {
@@ -20,7 +21,8 @@ Coordinator::Coordinator(Options options, const Clock& clock, GroupAssembler& as
       clock_(clock),
       assembler_(assembler),
       metrics_(metrics),
-      table_(options_.leases, clock),
+      book_(options_.workers, clock),
+      table_(options_.leases, clock, &book_),
       published_(options_.leases.staleness_max) {}
 
 void Coordinator::Plan(StepPlan plan) {
@@ -112,12 +114,24 @@ void Coordinator::Tick() {
   HandOut();
   HelpStragglers();
   HelpSlowPictures();
+  LookAtWorkers();
   std::erase_if(workers_, [&](const auto& item) {
     return item.second.session == nullptr && clock_.Now() - item.second.seen > kForgotten;
   });
   std::erase_if(duplicates_,
                 [&](const auto& item) { return clock_.Now() - item.second > kDuplicateShown; });
   Report();
+}
+
+void Coordinator::LookAtWorkers() {
+  book_.Look();
+  const std::optional<absl::Duration> since = book_.all_bad_since();
+  if (!since.has_value() || clock_.Now() - *since < options_.patience) return;
+  const std::string worker = book_.last_bad();
+  assembler_.Stop(absl::UnavailableError(
+      absl::StrCat("each of ", book_.resting(), " workers fails whatever it is given, for ",
+                   absl::FormatDuration(options_.patience), " (services.patience_minutes), last ",
+                   worker, ": ", book_.Find(worker)->reason)));
 }
 
 void Coordinator::Report() const {
@@ -132,7 +146,7 @@ void Coordinator::Report() const {
     waiting += worker.waiting_for.empty() ? 0 : 1;
     if (worker.has_version && worker.version < newest) lag = std::max(lag, newest - worker.version);
   }
-  metrics_.WorkersAre(connected, lag, waiting);
+  metrics_.WorkersAre(connected, lag, waiting, book_.resting());
   metrics_.PromptsQuarantined(quarantine_.size());
 }
 
@@ -147,6 +161,13 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
     status.set_groups_done(worker.groups_done);
     status.set_seconds_since_seen(absl::ToDoubleSeconds(clock_.Now() - worker.seen));
     if (worker.session != nullptr) status.set_waiting_for(worker.waiting_for);
+    status.set_version(worker.build);
+    const lease::WorkerBook::Record* const record = book_.Find(id);
+    if (record == nullptr) continue;
+    status.set_failures(record->failures);
+    status.set_failure(record->reason);
+    status.set_rests_seconds(
+        std::max(0.0, absl::ToDoubleSeconds(record->rests_until - clock_.Now())));
   }
   response.set_published_version(published_.newest().value);
   response.set_groups_running(table_.running());

@@ -18,12 +18,28 @@ namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
+constexpr int kLeaseIdsMax = 1024;  // Of one request.
+constexpr size_t kTextMax = 4096;   // Bytes of a reason that are kept.
 constexpr int kRegisterMethod = 0;  // Indices in service Coordinator.
 constexpr int kDeliverMethod = 4;
 
 grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
   return rpc::ToGrpc(absl::AbortedError(
       absl::StrCat("the learner was restarted, register again: epoch ", got, ", not ", want)));
+}
+
+// The begin of a text, without part of a character.
+std::string Begin(const std::string& text) {
+  if (text.size() <= kTextMax) return text;
+  size_t end = kTextMax;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+lease::Blame BlameFor(const v1::WorkRequest::Finished& finished) {
+  if (finished.unscored()) return lease::Blame::kNobody;
+  return finished.elsewhere() || finished.discarded() ? lease::Blame::kElsewhere
+                                                      : lease::Blame::kWorker;
 }
 
 using Peers = google::protobuf::RepeatedPtrField<v1::Lease::Peer>;
@@ -70,7 +86,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
   }
 
   // The read under way fails then, and the reader ends the stream.
-  void Replaced() override {
+  void Cut() override {
     if (context_ != nullptr) context_->TryCancel();
   }
 
@@ -87,6 +103,10 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
       status = coordinator_.Open(*this, worker_, request_.process());
       if (!status.ok()) return End(rpc::ToGrpc(status));
       open_ = true;
+    }
+    if (const int ids = request_.renew().lease_ids_size(); ids > kLeaseIdsMax) {
+      return End(rpc::ToGrpc(
+          absl::InvalidArgumentError(absl::StrCat("more leases than a worker may hold: ", ids))));
     }
     React();
     if (goodbye_) return End(grpc::Status::OK);
@@ -113,15 +133,17 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
       case v1::WorkRequest::kRenew: {
         const auto& ids = request_.renew().lease_ids();
         return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()),
-                                  request_.renew().waiting_for());
+                                  Begin(request_.renew().waiting_for()));
       }
       case v1::WorkRequest::kFinished:
         if (request_.finished().discarded()) coordinator_.CountUndelivered();
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
-                                   request_.finished().failure(), request_.finished().unscored());
+                                   Begin(request_.finished().failure()),
+                                   BlameFor(request_.finished()));
       case v1::WorkRequest::kUnscored:
         return coordinator_.Unscored(*this, LeaseId(request_.unscored().lease_id()),
-                                     request_.unscored().samples(), request_.unscored().reason());
+                                     request_.unscored().samples(),
+                                     Begin(request_.unscored().reason()));
       case v1::WorkRequest::kGoodbye:
         goodbye_ = true;
         return;
@@ -216,6 +238,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
   }
   OXBOW_LOG(Info) << "worker registered" << Field("worker", request.worker_id())
                   << Field("host", request.host()) << Field("version", request.version());
+  coordinator_.Registered(request.worker_id(), Begin(request.version()));
   stream.Send(response);
   co_return absl::OkStatus();
 }

@@ -206,8 +206,13 @@ TEST_F(CoordinatorServiceTest, DrainReachesWorkersAndTheRun) {
 }
 
 TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason) {
-  WorkerStreams worker(server_->endpoint(), "a");
-  for (int i = 0; i < 8; ++i) {
+  std::vector<std::unique_ptr<WorkerStreams>> workers;
+  for (const char* name : {"c", "b", "a"}) {
+    workers.push_back(std::make_unique<WorkerStreams>(server_->endpoint(), name));
+  }
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_TRUE(assembler_.stopped().ok()) << i;
+    WorkerStreams& worker = *workers[(i + 1) % 3];
     worker.Credit(0, 1);
     worker.Fail(worker.Next().lease().lease_id(), "reward: no replica answers");
     (void)worker.Renew(1);  // Comes back after the failure was taken.
@@ -217,7 +222,7 @@ TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason
   EXPECT_EQ(groups.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(
       std::string(groups.status().message()),
-      ::testing::HasSubstr("group 0 failed 8 times, last on worker a: reward: no replica answers"));
+      ::testing::HasSubstr("group 0 failed 8 times, last on worker b: reward: no replica answers"));
 }
 
 TEST_F(CoordinatorServiceTest, ScrapeHasEveryCountFromTheStart) {
