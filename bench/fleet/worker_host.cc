@@ -155,6 +155,7 @@ class Host {
   std::shared_ptr<Session> Register(const std::string& name) {
     v1::RegisterRequest request;
     request.set_worker_id(name);
+    request.set_protocol(kProtocolRevision);
     v1::RegisterResponse response;
     rpc::Backoff backoff(absl::Milliseconds(200), absl::Seconds(5));
     while (true) {

@@ -207,6 +207,7 @@ class FleetJudge {
                            absl::StrJoin(status.duplicate_worker_ids(), ", ")),
         "only one of them gets work: leave out rollout_worker --id, or give each its own");
     BadWorkers(status);
+    Versions(status);
     Add("weights lag", behind == 0 ? Verdict::kOk : Verdict::kWarn,
         absl::StrFormat("slowest worker %.1f learner steps behind version %d", lag_most,
                         status.published_version()),
@@ -228,6 +229,25 @@ class FleetJudge {
                      first->worker_id(), ", ", first->failures(), " times: ", first->failure()),
         "start that worker again, on another GPU if it stays so (dmesg: Xid); a run ends only "
         "where all are bad for services.patience_minutes");
+  }
+
+  void Versions(const v1::StatusResponse& status) {
+    std::vector<std::string> others;
+    const auto look = [&](const std::string& member, const std::string& version) {
+      if (version.empty() || version == status.version()) return;
+      others.push_back(absl::StrCat(member, " is oxbow ", version));
+    };
+    for (const v1::RankStatus& rank : status.ranks()) {
+      look(absl::StrCat("rank ", rank.rank()), rank.version());
+    }
+    for (const v1::WorkerStatus& worker : status.workers()) {
+      look(worker.worker_id(), worker.version());
+    }
+    Add("versions", others.empty() ? Verdict::kOk : Verdict::kWarn,
+        others.empty() ? absl::StrCat("all are oxbow ", status.version())
+                       : absl::StrCat(absl::StrJoin(others, ", "), "; the learner is oxbow ",
+                                      status.version()),
+        "start them from the learner's version: another one may compute otherwise");
   }
 
   void Leases(const v1::StatusResponse& status) {

@@ -260,8 +260,25 @@ std::string TroubleText(const v1::StatusResponse& status) {
   return text;
 }
 
-std::string PeersText(const v1::StatusResponse& status) {
+// A line for each member of another build than the learner's.
+std::string VersionsText(const v1::StatusResponse& status) {
   std::string text;
+  const auto add = [&](const std::string& member, const std::string& version) {
+    if (version.empty() || version == status.version()) return;
+    absl::StrAppend(&text, "version    ", member, " is oxbow ", version, ", the learner oxbow ",
+                    status.version(), "\n");
+  };
+  for (const v1::RankStatus& rank : status.ranks()) {
+    add(absl::StrCat("rank ", rank.rank()), rank.version());
+  }
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    add(worker.worker_id(), worker.version());
+  }
+  return text;
+}
+
+std::string PeersText(const v1::StatusResponse& status) {
+  std::string text = VersionsText(status);
   for (const v1::RankStatus& rank : status.ranks()) {
     absl::StrAppend(&text,
                     absl::StrFormat("rank %-5d seen %.1f s ago, metrics at %s\n", rank.rank(),

@@ -84,6 +84,21 @@ TEST(StatusTest, TextHasTheLastWordsOfABadWorker) {
                         "torch: no\n"));
 }
 
+TEST(StatusTest, TextNamesMembersOfAnotherBuild) {
+  v1::StatusResponse status = SomeStatus();
+  status.set_version("1.2");
+  v1::WorkerStatus& worker = *status.add_workers();
+  worker.set_worker_id("w1");
+  worker.set_version("1.2");
+  status.add_ranks()->set_rank(1);
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("version    ")));
+  worker.set_version("1.1");
+  status.mutable_ranks(0)->set_version("1.3");
+  EXPECT_THAT(StatusText(status),
+              AllOf(HasSubstr("version    rank 1 is oxbow 1.3, the learner oxbow 1.2\n"),
+                    HasSubstr("version    w1 is oxbow 1.1, the learner oxbow 1.2\n")));
+}
+
 TEST(StatusTest, TextSaysThatCopiesOfCheckpointsFailed) {
   v1::StatusResponse status = SomeStatus();
   v1::NamedValue& failed = *status.add_metrics();

@@ -268,6 +268,19 @@ TEST(WorkerTest, ADeviceTooSmallForTheWeightsEndsTheWorkerInOneLine) {
               AllOf(HasSubstr("the weights do not fit"), ::testing::Not(HasSubstr("\n"))));
 }
 
+TEST(WorkerTest, ALearnerOfAnotherRevisionEndsItWithBothVersionsInOneLine) {
+  for (const uint32_t revision : {0u, kProtocolRevision + 1}) {
+    FakeLearner learner({.protocol = revision});
+    RunningWorker worker(learner.endpoint());
+    ASSERT_TRUE(worker.AwaitEnd());
+    const absl::Status status = worker.Stop();
+    EXPECT_EQ(ExitCodeOf(status), kExitUsage) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(learner.endpoint()), HasSubstr(OXBOW_VERSION),
+                      HasSubstr("run one version of oxbow"), ::testing::Not(HasSubstr("\n"))));
+  }
+}
+
 TEST(WorkerTest, AnotherWorkerRepeatsTheSameBits) {
   std::string latents[2];
   for (std::string& bytes : latents) {

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kForgotten = absl::Minutes(10);  // A worker that left without a word.
+constexpr size_t kNotices = 5;
 constexpr absl::Duration kDuplicateShown = absl::Minutes(1);
 
 }  // namespace
@@ -76,6 +78,12 @@ void Coordinator::Commit(LearnerStep step) {
 void Coordinator::NoteFailure(const std::string& what, const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   failures_.Add(clock_.Now(), what, reason);
+}
+
+void Coordinator::Notice(const std::string& key, const std::string& text) {
+  absl::MutexLock lock(&mutex_);
+  if (notices_.size() >= kNotices || !notices_.emplace(key, text).second) return;
+  OXBOW_LOG(Warning) << "notice" << Field("text", text);
 }
 
 std::string Coordinator::unscored_reason() const {
@@ -183,6 +191,7 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
     response.set_lease_age_max_seconds(
         absl::ToDoubleSeconds(clock_.Now() - running.begin()->first));
   }
+  for (const auto& [key, text] : notices_) response.add_notices(text);
   for (const auto& [id, when] : duplicates_) response.add_duplicate_worker_ids(id);
   response.set_lease_seconds(absl::ToDoubleSeconds(options_.leases.lease_time));
 }

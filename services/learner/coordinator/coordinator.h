@@ -141,6 +141,9 @@ class Coordinator final : public ResultReceiver {
 
   // A process of this name has registered.
   void Registered(const std::string& worker, const std::string& version);
+  // Tells a person, in the log and in every status from here on, once for each `key`. The first
+  // few.
+  void Notice(const std::string& key, const std::string& text);
 
   // A session's side. Open ends an older session of the same process. kAlreadyExists while another
   // process of this name is connected: the session gets nothing, and is not to be closed.
@@ -257,6 +260,7 @@ class Coordinator final : public ResultReceiver {
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   // Names that a second process claimed, and when it did so last.
   std::map<std::string, absl::Duration> duplicates_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> notices_ ABSL_GUARDED_BY(mutex_);  // By key.
   std::optional<DrainReason> draining_ ABSL_GUARDED_BY(mutex_);
   Quarantine quarantine_ ABSL_GUARDED_BY(mutex_);
   FailureSeries failures_ ABSL_GUARDED_BY(mutex_);

@@ -12,6 +12,7 @@
 #include "base/worker_id.h"
 #include "rpc/caller.h"
 #include "rpc/picture_pieces.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/status.h"
 
 namespace oxbow::learner {
@@ -228,6 +229,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
   if (!status.ok()) co_return status;
   const grpc::Status own = rpc::MayBeWorker(&stream.context(), request.worker_id());
   if (!own.ok()) co_return rpc::FromGrpc(own);
+  if (const absl::Status speaks = Speaks(request); !speaks.ok()) co_return speaks;
   v1::RegisterResponse response;
   {
     absl::MutexLock lock(&mutex_);
@@ -238,9 +240,27 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
   }
   OXBOW_LOG(Info) << "worker registered" << Field("worker", request.worker_id())
                   << Field("host", request.host()) << Field("version", request.version());
+  response.set_protocol(kProtocolRevision);
+  response.set_version(OXBOW_VERSION);
   coordinator_.Registered(request.worker_id(), Begin(request.version()));
   stream.Send(response);
   co_return absl::OkStatus();
+}
+
+// One worker of another revision is refused, and the run goes on.
+absl::Status CoordinatorService::Speaks(const v1::RegisterRequest& request) {
+  const std::string worker = absl::StrCat("worker ", request.worker_id());
+  const std::string version = Begin(request.version());
+  const std::string key = absl::StrCat(request.protocol(), " ", version);
+  const absl::Status status =
+      rpc::CheckRevision(worker, request.protocol(), version, "the learner");
+  if (!status.ok()) {
+    coordinator_.Notice(key, std::string(status.message()));
+  } else if (const auto other = rpc::OtherBuildText(worker, version, "the learner");
+             !other.empty()) {
+    coordinator_.Notice(key, other);
+  }
+  return status;
 }
 
 grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::Work(
@@ -301,6 +321,7 @@ grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRe
     *response->mutable_reward_endpoints() = registration_.reward_endpoints();
     *response->mutable_rewards_observed() = registration_.config().reward().observed();
   }
+  response->set_version(OXBOW_VERSION);
   response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   coordinator_.FillStatus(*response);
   fill_status_(*response);
