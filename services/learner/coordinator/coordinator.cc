@@ -13,6 +13,7 @@ namespace {
 
 constexpr absl::Duration kForgotten = absl::Minutes(10);  // A worker that left without a word.
 constexpr size_t kNotices = 5;
+constexpr absl::Duration kEvaluationWaits = absl::Minutes(1);  // For one worker that is not bad.
 constexpr absl::Duration kDuplicateShown = absl::Minutes(1);
 
 }  // namespace
@@ -134,12 +135,20 @@ void Coordinator::Tick() {
 void Coordinator::LookAtWorkers() {
   book_.Look();
   const std::optional<absl::Duration> since = book_.all_bad_since();
-  if (!since.has_value() || clock_.Now() - *since < options_.patience) return;
+  if (!since.has_value()) return;
+  const absl::Duration waited = clock_.Now() - *since;
   const std::string worker = book_.last_bad();
-  assembler_.Stop(absl::UnavailableError(
-      absl::StrCat("each of ", book_.resting(), " workers fails whatever it is given, for ",
-                   absl::FormatDuration(options_.patience), " (services.patience_minutes), last ",
-                   worker, ": ", book_.Find(worker)->reason)));
+  const auto why = [&](const std::string& wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return absl::UnavailableError(
+        absl::StrCat("each of ", book_.bad(), " workers fails whatever it is given, for ", wait,
+                     ", last ", worker, ": ", book_.Find(worker)->reason));
+  };
+  if (pictures_ != nullptr && waited >= kEvaluationWaits) {
+    pictures_->results().End(why(absl::FormatDuration(kEvaluationWaits)));
+  }
+  if (waited < options_.patience) return;
+  assembler_.Stop(
+      why(absl::StrCat(absl::FormatDuration(options_.patience), " (services.patience_minutes)")));
 }
 
 void Coordinator::Report() const {
@@ -154,7 +163,7 @@ void Coordinator::Report() const {
     waiting += worker.waiting_for.empty() ? 0 : 1;
     if (worker.has_version && worker.version < newest) lag = std::max(lag, newest - worker.version);
   }
-  metrics_.WorkersAre(connected, lag, waiting, book_.resting());
+  metrics_.WorkersAre(connected, lag, waiting, book_.bad());
   metrics_.PromptsQuarantined(quarantine_.size());
 }
 

@@ -19,7 +19,7 @@ namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
-constexpr int kLeaseIdsMax = 1024;  // Of one request.
+constexpr int kLeaseIdsMax = 1024;  // In one request.
 constexpr size_t kTextMax = 4096;   // Bytes of a reason that are kept.
 constexpr int kRegisterMethod = 0;  // Indices in service Coordinator.
 constexpr int kDeliverMethod = 4;
@@ -30,7 +30,7 @@ grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
 }
 
 // The begin of a text, without part of a character.
-std::string Begin(const std::string& text) {
+std::string Shortened(const std::string& text) {
   if (text.size() <= kTextMax) return text;
   size_t end = kTextMax;
   while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
@@ -134,17 +134,17 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
       case v1::WorkRequest::kRenew: {
         const auto& ids = request_.renew().lease_ids();
         return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()),
-                                  Begin(request_.renew().waiting_for()));
+                                  Shortened(request_.renew().waiting_for()));
       }
       case v1::WorkRequest::kFinished:
         if (request_.finished().discarded()) coordinator_.CountUndelivered();
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
-                                   Begin(request_.finished().failure()),
+                                   Shortened(request_.finished().failure()),
                                    BlameFor(request_.finished()));
       case v1::WorkRequest::kUnscored:
         return coordinator_.Unscored(*this, LeaseId(request_.unscored().lease_id()),
                                      request_.unscored().samples(),
-                                     Begin(request_.unscored().reason()));
+                                     Shortened(request_.unscored().reason()));
       case v1::WorkRequest::kGoodbye:
         goodbye_ = true;
         return;
@@ -242,7 +242,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
                   << Field("host", request.host()) << Field("version", request.version());
   response.set_protocol(kProtocolRevision);
   response.set_version(OXBOW_VERSION);
-  coordinator_.Registered(request.worker_id(), Begin(request.version()));
+  coordinator_.Registered(request.worker_id(), Shortened(request.version()));
   stream.Send(response);
   co_return absl::OkStatus();
 }
@@ -250,7 +250,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
 // One worker of another revision is refused, and the run goes on.
 absl::Status CoordinatorService::Speaks(const v1::RegisterRequest& request) {
   const std::string worker = absl::StrCat("worker ", request.worker_id());
-  const std::string version = Begin(request.version());
+  const std::string version = Shortened(request.version());
   const std::string key = absl::StrCat(request.protocol(), " ", version);
   const absl::Status status =
       rpc::CheckRevision(worker, request.protocol(), version, "the learner");

@@ -228,9 +228,9 @@ bool LeaseTable::Release(LiveLease live) {
 bool LeaseTable::FailsRun(const LeaseState::Group& record) const {
   if (record.failures < options_.failures_max) return false;
   if (workers_ == nullptr) return true;
-  const auto sound = static_cast<uint64_t>(std::ranges::count_if(
-      record.failed_by, [this](const std::string& worker) { return workers_->Sound(worker); }));
-  return sound > 0 && sound >= std::min(options_.failers_min, workers_->sound());
+  const auto vouching = static_cast<uint64_t>(std::ranges::count_if(
+      record.failed_by, [this](const std::string& worker) { return workers_->Vouches(worker); }));
+  return vouching > 0 && vouching >= std::min(options_.failers_min, workers_->vouching());
 }
 
 absl::Status LeaseTable::Fail(LeaseId lease, const std::string& reason, Blame blame) {

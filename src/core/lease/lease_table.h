@@ -20,7 +20,7 @@
 //
 // A failed group is kept from the workers that failed it, while another may take it (WorkerBook),
 // for up to `apart` at a time. It fails the run after failures_max failures, and only if min(3, n)
-// of the n sound workers failed it, n > 0: what bad workers fail says nothing about a group.
+// of the n workers that vouch failed it, n > 0: what others fail says nothing about a group.
 //
 // A lease has a maximum age, however often it is renewed: a worker may hang and renew nevertheless
 // (AgeRule). The next attempt at the group may last twice as long, so that a run whose workers are
@@ -59,7 +59,7 @@ class LeaseTable {
     uint64_t staleness_max = 0;         // S
     absl::Duration lease_time = absl::Seconds(30);
     uint32_t failures_max = 8;  // Reported failures of one group before the run fails,
-    uint64_t failers_min = 3;   // by so many sound workers, or by all if there are fewer.
+    uint64_t failers_min = 3;   // by so many workers that vouch, or by all if there are fewer.
     absl::Duration apart = absl::Minutes(5);
     // A failed group waits this long before it is granted again; doubles with each failure.
     absl::Duration backoff_first = absl::Seconds(1);

@@ -8,7 +8,7 @@ namespace oxbow::lease {
 void WorkerBook::Leave(const std::string& worker) {
   const auto found = records_.find(worker);
   if (found == records_.end()) return;
-  found->second.live = found->second.asks = false;
+  found->second.live = found->second.asks = found->second.proven = false;
   if (found->second.failures == 0) records_.erase(found);
 }
 
@@ -21,7 +21,7 @@ void WorkerBook::Succeeded(const std::string& worker) {
   const auto found = records_.find(worker);
   if (found == records_.end()) return;
   Record& record = found->second;
-  record = {.live = record.live, .asks = record.asks};
+  record = {.live = record.live, .asks = record.asks, .proven = true};
   if (!record.live) records_.erase(found);
 }
 
@@ -50,17 +50,22 @@ bool WorkerBook::Admits(const std::string& worker, uint64_t running) const {
   return running == 0 || (!Bad(*record) && !record->elsewhere);
 }
 
-bool WorkerBook::Sound(const std::string& worker) const {
+bool WorkerBook::Bad(const std::string& worker) const {
   const Record* const record = Find(worker);
-  return record == nullptr || !Bad(*record);
+  return record != nullptr && Bad(*record);
 }
 
-uint64_t WorkerBook::sound() const {
-  return static_cast<uint64_t>(std::ranges::count_if(
-      records_, [this](const auto& item) { return item.second.live && !Bad(item.second); }));
+bool WorkerBook::Vouches(const std::string& worker) const {
+  const Record* const record = Find(worker);
+  return record != nullptr && Vouches(*record);
 }
 
-uint64_t WorkerBook::resting() const {
+uint64_t WorkerBook::vouching() const {
+  return static_cast<uint64_t>(
+      std::ranges::count_if(records_, [this](const auto& item) { return Vouches(item.second); }));
+}
+
+uint64_t WorkerBook::bad() const {
   return static_cast<uint64_t>(std::ranges::count_if(
       records_, [this](const auto& item) { return item.second.live && Bad(item.second); }));
 }
@@ -78,7 +83,9 @@ void WorkerBook::Look() {
   std::erase_if(records_, [this](const auto& item) {
     return !item.second.live && clock_.Now() - item.second.failed > rule_.remembered;
   });
-  if (sound() > 0 || resting() == 0) {
+  const auto live = static_cast<uint64_t>(
+      std::ranges::count_if(records_, [](const auto& item) { return item.second.live; }));
+  if (live == 0 || bad() < live) {
     all_bad_since_.reset();
   } else if (!all_bad_since_.has_value()) {
     all_bad_since_ = clock_.Now();

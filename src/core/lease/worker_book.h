@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which workers get leases. A worker whose leases fail one after another is bad: it rests, and then
-// gets one lease as a trial. A success makes it sound again.
+// gets one lease as a trial. A success makes it good again.
 //
 //   rest after the n-th failure in a row = min(rest_first * 2^(n - failures_max), rest_max)
 //
@@ -41,9 +41,10 @@ class WorkerBook {
   struct Record {
     bool live = false;
     bool asks = false;       // It waits for leases.
+    bool proven = false;     // It has had a success since it joined.
     uint32_t failures = 0;   // In a row, by the worker itself.
     bool elsewhere = false;  // The last lease failed elsewhere.
-    std::string reason;      // Of the last failure.
+    std::string reason;      // Why it failed last.
     absl::Duration failed;   // When that was.
     absl::Duration rests_until;
   };
@@ -60,16 +61,18 @@ class WorkerBook {
 
   // Whether a worker that holds `running` leases may be given another one.
   bool Admits(const std::string& worker, uint64_t running) const;
-  bool Sound(const std::string& worker) const;
-  uint64_t sound() const;    // Live ones.
-  uint64_t resting() const;  // Live ones that are bad.
+  bool Bad(const std::string& worker) const;
+  // Whether what it fails says something about the lease: it is live, proven and not bad.
+  bool Vouches(const std::string& worker) const;
+  uint64_t vouching() const;
+  uint64_t bad() const;  // Live ones.
   // Whether a live worker that is not one of these, and does not rest, asks for leases or `holds`
   // some.
   bool AnotherMayTake(const std::vector<std::string>& failed,
                       const absl::flat_hash_map<std::string, uint64_t>& holds) const;
 
-  // Since when all live workers are bad, as the last calls of Look saw it; nothing if one is sound
-  // or none is live.
+  // Since when all live workers are bad, as the last calls of Look saw it; nothing if one is not or
+  // none is live.
   void Look();
   std::optional<absl::Duration> all_bad_since() const { return all_bad_since_; }
   // The worker that failed last, of all bad ones; empty if none is bad.
@@ -80,6 +83,7 @@ class WorkerBook {
  private:
   bool Rests(const Record& record) const { return clock_.Now() < record.rests_until; }
   bool Bad(const Record& record) const { return record.failures >= rule_.failures_max; }
+  bool Vouches(const Record& record) const { return record.live && record.proven && !Bad(record); }
 
   const Rule rule_;
   const Clock& clock_;

@@ -36,7 +36,7 @@ TEST(WorkerBookTest, ABadWorkerRestsTwiceAsLongEachTimeAndGetsOneLeaseAsATrial) 
   }
   book.Leave("a");
   book.Join("a");
-  EXPECT_FALSE(book.Sound("a")) << "who comes back is not another one";
+  EXPECT_TRUE(book.Bad("a")) << "who comes back is not another one";
   book.Succeeded("a");
   EXPECT_TRUE(book.Admits("a", 5));
   EXPECT_EQ(book.Find("a")->failures, 0u);
@@ -53,7 +53,7 @@ TEST(WorkerBookTest, AServiceThatIsAwayMakesNoWorkerBadButAHeadlongOneIsSlowedDo
     EXPECT_TRUE(book.Admits("a", 0));
     EXPECT_FALSE(book.Admits("a", 1));
   }
-  EXPECT_TRUE(book.Sound("a"));
+  EXPECT_FALSE(book.Bad("a"));
 }
 
 TEST(WorkerBookTest, KnowsSinceWhenNobodyIsWell) {
@@ -227,21 +227,18 @@ TEST(WorkerBookTest, AGroupThatNobodyCanMakeEndsTheRunAfterThreeWorkers) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
 }
 
-TEST(WorkerBookTest, BadWorkersAloneEndNoRunByAGroup) {
+// As a worker does that loses its GPU, ends, and is started again under another name.
+TEST(WorkerBookTest, WorkersThatNeverHadASuccessEndNoRunByAGroup) {
   FakeClock clock;
   WorkerBook book({}, clock);
   LeaseTable table({.epoch = Epoch(1), .groups_per_step = 1}, clock, &book);
   table.Plan(LearnerStep(0));
-  for (int i = 0; i < 16; ++i) {
-    const std::string name = "bad-" + std::to_string(i);
-    book.Join(name);
-    for (int failure = 0; failure < 2; ++failure) book.Failed(name, "CUDA error");
-  }
   book.Join("busy");
-  book.Asks("busy", true);
+  book.Succeeded("busy");
   for (int i = 0; i < 16; ++i) {
     clock.Advance(absl::Seconds(10));
     const std::string name = "bad-" + std::to_string(i);
+    book.Join(name);
     const auto grant = table.Acquire(name, LearnerStep(0));
     ASSERT_TRUE(grant.has_value());
     book.Failed(name, "CUDA error");
