@@ -299,8 +299,8 @@ class ReplayStore {
   std::unique_ptr<Database> database_ ABSL_GUARDED_BY(mutex_);  // Null while it cannot be opened.
   std::unique_ptr<ReplayState> state_ ABSL_GUARDED_BY(mutex_);  // Null when database_ is.
   bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;           // Recover before the next change.
-  Epoch restored_epoch_ ABSL_GUARDED_BY(mutex_);                // Of the last Restore, as
-  uint64_t restored_start_ ABSL_GUARDED_BY(mutex_) = 0;         // its start; 0: none.
+  Epoch restored_epoch_ ABSL_GUARDED_BY(mutex_);                // As the last Restore said,
+  uint64_t restored_start_ ABSL_GUARDED_BY(mutex_) = 0;         // and its start; 0: none.
   uint64_t damaged_ ABSL_GUARDED_BY(mutex_) = 0;                // Since the start.
   std::map<std::string, TableState> counts_ ABSL_GUARDED_BY(mutex_);  // By table; counts only.
 
