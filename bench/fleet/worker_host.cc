@@ -21,6 +21,7 @@
 #include "bench/fleet/made_up_group.h"
 #include "bench/fleet/own_account.h"
 #include "rpc/channel.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/retry.h"
 #include "rpc/server.h"
 #include "rpc/status.h"
