@@ -236,7 +236,7 @@ TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason
   EXPECT_EQ(groups.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(
       std::string(groups.status().message()),
-      ::testing::HasSubstr("group 3 failed 8 times, last on worker b: reward: no replica answers"));
+      ::testing::HasSubstr("group 3 failed 8 times, last on worker a: reward: no replica answers"));
 }
 
 TEST_F(CoordinatorServiceTest, ScrapeHasEveryCountFromTheStart) {
