@@ -93,13 +93,22 @@ TEST_F(DescriptorsTest, AServerThatRanOutOfDescriptorsAcceptsAgainWhenSomeAreFre
       ASSERT_TRUE(ConnectsFrom("127.0.0.2", taken.back(), port));
     } while (!IsRefused(taken.back()));
     EXPECT_GT(taken.size(), 30u) << "strangers that were let in";
-    EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK) << "health has room of its own";
     // The rest goes to files, as much as there is.
     const Descriptor last = Socket();
     while (taken.back().value >= 0) taken.emplace_back(dup(last.value));
     ASSERT_TRUE(Connects(last, port));
     EXPECT_TRUE(IsRefused(last)) << "with the reserve alone";
   }
+  EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
+}
+
+TEST_F(DescriptorsTest, StrangersThatTakeAllRoomLeaveSomeForHealth) {
+  const auto server = Server::Start({}, {}).value();
+  std::vector<Descriptor> strangers;
+  do {
+    strangers.push_back(Socket());
+    ASSERT_TRUE(ConnectsFrom("127.0.0.2", strangers.back(), PortOf(server->endpoint())));
+  } while (!IsRefused(strangers.back()));
   EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
 }
 
