@@ -21,6 +21,7 @@
 #include "bench/fleet/made_up_group.h"
 #include "bench/fleet/own_account.h"
 #include "rpc/channel.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/retry.h"
 #include "rpc/server.h"
 #include "rpc/status.h"
@@ -164,6 +165,7 @@ class Host {
   std::shared_ptr<Session> Register(const std::string& name) {
     v1::RegisterRequest request;
     request.set_worker_id(name);
+    request.set_protocol(kProtocolRevision);
     v1::RegisterResponse response;
     rpc::Backoff backoff(absl::Milliseconds(200), absl::Seconds(5));
     while (true) {

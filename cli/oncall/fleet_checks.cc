@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/plan/bytes_text.h"
 #include "cli/run/progress_line.h"
+#include "core/lease/worker_book.h"
 #include "metrics/exported_metrics.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/run_progress.h"
@@ -205,11 +206,48 @@ class FleetJudge {
             : absl::StrCat("several processes call themselves ",
                            absl::StrJoin(status.duplicate_worker_ids(), ", ")),
         "only one of them gets work: leave out rollout_worker --id, or give each its own");
+    BadWorkers(status);
+    Versions(status);
     Add("weights lag", behind == 0 ? Verdict::kOk : Verdict::kWarn,
         absl::StrFormat("slowest worker %.1f learner steps behind version %d", lag_most,
                         status.published_version()),
         "a slow network or refused weights: see `weights` in the worker's log, and "
         "services.weight_fanout");
+  }
+
+  void BadWorkers(const v1::StatusResponse& status) {
+    int bad = 0;
+    const v1::WorkerStatus* first = nullptr;
+    for (const v1::WorkerStatus& worker : status.workers()) {
+      if (worker.failures() < lease::WorkerBook::Rule().failures_max) continue;
+      if (bad++ == 0) first = &worker;
+    }
+    if (first == nullptr)
+      return Add("bad workers", Verdict::kOk, "none fails all that it is given");
+    Add("bad workers", bad == status.workers_size() ? Verdict::kFail : Verdict::kWarn,
+        absl::StrCat(bad, " of ", status.workers_size(), " fail whatever they are given; ",
+                     first->worker_id(), ", ", first->failures(), " times: ", first->failure()),
+        "start that worker again, on another GPU if it stays so (dmesg: Xid); a run ends only "
+        "where all are bad for services.patience_minutes");
+  }
+
+  void Versions(const v1::StatusResponse& status) {
+    std::vector<std::string> others;
+    const auto look = [&](const std::string& member, const std::string& version) {
+      if (version.empty() || version == status.version()) return;
+      others.push_back(absl::StrCat(member, " is oxbow ", version));
+    };
+    for (const v1::RankStatus& rank : status.ranks()) {
+      look(absl::StrCat("rank ", rank.rank()), rank.version());
+    }
+    for (const v1::WorkerStatus& worker : status.workers()) {
+      look(worker.worker_id(), worker.version());
+    }
+    Add("versions", others.empty() ? Verdict::kOk : Verdict::kWarn,
+        others.empty() ? absl::StrCat("all are oxbow ", status.version())
+                       : absl::StrCat(absl::StrJoin(others, ", "), "; the learner is oxbow ",
+                                      status.version()),
+        "start them from the learner's version: another one may compute otherwise");
   }
 
   void Leases(const v1::StatusResponse& status) {

@@ -136,6 +136,14 @@ INSTANTIATE_TEST_SUITE_P(
         Trouble{"workers", Verdict::kFail, [](FleetFacts& f) { f.status->clear_workers(); }},
         Trouble{"worker ids", Verdict::kWarn,
                 [](FleetFacts& f) { f.status->add_duplicate_worker_ids("gpu-1"); }},
+        Trouble{"versions", Verdict::kWarn,
+                [](FleetFacts& f) { f.status->mutable_workers(1)->set_version("0.1"); }},
+        Trouble{"bad workers", Verdict::kWarn,
+                [](FleetFacts& f) { f.status->mutable_workers(0)->set_failures(3); }},
+        Trouble{"bad workers", Verdict::kFail,
+                [](FleetFacts& f) {
+                  for (auto& w : *f.status->mutable_workers()) w.set_failures(4);
+                }},
         Trouble{"weights lag", Verdict::kWarn,
                 [](FleetFacts& f) { f.status->mutable_workers(1)->set_policy_version(60); }},
         Trouble{"leases", Verdict::kWarn,

@@ -25,6 +25,7 @@
 #include "cli/report/run_summary.h"
 #include "cli/run/progress_line.h"
 #include "cli/run/run_display.h"
+#include "core/lease/worker_book.h"
 #include "metrics/step_metrics.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
@@ -259,8 +260,25 @@ std::string TroubleText(const v1::StatusResponse& status) {
   return text;
 }
 
-std::string PeersText(const v1::StatusResponse& status) {
+// A line for each member of another build than the learner's.
+std::string VersionsText(const v1::StatusResponse& status) {
   std::string text;
+  const auto add = [&](const std::string& member, const std::string& version) {
+    if (version.empty() || version == status.version()) return;
+    absl::StrAppend(&text, "version    ", member, " is oxbow ", version, ", the learner oxbow ",
+                    status.version(), "\n");
+  };
+  for (const v1::RankStatus& rank : status.ranks()) {
+    add(absl::StrCat("rank ", rank.rank()), rank.version());
+  }
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    add(worker.worker_id(), worker.version());
+  }
+  return text;
+}
+
+std::string PeersText(const v1::StatusResponse& status) {
+  std::string text = VersionsText(status);
   for (const v1::RankStatus& rank : status.ranks()) {
     absl::StrAppend(&text,
                     absl::StrFormat("rank %-5d seen %.1f s ago, metrics at %s\n", rank.rank(),
@@ -275,6 +293,15 @@ std::string PeersText(const v1::StatusResponse& status) {
     absl::StrAppend(&text, absl::StrFormat("%-28s %8d %7d %7d %8.1f s\n", worker.worker_id(),
                                            worker.policy_version(), worker.leases(),
                                            worker.groups_done(), worker.seconds_since_seen()));
+  }
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    if (worker.failures() < lease::WorkerBook::Rule().failures_max) continue;
+    absl::StrAppend(&text, "bad        ", worker.worker_id(), ": ", worker.failures(),
+                    " leases failed one after another, ",
+                    worker.rests_seconds() > 0
+                        ? absl::StrFormat("the next in %.0f s: ", worker.rests_seconds())
+                        : "it is being tried: ",
+                    worker.failure(), "\n");
   }
   return text;
 }

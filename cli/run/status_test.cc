@@ -70,6 +70,35 @@ TEST(StatusTest, ARunWithoutWorkersIsLimitedByThatAndOneThatFailsByWhatFails) {
   EXPECT_THAT(StatusText(status), Not(HasSubstr("limit ")));
 }
 
+TEST(StatusTest, TextHasTheLastWordsOfABadWorker) {
+  v1::StatusResponse status = SomeStatus();
+  v1::WorkerStatus& worker = *status.add_workers();
+  worker.set_worker_id("gpu-3");
+  worker.set_failures(2);
+  worker.set_failure("torch: no");
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("bad ")));
+  worker.set_failures(4);
+  worker.set_rests_seconds(51.6);
+  EXPECT_THAT(StatusText(status),
+              HasSubstr("bad        gpu-3: 4 leases failed one after another, the next in 52 s: "
+                        "torch: no\n"));
+}
+
+TEST(StatusTest, TextNamesMembersOfAnotherBuild) {
+  v1::StatusResponse status = SomeStatus();
+  status.set_version("1.2");
+  v1::WorkerStatus& worker = *status.add_workers();
+  worker.set_worker_id("w1");
+  worker.set_version("1.2");
+  status.add_ranks()->set_rank(1);
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("version    ")));
+  worker.set_version("1.1");
+  status.mutable_ranks(0)->set_version("1.3");
+  EXPECT_THAT(StatusText(status),
+              AllOf(HasSubstr("version    rank 1 is oxbow 1.3, the learner oxbow 1.2\n"),
+                    HasSubstr("version    w1 is oxbow 1.1, the learner oxbow 1.2\n")));
+}
+
 TEST(StatusTest, TextSaysThatCopiesOfCheckpointsFailed) {
   v1::StatusResponse status = SomeStatus();
   v1::NamedValue& failed = *status.add_metrics();

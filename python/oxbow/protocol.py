@@ -13,6 +13,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+REVISION = 1  # As kProtocolRevision in src/rpc/protocol_revision.h says what it means.
 MESSAGE_BYTES_MAX = 16 << 20  # Every oxbow service has this limit, in both directions.
 # gRPC obeys http_proxy and its relatives by default, which are for the world outside; services of a run are not there.
 _HTTP_PROXY = os.environ.get("OXBOW_HTTP_PROXY", "") not in ("", "0", "false")

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server over loopback: batches, refusals, cancellation, health, metrics."""
 import asyncio
+import re
 import socket
 import threading
 import unittest
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 from unittest import mock
 
 import grpc
@@ -85,6 +87,12 @@ class ScoringTest(unittest.TestCase):
         with serving(mean) as (_, client):
             got = values(ask(client, raw(array), encoded(array, "png"), raw(array, frames=3)))
         self.assertEqual(got, [array.mean()] * 3)
+
+    def test_says_the_revision_of_the_protocol_that_the_services_speak(self):
+        header = (Path(__file__).resolve().parents[2] / "src/rpc/protocol_revision.h").read_text()
+        revision, = re.findall(r"kProtocolRevision = (\d+);", header)
+        with serving(named()) as (_, client):
+            self.assertEqual(client.describe().protocol, int(revision))
 
     def test_a_clip_is_its_frames_to_a_reward_of_pictures(self):
         def picky(items):

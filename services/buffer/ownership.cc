@@ -62,6 +62,19 @@ absl::Status CheckStep(LearnerStep clock, LearnerStep step) {
       absl::StrCat("step is too far ahead of ", clock.value, ": ", step.value));
 }
 
+absl::Status CheckStart(const Owner& owner, Epoch seen, uint64_t start, const Caller& caller,
+                        const RestoreFor& wanted) {
+  const bool same = start == 0 || wanted.start == 0 || start == wanted.start;
+  if (same || caller.epoch != seen || caller.run != owner.run ||
+      wanted.take_from == NameOf(owner)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "another start ", seen.value, " of run ", NameOf(owner),
+      " has the replay buffer: its directory was copied. Stop one of them; --take-buffer ",
+      NameOf(owner), " gives the buffer to this one"));
+}
+
 absl::StatusOr<Claim> ClaimOf(const Owner& owner, Epoch seen, const Caller& caller,
                               const RestoreFor& wanted) {
   const bool takes = wanted.take_from == NameOf(owner);

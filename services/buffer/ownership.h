@@ -41,6 +41,7 @@ struct RestoreFor {
   uint32_t shards = 0;
   uint32_t shard = 0;
   std::string take_from;  // The owner that loses the store to the caller; empty: none.
+  uint64_t start = 0;     // A random number of the caller's start; 0: not said.
 };
 
 // How messages and `take_from` name an owner: its run's uid, or "unnamed".
@@ -52,6 +53,11 @@ absl::Status CheckCaller(const Owner& owner, Epoch seen, const Caller& caller);
 
 // kInvalidArgument for a step too far ahead of the store's clock.
 absl::Status CheckStep(LearnerStep clock, LearnerStep step);
+
+// kFailedPrecondition for another start of the owner's run with the same epoch: its directory was
+// copied. `seen` and `start` are those of the last Restore.
+absl::Status CheckStart(const Owner& owner, Epoch seen, uint64_t start, const Caller& caller,
+                        const RestoreFor& wanted);
 
 struct Claim {
   Owner owner;           // From now on.

@@ -68,6 +68,23 @@ TEST_F(OwnershipTest, EveryCallOfAnotherRunIsRefusedAndChangesNothing) {
   EXPECT_TRUE(Offer({Epoch(3), kMine}, 3).ok());
 }
 
+TEST_F(OwnershipTest, ASecondStartOfOneCountIsThatOfACopiedDirectoryAndRefused) {
+  const Caller caller{Epoch(3), kMine};
+  const auto restore = [&](uint64_t start, const std::string& take_from = "") {
+    return store_->Restore(caller, "", {.take_from = take_from, .start = start});
+  };
+  ASSERT_TRUE(restore(11).ok());
+  EXPECT_TRUE(restore(11).ok()) << "its answer was lost";
+  const absl::Status copy = restore(12);
+  EXPECT_EQ(copy.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(copy.message()),
+              ::testing::AllOf(HasSubstr(kMine), HasSubstr("its directory was copied"),
+                               HasSubstr("--take-buffer")));
+  ASSERT_TRUE(Offer(caller, 1).ok());
+  EXPECT_TRUE(store_->Restore({Epoch(4), kMine}, "", {.start = 13}).ok()) << "the next start";
+  EXPECT_TRUE(store_->Restore({Epoch(4), kMine}, "", {.take_from = kMine, .start = 14}).ok());
+}
+
 TEST_F(OwnershipTest, AStoreWithoutOwnerIsTheFirstRunsThatRestores) {
   ASSERT_TRUE(Offer(Epoch(2), 1).ok());  // As a program that knows no uids did.
   ASSERT_TRUE(store_->Checkpoint(Epoch(2), "old", 1).ok());

@@ -11,8 +11,10 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
+#include "base/log.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/retry.h"
 #include "rpc/status.h"
 
@@ -375,10 +377,20 @@ absl::Status ReplayClient::Restore(Epoch epoch, const std::string& name, const R
   request.set_shards(wanted.shards);
   request.set_shard(wanted.shard);
   request.set_take_from(wanted.take_from);
+  request.set_protocol(kProtocolRevision);
+  request.set_start(wanted.start);
   v1::RestoreResponse response;
-  return impl_->Call("Restore", [&](grpc::ClientContext& context) {
+  OXBOW_RETURN_IF_ERROR(impl_->Call("Restore", [&](grpc::ClientContext& context) {
     return impl_->stub->Restore(&context, request, &response);
-  });
+  }));
+  const std::string buffer = absl::StrCat("the replay buffer at ", impl_->endpoint);
+  OXBOW_RETURN_IF_ERROR(
+      rpc::CheckRevision(buffer, response.protocol(), response.version(), "the learner"));
+  if (const auto other = rpc::OtherBuildText(buffer, response.version(), "the learner");
+      !other.empty()) {
+    OXBOW_LOG(Warning) << other;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::InfoResponse> ReplayClient::Info() {

@@ -12,6 +12,7 @@
 #include "rpc/caller.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/status.h"
 #include "rpc/trace.h"
 #include "services/buffer/entry_conversion.h"
@@ -394,13 +395,20 @@ grpc::Status ReplayService::Checkpoint(grpc::ServerContext* context,
 }
 
 grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
-                                    v1::RestoreResponse*) {
+                                    v1::RestoreResponse* response) {
   const TraceScope scope(rpc::TraceOf(context));
-  const absl::Status status = store_.Restore(CallerOf(*request), request->name(),
-                                             {.step = LearnerStep(request->step()),
-                                              .shards = request->shards(),
-                                              .shard = request->shard(),
-                                              .take_from = request->take_from()});
+  response->set_protocol(kProtocolRevision);
+  response->set_version(OXBOW_VERSION);
+  absl::Status status = rpc::CheckRevision(absl::StrCat("the learner of run ", request->run_uid()),
+                                           request->protocol(), "", "the replay buffer");
+  if (status.ok()) {
+    status = store_.Restore(CallerOf(*request), request->name(),
+                            {.step = LearnerStep(request->step()),
+                             .shards = request->shards(),
+                             .shard = request->shard(),
+                             .take_from = request->take_from(),
+                             .start = request->start()});
+  }
   rpc::Audit(context, "Restore",
              {Field("checkpoint", request->name()), Field("epoch", request->epoch()),
               Field("status", status.ToString())});

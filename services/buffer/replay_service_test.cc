@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "rpc/channel.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/server.h"
 #include "rpc/status.h"
 #include "services/buffer/replay_client.h"
@@ -113,6 +114,16 @@ class ReplayServiceTest : public ::testing::Test {
     return rpc::FromGrpc(stream->Finish());
   }
 
+  absl::Status RestoreRaw(uint32_t revision, v1::RestoreResponse& response) {
+    const auto stub = v1::ReplayBuffer::NewStub(rpc::Connect(server_->endpoint()));
+    v1::RestoreRequest request;
+    request.set_epoch(9);
+    request.set_run_uid("digits-1");
+    request.set_protocol(revision);
+    return rpc::FromGrpc(
+        stub->Restore(rpc::ContextWithDeadline(absl::Seconds(20)).get(), request, &response));
+  }
+
   const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};
   const std::unique_ptr<ReplayStore> store_ =
       ReplayStore::Open({.directory = directory_.path(), .tables = Tables()}).value();
@@ -125,6 +136,22 @@ class ReplayServiceTest : public ::testing::Test {
   std::unique_ptr<ReplayClient> client_;
   std::unique_ptr<ReplayClient> lossy_client_;
 };
+
+TEST_F(ReplayServiceTest, ALearnerOfAnotherRevisionIsRefusedAndChangesNothing) {
+  OfferOne(TestMessage(1, 1, 0, 1));
+  v1::RestoreResponse response;
+  for (const uint32_t revision : {0u, kProtocolRevision + 1}) {
+    const absl::Status refused = RestoreRaw(revision, response);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                ::testing::AllOf(HasSubstr("the learner of run digits-1 speaks"),
+                                 HasSubstr("run one version of oxbow")));
+  }
+  EXPECT_EQ(store_->Info().entries, 1u);
+  ASSERT_TRUE(RestoreRaw(kProtocolRevision, response).ok());
+  EXPECT_EQ(response.protocol(), kProtocolRevision);
+  EXPECT_EQ(response.version(), OXBOW_VERSION);
+}
 
 TEST_F(ReplayServiceTest, EntryComesBackAsItWent) {
   const v1::ReplayEntry entry = TestMessage(7, 1, 0, 0.5, /*latent_bytes=*/3 << 20);

@@ -202,6 +202,7 @@ class ReplayStore {
   // name the content stays, without what was born in `wanted.step` or later; what leaves so is
   // first copied aside. `wanted` may take the store from its owner: then it becomes empty, unless
   // the owner is the caller's own run and shard.
+  // A second start of the same run and epoch is kFailedPrecondition, as long as this process lives.
   absl::Status Restore(const Caller& caller, const std::string& name, const RestoreFor& wanted = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -261,6 +262,8 @@ class ReplayStore {
   absl::StatusOr<Copied> CopyEntries(const std::vector<Entry>& records, uint64_t segment)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  absl::Status RestoreTo(const Caller& caller, const std::string& name, const RestoreFor& wanted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TrimToCapacity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SetAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Rewind(LearnerStep step, const ClockRecord& clock, const Owner& owner)
@@ -296,6 +299,8 @@ class ReplayStore {
   std::unique_ptr<Database> database_ ABSL_GUARDED_BY(mutex_);  // Null while it cannot be opened.
   std::unique_ptr<ReplayState> state_ ABSL_GUARDED_BY(mutex_);  // Null when database_ is.
   bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;           // Recover before the next change.
+  Epoch restored_epoch_ ABSL_GUARDED_BY(mutex_);                // As the last Restore said,
+  uint64_t restored_start_ ABSL_GUARDED_BY(mutex_) = 0;         // and its start; 0: none.
   uint64_t damaged_ ABSL_GUARDED_BY(mutex_) = 0;                // Since the start.
   std::map<std::string, TableState> counts_ ABSL_GUARDED_BY(mutex_);  // By table; counts only.
 

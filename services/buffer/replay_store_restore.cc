@@ -72,6 +72,16 @@ absl::Status ReplayStore::Restore(const Caller& caller, const std::string& name,
   absl::MutexLock lock(&mutex_);
   Settle();
   OXBOW_RETURN_IF_ERROR(CanWrite());
+  OXBOW_RETURN_IF_ERROR(
+      CheckStart(state_->owner(), restored_epoch_, restored_start_, caller, wanted));
+  OXBOW_RETURN_IF_ERROR(RestoreTo(caller, name, wanted));
+  restored_epoch_ = caller.epoch;
+  restored_start_ = wanted.start;
+  return absl::OkStatus();
+}
+
+absl::Status ReplayStore::RestoreTo(const Caller& caller, const std::string& name,
+                                    const RestoreFor& wanted) {
   const Owner before = state_->owner();
   const LearnerStep now = state_->clock().step;
   // A store that is new takes any step: its run may be old.

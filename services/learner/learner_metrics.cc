@@ -151,6 +151,9 @@ struct LearnerMetrics::Impl {
         sink_bytes(Metric(r, exported::kLearnerSinkBytes)),
         workers(Metric(r, exported::kLearnerWorkers)),
         duplicate_workers(Metric(r, exported::kLearnerDuplicateWorkersTotal)),
+        worker_rests(Metric(r, exported::kLearnerWorkerRestsTotal)),
+        streams_cut(Metric(r, exported::kLearnerStreamsCutTotal)),
+        workers_bad(Metric(r, exported::kLearnerWorkersBad)),
         workers_waiting(Metric(r, exported::kLearnerWorkersWaiting)),
         samples_unscored(Metric(r, exported::kLearnerUnscoredSamplesTotal)),
         quarantined(Metric(r, exported::kLearnerPromptsQuarantined)),
@@ -197,6 +200,9 @@ struct LearnerMetrics::Impl {
   Gauge& sink_bytes;
   Gauge& workers;
   Counter& duplicate_workers;
+  Counter& worker_rests;
+  Counter& streams_cut;
+  Gauge& workers_bad;
   Gauge& workers_waiting;
   Counter& samples_unscored;
   Gauge& quarantined;
@@ -231,6 +237,8 @@ LearnerMetrics::~LearnerMetrics() = default;
 
 void LearnerMetrics::LeaseGranted() { impl_->leases.Add("granted"); }
 void LearnerMetrics::WorkerRefused() { impl_->duplicate_workers.Increment(); }
+void LearnerMetrics::WorkerRests() { impl_->worker_rests.Increment(); }
+void LearnerMetrics::WorkerCutOff() { impl_->streams_cut.Increment(); }
 void LearnerMetrics::LeaseExpired() { impl_->leases.Add("expired"); }
 void LearnerMetrics::LeaseFailed() { impl_->leases.Add("failed"); }
 void LearnerMetrics::LeaseSpeculated() { impl_->leases.Add("speculated"); }
@@ -251,10 +259,12 @@ void LearnerMetrics::SinkHolds(uint64_t bytes) {
   impl_->sink_bytes.Set(static_cast<double>(bytes));
 }
 
-void LearnerMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting) {
+void LearnerMetrics::WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting,
+                                uint64_t bad) {
   impl_->workers.Set(static_cast<double>(connected));
   impl_->weights_lag.Set(static_cast<double>(weights_lag_max));
   impl_->workers_waiting.Set(static_cast<double>(waiting));
+  impl_->workers_bad.Set(static_cast<double>(bad));
 }
 
 void LearnerMetrics::SamplesUnscored(uint64_t count) {

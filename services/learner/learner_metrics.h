@@ -27,12 +27,14 @@ class LearnerMetrics {
   void LeaseSpeculated();  // A straggler's group was leased a second time.
   void LeaseSuperseded();  // Ended because the group's other lease was first.
   void WorkerRefused();    // Another process of its name is connected.
+  void WorkerRests();      // Its leases failed one after another.
+  void WorkerCutOff();     // It does not read what it is told.
   void ResultReceived(const std::string& outcome,
                       uint64_t bytes);  // accepted | duplicate | fenced | superseded | invalid
   void GroupsAre(uint64_t pending, uint64_t running, uint64_t ready);
   void SinkHolds(uint64_t bytes);
-  // Lag in policy versions; `waiting` for a reward server.
-  void WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting);
+  // Lag in policy versions; `waiting` for a reward server; `bad` fail one lease after another.
+  void WorkersAre(uint64_t connected, uint64_t weights_lag_max, uint64_t waiting, uint64_t bad);
   void SamplesUnscored(uint64_t count);
   void PromptsQuarantined(uint64_t count);
 

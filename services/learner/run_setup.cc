@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,6 +41,12 @@ v1::DType StorageDType(const v1::SamplingConfig& sampling) {
 uint32_t HeadFailuresMax(const v1::RunConfig& config) {
   return config.run().deterministic() ? lease::LeaseTable::Options().failures_max - 1
                                       : Coordinator::Options().head_failures_max;
+}
+
+// Tells two starts of the same count apart: those of a directory and of a copy of it.
+uint64_t RandomStart() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | (random() | 1);
 }
 
 absl::Status CheckPrompts(const RunSetup& setup) {
@@ -225,6 +232,7 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                      .lease_time = absl::Seconds(lease_seconds),
                      .stragglers = {.quantile = setup.config.services().speculation_quantile(),
                                     .factor = setup.config.services().speculation_factor()}},
+          .patience = absl::Minutes(setup.config.services().patience_minutes()),
           .rules = GroupRulesOf(setup),
           .run_id = RunIdOf(setup, epoch),
           .head_failures_max = HeadFailuresMax(setup.config),
@@ -241,6 +249,7 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
           .await_back = setup.config.run().deterministic() ? timeout : absl::ZeroDuration(),
           .backlog_bytes_max = setup.config.services().sink_bytes_max(),
           .epoch = epoch,
+          .start = RandomStart(),
           .seed = setup.config.run().seed(),
           .kept_steps = setup.config.method().kept_steps(),
           .images = config::ChosenMethod(setup.config.method()).trains_final_latents(),

@@ -21,6 +21,7 @@
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/port_language.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/retry.h"
 #include "rpc/retry_after.h"
 #include "rpc/status.h"
@@ -152,6 +153,16 @@ absl::Status RewardClient::Impl::DescribeOne(size_t server) {
   const Cancellable context(*this, std::min(options.timeout, kDescribeTimeoutMax));
   OXBOW_RETURN_IF_ERROR(
       rpc::FromGrpc(lines[server]->stub()->Describe(context.get(), {}, &response)));
+  if (response.protocol() != 0) {  // Servers of others need not say it.
+    const absl::Status speaks =
+        rpc::CheckRevision(absl::StrCat("the reward server at ", options.endpoints[server]),
+                           response.protocol(), response.version(), "its caller");
+    if (!speaks.ok()) {
+      absl::MutexLock lock(&mutex);
+      directory.Described(server, {}, response.batch_max()).IgnoreError();
+      return speaks;
+    }
+  }
   std::vector<RewardFacts> rewards;
   const auto not_asked = options.not_asked.find(options.endpoints[server]);
   for (const v1::RewardDescription& reward : response.rewards()) {

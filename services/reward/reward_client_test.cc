@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "rpc/channel.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/retry_after.h"
 #include "services/reward/server_line.h"
 #include "tests/testing/fake_reward_server.h"
@@ -32,6 +33,7 @@ class FakeReplica {
       : server_({Described("fake")}, 4, std::move(handler), listen) {}
   const std::string& endpoint() const { return server_.endpoint(); }
   std::vector<int> batches() const { return server_.batches(); }
+  void Speak(uint32_t protocol) { server_.Speak(protocol); }
   void EndCallsWith(const std::string& key, const std::string& value) {
     server_.EndCallsWith(key, value);
   }
@@ -321,6 +323,22 @@ TEST(RewardClientTest, CreateNamesWhatIsMissing) {
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kUnavailable);
   // One replica of two is enough to start, and to score.
   ExpectAllScored(ClientOf({"127.0.0.1:1", replica.endpoint()})->Score("p", "", Images(3)));
+}
+
+TEST(RewardClientTest, AServerOfAnotherRevisionIsRefusedInOneLine) {
+  FakeReplica replica(AnswerAll);
+  const auto create = [&](uint32_t revision) {
+    replica.Speak(revision);
+    return RewardClient::Create({.endpoints = {replica.endpoint()}, .rewards = {"fake"}}).status();
+  };
+  EXPECT_TRUE(create(0).ok()) << "a server of others need not say it";
+  EXPECT_TRUE(create(kProtocolRevision).ok());
+  const absl::Status refused = create(kProtocolRevision + 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::AllOf(HasSubstr("the reward server at " + replica.endpoint()),
+                               HasSubstr("run one version of oxbow"),
+                               ::testing::Not(HasSubstr("\n"))));
 }
 
 // As a server with gRPC's default options ends it: with a GOAWAY after three pings.

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/retry_after.h"
 #include "rpc/status.h"
 #include "rpc/trace.h"
@@ -142,6 +143,7 @@ grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
   }
   response->set_batch_max(options_.batch_max);
   response->set_version(OXBOW_VERSION);
+  response->set_protocol(kProtocolRevision);
   response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   return grpc::Status::OK;
 }

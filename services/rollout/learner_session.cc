@@ -55,6 +55,11 @@ struct NoNetwork : public std::runtime_error {
   absl::Status status;
 };
 
+// Whether the sampler cannot go on after this error.
+bool IsUnusable(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || ExitCodeOf(status) == kExitDeviceLost;
+}
+
 // The steps that the lease wants stochastic; all that may be stochastic if it names none.
 absl::StatusOr<std::vector<bool>> WindowOf(const v1::Lease& lease,
                                            const flow::SamplingSpec& sampling) {
@@ -234,16 +239,17 @@ void LearnerSession::PrepareLease(v1::Lease lease) {
   preparations_.Push([this, lease = std::move(lease)]() mutable {
     const TraceScope scope(TraceOf(lease));
     const uint64_t id = lease.lease_id();
-    absl::StatusOr<ReadyLease> ready = Prepared(std::move(lease));
+    bool elsewhere = false;
+    absl::StatusOr<ReadyLease> ready = Prepared(std::move(lease), elsewhere);
     if (ready.ok()) {
       leases_.Ready(*std::move(ready));
     } else {
-      Finish(id, {.failure = std::string(ready.status().ToString())});
+      Finish(id, {.failure = ready.status().ToString(), .elsewhere = elsewhere});
     }
   });
 }
 
-absl::StatusOr<ReadyLease> LearnerSession::Prepared(v1::Lease lease) {
+absl::StatusOr<ReadyLease> LearnerSession::Prepared(v1::Lease lease, bool& elsewhere) {
   if (lease.has_pictures()) return pictures_->Prepare(std::move(lease));
   ReadyLease ready{.head = std::nullopt, .conditioning = conditioning_.Held(lease)};
   if (ready.conditioning == nullptr) {
@@ -251,6 +257,7 @@ absl::StatusOr<ReadyLease> LearnerSession::Prepared(v1::Lease lease) {
   }
   if (lease.has_head()) {
     absl::StatusOr<rl::Trajectory> head = ReadHead(lease);
+    elsewhere = !head.ok();
     if (!head.ok()) return Annotate(head.status(), "cannot read the replayed head");
     ready.head = *std::move(head);
   }
@@ -285,8 +292,8 @@ void LearnerSession::SampleLoop() {
   pthread_setname_np(pthread_self(), "sampler");
   while (!stopping_.HasBeenNotified()) {
     progress_.Advanced();
-    if (const absl::Status full = ApplyNewest(); !full.ok()) {
-      FailFull(std::string(full.message()), {});
+    if (const absl::Status unusable = ApplyNewest(); !unusable.ok()) {
+      FailUnusable(unusable, {});
     }
     const absl::Duration idle_since = clock_.Now();
     std::vector<ReadyLease> batch = leases_.TakeBatch(
@@ -298,8 +305,9 @@ void LearnerSession::SampleLoop() {
   }
 }
 
-// kResourceExhausted if they do not fit: nothing would be leased to a worker without weights, or
-// soon to one with old ones. Other errors are told the learner, and the weights in use stay.
+// kResourceExhausted if they do not fit, kExitDeviceLost if the device is lost: nothing would be
+// leased to a worker without weights, or soon to one with old ones. Other errors are told the
+// learner, and the weights in use stay.
 absl::Status LearnerSession::ApplyNewest() {
   std::optional<weights::VerifiedSnapshot> snapshot = follower_->TakeNewest();
   if (!snapshot.has_value()) return absl::OkStatus();
@@ -316,6 +324,7 @@ absl::Status LearnerSession::ApplyNewest() {
   if (absl::IsResourceExhausted(status)) {
     return absl::ResourceExhaustedError(absl::StrCat(status.message(), ": the weights do not fit"));
   }
+  if (IsUnusable(status)) return status;
   const absl::Duration took = clock_.Now() - start;
   report.set_apply_seconds(absl::ToDoubleSeconds(took));
   report.set_probe_difference_max(comparison.difference_max);
@@ -388,7 +397,7 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
         },
         model_.decoder(), tasks);
   } catch (const NoNetwork& error) {
-    if (absl::IsResourceExhausted(error.status)) return FailFull(error.what(), leases);
+    if (IsUnusable(error.status)) return FailUnusable(error.status, leases);
     for (const v1::Lease& lease : leases) Finish(lease.lease_id(), {.failure = error.what()});
     return;
   } catch (const c10::OutOfMemoryError& error) {
@@ -396,6 +405,9 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
                     leases);
   } catch (const std::exception& error) {
     if (const auto host = model::HostMemoryText(error)) return FailFull(*host, leases);
+    if (const auto lost = model::DeviceLostText(error)) {
+      return FailUnusable(ErrorOf(kExitDeviceLost, *lost), leases);
+    }
     for (const v1::Lease& lease : leases)
       Finish(lease.lease_id(), {.failure = absl::StrCat("torch: ", error.what())});
     return;
@@ -418,6 +430,9 @@ void LearnerSession::DrawPictures(const std::vector<ReadyLease>& batch) {
     return std::make_unique<Watched>(network, progress_);
   };
   pictures_->Draw(batch, model_, watch, [&](const v1::Lease& lease, PictureWork::Drawn drawn) {
+    if (ExitCodeOf(drawn.status()) == kExitDeviceLost) {
+      return FailUnusable(drawn.status(), {lease});
+    }
     if (!drawn.ok()) return Finish(lease.lease_id(), {.failure = drawn.status().ToString()});
     leases_.Sampled(lease.lease_id());
     auto pictures = std::make_shared<const PictureWork::Pictures>(*std::move(drawn));
@@ -451,12 +466,22 @@ void LearnerSession::AwaitRewards() {
   OfferCredit();
 }
 
-void LearnerSession::FailFull(const std::string& why, const std::vector<v1::Lease>& leases) {
-  const std::string text = absl::StrCat("out of memory: ", why);
+void LearnerSession::GiveBack(const std::string& why, const std::vector<v1::Lease>& leases) {
   leases_.Drain();
-  for (const v1::Lease& lease : leases) Finish(lease.lease_id(), {.failure = text});
+  for (const v1::Lease& lease : leases) Finish(lease.lease_id(), {.failure = why});
   stream_.Goodbye();
   stream_.AwaitEnd(kGoodbyeWait);  // An earlier end could overtake what was said.
+}
+
+void LearnerSession::FailUnusable(const absl::Status& why, const std::vector<v1::Lease>& leases) {
+  if (absl::IsResourceExhausted(why)) return FailFull(std::string(why.message()), leases);
+  GiveBack(std::string(why.message()), leases);
+  Fail(why);
+}
+
+void LearnerSession::FailFull(const std::string& why, const std::vector<v1::Lease>& leases) {
+  const std::string text = absl::StrCat("out of memory: ", why);
+  GiveBack(text, leases);
   Fail(OutOfMemoryError(absl::StrCat(text,
                                      ": model.compute_dtype: bf16 needs less, or give this worker "
                                      "a device with more memory")));

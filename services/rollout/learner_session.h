@@ -75,7 +75,8 @@ class LearnerSession {
   Trace TraceOf(const v1::Lease& lease) const;
   void TakeLease(const v1::Lease& lease);
   void PrepareLease(v1::Lease lease);
-  absl::StatusOr<ReadyLease> Prepared(v1::Lease lease);
+  // `elsewhere`: set if the failure is that of a service.
+  absl::StatusOr<ReadyLease> Prepared(v1::Lease lease, bool& elsewhere);
   absl::StatusOr<rl::Trajectory> ReadHead(const v1::Lease& lease);
   void SampleLoop();
   absl::Status ApplyNewest();
@@ -94,8 +95,11 @@ class LearnerSession {
   bool Pause(uint64_t lease_id, absl::Duration wait);
   void AwaitRewards();
   void Fail(const absl::Status& why);  // Ends Serve, for good.
-  // Gives back `leases` and all others, says goodbye and fails. `why` in one line.
+  // Both give back `leases` and all others, say goodbye and fail. `why` in one line.
   void FailFull(const std::string& why, const std::vector<v1::Lease>& leases);
+  // `why`: as ApplyNewest says it.
+  void FailUnusable(const absl::Status& why, const std::vector<v1::Lease>& leases);
+  void GiveBack(const std::string& why, const std::vector<v1::Lease>& leases);
   void OfferCredit();
   void RenewLoop();
   bool LookAtSampler(bool stalled);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/device_memory.h"
@@ -94,6 +95,7 @@ absl::Status WithoutThrow(const std::function<absl::Status()>& use) {
     return absl::ResourceExhaustedError(model::MemoryText(error));
   } catch (const std::exception& error) {
     if (const auto host = model::HostMemoryText(error)) return absl::ResourceExhaustedError(*host);
+    if (const auto lost = model::DeviceLostText(error)) return ErrorOf(kExitDeviceLost, *lost);
     return absl::InternalError(absl::StrCat("torch: ", error.what()));
   }
 }

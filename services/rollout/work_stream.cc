@@ -125,6 +125,7 @@ void WorkStream::Finished(uint64_t lease_id, const Outcome& outcome) {
   request.mutable_finished()->set_failure(outcome.failure);
   request.mutable_finished()->set_unscored(outcome.unscored);
   request.mutable_finished()->set_discarded(outcome.discarded);
+  request.mutable_finished()->set_elsewhere(outcome.elsewhere);
   Write(request);
 }
 

@@ -46,6 +46,7 @@ class WorkStream {
     std::string failure;     // Empty: the sink accepted the group.
     bool unscored = false;   // The failure is that a reward server answered without a score.
     bool discarded = false;  // The group was finished and could not be delivered.
+    bool elsewhere = false;  // The failure is of a service that the worker asked.
   };
   void Finished(uint64_t lease_id, const Outcome& outcome);
   void Unscored(uint64_t lease_id, uint32_t samples, const std::string& reason);

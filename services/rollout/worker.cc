@@ -11,6 +11,7 @@
 #include "core/model/cuda_graphs.h"
 #include "rpc/channel.h"
 #include "rpc/port_language.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
@@ -23,7 +24,8 @@ namespace {
 bool IsFinal(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          status.code() == absl::StatusCode::kUnimplemented ||
-         status.code() == absl::StatusCode::kPermissionDenied || IsOutOfMemory(status);
+         status.code() == absl::StatusCode::kPermissionDenied || IsOutOfMemory(status) ||
+         ExitCodeOf(status) == kExitDeviceLost;
 }
 
 }  // namespace
@@ -43,9 +45,18 @@ absl::StatusOr<v1::RegisterResponse> Worker::Register() {
   request.set_worker_id(options_.worker_id);
   request.set_host(options_.host);
   request.set_version(OXBOW_VERSION);
+  request.set_protocol(kProtocolRevision);
   v1::RegisterResponse response;
   const auto context = rpc::ContextWithDeadline(options_.register_timeout);
   OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stub_->Register(context.get(), request, &response)));
+  const std::string learner = absl::StrCat("the learner at ", options_.learner);
+  const std::string self = absl::StrCat("worker ", options_.worker_id);
+  OXBOW_RETURN_IF_ERROR(
+      rpc::CheckRevision(learner, response.protocol(), response.version(), self));
+  const std::string other = rpc::OtherBuildText(learner, response.version(), self);
+  if (!other.empty() && std::exchange(build_seen_, response.version()) != response.version()) {
+    OXBOW_LOG(Warning) << other;
+  }
   return response;
 }
 

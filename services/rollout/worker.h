@@ -66,6 +66,7 @@ class Worker {
   const Clock& clock_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
 
+  std::string build_seen_;  // The learner's, of which a warning was given.
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Shared: Stop uses it while Run may be releasing it.

@@ -164,6 +164,8 @@ TEST(WorkerTest, LeasedGroupsArriveWholeScoredAndOnce) {
   EXPECT_THAT(worker.Scrape(), HasSubstr("oxbow_rollout_samples_total 15"));
 }
 
+constexpr size_t kActivations = 2000;  // Bytes; larger than latents and prompts of a group.
+
 // A device that has no room for the activations of the next `times` passes of the network.
 class FullDevice {
  public:
@@ -179,8 +181,23 @@ class FullDevice {
   int left() const { return left_; }
 
  private:
-  static constexpr size_t kActivations = 2000;  // Larger than latents and prompts of a group.
   std::atomic<int> left_;
+};
+
+// A device that answers the passes of the network as one does after an Xid.
+class LostDevice {
+ public:
+  LostDevice() {
+    testing::CountingAllocator::Install();
+    testing::CountingAllocator::Get().Refuse([](size_t bytes) {
+      char thread[16] = "";
+      pthread_getname_np(pthread_self(), thread, sizeof thread);
+      TORCH_CHECK(bytes < kActivations || std::string(thread) != "sampler",
+                  "CUDA error: an illegal memory access was encountered");
+      return false;
+    });
+  }
+  ~LostDevice() { testing::CountingAllocator::Get().Refuse(nullptr); }
 };
 
 // The leases come when the weights are there, and the device is full by then.
@@ -227,6 +244,20 @@ TEST(WorkerTest, ADeviceTooSmallForOneRowEndsTheWorkerAndGivesItsLeasesBack) {
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("out of memory"));
 }
 
+TEST(WorkerTest, ALostDeviceEndsTheWorkerWithAnExitCodeOfItsOwnAndGivesItsLeasesBack) {
+  FakeLearner learner({.leases = 2, .rewards_away = true});
+  RunningWorker worker(learner.endpoint());
+  learner.Await([](const Seen& seen) { return !seen.reports.empty(); });
+  const LostDevice device;
+  learner.BringRewards();
+  const Seen seen = learner.Await([](const Seen& s) { return !s.failures.empty(); });
+  ASSERT_TRUE(worker.AwaitEnd());
+  const absl::Status status = worker.Stop();
+  EXPECT_EQ(ExitCodeOf(status), kExitDeviceLost) << status;
+  EXPECT_FALSE(IsFinal(kExitDeviceLost)) << "a new process may use the GPU";
+  EXPECT_THAT(seen.failures[0].failure(), HasSubstr("illegal memory access"));
+}
+
 TEST(WorkerTest, ADeviceTooSmallForTheWeightsEndsTheWorkerInOneLine) {
   FakeLearner learner({.leases = 1});
   const FullDevice device(1 << 30);
@@ -236,6 +267,19 @@ TEST(WorkerTest, ADeviceTooSmallForTheWeightsEndsTheWorkerInOneLine) {
   EXPECT_EQ(ExitCodeOf(status), kExitOutOfMemory) << status;
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("the weights do not fit"), ::testing::Not(HasSubstr("\n"))));
+}
+
+TEST(WorkerTest, ALearnerOfAnotherRevisionEndsItWithBothVersionsInOneLine) {
+  for (const uint32_t revision : {0u, kProtocolRevision + 1}) {
+    FakeLearner learner({.protocol = revision});
+    RunningWorker worker(learner.endpoint());
+    ASSERT_TRUE(worker.AwaitEnd());
+    const absl::Status status = worker.Stop();
+    EXPECT_EQ(ExitCodeOf(status), kExitUsage) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(learner.endpoint()), HasSubstr(OXBOW_VERSION),
+                      HasSubstr("run one version of oxbow"), ::testing::Not(HasSubstr("\n"))));
+  }
 }
 
 TEST(WorkerTest, AnotherWorkerRepeatsTheSameBits) {

@@ -40,7 +40,7 @@ bool IsOutOfMemory(const absl::Status& status) {
 }
 
 bool EndsEarly(const absl::Status& status) {
-  const std::optional<int> code = CodeIn(status);
+  const int code = CodeIn(status).value_or(kExitOk);
   return code == kExitStopped || code == kExitDrained;
 }
 

@@ -81,6 +81,12 @@ inline constexpr Counter kLearnerHeadsRefusedTotal{
 inline constexpr Counter kLearnerDuplicateWorkersTotal{
     "oxbow_learner_duplicate_workers_total", "",
     "Streams of workers that were refused: another process of that id is connected."};
+inline constexpr Counter kLearnerWorkerRestsTotal{
+    "oxbow_learner_worker_rests_total", "",
+    "Times that a worker was given no leases for a while, because it failed one after another."};
+inline constexpr Counter kLearnerStreamsCutTotal{
+    "oxbow_learner_streams_cut_total", "",
+    "Streams of workers that were ended because they did not read what they were told."};
 inline constexpr Counter kLearnerEvaluationFailuresTotal{
     "oxbow_learner_evaluation_failures_total", "", "Evaluations that could not be scored."};
 inline constexpr Counter kLearnerCheckpointsTotal{
@@ -93,6 +99,9 @@ inline constexpr Gauge kLearnerGroups{
 inline constexpr Gauge kLearnerSinkBytes{
     "oxbow_learner_sink_bytes", "", "Bytes of un-consumed experience and granted credit."};
 inline constexpr Gauge kLearnerWorkers{"oxbow_learner_workers", "", "Workers connected."};
+inline constexpr Gauge kLearnerWorkersBad{
+    "oxbow_learner_workers_bad", "",
+    "Connected workers that failed three leases or more one after another: they rest."};
 inline constexpr Gauge kLearnerWorkersWaiting{
     "oxbow_learner_workers_waiting", "", "Workers that wait for a reward server to answer."};
 inline constexpr Counter kLearnerUnscoredSamplesTotal{

@@ -37,11 +37,7 @@ absl::Status Access::MayAnswer(std::string_view method, const std::string& pem) 
 
 absl::Status Access::Decide(std::string_view method, const std::string& pem, bool calls) {
   const std::shared_ptr<const Holder> peer = HolderOf(pem);
-  if (IsRevoked(*peer)) {
-    return Refuse(method, "revoked", *peer,
-                  absl::StrCat("the certificate is revoked (--tls-revoked): ", peer->Name(),
-                               ", serial number ", peer->serial));
-  }
+  if (IsRevoked(*peer)) return RefuseRevoked(method, *peer);
   const RoleRow* row = RowOf(method);
   if (row == nullptr) {
     return Refuse(method, "method", *peer,
@@ -58,6 +54,12 @@ absl::Status Access::Decide(std::string_view method, const std::string& pem, boo
   return Refuse(method, "role", *peer,
                 absl::StrCat(peer->Name(), " may not ", calls ? "call " : "answer ",
                              std::string(method), ", only ", NamesOf(wanted), " may"));
+}
+
+absl::Status Access::RefuseRevoked(std::string_view method, const Holder& peer) {
+  return Refuse(method, "revoked", peer,
+                absl::StrCat("the certificate is revoked (--tls-revoked): ", peer.Name(),
+                             ", serial number ", peer.serial));
 }
 
 absl::Status Access::Refuse(std::string_view method, const char* reason, const Holder& peer,

@@ -35,6 +35,8 @@ class Access {
   absl::Status MayBeWorker(const std::string& pem, const std::string& worker_id);
 
   bool IsRevoked(const Holder& holder) { return revoked_->Has(holder); }
+  // The error of a call, or of the rest of an open stream, whose caller is revoked.
+  absl::Status RefuseRevoked(std::string_view method, const Holder& peer);
 
   // Certificates are parsed once and remembered.
   std::shared_ptr<const Holder> HolderOf(const std::string& pem) ABSL_LOCKS_EXCLUDED(mutex_);

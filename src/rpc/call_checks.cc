@@ -53,8 +53,8 @@ class AnswererPlugin final : public grpc::MetadataCredentialsPlugin {
 
 class StreamInterceptor final : public grpc::experimental::Interceptor {
  public:
-  StreamInterceptor(std::shared_ptr<Access> access, grpc::ServerContextBase& context)
-      : access_(std::move(access)), context_(context) {}
+  StreamInterceptor(std::shared_ptr<Access> access, grpc::experimental::ServerRpcInfo& call)
+      : access_(std::move(access)), method_(call.method()), context_(*call.server_context()) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     using Point = grpc::experimental::InterceptionHookPoints;
@@ -64,6 +64,7 @@ class StreamInterceptor final : public grpc::experimental::Interceptor {
       if (holder_ == nullptr) holder_ = access_->HolderOf(PemOf(*context_.auth_context()));
       if (access_->IsRevoked(*holder_)) {
         ended_ = true;
+        access_->RefuseRevoked(method_, *holder_).IgnoreError();  // Counted and logged.
         context_.TryCancel();
       }
     }
@@ -72,6 +73,7 @@ class StreamInterceptor final : public grpc::experimental::Interceptor {
 
  private:
   const std::shared_ptr<Access> access_;
+  const std::string method_;
   grpc::ServerContextBase& context_;
   std::shared_ptr<const Holder> holder_;
   bool ended_ = false;
@@ -84,7 +86,7 @@ class StreamFactory final : public grpc::experimental::ServerInterceptorFactoryI
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
     if (info->type() == grpc::experimental::ServerRpcInfo::Type::UNARY) return nullptr;
-    return new StreamInterceptor(access_, *info->server_context());  // gRPC's from here on.
+    return new StreamInterceptor(access_, *info);  // gRPC's from here on.
   }
 
  private:

@@ -48,6 +48,15 @@ bool Connects(const Descriptor& socket, int port) {
   return connect(socket.value, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
 }
 
+// From another address of this machine than that of `oxbow health`.
+bool ConnectsFrom(const char* source, const Descriptor& socket, int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  return inet_pton(AF_INET, source, &address.sin_addr) == 1 &&
+         bind(socket.value, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+         Connects(socket, port);
+}
+
 // Waits until the server says hello on a connection, or closes it.
 bool IsRefused(const Descriptor& socket) {
   pollfd answer{.fd = socket.value, .events = POLLIN, .revents = 0};
@@ -81,7 +90,7 @@ TEST_F(DescriptorsTest, AServerThatRanOutOfDescriptorsAcceptsAgainWhenSomeAreFre
     std::vector<Descriptor> taken;
     do {
       taken.push_back(Socket());
-      ASSERT_TRUE(Connects(taken.back(), port));
+      ASSERT_TRUE(ConnectsFrom("127.0.0.2", taken.back(), port));
     } while (!IsRefused(taken.back()));
     EXPECT_GT(taken.size(), 30u) << "strangers that were let in";
     // The rest goes to files, as much as there is.
@@ -93,10 +102,40 @@ TEST_F(DescriptorsTest, AServerThatRanOutOfDescriptorsAcceptsAgainWhenSomeAreFre
   EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
 }
 
+TEST_F(DescriptorsTest, StrangersThatTakeAllRoomLeaveSomeForHealth) {
+  const auto server = Server::Start({}, {}).value();
+  std::vector<Descriptor> strangers;
+  do {
+    strangers.push_back(Socket());
+    ASSERT_TRUE(ConnectsFrom("127.0.0.2", strangers.back(), PortOf(server->endpoint())));
+  } while (!IsRefused(strangers.back()));
+  EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
+}
+
 TEST_F(DescriptorsTest, SomeDescriptorsAreKeptFromConnections) {
   EXPECT_EQ(ConnectionDescriptorsMax(16), 0u);
   EXPECT_EQ(ConnectionDescriptorsMax(1024), 768u);
   EXPECT_EQ(ConnectionDescriptorsMax(1 << 20), (1u << 20) - 1024);
+}
+
+TEST(ListenerTest, OneAddressHasALimitedNumberOfYoungConnections) {
+  const auto server = Server::Start({.young_max = 8}, {}).value();
+  const int port = PortOf(server->endpoint());
+  std::vector<Descriptor> strangers;
+  for (int i = 0; i < 9; ++i) {
+    strangers.push_back(Socket());
+    ASSERT_TRUE(ConnectsFrom("127.0.0.2", strangers.back(), port));
+    EXPECT_EQ(IsRefused(strangers.back()), i == 8) << i;
+  }
+  EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK) << "others have their own";
+  strangers.clear();
+  bool enters = false;
+  for (const absl::Time end = absl::Now() + kAnswer; !enters && absl::Now() < end;) {
+    const Descriptor again = Socket();
+    enters = ConnectsFrom("127.0.0.2", again, port) && !IsRefused(again);
+  }
+  EXPECT_TRUE(enters) << "closed ones count no more";
+  EXPECT_EQ(YoungConnectionsMax(4096), 384u);
 }
 
 TEST(ListenerTest, BothAddressFamiliesAreListenedOn) {

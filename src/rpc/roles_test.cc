@@ -59,8 +59,8 @@ const std::map<std::string, std::pair<std::string, std::string>> kPromised = {
     {"/oxbow.v1.ReplayBuffer/Restore", {"learner operator", "buffer"}},
     {"/oxbow.v1.ReplayBuffer/Read", {"learner worker operator", "buffer"}},
     {"/oxbow.v1.ReplayBuffer/Info", {"learner worker operator", "buffer"}},
-    {"/oxbow.v1.ReplayBuffer/List", {"learner worker operator", "buffer"}},
-    {"/oxbow.v1.ReplayBuffer/Verify", {"learner worker operator", "buffer"}},
+    {"/oxbow.v1.ReplayBuffer/List", {"learner operator", "buffer"}},
+    {"/oxbow.v1.ReplayBuffer/Verify", {"learner operator", "buffer"}},
     {"/oxbow.v1.Reward/Describe", {"learner worker operator", "reward"}},
     {"/oxbow.v1.Reward/Score", {"learner worker", "reward"}},
     {"/grpc.health.v1.Health/Check",
@@ -289,6 +289,8 @@ TEST_F(RolesTest, ARevokedCallersOldStreamEnds) {
   }
   const grpc::Status end = stream->Finish();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::CANCELLED) << end.error_message();
+  const auto counts = telemetry::RefusedCalls::This().counts();
+  EXPECT_EQ(counts.count({"oxbow.v1.Coordinator/Work", "revoked"}), 1u) << "counted and logged";
 }
 
 TEST(RevocationListTest, IdentitiesAndSerialNumbersInEveryNotation) {

@@ -71,7 +71,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
   if (server == nullptr) {
     return absl::InternalError(absl::StrCat("cannot start a server: ", options.listen));
   }
-  listener->Serve(std::move(acceptor));
+  const uint64_t strangers = UsesTls() ? YoungConnectionsMax(DescriptorLimit()) : 0;
+  listener->Serve(std::move(acceptor), options.young_max.value_or(strangers));
   const std::string address = WithBrackets(options.listen);
   const std::string endpoint =
       absl::StrCat(address.substr(0, address.rfind(':')), ":", listener->port());

@@ -35,6 +35,8 @@ class Server {
     int threads_max = 64;
     int streams_per_connection_max = 4096;  // Further ones wait at the client.
     size_t memory_max = size_t{4} << 30;    // Bytes in gRPC's own buffers; above, it reads less.
+    std::optional<uint64_t>
+        young_max;  // See rpc/listener.h; not set: as many as TLS wants, or any.
     SelfProbe::Options probe;
   };
 

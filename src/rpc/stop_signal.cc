@@ -42,7 +42,8 @@ StopSignal::StopSignal(int exit_code) : thread_([this, exit_code] { Run(exit_cod
 
 StopSignal::~StopSignal() {
   ending_ = true;
-  pthread_kill(thread_.native_handle(), SIGTERM);
+  // The thread takes the signal with sigwait, so it does not end by it.
+  pthread_kill(thread_.native_handle(), SIGTERM);  // NOLINT(bugprone-bad-signal-to-kill-thread)
   thread_.join();
 }
 

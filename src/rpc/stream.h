@@ -253,7 +253,8 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
     return Waiting{*this, limit};
   }
 
-  // Queues a message without waiting: for few and small ones. Dropped when the peer is gone.
+  // Queues a message without waiting. Dropped when the peer is gone. From a peer that does not take
+  // what is queued, no more than kUntakenMax of them, nothing more is read.
   void Send(Response response) {
     absl::MutexLock lock(&mutex_);
     if (finished_ || broken_) return;
@@ -268,6 +269,9 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
     if (!ok) {
       broken_ = true;
       outgoing_.clear();
+    }
+    if (postponed_ != nullptr && outgoing_.size() < kUntakenMax) {
+      this->StartRead(std::exchange(postponed_, nullptr));
     }
     if (!outgoing_.empty()) return WriteFirst();
     Written();
@@ -285,7 +289,11 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
     read_ok_ = false;
     if (finished_) return false;
     Await(Waits::kRead, handler, idle_max_);
-    this->StartRead(&request);
+    if (outgoing_.size() >= kUntakenMax) {
+      postponed_ = &request;  // A write is under way, and its end begins the read.
+    } else {
+      this->StartRead(&request);
+    }
     return true;
   }
 
@@ -305,7 +313,10 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
     this->StartWrite(&outgoing_.front(), options);
   }
 
+  static constexpr size_t kUntakenMax = 256;
+
   std::deque<Response> outgoing_ ABSL_GUARDED_BY(mutex_);  // The first is being written.
+  Request* postponed_ ABSL_GUARDED_BY(mutex_) = nullptr;   // What a Read waits to fill.
 };
 
 // Serves a method by coroutines. `runner` outlives the server.

@@ -72,6 +72,11 @@ class ScriptedService final : public v1::ExperienceSink::Service, public HasStre
         large.mutable_ack()->set_error(std::string(1 << 20, 'x'));
         while (co_await stream.Write(large)) {
         }
+      } else if (script.starts_with("answer")) {
+        v1::InsertResponse answer;
+        answer.mutable_ack()->set_error(std::string(1 << 16, 'x'));
+        stream.Send(answer);
+        continue;
       } else if (script == "flood and leave") {
         v1::InsertResponse large;
         large.mutable_ack()->set_error(std::string(1 << 20, 'x'));
@@ -226,6 +231,16 @@ TEST_F(IdleStreamTest, APeerThatSendsNothingIsToldSoAndTheStreamIsGone) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(status.error_message(), HasSubstr("idle for 50ms"));
   EXPECT_TRUE(service_.streams().AwaitNone(kDeadline));
+}
+
+// What it sends is read no more when so many answers wait for it.
+TEST_F(IdleStreamTest, APeerThatAsksAndTakesNoAnswersIsGoneBeforeTheyPileUp) {
+  const auto call = Open();
+  v1::InsertRequest request;
+  request.mutable_chunk()->set_data("answer" + std::string(1 << 16, ' '));
+  int asked = 0;
+  while (asked < 4000 && call->stream->Write(request)) ++asked;
+  EXPECT_LT(asked, 4000) << "256 MiB of answers";
 }
 
 TEST_F(IdleStreamTest, APeerThatTakesNothingIsGone) {

@@ -52,7 +52,10 @@ constexpr std::array<std::string_view, kFaultKinds> kNames = {
     "drain: learner rank 0",
     "drain: learner rank 1",
     "drain: learner while it starts",
-    "worker dies at every start"};
+    "worker dies at every start",
+    "worker that fails at once",
+    "worker that reads nothing",
+    "worker of another revision"};
 
 bool IsNetwork(FaultKind kind) {
   return (kind >= FaultKind::kDelay && kind <= FaultKind::kHalfOpen) ||
@@ -115,6 +118,10 @@ int ClassOf(FaultKind kind) {
       return 5;
     case FaultKind::kSecondSupervisor:
       return 6;
+    case FaultKind::kFailingWorker:
+    case FaultKind::kDeafWorker:
+    case FaultKind::kOtherRevision:
+      return 9;
     default:
       return IsNetwork(kind) ? 7 : 8;  // 8: reward servers.
   }

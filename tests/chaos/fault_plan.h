@@ -50,13 +50,16 @@ enum class FaultKind {
   kDamagedManifest,  // The weights' manifests, on their way to the far worker.
   kDamagedCheckpoint,
   kHugeCheckpointFile,
-  kDrainLearner,  // SIGTERM to rank 0, by nobody who tells the supervisor.
-  kDrainRank,     // The same to rank 1.
-  kDrainStart,    // The same to rank 0 while it starts.
-  kLoopWorker,    // One worker is killed at each start.
+  kDrainLearner,   // SIGTERM to rank 0, by nobody who tells the supervisor.
+  kDrainRank,      // The same to rank 1.
+  kDrainStart,     // The same to rank 0 while it starts.
+  kLoopWorker,     // One worker is killed at each start.
+  kFailingWorker,  // A worker of the harness: each of its leases fails at once.
+  kDeafWorker,     // One that reads no answers.
+  kOtherRevision,  // One of another revision of the protocol, which knocks.
 };
 inline constexpr int kFirstKinds = 16;
-inline constexpr int kFaultKinds = 39;
+inline constexpr int kFaultKinds = 42;
 inline constexpr uint64_t kFirstSeedOfAllKinds = 1000;
 
 std::string_view NameOf(FaultKind kind);

@@ -173,6 +173,12 @@ absl::StatusOr<TakeBack> TrialRun::Begin(const Fault& fault) {
       return DamageCheckpoint(fault);
     case FaultKind::kSecondSupervisor:
       return StartSecond();
+    case FaultKind::kFailingWorker:
+      return AddBadWorker(testing::BadWorker::Kind::kFails);
+    case FaultKind::kDeafWorker:
+      return AddBadWorker(testing::BadWorker::Kind::kReadsNothing);
+    case FaultKind::kOtherRevision:
+      return AddBadWorker(testing::BadWorker::Kind::kOtherRevision);
     case FaultKind::kNoDescriptorsSupervisor:
       return TakeDescriptors(run_->pid());
     case FaultKind::kHangSampler:
@@ -285,6 +291,17 @@ absl::StatusOr<TakeBack> TrialRun::BeginCrowd(const Fault& fault) {
   auto crowd = std::make_shared<Crowd>(run_->Endpoint(service), std::move(methods));
   return [crowd]() mutable {
     crowd.reset();
+    return absl::OkStatus();
+  };
+}
+
+absl::StatusOr<TakeBack> TrialRun::AddBadWorker(testing::BadWorker::Kind kind) {
+  if (!run_->Await([&] { return !run_->Endpoint("learner").empty(); }, begins_within_)) {
+    return absl::NotFoundError("the run is over");
+  }
+  auto worker = std::make_shared<testing::BadWorker>(run_->Endpoint("learner"), kind);
+  return [worker]() mutable {
+    worker.reset();
     return absl::OkStatus();
   };
 }

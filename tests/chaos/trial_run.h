@@ -15,6 +15,7 @@
 #include "tests/chaos/run_under_test.h"
 #include "tests/chaos/stepped_clock.h"
 #include "tests/chaos/trial.h"
+#include "tests/testing/bad_worker.h"
 #include "tests/testing/network_proxy.h"
 
 namespace oxbow::chaos {
@@ -60,6 +61,7 @@ class TrialRun {
   absl::StatusOr<TakeBack> BeginAtProcess(const Fault& fault);
   absl::StatusOr<TakeBack> BeginAtNetwork(const Fault& fault);
   absl::StatusOr<TakeBack> BeginCrowd(const Fault& fault);
+  absl::StatusOr<TakeBack> AddBadWorker(testing::BadWorker::Kind kind);
   absl::StatusOr<TakeBack> DamageCheckpoint(const Fault& fault);
   absl::StatusOr<TakeBack> StartSecond();
   absl::StatusOr<pid_t> AwaitProcess(const std::string& kind, int rank);

@@ -60,7 +60,7 @@ CREDIT = "credit { policy_version: 0 groups: 1 }"
 MIXED = [work(CREDIT), result(replayed=True), chunk(0, 48), chunk(1, 32), chunk(1, 32, 32)]
 FRESH = [work(CREDIT, "b", 2), result("b"), chunk(0, 64, worker="b"), chunk(1, 64, worker="b")]
 LOOP = (9, None, "")
-write("coordinator_calls", "step", [(0, "RegisterRequest", 'worker_id: "a" host: "h" version: "1"'),
+write("coordinator_calls", "step", [(0, "RegisterRequest", 'worker_id: "a" host: "h" version: "1" protocol: 1'),
                                     work("hello {}"), *MIXED, *FRESH, (1, "StatusRequest", ""), LOOP,
                                     work("credit { policy_version: 1 groups: 2 }"), result(), (7, None, "\x00")])
 write("coordinator_calls", "failures", [work("credit { groups: 2 }"), work('renew { lease_ids: 17179869185 waiting_for: "r" }'),
@@ -73,7 +73,7 @@ write("coordinator_calls", "refused", [work(CREDIT), result(bad="first_latent: 4
                                        result(bad="replayed: true kept_steps: 4294967295"), result(), chunk(1, 8), chunk(0, 3)])
 
 # Ranks.
-hello = lambda rank: f'rank: {rank} hello {{ sink_endpoint: "127.0.0.1:1" metrics_endpoint: "127.0.0.1:2" }}'
+hello = lambda rank: f'rank: {rank} hello {{ sink_endpoint: "127.0.0.1:1" metrics_endpoint: "127.0.0.1:2" protocol: 1 }}'
 write("rank_calls", "join", [(0, "RankReport", hello(1)), (1, "RankReport", hello(2)), (2, "RankReport", hello(2)),
                              (0, "RankReport", "rank: 1 alive {}"), (5, None, ""), (4, None, "\x00"), (4, None, "\x05")])
 write("rank_calls", "accept", [(3, "InsertRequest", result()[2]), (3, "InsertRequest", chunk(0, 16)[2]),
@@ -102,9 +102,9 @@ write("replay_calls", "queues", [(0, "OfferRequest", 'epoch: 1 run_uid: "r" head
                                  (3, "DrawRequest", 'epoch: 1 run_uid: "r" step: 2 count: 2 table: "hard_prompts"'),
                                  (8, "ListRequest", 'table: "recent_groups"')])
 write("replay_calls", "owners", [header(7), latents(), END, (5, "CheckpointRequest", 'epoch: 1 run_uid: "r" name: "step_1" keep: 2'),
-                                 (6, "RestoreRequest", 'epoch: 2 run_uid: "r" name: "step_1" step: 1 shards: 1'),
+                                 (6, "RestoreRequest", 'epoch: 2 run_uid: "r" name: "step_1" step: 1 shards: 1 protocol: 1 start: 5'),
                                  header(8, run="s"), latents("s"), END,
-                                 (6, "RestoreRequest", 'epoch: 1 run_uid: "s" take_from: "r"'), DRAW])
+                                 (6, "RestoreRequest", 'epoch: 1 run_uid: "s" take_from: "r" protocol: 1'), DRAW])
 
 # Rewards.
 IMAGE = 'image { width: 2 height: 2 channels: 1 frames: 1 pixels: "abcd" }'

@@ -31,6 +31,7 @@ class ElasticRun {
   // Waits for this many more committed steps.
   bool AwaitSteps(int64_t more);
 
+  const std::string& learner() const { return learner_; }  // host:port
   TrainingRun& run() { return run_; }
   std::string log() const;  // The learner's log.
 

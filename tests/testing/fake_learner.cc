@@ -305,6 +305,7 @@ v1::RegisterResponse FakeLearner::Registration() const {
   v1::RegisterResponse response;
   response.set_epoch(script_.epoch.value);
   response.set_run_id("run");
+  response.set_protocol(script_.protocol);
   v1::RunConfig& config = *response.mutable_config();
   config.mutable_run()->set_seed(11);
   config.mutable_model()->set_trained(v1::TRAINED_PART_FULL);

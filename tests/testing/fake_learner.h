@@ -17,6 +17,7 @@
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "oxbow/v1/reward.grpc.pb.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/server.h"
 #include "services/weights/weight_channel_service.h"
 
@@ -32,6 +33,7 @@ class FakeLearner {
     int unscored = -1;            // Number of the item that gets no score, in every group.
     bool drops_unscored = false;  // In every lease.
     bool wrong_probe = false;
+    uint32_t protocol = kProtocolRevision;
     uint64_t credit_piece = 1 << 20;  // Bytes granted at a time.
     std::string listen = "127.0.0.1:0";
     uint32_t group_size = 3;

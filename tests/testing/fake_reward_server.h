@@ -2,6 +2,7 @@
 // A reward server whose rewards and answers a test defines. It records what it is asked.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,8 +45,11 @@ class FakeRewardServer final : public v1::Reward::Service {
                         v1::DescribeResponse* response) override {
     response->mutable_rewards()->Assign(rewards_.begin(), rewards_.end());
     response->set_batch_max(batch_max_);
+    response->set_protocol(protocol_);
     return grpc::Status::OK;
   }
+  // From now on; 0, as at first: it does not say.
+  void Speak(uint32_t protocol) { protocol_ = protocol; }
 
   // Trailing metadata of all calls from now on.
   void EndCallsWith(const std::string& key, const std::string& value) {
@@ -71,6 +75,7 @@ class FakeRewardServer final : public v1::Reward::Service {
   }
 
  private:
+  std::atomic<uint32_t> protocol_ = 0;
   const uint32_t batch_max_;
   const Handler handler_;
   const std::vector<v1::RewardDescription> rewards_;

@@ -62,7 +62,7 @@ class RewardService:
 
     def _describe(self) -> Any:
         response = wire.DescribeResponse(batch_max=self._limits.batch_max, version=self._version,
-                                         unix_time=time.time())
+                                         unix_time=time.time(), protocol=wire.REVISION)
         for scorer in self._scorers.values():
             reward = scorer.reward
             response.rewards.add(name=reward.name, value_min=reward.range[0], value_max=reward.range[1],

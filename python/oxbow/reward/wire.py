@@ -2,7 +2,7 @@
 """The messages of the reward protocol."""
 from __future__ import annotations
 
-from ..protocol import MESSAGE_BYTES_MAX, message
+from ..protocol import MESSAGE_BYTES_MAX, REVISION, message
 
 REWARD = "oxbow.v1.Reward"
 HEALTH = "grpc.health.v1.Health"
@@ -17,5 +17,5 @@ ScoreResponse = message("oxbow.v1.ScoreResponse")
 HealthCheckRequest = message("grpc.health.v1.HealthCheckRequest")
 HealthCheckResponse = message("grpc.health.v1.HealthCheckResponse")
 
-__all__ = ["MESSAGE_BYTES_MAX", "REWARD", "HEALTH", "SERVING", "NOT_SERVING", "DescribeRequest", "DescribeResponse",
+__all__ = ["MESSAGE_BYTES_MAX", "REVISION", "REWARD", "HEALTH", "SERVING", "NOT_SERVING", "DescribeRequest", "DescribeResponse",
            "Image", "ScoreItem", "ScoreRequest", "ScoreResponse", "HealthCheckRequest", "HealthCheckResponse"]

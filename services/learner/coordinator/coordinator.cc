@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kForgotten = absl::Minutes(10);  // A worker that left without a word.
+constexpr size_t kNotices = 5;
+constexpr absl::Duration kEvaluationWaits = absl::Minutes(1);  // For one worker that is not bad.
 constexpr absl::Duration kDuplicateShown = absl::Minutes(1);
 
 }  // namespace
@@ -20,7 +24,8 @@ Coordinator::Coordinator(Options options, const Clock& clock, GroupAssembler& as
       clock_(clock),
       assembler_(assembler),
       metrics_(metrics),
-      table_(options_.leases, clock),
+      book_(options_.workers, clock),
+      table_(options_.leases, clock, &book_),
       published_(options_.leases.staleness_max) {}
 
 void Coordinator::Plan(StepPlan plan) {
@@ -76,6 +81,12 @@ void Coordinator::NoteFailure(const std::string& what, const std::string& reason
   failures_.Add(clock_.Now(), what, reason);
 }
 
+void Coordinator::Notice(const std::string& key, const std::string& text) {
+  absl::MutexLock lock(&mutex_);
+  if (notices_.size() >= kNotices || !notices_.emplace(key, text).second) return;
+  OXBOW_LOG(Warning) << "notice" << Field("text", text);
+}
+
 std::string Coordinator::unscored_reason() const {
   absl::MutexLock lock(&mutex_);
   return unscored_reason_;
@@ -112,12 +123,32 @@ void Coordinator::Tick() {
   HandOut();
   HelpStragglers();
   HelpSlowPictures();
+  LookAtWorkers();
   std::erase_if(workers_, [&](const auto& item) {
     return item.second.session == nullptr && clock_.Now() - item.second.seen > kForgotten;
   });
   std::erase_if(duplicates_,
                 [&](const auto& item) { return clock_.Now() - item.second > kDuplicateShown; });
   Report();
+}
+
+void Coordinator::LookAtWorkers() {
+  book_.Look();
+  const std::optional<absl::Duration> since = book_.all_bad_since();
+  if (!since.has_value()) return;
+  const absl::Duration waited = clock_.Now() - *since;
+  const std::string worker = book_.last_bad();
+  const auto why = [&](const std::string& wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return absl::UnavailableError(
+        absl::StrCat("each of ", book_.bad(), " workers fails whatever it is given, for ", wait,
+                     ", last ", worker, ": ", book_.Find(worker)->reason));
+  };
+  if (pictures_ != nullptr && waited >= kEvaluationWaits) {
+    pictures_->results().End(why(absl::FormatDuration(kEvaluationWaits)));
+  }
+  if (waited < options_.patience) return;
+  assembler_.Stop(
+      why(absl::StrCat(absl::FormatDuration(options_.patience), " (services.patience_minutes)")));
 }
 
 void Coordinator::Report() const {
@@ -132,7 +163,7 @@ void Coordinator::Report() const {
     waiting += worker.waiting_for.empty() ? 0 : 1;
     if (worker.has_version && worker.version < newest) lag = std::max(lag, newest - worker.version);
   }
-  metrics_.WorkersAre(connected, lag, waiting);
+  metrics_.WorkersAre(connected, lag, waiting, book_.bad());
   metrics_.PromptsQuarantined(quarantine_.size());
 }
 
@@ -147,6 +178,13 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
     status.set_groups_done(worker.groups_done);
     status.set_seconds_since_seen(absl::ToDoubleSeconds(clock_.Now() - worker.seen));
     if (worker.session != nullptr) status.set_waiting_for(worker.waiting_for);
+    status.set_version(worker.build);
+    const lease::WorkerBook::Record* const record = book_.Find(id);
+    if (record == nullptr) continue;
+    status.set_failures(record->failures);
+    status.set_failure(record->reason);
+    status.set_rests_seconds(
+        std::max(0.0, absl::ToDoubleSeconds(record->rests_until - clock_.Now())));
   }
   response.set_published_version(published_.newest().value);
   response.set_groups_running(table_.running());
@@ -162,6 +200,7 @@ void Coordinator::FillStatus(v1::StatusResponse& response) const {
     response.set_lease_age_max_seconds(
         absl::ToDoubleSeconds(clock_.Now() - running.begin()->first));
   }
+  for (const auto& [key, text] : notices_) response.add_notices(text);
   for (const auto& [id, when] : duplicates_) response.add_duplicate_worker_ids(id);
   response.set_lease_seconds(absl::ToDoubleSeconds(options_.leases.lease_time));
 }

@@ -34,6 +34,7 @@
 #include "base/ids.h"
 #include "base/trace.h"
 #include "core/lease/lease_table.h"
+#include "core/lease/worker_book.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/experience_sink.pb.h"
 #include "services/learner/coordinator/conditioning_holders.h"
@@ -58,6 +59,8 @@ class Coordinator final : public ResultReceiver {
  public:
   struct Options {
     lease::LeaseTable::Options leases;
+    lease::WorkerBook::Rule workers;
+    absl::Duration patience = absl::Minutes(30);  // With bad workers alone; then the run ends.
     GroupRules rules;
     std::string run_id;              // This start of the learner; names the traces of groups.
     uint32_t head_failures_max = 2;  // After these a mixed group is leased without its head.
@@ -72,9 +75,9 @@ class Coordinator final : public ResultReceiver {
     virtual ~Session() = default;
     // Take may have something. Called from any thread, without the coordinator's lock.
     virtual void Wake() = 0;
-    // A newer stream of the same process has taken its place: it is to end. Called with the
-    // coordinator's lock.
-    virtual void Replaced() = 0;
+    // It is to end: a newer stream of the same process has taken its place, or what it is told
+    // piles up. Called with the coordinator's lock.
+    virtual void Cut() = 0;
 
    private:
     friend class Coordinator;
@@ -84,6 +87,7 @@ class Coordinator final : public ResultReceiver {
     std::optional<LearnerStep> weights_step;  // L_V of the applied weights; none before the first.
     std::optional<std::pair<uint64_t, uint64_t>> place;  // Among those that wait for leases.
     std::deque<v1::WorkResponse> outbox;
+    size_t outbox_bytes = 0;
     bool open = false;
     bool woken = false;  // Reset when it finds nothing to take.
   };
@@ -132,8 +136,14 @@ class Coordinator final : public ResultReceiver {
   std::optional<LearnerStep> StepOfVersion(PolicyVersion version) const;
 
   // Expires leases, hands out the groups that this frees, and grants second leases of stragglers.
-  // To be called a few times a second.
+  // Ends the run if all workers have been bad for too long. To be called a few times a second.
   void Tick();
+
+  // A process of this name has registered.
+  void Registered(const std::string& worker, const std::string& version);
+  // Tells a person, in the log and in every status from here on, once for each `key`. The first
+  // few.
+  void Notice(const std::string& key, const std::string& text);
 
   // A session's side. Open ends an older session of the same process. kAlreadyExists while another
   // process of this name is connected: the session gets nothing, and is not to be closed.
@@ -143,8 +153,9 @@ class Coordinator final : public ResultReceiver {
   // `waiting_for`: the reward server that the worker waits for, and why; empty: it does not wait.
   void Renew(Session& session, const std::vector<LeaseId>& leases,
              const std::string& waiting_for = "");
-  // `unscored`: the failure is that a reward server answered without a score.
-  void Finish(Session& session, LeaseId lease, const std::string& failure, bool unscored = false);
+  // kNobody: the failure is that a reward server answered without a score.
+  void Finish(Session& session, LeaseId lease, const std::string& failure,
+              lease::Blame blame = lease::Blame::kWorker);
   // The group that comes next for this lease has samples without a score.
   void Unscored(Session& session, LeaseId lease, uint32_t samples, const std::string& reason);
   // Counts a finished group that its worker could not deliver.
@@ -181,6 +192,7 @@ class Coordinator final : public ResultReceiver {
   };
 
   struct Worker {
+    std::string build;  // Version of its binary.
     uint64_t version = 0;
     bool has_version = false;
     uint64_t groups_done = 0;
@@ -190,6 +202,7 @@ class Coordinator final : public ResultReceiver {
   };
 
   void WakeSessions();
+  bool MayKnow(const std::string& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Push(Session& session, v1::WorkResponse response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PushCancel(const lease::LeaseGrant& grant, const std::string& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -197,13 +210,19 @@ class Coordinator final : public ResultReceiver {
   void Wait(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitNoMore(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HandOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool GrantGroup(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MayHave(const std::string& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool GrantGroup(Session& session, bool& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropPictures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool GrantPictures(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool GrantPictures(Session& session, bool& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Give(Session& session, v1::Lease lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropLost(const std::vector<lease::LeaseGrant>& lost) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HelpSlowPictures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FailPictures(LeaseId lease, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailPictures(LeaseId lease, const std::string& reason,
+                    lease::Blame blame = lease::Blame::kWorker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteFailed(const std::string& worker, const std::string& reason, lease::Blame blame)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LookAtWorkers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HelpStragglers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Grant(Session& session, const lease::LeaseGrant& grant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -214,8 +233,8 @@ class Coordinator final : public ResultReceiver {
   void Supersede(const lease::LeaseGrant& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Trace TraceOf(const lease::LeaseGrant& grant) const;
   v1::Lease Describe(const lease::LeaseGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FailLease(LeaseId lease, const std::string& reason, bool unscored = false)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailLease(LeaseId lease, const std::string& reason,
+                 lease::Blame blame = lease::Blame::kWorker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
@@ -224,6 +243,7 @@ class Coordinator final : public ResultReceiver {
   LearnerMetrics& metrics_;
 
   mutable absl::Mutex mutex_;
+  lease::WorkerBook book_ ABSL_GUARDED_BY(mutex_);
   lease::LeaseTable table_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, PlannedGroup> planned_ ABSL_GUARDED_BY(mutex_);  // By group.
   std::unique_ptr<PictureLeases> pictures_ ABSL_GUARDED_BY(mutex_);   // Null: none are wanted.
@@ -240,6 +260,7 @@ class Coordinator final : public ResultReceiver {
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   // Names that a second process claimed, and when it did so last.
   std::map<std::string, absl::Duration> duplicates_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> notices_ ABSL_GUARDED_BY(mutex_);  // By key.
   std::optional<DrainReason> draining_ ABSL_GUARDED_BY(mutex_);
   Quarantine quarantine_ ABSL_GUARDED_BY(mutex_);
   FailureSeries failures_ ABSL_GUARDED_BY(mutex_);

@@ -14,6 +14,7 @@
 
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "rpc/channel.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/server.h"
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"

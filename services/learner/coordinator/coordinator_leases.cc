@@ -1,24 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of a lease in the coordinator: granted, renewed, failed, expired.
+#include <iterator>
+
 #include "base/log.h"
 #include "core/parallel/share.h"
 #include "services/learner/coordinator/coordinator.h"
 
 namespace oxbow::learner {
 
-// A session that is given nothing ends it: those behind it have the same weights or older ones, and
-// pictures may be drawn with any.
+// A session that is given nothing ends it, unless that is for its worker's sake: those behind it
+// have the same weights or older ones, and pictures may be drawn with any.
 void Coordinator::HandOut() {
-  while (!waiting_.empty()) {
-    Session& session = *waiting_.begin()->second;
-    const bool given = pictures_first_ ? GrantPictures(session) || GrantGroup(session)
-                                       : GrantGroup(session) || GrantPictures(session);
-    if (!given) return;
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    Session& session = *next->second;
+    bool kept = !MayHave(session.worker);
+    const bool given =
+        !kept && (pictures_first_ ? GrantPictures(session, kept) || GrantGroup(session, kept)
+                                  : GrantGroup(session, kept) || GrantPictures(session, kept));
+    if (!given && !kept) return;
+    next = given ? waiting_.begin() : std::next(next);
   }
 }
 
-bool Coordinator::GrantGroup(Session& session) {
-  const auto grant = table_.Acquire(session.worker, *session.weights_step);
+bool Coordinator::MayHave(const std::string& worker) const {
+  const uint64_t pictures = pictures_ == nullptr ? 0 : pictures_->table().RunningOf(worker);
+  return book_.Admits(worker, table_.RunningOf(worker) + pictures);
+}
+
+bool Coordinator::GrantGroup(Session& session, bool& kept) {
+  const auto grant = table_.Acquire(session.worker, *session.weights_step, &kept);
   if (grant.has_value()) Grant(session, *grant);
   return grant.has_value();
 }
@@ -28,6 +38,7 @@ void Coordinator::HelpStragglers() {
   if (!next.has_value() || *next > clock_.Now()) return;
   for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
     Session& session = *(waiting++)->second;
+    if (!MayHave(session.worker)) continue;
     const auto grant = table_.Speculate(session.worker, *session.weights_step);
     if (!grant.has_value()) continue;
     ++counts_.leases_speculated;
@@ -116,7 +127,7 @@ void Coordinator::Renew(Session& session, const std::vector<LeaseId>& leases,
 }
 
 void Coordinator::Finish(Session& session, LeaseId lease, const std::string& failure,
-                         bool unscored) {
+                         lease::Blame blame) {
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
   if (session.open) workers_[session.worker].seen = clock_.Now();
@@ -125,13 +136,24 @@ void Coordinator::Finish(Session& session, LeaseId lease, const std::string& fai
         !pictures_->table().Holds(session.worker, lease)) {
       return;
     }
-    FailPictures(lease, failure);
+    FailPictures(lease, failure, blame);
     return HandOut();
   }
   // A lease that has ended is nobody's; those of others are theirs to end.
   if (failure.empty() || !table_.Holds(session.worker, lease)) return;
-  FailLease(lease, failure, unscored);
+  FailLease(lease, failure, blame);
   HandOut();
+}
+
+void Coordinator::NoteFailed(const std::string& worker, const std::string& reason,
+                             lease::Blame blame) {
+  if (!book_.Failed(worker, reason, blame)) return;
+  metrics_.WorkerRests();
+  const lease::WorkerBook::Record& record = *book_.Find(worker);
+  OXBOW_LOG(Warning) << "worker gets no lease for a while: its leases fail one after another"
+                     << Field("worker", worker) << Field("failures", record.failures)
+                     << Field("seconds", absl::ToDoubleSeconds(record.rests_until - record.failed))
+                     << Field("reason", reason);
 }
 
 void Coordinator::Unscored(Session& session, LeaseId lease, uint32_t samples,
@@ -144,19 +166,20 @@ void Coordinator::Unscored(Session& session, LeaseId lease, uint32_t samples,
                      << Field("samples", samples) << Field("reason", reason);
 }
 
-void Coordinator::FailLease(LeaseId lease, const std::string& reason, bool unscored) {
+void Coordinator::FailLease(LeaseId lease, const std::string& reason, lease::Blame blame) {
   const lease::LeaseGrant* live = table_.Find(lease);
   if (live == nullptr) return;
   const lease::LeaseGrant grant = *live;
   metrics_.LeaseFailed();
-  const absl::Status status = table_.Fail(lease, reason);
+  NoteFailed(grant.worker, reason, blame);
+  const absl::Status status = table_.Fail(lease, reason, blame);
   const TraceScope scope(TraceOf(grant));
   OXBOW_LOG(Warning) << "group failed" << Field("group", grant.group) << Field("lease", grant.id)
                      << Field("worker", grant.worker) << Field("step", grant.step)
                      << Field("attempt", grant.attempt) << Field("reason", reason);
   failures_.Add(clock_.Now(), "group", reason);
   PlannedGroup& planned = planned_.at(grant.group.value);
-  if (unscored) {
+  if (blame == lease::Blame::kNobody) {
     unscored_reason_ = reason;
     if (quarantine_.Failed(grant.group, grant.step, planned.prompt, reason)) {
       OXBOW_LOG(Warning) << "prompt quarantined: its samples without a score are dropped"

@@ -17,7 +17,7 @@ void Coordinator::OfferPictures(std::vector<v1::Lease::Pictures> units,
   OXBOW_CHECK(!units.empty()) << "an evaluation without pictures";
   ++evaluations_;
   for (v1::Lease::Pictures& unit : units) unit.set_evaluation(evaluations_);
-  pictures_ = std::make_unique<PictureLeases>(options_.leases, picture_leases_, clock_,
+  pictures_ = std::make_unique<PictureLeases>(options_.leases, picture_leases_, clock_, book_,
                                               std::move(units), std::move(results));
   HandOut();
 }
@@ -45,9 +45,9 @@ void Coordinator::DropPictures() {
   pictures_.reset();
 }
 
-bool Coordinator::GrantPictures(Session& session) {
+bool Coordinator::GrantPictures(Session& session, bool& kept) {
   if (pictures_ == nullptr) return false;
-  const auto grant = pictures_->table().Acquire(session.worker, LearnerStep(0));
+  const auto grant = pictures_->table().Acquire(session.worker, LearnerStep(0), &kept);
   if (!grant.has_value()) return false;
   Give(session, pictures_->Describe(*grant));
   metrics_.LeaseGranted();
@@ -60,7 +60,7 @@ void Coordinator::HelpSlowPictures() {
   if (!next.has_value() || *next > clock_.Now()) return;
   for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
     Session& session = *(waiting++)->second;
-    if (table_.RunningOf(session.worker) > 0) continue;
+    if (table_.RunningOf(session.worker) > 0 || !MayHave(session.worker)) continue;
     const auto grant = pictures_->table().Speculate(session.worker, LearnerStep(0));
     if (!grant.has_value()) continue;
     ++counts_.leases_speculated;
@@ -92,6 +92,7 @@ bool Coordinator::SubmitPictures(const std::string& worker, LeaseId lease,
   std::optional<lease::LeaseGrant> superseded;
   const lease::AcceptOutcome outcome = pictures_->Accept(grant, std::move(pictures), &superseded);
   if (superseded.has_value()) Supersede(*superseded);
+  if (outcome == lease::AcceptOutcome::kAccepted) book_.Succeeded(worker);
   HandOut();
   return outcome == lease::AcceptOutcome::kAccepted;
 }
@@ -105,14 +106,15 @@ void Coordinator::RefusePictures(const std::string& worker, LeaseId lease,
   HandOut();
 }
 
-void Coordinator::FailPictures(LeaseId lease, const std::string& reason) {
+void Coordinator::FailPictures(LeaseId lease, const std::string& reason, lease::Blame blame) {
   const lease::LeaseGrant grant = *pictures_->table().Find(lease);
   metrics_.LeaseFailed();
   OXBOW_LOG(Warning) << "held-out pictures failed" << Field("lease", grant.id)
                      << Field("worker", grant.worker) << Field("attempt", grant.attempt)
                      << Field("reason", reason);
   failures_.Add(clock_.Now(), "evaluation", reason);
-  if (const absl::Status status = pictures_->table().Fail(lease, reason); !status.ok()) {
+  NoteFailed(grant.worker, reason, blame);
+  if (const absl::Status status = pictures_->table().Fail(lease, reason, blame); !status.ok()) {
     pictures_->results().End(status);
   }
 }

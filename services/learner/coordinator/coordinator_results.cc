@@ -60,6 +60,7 @@ void Coordinator::CountUndelivered() {
 void Coordinator::Keep(ReceivedGroup received, const lease::LeaseGrant& grant) {
   const auto worker = workers_.find(grant.worker);
   if (worker != workers_.end()) ++worker->second.groups_done;
+  book_.Succeeded(grant.worker);
   if (const uint64_t unscored = UnscoredIn(received.group); unscored > 0) {
     counts_.samples_unscored += unscored;
     metrics_.SamplesUnscored(unscored);

@@ -17,7 +17,7 @@ TEST_F(CoordinatorServiceTest, MalformedResultsAreInvalidWithTheReasonAndTheStre
     spoil(group);
     const auto ack = worker.Insert(group, value);
     EXPECT_EQ(ack.outcome(), v1::INSERT_OUTCOME_INVALID);
-    clock_.Advance(absl::Seconds(20));  // Over the back-off.
+    clock_.Advance(absl::Minutes(2));  // Over the back-off, and the rest of a worker that fails.
     return ack.error();
   };
   using ::testing::HasSubstr;
@@ -62,7 +62,7 @@ TEST_F(CoordinatorServiceTest, AGroupIsSampledWithTheWindowItWasPlannedWith) {
       change(trajectory);
     }
     const auto ack = worker.Insert(group);
-    clock_.Advance(absl::Seconds(20));  // Over the back-off.
+    clock_.Advance(absl::Minutes(2));  // Over the back-off, and the rest of a worker that fails.
     return std::string(ack.error());
   };
   using ::testing::HasSubstr;
@@ -117,8 +117,8 @@ TEST_F(CoordinatorServiceTest, AGroupThatCannotBeScoredDropsItsSamplesInTheEnd) 
     ASSERT_EQ(lease.group_id(), 2);
     EXPECT_FALSE(lease.drops_unscored());
     worker.Fail(lease.lease_id(), "reward of sample 1: CUDA out of memory", /*unscored=*/true);
-    worker.Renew(0);                    // Its answer says that the failure was read.
-    clock_.Advance(absl::Seconds(20));  // Over the back-off.
+    worker.Renew(0);                   // Its answer says that the failure was read.
+    clock_.Advance(absl::Minutes(2));  // Over the back-off, and the rest of a worker that fails.
   }
   EXPECT_EQ(Asked(server_->endpoint()).last_failure().count(), Quarantine::kFailuresMax);
   worker.Credit(2, 1);

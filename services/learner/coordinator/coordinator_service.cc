@@ -12,18 +12,35 @@
 #include "base/worker_id.h"
 #include "rpc/caller.h"
 #include "rpc/picture_pieces.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/status.h"
 
 namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
+constexpr int kLeaseIdsMax = 1024;  // In one request.
+constexpr size_t kTextMax = 4096;   // Bytes of a reason that are kept.
 constexpr int kRegisterMethod = 0;  // Indices in service Coordinator.
 constexpr int kDeliverMethod = 4;
 
 grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
   return rpc::ToGrpc(absl::AbortedError(
       absl::StrCat("the learner was restarted, register again: epoch ", got, ", not ", want)));
+}
+
+// The begin of a text, without part of a character.
+std::string Shortened(const std::string& text) {
+  if (text.size() <= kTextMax) return text;
+  size_t end = kTextMax;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+lease::Blame BlameFor(const v1::WorkRequest::Finished& finished) {
+  if (finished.unscored()) return lease::Blame::kNobody;
+  return finished.elsewhere() || finished.discarded() ? lease::Blame::kElsewhere
+                                                      : lease::Blame::kWorker;
 }
 
 using Peers = google::protobuf::RepeatedPtrField<v1::Lease::Peer>;
@@ -70,7 +87,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
   }
 
   // The read under way fails then, and the reader ends the stream.
-  void Replaced() override {
+  void Cut() override {
     if (context_ != nullptr) context_->TryCancel();
   }
 
@@ -87,6 +104,10 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
       status = coordinator_.Open(*this, worker_, request_.process());
       if (!status.ok()) return End(rpc::ToGrpc(status));
       open_ = true;
+    }
+    if (const int ids = request_.renew().lease_ids_size(); ids > kLeaseIdsMax) {
+      return End(rpc::ToGrpc(
+          absl::InvalidArgumentError(absl::StrCat("more leases than a worker may hold: ", ids))));
     }
     React();
     if (goodbye_) return End(grpc::Status::OK);
@@ -113,15 +134,17 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
       case v1::WorkRequest::kRenew: {
         const auto& ids = request_.renew().lease_ids();
         return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()),
-                                  request_.renew().waiting_for());
+                                  Shortened(request_.renew().waiting_for()));
       }
       case v1::WorkRequest::kFinished:
         if (request_.finished().discarded()) coordinator_.CountUndelivered();
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
-                                   request_.finished().failure(), request_.finished().unscored());
+                                   Shortened(request_.finished().failure()),
+                                   BlameFor(request_.finished()));
       case v1::WorkRequest::kUnscored:
         return coordinator_.Unscored(*this, LeaseId(request_.unscored().lease_id()),
-                                     request_.unscored().samples(), request_.unscored().reason());
+                                     request_.unscored().samples(),
+                                     Shortened(request_.unscored().reason()));
       case v1::WorkRequest::kGoodbye:
         goodbye_ = true;
         return;
@@ -206,6 +229,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
   if (!status.ok()) co_return status;
   const grpc::Status own = rpc::MayBeWorker(&stream.context(), request.worker_id());
   if (!own.ok()) co_return rpc::FromGrpc(own);
+  if (const absl::Status speaks = Speaks(request); !speaks.ok()) co_return speaks;
   v1::RegisterResponse response;
   {
     absl::MutexLock lock(&mutex_);
@@ -216,8 +240,27 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
   }
   OXBOW_LOG(Info) << "worker registered" << Field("worker", request.worker_id())
                   << Field("host", request.host()) << Field("version", request.version());
+  response.set_protocol(kProtocolRevision);
+  response.set_version(OXBOW_VERSION);
+  coordinator_.Registered(request.worker_id(), Shortened(request.version()));
   stream.Send(response);
   co_return absl::OkStatus();
+}
+
+// One worker of another revision is refused, and the run goes on.
+absl::Status CoordinatorService::Speaks(const v1::RegisterRequest& request) {
+  const std::string worker = absl::StrCat("worker ", request.worker_id());
+  const std::string version = Shortened(request.version());
+  const std::string key = absl::StrCat(request.protocol(), " ", version);
+  const absl::Status status =
+      rpc::CheckRevision(worker, request.protocol(), version, "the learner");
+  if (!status.ok()) {
+    coordinator_.Notice(key, std::string(status.message()));
+  } else if (const auto other = rpc::OtherBuildText(worker, version, "the learner");
+             !other.empty()) {
+    coordinator_.Notice(key, other);
+  }
+  return status;
 }
 
 grpc::ServerBidiReactor<v1::WorkRequest, v1::WorkResponse>* CoordinatorService::Work(
@@ -278,6 +321,7 @@ grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRe
     *response->mutable_reward_endpoints() = registration_.reward_endpoints();
     *response->mutable_rewards_observed() = registration_.config().reward().observed();
   }
+  response->set_version(OXBOW_VERSION);
   response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   coordinator_.FillStatus(*response);
   fill_status_(*response);

@@ -53,6 +53,8 @@ class CoordinatorService final
   rpc::StreamRunner& streams() override { return runner_; }
 
  private:
+  absl::Status Speaks(const v1::RegisterRequest& request);
+
   learner::Coordinator& coordinator_;
   const std::function<void(v1::StatusResponse&)> fill_status_;
   const std::function<void(const std::string&)> drain_;

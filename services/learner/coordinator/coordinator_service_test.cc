@@ -206,18 +206,37 @@ TEST_F(CoordinatorServiceTest, DrainReachesWorkersAndTheRun) {
 }
 
 TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason) {
-  WorkerStreams worker(server_->endpoint(), "a");
-  for (int i = 0; i < 8; ++i) {
-    worker.Credit(0, 1);
+  std::vector<std::unique_ptr<WorkerStreams>> workers;
+  for (const char* name : {"c", "b", "a"}) {
+    workers.push_back(std::make_unique<WorkerStreams>(server_->endpoint(), name));
+  }
+  const auto finish = [&](size_t i, uint64_t version) {
+    workers[i]->Credit(version, 1);
+    const v1::Lease lease = workers[i]->Next().lease();
+    EXPECT_EQ(workers[i]->Insert(workers[i]->Result(lease, version)).outcome(),
+              v1::INSERT_OUTCOME_ACCEPTED);
+  };
+  finish(0, 0);
+  finish(1, 0);
+  ASSERT_TRUE(assembler_.Take(LearnerStep(0), 2, absl::Seconds(10)).ok());
+  coordinator_.TakePlanned(LearnerStep(0));
+  coordinator_.Commit(LearnerStep(0));
+  coordinator_.Published(PolicyVersion(1), LearnerStep(1));
+  coordinator_.Plan(PlanOf(1));
+  finish(2, 1);
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_TRUE(assembler_.stopped().ok()) << i;
+    WorkerStreams& worker = *workers[(i + 1) % 3];
+    worker.Credit(1, 1);
     worker.Fail(worker.Next().lease().lease_id(), "reward: no replica answers");
     (void)worker.Renew(1);  // Comes back after the failure was taken.
     clock_.Advance(absl::Seconds(11));
   }
-  const auto groups = assembler_.Take(LearnerStep(0), 2, absl::Seconds(10));
+  const auto groups = assembler_.Take(LearnerStep(1), 2, absl::Seconds(10));
   EXPECT_EQ(groups.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(
       std::string(groups.status().message()),
-      ::testing::HasSubstr("group 0 failed 8 times, last on worker a: reward: no replica answers"));
+      ::testing::HasSubstr("group 3 failed 8 times, last on worker a: reward: no replica answers"));
 }
 
 TEST_F(CoordinatorServiceTest, ScrapeHasEveryCountFromTheStart) {

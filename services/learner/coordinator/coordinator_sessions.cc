@@ -10,6 +10,10 @@
 namespace oxbow::learner {
 namespace {
 
+constexpr size_t kWorkersMax = 16'384;
+constexpr size_t kOutboxMax = 256;
+constexpr size_t kOutboxBytesMax = size_t{4} << 20;
+
 // Newest weights first.
 std::pair<uint64_t, uint64_t> PlaceOf(LearnerStep weights_step, uint64_t ticket) {
   return {~weights_step.value, ticket};
@@ -26,9 +30,23 @@ void Coordinator::WakeSessions() {
   for (const std::shared_ptr<Session>& session : sessions) session->Wake();
 }
 
+// A worker reads what it is told; a stream that does not is ended before its answers fill memory.
 void Coordinator::Push(Session& session, v1::WorkResponse response) {
+  if (!session.open) return;
   response.set_epoch(options_.leases.epoch.value);
+  session.outbox_bytes += response.ByteSizeLong();
   session.outbox.push_back(std::move(response));
+  if (session.outbox.size() > kOutboxMax || session.outbox_bytes > kOutboxBytesMax) {
+    OXBOW_LOG(Warning) << "worker does not read what it is told: its stream ends"
+                       << Field("worker", session.worker)
+                       << Field("messages", session.outbox.size())
+                       << Field("bytes", session.outbox_bytes);
+    metrics_.WorkerCutOff();
+    session.open = false;
+    session.outbox.clear();
+    WaitNoMore(session);
+    return session.Cut();
+  }
   if (std::exchange(session.woken, true)) return;
   to_wake_.push_back(session.shared_from_this());
 }
@@ -41,6 +59,7 @@ std::optional<v1::WorkResponse> Coordinator::Take(Session& session) {
   }
   v1::WorkResponse response = std::move(session.outbox.front());
   session.outbox.pop_front();
+  session.outbox_bytes -= response.ByteSizeLong();
   return response;
 }
 
@@ -54,16 +73,34 @@ void Coordinator::Wait(Session& session) {
   WaitNoMore(session);
   session.place = place;
   waiting_.emplace(place, &session);
+  book_.Asks(session.worker, true);
 }
 
 void Coordinator::WaitNoMore(Session& session) {
-  if (session.place.has_value()) waiting_.erase(*session.place);
+  if (!session.place.has_value()) return;
+  waiting_.erase(*session.place);
   session.place.reset();
+  book_.Asks(session.worker, false);
+}
+
+void Coordinator::Registered(const std::string& worker, const std::string& version) {
+  absl::MutexLock lock(&mutex_);
+  if (!MayKnow(worker)) return;
+  workers_[worker].build = version;
+  workers_[worker].seen = clock_.Now();
+}
+
+bool Coordinator::MayKnow(const std::string& worker) const {
+  return workers_.size() < kWorkersMax || workers_.contains(worker);
 }
 
 absl::Status Coordinator::Open(Session& session, const std::string& worker, uint64_t process) {
   const WakeAfter wake(*this);
   absl::MutexLock lock(&mutex_);
+  if (!MayKnow(worker)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a learner knows ", kWorkersMax, " names of workers at most"));
+  }
   Worker& entry = workers_[worker];
   if (entry.session != nullptr && entry.session->process != process) {
     duplicates_[worker] = clock_.Now();
@@ -77,13 +114,14 @@ absl::Status Coordinator::Open(Session& session, const std::string& worker, uint
     OXBOW_LOG(Info) << "worker came back on another stream" << Field("worker", worker);
     entry.session->open = false;
     WaitNoMore(*entry.session);
-    entry.session->Replaced();
+    entry.session->Cut();
   }
   session.worker = worker;
   session.process = process;
   session.open = true;
   entry.session = &session;
   entry.seen = clock_.Now();
+  book_.Join(worker);
   if (draining_.has_value()) PushDrain(session);
   return absl::OkStatus();
 }
@@ -102,6 +140,7 @@ void Coordinator::Close(Session& session, bool goodbye) {
   const auto found = workers_.find(session.worker);
   if (found == workers_.end() || found->second.session != &session) return;  // Superseded.
   found->second.session = nullptr;
+  book_.Leave(session.worker);
   const absl::Duration grace = lease::DepartureGrace(options_.leases.lease_time);
   table_.Depart(session.worker, goodbye ? absl::ZeroDuration() : grace);
   if (pictures_ != nullptr) {

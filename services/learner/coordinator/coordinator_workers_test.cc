@@ -92,6 +92,40 @@ TEST_F(CoordinatorServiceTest, ANameThatCouldForgeALineOfALogIsRefused) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+TEST_F(CoordinatorServiceTest, AWorkerOfAnotherRevisionIsRefusedInOneLineAndSeenOnce) {
+  const auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
+  const auto enter = [&](const std::string& id, uint32_t revision, const std::string& version) {
+    v1::RegisterRequest request;
+    request.set_worker_id(id);
+    request.set_protocol(revision);
+    request.set_version(version);
+    v1::RegisterResponse response;
+    const grpc::Status status =
+        stub->Register(rpc::ContextWithDeadline(absl::Seconds(20)).get(), request, &response);
+    if (status.ok()) {
+      EXPECT_EQ(response.protocol(), kProtocolRevision);
+      EXPECT_EQ(response.version(), OXBOW_VERSION);
+    }
+    return status;
+  };
+  for (const char* id : {"a", "b"}) {
+    const grpc::Status refused = enter(id, kProtocolRevision + 1, "99.1");
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(refused.error_message(),
+                ::testing::AllOf(HasSubstr(absl::StrCat("worker ", id, " (oxbow 99.1) speaks")),
+                                 HasSubstr(absl::StrCat("the learner (oxbow ", OXBOW_VERSION)),
+                                 HasSubstr("run one version of oxbow")));
+  }
+  EXPECT_EQ(enter("c", 0, "").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(enter("d", kProtocolRevision, "98.0").ok()) << "another build is a warning";
+  EXPECT_TRUE(enter("e", kProtocolRevision, OXBOW_VERSION).ok());
+  const v1::StatusResponse status = StatusOf(coordinator_);
+  EXPECT_THAT(status.notices(), ElementsAre(HasSubstr("worker c speaks"),
+                                            HasSubstr("worker d is oxbow 98.0, the learner oxbow"),
+                                            HasSubstr("worker a (oxbow 99.1) speaks revision")));
+  EXPECT_TRUE(assembler_.stopped().ok()) << "the run goes on";
+}
+
 // Each thread that the server has for calls is taken; a registration needs none of them.
 TEST_F(CoordinatorServiceTest, RegistrationsOfAThousandWorkersAtOnceAreAllAnswered) {
   absl::Notification go_on;
@@ -125,6 +159,7 @@ TEST_F(CoordinatorServiceTest, RegistrationsOfAThousandWorkersAtOnceAreAllAnswer
   std::atomic<int> answered = 0;
   for (size_t i = 0; i < calls.size(); ++i) {
     calls[i].request.set_worker_id(absl::StrCat("w", i));
+    calls[i].request.set_protocol(kProtocolRevision);
     stub->async()->Register(calls[i].context.get(), &calls[i].request, &calls[i].response,
                             [&](const grpc::Status& status) {
                               if (status.ok()) ++answered;

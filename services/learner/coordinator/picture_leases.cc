@@ -25,10 +25,11 @@ lease::LeaseTable::Options RulesOf(const lease::LeaseTable::Options& groups, uin
 }  // namespace
 
 PictureLeases::PictureLeases(const lease::LeaseTable::Options& rules, uint64_t earlier,
-                             const Clock& clock, std::vector<v1::Lease::Pictures> units,
+                             const Clock& clock, const lease::WorkerBook& workers,
+                             std::vector<v1::Lease::Pictures> units,
                              std::shared_ptr<DrawnPictures> results)
     : lease_time_(rules.lease_time),
-      table_(RulesOf(rules, kFirst + earlier, units.size()), clock),
+      table_(RulesOf(rules, kFirst + earlier, units.size()), clock, &workers),
       units_(std::move(units)),
       results_(std::move(results)) {
   table_.Plan(LearnerStep(0));  // They are all of one step, which any weights serve.

@@ -22,7 +22,8 @@ class PictureLeases {
   // `rules`: those of the leases of groups. `earlier`: leases that earlier evaluations granted.
   // `units`: the pictures of each lease, not empty.
   PictureLeases(const lease::LeaseTable::Options& rules, uint64_t earlier, const Clock& clock,
-                std::vector<v1::Lease::Pictures> units, std::shared_ptr<DrawnPictures> results);
+                const lease::WorkerBook& workers, std::vector<v1::Lease::Pictures> units,
+                std::shared_ptr<DrawnPictures> results);
 
   // Whether the id is one of these and not a group's.
   static bool Names(LeaseId lease) { return (lease.value & kFirst) != 0; }

@@ -50,7 +50,7 @@ std::vector<v1::Lease::Pictures> RandomUnits(std::mt19937& random, size_t leases
 class QuietSession final : public Coordinator::Session {
  public:
   void Wake() override {}
-  void Replaced() override {}
+  void Cut() override {}
 };
 
 // A worker that does at any moment whatever it likes.
@@ -212,7 +212,7 @@ TEST_F(CoordinatorServiceTest, PicturesThatWereNotAskedForCountAsAFailureAndEndT
   coordinator_.OfferPictures(RandomUnits(random, 1), results);
   coordinator_.HurryPictures();
   WorkerStreams worker(server_->endpoint(), "a");
-  for (uint32_t i = 0; i < Spec().leases.failures_max; ++i) {
+  for (uint32_t i = 0; i < 3; ++i) {
     worker.Credit(0, 1);
     const v1::Lease lease = worker.Next().lease();
     ASSERT_TRUE(lease.has_pictures());
@@ -226,6 +226,8 @@ TEST_F(CoordinatorServiceTest, PicturesThatWereNotAskedForCountAsAFailureAndEndT
     clock_.Advance(absl::Seconds(15));  // The back-off after a failure.
     coordinator_.Tick();
   }
+  clock_.Advance(absl::Minutes(1));  // Nobody is there who might draw them.
+  coordinator_.Tick();
   EXPECT_THAT(std::string(results->Await().status().message()), HasSubstr("place 99"));
   coordinator_.EndPictures();
   EXPECT_TRUE(assembler_.stopped().ok()) << "training goes on";

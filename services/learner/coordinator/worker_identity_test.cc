@@ -43,6 +43,7 @@ class WorkerIdentityTest : public Certificates, public CoordinatorServiceTest {
     const auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
     v1::RegisterRequest request;
     request.set_worker_id(id);
+    request.set_protocol(kProtocolRevision);
     v1::RegisterResponse response;
     return stub->Register(rpc::ContextWithDeadline(absl::Seconds(20)).get(), request, &response)
         .error_code();

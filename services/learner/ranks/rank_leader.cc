@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "rpc/protocol_revision.h"
 #include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
@@ -57,9 +58,9 @@ RankLeader::~RankLeader() {
 absl::Status RankLeader::AwaitAll(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const auto all = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return static_cast<int>(members_.size()) == options_.ranks - 1;
+    return !refused_.ok() || static_cast<int>(members_.size()) == options_.ranks - 1;
   };
-  if (mutex_.AwaitWithTimeout(absl::Condition(&all), timeout)) return absl::OkStatus();
+  if (mutex_.AwaitWithTimeout(absl::Condition(&all), timeout)) return refused_;
   std::vector<std::string> missing;
   for (int rank = 1; rank < options_.ranks; ++rank) {
     if (!members_.contains(static_cast<uint32_t>(rank))) missing.push_back(absl::StrCat(rank));
@@ -82,6 +83,7 @@ void RankLeader::FillStatus(v1::StatusResponse& status) const {
     told.set_rank(rank);
     told.set_sink_endpoint(member.place.sink_endpoint());
     told.set_metrics_endpoint(member.place.metrics_endpoint());
+    told.set_version(member.place.version());
     told.set_seconds_since_seen(absl::ToDoubleSeconds(clock_.Now() - member.seen));
   }
 }
@@ -181,7 +183,15 @@ absl::Status RankLeader::Admit(const v1::RankReport& report, JoinStream& stream)
     return absl::InvalidArgumentError(
         absl::StrCat("not a rank of this learner: ", rank, " of ", options_.ranks));
   }
+  const std::string name = absl::StrCat("learner rank ", rank);
+  absl::Status speaks = rpc::CheckRevision(name, report.hello().protocol(),
+                                           report.hello().version(), "learner rank 0");
   absl::MutexLock lock(&mutex_);
+  if (!speaks.ok()) return refused_ = speaks;  // Without it the ranks are not whole.
+  if (const auto other = rpc::OtherBuildText(name, report.hello().version(), "learner rank 0");
+      !other.empty()) {
+    OXBOW_LOG(Warning) << other;
+  }
   const auto [member, fresh] = members_.try_emplace(rank);
   if (!fresh) return absl::AlreadyExistsError(absl::StrCat("rank has joined: ", rank));
   member->second = {.place = report.hello(), .seen = clock_.Now(), .stream = &stream};

@@ -113,6 +113,7 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
   std::map<uint32_t, Member> members_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool lost_one_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // Why a rank may not join.
   uint64_t saving_ ABSL_GUARDED_BY(mutex_) = 0;  // Steps of the checkpoint last announced.
   std::map<uint32_t, v1::RankReport::Saved> saved_ ABSL_GUARDED_BY(mutex_);  // By rank.
 

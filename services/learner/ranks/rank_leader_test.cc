@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rpc/channel.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/server.h"
 #include "services/learner/ranks/held_groups.h"
 #include "services/learner/ranks/rank_stream.h"
@@ -135,6 +136,26 @@ TEST(RankLeaderTest, ARankBeyondIntIsRefusedAndNotCounted) {
   EXPECT_FALSE(world.leader.AwaitAll(absl::ZeroDuration()).ok());
 }
 
+TEST(RankLeaderTest, ARankOfAnotherRevisionEndsBothWithTheSameLine) {
+  World world;
+  const auto stub = v1::LearnerRanks::NewStub(rpc::Connect(world.server->endpoint()));
+  const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
+  const auto stream = stub->Join(context.get());
+  v1::RankReport report;
+  report.set_rank(1);
+  report.mutable_hello()->set_protocol(kProtocolRevision + 1);
+  report.mutable_hello()->set_version("99.1");
+  ASSERT_TRUE(stream->Write(report));
+  const absl::Status leader = world.leader.AwaitAll(kDeadline);
+  v1::RankCommand command;
+  EXPECT_FALSE(stream->Read(&command));
+  const grpc::Status rank = stream->Finish();
+  EXPECT_EQ(leader.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(rank.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(rank.error_message(), leader.message());
+  EXPECT_THAT(rank.error_message(), HasSubstr("learner rank 1 (oxbow 99.1) speaks revision"));
+}
+
 TEST(RankLeaderTest, AStatusSaysWhereTheRanksServe) {
   World world;
   const auto line = world.Join(1);
@@ -145,6 +166,7 @@ TEST(RankLeaderTest, AStatusSaysWhereTheRanksServe) {
   ASSERT_EQ(status.ranks_size(), 1);
   EXPECT_EQ(status.ranks(0).rank(), 1u);
   EXPECT_EQ(status.ranks(0).metrics_endpoint(), "h:2");
+  EXPECT_EQ(status.ranks(0).version(), OXBOW_VERSION);
   EXPECT_LT(status.ranks(0).seconds_since_seen(), absl::ToDoubleSeconds(kDeadline));
 }
 

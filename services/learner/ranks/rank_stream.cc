@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
+#include "rpc/protocol_revision.h"
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "services/learner/ranks/step_manifest.h"
@@ -31,6 +32,8 @@ RankStream::RankStream(Options options, const Clock& clock,
   v1::RankReport hello;
   hello.set_rank(static_cast<uint32_t>(options_.rank));
   *hello.mutable_hello() = options_.place;
+  hello.mutable_hello()->set_version(OXBOW_VERSION);
+  hello.mutable_hello()->set_protocol(kProtocolRevision);
   stream_->Write(hello);
   reader_ = std::thread([this] { ReadLoop(); });
   ticker_ = std::thread([this] { AliveLoop(); });
@@ -107,6 +110,7 @@ void RankStream::ReadLoop() {
     commands_.Push(std::move(command));
   }
   const absl::Status end = rpc::FromGrpc(stream_->Finish());
+  if (absl::IsInvalidArgument(end)) return Lose(end);  // It refuses this rank as it is.
   Lose(absl::UnavailableError(
       absl::StrCat("learner rank 0 hung up", end.ok() ? "" : ": ", std::string(end.message()))));
 }

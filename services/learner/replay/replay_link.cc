@@ -78,7 +78,8 @@ ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
             .backlog_bytes_max = options_.backlog_bytes_max / options_.endpoints.size(),
             .run = options_.run,
             .take_from = options_.take_from,
-            .epoch = options_.epoch},
+            .epoch = options_.epoch,
+            .start = options_.start},
         metrics_));
     readers_.push_back(std::make_unique<HeadReader>(
         [shard = shards_.back().get()](const std::vector<EntryId>& ids) {

@@ -40,6 +40,7 @@ class ReplayLink {
     std::string run;        // Uid of the run; empty in tests that have none.
     std::string take_from;  // The run that loses its buffer to this one; empty: none.
     Epoch epoch;
+    uint64_t start = 0;  // A random number of this start; 0: none.
     uint64_t seed = 0;
     uint32_t kept_steps = 0;            // i_off
     bool images = false;                // Entries are final latents, not heads.

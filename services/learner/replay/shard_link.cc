@@ -142,7 +142,8 @@ absl::Status ShardLink::HandRestore(const std::string& checkpoint, LearnerStep s
   const buffer::RestoreFor wanted{.step = step,
                                   .shards = options_.shards,
                                   .shard = options_.shard,
-                                  .take_from = options_.take_from};
+                                  .take_from = options_.take_from,
+                                  .start = options_.start};
   std::string held = checkpoint;
   absl::Status status = client_.Restore(options_.epoch, checkpoint, wanted);
   if (absl::IsNotFound(status)) {

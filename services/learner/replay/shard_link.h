@@ -56,6 +56,7 @@ class ShardLink {
     std::string run;
     std::string take_from;
     Epoch epoch;
+    uint64_t start = 0;  // A random number of this start; 0: none.
   };
 
   ShardLink(Options options, LearnerMetrics& metrics);

@@ -59,6 +59,7 @@ struct Rules {
   bool counts_starts = true;  // Lease ids of another start of the learner differ.
   bool honours_bound = true;  // Weights are what the worker says they are.
   bool ages = true;           // A lease that is renewed for ever ends.
+  bool keeps_apart = true;    // A failed group goes to the other worker.
 };
 
 class SettableClock final : public Clock {
@@ -166,6 +167,10 @@ class Key {
       Put(100 + group);
       Put(record.accepted * 2 + record.speculated);
       Put(record.failures);
+      for (const size_t w : {size_t{swapped_}, size_t{!swapped_}}) {
+        const auto& failed = record.failed_by;
+        Put(std::find(failed.begin(), failed.end(), kNames[w]) != failed.end());
+      }
       for (const LeaseId lease : {record.first, record.second}) {
         PutLease(group, lease.value);
         const auto live = state.live.find(lease.value);
@@ -228,6 +233,7 @@ class Explorer {
                        .staleness_max = scenario_.staleness,
                        .lease_time = kLease,
                        .failures_max = 100,
+                       .apart = absl::InfiniteDuration(),
                        .backoff_first = absl::Seconds(1),
                        // Every running group is a straggler, so no order of events is left out.
                        .stragglers = {.quantile = 1, .factor = 1, .samples_min = 0, .window = 0},
@@ -236,7 +242,7 @@ class Explorer {
                                 .doublings_max = 0,
                                 .samples_min = 0,
                                 .window = 0}},
-                      clock_);
+                      clock_, rules_.keeps_apart ? &book_ : nullptr);
   }
 
   World StartOf(uint64_t epoch, uint64_t step) const {
@@ -281,6 +287,12 @@ class Explorer {
     clock_.now = next.now;
     here_ = from;
     event_ = event;
+    for (size_t w = 0; w < 2; ++w) {
+      const Worker& worker = next.workers[w];
+      const bool live = worker.alive && worker.registered;
+      live ? book_.Join(kNames[w]) : book_.Leave(kNames[w]);
+      book_.Asks(kNames[w], live && worker.weights.has_value() && !worker.held.has_value());
+    }
     change(next);
     next.now = clock_.now;
     if (broken_.empty()) Visit(std::move(next), from, event);
@@ -420,7 +432,13 @@ class Explorer {
     const LearnerStep weights(*world.workers[w].weights + (rules_.honours_bound ? 0 : 1));
     const auto grant = speculative ? world.table.Speculate(kNames[w], weights)
                                    : world.table.Acquire(kNames[w], weights);
-    if (!grant.has_value() || !arrives) return;
+    if (!grant.has_value()) return;
+    const auto& failed = world.table.state().groups.at(grant->group.value).failed_by;
+    const bool other_failed = std::count(failed.begin(), failed.end(), kNames[1 - w]) > 0;
+    if (std::count(failed.begin(), failed.end(), kNames[w]) > 0 && !other_failed &&
+        book_.Find(kNames[1 - w]) != nullptr && book_.Find(kNames[1 - w])->asks)
+      Break(here_, event_, "a group went back to the worker that failed it");
+    if (!arrives) return;
     world.workers[w].held = {grant->group.value, grant->id.value};
     world.workers[w].held_epoch = world.epoch;
   }
@@ -479,6 +497,7 @@ class Explorer {
   const Scenario scenario_;
   const Rules rules_;
   SettableClock clock_;
+  WorkerBook book_{{}, clock_};
   std::unordered_map<std::string, uint32_t> ids_;
   std::vector<State> states_;
   std::vector<std::pair<uint32_t, uint32_t>> edges_;  // (to, from)
@@ -522,6 +541,7 @@ TEST(LeaseModelTest, EveryBrokenRuleIsSeen) {
          "a result for an earlier start of the learner was accepted:");
   starts(seen(kTwoSteps, {.honours_bound = false}), "an accepted result is staler");
   starts(seen(kRenewing, {.ages = false}), "a lease outlives its maximum age:");
+  starts(seen(kFailing, {.keeps_apart = false}), "a group went back to the worker that failed it:");
 }
 
 }  // namespace

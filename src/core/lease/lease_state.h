@@ -31,6 +31,8 @@ struct LeaseState {
   struct Group {
     uint32_t attempt = 0;
     uint32_t failures = 0;
+    std::vector<std::string> failed_by;  // Workers, each once.
+    absl::Duration failed;               // When it failed last.
     bool accepted = false;
     bool speculated = false;  // Had its second lease.
     LeaseId first;            // The accepted lease, or a live one; 0: none.

@@ -11,9 +11,10 @@
 
 namespace oxbow::lease {
 
-LeaseTable::LeaseTable(Options options, const Clock& clock)
+LeaseTable::LeaseTable(Options options, const Clock& clock, const WorkerBook* workers)
     : options_(options),
       clock_(clock),
+      workers_(workers),
       times_(options.stragglers),
       medians_({.quantile = options.ages.factor > 0 ? 0.5 : 0,
                 .factor = options.ages.factor,
@@ -55,9 +56,11 @@ void LeaseTable::Refill(LearnerStep step, uint64_t count) {
   Add(step, count);
 }
 
-bool LeaseTable::Admits(LearnerStep weights_step) const {
-  // A cooling group keeps its place: its index is below that of the group granted instead of it.
-  const uint64_t held = state_.accepted + state_.running.size() + state_.cooling.size();
+// A cooling group keeps its place, and so does one that is passed over: its index is below that of
+// the group granted instead of it.
+bool LeaseTable::Admits(LearnerStep weights_step, uint64_t passed_over) const {
+  const uint64_t held =
+      state_.accepted + state_.running.size() + state_.cooling.size() + passed_over;
   const replay::AdmissionRule rule{.staleness_max = options_.staleness_max,
                                    .groups_per_step = options_.groups_per_step};
   return replay::Admits(rule, weights_step.value, held);
@@ -101,12 +104,28 @@ LeaseGrant LeaseTable::Grant(uint64_t group, const std::string& worker, bool spe
   return grant;
 }
 
-std::optional<LeaseGrant> LeaseTable::Acquire(const std::string& worker, LearnerStep weights_step) {
+std::optional<LeaseGrant> LeaseTable::Acquire(const std::string& worker, LearnerStep weights_step,
+                                              bool* kept) {
   WarmUp();
-  if (state_.pending.empty() || !Admits(weights_step)) return std::nullopt;
-  const uint64_t group = *state_.pending.begin();
-  state_.pending.erase(state_.pending.begin());
-  return Grant(group, worker, /*speculative=*/false);
+  uint64_t passed_over = 0;
+  for (const uint64_t group : state_.pending) {
+    if (!Admits(weights_step, passed_over)) return std::nullopt;
+    if (MayTake(worker, group)) {
+      state_.pending.erase(group);
+      return Grant(group, worker, /*speculative=*/false);
+    }
+    ++passed_over;
+    if (kept != nullptr) *kept = true;
+  }
+  return std::nullopt;
+}
+
+bool LeaseTable::MayTake(const std::string& worker, uint64_t group) const {
+  const LeaseState::Group& record = state_.groups.at(group);
+  const auto& failed = record.failed_by;
+  return std::ranges::find(failed, worker) == failed.end() || workers_ == nullptr ||
+         clock_.Now() >= record.failed + options_.apart ||
+         !workers_->AnotherMayTake(failed, state_.live_by_worker);
 }
 
 std::optional<LeaseGrant> LeaseTable::Speculate(const std::string& worker,
@@ -121,6 +140,7 @@ std::optional<LeaseGrant> LeaseTable::Speculate(const std::string& worker,
     LeaseState::Group& record = state_.groups.at(group);
     const uint64_t first_of_step = StepOf(GroupId(group)).value * options_.groups_per_step;
     if (record.speculated || !replay::Serves(rule, weights_step.value, first_of_step)) continue;
+    if (!MayTake(worker, group)) continue;
     record.speculated = true;
     return Grant(group, worker, /*speculative=*/true);
   }
@@ -205,7 +225,15 @@ bool LeaseTable::Release(LiveLease live) {
   return true;
 }
 
-absl::Status LeaseTable::Fail(LeaseId lease, const std::string& reason) {
+bool LeaseTable::FailsRun(const LeaseState::Group& record) const {
+  if (record.failures < options_.failures_max) return false;
+  if (workers_ == nullptr) return true;
+  const auto vouching = static_cast<uint64_t>(std::ranges::count_if(
+      record.failed_by, [this](const std::string& worker) { return workers_->Vouches(worker); }));
+  return vouching > 0 && vouching >= std::min(options_.failers_min, workers_->vouching());
+}
+
+absl::Status LeaseTable::Fail(LeaseId lease, const std::string& reason, Blame blame) {
   const auto live = state_.live.find(lease.value);
   if (live == state_.live.end()) return absl::OkStatus();
   const uint64_t group = live->second.grant.group.value;
@@ -217,7 +245,12 @@ absl::Status LeaseTable::Fail(LeaseId lease, const std::string& reason) {
         std::min(options_.backoff_first * (int64_t{1} << doublings), options_.backoff_max);
     state_.cooling[group] = clock_.Now() + wait;
   }
-  if (++record.failures < options_.failures_max) return absl::OkStatus();
+  ++record.failures;
+  record.failed = clock_.Now();
+  auto& failers = record.failed_by;
+  if (blame != Blame::kNobody && std::ranges::find(failers, worker) == failers.end())
+    failers.push_back(worker);
+  if (!FailsRun(record)) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("group ", group, " failed ", record.failures,
                                              " times, last on worker ", worker, ": ", reason));
 }

@@ -18,6 +18,10 @@
 // weights both results are equal. The first result is accepted. The other lease ends at that
 // moment; its result is superseded and does not count as a failure.
 //
+// A failed group is kept from the workers that failed it, while another may take it (WorkerBook),
+// for up to `apart` at a time. It fails the run after failures_max failures, and only if min(3, n)
+// of the n workers that vouch failed it, n > 0: what others fail says nothing about a group.
+//
 // A lease has a maximum age, however often it is renewed: a worker may hang and renew nevertheless
 // (AgeRule). The next attempt at the group may last twice as long, so that a run whose workers are
 // all slow gets there.
@@ -35,6 +39,7 @@
 #include "core/lease/group_times.h"
 #include "core/lease/lease_state.h"
 #include "core/lease/lease_times.h"
+#include "core/lease/worker_book.h"
 
 namespace oxbow::lease {
 
@@ -53,7 +58,9 @@ class LeaseTable {
     uint64_t dynamic_sampling_max = 0;  // R: groups that a step may plan in place of accepted ones.
     uint64_t staleness_max = 0;         // S
     absl::Duration lease_time = absl::Seconds(30);
-    uint32_t failures_max = 8;  // Reported failures of one group before the run fails.
+    uint32_t failures_max = 8;  // Reported failures of one group before the run fails,
+    uint64_t failers_min = 3;   // by so many workers that vouch, or by all if there are fewer.
+    absl::Duration apart = absl::Minutes(5);
     // A failed group waits this long before it is granted again; doubles with each failure.
     absl::Duration backoff_first = absl::Seconds(1);
     absl::Duration backoff_max = absl::Seconds(10);
@@ -61,7 +68,8 @@ class LeaseTable {
     AgeRule ages;
   };
 
-  LeaseTable(Options options, const Clock& clock);
+  // `workers` outlives the table; null: nothing is known of workers, and any may take any group.
+  LeaseTable(Options options, const Clock& clock, const WorkerBook* workers = nullptr);
 
   // Adds the U groups of the next step. Steps are planned in order, starting with first_step.
   void Plan(LearnerStep step);
@@ -70,9 +78,11 @@ class LeaseTable {
   // groups in their place, the next of the step's R. They are granted before groups of later steps.
   void Refill(LearnerStep step, uint64_t count);
 
-  // Grants the lowest pending group to a worker with the weights of `weights_step` committed steps,
-  // or nothing if none is pending or the bound is reached.
-  std::optional<LeaseGrant> Acquire(const std::string& worker, LearnerStep weights_step);
+  // Grants the lowest pending group that this worker may take, with the weights of `weights_step`
+  // committed steps, or nothing if there is none or the bound is reached.
+  // `kept`: set if a pending group is kept from this worker.
+  std::optional<LeaseGrant> Acquire(const std::string& worker, LearnerStep weights_step,
+                                    bool* kept = nullptr);
 
   // Grants the longest running straggler that had no second lease yet to a worker that holds
   // nothing and whose weights keep the group within the staleness budget.
@@ -95,9 +105,9 @@ class LeaseTable {
   bool Holds(const std::string& worker, LeaseId lease) const;
 
   // The holder gives up: the group becomes pending after a back-off, unless its other lease lives.
-  // An unknown lease has no effect. kUnavailable, naming the group and `reason`, once a group has
-  // failed failures_max times.
-  absl::Status Fail(LeaseId lease, const std::string& reason);
+  // An unknown lease has no effect. `blame` is as in WorkerBook, which hears of the failure first.
+  // kUnavailable, naming the group and `reason`, once the group fails the run.
+  absl::Status Fail(LeaseId lease, const std::string& reason, Blame blame = Blame::kWorker);
 
   // The worker is gone: its leases end in `grace` at the latest, unless renewed before.
   void Depart(const std::string& worker, absl::Duration grace);
@@ -127,7 +137,9 @@ class LeaseTable {
 
   // Group ids per step: U groups, then room for R refills.
   uint64_t stride() const { return options_.groups_per_step + options_.dynamic_sampling_max; }
-  bool Admits(LearnerStep weights_step) const;
+  bool Admits(LearnerStep weights_step, uint64_t passed_over) const;
+  bool MayTake(const std::string& worker, uint64_t group) const;
+  bool FailsRun(const LeaseState::Group& record) const;
   std::optional<absl::Duration> AgeMax(uint32_t attempt) const;
   void WarmUp();
   void Add(LearnerStep step, uint64_t count);
@@ -137,6 +149,7 @@ class LeaseTable {
 
   const Options options_;
   const Clock& clock_;
+  const WorkerBook* workers_;
   LeaseState state_;
   GroupTimes times_;
   GroupTimes medians_;  // Their limit is that of AgeRule.

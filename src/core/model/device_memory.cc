@@ -108,6 +108,25 @@ std::optional<std::string> HostMemoryText(const std::exception& error) {
   return absl::StrCat("host memory: tried to allocate ", GiB(bytes));
 }
 
+// "CUDA error: an illegal memory access was encountered", "CUDA error: uncorrectable ECC error
+// encountered", "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED".
+std::optional<std::string> DeviceLostText(const std::exception& error) {
+  const auto* const torch = dynamic_cast<const c10::Error*>(&error);
+  if (torch == nullptr || dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
+    return std::nullopt;
+  }
+  const std::string text = torch->what_without_backtrace();
+  for (const char* const begin : {"CUDA error: ", "CUDA driver error: ", "cuDNN error: "}) {
+    const size_t at = text.find(begin);
+    if (at == std::string::npos) continue;
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    const bool full = line.find("out of memory") != std::string::npos ||
+                      line.find("ALLOC_FAILED") != std::string::npos;
+    return full ? std::nullopt : std::optional(line);
+  }
+  return std::nullopt;
+}
+
 uint64_t GpuBytes() {
   auto* const allocator = GpuAllocator();
   if (allocator == nullptr) return 0;
@@ -147,6 +166,7 @@ absl::Status WithMemoryFor(const std::function<absl::Status()>& run, std::string
     return OutOfMemoryError(
         absl::StrCat("out of memory: ", MemoryText(error), ": ", std::string(remedy)));
   } catch (const std::exception& error) {
+    if (const auto lost = DeviceLostText(error)) return ErrorOf(kExitDeviceLost, *lost);
     const std::optional<std::string> host = HostMemoryText(error);
     if (!host.has_value()) throw;
     return OutOfMemoryError(

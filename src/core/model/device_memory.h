@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What to do and what to say when a device has no room for a tensor.
+// What to do and what to say when a device has no room for a tensor, or is lost.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,6 +25,10 @@ std::string MemoryText(const c10::OutOfMemoryError& error);
 // plain or for pinned memory; nothing for other errors.
 std::optional<std::string> HostMemoryText(const std::exception& error);
 
+// What torch says, in one line, where CUDA answers with an error that is no want of memory: then it
+// answers so for as long as the process lives. Nothing for other errors.
+std::optional<std::string> DeviceLostText(const std::exception& error);
+
 // The size of the smallest GPU of this machine; 0 without one.
 uint64_t GpuBytes();
 
@@ -35,7 +39,8 @@ at::Tensor InPortions(int64_t rows, std::atomic<int64_t>& rows_max, std::string_
                       const std::function<at::Tensor(int64_t first, int64_t count)>& f);
 
 // Calls `run`. Where torch runs out of memory in it, returns an error (base/exit_code.h) of one
-// line: MemoryText and `remedy`, which says what to change, or HostMemoryText.
+// line: MemoryText and `remedy`, which says what to change, or HostMemoryText; DeviceLostText where
+// the device is lost.
 absl::Status WithMemoryFor(const std::function<absl::Status()>& run, std::string_view remedy);
 
 }  // namespace oxbow::model

@@ -99,6 +99,22 @@ TEST(DeviceMemoryTest, ItsErrorIsOneLineWithTheRemedyAndAnExitCodeOfItsOwn) {
   EXPECT_TRUE(WithMemoryFor([] { return absl::OkStatus(); }, "").ok());
 }
 
+TEST(DeviceMemoryTest, AnErrorOfCudaThatIsNoWantOfMemoryIsALostDevice) {
+  const auto code_of = [](const std::string& text) {
+    const absl::Status status =
+        WithMemoryFor([&]() -> absl::Status { TORCH_CHECK(false, text); }, "less");
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
+    return ExitCodeOf(status);
+  };
+  EXPECT_EQ(code_of("CUDA error: an illegal memory access was encountered\nCUDA kernel errors "
+                    "might be asynchronously reported"),
+            kExitDeviceLost);
+  EXPECT_EQ(code_of("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), kExitDeviceLost);
+  EXPECT_EQ(code_of("CUDA error: out of memory"), kExitOutOfMemory);
+  EXPECT_ANY_THROW(code_of("mat1 and mat2 shapes cannot be multiplied"));
+  EXPECT_FALSE(IsFinal(kExitDeviceLost));
+}
+
 TEST(DeviceMemoryTest, AFullHostIsTheSameErrorAndOtherErrorsStayTheirs) {
   const auto status_of = [](const std::function<void()>& fail) {
     return WithMemoryFor(
