@@ -52,7 +52,10 @@ constexpr std::array<std::string_view, kFaultKinds> kNames = {
     "drain: learner rank 0",
     "drain: learner rank 1",
     "drain: learner while it starts",
-    "worker dies at every start"};
+    "worker dies at every start",
+    "disk slow to sync",
+    "no memory: reward server",
+    "no memory: replay buffer"};
 
 bool IsNetwork(FaultKind kind) {
   return (kind >= FaultKind::kDelay && kind <= FaultKind::kHalfOpen) ||
@@ -103,12 +106,14 @@ int ClassOf(FaultKind kind) {
     case FaultKind::kKillBuffer:
     case FaultKind::kStopBuffer:
     case FaultKind::kNoDescriptorsBuffer:
+    case FaultKind::kNoMemoryBuffer:
     case FaultKind::kCrowdBuffer:
     case FaultKind::kStopBufferAtCheckpoint:
     case FaultKind::kKillBufferAtCheckpoint:
       return kBufferClass;
     case FaultKind::kReplayDiskFull:
     case FaultKind::kRunDiskFull:
+    case FaultKind::kSlowDisk:
       return 4;
     case FaultKind::kClockForward:
     case FaultKind::kClockBack:
@@ -244,6 +249,8 @@ bool KeepsFromBuffer(FaultKind kind) {
     case FaultKind::kRunDiskFull:
     case FaultKind::kNoDescriptorsLearner:
     case FaultKind::kNoDescriptorsBuffer:
+    case FaultKind::kNoMemoryBuffer:
+    case FaultKind::kSlowDisk:
     case FaultKind::kCrowdBuffer:
     case FaultKind::kStopBufferAtCheckpoint:
     case FaultKind::kKillBufferAtCheckpoint:

@@ -54,9 +54,12 @@ enum class FaultKind {
   kDrainRank,     // The same to rank 1.
   kDrainStart,    // The same to rank 0 while it starts.
   kLoopWorker,    // One worker is killed at each start.
+  kSlowDisk,  // For all processes.
+  kNoMemoryReward,
+  kNoMemoryBuffer,
 };
 inline constexpr int kFirstKinds = 16;
-inline constexpr int kFaultKinds = 39;
+inline constexpr int kFaultKinds = 42;
 inline constexpr uint64_t kFirstSeedOfAllKinds = 1000;
 
 std::string_view NameOf(FaultKind kind);

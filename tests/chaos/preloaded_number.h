@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wall clock of processes under test that is set while they run (testing/wall_clock_stepped.cc).
+// A number that processes under test read all the time, in a file that they map because they
+// preload a library: how far their wall clock is ahead in seconds (testing/wall_clock_stepped.cc),
+// by how many milliseconds their disk is slower (testing/slow_sync.cc).
 #pragma once
 
 #include <atomic>
@@ -10,38 +12,41 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 
 namespace oxbow::chaos {
 
-// The library that processes preload; empty in builds without it.
-#ifdef OXBOW_STEPPED_CLOCK
-inline constexpr char kSteppedClock[] = OXBOW_STEPPED_CLOCK;
+// The library that processes preload, which has both; empty in builds without it.
+#ifdef OXBOW_PRELOADED
+inline constexpr char kPreloaded[] = OXBOW_PRELOADED;
 #else
-inline constexpr char kSteppedClock[] = "";
+inline constexpr char kPreloaded[] = "";
 #endif
 
-class SteppedClock {
- public:
-  // `library` is what processes preload, `file` what they read. kUnimplemented without a library: a
-  // sanitizer's runtime has to be the first one.
-  static absl::StatusOr<std::unique_ptr<SteppedClock>> Make(const std::string& library,
-                                                            const std::filesystem::path& file);
-  ~SteppedClock();
-  SteppedClock(const SteppedClock&) = delete;
-  SteppedClock& operator=(const SteppedClock&) = delete;
+inline constexpr char kClockAhead[] = "OXBOW_TEST_CLOCK";
+inline constexpr char kSyncDelay[] = "OXBOW_TEST_SYNC";
 
-  // For processes that shall have this clock.
+class PreloadedNumber {
+ public:
+  // `library` is what processes preload, `variable` what tells them the file. kUnimplemented
+  // without a library: a sanitizer's runtime has to be the first one.
+  static absl::StatusOr<std::unique_ptr<PreloadedNumber>> Make(const std::string& library,
+                                                               const std::string& variable,
+                                                               const std::filesystem::path& file);
+  ~PreloadedNumber();
+  PreloadedNumber(const PreloadedNumber&) = delete;
+  PreloadedNumber& operator=(const PreloadedNumber&) = delete;
+
+  // For processes that shall read it.
   const std::vector<std::string>& environment() const { return environment_; }
 
-  // All of them are this far from the true time from now on, in whole seconds.
-  void Set(absl::Duration ahead);
+  // For all of them, from now on.
+  void Set(int64_t number) { number_->store(number); }
 
  private:
-  SteppedClock(std::vector<std::string> environment, std::atomic<int64_t>* seconds)
-      : environment_(std::move(environment)), seconds_(seconds) {}
+  PreloadedNumber(std::vector<std::string> environment, std::atomic<int64_t>* number)
+      : environment_(std::move(environment)), number_(number) {}
   const std::vector<std::string> environment_;
-  std::atomic<int64_t>* const seconds_;  // In the mapped file.
+  std::atomic<int64_t>* const number_;  // In the mapped file.
 };
 
 }  // namespace oxbow::chaos
