@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/freed_memory.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "core/model/device.h"
@@ -75,6 +76,7 @@ absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
         oxbow::model::DeviceNamed(flags.run.config.model().device(), static_cast<int>(ranks) - 1)
             .status(),
         absl::StrCat("learner.ranks ", ranks, " needs a device for each")));
+    oxbow::ShareMemoryAmong(ranks);
     OXBOW_ASSIGN_OR_RETURN(local, LocalRanks::Start(place, static_cast<int>(ranks), flags.argv));
     place = local->place();
   }
@@ -115,6 +117,10 @@ absl::Status Run(Flags& flags) {
   flags.run.metrics_listen = flags.service.metrics_listen;
   std::unique_ptr<LocalRanks> local;
   OXBOW_RETURN_IF_ERROR(FindPlace(flags, local));
+  oxbow::LogMemoryLimits({{"received", flags.run.config.services().sink_bytes_max()},
+                          {"backlog", oxbow::LimitOf(oxbow::kBacklogShare)},
+                          {"prompts", oxbow::LimitOf(oxbow::kPromptsShare)},
+                          {"grpc", oxbow::LimitOf(oxbow::kGrpcShare)}});
   // More threads are slower for models of this size, and one thread is repeatable.
   at::set_num_threads(1);
   at::set_num_interop_threads(1);
