@@ -55,7 +55,7 @@ TEST_F(RunSummaryTest, ASecondLookReadsWhatIsNew) {
   AddRun("long", lines);
   io::RunReading reading(runs_.path() / "long");
   ASSERT_EQ(SummaryOf(runs_.path() / "long", reading)->step, 19'999u);
-  const auto file = AppendFile::Open(runs_.path() / "long" / "metrics.jsonl");
+  auto file = AppendFile::Open(runs_.path() / "long" / "metrics.jsonl");
   ASSERT_TRUE(file->Append(io::FormatMetricsLine(20'000, 1, {{"train/samples", 8}}), false).ok());
   const int64_t before = testing::OwnBytesRead();
   const auto run = SummaryOf(runs_.path() / "long", reading);

@@ -179,7 +179,8 @@ std::vector<std::string> TrialRun::Neighbours() const {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory_)) {
     const std::string name = entry.path().filename().string();
-    if (name != "run" && name != "logs" && name != kClockFile) names.push_back(name);
+    const bool own = name == "run" || name == "logs" || name == kClockAhead || name == kSyncDelay;
+    if (!own) names.push_back(name);
   }
   return names;
 }
