@@ -75,6 +75,7 @@ absl::Status Serve(const Flags& flags) {
   ReplayService service(flags.limits, *store, verbs, Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                          rpc::Server::Start({.listen = flags.service.listen}, {&service}));
+  LogMemoryLimits({{"offers", flags.limits.offer_bytes_max}, {"grpc", LimitOf(kGrpcShare)}});
   rpc::AnnounceReady("replay_buffer", server->endpoint(), metrics->endpoint());
   stop.Wait();
   server->Shutdown(absl::Seconds(10));

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "config/copy_target.h"
 #include "config/run_config.h"
@@ -413,6 +414,10 @@ absl::Status LearnerProcess::Serve() {
   registration_.set_manifest_key(channel_->manifest_key());
   coordinator_service_->SetRegistration(registration_);
   if (!options_.supervised) OXBOW_RETURN_IF_ERROR(WriteOwnEndpoints());
+  LogMemoryLimits({{"received", setup_.config.services().sink_bytes_max()},
+                   {"backlog", LimitOf(kBacklogShare)},
+                   {"prompts", LimitOf(kPromptsShare)},
+                   {"grpc", LimitOf(kGrpcShare)}});
   rpc::AnnounceReady("learner", server_->endpoint(), exposer_->endpoint());
   return absl::OkStatus();
 }

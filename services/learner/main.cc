@@ -117,10 +117,6 @@ absl::Status Run(Flags& flags) {
   flags.run.metrics_listen = flags.service.metrics_listen;
   std::unique_ptr<LocalRanks> local;
   OXBOW_RETURN_IF_ERROR(FindPlace(flags, local));
-  oxbow::LogMemoryLimits({{"received", flags.run.config.services().sink_bytes_max()},
-                          {"backlog", oxbow::LimitOf(oxbow::kBacklogShare)},
-                          {"prompts", oxbow::LimitOf(oxbow::kPromptsShare)},
-                          {"grpc", oxbow::LimitOf(oxbow::kGrpcShare)}});
   // More threads are slower for models of this size, and one thread is repeatable.
   at::set_num_threads(1);
   at::set_num_interop_threads(1);

@@ -135,9 +135,6 @@ absl::StatusOr<std::unique_ptr<HttpFront>> StartHttp(const Flags& flags, const S
 absl::Status Serve(const Flags& flags) {
   rpc::StopSignal stop(kExitOk);
   OXBOW_RETURN_IF_ERROR(CheckHttpAddress(flags));
-  LogMemoryLimits({{"media", flags.media_mib << 20},
-                   {"waiting", flags.waiting_mib << 20},
-                   {"grpc", LimitOf(kGrpcShare)}});
   OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ScorerConfig> entries, EntriesOf(flags));
   std::vector<std::string> names;
   for (const v1::ScorerConfig& entry : entries) names.push_back(entry.name());
@@ -157,6 +154,9 @@ absl::Status Serve(const Flags& flags) {
   service.Open(*panel, *verbs);
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> http,
                          StartHttp(flags, *panel, service, *verbs));
+  LogMemoryLimits({{"media", flags.media_mib << 20},
+                   {"waiting", flags.waiting_mib << 20},
+                   {"grpc", LimitOf(kGrpcShare)}});
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());
   stop.Wait();
   for (const auto& scorer : panel->scorers()) scorer->Stop();

@@ -125,7 +125,6 @@ absl::Status ServeGpus(const Flags& flags, const std::vector<std::string>& argum
 
 absl::Status Serve(const Flags& flags) {
   if (!flags.id.empty()) OXBOW_RETURN_IF_ERROR(CheckWorkerId(flags.id));
-  LogMemoryLimits({{"conditioning", flags.conditioning_mib << 20}, {"grpc", LimitOf(kGrpcShare)}});
   at::set_num_threads(flags.threads);
   at::set_num_interop_threads(1);
   OXBOW_ASSIGN_OR_RETURN(
@@ -156,6 +155,7 @@ absl::Status Serve(const Flags& flags) {
                  .join_broadcast_group = weights::JoinOverRanks({.device = device.str()}),
                  .local_weights = local_weights.get()},
                 rollout_metrics, follow_metrics, Clock::Steady());
+  LogMemoryLimits({{"conditioning", flags.conditioning_mib << 20}, {"grpc", LimitOf(kGrpcShare)}});
   rpc::AnnounceReady("rollout_worker", relay->endpoint(), metrics->endpoint());
   absl::Status status;
   // Run may return by itself; this thread must then get a signal of its own.

@@ -54,7 +54,7 @@ enum class FaultKind {
   kDrainRank,     // The same to rank 1.
   kDrainStart,    // The same to rank 0 while it starts.
   kLoopWorker,    // One worker is killed at each start.
-  kSlowDisk,  // For all processes.
+  kSlowDisk,      // For all processes.
   kNoMemoryReward,
   kNoMemoryBuffer,
 };
