@@ -160,11 +160,11 @@ absl::Status Show(const StatusFlags& flags) {
       silences = 0;
       answered = true;
       rate.Observe(Clock::Steady().Now(), status->learner_step());
-      const std::string text =
-          flags.format == "json"
-              ? StatusJson(*status)
-              : absl::StrCat(StatusText(*status, rate.per_second()),
-                             TroubleOfProcesses(flags.run_dir, ""), VerdictOfRun(flags.run_dir, reading));
+      const std::string text = flags.format == "json"
+                                   ? StatusJson(*status)
+                                   : absl::StrCat(StatusText(*status, rate.per_second()),
+                                                  TroubleOfProcesses(flags.run_dir, ""),
+                                                  VerdictOfRun(flags.run_dir, reading));
       // Moves the cursor home, clears the rest of each line as it is written, then clears all
       // below: no flicker.
       std::cout << (clears ? absl::StrCat("\x1b[H", absl::StrReplaceAll(text, {{"\n", "\x1b[K\n"}}),

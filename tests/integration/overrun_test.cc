@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMemory = uint64_t{1} << 30;  // deploy/k8s/base/reward/server.yaml
 constexpr int kCallers = 96;
 constexpr int kPictures = 16;  // A call has 12 MiB.
+constexpr int kOfMessage = 4;
 constexpr uint32_t kSide = 512;
 
 // A control group with this memory, where this machine lets one be made.
@@ -52,25 +53,35 @@ class MemoryGroup {
   bool usable_ = false;
 };
 
-v1::ScoreRequest Pictures(int seed) {
-  v1::ScoreRequest request;
-  request.mutable_prompt()->set_text("noise");
+// A call as clients make it: no message is larger than 4 MiB, and the pictures that have no room in
+// the first one follow.
+std::vector<v1::ScoreRequest> Pictures(int seed) {
   std::string pixels(size_t{kSide} * kSide * 3, '\0');
   uint32_t state = static_cast<uint32_t>(seed) + 1;
   for (char& byte : pixels) {
     state = state * 1664525 + 1013904223;
     byte = static_cast<char>(state >> 24);
   }
+  std::vector<v1::ScoreRequest> requests(1);
+  requests[0].mutable_prompt()->set_text("noise");
   for (int i = 0; i < kPictures; ++i) {
-    v1::ScoreItem& item = *request.add_items();
+    v1::ScoreItem& item = *requests[0].add_items();
     item.set_item(static_cast<uint64_t>(i));
     item.mutable_image()->set_width(kSide);
     item.mutable_image()->set_height(kSide);
     item.mutable_image()->set_channels(3);
     item.mutable_image()->set_frames(1);
-    item.mutable_image()->set_pixels(pixels);
+    item.mutable_image()->set_pixels_size(pixels.size());
+    if (i < kOfMessage) {
+      item.mutable_image()->set_pixels(pixels);
+      continue;
+    }
+    if (i % kOfMessage == 0) requests.emplace_back();
+    v1::ScoreItem& rest = *requests.back().add_items();
+    rest.set_item(static_cast<uint64_t>(i));
+    rest.mutable_image()->set_pixels(pixels);
   }
-  return request;
+  return requests;
 }
 
 TEST(OverrunTest, ARewardServerThatIsOverrunIsBusyAndNotKilled) {
@@ -97,7 +108,9 @@ TEST(OverrunTest, ARewardServerThatIsOverrunIsBusyAndNotKilled) {
     callers.emplace_back([&, i] {
       const auto context = rpc::ContextWithDeadline(absl::Seconds(240));
       const auto call = stub->Score(context.get());
-      call->Write(Pictures(i));
+      for (const v1::ScoreRequest& request : Pictures(i)) {
+        if (!call->Write(request)) break;
+      }
       call->WritesDone();
       int answers = 0;
       for (v1::ScoreResponse response; call->Read(&response);) ++answers;
