@@ -4,7 +4,7 @@
 
 Errors: banned words in file names, <torch/torch.h>, files over 600 lines, lines over 100 columns,
 headers without #pragma once or outside every CMakeLists.txt, TODO, words about how the code came to
-be, comments that begin with a bare "Of", sleeps in tests, trailing blanks. Warnings: functions over 70
+be, comments that begin with a bare "Of", sleeps in tests, hardware_concurrency, trailing blanks. Warnings: functions over 70
 lines, words in comments and documents that plain English does without. `--self-test` runs only the
 test of the rules of language, which every call runs first.
 """
@@ -55,6 +55,8 @@ def line_errors(path, lines):
             yield number, "trailing blank"
         if is_code and "<torch/torch.h>" in line and "#include" in line:
             yield number, "<torch/torch.h> is banned; include single ATen headers"
+        if is_code and "hardware_concurrency" in line and "base/machine_share" not in path:
+            yield number, "hardware_concurrency sees no quota of a container; ask base/machine_share"
         if is_test and is_code and SLEEP.search(line):
             yield number, "sleep in a test; use FakeClock or a notification with a deadline"
         if path == "tools/tidy.py":  # It names what it bans.

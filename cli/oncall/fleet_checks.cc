@@ -287,7 +287,8 @@ class FleetJudge {
     if (!attached.has_value()) return;
     Add("replay", *attached > 0 ? Verdict::kOk : Verdict::kWarn,
         *attached > 0 ? "the learner has its buffer" : "the learner goes on without its buffer",
-        "start replay_buffer again on the same --data: it is taken up by itself");
+        "start replay_buffer again on the same --data: it is taken up by itself; if it runs, its "
+        "disk or network is slow (docs/runbooks/buffer_slow.md)");
   }
 
   void Rewards(const RewardCounts& counts) {

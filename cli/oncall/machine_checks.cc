@@ -43,6 +43,17 @@ Check Memory(const MachineFacts& facts, uint64_t needs) {
                                 "services.sink_bytes_max, or a larger limit");
 }
 
+// Each is right alone. Together they may let the kernel end a process before one says "busy".
+Check MemoryLimits(const MachineFacts& facts, uint64_t limits) {
+  const bool fit = limits <= facts.memory_usable;
+  return Machine("memory limits", fit ? Verdict::kOk : Verdict::kWarn,
+                 absl::StrCat("buffers, queues and processes: up to ", BytesText(limits), " of ",
+                              BytesText(facts.memory_usable)),
+                 fit ? ""
+                     : "a smaller services.sink_bytes_max, fewer services.rollout_workers, or a "
+                       "larger limit: else the kernel may end a process that is overrun");
+}
+
 Check Disk(const MachineFacts& facts, uint64_t needs) {
   if (!facts.disk_writable) {
     return Machine("disk", Verdict::kFail, absl::StrCat("cannot write to ", facts.disk_path),
@@ -176,6 +187,7 @@ Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
   Checks checks = {Memory(facts, needs.met ? 0 : needs.memory),
                    Disk(facts, needs.met ? 0 : needs.disk), Descriptors(facts), Cores(facts, needs),
                    Threads(facts)};
+  if (needs.memory_limits > 0) checks.push_back(MemoryLimits(facts, needs.memory_limits));
   if (!facts.cpu_capability.empty()) checks.push_back(Kernels(facts));
   if (facts.clock_synchronised.has_value() && needs.other_machines) {
     checks.push_back(ClockCheck(*facts.clock_synchronised));

@@ -18,7 +18,8 @@ struct MachineFacts {
   // and the control group's.
   uint64_t memory_available = 0;
   bool memory_of_cgroup = false;
-  std::string disk_path;  // Directory where runs are written.
+  uint64_t memory_usable = 0;  // With nothing else on the machine, or in the control group.
+  std::string disk_path;       // Directory where runs are written.
   uint64_t disk_free = 0;
   bool disk_writable = true;
   uint64_t descriptors_max = 0;  // The hard limit of open files; processes raise theirs to it.
@@ -44,6 +45,7 @@ struct MachineFacts {
 // What a run needs; 0: unknown, and the check only reports what the machine has.
 struct MachineNeeds {
   uint64_t memory = 0;
+  uint64_t memory_limits = 0;  // MemoryLimitsOf all its processes.
   uint64_t disk = 0;
   uint32_t busy_processes = 0;  // Processes that compute all the time: ranks and workers.
   uint32_t processes = 0;

@@ -21,6 +21,7 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 // A machine that has enough for its run.
 MachineFacts Good() {
   return {.memory_available = 8 * kGiB,
+          .memory_usable = 16 * kGiB,
           .disk_path = "/runs",
           .disk_free = 50 * kGiB,
           .descriptors_max = 1048576,
@@ -34,8 +35,11 @@ MachineFacts Good() {
           .fast_blas = true,
           .ports = {{"127.0.0.1:7001", ""}}};
 }
-constexpr MachineNeeds kNeeds{
-    .memory = 4 * kGiB, .disk = 4 * kGiB, .busy_processes = 3, .processes = 5};
+constexpr MachineNeeds kNeeds{.memory = 4 * kGiB,
+                              .memory_limits = 6 * kGiB,
+                              .disk = 4 * kGiB,
+                              .busy_processes = 3,
+                              .processes = 5};
 
 Check Find(const Checks& checks, const std::string& name) {
   for (const Check& check : checks) {
@@ -78,6 +82,8 @@ INSTANTIATE_TEST_SUITE_P(
         Spoilt{"memory", Verdict::kFail, [](MachineFacts& f) { f.memory_available = 3 * kGiB; }},
         Spoilt{"memory", Verdict::kWarn,
                [](MachineFacts& f) { f.memory_available = 4 * kGiB + (kGiB >> 2); }},
+        Spoilt{"memory limits", Verdict::kWarn,
+               [](MachineFacts& f) { f.memory_usable = 5 * kGiB; }},
         Spoilt{"disk", Verdict::kFail, [](MachineFacts& f) { f.disk_free = kGiB; }},
         Spoilt{"disk", Verdict::kFail, [](MachineFacts& f) { f.disk_writable = false; }},
         Spoilt{"open files", Verdict::kFail, [](MachineFacts& f) { f.descriptors_max = 256; }},

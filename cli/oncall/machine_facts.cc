@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/machine_share.h"
+#include "base/memory_limits.h"
 #include "core/parallel/rank_variables.h"
 
 namespace oxbow::cli {
@@ -38,6 +39,7 @@ uint64_t NumberOf(const fs::path& path, const std::string& wanted) {
 
 void LookAtMemory(MachineFacts& facts) {
   facts.memory_available = NumberOf("/proc/meminfo", "MemAvailable:") << 10;
+  facts.memory_usable = UsableMemory();
   const auto left = MemoryLeftInGroups();
   if (!left.has_value() || *left >= facts.memory_available) return;
   facts.memory_available = *left;

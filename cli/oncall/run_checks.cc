@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/memory_limits.h"
 #include "cli/oncall/machine_facts.h"
 #include "cli/plan/check_files.h"
 #include "cli/plan/machine_load.h"
@@ -25,6 +26,7 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts,
   needs.busy_processes = config.learner().ranks() + config.services().rollout_workers();
   needs.processes = ProcessesOf(config);
   needs.memory = HostBytes(rows);
+  needs.memory_limits = MemoryLimitsOf(config, UsableMemory());
   needs.disk = DiskBytesNeeded(config, facts);
   needs.http_proxy = config.services().http_proxy();
   return needs;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/memory_limits.h"
 #include "cli/plan/bytes_text.h"
 #include "config/chosen_method.h"
 #include "core/flow/window.h"
@@ -415,6 +416,18 @@ uint32_t ProcessesOf(const v1::RunConfig& config) {
   const v1::ServiceConfig& services = config.services();
   const uint32_t rewards = run::OwnRewards(config.reward()).empty() ? 0 : services.reward_servers();
   return config.learner().ranks() + services.rollout_workers() + rewards + 1;
+}
+
+uint64_t MemoryLimitsOf(const v1::RunConfig& config, uint64_t memory) {
+  const v1::ServiceConfig& services = config.services();
+  const uint64_t processes = ProcessesOf(config);
+  const auto limit = [&](const MemoryShare& share) { return LimitOf(share, memory / processes); };
+  const uint64_t rewards = run::OwnRewards(config.reward()).empty() ? 0 : services.reward_servers();
+  const uint64_t ranks = config.learner().ranks();
+  return processes * (kProcessBytes + limit(kGrpcShare)) + limit(kOffersShare) +
+         rewards * limit(kMediaShare) + services.rollout_workers() * limit(kConditioningShare) +
+         ranks * (services.sink_bytes_max() + limit(kPromptsShare)) +
+         std::min(services.sink_bytes_max(), limit(kBacklogShare));
 }
 
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {

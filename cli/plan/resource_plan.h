@@ -54,6 +54,10 @@ inline constexpr uint64_t kProcessBytes = uint64_t{200}
 // Processes that `oxbow train` starts, learner ranks counted one by one.
 uint32_t ProcessesOf(const v1::RunConfig& config);
 
+// What the limits of these processes add up to on this machine, and the processes themselves, where
+// `oxbow train` divides `memory` among them (base/memory_limits.h).
+uint64_t MemoryLimitsOf(const v1::RunConfig& config, uint64_t memory);
+
 // Bytes by device as a config names it: "cpu", "cuda" or "cuda:0".
 using BytesOfDevices = std::map<std::string, uint64_t>;
 

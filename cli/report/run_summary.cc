@@ -36,14 +36,6 @@ absl::Time ChangedAt(const fs::path& run_dir) {
   return absl::FromChrono(std::chrono::file_clock::to_sys(when));
 }
 
-double SumOf(const io::History& history, const std::string& name) {
-  double sum = 0;
-  for (const io::Point& point : history.Column(name)) {
-    if (std::isfinite(point.y)) sum += point.y;
-  }
-  return sum;
-}
-
 }  // namespace
 
 absl::Status NoRun(const fs::path& run_dir) {
@@ -101,10 +93,15 @@ std::string RunSummary::StateAndCause() const {
 }
 
 absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir) {
+  io::RunReading reading(run_dir);
+  return SummaryOf(run_dir, reading);
+}
+
+absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir, io::RunReading& reading) {
   if (!IsRun(run_dir)) return NoRun(run_dir);
-  const auto lines = io::ReadMetrics(run_dir / io::kMetricsFile);
-  if (!lines.ok() && !absl::IsNotFound(lines.status())) return lines.status();
-  const io::History history(lines.ok() ? *lines : std::vector<std::map<std::string, double>>());
+  const absl::Status read = reading.UpdateHistory();
+  if (!read.ok() && !absl::IsNotFound(read)) return read;
+  const io::History& history = reading.history();
   const bool live = run::IsLive(run_dir);
   const io::RunFacts facts = learner::FactsOfRun(run_dir, live);
   RunSummary run{.name = facts.name,
@@ -118,11 +115,11 @@ absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir) {
                  .changed = ChangedAt(run_dir),
                  .verdict = io::VerdictOf(history, facts)};
   if (!live) run.ended = run::ReadEnd(run_dir);
-  run.evaluations_failed = history.Column(metric::kEvalFailed).size();
-  run.evaluations = run.evaluations_failed + history.Column(metric::kEvalRewardMean).size();
+  run.evaluations_failed = history.Count(metric::kEvalFailed);
+  run.evaluations = run.evaluations_failed + history.Count(metric::kEvalRewardMean);
   run.evaluation_failure = io::LastEvaluationFailure(run_dir);
-  run.samples = SumOf(history, metric::kTrainSamples);
-  run.samples_unscored = SumOf(history, metric::kTrainSamplesUnscored);
+  run.samples = history.Sum(metric::kTrainSamples);
+  run.samples_unscored = history.Sum(metric::kTrainSamplesUnscored);
   run.unscored_reason = facts.unscored_reason;
   for (const io::Point& point : history.Column(metric::kEvalRewardMean)) {
     if (std::isfinite(point.y) && (!run.best || point.y > run.best->y)) run.best = point;

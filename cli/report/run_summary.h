@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "io/failure_words.h"
 #include "io/metrics_file.h"
+#include "io/report/run_reading.h"
 #include "io/report/verdict.h"
 #include "run/end_record.h"
 #include "services/learner/facts_of_run.h"
@@ -44,6 +45,8 @@ struct RunSummary {
 
 // kNotFound if there is no run there, naming the runs beside it; kDataLoss for damaged metrics.
 absl::StatusOr<RunSummary> SummaryOf(const std::filesystem::path& run_dir);
+// The same for one who comes again: takes what is new since `reading` was asked last.
+absl::StatusOr<RunSummary> SummaryOf(const std::filesystem::path& run_dir, io::RunReading& reading);
 
 // kNotFound: "no run there: runs/nope; runs beside it: digits, digits-sparse".
 absl::Status NoRun(const std::filesystem::path& run_dir);

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "config/run_config.h"
 #include "run/run_lock.h"
+#include "tests/testing/own_memory.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -43,6 +44,25 @@ TEST_F(RunSummaryTest, AnEndedRunSaysWhatItReachedAndHowItGoesOn) {
   EXPECT_THAT(
       text, HasSubstr("oxbow resume " + (runs_.path() / "digits").string() + " --set run.steps=N"));
   EXPECT_THAT(text, HasSubstr("learning "));
+}
+
+// As `oxbow status --watch` does, every second.
+TEST_F(RunSummaryTest, ASecondLookReadsWhatIsNew) {
+  std::string lines;
+  for (int step = 0; step < 20'000; ++step) {
+    lines += io::FormatMetricsLine(step, step, {{"train/reward_mean", 0.5}, {"train/samples", 8}});
+  }
+  AddRun("long", lines);
+  io::RunReading reading(runs_.path() / "long");
+  ASSERT_EQ(SummaryOf(runs_.path() / "long", reading)->step, 19'999u);
+  auto file = AppendFile::Open(runs_.path() / "long" / "metrics.jsonl");
+  ASSERT_TRUE(file->Append(io::FormatMetricsLine(20'000, 1, {{"train/samples", 8}}), false).ok());
+  const int64_t before = testing::OwnBytesRead();
+  const auto run = SummaryOf(runs_.path() / "long", reading);
+  EXPECT_LT(testing::OwnBytesRead() - before, static_cast<int64_t>(lines.size() / 4));
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->step, 20'000u);
+  EXPECT_EQ(run->samples, 8.0 * 20'001);
 }
 
 TEST_F(RunSummaryTest, AnEndedRunSaysWhatFailedInItAndWhoGotNoNumber) {

@@ -67,6 +67,21 @@ TEST_F(ChildProcessTest, WhereMemoryRunsOutAChildDiesBeforeItsParent) {
             std::vector<std::string>{std::to_string(std::min(1000, own + 300))});
 }
 
+TEST_F(ChildProcessTest, WhereMemoryRunsOutTheLearnerIsTheLastChild) {
+  int own = 0;
+  std::ifstream("/proc/self/oom_score_adj") >> own;
+  const auto learner = log().parent_path() / "learner";
+  std::filesystem::remove(learner);
+  std::filesystem::create_symlink("/bin/sh", learner);
+  const auto child = ChildProcess::Start({.spawner = OXBOW_BINARY_DIR "/oxbow_spawn",
+                                          .argv = {learner, "-c", "cat /proc/self/oom_score_adj"},
+                                          .log = log()});
+  ASSERT_TRUE(child.ok()) << child.status();
+  ASSERT_TRUE(Eventually([&] { return (*child)->Exit().has_value(); }));
+  EXPECT_EQ((*child)->TakeLines(),
+            std::vector<std::string>{std::to_string(std::min(1000, own + 150))});
+}
+
 TEST_F(ChildProcessTest, StopSignalsReachAChildThoughTheParentBlocksThem) {
   sigset_t set;
   sigset_t before;

@@ -13,6 +13,7 @@
 #include "base/exit_code.h"
 #include "base/listening_sockets.h"
 #include "base/log.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "cli/run/child_log.h"
 #include "config/validate.h"
@@ -53,12 +54,16 @@ const char* BinaryOf(Role role) {
 
 // One thread per process: more threads were slower for CPU runs, and spinning OpenMP threads slow
 // down the other processes.
-std::vector<std::string> ChildEnvironment(const rpc::TlsOptions& tls) {
+std::vector<std::string> ChildEnvironment(const rpc::TlsOptions& tls, const v1::RunConfig& config,
+                                          Role role) {
   std::vector<std::string> environment = rpc::ConnectionEnvironment(tls);
   // With this poll interval idle gRPC clients notice a closing server at once instead of after 5 s.
   environment.insert(environment.end(),
                      {"OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE", "MKL_NUM_THREADS=1",
                       "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS=200", "MALLOC_ARENA_MAX=2"});
+  const uint64_t ranks = config.learner().ranks();
+  environment.push_back(
+      MemoryFor(role == Role::kLearner ? ranks : 1, RolesByName(config).size() - 1 + ranks));
   return environment;
 }
 
@@ -236,12 +241,13 @@ void Fleet::Start(const std::string& name, bool resume) {
   member.trouble.clear();
   member.log_begin = std::filesystem::file_size(LogOf(name), no_log);
   if (no_log) member.log_begin = 0;
-  auto process = ChildProcess::Start({.spawner = options_.binaries / "oxbow_spawn",
-                                      .argv = Arguments(name, member, resume || options_.resume),
-                                      .environment = ChildEnvironment(options_.tls),
-                                      // The learner starts its ranks itself.
-                                      .without = parallel::RankVariables(),
-                                      .log = LogOf(name)});
+  auto process = ChildProcess::Start(
+      {.spawner = options_.binaries / "oxbow_spawn",
+       .argv = Arguments(name, member, resume || options_.resume),
+       .environment = ChildEnvironment(options_.tls, options_.config, member.role),
+       // The learner starts its ranks itself.
+       .without = parallel::RankVariables(),
+       .log = LogOf(name)});
   if (absl::IsResourceExhausted(process.status())) {
     CannotYet(process.status());
     return supervisor_.StartFailed(name);

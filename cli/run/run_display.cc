@@ -84,17 +84,17 @@ void RunDisplay::Erase() {
 }
 
 void RunDisplay::ShowEvaluations() {
-  for (const auto& line : metrics_.Take()) {
+  metrics_.Take([this](const std::map<std::string, double>& line) {
     const double step = line.at(metric::kStep);
     // Those of the starts before are in the report.
-    if (options_.resumed && (!first_ || step <= static_cast<double>(*first_))) continue;
+    if (options_.resumed && (!first_ || step <= static_cast<double>(*first_))) return;
     committed_ = std::max(committed_, static_cast<uint64_t>(step));
     std::string text = FailureLine(line);
     if (text.empty()) text = EvaluationLine(line, options_.columns());
-    if (text.empty()) continue;
+    if (text.empty()) return;
     Erase();
     out_ << text << std::endl;
-  }
+  });
 }
 
 void RunDisplay::ShowNotices(const v1::StatusResponse& status) {

@@ -16,7 +16,9 @@
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
   if (!oxbow::DieWithParent(std::atoi(argv[1]))) return 1;
-  oxbow::DieBeforeParent();
+  const char* const slash = std::strrchr(argv[2], '/');
+  const bool learner = std::strcmp(slash == nullptr ? argv[2] : slash + 1, "learner") == 0;
+  oxbow::DieBeforeParent(learner ? oxbow::kOomScoreOfLearner : oxbow::kOomScoreOfChild);
   execv(argv[2], argv + 2);
   std::fprintf(stderr, "cannot start: %s: %s\n", std::strerror(errno), argv[2]);
   return 3;

@@ -126,9 +126,9 @@ absl::Status ShowEnded(const StatusFlags& flags) {
 }
 
 // The five lines on what the run has logged so far; empty without its directory.
-std::string VerdictOfRun(const std::string& run_dir) {
+std::string VerdictOfRun(const std::string& run_dir, io::RunReading& reading) {
   if (run_dir.empty()) return "";
-  const auto run = SummaryOf(run_dir);
+  const auto run = SummaryOf(run_dir, reading);
   if (!run.ok()) return "";
   std::string text;
   if (run->best_checkpoint) {
@@ -145,6 +145,7 @@ absl::Status Show(const StatusFlags& flags) {
   const absl::Status tls = rpc::UseTls(flags.tls).status();
   constexpr int kSilencesMax = 3;
   StepRate rate;
+  io::RunReading reading(flags.run_dir);
   bool answered = false;
   const bool clears =
       flags.watch_s > 0 && flags.format == "text" && TerminalColumns(STDOUT_FILENO).has_value();
@@ -160,11 +161,11 @@ absl::Status Show(const StatusFlags& flags) {
       silences = 0;
       answered = true;
       rate.Observe(Clock::Steady().Now(), status->learner_step());
-      const std::string text =
-          flags.format == "json"
-              ? StatusJson(*status)
-              : absl::StrCat(StatusText(*status, rate.per_second()),
-                             TroubleOfProcesses(flags.run_dir, ""), VerdictOfRun(flags.run_dir));
+      const std::string text = flags.format == "json"
+                                   ? StatusJson(*status)
+                                   : absl::StrCat(StatusText(*status, rate.per_second()),
+                                                  TroubleOfProcesses(flags.run_dir, ""),
+                                                  VerdictOfRun(flags.run_dir, reading));
       // Moves the cursor home, clears the rest of each line as it is written, then clears all
       // below: no flicker.
       std::cout << (clears ? absl::StrCat("\x1b[H", absl::StrReplaceAll(text, {{"\n", "\x1b[K\n"}}),

@@ -222,14 +222,15 @@ void Row(const char* label, const std::string& value) {
 
 // Prints the verdict, the rewards before and after, and where the results are: what exists.
 void Summarise(const fs::path& run_dir) {
-  const auto lines = io::ReadMetrics(run_dir / io::kMetricsFile);
-  if (!lines.ok() || lines->empty()) return;
+  io::RunReading reading(run_dir);
+  if (!reading.UpdateHistory().ok() || reading.history().empty()) return;
+  const io::History& history = reading.history();
   const io::RunFacts facts = learner::FactsOfRun(run_dir, /*live=*/false);
-  const io::History history(*lines);
   const size_t columns = TerminalColumns(STDOUT_FILENO).value_or(0);
   std::cout << "\n" << io::VerdictText(io::VerdictOf(history, facts), columns) << "\n";
   std::vector<std::string> names = {metric::kEvalRewardMean};
-  for (const auto& [name, value] : lines->front()) {
+  const std::string family(metric::kEvalRewardNameMean.before);
+  for (const std::string& name : history.NamesWithPrefix(family)) {
     if (metric::kEvalRewardNameMean.ValueIn(name).has_value()) names.push_back(name);
   }
   names.push_back(metric::kTrainRewardMean);
@@ -237,7 +238,7 @@ void Summarise(const fs::path& run_dir) {
     const auto first = history.First(name), last = history.Last(name);
     if (first) Row(name.c_str(), absl::StrFormat("%.3f -> %.3f", first->y, last->y));
   }
-  const absl::Status report = io::WriteReport(run_dir, facts);
+  const absl::Status report = io::WriteReport(run_dir, facts, reading);
   if (report.ok()) {
     Row("report", (run_dir / "report.html").string());
   } else {

@@ -252,7 +252,8 @@ REPLAY = Dashboard("oxbow-replay", "oxbow: Replay buffer", "What is kept, how ol
             (rate("oxbow_replay_failed_calls_total"), "at the buffer {{run}}"),
             (rate("oxbow_learner_buffer_failures_total"), "at the learner: {{call}} {{run}}")],
             "A second. At the learner alone: calls that never arrived. Should be 0.", low=0),
-        Panel("Steps whose offers were lost", "short", [(q("oxbow_learner_buffer_commits_dropped_total"), "{{run}}")],
+        Panel("Steps whose offers were lost", "short", [(q("oxbow_learner_buffer_commits_dropped_total"), "{{run}}"),
+            (q("oxbow_learner_buffer_overruns_total"), "without it for want of time: {{run}}")],
               "Since the learner started: the buffer was away for longer than the backlog lasts, or refused them.", low=0),
     ]),
 ])

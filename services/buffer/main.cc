@@ -11,6 +11,7 @@
 #include "base/exit_code.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "rpc/server.h"
@@ -28,7 +29,7 @@ struct Flags {
   std::string data;
   std::string config;
   std::optional<uint64_t> capacity;
-  ReplayService::Options limits;
+  ReplayService::Options limits{.offer_bytes_max = LimitOf(kOffersShare)};
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -40,7 +41,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   rpc::AddListenFlag(app, flags.service, "ReplayBuffer service");
   app.add_option("--entry-bytes-max", flags.limits.entry_bytes_max, "bytes of one entry");
   app.add_option("--offer-bytes-max", flags.limits.offer_bytes_max,
-                 "bytes of all Offer calls at a time");
+                 "bytes of all Offer calls at a time; default: a share of the memory");
 }
 
 absl::StatusOr<ReplayStore::Options> StoreOptions(const Flags& flags) {
@@ -74,6 +75,7 @@ absl::Status Serve(const Flags& flags) {
   ReplayService service(flags.limits, *store, verbs, Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                          rpc::Server::Start({.listen = flags.service.listen}, {&service}));
+  LogMemoryLimits({{"offers", flags.limits.offer_bytes_max}, {"grpc", LimitOf(kGrpcShare)}});
   stop.Serves();
   rpc::AnnounceReady("replay_buffer", server->endpoint(), metrics->endpoint());
   stop.Wait();

@@ -32,11 +32,17 @@ struct ReplayClient::Impl {
         call_timeout(timeout),
         run(std::move(of)),
         stub(v1::ReplayBuffer::NewStub(rpc::Connect(endpoint))) {}
+  Impl(const Impl& other, absl::Duration end)
+      : endpoint(other.endpoint),
+        call_timeout(other.call_timeout),
+        run(other.run),
+        stub(other.stub),
+        ends_at(end) {}
 
   // One deadline for all tries, so that a caller waits no longer than it asked for.
   absl::Status Call(const char* name,
                     const std::function<grpc::Status(grpc::ClientContext&)>& attempt) {
-    const absl::Duration deadline = Clock::Steady().Now() + call_timeout;
+    const absl::Duration deadline = std::min(ends_at, Clock::Steady().Now() + call_timeout);
     const auto once = [&]() -> absl::Status {
       const absl::Duration left = deadline - Clock::Steady().Now();
       if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("no time left to retry");
@@ -49,7 +55,8 @@ struct ReplayClient::Impl {
   const std::string endpoint;
   const absl::Duration call_timeout;
   const std::string run;
-  const std::unique_ptr<v1::ReplayBuffer::Stub> stub;
+  const std::shared_ptr<v1::ReplayBuffer::Stub> stub;  // Shared by clients of Within.
+  const absl::Duration ends_at = absl::InfiniteDuration();
 };
 
 namespace {
@@ -163,7 +170,13 @@ class EntriesRead {
 ReplayClient::ReplayClient(std::string endpoint, absl::Duration timeout, std::string run)
     : impl_(std::make_unique<Impl>(std::move(endpoint), timeout, std::move(run))) {}
 
+ReplayClient::ReplayClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
 ReplayClient::~ReplayClient() = default;
+
+ReplayClient ReplayClient::Within(absl::Duration left) const {
+  return ReplayClient(std::make_unique<Impl>(*impl_, Clock::Steady().Now() + left));
+}
 
 absl::StatusOr<v1::OfferResponse> ReplayClient::Offer(Epoch epoch,
                                                       std::vector<v1::ReplayEntry> entries) {

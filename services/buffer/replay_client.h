@@ -35,6 +35,9 @@ class ReplayClient {
   ReplayClient(std::string endpoint, absl::Duration timeout, std::string run = "");
   ~ReplayClient();
 
+  // A client of the same buffer whose calls end within `left` from now, all together.
+  ReplayClient Within(absl::Duration left) const;
+
   // All calls are safe to retry and are retried on UNAVAILABLE a few times within the timeout.
   absl::StatusOr<v1::OfferResponse> Offer(Epoch epoch, std::vector<v1::ReplayEntry> entries);
   absl::StatusOr<v1::DrawResponse> Draw(Epoch epoch, LearnerStep step, uint32_t count,
@@ -72,6 +75,7 @@ class ReplayClient {
   absl::StatusOr<std::vector<v1::ReplayEntry>> ReadAll(const v1::ReadRequest& request);
   absl::StatusOr<std::vector<v1::ReplayEntry>> Page(const v1::ListRequest& request);
   struct Impl;
+  explicit ReplayClient(std::unique_ptr<Impl> impl);
   const std::unique_ptr<Impl> impl_;
 };
 

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <rocksdb/env.h>
 
+#include <chrono>
 #include <fstream>
+#include <future>
 
+#include "absl/synchronization/notification.h"
 #include "services/buffer/replay_store.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/replay_entries.h"
@@ -52,6 +55,27 @@ class ReplayFaultTest : public ::testing::TestWithParam<bool> {
 };
 
 INSTANTIATE_TEST_SUITE_P(InSegments, ReplayFaultTest, ::testing::Bool());
+
+// Metrics and Info are what an on-call engineer has left then.
+TEST_P(ReplayFaultTest, InfoDoesNotWaitForADiskThatHangs) {
+  auto store = ReplayStore::Open(Options(directory_.path())).value();
+  ASSERT_TRUE(store->Offer(kEpoch, Batch(10, 5)).ok());
+  absl::Notification hangs, goes_on;
+  disk_->OnSync([&] {
+    if (!hangs.HasBeenNotified()) hangs.Notify();
+    goes_on.WaitForNotification();
+  });
+  auto advance = std::async(
+      std::launch::async, [&] { return store->Advance(kEpoch, LearnerStep(0), {}, {}).status(); });
+  hangs.WaitForNotification();
+  auto info = std::async(std::launch::async, [&] { return store->Info(); });
+  EXPECT_EQ(info.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  goes_on.Notify();
+  EXPECT_EQ(info.get().entries, 5u);
+  EXPECT_TRUE(advance.get().ok());
+  disk_->OnSync(nullptr);
+  EXPECT_EQ(store->Info().step, LearnerStep(1));
+}
 
 // Fills the disk after the n-th write for n = 0, 1, ... until `call` gets by; each time the old
 // content must be whole, and the same call must work once there is room.

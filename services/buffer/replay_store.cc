@@ -93,6 +93,7 @@ absl::Status ReplayStore::Begin(const Caller& caller) {
 // Requires that no group is being written or waits for it.
 absl::Status ReplayStore::Commit(rocksdb::WriteBatch& batch, bool sync) {
   if (batch.Count() == 0) return absl::OkStatus();
+  LookFirst();
   const absl::Status status = database_->Write(batch, sync);
   if (!status.ok()) {
     // Memory is ahead of the disk now: go back to what the disk says.

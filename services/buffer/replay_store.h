@@ -206,7 +206,8 @@ class ReplayStore {
   absl::Status Restore(const Caller& caller, const std::string& name, const RestoreFor& wanted = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  StoreInfo Info() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Never waits for a write: while one has the store, what was true when it began.
+  StoreInfo Info() const ABSL_LOCKS_EXCLUDED(mutex_, looked_mutex_);
 
   // The entries of a table that `choose` takes, in its order, without conditioning. Damaged ones
   // and those that are not durable yet cannot be taken: a limit does not count them. kNotFound if
@@ -283,6 +284,9 @@ class ReplayStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MakeRoomForIds(uint64_t count, rocksdb::WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  StoreInfo Look() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Keeps a look for Info, before a write that may take long.
+  void LookFirst() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) ABSL_LOCKS_EXCLUDED(looked_mutex_);
   absl::Status CheckUsable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<const Entry*> Record(EntryId id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Entry> Read(Entry record, bool conditioning) const
@@ -292,6 +296,10 @@ class ReplayStore {
 
   const Options options_;
   const std::unique_ptr<ReplayDirectory> directory_;
+
+  // What Info says while a write has the store.
+  mutable absl::Mutex looked_mutex_;
+  mutable StoreInfo looked_ ABSL_GUARDED_BY(looked_mutex_);
 
   // Readers share it, so that Read does not wait for Read.
   mutable absl::Mutex mutex_;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/replay/priority.h"
@@ -148,8 +150,27 @@ absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId id, uint32_t first,
   return latents.Joined();
 }
 
+// Whoever has the store is done in a moment, unless it writes.
 StoreInfo ReplayStore::Info() const {
-  absl::ReaderMutexLock lock(&mutex_);
+  for (int tries = 0; tries < 50; ++tries) {
+    if (mutex_.TryLock()) {
+      StoreInfo info = Look();
+      mutex_.Unlock();
+      return info;
+    }
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  absl::MutexLock lock(&looked_mutex_);
+  return looked_;
+}
+
+void ReplayStore::LookFirst() const {
+  StoreInfo info = Look();
+  absl::MutexLock lock(&looked_mutex_);
+  looked_ = std::move(info);
+}
+
+StoreInfo ReplayStore::Look() const {
   StoreInfo info;
   for (const replay::TablePolicy& policy : options_.tables) {
     const auto counted = counts_.find(policy.name);
@@ -218,6 +239,7 @@ absl::StatusOr<VerifiedPage> ReplayStore::Verify(const std::string& cursor, uint
   absl::MutexLock lock(&mutex_);
   Settle();
   OXBOW_RETURN_IF_ERROR(CheckUsable());
+  LookFirst();
   return VerifyEntries(*database_, cursor, limit);
 }
 

@@ -61,6 +61,7 @@ absl::Status ReplayStore::Checkpoint(const Caller& caller, const std::string& na
 
 // The files of a copy are links to those of the store: nothing is appended to them any more.
 absl::Status ReplayStore::CopyTo(const fs::path& path) {
+  LookFirst();
   state_->segments().Seal();
   const absl::Status status = database_->CopyTo(path);
   if (!status.ok()) write_failed_ = true;  // It flushes first, so a full disk stops RocksDB here.
@@ -138,6 +139,7 @@ absl::Status ReplayStore::Rewind(LearnerStep step, const ClockRecord& clock, con
 // Opens the database at `live`, makes `change` in it, makes it the one of the next start, then uses
 // it and deletes the others. Until the pointer has moved the old one is untouched.
 absl::Status ReplayStore::SwitchTo(const fs::path& live, bool create, const Change& change) {
+  LookFirst();
   const auto prepare = [&]() -> absl::StatusOr<std::unique_ptr<Database>> {
     OXBOW_ASSIGN_OR_RETURN(auto database, Database::Open(live, create, options_.environment));
     OXBOW_ASSIGN_OR_RETURN(const auto state, ReplayState::Load(*database, options_.decay,

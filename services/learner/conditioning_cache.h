@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/memory_limits.h"
 #include "core/model/velocity_model.h"
 #include "io/prompts/encoded_prompts.h"
 #include "oxbow/v1/common.pb.h"
@@ -34,7 +35,7 @@ class ConditioningCache {
   };
 
   explicit ConditioningCache(std::unique_ptr<io::EncodedPrompts> prompts,
-                             uint64_t bytes_max = uint64_t{4} << 30,
+                             uint64_t bytes_max = LimitOf(kPromptsShare),
                              const Clock& clock = Clock::Steady());
 
   // Encodes the prompts that are not encoded yet: onto disk if that is where they are kept, else

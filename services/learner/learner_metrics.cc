@@ -173,6 +173,7 @@ struct LearnerMetrics::Impl {
         buffer_attached(Metric(r, exported::kLearnerBufferAttached)),
         buffer_failures(r, exported::kLearnerBufferFailuresTotal, "call",
                         {"draw", "read", "commit", "checkpoint", "restore"}),
+        buffer_overruns(Metric(r, exported::kLearnerBufferOverrunsTotal)),
         commits_dropped(Metric(r, exported::kLearnerBufferCommitsDroppedTotal)),
         offers(r, exported::kLearnerOffersTotal, "outcome",
                {"inserted", "replaced", "rejected_lower", "duplicate", "rejected_invalid"}),
@@ -218,6 +219,7 @@ struct LearnerMetrics::Impl {
   Counters samples;
   Gauge& buffer_attached;
   Counters buffer_failures;
+  Counter& buffer_overruns;
   Counter& commits_dropped;
   Counters offers;
   Counter& heads_missing;
@@ -324,6 +326,7 @@ void LearnerMetrics::PublishedVersionIs(uint64_t version) {
 
 void LearnerMetrics::BufferAttached(bool attached) { impl_->buffer_attached.Set(attached ? 1 : 0); }
 void LearnerMetrics::BufferFailed(const std::string& call) { impl_->buffer_failures.Add(call); }
+void LearnerMetrics::BufferOverran() { impl_->buffer_overruns.Increment(); }
 void LearnerMetrics::BufferCommitsDropped() { impl_->commits_dropped.Increment(); }
 void LearnerMetrics::OfferAnswered(const std::string& outcome) { impl_->offers.Add(outcome); }
 void LearnerMetrics::HeadMissing() { impl_->heads_missing.Increment(); }

@@ -52,6 +52,7 @@ class LearnerMetrics {
   // Replay buffer.
   void BufferAttached(bool attached);
   void BufferFailed(const std::string& call);  // draw | read | commit | checkpoint | restore
+  void BufferOverran();                        // A step's time for it was used up.
   void BufferCommitsDropped();
   void OfferAnswered(const std::string& outcome);
   void HeadMissing();

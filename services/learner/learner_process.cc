@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "config/copy_target.h"
 #include "config/run_config.h"
@@ -324,15 +325,11 @@ absl::Status LearnerProcess::MakeLoop() {
 // What the rules' metrics were before this start, from the lines that the log has kept.
 absl::Status LearnerProcess::ReadStopValues(LearnerLoop::Options& options) const {
   if (!resumed_.has_value() || options.stop_if.empty()) return absl::OkStatus();
-  OXBOW_ASSIGN_OR_RETURN(const auto lines,
-                         telemetry::ReadMetrics(options_.directory / io::kMetricsFile));
-  for (const std::map<std::string, double>& line : lines) {
-    const auto step = line.find(metric::kStep);
-    if (step == line.end()) continue;
-    config::AddValues(options.stop_if, static_cast<uint64_t>(step->second), line,
+  uint64_t offset = 0;
+  return io::ReadMetricsFrom(options_.directory / io::kMetricsFile, offset, [&](const auto& line) {
+    config::AddValues(options.stop_if, static_cast<uint64_t>(line.at(metric::kStep)), line,
                       options.stop_values);
-  }
-  return absl::OkStatus();
+  });
 }
 
 LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
@@ -417,6 +414,10 @@ absl::Status LearnerProcess::Serve() {
   registration_.set_manifest_key(channel_->manifest_key());
   coordinator_service_->SetRegistration(registration_);
   if (!options_.supervised) OXBOW_RETURN_IF_ERROR(WriteOwnEndpoints());
+  LogMemoryLimits({{"received", setup_.config.services().sink_bytes_max()},
+                   {"backlog", LimitOf(kBacklogShare)},
+                   {"prompts", LimitOf(kPromptsShare)},
+                   {"grpc", LimitOf(kGrpcShare)}});
   rpc::AnnounceReady("learner", server_->endpoint(), exposer_->endpoint());
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "core/parallel/ranks.h"
+#include "io/report/run_reading.h"
 #include "rpc/server.h"
 #include "services/learner/checkpoint_copier.h"
 #include "services/learner/checkpoint_writer.h"
@@ -74,7 +75,7 @@ class LearnerProcess {
   absl::Status BeginCheckpoint(RunState state);
   void AddOwedWeights(const RunState& state, CheckpointCopy& copy);
   absl::Status WriteOwnEndpoints();
-  absl::Status WriteReport(bool live) const;
+  absl::Status WriteReport(bool live);
   void Drain(const std::string& by);
   absl::Status EarlyEnd() const;
   absl::Status WriteEnd(const absl::Status& early) const;
@@ -82,7 +83,7 @@ class LearnerProcess {
   uint64_t committed() const;
   void NoticeDamage();
   void LogCutPrompts() const;
-  void WriteLastReport() const;
+  void WriteLastReport();
   void AwaitCopies();
   absl::Status TryGrey(std::vector<int64_t> shape);
   absl::Status TryRewards();
@@ -138,6 +139,7 @@ class LearnerProcess {
   // Last: their threads use what is above.
   std::unique_ptr<CheckpointCopier> copier_;  // Null: no second place.
   std::unique_ptr<CheckpointWriter> writer_;
+  io::RunReading reading_{options_.directory};  // Used by report_'s thread alone.
   std::unique_ptr<LiveReport> report_;
 };
 

@@ -59,13 +59,13 @@ absl::Status LearnerProcess::WriteOwnEndpoints() {
   return run::WriteEndpoints(options_.directory, services);
 }
 
-absl::Status LearnerProcess::WriteReport(bool live) const {
+absl::Status LearnerProcess::WriteReport(bool live) {
   OXBOW_RETURN_IF_ERROR(options_.check_directory());
-  return io::WriteReport(options_.directory, FactsOfRun(options_.directory, live));
+  return io::WriteReport(options_.directory, FactsOfRun(options_.directory, live), reading_);
 }
 
 // `oxbow train` writes the last report of its runs, also where the learner was killed.
-void LearnerProcess::WriteLastReport() const {
+void LearnerProcess::WriteLastReport() {
   report_->Stop();
   if (options_.supervised || loop_->committed() == 0) return;
   if (const absl::Status status = WriteReport(/*live=*/false); !status.ok()) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/freed_memory.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "core/model/device.h"
@@ -75,6 +76,7 @@ absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
         oxbow::model::DeviceNamed(flags.run.config.model().device(), static_cast<int>(ranks) - 1)
             .status(),
         absl::StrCat("learner.ranks ", ranks, " needs a device for each")));
+    oxbow::ShareMemoryAmong(ranks);
     OXBOW_ASSIGN_OR_RETURN(local, LocalRanks::Start(place, static_cast<int>(ranks), flags.argv));
     place = local->place();
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "config/evaluation_rules.h"
@@ -36,6 +37,9 @@ v1::DType StorageDType(const v1::SamplingConfig& sampling) {
       return v1::DTYPE_F32;
   }
 }
+
+// A hung buffer costs a step no more, or a tenth of what the step before took.
+constexpr absl::Duration kReplayOfStep = absl::Seconds(3);
 
 // A deterministic run keeps a head as long as the group may fail at all: the buffer may be back.
 uint32_t HeadFailuresMax(const v1::RunConfig& config) {
@@ -244,10 +248,13 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
                                     std::vector<std::string> endpoints) {
   const GroupRules rules = GroupRulesOf(setup);
   const absl::Duration timeout = absl::Seconds(setup.config.services().rpc_timeout_seconds());
+  const bool deterministic = setup.config.run().deterministic();
   return {.endpoints = std::move(endpoints),
           .timeout = timeout,
-          .await_back = setup.config.run().deterministic() ? timeout : absl::ZeroDuration(),
-          .backlog_bytes_max = setup.config.services().sink_bytes_max(),
+          .await_back = deterministic ? timeout : absl::ZeroDuration(),
+          .step_budget = deterministic ? absl::InfiniteDuration() : kReplayOfStep,
+          .backlog_bytes_max =
+              std::min(setup.config.services().sink_bytes_max(), LimitOf(kBacklogShare)),
           .epoch = epoch,
           .start = RandomStart(),
           .seed = setup.config.run().seed(),

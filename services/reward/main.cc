@@ -12,6 +12,7 @@
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/machine_share.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "config/run_config.h"
 #include "rpc/server.h"
@@ -34,8 +35,8 @@ struct Flags {
   int gpu_slot = 0;
   RewardService::Options limits{.queue = {.threads = static_cast<uint32_t>(UsableThreads())}};
   uint32_t batch_wait_ms = 5;
-  uint32_t waiting_mib = 1024;
-  uint32_t media_mib = 2048;
+  uint64_t waiting_mib = LimitOf(kWaitingShare) >> 20;
+  uint64_t media_mib = LimitOf(kMediaShare) >> 20;
   std::string http_listen;  // Empty: no HTTP.
   uint32_t http_body_mib = 64;
 };
@@ -62,11 +63,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--waiting-max", flags.limits.queue.items_max,
                  "images that wait for one reward; further ones are refused as busy")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--waiting-mib", flags.waiting_mib, "MiB of pixels that wait for one reward")
+  app.add_option("--waiting-mib", flags.waiting_mib,
+                 "MiB of pixels that wait for one reward; default: a share of the memory")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option(
-         "--media-mib", flags.media_mib,
-         "MiB of pictures and videos of all calls together; further ones are refused as busy")
+  app.add_option("--media-mib", flags.media_mib,
+                 "MiB of pictures and videos of all calls together; further ones are refused as "
+                 "busy; default: "
+                 "a share of the memory")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option(
       "--http-listen", flags.http_listen,
@@ -98,8 +101,8 @@ absl::StatusOr<std::vector<v1::ScorerConfig>> EntriesOf(const Flags& flags) {
 RewardService::Options OptionsOf(const Flags& flags) {
   RewardService::Options options = flags.limits;
   options.queue.batch_wait = absl::Milliseconds(flags.batch_wait_ms);
-  options.queue.bytes_max = uint64_t{flags.waiting_mib} << 20;
-  options.media_bytes_max = uint64_t{flags.media_mib} << 20;
+  options.queue.bytes_max = flags.waiting_mib << 20;
+  options.media_bytes_max = flags.media_mib << 20;
   // PNG and JPEG files are decoded on these threads.
   options.streams.threads = std::max(2, UsableThreads());
   return options;
@@ -151,6 +154,9 @@ absl::Status Serve(const Flags& flags) {
   service.Open(*panel, *verbs);
   OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> http,
                          StartHttp(flags, *panel, service, *verbs));
+  LogMemoryLimits({{"media", flags.media_mib << 20},
+                   {"waiting", flags.waiting_mib << 20},
+                   {"grpc", LimitOf(kGrpcShare)}});
   stop.Serves();
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());
   stop.Wait();

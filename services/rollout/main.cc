@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
+#include "base/memory_limits.h"
 #include "base/process.h"
 #include "base/status_macros.h"
 #include "base/worker_id.h"
@@ -48,7 +49,7 @@ struct Flags {
   std::string model;
   int threads = 1;
   std::string give_up_after = "30m";
-  uint64_t conditioning_mib = 1024;
+  uint64_t conditioning_mib = LimitOf(kConditioningShare) >> 20;
 };
 
 std::optional<std::string> Environment(const std::string& name) {
@@ -92,9 +93,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--threads", flags.threads, "threads of the numerics library")
       ->check(CLI::Range(1, 256));
   app.add_option("--conditioning-mib", flags.conditioning_mib,
-                 "MiB of prompts' conditioning that are kept for later groups and other workers")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
+                 "MiB of prompts' conditioning that are kept for later groups and other workers; "
+                 "default: a share of the memory")
+      ->check(CLI::Range(0, 1 << 20));
   const auto is_duration = [](const std::string& text) {
     return GiveUpAfter(text).has_value() ? std::string()
                                          : "must be a duration such as 90s, 30m or 2h: " + text;
@@ -112,6 +113,7 @@ std::string DefaultId(const std::string& host) {
 absl::Status ServeGpus(const Flags& flags, const std::vector<std::string>& arguments) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<int> gpus,
                          GpusOf(flags.gpus, model::GpuCount(), ReadSlurmTask(Environment)));
+  ShareMemoryAmong(gpus.size());
   std::vector<GpuProcess> processes;
   for (const int gpu : gpus) {
     const int index = static_cast<int>(processes.size());
@@ -153,6 +155,7 @@ absl::Status Serve(const Flags& flags) {
                  .join_broadcast_group = weights::JoinOverRanks({.device = device.str()}),
                  .local_weights = local_weights.get()},
                 rollout_metrics, follow_metrics, Clock::Steady());
+  LogMemoryLimits({{"conditioning", flags.conditioning_mib << 20}, {"grpc", LimitOf(kGrpcShare)}});
   rpc::AnnounceReady("rollout_worker", relay->endpoint(), metrics->endpoint());
   absl::Status status;
   // Run may return by itself; this thread must then get a signal of its own.

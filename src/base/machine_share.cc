@@ -2,6 +2,7 @@
 #include "base/machine_share.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -77,6 +78,7 @@ void ReadUnified(const fs::path& group, GroupQuotas& quotas) {
   TakeLess(MemoryLeft(group / "memory.max", group / "memory.current", group / "memory.stat",
                       "inactive_file"),
            quotas.memory_left);
+  TakeLess(NumberIn(group / "memory.max"), quotas.memory_limit);
 }
 
 void ReadCpuOfVersion1(const fs::path& group, GroupQuotas& quotas) {
@@ -91,6 +93,7 @@ void ReadMemoryOfVersion1(const fs::path& group, GroupQuotas& quotas) {
   TakeLess(MemoryLeft(group / "memory.limit_in_bytes", group / "memory.usage_in_bytes",
                       group / "memory.stat", "total_inactive_file"),
            quotas.memory_left);
+  TakeLess(NumberIn(group / "memory.limit_in_bytes"), quotas.memory_limit);
 }
 
 GroupQuotas QuotasHere() { return QuotasOf(TextOf("/proc/self/cgroup"), "/sys/fs/cgroup"); }
@@ -134,5 +137,11 @@ double UsableCores() {
 int UsableThreads() { return std::max(1, static_cast<int>(std::ceil(UsableCores()))); }
 
 std::optional<uint64_t> MemoryLeftInGroups() { return QuotasHere().memory_left; }
+
+uint64_t MemoryAllowed() {
+  const auto machine = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  return std::min(machine, QuotasHere().memory_limit.value_or(machine));
+}
 
 }  // namespace oxbow

@@ -20,11 +20,16 @@ int UsableThreads();
 // can drop do not count as used.
 std::optional<uint64_t> MemoryLeftInGroups();
 
+// Bytes that this process may use when nothing else does: the least limit of its control groups, or
+// the machine's memory where that is less.
+uint64_t MemoryAllowed();
+
 // The quotas of a process with this /proc/self/cgroup, where the hierarchies are mounted below
 // `root`. A limit of a group above it counts as well.
 struct GroupQuotas {
   std::optional<double> cores;
   std::optional<uint64_t> memory_left;
+  std::optional<uint64_t> memory_limit;
 };
 GroupQuotas QuotasOf(const std::string& cgroup, const std::filesystem::path& root);
 

@@ -36,6 +36,7 @@ TEST_F(MachineShareTest, QuotasOfTheUnifiedHierarchyCount) {
   Write("memory.max", "1000\n");
   EXPECT_DOUBLE_EQ(*Quotas(cgroup).cores, 0.3);
   EXPECT_EQ(Quotas(cgroup).memory_left, 100u);
+  EXPECT_EQ(Quotas(cgroup).memory_limit, 1000u);
   Write("memory.stat", "anon 300\nfile 600\ninactive_file 500\nactive_file 100\n");
   EXPECT_EQ(Quotas(cgroup).memory_left, 600u) << "pages that can be dropped are free";
   Write("memory.current", "1700\n");  // The limit was lowered.
@@ -48,6 +49,9 @@ TEST_F(MachineShareTest, ALimitOfAGroupAboveCounts) {
   EXPECT_DOUBLE_EQ(*Quotas("0::/pod/worker\n").cores, 2);
   Write("pod/worker/cpu.max", "50000 100000\n");
   EXPECT_DOUBLE_EQ(*Quotas("0::/pod/worker\n").cores, 0.5);
+  Write("pod/memory.max", "900\n");
+  Write("pod/worker/memory.max", "max\n");
+  EXPECT_EQ(Quotas("0::/pod/worker\n").memory_limit, 900u);
 }
 
 TEST_F(MachineShareTest, QuotasOfVersionOneCount) {
@@ -64,6 +68,7 @@ TEST_F(MachineShareTest, QuotasOfVersionOneCount) {
   Write("memory/docker/ab/memory.stat", "cache 1\ntotal_inactive_file 50\n");
   EXPECT_DOUBLE_EQ(*Quotas(cgroup).cores, 0.3);
   EXPECT_EQ(Quotas(cgroup).memory_left, 150u);
+  EXPECT_EQ(Quotas(cgroup).memory_limit, 600u);
 }
 
 // There the mount point is the container's own group, and its path outside leads nowhere.

@@ -76,56 +76,116 @@ absl::StatusOr<std::vector<Line>> ParseMetrics(std::string_view content) {
   return lines;
 }
 
+absl::Status ReadMetricsFrom(const std::filesystem::path& path, uint64_t& offset,
+                             const TakeLine& take) {
+  constexpr size_t kPieceBytes = size_t{1} << 20;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot open: ", path.string()));
+  file.seekg(static_cast<std::streamoff>(offset));
+  std::string held;  // The beginning of a line whose end has not been read.
+  int number = 0, damaged = 0;
+  while (file) {
+    const size_t before = held.size();
+    held.resize(before + kPieceBytes);
+    file.read(held.data() + before, kPieceBytes);
+    held.resize(before + static_cast<size_t>(file.gcount()));
+    std::string_view rest = held;
+    for (size_t end; (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1)) {
+      ++number;
+      const std::optional<Line> line = ParseMetricsLine(rest.substr(0, end));
+      if (damaged > 0) break;
+      if (line.has_value()) take(*line);
+      if (!line.has_value()) damaged = number;
+      offset += end + 1;
+    }
+    if (damaged > 0 && !rest.empty()) {
+      return absl::DataLossError(
+          absl::StrCat(path.string(), ": not a metrics object with a \"step\": line ", damaged));
+    }
+    held.erase(0, held.size() - rest.size());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<Line>> ReadMetrics(const std::filesystem::path& path) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
-  auto lines = ParseMetrics(content);
-  if (!lines.ok()) return Annotate(lines.status(), path.string());
+  std::vector<Line> lines;
+  uint64_t offset = 0;
+  OXBOW_RETURN_IF_ERROR(
+      ReadMetricsFrom(path, offset, [&](const Line& line) { lines.push_back(line); }));
   return lines;
 }
 
-std::vector<Line> MetricsFollower::Take() {
-  std::ifstream file(path_, std::ios::binary | std::ios::ate);
-  const auto size = file ? static_cast<uint64_t>(file.tellg()) : 0;
-  if (size <= offset_) {
-    offset_ = size;
-    return {};
+void MetricsFollower::Take(const TakeLine& take) {
+  std::error_code none;
+  const uint64_t size = std::filesystem::file_size(path_, none);
+  if (none || size < offset_) {
+    offset_ = none ? 0 : size;
+    return;
   }
-  std::string content(size - offset_, '\0');
-  file.seekg(static_cast<std::streamoff>(offset_));
-  file.read(content.data(), static_cast<std::streamsize>(content.size()));
-  content.resize(static_cast<size_t>(file.gcount()));
-  content.resize(content.rfind('\n') + 1);  // 0 if no line is whole.
-  offset_ += content.size();
-  return ParseMetrics(content).value_or(std::vector<Line>());
+  // A damaged line is passed over.
+  while (absl::IsDataLoss(ReadMetricsFrom(path_, offset_, take))) {
+  }
 }
 
-void History::Add(const std::vector<std::map<std::string, double>>& lines) {
-  for (const Line& line : lines) {
-    const double step = line.at(metric::kStep);
-    for (const auto& [name, value] : line) {
-      std::vector<Point>& column = columns_[name];
-      auto place = column.end();
-      if (!column.empty() && column.back().x >= step) {
-        place = std::lower_bound(column.begin(), column.end(), step,
-                                 [](const Point& point, double x) { return point.x < x; });
-      }
-      if (place != column.end() && place->x == step) {
-        place->y = value;
-      } else {
-        column.insert(place, {step, value});
-      }
-    }
+// A value of a step that was lost with others counts as if it were another one.
+void History::Put(Values& column, Point point) {
+  std::vector<Point>& points = column.points;
+  const auto finite = [](double value) { return std::isfinite(value) ? value : 0; };
+  column.sum += finite(point.y);
+  const bool behind = points.empty() || points.back().x < point.x;
+  const auto place = behind ? points.end()
+                            : std::lower_bound(points.begin(), points.end(), point.x,
+                                               [](const Point& a, double x) { return a.x < x; });
+  if (place != points.end() && place->x == point.x) {
+    column.sum -= finite(place->y);
+    place->y = point.y;
+    return;
   }
+  // The last one was only kept because it was the last.
+  const bool between = behind && column.count > 0 && (column.count - 1) % column.stride != 0;
+  ++column.count;
+  if (between) {
+    points.back() = point;
+    return;
+  }
+  points.insert(place, point);
+  if (points.size() < 2 * kPointsMax) return;
+  const Point last = points.back();
+  size_t kept = 0;
+  for (size_t i = 0; i < points.size(); i += 2) points[kept++] = points[i];
+  points.resize(kept);
+  column.stride *= 2;
+  if (points.back().x < last.x) points.push_back(last);
+}
+
+void History::Add(const Line& line) {
+  const double step = line.at(metric::kStep);
+  for (const auto& [name, value] : line) Put(columns_[name], {step, value});
 }
 
 std::vector<Point> History::Column(const std::string& name) const {
   const auto column = columns_.find(name);
-  return column == columns_.end() ? std::vector<Point>() : column->second;
+  return column == columns_.end() ? std::vector<Point>() : column->second.points;
+}
+
+size_t History::Count(const std::string& name) const {
+  const auto column = columns_.find(name);
+  return column == columns_.end() ? 0 : column->second.count;
+}
+
+double History::Sum(const std::string& name) const {
+  const auto column = columns_.find(name);
+  return column == columns_.end() ? 0 : column->second.sum;
+}
+
+double History::Weight(const std::string& name) const {
+  const auto column = columns_.find(name);
+  return column == columns_.end() ? 1 : static_cast<double>(column->second.stride);
 }
 
 double History::last_step() const {
   const auto steps = columns_.find(metric::kStep.name);
-  return steps == columns_.end() ? 0 : steps->second.back().x;
+  return steps == columns_.end() ? 0 : steps->second.points.back().x;
 }
 
 std::string History::FirstPresent(const std::vector<std::string>& names) const {
@@ -148,7 +208,7 @@ std::vector<std::string> History::NamesWithPrefix(const std::string& prefix) con
 std::optional<Point> History::First(const std::string& name) const {
   const auto column = columns_.find(name);
   if (column == columns_.end()) return std::nullopt;
-  for (const Point& point : column->second) {
+  for (const Point& point : column->second.points) {
     if (std::isfinite(point.y)) return point;
   }
   return std::nullopt;
@@ -157,7 +217,7 @@ std::optional<Point> History::First(const std::string& name) const {
 std::optional<Point> History::Last(const std::string& name) const {
   const auto column = columns_.find(name);
   if (column == columns_.end()) return std::nullopt;
-  const std::vector<Point>& points = column->second;
+  const std::vector<Point>& points = column->second.points;
   const auto last = std::find_if(points.rbegin(), points.rend(),
                                  [](const Point& point) { return std::isfinite(point.y); });
   if (last == points.rend()) return std::nullopt;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,6 +38,13 @@ absl::StatusOr<std::vector<std::map<std::string, double>>> ParseMetrics(std::str
 absl::StatusOr<std::vector<std::map<std::string, double>>> ReadMetrics(
     const std::filesystem::path& path);
 
+// Gives `take` the whole lines from byte `offset` on, one after another, and moves `offset` behind
+// them. Holds a piece of the file at a time. kNotFound, and kDataLoss as ParseMetrics; lines are
+// counted from `offset`.
+using TakeLine = std::function<void(const std::map<std::string, double>& line)>;
+absl::Status ReadMetricsFrom(const std::filesystem::path& path, uint64_t& offset,
+                             const TakeLine& take);
+
 // Parses one line, as ParseMetrics. Absent if it is not a JSON object with a finite "step".
 std::optional<std::map<std::string, double>> ParseMetricsLine(std::string_view text);
 
@@ -45,9 +53,9 @@ class MetricsFollower {
  public:
   explicit MetricsFollower(std::filesystem::path path) : path_(std::move(path)) {}
 
-  // Whole lines since the last call; none while there is no file. A file that became shorter, as a
-  // resume leaves it, is followed from its new end.
-  std::vector<std::map<std::string, double>> Take();
+  // Gives `take` the whole lines since the last call; none while there is no file. A file that
+  // became shorter, as a resume leaves it, is followed from its new end.
+  void Take(const TakeLine& take);
 
  private:
   const std::filesystem::path path_;
@@ -59,17 +67,30 @@ struct Point {
   double y = 0;  // NaN: measured and broken, or not drawn.
 };
 
-// A run's metrics as columns: for each name the values over the learner steps.
+// A run's metrics as columns: for each name the values over the learner steps. A column of twice
+// kPointsMax points loses every second one, evenly from the first to the last, so that memory does
+// not grow with a run of any length.
 class History {
  public:
+  static constexpr size_t kPointsMax = 4096;
+
   // `lines` as read from metrics.jsonl; lines of one step are merged, the later value counts.
   explicit History(const std::vector<std::map<std::string, double>>& lines = {}) { Add(lines); }
 
-  // Takes lines that were appended to the file.
-  void Add(const std::vector<std::map<std::string, double>>& lines);
+  // Takes a line that was appended to the file.
+  void Add(const std::map<std::string, double>& line);
+  void Add(const std::vector<std::map<std::string, double>>& lines) {
+    for (const auto& line : lines) Add(line);
+  }
 
   // The values of one metric by step, in order; empty if it was never logged.
   std::vector<Point> Column(const std::string& name) const;
+
+  // How many values were logged, and their sum where they are finite: without those lost.
+  size_t Count(const std::string& name) const;
+  double Sum(const std::string& name) const;
+  // How many logged values one of the column stands for; 1 while it has all.
+  double Weight(const std::string& name) const;
 
   // The first of `names` that was ever logged, else the first of all. Requires a name.
   std::string FirstPresent(const std::vector<std::string>& names) const;
@@ -84,7 +105,15 @@ class History {
   double last_step() const;
 
  private:
-  std::map<std::string, std::vector<Point>> columns_;  // Each by step, none empty.
+  struct Values {
+    std::vector<Point> points;  // By step, never empty.
+    size_t stride = 1;          // One of so many values stays; the last one, too.
+    size_t count = 0;
+    double sum = 0;
+  };
+  static void Put(Values& column, Point point);
+
+  std::map<std::string, Values> columns_;
 };
 
 }  // namespace oxbow::io

@@ -59,24 +59,45 @@ TEST(MetricsFileTest, DamageInTheMiddleNamesTheLine) {
   EXPECT_NE(lines.status().message().find("line 2"), std::string::npos) << lines.status();
 }
 
+TEST(MetricsFileTest, DamageIsFoundWhereverAReaderBegins) {
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "cut.jsonl";
+  const std::string line = FormatMetricsLine(1, 0, {});
+  const auto read = [&](const std::string& content, uint64_t& offset) {
+    EXPECT_TRUE(WriteFileAtomically(path, content).ok());
+    return ReadMetricsFrom(path, offset, [](const auto&) {});
+  };
+  uint64_t offset = line.size();
+  EXPECT_TRUE(absl::IsDataLoss(read(line + "{\"step\":\n" + line, offset)));
+  offset = 0;
+  EXPECT_TRUE(read(line + "{\"step\":\n", offset).ok()) << "a crash left it";
+  offset = 0;
+  EXPECT_TRUE(read(line + "{\"step\":", offset).ok());
+  EXPECT_EQ(offset, line.size()) << "its end may come yet";
+}
+
 TEST(MetricsFollowerTest, EachWholeLineComesOnce) {
   const std::filesystem::path path =
       std::filesystem::path(::testing::TempDir()) / "followed_metrics.jsonl";
   std::filesystem::remove(path);
   MetricsFollower follower(path);
-  EXPECT_TRUE(follower.Take().empty()) << "no file yet";
+  const auto take = [&] {
+    size_t lines = 0;
+    follower.Take([&](const auto&) { ++lines; });
+    return lines;
+  };
+  EXPECT_EQ(take(), 0u) << "no file yet";
   const auto append = [&](std::string_view text) {
     ASSERT_TRUE(AppendFile::Open(path)->Append(text, false).ok());
   };
   append("{\"step\":1}\n{\"step\":2}\n{\"st");
-  EXPECT_EQ(follower.Take().size(), 2u);
-  EXPECT_TRUE(follower.Take().empty());
+  EXPECT_EQ(take(), 2u);
+  EXPECT_EQ(take(), 0u);
   append("ep\":3}\n");
-  ASSERT_EQ(follower.Take().size(), 1u);
+  ASSERT_EQ(take(), 1u);
   ASSERT_TRUE(WriteFileAtomically(path, "{\"step\":1}\n").ok());
-  EXPECT_TRUE(follower.Take().empty()) << "a resume went back";
+  EXPECT_EQ(take(), 0u) << "a resume went back";
   append("{\"step\":2}\n");
-  ASSERT_EQ(follower.Take().size(), 1u);
+  ASSERT_EQ(take(), 1u);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/file.h"
+#include "base/machine_share.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 
@@ -118,7 +119,7 @@ Digests Hash(const WeightFiles& files, const std::vector<std::string>& names) {
   uint64_t bytes = 0;
   for (const std::string& name : names) bytes += files.BytesOf(name).size();
   const unsigned threads =
-      bytes < kWorthThreads ? 1 : std::clamp(std::thread::hardware_concurrency(), 1u, kThreadsMax);
+      bytes < kWorthThreads ? 1 : std::min(static_cast<unsigned>(UsableThreads()), kThreadsMax);
   std::vector<std::thread> others;
   for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
   work();

@@ -65,6 +65,9 @@ inline constexpr Counter kLearnerStepsWithoutSamplesTotal{
 inline constexpr Counter kLearnerBufferFailuresTotal{
     "oxbow_learner_buffer_failures_total", "call: checkpoint, commit, draw, read, restore",
     "Calls to the replay buffer that failed after retries."};
+inline constexpr Counter kLearnerBufferOverrunsTotal{
+    "oxbow_learner_buffer_overruns_total", "",
+    "Steps that used up their time for a shard of the replay buffer and went on without it."};
 inline constexpr Counter kLearnerBufferCommitsDroppedTotal{
     "oxbow_learner_buffer_commits_dropped_total", "",
     "Steps whose offers were lost: the buffer was away too long or refused them."};

@@ -7,12 +7,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "rpc/call_checks.h"
 #include "rpc/channel.h"
@@ -61,7 +63,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.streams_per_connection_max);
   grpc::ResourceQuota quota("oxbow");
   quota.SetMaxThreads(options.threads_max);
-  quota.Resize(options.memory_max);
+  quota.Resize(std::min<size_t>(options.memory_max, LimitOf(kGrpcShare)));
   builder.SetResourceQuota(quota);
   builder.experimental().SetInterceptorCreators(Interceptors());
   std::unique_ptr<HealthService> health = HealthOf(services);

@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "tests/chaos/full_disk.h"
-#include "tests/chaos/stepped_clock.h"
+#include "tests/chaos/preloaded_number.h"
 #include "tests/chaos/trial.h"
 
 namespace oxbow::chaos {
@@ -42,7 +42,7 @@ int RunAll(const Flags& flags) {
   std::filesystem::create_directories(scratch);
   Trials trials({.binaries = flags.binaries,
                  .source = OXBOW_SOURCE_DIR,
-                 .clock = kSteppedClock,
+                 .preloaded = kPreloaded,
                  .scratch = scratch,
                  .deadline = absl::Seconds(flags.deadline_seconds),
                  .keep = flags.keep});

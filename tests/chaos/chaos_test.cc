@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chaos/fault_plan.h"
-#include "tests/chaos/stepped_clock.h"
+#include "tests/chaos/preloaded_number.h"
 #include "tests/chaos/trial.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -90,7 +90,7 @@ TEST_P(ChaosTest, PromisesHold) {
   const testing::ScopedDirectory scratch;
   Trials trials({.binaries = OXBOW_BINARY_DIR,
                  .source = OXBOW_SOURCE_DIR,
-                 .clock = kSteppedClock,
+                 .preloaded = kPreloaded,
                  .scratch = scratch.path(),
                  .deadline = absl::Seconds(120)});
   const TrialReport report = trials.Run(plan);

@@ -55,7 +55,10 @@ constexpr std::array<std::string_view, kFaultKinds> kNames = {
     "worker dies at every start",
     "worker that fails at once",
     "worker that reads nothing",
-    "worker of another revision"};
+    "worker of another revision",
+    "disk slow to sync",
+    "no memory: reward server",
+    "no memory: replay buffer"};
 
 bool IsNetwork(FaultKind kind) {
   return (kind >= FaultKind::kDelay && kind <= FaultKind::kHalfOpen) ||
@@ -106,12 +109,14 @@ int ClassOf(FaultKind kind) {
     case FaultKind::kKillBuffer:
     case FaultKind::kStopBuffer:
     case FaultKind::kNoDescriptorsBuffer:
+    case FaultKind::kNoMemoryBuffer:
     case FaultKind::kCrowdBuffer:
     case FaultKind::kStopBufferAtCheckpoint:
     case FaultKind::kKillBufferAtCheckpoint:
       return kBufferClass;
     case FaultKind::kReplayDiskFull:
     case FaultKind::kRunDiskFull:
+    case FaultKind::kSlowDisk:
       return 4;
     case FaultKind::kClockForward:
     case FaultKind::kClockBack:
@@ -251,6 +256,8 @@ bool KeepsFromBuffer(FaultKind kind) {
     case FaultKind::kRunDiskFull:
     case FaultKind::kNoDescriptorsLearner:
     case FaultKind::kNoDescriptorsBuffer:
+    case FaultKind::kNoMemoryBuffer:
+    case FaultKind::kSlowDisk:
     case FaultKind::kCrowdBuffer:
     case FaultKind::kStopBufferAtCheckpoint:
     case FaultKind::kKillBufferAtCheckpoint:

@@ -57,9 +57,12 @@ enum class FaultKind {
   kFailingWorker,  // A worker of the harness: each of its leases fails at once.
   kDeafWorker,     // One that reads no answers.
   kOtherRevision,  // One of another revision of the protocol, which knocks.
+  kSlowDisk,       // For all processes.
+  kNoMemoryReward,
+  kNoMemoryBuffer,
 };
 inline constexpr int kFirstKinds = 16;
-inline constexpr int kFaultKinds = 42;
+inline constexpr int kFaultKinds = 45;
 inline constexpr uint64_t kFirstSeedOfAllKinds = 1000;
 
 std::string_view NameOf(FaultKind kind);

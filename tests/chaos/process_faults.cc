@@ -22,6 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr rlim_t kMemoryLeft = 1 << 20;
+
 absl::Status Failed(const char* what, pid_t process) {
   const std::string message = absl::StrCat(what, " ", process, ": ", std::strerror(errno));
   return errno == ESRCH ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
@@ -77,6 +79,24 @@ absl::StatusOr<TakeBack> TakeDescriptors(pid_t process) {
   if (prlimit(process, RLIMIT_NOFILE, &none, nullptr) != 0) return Failed("limits of", process);
   return [process, before] {
     prlimit(process, RLIMIT_NOFILE, &before, nullptr);  // It may have ended.
+    return absl::OkStatus();
+  };
+}
+
+// Private memory that can be written counts, as in a control group, where a process cannot be put.
+absl::StatusOr<TakeBack> TakeMemory(pid_t process) {
+  rlimit before{};
+  if (prlimit(process, RLIMIT_DATA, nullptr, &before) != 0) return Failed("limits of", process);
+  std::ifstream status(absl::StrCat("/proc/", process, "/status"));
+  rlim_t used_kib = 0;
+  for (std::string word; used_kib == 0 && status >> word;) {
+    if (word == "VmData:") status >> used_kib;
+  }
+  if (used_kib == 0) return absl::NotFoundError("it is gone");
+  const rlimit tight{.rlim_cur = (used_kib << 10) + kMemoryLeft, .rlim_max = before.rlim_max};
+  if (prlimit(process, RLIMIT_DATA, &tight, nullptr) != 0) return Failed("limits of", process);
+  return [process, before] {
+    prlimit(process, RLIMIT_DATA, &before, nullptr);  // It may have ended.
     return absl::OkStatus();
   };
 }

@@ -24,6 +24,9 @@ absl::StatusOr<TakeBack> StopProcess(pid_t process);
 // and no connection made or accepted, while open ones go on. Then the limit is as it was.
 absl::StatusOr<TakeBack> TakeDescriptors(pid_t process);
 
+// Lets the process have hardly more private memory than it has. Then the limit is as it was.
+absl::StatusOr<TakeBack> TakeMemory(pid_t process);
+
 // Stops the oldest thread of this name (threads inherit the name of the one that starts them), as a
 // device that does not answer does; the other threads go on.
 absl::StatusOr<TakeBack> HangThread(pid_t process, const std::string& name);

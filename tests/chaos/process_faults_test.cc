@@ -10,11 +10,12 @@
 #include <fstream>
 #include <string>
 
+#include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/learner/checkpoint_store.h"
 #include "tests/chaos/checkpoint_damage.h"
-#include "tests/chaos/stepped_clock.h"
+#include "tests/chaos/preloaded_number.h"
 #include "tests/testing/process.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -65,9 +66,10 @@ TEST(ProcessFaultsTest, AThreadHangsAndAKilledProcessIsLeftToItsParent) {
 }
 
 TEST(ProcessFaultsTest, AProcessHasTheWallClockThatIsSet) {
-  if (kSteppedClock[0] == '\0') GTEST_SKIP() << "not in this build";
+  if (kPreloaded[0] == '\0') GTEST_SKIP() << "not in this build";
   const testing::ScopedDirectory scratch;
-  const auto clock = SteppedClock::Make(kSteppedClock, scratch.path() / "clock").value();
+  const auto clock =
+      PreloadedNumber::Make(kPreloaded, kClockAhead, scratch.path() / "clock").value();
   const auto now = [&] {
     const auto date = testing::Process::Start(
         {.argv = {"/bin/date", "+%s"}, .environment = clock->environment()});
@@ -75,10 +77,39 @@ TEST(ProcessFaultsTest, AProcessHasTheWallClockThatIsSet) {
     return std::atoll((*date)->output().c_str());
   };
   const auto before = now();
-  clock->Set(absl::Hours(5));
+  clock->Set(5 * 3600);
   EXPECT_NEAR(static_cast<double>(now() - before), 5 * 3600, 60);
-  clock->Set(-absl::Hours(5));
+  clock->Set(-5 * 3600);
   EXPECT_NEAR(static_cast<double>(now() - before), -5 * 3600, 60);
+}
+
+TEST(ProcessFaultsTest, AProcessHasTheSlowDiskThatIsSet) {
+  if (kPreloaded[0] == '\0') GTEST_SKIP() << "not in this build";
+  const testing::ScopedDirectory scratch;
+  const auto delay = PreloadedNumber::Make(kPreloaded, kSyncDelay, scratch.path() / "sync").value();
+  const auto took = [&] {
+    const absl::Duration began = Clock::Steady().Now();
+    const auto sync = testing::Process::Start(
+        {.argv = {"/bin/sync", scratch.path() / "sync"}, .environment = delay->environment()});
+    EXPECT_EQ((*sync)->WaitExit(absl::Seconds(20)).value(), 0);
+    return Clock::Steady().Now() - began;
+  };
+  delay->Set(500);
+  EXPECT_GE(took(), absl::Milliseconds(500));
+  delay->Set(0);
+  took();
+}
+
+TEST(ProcessFaultsTest, MemoryEndsALittleAboveWhatIsUsedUntilItIsBack) {
+  const auto child = testing::Process::Start({.argv = {"/bin/sleep", "100"}}).value();
+  const absl::StatusOr<TakeBack> taken = TakeMemory(child->pid());
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  rlimit limit{};
+  ASSERT_EQ(prlimit(child->pid(), RLIMIT_DATA, nullptr, &limit), 0);
+  EXPECT_LT(limit.rlim_cur, rlim_t{256} << 20);
+  ASSERT_TRUE((*taken)().ok());
+  ASSERT_EQ(prlimit(child->pid(), RLIMIT_DATA, nullptr, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, RLIM_INFINITY);
 }
 
 class CheckpointDamageTest : public ::testing::Test {

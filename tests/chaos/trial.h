@@ -20,7 +20,7 @@ namespace oxbow::chaos {
 struct TrialOptions {
   std::filesystem::path binaries;
   std::filesystem::path source;   // The repository; for its model and prompts.
-  std::string clock;              // A library to preload (stepped_clock.h); empty: none.
+  std::string preloaded;          // A library to preload (preloaded_number.h); empty: none.
   std::filesystem::path scratch;  // Each trial gets a subdirectory.
   absl::Duration deadline = absl::Seconds(180);
   bool keep = false;  // Keep also the directories of runs without violations.

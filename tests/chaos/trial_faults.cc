@@ -22,7 +22,8 @@ namespace oxbow::chaos {
 namespace {
 
 constexpr absl::Duration kDelayEachWay = absl::Milliseconds(30);
-constexpr absl::Duration kClockStep = absl::Hours(1);
+constexpr int64_t kClockStepSeconds = 3600;
+constexpr int64_t kSlowSyncMilliseconds = 4000;  // More than a step waits for its replay buffer.
 constexpr absl::Duration kSecondTimeout = absl::Seconds(30);
 constexpr char kTensorName[] = "transformer_blocks.";  // In every manifest of weights.
 
@@ -50,6 +51,7 @@ std::pair<const char*, int> TargetOf(FaultKind kind) {
     case FaultKind::kKillBuffer:
     case FaultKind::kStopBuffer:
     case FaultKind::kNoDescriptorsBuffer:
+    case FaultKind::kNoMemoryBuffer:
     case FaultKind::kStopBufferAtCheckpoint:
     case FaultKind::kKillBufferAtCheckpoint:
       return {"replay_buffer", 0};
@@ -150,10 +152,17 @@ absl::StatusOr<TakeBack> TrialRun::Begin(const Fault& fault) {
       return [this] { return disk_->Empty(); };
     case FaultKind::kClockForward:
     case FaultKind::kClockBack:
-      if (clock_ == nullptr) return absl::PermissionDeniedError(no_clock_);
-      clock_->Set(fault.kind == FaultKind::kClockForward ? kClockStep : -kClockStep);
+      if (clock_ == nullptr) return absl::PermissionDeniedError(not_preloaded_);
+      clock_->Set(fault.kind == FaultKind::kClockForward ? kClockStepSeconds : -kClockStepSeconds);
       return [this] {
-        clock_->Set(absl::ZeroDuration());
+        clock_->Set(0);
+        return absl::OkStatus();
+      };
+    case FaultKind::kSlowDisk:
+      if (sync_delay_ == nullptr) return absl::PermissionDeniedError(not_preloaded_);
+      sync_delay_->Set(kSlowSyncMilliseconds);
+      return [this] {
+        sync_delay_->Set(0);
         return absl::OkStatus();
       };
     case FaultKind::kNanForHalf:
@@ -253,6 +262,9 @@ absl::StatusOr<TakeBack> TrialRun::BeginAtProcess(const Fault& fault) {
     case FaultKind::kNoDescriptorsBuffer:
     case FaultKind::kNoDescriptorsReward:
       return TakeDescriptors(process);
+    case FaultKind::kNoMemoryReward:
+    case FaultKind::kNoMemoryBuffer:
+      return TakeMemory(process);
     default:
       if (!ProcessHandle(process).Signal(Drains(fault.kind) ? SIGTERM : SIGKILL)) {
         return absl::NotFoundError("it is gone");

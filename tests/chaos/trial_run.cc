@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kFarWorker[] = "far";
-constexpr char kClockFile[] = "clock";
 constexpr size_t kEarlyEndsMax = 3;
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(40);
 
@@ -62,24 +61,38 @@ RunFacts FactsOf(const TrialPlan& plan, const fs::path& source) {
 TrialRun::TrialRun(const TrialOptions& options, const TrialPlan& plan, fs::path directory)
     : options_(options), plan_(plan), directory_(std::move(directory)) {
   if (plan_.Any(NeedsOwnScorer)) scorer_ = std::make_unique<OwnScorer>();
-  if (plan_.Any(MovesClock)) {
-    auto clock = SteppedClock::Make(options_.clock, directory_ / kClockFile);
-    if (!clock.ok()) no_clock_ = std::string(clock.status().message());
-    if (clock.ok()) clock_ = *std::move(clock);
-  }
   std::vector<std::string> argv = Arguments();
   if (MountDisk()) argv.push_back("--resume");  // The run's directory exists already.
-  run_ = std::make_unique<RunUnderTest>(RunUnderTest::Options{
-      .binaries = options_.binaries,
-      .argv = std::move(argv),
-      .environment = clock_ == nullptr ? std::vector<std::string>{} : clock_->environment(),
-      .directory = run_directory(),
-      .deadline = options_.deadline});
+  run_ = std::make_unique<RunUnderTest>(RunUnderTest::Options{.binaries = options_.binaries,
+                                                              .argv = std::move(argv),
+                                                              .environment = Preload(),
+                                                              .directory = run_directory(),
+                                                              .deadline = options_.deadline});
   if (plan_.far_worker && !StartFarWorker()) proxy_.reset();
 }
 
 TrialRun::~TrialRun() {
   run_.reset();  // Before its disk is unmounted.
+}
+
+// The environment of processes whose clock or disk the plan disturbs.
+std::vector<std::string> TrialRun::Preload() {
+  std::vector<std::string> environment;
+  const auto make = [&](bool wanted, const char* variable) {
+    std::unique_ptr<PreloadedNumber> made;
+    if (!wanted) return made;
+    auto number = PreloadedNumber::Make(options_.preloaded, variable, directory_ / variable);
+    if (!number.ok()) {
+      not_preloaded_ = std::string(number.status().message());
+      return made;
+    }
+    made = *std::move(number);
+    environment.insert(environment.end(), made->environment().begin(), made->environment().end());
+    return made;
+  };
+  clock_ = make(plan_.Any(MovesClock), kClockAhead);
+  sync_delay_ = make(plan_.Has(FaultKind::kSlowDisk), kSyncDelay);
+  return environment;
 }
 
 std::vector<std::string> TrialRun::Arguments() const {
@@ -166,7 +179,8 @@ std::vector<std::string> TrialRun::Neighbours() const {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory_)) {
     const std::string name = entry.path().filename().string();
-    if (name != "run" && name != "logs" && name != kClockFile) names.push_back(name);
+    const bool own = name == "run" || name == "logs" || name == kClockAhead || name == kSyncDelay;
+    if (!own) names.push_back(name);
   }
   return names;
 }

@@ -11,9 +11,9 @@
 #include "tests/chaos/evidence.h"
 #include "tests/chaos/full_disk.h"
 #include "tests/chaos/own_scorer.h"
+#include "tests/chaos/preloaded_number.h"
 #include "tests/chaos/process_faults.h"
 #include "tests/chaos/run_under_test.h"
-#include "tests/chaos/stepped_clock.h"
 #include "tests/chaos/trial.h"
 #include "tests/testing/bad_worker.h"
 #include "tests/testing/network_proxy.h"
@@ -46,6 +46,7 @@ class TrialRun {
 
   std::vector<std::string> Arguments() const;
   bool MountDisk();
+  std::vector<std::string> Preload();
   bool StartFarWorker();
   bool ResumeAfterEarlyEnd();
   std::vector<std::string> Neighbours() const;
@@ -69,10 +70,11 @@ class TrialRun {
   const TrialOptions options_;
   const TrialPlan plan_;
   const std::filesystem::path directory_;
-  std::string no_disk_;   // Why there is no disk to fill.
-  std::string no_clock_;  // Why there is no clock to set.
+  std::string no_disk_;        // Why there is no disk to fill.
+  std::string not_preloaded_;  // Why there is no clock to set, and no disk that is slow.
   std::unique_ptr<FullDisk> disk_;
-  std::unique_ptr<SteppedClock> clock_;
+  std::unique_ptr<PreloadedNumber> clock_;
+  std::unique_ptr<PreloadedNumber> sync_delay_;
   std::unique_ptr<OwnScorer> scorer_;
   std::unique_ptr<testing::NetworkProxy> proxy_;
   std::unique_ptr<testing::Process> far_worker_;

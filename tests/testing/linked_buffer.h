@@ -53,12 +53,26 @@ class Door final : public buffer::ReplayService {
     return journal_;
   }
 
+  // While it hangs, calls neither take effect nor end.
+  void Hang(bool hangs) {
+    absl::MutexLock lock(&mutex_);
+    hangs_ = hangs;
+  }
+  // Hangs by itself behind the next call that takes effect.
+  void HangAfterOne() {
+    absl::MutexLock lock(&mutex_);
+    hangs_next_ = true;
+  }
+  // Calls that came and would change something, ended or not.
+  int calls() const { return calls_; }
+
   // Entries that List has sent since ForgetListed.
   uint64_t listed() const { return listed_; }
   void ForgetListed() { listed_ = 0; }
 
   void Store(const std::shared_ptr<buffer::OfferAssembly>& batch, absl::Duration start,
              Answer answer) override {
+    ++calls_;
     if (shut()) return answer(absl::UnavailableError("away"));
     ReplayService::Store(batch, start, [this, answer](absl::StatusOr<v1::OfferResponse> response) {
       if (response.ok()) {
@@ -117,6 +131,7 @@ class Door final : public buffer::ReplayService {
  private:
   grpc::Status Pass(const std::function<grpc::Status()>& call,
                     const std::function<std::string()>& line) {
+    if (line != nullptr) ++calls_;
     if (shut()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "away");
     grpc::Status status = call();
     if (status.ok() && line != nullptr) TookEffect(line());
@@ -124,6 +139,8 @@ class Door final : public buffer::ReplayService {
   }
   bool shut() {
     absl::MutexLock lock(&mutex_);
+    const auto goes = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !hangs_; };
+    mutex_.Await(absl::Condition(&goes));
     const bool refused = shut_;
     if (refused && refusals_ > 0 && --refusals_ == 0) shut_ = false;
     return refused;
@@ -132,11 +149,15 @@ class Door final : public buffer::ReplayService {
     absl::MutexLock lock(&mutex_);
     journal_.push_back(std::move(line));
     shut_ = std::exchange(shuts_, false);
+    hangs_ |= std::exchange(hangs_next_, false);
   }
 
   std::atomic<uint64_t> listed_ = 0;
+  std::atomic<int> calls_ = 0;
   mutable absl::Mutex mutex_;
   bool shut_ ABSL_GUARDED_BY(mutex_) = false;
+  bool hangs_ ABSL_GUARDED_BY(mutex_) = false;
+  bool hangs_next_ ABSL_GUARDED_BY(mutex_) = false;
   bool shuts_ ABSL_GUARDED_BY(mutex_) = false;
   int refusals_ ABSL_GUARDED_BY(mutex_) = 0;  // Until it opens; 0: it stays shut.
   std::vector<std::string> journal_ ABSL_GUARDED_BY(mutex_);
@@ -209,6 +230,14 @@ struct Linked {
   void Awaiting(absl::Duration await_back) {
     link.reset();
     options.await_back = await_back;
+    link = std::make_unique<ReplayLink>(options, metrics);
+  }
+
+  // Makes the link one that has so much time for the calls of a step.
+  void Within(absl::Duration step_budget) {
+    link.reset();
+    options.step_budget = step_budget;
+    options.rest_least = absl::Milliseconds(300);
     link = std::make_unique<ReplayLink>(options, metrics);
   }
 

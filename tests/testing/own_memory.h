@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory this process has, for tests of what a call takes at most.
+// How much memory this process has and what it has read, for tests of what a call takes at most.
 #pragma once
 
 #include <malloc.h>
@@ -19,6 +19,15 @@ inline int64_t OwnMemory(const std::string& field) {
     if (word == field + ":" && status >> kib) return kib << 10;
   }
   return 0;
+}
+
+// Bytes that this process has read so far, from files and pipes.
+inline int64_t OwnBytesRead() {
+  std::ifstream io("/proc/self/io");
+  for (std::string word; io >> word;) {
+    if (int64_t bytes = 0; word == "rchar:" && io >> bytes) return bytes;
+  }
+  return -1;
 }
 
 // VmHWM starts again at VmRSS, which is returned. Freed memory goes back to the system first, or

@@ -47,14 +47,14 @@ void HeadReader::Run() {
   }
 }
 
-std::optional<HeadReader::Entries> HeadReader::Take(LearnerStep step) {
+std::optional<HeadReader::Entries> HeadReader::Take(LearnerStep step, absl::Duration patience) {
   absl::MutexLock lock(&mutex_);
   const auto found =
       std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->step == step; });
   if (found == jobs_.end()) return std::nullopt;
   const std::shared_ptr<Job> job = *found;
   const auto over = [&] { return job->result.has_value(); };
-  mutex_.Await(absl::Condition(&over));
+  mutex_.AwaitWithTimeout(absl::Condition(&over), patience);
   std::erase(jobs_, job);
   return std::move(job->result);
 }

@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "base/ids.h"
 #include "base/trace.h"
 #include "oxbow/v1/replay_buffer.pb.h"
@@ -33,8 +34,9 @@ class HeadReader {
   // Reads these entries for a step; once for each step.
   void Begin(LearnerStep step, std::vector<EntryId> entries);
 
-  // Waits for what was read for a step and hands it over. Nothing if no read was begun for it.
-  std::optional<Entries> Take(LearnerStep step);
+  // Waits for what was read for a step and hands it over. Nothing if no read was begun for it, or
+  // if it takes longer than `patience`: then it is forgotten.
+  std::optional<Entries> Take(LearnerStep step, absl::Duration patience = absl::InfiniteDuration());
 
  private:
   struct Job {

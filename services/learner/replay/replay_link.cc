@@ -73,6 +73,8 @@ ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
             .timeout = options_.timeout,
             .probe_every = options_.probe_every,
             .await_back = options_.await_back,
+            .step_budget = options_.step_budget,
+            .rest_least = options_.rest_least,
             .call_bytes_max = options_.call_bytes_max,
             .commits_max = options_.commits_max,
             .backlog_bytes_max = options_.backlog_bytes_max / options_.endpoints.size(),
@@ -135,6 +137,7 @@ std::vector<uint32_t> ReplayLink::Deliver() {
 void ReplayLink::Restore(const std::string& checkpoint, LearnerStep committed) {
   for (const auto& shard : shards_) shard->Restore(checkpoint, committed);
   Deliver();
+  for (const auto& shard : shards_) shard->BeginStep();
 }
 
 void ReplayLink::Commit(StepCommit commit) {
@@ -154,7 +157,10 @@ void ReplayLink::Commit(StepCommit commit) {
   }
   for (size_t i = 0; i < parts.size(); ++i) shards_[i]->Add(std::move(parts[i]));
   Deliver();
-  for (const auto& shard : shards_) shard->LimitBacklog();
+  for (const auto& shard : shards_) {
+    shard->LimitBacklog();
+    shard->BeginStep();
+  }
 }
 
 absl::Status ReplayLink::Checkpoint(const std::string& name, uint32_t keep) {
@@ -171,7 +177,8 @@ std::optional<v1::InfoResponse> ReplayLink::Info() {
   bool any = false;
   for (const auto& shard : shards_) {
     if (!shard->attached()) continue;
-    const auto info = shard->client().Info();
+    const auto info = shard->Spend(
+        "info", [&](absl::Duration left) { return shard->client().Within(left).Info(); });
     if (!info.ok()) continue;
     AddShard(*info, total);
     any = true;

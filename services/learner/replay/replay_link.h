@@ -33,7 +33,9 @@ class ReplayLink {
     absl::Duration timeout = absl::Seconds(10);
     absl::Duration probe_every = absl::Milliseconds(500);  // While the buffer is away.
     absl::Duration await_back;  // At most, for a shard that is away; 0: not at all.
-    uint64_t call_bytes_max = buffer::kOfferCallBytes;  // Offers beyond it go in another call.
+    absl::Duration step_budget = absl::InfiniteDuration();  // For the calls to a shard in one step.
+    absl::Duration rest_least = absl::Seconds(10);          // For a shard that used it up.
+    uint64_t call_bytes_max = buffer::kOfferCallBytes;      // Offers beyond it go in another call.
     // Waiting for a shard that is away, commits and bytes of offers; older ones lose their offers.
     size_t commits_max = 64;
     uint64_t backlog_bytes_max = uint64_t{1} << 30;
@@ -108,8 +110,9 @@ class ReplayLink {
   // Entries that were drawn and not used since the start.
   uint64_t heads_refused() const { return heads_refused_; }
 
-  // Offers, then advances the buffer's age. Counts outcomes in `metrics`, and the commits whose
-  // offers were lost: the buffer was away too long, or refused them for good.
+  // Offers, then advances the buffer's age, and begins the budget of another step. Counts outcomes
+  // in `metrics`, and the commits whose offers were lost: the buffer was away too long, or refused
+  // them for good.
   void Commit(StepCommit commit);
 
   // Keeps the content of every shard under a name, or fails; training goes on either way.

@@ -159,9 +159,9 @@ std::vector<size_t> ReplayLink::TakeLatents(LearnerStep step, std::vector<Planne
         wanted[shard].erase(found);
       }
     };
-    if (auto read = readers_[shard]->Take(step); read.has_value() && read->ok()) {
-      fill(**std::move(read));
-    }
+    auto read = shards_[shard]->Spend(
+        "read", [&](absl::Duration left) { return readers_[shard]->Take(step, left); });
+    if (read.has_value() && read->ok()) fill(**std::move(read));
     if (wanted[shard].empty()) return;
     std::vector<EntryId> missing;
     for (const auto& [entry, group] : wanted[shard]) missing.push_back(entry);

@@ -201,6 +201,50 @@ TEST(ReplayLinkFaultsTest, ALinkThatWaitsDrawsWhatItWouldHaveDrawnWithoutTheAbse
   EXPECT_EQ(waiting.shards[0]->Content(), always.shards[0]->Content());
 }
 
+// Its calls have 20 s each, and as many again for each step, if nothing bounds them.
+TEST(ReplayLinkFaultsTest, AHungBufferCostsAStepItsBudgetAndTheNextOnesNothing) {
+  Linked linked;
+  linked.Within(absl::Milliseconds(200));
+  Door& door = linked.shards[0]->door;
+  for (uint64_t step = 0; step < 3; ++step) linked.link->Commit(OneOffer(step));
+  door.Hang(true);
+  const absl::Duration began = Clock::Steady().Now();
+  EXPECT_THAT(linked.link->Draw(LearnerStep(3), 4), IsEmpty());
+  EXPECT_EQ(linked.link->Info(), std::nullopt);
+  const int calls = door.calls();
+  for (uint64_t step = 3; step < 6; ++step) {
+    linked.link->Commit(OneOffer(step));
+    EXPECT_THAT(linked.link->Draw(LearnerStep(step + 1), 4), IsEmpty());
+    EXPECT_FALSE(linked.link->Checkpoint("six", 1).ok());
+  }
+  EXPECT_EQ(door.calls(), calls) << "it is left alone";
+  EXPECT_LT(Clock::Steady().Now() - began, absl::Seconds(10));
+  EXPECT_THAT(linked.Metrics(), HasSubstr("oxbow_learner_buffer_overruns_total 1\n"));
+  EXPECT_THAT(linked.Metrics(), HasSubstr("oxbow_learner_buffer_attached 0\n"));
+  door.Hang(false);
+  ASSERT_TRUE(linked.link->AwaitAttachedForTest(absl::Seconds(20)));
+  linked.link->Commit(OneOffer(6));  // The step that used its budget up.
+  linked.link->Commit(OneOffer(7));
+  EXPECT_THAT(Ids(*linked.shards[0]), SizeIs(8));
+  EXPECT_THAT(linked.link->Draw(LearnerStep(8), 4), SizeIs(4));
+  EXPECT_THAT(linked.Metrics(), HasSubstr("oxbow_learner_buffer_commits_dropped_total 0\n"));
+}
+
+TEST(ReplayLinkFaultsTest, HeadsOfABufferThatHangsAreGivenUpWithinTheBudget) {
+  Linked linked;
+  linked.Within(absl::Milliseconds(200));
+  for (uint64_t step = 0; step < 3; ++step) linked.link->Commit(OneOffer(step));
+  linked.shards[0]->door.HangAfterOne();
+  const std::vector<ReplayedHead> drawn = linked.link->Draw(LearnerStep(3), 2);
+  ASSERT_THAT(drawn, SizeIs(2));
+  std::vector<PlannedGroup> planned(2);
+  for (size_t i = 0; i < 2; ++i) planned[i].head = drawn[i];
+  const absl::Duration began = Clock::Steady().Now();
+  EXPECT_THAT(linked.link->TakeLatents(LearnerStep(3), planned), ElementsAre(0, 1));
+  EXPECT_LT(Clock::Steady().Now() - began, absl::Seconds(10));
+  linked.shards[0]->door.Hang(false);
+}
+
 TEST(ReplayLinkFaultsTest, ALinkWaitsForAShardOnceAndThenGoesOnWithoutIt) {
   Linked linked;
   linked.Awaiting(absl::Milliseconds(300));

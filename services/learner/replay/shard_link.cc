@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/replay/shard_link.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -47,7 +48,8 @@ uint64_t BytesOf(const StepCommit& commit) {
 ShardLink::ShardLink(Options options, LearnerMetrics& metrics)
     : options_(std::move(options)),
       metrics_(metrics),
-      client_(options_.endpoint, options_.timeout, options_.run) {
+      client_(options_.endpoint, options_.timeout, options_.run),
+      began_at_(Clock::Steady().Now()) {
   prober_ = std::thread([this] { Probe(); });
 }
 
@@ -83,6 +85,11 @@ void ShardLink::Probe() {
                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || !attached_; };
     mutex_.Await(absl::Condition(&away));
     if (ending_) return;
+    if (const absl::Duration rest = rests_until_ - Clock::Steady().Now();
+        rest > absl::ZeroDuration()) {
+      mutex_.AwaitWithTimeout(absl::Condition(&ending_), rest);
+      continue;
+    }
     mutex_.Unlock();
     const bool answers = client.Info().ok();
     mutex_.Lock();
@@ -93,6 +100,30 @@ void ShardLink::Probe() {
       mutex_.AwaitWithTimeout(absl::Condition(&ending_), options_.probe_every);
     }
   }
+}
+
+// Nothing for one that rests. Its rest counts for the next try, which is rare and may take longer.
+void ShardLink::BeginStep() {
+  const absl::Duration now = Clock::Steady().Now();
+  absl::MutexLock lock(&mutex_);
+  if (options_.step_budget == absl::InfiniteDuration() || now < rests_until_) return;
+  left_ = std::max(options_.step_budget, std::min(options_.timeout, (now - began_at_) / 10));
+  began_at_ = now;
+}
+
+void ShardLink::Spent(const char* call, absl::Duration time) {
+  if (budget_spent()) return;  // It was asked nothing.
+  left_ -= time;
+  if (!budget_spent()) return;
+  rest_ = std::clamp(2 * rest_, options_.rest_least, 10 * options_.rest_least);
+  OXBOW_LOG(Warning) << "replay buffer is slow, training goes on without it" << Field("call", call)
+                     << Field("buffer", options_.endpoint)
+                     << Field("rest_s", absl::ToDoubleSeconds(rest_));
+  metrics_.BufferOverran();
+  metrics_.BufferAttached(false);
+  absl::MutexLock lock(&mutex_);
+  attached_ = false;
+  rests_until_ = Clock::Steady().Now() + rest_;
 }
 
 bool ShardLink::Failed(const char* call, const absl::Status& status) {
@@ -138,17 +169,18 @@ void ShardLink::Restore(const std::string& checkpoint, LearnerStep step) {
   pending_.push_back({.restore = checkpoint, .commit = {.step = step}});
 }
 
-absl::Status ShardLink::HandRestore(const std::string& checkpoint, LearnerStep step) {
+absl::Status ShardLink::HandRestore(buffer::ReplayClient& client, const std::string& checkpoint,
+                                    LearnerStep step) {
   const buffer::RestoreFor wanted{.step = step,
                                   .shards = options_.shards,
                                   .shard = options_.shard,
                                   .take_from = options_.take_from,
                                   .start = options_.start};
   std::string held = checkpoint;
-  absl::Status status = client_.Restore(options_.epoch, checkpoint, wanted);
+  absl::Status status = client.Restore(options_.epoch, checkpoint, wanted);
   if (absl::IsNotFound(status)) {
     held.clear();
-    status = client_.Restore(options_.epoch, "", wanted);
+    status = client.Restore(options_.epoch, "", wanted);
   }
   OXBOW_RETURN_IF_ERROR(status);
   if (held.empty() && (!checkpoint.empty() || step.value > 0)) {
@@ -173,40 +205,40 @@ void ShardLink::Answered(LearnerStep step, const v1::ReplayEntry& offer,
 }
 
 // The buffer decides entries one after another and recognises their ids: it makes no difference
-// where a call ends, nor that a commit which broke off between two calls starts again.
-absl::Status ShardLink::HandOffers(const StepCommit& commit) {
-  std::vector<const v1::ReplayEntry*> call;
-  uint64_t bytes = 0;
-  const auto send = [&]() -> absl::Status {
-    std::vector<v1::ReplayEntry> offers;
-    for (const v1::ReplayEntry* offer : call) offers.push_back(*offer);
+// where a call ends, nor that a commit which broke off between two calls starts again. What a call
+// has handed in is not handed in again, so that a slow buffer gets on.
+absl::Status ShardLink::HandOffers(buffer::ReplayClient& client, Pending& pending) {
+  StepCommit& commit = pending.commit;
+  const auto send = [&](std::vector<v1::ReplayEntry>& from, size_t count) -> absl::Status {
+    const auto end = from.begin() + static_cast<std::ptrdiff_t>(count);
     OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
-                           client_.Offer(options_.epoch, std::move(offers)));
-    for (size_t i = 0; i < call.size(); ++i) {
-      Answered(commit.step, *call[i], response.results(static_cast<int>(i)));
+                           client.Offer(options_.epoch, {from.begin(), end}));
+    for (size_t i = 0; i < count; ++i) {
+      Answered(commit.step, from[i], response.results(static_cast<int>(i)));
+      const uint64_t bytes = from[i].ByteSizeLong();
+      pending.bytes -= bytes;
+      pending_bytes_ -= bytes;
     }
-    call.clear();
-    bytes = 0;
+    from.erase(from.begin(), end);
     return absl::OkStatus();
   };
-  for (const v1::ReplayEntry& offer : commit.offers) {
-    const uint64_t size = offer.ByteSizeLong();
-    if (bytes + size > options_.call_bytes_max) OXBOW_RETURN_IF_ERROR(send());
-    call.push_back(&offer);
-    bytes += size;
+  while (!commit.offers.empty()) {
+    size_t count = 1;
+    for (uint64_t bytes = commit.offers[0].ByteSizeLong(); count < commit.offers.size(); ++count) {
+      bytes += commit.offers[count].ByteSizeLong();
+      if (bytes > options_.call_bytes_max) break;
+    }
+    OXBOW_RETURN_IF_ERROR(send(commit.offers, count));
   }
-  return send();
+  while (!commit.groups.empty()) OXBOW_RETURN_IF_ERROR(send(commit.groups, 1));
+  return absl::OkStatus();
 }
 
-absl::Status ShardLink::HandCommit(const StepCommit& commit) {
-  OXBOW_RETURN_IF_ERROR(HandOffers(commit));
-  for (const v1::ReplayEntry& group : commit.groups) {
-    OXBOW_ASSIGN_OR_RETURN(const v1::OfferResponse response,
-                           client_.Offer(options_.epoch, {group}));
-    Answered(commit.step, group, response.results(0));
-  }
-  OXBOW_RETURN_IF_ERROR(client_.Advance(options_.epoch, commit.step, commit.used, commit.evict,
-                                        commit.rescored, commit.failures_max));
+absl::Status ShardLink::HandCommit(buffer::ReplayClient& client, Pending& pending) {
+  OXBOW_RETURN_IF_ERROR(HandOffers(client, pending));
+  const StepCommit& commit = pending.commit;
+  OXBOW_RETURN_IF_ERROR(client.Advance(options_.epoch, commit.step, commit.used, commit.evict,
+                                       commit.rescored, commit.failures_max));
   for (const EntryId entry : commit.evict) {
     if (options_.shard > 0) break;  // All shards are told; one line is enough.
     OXBOW_LOG(Debug) << "entry evicted" << Field("step", commit.step) << Field("entry", entry);
@@ -215,13 +247,15 @@ absl::Status ShardLink::HandCommit(const StepCommit& commit) {
 }
 
 bool ShardLink::Deliver() {
-  if (!attached()) return false;
+  if (!attached() || budget_spent()) return false;
   while (!pending_.empty()) {
-    const Pending& first = pending_.front();
+    Pending& first = pending_.front();
     const bool restores = first.restore.has_value();
-    const absl::Status status = Ask(restores ? "restore" : "commit", [&](buffer::ReplayClient&) {
-      return restores ? HandRestore(*first.restore, first.commit.step) : HandCommit(first.commit);
-    });
+    const absl::Status status =
+        Ask(restores ? "restore" : "commit", [&](buffer::ReplayClient& client) {
+          return restores ? HandRestore(client, *first.restore, first.commit.step)
+                          : HandCommit(client, first);
+        });
     if (!status.ok()) {
       // Those behind a refused commit must not wait for ever. A restore that is refused can never
       // be done, and without it the buffer is of another past.
@@ -233,6 +267,7 @@ bool ShardLink::Deliver() {
       if (restores || !refused) return false;
       metrics_.BufferCommitsDropped();
     }
+    if (status.ok()) rest_ = absl::ZeroDuration();
     pending_bytes_ -= first.bytes;
     pending_.pop_front();
   }

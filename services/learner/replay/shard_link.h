@@ -3,8 +3,12 @@
 // commits wait here in a bounded queue and are handed in, in order, once it answers again. Only a
 // shard that says that it is another run's, or a later start's of this run, ends the run.
 //
+// The calls of one step have `step_budget` together, or a tenth of the time since the last budget
+// where that is longer. A shard that uses it up is slow: it is left alone like one that is away,
+// for a rest that doubles. So a hung disk costs a bounded share of the time.
+//
 // With `await_back` calls wait for a shard that is away: what a step draws must not depend on who
-// died. Once a wait was in vain, nothing waits any more.
+// died. Once a wait was in vain, nothing waits any more. Give such a link no budget.
 //
 // One thread at a time calls it; a thread of its own asks a lost shard whether it is back. client()
 // may be used by others meanwhile: it holds no state but a gRPC stub.
@@ -50,6 +54,8 @@ class ShardLink {
     absl::Duration timeout;
     absl::Duration probe_every;
     absl::Duration await_back;  // At most, for a shard that is away; 0: not at all.
+    absl::Duration step_budget = absl::InfiniteDuration();
+    absl::Duration rest_least;  // For a slow shard; ten times that at most.
     uint64_t call_bytes_max = 0;
     size_t commits_max = 0;
     uint64_t backlog_bytes_max = 0;
@@ -67,6 +73,18 @@ class ShardLink {
   // another past. Done by the next Deliver that finds the shard.
   void Restore(const std::string& checkpoint, LearnerStep step);
 
+  // Another step begins, with a budget of its own. There is no limit before the first.
+  void BeginStep();
+
+  // Waits on the step's account: `wait` is called with the time that is left.
+  template <typename Wait>
+  auto Spend(const char* call, const Wait& wait) {
+    const absl::Duration began = Clock::Steady().Now();
+    auto answer = wait(left_);
+    Spent(call, Clock::Steady().Now() - began);
+    return answer;
+  }
+
   // Queues a commit, all of it of this shard, and drops the oldest offers over the limits.
   void Add(StepCommit commit);
   void LimitBacklog();
@@ -81,8 +99,14 @@ class ShardLink {
   template <typename Call>
   auto Ask(const char* name, const Call& call) {
     const absl::Duration give_up = Clock::Steady().Now() + options_.await_back;
-    auto answer = call(client_);
-    while (AwaitBack(name, StatusOf(answer), give_up)) answer = call(client_);
+    const auto once = [&] {
+      return Spend(name, [&](absl::Duration left) {
+        buffer::ReplayClient client = client_.Within(left);
+        return call(client);
+      });
+    };
+    auto answer = once();
+    while (AwaitBack(name, StatusOf(answer), give_up)) answer = once();
     return answer;
   }
 
@@ -112,9 +136,12 @@ class ShardLink {
   // Whether a call that ended like this found the shard away, and the shard answers by `give_up`.
   bool AwaitBack(const char* call, const absl::Status& status, absl::Duration give_up);
 
-  absl::Status HandCommit(const StepCommit& commit);
-  absl::Status HandOffers(const StepCommit& commit);
-  absl::Status HandRestore(const std::string& checkpoint, LearnerStep step);
+  void Spent(const char* call, absl::Duration time);
+  bool budget_spent() const { return left_ < absl::Milliseconds(10); }  // Timers may be early.
+  absl::Status HandCommit(buffer::ReplayClient& client, Pending& pending);
+  absl::Status HandOffers(buffer::ReplayClient& client, Pending& pending);
+  absl::Status HandRestore(buffer::ReplayClient& client, const std::string& checkpoint,
+                           LearnerStep step);
   void Answered(LearnerStep step, const v1::ReplayEntry& offer,
                 const v1::OfferResponse::Result& result);
   void Probe();
@@ -125,9 +152,13 @@ class ShardLink {
   std::deque<Pending> pending_;
   uint64_t pending_bytes_ = 0;
   bool waited_in_vain_ = false;
+  absl::Duration left_ = absl::InfiniteDuration();  // Rest of the step's budget.
+  absl::Duration began_at_;                         // The budget.
+  absl::Duration rest_;
 
   mutable absl::Mutex mutex_;
   bool attached_ ABSL_GUARDED_BY(mutex_) = true;
+  absl::Duration rests_until_ ABSL_GUARDED_BY(mutex_);  // Nobody asks it before.
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
   std::thread prober_;

@@ -66,6 +66,8 @@ std::optional<double> ImagesPerSecond(const History& history) {
   for (const Point& point : history.Column(metric::kTrainSamples)) images += point.y;
   for (const Point& point : history.Column(metric::kTimeStepS))
     seconds += point.x > 0 ? point.y : 0;
+  images *= history.Weight(metric::kTrainSamples);
+  seconds *= history.Weight(metric::kTimeStepS);
   if (!(images > 0) || !(seconds > 0)) return std::nullopt;
   return images / seconds;
 }
@@ -182,11 +184,16 @@ std::string JoinParts(const std::vector<PageSection>& parts) {
 }
 
 absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts) {
+  RunReading run(run_dir);
+  return WriteReport(run_dir, facts, run);
+}
+
+absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts,
+                         RunReading& run) {
   const auto inside = [](const Sheet& sheet, SpriteSize size) -> SheetImage {
     Sprite sprite = SpriteOf(sheet, size);
     return {sprite.bytes.empty() ? "" : DataUri(sprite), std::move(sprite.trouble)};
   };
-  RunReading run(run_dir);
   OXBOW_RETURN_IF_ERROR(run.Update());
   return WriteFileAtomically(
       run_dir / "report.html",

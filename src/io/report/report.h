@@ -29,8 +29,11 @@ std::vector<PageSection> ReportParts(const std::filesystem::path& run_dir, const
 // What stands between <main> and </main>.
 std::string JoinParts(const std::vector<PageSection>& parts);
 
-// Writes run_dir/report.html, replacing it whole; while `facts.live` an open page loads itself
-// again. kNotFound if the run has no metrics.jsonl; kDataLoss if that is damaged.
+// Writes run_dir/report.html from what `run` has read of it and what is new, replacing it whole;
+// while `facts.live` an open page loads itself again. kNotFound if the run has no metrics.jsonl;
+// kDataLoss if that is damaged.
+absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts,
+                         RunReading& run);
 absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts = {});
 
 }  // namespace oxbow::io

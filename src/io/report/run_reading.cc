@@ -3,8 +3,6 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
-
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -12,7 +10,12 @@ namespace oxbow::io {
 
 absl::Status RunReading::Update() {
   sheets_ = SheetsOf(run_dir_, &cache_);
-  absl::Status status = UpdateHistory();
+  if (cache_.size() > 4 * kSheetsMax) cache_.clear();  // Others are chosen as a run grows.
+  return UpdateHistory();
+}
+
+absl::Status RunReading::UpdateHistory() {
+  absl::Status status = TakeNewLines();
   if (!status.ok()) {
     history_ = History();
     bytes_ = 0;
@@ -20,11 +23,10 @@ absl::Status RunReading::Update() {
   return status;
 }
 
-absl::Status RunReading::UpdateHistory() {
+absl::Status RunReading::TakeNewLines() {
   const std::filesystem::path path = run_dir_ / kMetricsFile;
   struct stat now {};
-  std::ifstream file(path, std::ios::binary);
-  if (!file || stat(path.c_str(), &now) != 0) {
+  if (stat(path.c_str(), &now) != 0) {
     return absl::NotFoundError(absl::StrCat("cannot open: ", path.string()));
   }
   const auto size = static_cast<uint64_t>(now.st_size);
@@ -33,16 +35,7 @@ absl::Status RunReading::UpdateHistory() {
     bytes_ = 0;
     inode_ = now.st_ino;
   }
-  std::string content(size - bytes_, '\0');
-  file.seekg(static_cast<std::streamoff>(bytes_));
-  file.read(content.data(), static_cast<std::streamsize>(content.size()));
-  content.resize(static_cast<size_t>(file.gcount()));
-  content.resize(content.rfind('\n') + 1);  // 0 if no line is whole.
-  const auto lines = ParseMetrics(content);
-  if (!lines.ok()) return Annotate(lines.status(), path.string());
-  history_.Add(*lines);
-  bytes_ += content.size();
-  return absl::OkStatus();
+  return ReadMetricsFrom(path, bytes_, [this](const auto& line) { history_.Add(line); });
 }
 
 }  // namespace oxbow::io

@@ -23,12 +23,14 @@ class RunReading {
   // Takes what is new. kNotFound if the run has no metrics.jsonl, kDataLoss if that is damaged:
   // the history is then empty.
   absl::Status Update();
+  // The same, without pictures.
+  absl::Status UpdateHistory();
 
   const History& history() const { return history_; }
   const std::vector<Sheet>& sheets() const { return sheets_; }
 
  private:
-  absl::Status UpdateHistory();
+  absl::Status TakeNewLines();
 
   const std::filesystem::path run_dir_;
   History history_;

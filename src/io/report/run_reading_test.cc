@@ -3,10 +3,14 @@
 
 #include <chrono>
 #include <fstream>
+#include <map>
+#include <string>
 
 #include "base/file.h"
 #include "gtest/gtest.h"
+#include "io/report/report.h"
 #include "tests/testing/made_up_run.h"
+#include "tests/testing/own_memory.h"
 
 namespace oxbow::io {
 namespace {
@@ -96,6 +100,43 @@ TEST_F(RunReadingTest, ASheetIsReadOnceAndAgainWhenItsDirectoryChanged) {
   std::ofstream(directory / "eval.txt") << "third";
   ASSERT_TRUE(run.Update().ok());
   EXPECT_EQ(run.sheets().at(0).caption, "third");
+}
+
+// The live report of a long run, and what `oxbow status`, `runs` and `doctor` say of it.
+TEST_F(RunReadingTest, AHundredThousandStepsTakeTheMemoryOfAFewAndAreReadOnce) {
+  constexpr int kSteps = 100'000;
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  {
+    std::ofstream file(run_dir_ / kMetricsFile);
+    std::map<std::string, double> numbers;
+    for (int i = 0; i < 16; ++i) numbers["train/number_" + std::to_string(i)] = i;
+    for (int step = 0; step < kSteps; ++step) {
+      numbers["train/loss"] = step % 2;
+      file << FormatMetricsLine(step, step, numbers);
+    }
+  }
+  const int64_t before = oxbow::testing::ForgetPeakMemory();
+  RunReading run(run_dir_);
+  ASSERT_TRUE(WriteReport(run_dir_, {.live = true}, run).ok());
+  EXPECT_LT(oxbow::testing::OwnMemory("VmHWM") - before, 16 * kMiB);
+  const History& history = run.history();
+  EXPECT_EQ(history.Count("train/loss"), size_t{kSteps});
+  EXPECT_EQ(history.Sum("train/loss"), kSteps / 2);
+  EXPECT_EQ(history.First("train/loss")->x, 0);
+  EXPECT_EQ(history.last_step(), kSteps - 1);
+  EXPECT_EQ(history.Last("train/loss")->y, 1);
+  const std::vector<Point> column = history.Column("train/loss");
+  EXPECT_LT(column.size(), 2 * History::kPointsMax);
+  EXPECT_GE(column.size(), History::kPointsMax);
+  EXPECT_NEAR(column[column.size() / 2].x, kSteps / 2, kSteps / 100.0) << "evenly";
+  EXPECT_NEAR(history.Weight("train/loss") * static_cast<double>(column.size()), kSteps, 20);
+
+  Append(Line(kSteps));
+  const int64_t read = oxbow::testing::OwnBytesRead();
+  ASSERT_TRUE(WriteReport(run_dir_, {.live = true}, run).ok());
+  EXPECT_LT(oxbow::testing::OwnBytesRead() - read, kMiB)
+      << "of a file of " << fs::file_size(run_dir_ / kMetricsFile);
+  EXPECT_EQ(run.history().last_step(), kSteps);
 }
 
 }  // namespace

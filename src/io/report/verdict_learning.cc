@@ -42,8 +42,8 @@ struct FailedEvaluations {
 };
 
 FailedEvaluations FailedOf(const History& history) {
-  const size_t failed = history.Column(metric::kEvalFailed).size();
-  return {failed, failed + history.Column(metric::kEvalRewardMean).size()};
+  const size_t failed = history.Count(metric::kEvalFailed);
+  return {failed, failed + history.Count(metric::kEvalRewardMean)};
 }
 
 std::string FailedText(const FailedEvaluations& evaluations, const RunFacts& facts) {

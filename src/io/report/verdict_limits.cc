@@ -37,8 +37,9 @@ std::map<std::string, double> SecondsByPhase(const History& history) {
   std::map<std::string, double> ended, unfinished;
   for (const metric::PhaseWords& words : metric::kPhaseWords) {
     const std::string phase(words.phase);
-    for (const double value : Late(history, metric::kTimePhaseS.Of(phase), 0.5)) {
-      ended[phase] += value;
+    const std::string name = metric::kTimePhaseS.Of(phase);
+    for (const double value : Late(history, name, 0.5)) {
+      ended[phase] += value * history.Weight(name);
     }
     const auto cut_off = history.Last(metric::kTimeUnfinishedPhaseS.Of(phase));
     if (cut_off && cut_off->x == end) unfinished[phase] += cut_off->y;

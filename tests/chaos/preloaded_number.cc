@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/chaos/stepped_clock.h"
+#include "tests/chaos/preloaded_number.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,9 +13,9 @@
 
 namespace oxbow::chaos {
 
-absl::StatusOr<std::unique_ptr<SteppedClock>> SteppedClock::Make(
-    const std::string& library, const std::filesystem::path& file) {
-  if (library.empty()) return absl::UnimplementedError("no clock to preload in this build");
+absl::StatusOr<std::unique_ptr<PreloadedNumber>> PreloadedNumber::Make(
+    const std::string& library, const std::string& variable, const std::filesystem::path& file) {
+  if (library.empty()) return absl::UnimplementedError("nothing to preload in this build");
   const Descriptor opened(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (opened.value < 0) return ErrnoStatus("cannot open", file.string(), errno);
   const int64_t none = 0;
@@ -24,13 +24,11 @@ absl::StatusOr<std::unique_ptr<SteppedClock>> SteppedClock::Make(
   void* mapped =
       mmap(nullptr, sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, opened.value, 0);
   if (mapped == MAP_FAILED) return ErrnoStatus("cannot map", file.string(), errno);
-  return std::unique_ptr<SteppedClock>(
-      new SteppedClock({"LD_PRELOAD=" + library, "OXBOW_TEST_CLOCK=" + file.string()},
-                       static_cast<std::atomic<int64_t>*>(mapped)));
+  return std::unique_ptr<PreloadedNumber>(
+      new PreloadedNumber({"LD_PRELOAD=" + library, variable + "=" + file.string()},
+                          static_cast<std::atomic<int64_t>*>(mapped)));
 }
 
-SteppedClock::~SteppedClock() { munmap(seconds_, sizeof(int64_t)); }
-
-void SteppedClock::Set(absl::Duration ahead) { seconds_->store(absl::ToInt64Seconds(ahead)); }
+PreloadedNumber::~PreloadedNumber() { munmap(number_, sizeof(int64_t)); }
 
 }  // namespace oxbow::chaos
