@@ -376,9 +376,11 @@ absl::Status ReplayClient::Restore(Epoch epoch, const std::string& name, const R
   request.set_shard(wanted.shard);
   request.set_take_from(wanted.take_from);
   v1::RestoreResponse response;
-  return impl_->Call("Restore", [&](grpc::ClientContext& context) {
+  const absl::Status status = impl_->Call("Restore", [&](grpc::ClientContext& context) {
     return impl_->stub->Restore(&context, request, &response);
   });
+  if (wanted.without_copy != nullptr) *wanted.without_copy = response.without_copy();
+  return status;
 }
 
 absl::StatusOr<v1::InfoResponse> ReplayClient::Info() {

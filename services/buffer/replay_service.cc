@@ -394,13 +394,16 @@ grpc::Status ReplayService::Checkpoint(grpc::ServerContext* context,
 }
 
 grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
-                                    v1::RestoreResponse*) {
+                                    v1::RestoreResponse* response) {
   const TraceScope scope(rpc::TraceOf(context));
+  bool without_copy = false;
   const absl::Status status = store_.Restore(CallerOf(*request), request->name(),
                                              {.step = LearnerStep(request->step()),
                                               .shards = request->shards(),
                                               .shard = request->shard(),
-                                              .take_from = request->take_from()});
+                                              .take_from = request->take_from(),
+                                              .without_copy = &without_copy});
+  response->set_without_copy(without_copy);
   rpc::Audit(context, "Restore",
              {Field("checkpoint", request->name()), Field("epoch", request->epoch()),
               Field("status", status.ToString())});
@@ -417,6 +420,7 @@ grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
   response->set_run_uid(info.owner.run);
   response->set_shards(info.owner.shards);
   response->set_shard(info.owner.shard);
+  response->set_epoch(info.epoch.value);
   response->set_raw_reward_mean(info.reward_mean);
   response->set_priority_min(info.priority_min);
   response->set_priority_mean(info.priority_mean);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/run_log.h"
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 
 #include "gtest/gtest.h"
 #include "io/image.h"
@@ -10,6 +13,24 @@
 
 namespace oxbow::telemetry {
 namespace {
+
+// No file grows beyond `bytes` while it lives, as on a full disk.
+class NoRoomBeyond {
+ public:
+  explicit NoRoomBeyond(uintmax_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &unlimited_);
+    const rlimit full{.rlim_cur = bytes, .rlim_max = unlimited_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+  }
+  ~NoRoomBeyond() {
+    ::setrlimit(RLIMIT_FSIZE, &unlimited_);
+    std::signal(SIGXFSZ, before_);
+  }
+
+ private:
+  rlimit unlimited_{};
+  void (*const before_)(int);
+};
 
 class RunLogTest : public ::testing::Test {
  protected:
@@ -70,6 +91,32 @@ TEST_F(RunLogTest, NumbersThatComeLaterAreOnTheLineOfTheirStepAlone) {
   ASSERT_TRUE(log->Step(7, 3.5, {}).ok());
   EXPECT_EQ(Metrics(), lines[0] + four + five + lines[2] + io::FormatMetricsLine(7, 3.5, {}))
       << "a line that was lost";
+}
+
+TEST_F(RunLogTest, ADiskThatIsFullForAWhileCostsNoLineAndNoEvent) {
+  const auto log = Open();
+  ASSERT_TRUE(log->Text(0, "config", std::string(4000, 'c')).ok());
+  ASSERT_TRUE(log->Step(1, 0.5, {{"train/loss", 1}}).ok());
+  const std::map<std::string, double> later = {{"eval/reward_mean", 0.1}};
+  {
+    const NoRoomBeyond none(0);
+    EXPECT_FALSE(log->Step(2, 1, {{"train/loss", 2}}).ok());
+    EXPECT_FALSE(log->AddToStep(1, later).ok());
+  }
+  ASSERT_TRUE(log->AddToStep(1, later).ok());
+  const std::string one =
+      io::FormatMetricsLine(1, 0.5, {{"train/loss", 1}, {"eval/reward_mean", 0.1}});
+  EXPECT_EQ(Metrics(), one);
+  ASSERT_EQ(Events().front().size(), 4u) << "the version, the config, the step, the evaluation";
+  {
+    const NoRoomBeyond none(4000);  // The lines fit, TensorBoard's file does not.
+    EXPECT_TRUE(log->Step(2, 1, {{"train/loss", 2}}).ok());
+  }
+  EXPECT_EQ(Events().front().size(), 4u);
+  ASSERT_TRUE(log->Step(3, 1.5, {}).ok());
+  EXPECT_EQ(Metrics(), one + io::FormatMetricsLine(2, 1, {{"train/loss", 2}}) +
+                           io::FormatMetricsLine(3, 1.5, {}));
+  EXPECT_EQ(Events().front().size(), 6u);
 }
 
 TEST_F(RunLogTest, NumbersThatComeLaterHaveALineInAnEmptyLog) {

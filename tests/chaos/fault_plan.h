@@ -50,13 +50,17 @@ enum class FaultKind {
   kDamagedManifest,  // The weights' manifests, on their way to the far worker.
   kDamagedCheckpoint,
   kHugeCheckpointFile,
-  kDrainLearner,  // SIGTERM to rank 0, by nobody who tells the supervisor.
-  kDrainRank,     // The same to rank 1.
-  kDrainStart,    // The same to rank 0 while it starts.
-  kLoopWorker,    // One worker is killed at each start.
+  kDrainLearner,        // SIGTERM to rank 0, by nobody who tells the supervisor.
+  kDrainRank,           // The same to rank 1.
+  kDrainStart,          // The same to rank 0 while it starts.
+  kLoopWorker,          // One worker is killed at each start.
+  kRunDiskFullForLong,  // Longer than a series of quick restarts.
+  kRunDiskErrors,       // EIO, as of a broken disk.
+  kRunDiskStale,        // ESTALE, as of a network file system whose server is away.
+  kLostDirectory,       // The run's directory; copies of its checkpoints and its buffer are left.
 };
 inline constexpr int kFirstKinds = 16;
-inline constexpr int kFaultKinds = 39;
+inline constexpr int kFaultKinds = 43;
 inline constexpr uint64_t kFirstSeedOfAllKinds = 1000;
 
 std::string_view NameOf(FaultKind kind);
@@ -74,6 +78,8 @@ bool Drains(FaultKind kind);
 // Whether a reward server of the harness scores the images.
 bool NeedsOwnScorer(FaultKind kind);
 bool MovesClock(FaultKind kind);
+// Whether calls on files of the run's directory fail.
+bool FailsFiles(FaultKind kind);
 // Whether steps may find the replay buffer away, or a checkpoint without it.
 bool KeepsFromBuffer(FaultKind kind);
 

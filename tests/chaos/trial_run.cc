@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr char kFarWorker[] = "far";
 constexpr char kClockFile[] = "clock";
+constexpr char kDiskFile[] = "disk";
+constexpr char kCopies[] = "copies";
 constexpr size_t kEarlyEndsMax = 3;
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(40);
 
@@ -67,14 +69,18 @@ TrialRun::TrialRun(const TrialOptions& options, const TrialPlan& plan, fs::path 
     if (!clock.ok()) no_clock_ = std::string(clock.status().message());
     if (clock.ok()) clock_ = *std::move(clock);
   }
+  if (plan_.Any(FailsFiles)) {
+    auto disk = testing::FaultyDisk::Make(options_.disk, directory_ / kDiskFile, run_directory());
+    if (!disk.ok()) no_disk_ = std::string(disk.status().message());
+    if (disk.ok()) faulty_disk_ = *std::move(disk);
+  }
   std::vector<std::string> argv = Arguments();
   if (MountDisk()) argv.push_back("--resume");  // The run's directory exists already.
-  run_ = std::make_unique<RunUnderTest>(RunUnderTest::Options{
-      .binaries = options_.binaries,
-      .argv = std::move(argv),
-      .environment = clock_ == nullptr ? std::vector<std::string>{} : clock_->environment(),
-      .directory = run_directory(),
-      .deadline = options_.deadline});
+  run_ = std::make_unique<RunUnderTest>(RunUnderTest::Options{.binaries = options_.binaries,
+                                                              .argv = std::move(argv),
+                                                              .environment = Environment(),
+                                                              .directory = run_directory(),
+                                                              .deadline = options_.deadline});
   if (plan_.far_worker && !StartFarWorker()) proxy_.reset();
 }
 
@@ -95,6 +101,9 @@ std::vector<std::string> TrialRun::Arguments() const {
            {"prompts.eval", source + "/configs/prompts/digits_eval.txt"}}) {
     all.push_back(absl::StrCat(key, "=", value));
   }
+  if (plan_.Has(FaultKind::kLostDirectory)) {
+    all.push_back(absl::StrCat("checkpoint.copy_to=", (directory_ / kCopies).string()));
+  }
   if (scorer_ != nullptr) {
     all.push_back(absl::StrCat("reward.endpoints=[\"", scorer_->endpoint(), "\"]"));
   }
@@ -103,6 +112,26 @@ std::vector<std::string> TrialRun::Arguments() const {
     argv.push_back(std::move(override));
   }
   return argv;
+}
+
+// What is preloaded is one list.
+std::vector<std::string> TrialRun::Environment() const {
+  const std::string preload = "LD_PRELOAD=";
+  std::string libraries;
+  std::vector<std::string> environment;
+  const auto add = [&](const std::vector<std::string>& variables) {
+    for (const std::string& variable : variables) {
+      if (variable.starts_with(preload)) {
+        absl::StrAppend(&libraries, libraries.empty() ? "" : ":", variable.substr(preload.size()));
+      } else {
+        environment.push_back(variable);
+      }
+    }
+  };
+  if (clock_ != nullptr) add(clock_->environment());
+  if (faulty_disk_ != nullptr) add(faulty_disk_->environment());
+  if (!libraries.empty()) environment.push_back(absl::StrCat(preload, libraries));
+  return environment;
 }
 
 // Logs are evidence: they are outside of a disk that will be full.
@@ -166,7 +195,9 @@ std::vector<std::string> TrialRun::Neighbours() const {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory_)) {
     const std::string name = entry.path().filename().string();
-    if (name != "run" && name != "logs" && name != kClockFile) names.push_back(name);
+    if (name != "run" && name != "logs" && name != kClockFile && name != kDiskFile &&
+        name != kCopies)
+      names.push_back(name);
   }
   return names;
 }

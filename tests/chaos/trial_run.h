@@ -15,6 +15,7 @@
 #include "tests/chaos/run_under_test.h"
 #include "tests/chaos/stepped_clock.h"
 #include "tests/chaos/trial.h"
+#include "tests/testing/faulty_disk.h"
 #include "tests/testing/network_proxy.h"
 
 namespace oxbow::chaos {
@@ -44,6 +45,7 @@ class TrialRun {
   };
 
   std::vector<std::string> Arguments() const;
+  std::vector<std::string> Environment() const;
   bool MountDisk();
   bool StartFarWorker();
   bool ResumeAfterEarlyEnd();
@@ -62,6 +64,7 @@ class TrialRun {
   absl::StatusOr<TakeBack> BeginCrowd(const Fault& fault);
   absl::StatusOr<TakeBack> DamageCheckpoint(const Fault& fault);
   absl::StatusOr<TakeBack> StartSecond();
+  absl::StatusOr<TakeBack> LoseDirectory();
   absl::StatusOr<pid_t> AwaitProcess(const std::string& kind, int rank);
 
   const TrialOptions options_;
@@ -71,6 +74,7 @@ class TrialRun {
   std::string no_clock_;  // Why there is no clock to set.
   std::unique_ptr<FullDisk> disk_;
   std::unique_ptr<SteppedClock> clock_;
+  std::unique_ptr<testing::FaultyDisk> faulty_disk_;
   std::unique_ptr<OwnScorer> scorer_;
   std::unique_ptr<testing::NetworkProxy> proxy_;
   std::unique_ptr<testing::Process> far_worker_;

@@ -139,10 +139,12 @@ void ShardLink::Restore(const std::string& checkpoint, LearnerStep step) {
 }
 
 absl::Status ShardLink::HandRestore(const std::string& checkpoint, LearnerStep step) {
+  bool without_copy = false;
   const buffer::RestoreFor wanted{.step = step,
                                   .shards = options_.shards,
                                   .shard = options_.shard,
-                                  .take_from = options_.take_from};
+                                  .take_from = options_.take_from,
+                                  .without_copy = &without_copy};
   std::string held = checkpoint;
   absl::Status status = client_.Restore(options_.epoch, checkpoint, wanted);
   if (absl::IsNotFound(status)) {
@@ -154,6 +156,11 @@ absl::Status ShardLink::HandRestore(const std::string& checkpoint, LearnerStep s
     metrics_.BufferFailed("restore");
     OXBOW_LOG(Warning) << "replay buffer goes on without a checkpoint, with what was born before"
                        << Field("checkpoint", checkpoint) << Field("step", step);
+  }
+  if (without_copy) {
+    OXBOW_LOG(Warning) << "content left the replay buffer without a copy: it has as many copies "
+                          "of earlier content as it keeps"
+                       << Field("shard", options_.shard) << Field("step", step);
   }
   OXBOW_LOG(Debug) << "replay buffer restored" << Field("epoch", options_.epoch)
                    << Field("shard", options_.shard) << Field("checkpoint", held)
