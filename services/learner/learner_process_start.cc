@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <future>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -24,10 +26,10 @@ namespace oxbow::learner {
 namespace {
 
 // The newest start of the run that its buffers have seen; 0 if they know none.
-absl::StatusOr<uint64_t> StartsCountedBy(const RunOptions& options, const std::string& run_uid) {
-  const absl::Duration timeout = absl::Seconds(options.config.services().rpc_timeout_seconds());
+absl::StatusOr<uint64_t> StartsCountedBy(const std::vector<std::string>& buffers,
+                                         absl::Duration timeout, const std::string& run_uid) {
   uint64_t newest = 0;
-  for (const std::string& endpoint : options.buffer_endpoints) {
+  for (const std::string& endpoint : buffers) {
     const auto info = buffer::ReplayClient(endpoint, timeout).Info();
     if (!info.ok()) {
       return Annotate(info.status(), absl::StrCat("the buffer counts the starts of a run whose "
@@ -100,9 +102,11 @@ absl::Status LearnerProcess::SettleIdentity() {
   const std::filesystem::path epoch = options_.directory / "epoch";
   OXBOW_ASSIGN_OR_RETURN(
       run_uid_, run::RunUidOf(options_.directory, setup_.config.run().name(), from_.run_uid));
+  const absl::Duration timeout = absl::Seconds(setup_.config.services().rpc_timeout_seconds());
   uint64_t seen = from_.epoch;
   if (!from_.run_uid.empty() && !std::filesystem::exists(epoch)) {
-    OXBOW_ASSIGN_OR_RETURN(const uint64_t counted, StartsCountedBy(options_, run_uid_));
+    OXBOW_ASSIGN_OR_RETURN(const uint64_t counted,
+                           StartsCountedBy(options_.buffer_endpoints, timeout, run_uid_));
     seen = std::max(seen, counted);
     OXBOW_LOG(Warning) << "the run goes on in another directory" << Field("run", run_uid_)
                        << Field("step", from_.committed_steps) << Field("starts", seen);

@@ -13,12 +13,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "tests/chaos/checkpoint_damage.h"
 #include "tests/chaos/crowd.h"
 #include "tests/chaos/trial_run.h"
+#include "tests/testing/eventually.h"
 
 namespace oxbow::chaos {
 namespace {
@@ -338,11 +338,8 @@ absl::StatusOr<TakeBack> TrialRun::LoseDirectory() {
   }
   said_ += run_->error_output();
   ProcessHandle(run_->pid()).Signal(SIGKILL);
-  const absl::Duration end = Now() + kSecondTimeout;
-  const auto alive = [](pid_t process) { return AnonymousBytesOf(process) > 0; };
-  while (std::any_of(processes.begin(), processes.end(), alive) && Now() < end) {
-    absl::SleepFor(absl::Milliseconds(10));
-  }
+  const auto gone = [](pid_t process) { return AnonymousBytesOf(process) == 0; };
+  testing::Eventually([&] { return std::all_of(processes.begin(), processes.end(), gone); });
   run_->AwaitEnd();
   for (const auto& entry : fs::directory_iterator(run_directory())) {
     const std::string name = entry.path().filename().string();
