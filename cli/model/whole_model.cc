@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 
@@ -25,10 +26,8 @@ absl::Status LinkOrCopy(const fs::path& from, const fs::path& to) {
   std::error_code error;
   const fs::path file = fs::canonical(from, error);
   if (error) return Failed("cannot find file", from, error);
-  fs::path temporary = to;
-  temporary += ".tmp";
+  const fs::path temporary = TemporaryOf(to);
   std::error_code ignored;
-  fs::remove(temporary, ignored);
   fs::create_hard_link(file, temporary, error);
   if (error) {
     error.clear();

@@ -55,6 +55,7 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   if (failed) return;
   checks.push_back(CheckRewards(resolved->config));
   if (resolved->config.services().http_proxy()) rpc::UseHttpProxy(true);
+  for (Check& check : CheckCopies(resolved->config)) checks.push_back(std::move(check));
   for (Check& check : CheckRewardEndpoints(resolved->config)) checks.push_back(std::move(check));
 }
 

@@ -4,6 +4,8 @@
 #include <ATen/Context.h>
 #include <ATen/Version.h>
 
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/memory_limits.h"
@@ -14,7 +16,10 @@
 #include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_endpoints.h"
 #include "cli/plan/reward_plan.h"
+#include "config/copy_target.h"
 #include "run/group_bytes.h"
+#include "services/learner/checkpoint_copier.h"
+#include "services/learner/checkpoint_store.h"
 
 namespace oxbow::cli {
 namespace {
@@ -81,6 +86,18 @@ Check CheckRewards(const v1::RunConfig& config) {
           names.empty() ? "none of the run's own"
                         : absl::StrCat("loaded: ", absl::StrJoin(names, ", ")),
           ""};
+}
+
+Checks CheckCopies(const v1::RunConfig& config) {
+  const std::filesystem::path run =
+      std::filesystem::path(config.run().directory()) / config.run().name();
+  const auto target = config::ParseCopyTarget(config.checkpoint().copy_to());
+  const auto none = learner::CheckpointStore(run / "checkpoints", 1).empty();
+  if (!target.ok() || !none.ok() || !*none) return {};
+  const absl::Status refused = learner::CheckNoCopies(run, config.run().name(), *target);
+  if (refused.ok()) return {};
+  return {{"config", "checkpoint.copy_to", Verdict::kFail, std::string(refused.message()),
+           "put the copies back, or choose another run.name"}};
 }
 
 Checks CheckRewardEndpoints(const v1::RunConfig& config) {

@@ -19,6 +19,9 @@ Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs);
 // "config/rewards": whether the run's own rewards load, and the prompts have what they need.
 Check CheckRewards(const v1::RunConfig& config);
 
+// "config/checkpoint.copy_to": a run without a checkpoint that has copies there. Else empty.
+Checks CheckCopies(const v1::RunConfig& config);
+
 // "config/reward.endpoints": each server of reward.endpoints that does not answer, and each reward
 // that none has. Empty if the run has no such server.
 Checks CheckRewardEndpoints(const v1::RunConfig& config);

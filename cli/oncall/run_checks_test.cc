@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "services/learner/checkpoint_store.h"
+#include "tests/testing/scoped_directory.h"
+
 namespace oxbow::cli {
 namespace {
 
@@ -42,6 +45,26 @@ TEST(RunChecksTest, RewardsAreLoadedBeforeARunStarts) {
                    "reward.scorers=[{name: pickscore, model: /nowhere/PickScore}]"});
   EXPECT_EQ(absent.verdict, Verdict::kFail);
   EXPECT_NE(absent.found.find("/nowhere/PickScore"), std::string::npos) << absent.found;
+}
+
+TEST(RunChecksTest, CopiesOfARunWithoutADirectoryAreNamed) {
+  const testing::ScopedDirectory scratch;
+  const auto found = [&](const std::string& name) {
+    const auto resolved = config::LoadRunConfig(
+        OXBOW_SOURCE_DIR "/configs/digits.yaml",
+        {"run.directory=" + (scratch.path() / "runs").string(), "run.name=" + name,
+         "checkpoint.copy_to=" + (scratch.path() / "copies").string()},
+        {});
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    return CheckCopies(resolved->config);
+  };
+  EXPECT_TRUE(found("digits").empty());
+  const auto copies = scratch.path() / "copies/digits-0123456789abcdef";
+  ASSERT_TRUE(learner::CheckpointStore(copies, 1).Write({.committed_steps = 7}, {}).ok());
+  ASSERT_EQ(found("digits").size(), 1u);
+  EXPECT_EQ(found("digits")[0].verdict, Verdict::kFail);
+  EXPECT_NE(found("digits")[0].found.find(copies.string()), std::string::npos);
+  EXPECT_TRUE(found("another").empty());
 }
 
 }  // namespace

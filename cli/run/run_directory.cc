@@ -13,10 +13,12 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "config/copy_target.h"
 #include "config/fingerprint.h"
 #include "io/diffusers_directory.h"
 #include "io/model_digest.h"
 #include "run/prompt_files.h"
+#include "services/learner/checkpoint_copier.h"
 #include "services/learner/checkpoint_store.h"
 
 namespace oxbow::cli {
@@ -63,6 +65,28 @@ absl::Status CheckEarlier(const fs::path& run_dir, EarlierRun earlier) {
   }
 }
 
+// The steps of the newest checkpoint, whole or damaged; nothing if there is none.
+std::optional<uint64_t> StepsDone(const fs::path& run_dir) {
+  std::optional<uint64_t> newest;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints", error)) {
+    const std::string name = entry.path().filename().string();
+    uint64_t step = 0;
+    if (!absl::StartsWith(name, "step_") || !absl::SimpleAtoi(name.substr(5), &step)) continue;
+    newest = std::max(newest.value_or(0), step);
+  }
+  return newest;
+}
+
+// A run without a checkpoint whose copies are elsewhere has lost its disk.
+absl::Status CheckCopies(const fs::path& run_dir, EarlierRun earlier, const v1::RunConfig& config) {
+  const bool begins_anyhow = earlier == EarlierRun::kOverwrite || earlier == EarlierRun::kSetAside;
+  if (begins_anyhow || StepsDone(run_dir).has_value()) return absl::OkStatus();
+  OXBOW_ASSIGN_OR_RETURN(const config::CopyTarget target,
+                         config::ParseCopyTarget(config.checkpoint().copy_to()));
+  return learner::CheckNoCopies(run_dir, config.run().name(), target);
+}
+
 absl::Status Delete(const fs::path& run_dir) {
   std::error_code error;
   std::vector<fs::path> entries;
@@ -87,19 +111,6 @@ absl::StatusOr<fs::path> SetAside(const fs::path& run_dir) {
   fs::rename(run_dir, aside, error);
   if (error) return CannotPrepare(run_dir, error);
   return aside;
-}
-
-// The steps of the newest checkpoint, whole or damaged; nothing if there is none.
-std::optional<uint64_t> StepsDone(const fs::path& run_dir) {
-  std::optional<uint64_t> newest;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints", error)) {
-    const std::string name = entry.path().filename().string();
-    uint64_t step = 0;
-    if (!absl::StartsWith(name, "step_") || !absl::SimpleAtoi(name.substr(5), &step)) continue;
-    newest = std::max(newest.value_or(0), step);
-  }
-  return newest;
 }
 
 std::string SourceOf(const config::Provenance& provenance, const std::string& key) {
@@ -249,6 +260,9 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, Earl
                                                    const config::ResolvedConfig& resolved,
                                                    const std::function<absl::Status()>& prepare) {
   // Before the locks, because they would leave files in a directory that is none of ours.
+  if (earlier == EarlierRun::kResume || !IsUsed(run_dir)) {
+    OXBOW_RETURN_IF_ERROR(CheckCopies(run_dir, earlier, resolved.config));
+  }
   OXBOW_RETURN_IF_ERROR(CheckEarlier(run_dir, earlier));
   OXBOW_ASSIGN_OR_RETURN(Locks locks, TakeLocks(run_dir));
   OXBOW_RETURN_IF_ERROR(CheckEarlier(run_dir, earlier));

@@ -36,7 +36,8 @@ struct EnteredDirectory {
 // Returns with config.resolved.yaml written and logs/ made. `prepare` is called before that, with
 // the directory there and locked; its error is returned. kUnavailable (exit code 3) if the run
 // is live, naming the process; kInvalidArgument (2) if the run exists and `earlier` does not say
-// what to do with it, or CheckResume refuses; kNotFound (4) if there is no run to resume.
+// what to do with it, the directory has no checkpoint and checkpoint.copy_to has, or CheckResume
+// refuses; kNotFound (4) if there is no run to resume.
 absl::StatusOr<EnteredDirectory> EnterRunDirectory(
     const std::filesystem::path& run_dir, EarlierRun earlier,
     const config::ResolvedConfig& resolved, const std::function<absl::Status()>& prepare = {});

@@ -40,8 +40,9 @@ struct RestoreFor {
   LearnerStep step;  // Steps that the caller has committed.
   uint32_t shards = 0;
   uint32_t shard = 0;
-  std::string take_from;  // The owner that loses the store to the caller; empty: none.
-  uint64_t start = 0;     // A random number of the caller's start; 0: not said.
+  std::string take_from;         // The owner that loses the store to the caller; empty: none.
+  uint64_t start = 0;            // A random number of the caller's start; 0: not said.
+  bool* without_copy = nullptr;  // Set where content left without a copy; null: nobody asks.
 };
 
 // How messages and `take_from` name an owner: its run's uid, or "unnamed".

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
-#include "base/log.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
 #include "rpc/protocol_revision.h"
@@ -403,6 +403,7 @@ absl::Status ReplayClient::Restore(Epoch epoch, const std::string& name, const R
       !other.empty()) {
     OXBOW_LOG(Warning) << other;
   }
+  if (wanted.without_copy != nullptr) *wanted.without_copy = response.without_copy();
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/file_lock.h"
 #include "base/log.h"
@@ -185,6 +186,7 @@ void ReplayDirectory::Sweep(const fs::path& live) const {
   for (const fs::path& child : Children(path_ / "checkpoints")) {
     if (child.extension() == ".tmp") RemoveAll(child);
   }
+  SweepTemporaries(path_);
   std::set<std::string> younger;
   const std::vector<Numbered> all = List();
   for (auto at = all.rbegin(); at != all.rend(); ++at) {

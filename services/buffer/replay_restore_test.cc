@@ -96,7 +96,10 @@ TEST_F(ReplayRestoreTest, CopiesAsideAreFewAndTheOldestStay) {
   const std::vector<fs::path> first = Asides();
   for (uint64_t start = 3; start < 12; ++start) {
     ASSERT_TRUE(store_->Offer(Epoch(start), {TestEntry(start, 1, 0, 1)}).ok());
-    ASSERT_TRUE(store_->Restore(Epoch(start), "").ok());
+    const bool full = Asides().size() == kAsidesMax;
+    bool without_copy = false;
+    ASSERT_TRUE(store_->Restore(Epoch(start), "", {.without_copy = &without_copy}).ok());
+    EXPECT_EQ(without_copy, full) << start;
   }
   EXPECT_THAT(Asides(), ::testing::SizeIs(kAsidesMax));
   EXPECT_THAT(Asides(), ::testing::Contains(first[0]));

@@ -399,6 +399,7 @@ grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::Rest
   const TraceScope scope(rpc::TraceOf(context));
   response->set_protocol(kProtocolRevision);
   response->set_version(OXBOW_VERSION);
+  bool without_copy = false;
   absl::Status status = rpc::CheckRevision(absl::StrCat("the learner of run ", request->run_uid()),
                                            request->protocol(), "", "the replay buffer");
   if (status.ok()) {
@@ -407,8 +408,10 @@ grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::Rest
                              .shards = request->shards(),
                              .shard = request->shard(),
                              .take_from = request->take_from(),
-                             .start = request->start()});
+                             .start = request->start(),
+                             .without_copy = &without_copy});
   }
+  response->set_without_copy(without_copy);
   rpc::Audit(context, "Restore",
              {Field("checkpoint", request->name()), Field("epoch", request->epoch()),
               Field("status", status.ToString())});
@@ -425,6 +428,7 @@ grpc::Status ReplayService::Info(grpc::ServerContext*, const v1::InfoRequest*,
   response->set_run_uid(info.owner.run);
   response->set_shards(info.owner.shards);
   response->set_shard(info.owner.shard);
+  response->set_epoch(info.epoch.value);
   response->set_raw_reward_mean(info.reward_mean);
   response->set_priority_min(info.priority_min);
   response->set_priority_mean(info.priority_mean);

@@ -266,8 +266,8 @@ class ReplayStore {
   absl::Status RestoreTo(const Caller& caller, const std::string& name, const RestoreFor& wanted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TrimToCapacity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status SetAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Rewind(LearnerStep step, const ClockRecord& clock, const Owner& owner)
+  absl::Status SetAside(const RestoreFor& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Rewind(const RestoreFor& wanted, const ClockRecord& clock, const Owner& owner)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SwitchTo(const std::filesystem::path& live, bool create, const Change& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

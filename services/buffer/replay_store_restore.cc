@@ -94,11 +94,11 @@ absl::Status ReplayStore::RestoreTo(const Caller& caller, const std::string& nam
   }
   const bool empties = claim.changes || (name.empty() && wanted.step.value == 0);
   if (name.empty() && !empties) {
-    return Rewind(wanted.step, {wanted.step, caller.epoch}, claim.owner);
+    return Rewind(wanted, {wanted.step, caller.epoch}, claim.owner);
   }
   const fs::path next = directory_->NextLive();
   if (empties) {
-    OXBOW_RETURN_IF_ERROR(SetAside());
+    OXBOW_RETURN_IF_ERROR(SetAside(wanted));
   } else {
     OXBOW_ASSIGN_OR_RETURN(const fs::path from, directory_->FindCheckpoint(name));
     OXBOW_RETURN_IF_ERROR(directory_->Clone(from, next));
@@ -119,18 +119,26 @@ absl::Status ReplayStore::RestoreTo(const Caller& caller, const std::string& nam
 }
 
 // Copies the content aside before it leaves. A store without entries has nothing to lose.
-absl::Status ReplayStore::SetAside() {
+absl::Status ReplayStore::SetAside(const RestoreFor& wanted) {
   if (!state_->LosesEntries(LearnerStep(0))) return absl::OkStatus();
   const std::optional<fs::path> aside = directory_->NextAside();
-  if (!aside.has_value()) return absl::OkStatus();
+  if (!aside.has_value()) {
+    OXBOW_LOG(Warning) << "replay store is not copied aside: older copies are kept instead, until "
+                          "the next checkpoint"
+                       << Field("copies", kAsidesMax)
+                       << Field("entries", state_->tables().at(replay::kBestTable).size());
+    if (wanted.without_copy != nullptr) *wanted.without_copy = true;
+    return absl::OkStatus();
+  }
   OXBOW_LOG(Info) << "replay store is copied aside" << Field("to", aside->string());
   return CopyTo(*aside);
 }
 
-absl::Status ReplayStore::Rewind(LearnerStep step, const ClockRecord& clock, const Owner& owner) {
-  if (state_->LosesEntries(step)) OXBOW_RETURN_IF_ERROR(SetAside());
+absl::Status ReplayStore::Rewind(const RestoreFor& wanted, const ClockRecord& clock,
+                                 const Owner& owner) {
+  if (state_->LosesEntries(wanted.step)) OXBOW_RETURN_IF_ERROR(SetAside(wanted));
   rocksdb::WriteBatch batch;
-  state_->Rewind(step, batch);
+  state_->Rewind(wanted.step, batch);
   state_->SetClock(clock, batch);
   state_->SetOwner(owner, batch);
   return Commit(batch, /*sync=*/true);

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <map>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -16,10 +18,14 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status_macros.h"
+#include "run/run_uid.h"
+#include "run/start_record.h"
 #include "services/learner/checkpoint_store.h"
 
 namespace oxbow::learner {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr absl::Duration kChildSlice = absl::Milliseconds(50);  // Between looks at a command.
 
@@ -33,12 +39,57 @@ absl::Status StatusOfExit(int wait_status) {
       absl::StrCat("the command was killed by signal ", WTERMSIG(wait_status)));
 }
 
+struct Copies {
+  fs::path directory;  // One run has it.
+  uint64_t steps = 0;  // That many the newest has.
+};
+
+std::optional<Copies> CopiesIn(const fs::path& directory) {
+  const std::optional<RunState> newest = CheckpointStore(directory, 1).NewestState();
+  if (!newest.has_value()) return std::nullopt;
+  return Copies{.directory = directory, .steps = newest->committed_steps};
+}
+
+// The copies of the run of this name that came furthest.
+std::optional<Copies> CopiesOfName(const fs::path& target, const std::string& run_name) {
+  std::optional<Copies> furthest;
+  std::error_code error;
+  for (fs::directory_iterator entry(target, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!run::IsUidOf(run_name, entry->path().filename().string())) continue;
+    const std::optional<Copies> found = CopiesIn(entry->path());
+    if (found.has_value() && (!furthest.has_value() || found->steps > furthest->steps)) {
+      furthest = found;
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    OXBOW_LOG(Warning) << "cannot look for copies of an earlier run"
+                       << Field("directory", target.string()) << Field("error", error.message());
+  }
+  return furthest;
+}
+
 }  // namespace
 
+absl::Status CheckNoCopies(const fs::path& run_directory, const std::string& run_name,
+                           const config::CopyTarget& target) {
+  if (target.directory.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::string> uid = run::ReadRunUid(run_directory);
+  const std::optional<Copies> found =
+      uid.ok() ? CopiesIn(target.directory / *uid) : CopiesOfName(target.directory, run_name);
+  if (!found.has_value()) return absl::OkStatus();
+  const fs::path checkpoints = run_directory / "checkpoints";
+  return absl::InvalidArgumentError(absl::StrCat(
+      run_directory.string(), " has no checkpoint, and ", found->directory.string(),
+      " has copies of a run of this name, up to step ", found->steps,
+      ": to go on with it, mkdir -p ", run::Quoted(checkpoints.string()), " && cp -r ",
+      run::Quoted(found->directory.string()), "/step_* ", run::Quoted(checkpoints.string()),
+      ", then resume; to begin another run, choose another run.name, or oxbow train --overwrite "
+      "(learner --beside-copies)"));
+}
+
 std::string CommandFor(const std::string& command, const std::filesystem::path& checkpoint) {
-  const std::string quoted =
-      absl::StrCat("'", absl::StrReplaceAll(checkpoint.string(), {{"'", "'\\''"}}), "'");
-  return absl::StrReplaceAll(command, {{"{}", quoted}});
+  return absl::StrReplaceAll(command, {{"{}", run::Quoted(checkpoint.string())}});
 }
 
 CheckpointCopier::CheckpointCopier(Options options, std::function<void(bool)> ended)
@@ -114,7 +165,7 @@ absl::Status CheckpointCopier::CopyToDirectory(uint64_t committed_steps) const {
       return ReadInPieces(path, write);
     };
   }
-  return CheckpointStore(options_.target.directory, options_.keep, options_.best)
+  return CheckpointStore(options_.target.directory / options_.run_uid, options_.keep, options_.best)
       .Write(checkpoint.state, files)
       .status();
 }
@@ -128,7 +179,7 @@ absl::Status CheckpointCopier::RunCommand(const std::string& command) {
       const pid_t pid,
       Spawn({.binary = "/bin/sh",
              .argv = {"sh", "-c", command},
-             .environment = {},
+             .environment = {"OXBOW_RUN_UID=" + options_.run_uid},
              .output = SpawnOptions::Output{.out = STDERR_FILENO, .err = STDERR_FILENO},
              .own_group = true,
              .signals = ChildSignals::kDefault}));

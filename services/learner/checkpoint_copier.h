@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies checkpoints to a second place, on a thread of its own: `checkpoint.copy_to`.
 //
-//   DIRECTORY         DIRECTORY/step_000025, verified as a checkpoint is, `keep` of them
-//   command: COMMAND  run by sh with the checkpoint's directory, quoted, for {}
+//   DIRECTORY         DIRECTORY/RUN_UID/step_000025, verified as a checkpoint is, `keep` of them
+//   command: COMMAND  run by sh with the checkpoint's directory, quoted, for {}, and the run's uid
+//   in
+//                     OXBOW_RUN_UID
+//
+// Runs share a place without harm: each has a directory of its own there, and no copy is deleted
+// but older ones of the same run.
 //
 // A copy that fails is a warning and a count; the run goes on. While one is made, only the newest
 // of the checkpoints that become due waits.
@@ -29,11 +34,18 @@ namespace oxbow::learner {
 // The command for one checkpoint: {} replaced by the directory, quoted for sh.
 std::string CommandFor(const std::string& command, const std::filesystem::path& checkpoint);
 
+// Whether a run in `run_directory`, which has no checkpoint, is one that has copies: those of its
+// uid, or where it has no uid yet of any run of its name. Then kInvalidArgument, with how to go on
+// from them and how to begin another run all the same.
+absl::Status CheckNoCopies(const std::filesystem::path& run_directory, const std::string& run_name,
+                           const config::CopyTarget& target);
+
 class CheckpointCopier {
  public:
   struct Options {
     std::filesystem::path checkpoints;  // Where they are written.
     config::CopyTarget target;
+    std::string run_uid;
     uint32_t keep = 2;
     std::string best;                             // As CheckpointStore's.
     absl::Duration command_max = absl::Hours(2);  // Then it is killed.

@@ -2,6 +2,7 @@
 // Copies of checkpoints: whole, in order of age, and never in anybody's way.
 #include "services/learner/checkpoint_copier.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 
@@ -24,11 +26,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::Duration kSoon = absl::Seconds(30);
+constexpr char kUid[] = "digits-0123456789abcdef";
 
 class CheckpointCopierTest : public ::testing::Test {
  protected:
   fs::path Checkpoints() const { return directory_.path() / "it's a run/checkpoints"; }
   fs::path Second() const { return directory_.path() / "second"; }
+  fs::path Copies() const { return Second() / kUid; }
 
   void Write(uint64_t step) {
     const FileContent weights = [step](const WritePiece& write) {
@@ -44,6 +48,7 @@ class CheckpointCopierTest : public ::testing::Test {
     return std::make_unique<CheckpointCopier>(
         CheckpointCopier::Options{.checkpoints = Checkpoints(),
                                   .target = config::ParseCopyTarget(copy_to).value(),
+                                  .run_uid = kUid,
                                   .keep = 2},
         [this](bool copied) { ++(copied ? copied_ : failed_); });
   }
@@ -62,24 +67,81 @@ TEST_F(CheckpointCopierTest, ACopyIsACheckpointFromWhichARunGoesOn) {
   }
   EXPECT_EQ(copied_, 3);
   EXPECT_EQ(copier->failures(), 0u);
-  EXPECT_FALSE(fs::exists(Second() / "step_000001")) << "as many are kept as the config says";
+  EXPECT_FALSE(fs::exists(Copies() / "step_000001")) << "as many are kept as the config says";
 
   fs::remove_all(Checkpoints());
   fs::create_directories(Checkpoints());
-  fs::copy(Second() / "step_000003", Checkpoints() / "step_000003");
+  fs::copy(Copies() / "step_000003", Checkpoints() / "step_000003");
   const auto back = CheckpointStore(Checkpoints(), 2).LoadNewest();
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->state.policy_version, 6u);
   EXPECT_EQ(ReadFile(back->directory / "weights.safetensors").value(), "weights 3");
 }
 
-TEST_F(CheckpointCopierTest, ACommandGetsTheDirectoryAsOneArgument) {
+TEST_F(CheckpointCopierTest, ACommandGetsTheDirectoryAsOneArgumentAndKnowsTheRun) {
   Write(7);
-  const auto copier = Copier(absl::StrCat("command: cp -r {} '", Second().string(), "'"));
+  const std::string to = absl::StrCat("'", Second().string(), "'/$OXBOW_RUN_UID");
+  const auto copier = Copier(absl::StrCat("command: mkdir -p ", to, " && cp -r {} ", to));
   copier->Copy(7);
   ASSERT_TRUE(copier->Finish(kSoon));
   EXPECT_EQ(copier->failures(), 0u);
-  EXPECT_EQ(ReadFile(Second() / "weights.safetensors").value(), "weights 7");
+  EXPECT_EQ(ReadFile(Copies() / "step_000007/weights.safetensors").value(), "weights 7");
+}
+
+// Another run with the same target, and the run itself after its disk was lost, begin at step 0.
+TEST_F(CheckpointCopierTest, NoCopyIsDeletedButOlderOnesOfTheSameRun) {
+  const fs::path other = Second() / "digits-fedcba9876543210";
+  for (const uint64_t step : {15u, 20u, 25u}) {
+    Write(step);
+    fs::create_directories(other);
+    fs::create_directories(Copies());
+    const std::string name = CheckpointName(step);
+    fs::copy(Checkpoints() / name, other / name);
+    fs::copy(Checkpoints() / name, Copies() / name);
+  }
+  const auto copier = Copier(Second().string());
+  for (const uint64_t step : {1u, 2u, 3u}) {
+    Write(step);
+    copier->Copy(step);
+    ASSERT_TRUE(copier->Finish(kSoon));
+  }
+  EXPECT_EQ(copied_, 3);
+  for (const uint64_t step : {15u, 20u, 25u}) {
+    EXPECT_TRUE(fs::exists(other / CheckpointName(step))) << step;
+    EXPECT_TRUE(fs::exists(Copies() / CheckpointName(step))) << step;
+  }
+  EXPECT_FALSE(fs::exists(Copies() / "step_000001"));
+  EXPECT_TRUE(fs::exists(Copies() / "step_000003"));
+}
+
+TEST_F(CheckpointCopierTest, AnEmptyDirectoryBesideCopiesOfItsNameIsRefused) {
+  const config::CopyTarget target = config::ParseCopyTarget(Second().string()).value();
+  const fs::path run = directory_.path() / "run of mine";
+  fs::create_directories(run);
+  EXPECT_TRUE(CheckNoCopies(run, "digits", target).ok()) << "there is no target yet";
+  const auto copier = Copier(Second().string());
+  Write(4);
+  copier->Copy(4);
+  ASSERT_TRUE(copier->Finish(kSoon));
+
+  const absl::Status refused = CheckNoCopies(run, "digits", target);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  const std::string restore =
+      absl::StrCat("mkdir -p '", run.string(), "/checkpoints' && cp -r ", Copies().string(),
+                   "/step_* '", run.string(), "/checkpoints'");
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::AllOf(::testing::HasSubstr(restore), ::testing::HasSubstr("step 4"),
+                               ::testing::HasSubstr("--beside-copies")));
+  ASSERT_EQ(std::system(restore.c_str()), 0);
+  EXPECT_EQ(CheckpointStore(run / "checkpoints", 2).LoadNewest()->state.committed_steps, 4u);
+
+  EXPECT_TRUE(CheckNoCopies(run, "digits-2", target).ok()) << "a run of another name";
+  EXPECT_TRUE(CheckNoCopies(run, "digits", config::ParseCopyTarget("command: x {}").value()).ok());
+  // A run that has begun anyhow goes on, unless the copies are its own.
+  std::ofstream(run / "run_uid") << "digits-1111111111111111\n";
+  EXPECT_TRUE(CheckNoCopies(run, "digits", target).ok());
+  std::ofstream(run / "run_uid") << kUid << "\n";
+  EXPECT_FALSE(CheckNoCopies(run, "digits", target).ok());
 }
 
 TEST_F(CheckpointCopierTest, AFailureIsCountedAndTheNextCopyIsTried) {

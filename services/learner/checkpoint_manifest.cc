@@ -68,6 +68,7 @@ json StateToJson(const RunState& state) {
   if (std::isfinite(state.wall_seconds)) object["wall_seconds"] = state.wall_seconds;
   if (std::isfinite(state.best_reward)) object["best_reward"] = state.best_reward;
   if (!state.reuse.earlier.empty()) object["replay_need_before"] = state.reuse.earlier;
+  if (!state.run_uid.empty()) object["run_uid"] = state.run_uid;
   if (!state.owed_evaluations.empty()) object["owed_evaluations"] = state.owed_evaluations;
   if (!state.known.empty()) object["prompt_success"] = SuccessToJson(state.known);
   return object;
@@ -180,6 +181,7 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
   reader.Read("committed_steps", state.committed_steps)
       .Read("policy_version", state.policy_version)
       .Read("epoch", state.epoch)
+      .Read("run_uid", state.run_uid)
       .Read("prompt_pass", state.prompts.pass)
       .Read("prompts_taken", state.prompts.taken)
       .Read("config_sha256", state.config_sha256)
@@ -189,6 +191,10 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
       .Read("wall_seconds", state.wall_seconds)
       .Read("best_reward", state.best_reward);
   OXBOW_RETURN_IF_ERROR(reader.status());
+  // It names a directory of copies.
+  if (state.run_uid.starts_with('.') || state.run_uid.find('/') != std::string::npos) {
+    return Corrupt(absl::StrCat("run_uid ", state.run_uid));
+  }
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "prompts_sha256", state.prompts_sha256));
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "model_sha256", state.model_sha256));
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "reward_identities", state.reward_identities));

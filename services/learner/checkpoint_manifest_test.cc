@@ -16,6 +16,7 @@ CheckpointManifest Example() {
       .state = {.committed_steps = 25,
                 .policy_version = 50,
                 .epoch = 3,
+                .run_uid = "digits-0123456789abcdef",
                 .prompts = {.pass = 1, .taken = 7},
                 .config_sha256 = "c0ffee",
                 .buffer_checkpoint = "step_000025",
@@ -45,6 +46,7 @@ TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(ManifestText(*read), ManifestText(Example()));
   EXPECT_EQ(read->state.prompts, (PromptPosition{1, 7}));
+  EXPECT_EQ(read->state.run_uid, Example().state.run_uid);
   EXPECT_EQ(read->state.best_reward, 0.25);
   EXPECT_EQ(read->state.reuse, Example().state.reuse);
   EXPECT_EQ(read->state.known, Example().state.known) << "bit for bit";
@@ -142,6 +144,15 @@ TEST(CheckpointManifestTest, AFileOutsideTheDirectoryIsRefused) {
     nlohmann::json changed = WithoutHash();
     changed["files"][name] = {{"sha256", "aa"}, {"bytes", 1}};
     EXPECT_FALSE(ParseManifest(changed.dump()).ok()) << name;
+  }
+}
+
+// Copies are kept in a directory of this name.
+TEST(CheckpointManifestTest, AUidThatLeadsElsewhereIsRefused) {
+  for (const char* wrong : {"..", "a/b", "/"}) {
+    nlohmann::json object = WithoutHash();
+    object["state"]["run_uid"] = wrong;
+    EXPECT_EQ(ParseManifest(object.dump()).status().code(), absl::StatusCode::kDataLoss) << wrong;
   }
 }
 

@@ -29,6 +29,12 @@ constexpr char kManifest[] = "manifest.json";
 constexpr uint64_t kManifestBytesMax = uint64_t{16} << 20;
 constexpr std::string_view kPrefix = "step_";
 constexpr char kTemporary[] = ".tmp";
+constexpr char kDamaged[] = ".damaged";
+
+// Whether what is there is not what was written. Other errors are the disk's.
+bool IsDamage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsNotFound(status);
+}
 
 // The number in "step_000025"; nothing for other names.
 std::optional<uint64_t> StepsIn(std::string_view name) {
@@ -219,22 +225,29 @@ absl::StatusOr<Checkpoint> CheckpointStore::Load(uint64_t committed_steps) const
   return checkpoint;
 }
 
-std::vector<uint64_t> CheckpointStore::Listed() const {
+absl::StatusOr<std::vector<uint64_t>> CheckpointStore::Listed() const {
   std::vector<uint64_t> steps;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory_, error)) {
-    const std::string name = entry.path().filename().string();
+  for (fs::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     const std::optional<uint64_t> number = StepsIn(name);
     if (number.has_value() && name == CheckpointName(*number)) steps.push_back(*number);
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return ErrnoStatus("cannot list checkpoints", directory_.string(), error.value());
   }
   std::sort(steps.rbegin(), steps.rend());
   return steps;
 }
 
-bool CheckpointStore::empty() const { return Listed().empty(); }
+absl::StatusOr<bool> CheckpointStore::empty() const {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, Listed());
+  return steps.empty();
+}
 
 absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
-  const std::vector<uint64_t> present = Listed();
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<uint64_t> present, Listed());
   std::vector<uint64_t> damaged;
   for (const uint64_t steps : present) {
     absl::StatusOr<Checkpoint> checkpoint = Load(steps);
@@ -242,6 +255,7 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
       checkpoint->damaged = std::move(damaged);
       return checkpoint;
     }
+    if (!IsDamage(checkpoint.status())) return checkpoint.status();
     damaged.push_back(steps);
     OXBOW_LOG(Warning) << "checkpoint is skipped, an older one is tried"
                        << Field("path", (directory_ / CheckpointName(steps)).string())
@@ -254,28 +268,50 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
       absl::StrCat("every checkpoint is damaged (", present.size(), "): ", directory_.string()));
 }
 
+absl::Status CheckpointStore::SetDamagedAside(const std::vector<uint64_t>& steps) const {
+  for (const uint64_t step : steps) {
+    const fs::path path = directory_ / CheckpointName(step);
+    std::string aside = path.string() + kDamaged;
+    for (int number = 2; fs::exists(aside); ++number) {
+      aside = absl::StrCat(path.string(), kDamaged, ".", number);
+    }
+    if (::rename(path.c_str(), aside.c_str()) != 0) {
+      return ErrnoStatus("cannot rename", path.string(), errno);
+    }
+    OXBOW_LOG(Warning) << "damaged checkpoint is set aside" << Field("path", aside);
+  }
+  return steps.empty() ? absl::OkStatus() : SyncDirectory(directory_);
+}
+
 std::optional<RunState> CheckpointStore::NewestState() const {
-  for (const uint64_t steps : Listed()) {
+  const absl::StatusOr<std::vector<uint64_t>> present = Listed();
+  if (!present.ok()) return std::nullopt;
+  for (const uint64_t steps : *present) {
     if (auto manifest = ManifestOf(steps); manifest.ok()) return std::move(manifest->state);
   }
   return std::nullopt;
 }
 
 absl::StatusOr<Checkpoint> CheckpointStore::LoadAt(uint64_t committed_steps) const {
-  const std::vector<uint64_t> present = Listed();
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<uint64_t> present, Listed());
   if (std::find(present.begin(), present.end(), committed_steps) == present.end()) {
     std::vector<std::string> names;
     for (const uint64_t steps : present) names.push_back(CheckpointName(steps));
-    return absl::NotFoundError(absl::StrCat("no checkpoint of step ", committed_steps,
-                                            "; there is ",
-                                            names.empty() ? "none" : absl::StrJoin(names, ", ")));
+    const std::string aside = CheckpointName(committed_steps) + kDamaged;
+    std::error_code ignored;
+    return absl::NotFoundError(absl::StrCat(
+        "no checkpoint of step ", committed_steps,
+        fs::exists(directory_ / aside, ignored) ? " (what is damaged of it is " + aside + ")" : "",
+        "; there is ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
   return Load(committed_steps);
 }
 
 std::optional<ScoredCheckpoint> CheckpointStore::Best(const std::string& metric) const {
   std::optional<ScoredCheckpoint> best;
-  for (const uint64_t steps : Listed()) {  // Newest first.
+  const absl::StatusOr<std::vector<uint64_t>> present = Listed();
+  if (!present.ok()) return std::nullopt;
+  for (const uint64_t steps : *present) {  // Newest first.
     const absl::StatusOr<CheckpointManifest> manifest = ManifestOf(steps);
     if (!manifest.ok()) continue;
     const auto found = manifest->state.evaluated.find(metric);
@@ -305,7 +341,8 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadNamed(const std::string& name,
 
 absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) const {
   OXBOW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, LoadAt(committed_steps));
-  for (const uint64_t steps : Listed()) {  // Newest first: a crash leaves a gapless history.
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<uint64_t> present, Listed());
+  for (const uint64_t steps : present) {  // Newest first: a crash leaves a gapless history.
     if (steps == committed_steps) break;
     std::string aside = CheckpointName(steps);
     const fs::path path = directory_ / aside;
@@ -323,31 +360,32 @@ absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) con
   return checkpoint.state;
 }
 
-// If the run resumed from an older checkpoint because a newer one was damaged, the newer one
-// belongs to a discarded history. What writes left that did not come to an end goes, too.
+// What writes left that did not come to an end goes, too. Newer checkpoints stay: in a second place
+// they may be all that is left of a run.
 void CheckpointStore::Prune(uint64_t written) const {
-  // Newer ones are not history any more.
-  const std::vector<uint64_t> listed = Listed();
-  std::error_code ignored;
-  for (const uint64_t steps : listed) {
-    if (steps > written) fs::remove_all(directory_ / CheckpointName(steps), ignored);
-  }
+  const absl::StatusOr<std::vector<uint64_t>> listed = Listed();
+  if (!listed.ok()) return;
   std::optional<ScoredCheckpoint> best;
   if (!best_.empty()) best = Best(best_);
   uint32_t kept = 0;
-  for (const uint64_t steps : listed) {
+  for (const uint64_t steps : *listed) {
     if (steps > written || ++kept <= keep_) continue;
     if (best.has_value() && steps == best->committed_steps) continue;
+    // One that cannot be read at this moment may be the best.
+    const absl::Status manifest = best_.empty() ? absl::OkStatus() : ManifestOf(steps).status();
+    if (!manifest.ok() && !IsDamage(manifest)) continue;
     std::error_code error;
     fs::remove_all(directory_ / CheckpointName(steps), error);
   }
   std::vector<fs::path> unfinished;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory_, error)) {
-    const fs::path& path = entry.path();
+  for (fs::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const fs::path& path = entry->path();
     if (path.extension() == kTemporary && StepsIn(path.stem().string())) unfinished.push_back(path);
   }
   for (const fs::path& path : unfinished) fs::remove_all(path, error);
+  SweepTemporaries(directory_);
   if (best.has_value()) NameForPeople("best", best->committed_steps);
 }
 

@@ -7,7 +7,11 @@
 //
 // Files are written to step_000025.tmp and fsynced, the directory is renamed (if a checkpoint of
 // that step exists, the two exchange their names), and the new checkpoint is read back. Only then
-// are older checkpoints deleted, newer ones that could not be loaded, and what else ends in .tmp.
+// are older checkpoints deleted, and what else ends in .tmp. Newer ones never are.
+//
+// A damaged checkpoint has a file or manifest that is missing or not what was written. A disk that
+// cannot be read says nothing of what is on it: that error is returned, and no other checkpoint is
+// taken for it. A run that goes on without damaged ones keeps them as step_000025.damaged.
 //
 // A checkpoint says in its manifest what the evaluation of its weights measured, so which one is
 // the best follows from the checkpoints themselves: no mark can be missing or name another one.
@@ -84,11 +88,14 @@ class CheckpointStore {
                                  const Others& others = nullptr) const;
 
   // Whether the directory has no checkpoint, valid or damaged.
-  bool empty() const;
+  absl::StatusOr<bool> empty() const;
 
   // The newest valid checkpoint. Logs a warning for each newer one that is damaged. kNotFound if
-  // there is none, kDataLoss if none is valid.
+  // there is none, kDataLoss if none is valid; the disk's error if a newer one cannot be read.
   absl::StatusOr<Checkpoint> LoadNewest() const;
+
+  // Renames damaged checkpoints, so that they are in nobody's way and nobody deletes them.
+  absl::Status SetDamagedAside(const std::vector<uint64_t>& steps) const;
 
   // The state in the newest manifest that can be read; the files beside it are not looked at.
   std::optional<RunState> NewestState() const;
@@ -116,8 +123,8 @@ class CheckpointStore {
                           uint64_t& bytes) const;
   absl::StatusOr<Checkpoint> Load(uint64_t committed_steps) const;
   absl::StatusOr<CheckpointManifest> ManifestOf(uint64_t committed_steps) const;
-  // Numbers of committed steps, newest first.
-  std::vector<uint64_t> Listed() const;
+  // Numbers of committed steps, newest first; none if there is no directory.
+  absl::StatusOr<std::vector<uint64_t>> Listed() const;
   void Prune(uint64_t written) const;
   void NameForPeople(const char* file, uint64_t committed_steps) const;
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "gmock/gmock.h"
 #include "services/learner/step_log.h"
 
 namespace oxbow::learner {
@@ -75,6 +76,15 @@ class CheckpointStoreTest : public ::testing::Test {
   const std::filesystem::path directory_;
 };
 
+std::vector<std::string> StepsIn(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 TEST_F(CheckpointStoreTest, ComesBackAsItWasWritten) {
   const CheckpointStore store(directory_, 2);
   ASSERT_TRUE(Write(store, 25).ok());
@@ -120,15 +130,6 @@ absl::Status WriteScored(const CheckpointStore& store, uint64_t step, double rew
   return store
       .Write({.committed_steps = step, .evaluated = {{kReward, reward}, {"other", -reward}}}, {})
       .status();
-}
-
-std::vector<std::string> StepsIn(const std::filesystem::path& directory) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 TEST_F(CheckpointStoreTest, TheBestIsKeptBesidesTheNewestAndIsNamed) {
@@ -211,16 +212,51 @@ TEST_F(CheckpointStoreTest, FallsBackWhenTheNewestIsDamagedInAnyFile) {
   }
 }
 
-// A run that resumed from an older checkpoint reaches the damaged one's number again. Until then
-// only checkpoints that it writes itself are valid.
-TEST_F(CheckpointStoreTest, ADamagedNewerOneTakesNoPlace) {
+// A run that resumed from an older checkpoint reaches the damaged one's number again.
+TEST_F(CheckpointStoreTest, ADamagedOneIsRenamedAndNeverDeleted) {
   const CheckpointStore store(directory_, 1);
-  ASSERT_TRUE(Write(store, 9).ok());
-  Damage("step_000009/weights.safetensors");
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(Write(CheckpointStore(directory_, 9), 5).ok());
+    ASSERT_TRUE(Write(CheckpointStore(directory_, 9), 9).ok());
+    Damage("step_000009/weights.safetensors");
+    const auto loaded = store.LoadNewest();
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->state.committed_steps, 5u);
+    EXPECT_EQ(loaded->damaged, std::vector<uint64_t>{9});
+    ASSERT_TRUE(store.SetDamagedAside(loaded->damaged).ok());
+  }
+  EXPECT_THAT(std::string(store.LoadAt(9).status().message()),
+              ::testing::HasSubstr("what is damaged of it is step_000009.damaged"));
+  for (const uint64_t step : {6, 9, 10}) ASSERT_TRUE(Write(store, step).ok());
+  EXPECT_EQ(
+      StepsIn(directory_),
+      (std::vector<std::string>{"step_000009.damaged", "step_000009.damaged.2", "step_000010"}));
+}
+
+// Without descriptors nothing can be read for a while, as on a disk that is away.
+TEST_F(CheckpointStoreTest, ADiskThatCannotBeReadIsNoDamage) {
+  const CheckpointStore store(directory_, 9);
+  for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(Write(store, step).ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status listed = store.empty().status();
+  const absl::Status newest = store.LoadNewest().status();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(listed.code(), absl::StatusCode::kResourceExhausted) << listed;
+  EXPECT_EQ(newest.code(), absl::StatusCode::kResourceExhausted) << newest;
+  EXPECT_EQ(store.LoadNewest()->state.committed_steps, 2u);
+}
+
+// In a second place newer ones may be all that is left of a run.
+TEST_F(CheckpointStoreTest, NewerOnesAreNeverDeleted) {
+  const CheckpointStore store(directory_, 1);
+  ASSERT_TRUE(Write(store, 25).ok());
+  ASSERT_TRUE(Write(store, 30).ok());
   ASSERT_TRUE(Write(store, 5).ok());
-  const auto loaded = store.LoadNewest();
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->state.committed_steps, 5u);
+  ASSERT_TRUE(Write(store, 10).ok());
+  EXPECT_EQ(StepsIn(directory_), (std::vector<std::string>{"step_000010", "step_000030"}));
 }
 
 TEST_F(CheckpointStoreTest, AnUnfinishedCheckpointIsNotSeen) {
@@ -425,11 +461,11 @@ TEST_F(CheckpointStoreTest, AMarkForWhichThereIsNoRoomCostsNoCheckpoint) {
 
 TEST_F(CheckpointStoreTest, NothingThereIsNotFoundAndNothingWholeIsLost) {
   const CheckpointStore store(directory_, 2);
-  EXPECT_TRUE(store.empty());
+  EXPECT_TRUE(store.empty().value());
   EXPECT_EQ(store.LoadNewest().status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(Write(store, 1).ok());
   Damage("step_000001/weights.safetensors");
-  EXPECT_FALSE(store.empty());
+  EXPECT_FALSE(store.empty().value());
   EXPECT_EQ(store.LoadNewest().status().code(), absl::StatusCode::kDataLoss);
 }
 

@@ -3,17 +3,14 @@
 
 #include <utility>
 
-#include "base/status_macros.h"
-
 namespace oxbow::learner {
 
-CheckpointWriter::CheckpointWriter(std::function<void(const absl::Status&)> failed)
-    : failed_(std::move(failed)) {
+CheckpointWriter::CheckpointWriter() {
   thread_ = std::thread([this] { Run(); });
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  (void)Finish();  // Its error was for an earlier call.
+  (void)Finish();  // Nobody is left to hear its error.
   {
     absl::MutexLock lock(&mutex_);
     ending_ = true;
@@ -28,11 +25,16 @@ absl::Status CheckpointWriter::Finish() {
   return status_;
 }
 
-absl::Status CheckpointWriter::Begin(Write write) {
-  OXBOW_RETURN_IF_ERROR(Finish());
+std::optional<absl::Status> CheckpointWriter::Ended() const {
+  absl::MutexLock lock(&mutex_);
+  if (write_.has_value()) return std::nullopt;
+  return status_;
+}
+
+void CheckpointWriter::Begin(Write write) {
+  (void)Finish();
   absl::MutexLock lock(&mutex_);
   write_ = std::move(write);
-  return absl::OkStatus();
 }
 
 void CheckpointWriter::Run() {
@@ -49,9 +51,8 @@ void CheckpointWriter::Run() {
     }
     const absl::Status status = write();
     write = nullptr;  // Frees what it holds before the next one may begin.
-    if (!status.ok()) failed_(status);
     absl::MutexLock lock(&mutex_);
-    status_.Update(status);
+    status_ = status;
     write_.reset();
   }
 }

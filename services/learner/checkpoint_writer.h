@@ -20,23 +20,23 @@ class CheckpointWriter {
   // Writes one checkpoint to the end; on the writer's thread.
   using Write = std::function<absl::Status()>;
 
-  // `failed` is called on the writer's thread with the error of a write, so that the run ends
-  // without waiting for its next checkpoint.
-  explicit CheckpointWriter(std::function<void(const absl::Status&)> failed);
+  CheckpointWriter();
   // Waits until the write in progress has ended.
   ~CheckpointWriter();
 
-  // Waits until no write is in progress. Returns the error of the first one that failed.
+  // What became of the last write; nothing while it is in progress.
+  std::optional<absl::Status> Ended() const;
+
+  // Waits until no write is in progress. Returns what became of the last one.
   absl::Status Finish();
 
-  // Starts a write, after Finish. If that returns an error, nothing is started.
-  absl::Status Begin(Write write);
+  // Starts a write, after Finish, whatever became of the one before.
+  void Begin(Write write);
 
  private:
   void Run();
 
-  const std::function<void(const absl::Status&)> failed_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::optional<Write> write_ ABSL_GUARDED_BY(mutex_);  // Until it has ended.
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

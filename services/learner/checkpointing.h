@@ -18,6 +18,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,13 +49,18 @@ class Checkpointing {
   }
 
   // Whether there is no checkpoint, whole or damaged.
-  bool empty() const { return store_.empty(); }
+  absl::StatusOr<bool> empty() const { return store_.empty(); }
 
   // The newest whole checkpoint. Errors as CheckpointStore::LoadNewest; kFailedPrecondition if its
   // config has another fingerprint (config/fingerprint.h), or if the training prompts have changed.
   // Checkpoints of older versions knew name, place and paths of their run: what those were is in
   // the directory (FormerConfig).
   absl::StatusOr<Checkpoint> LoadNewest() const;
+
+  // As CheckpointStore::SetDamagedAside.
+  absl::Status SetAside(const std::vector<uint64_t>& damaged) const {
+    return store_.SetDamagedAside(damaged);
+  }
 
   // Restores weights and running average. kDataLoss names what is missing.
   absl::Status RestoreWeights(const Checkpoint& checkpoint, model::Policy& policy) const;

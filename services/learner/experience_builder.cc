@@ -98,20 +98,6 @@ void Describe(const PlannedGroup& planned, rl::Group& group) {
   group.success_rate = planned.success_rate;
 }
 
-at::Tensor Outline(const v1::Tensor& tensor) {
-  if (tensor.shape_size() == 0) return {};
-  return at::empty(std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end()),
-                   at::TensorOptions(at::kFloat).device(at::kMeta));
-}
-
-absl::StatusOr<rl::Trajectory> SampleOutline(v1::Trajectory trajectory) {
-  const at::Tensor latents = Outline(trajectory.latents());
-  trajectory.clear_latents();
-  OXBOW_ASSIGN_OR_RETURN(rl::Trajectory sample, rpc::TrajectoryFromProto(trajectory));
-  sample.latents = latents;
-  return sample;
-}
-
 }  // namespace
 
 absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGroup& planned,
@@ -124,14 +110,9 @@ absl::StatusOr<rl::Group> BuildGroup(const v1::Group& received, const PlannedGro
 }
 
 absl::StatusOr<rl::Group> BuildOutline(const v1::Group& received, const PlannedGroup& planned) {
-  v1::Group bare = received;
-  for (v1::Trajectory& trajectory : *bare.mutable_trajectories()) trajectory.clear_latents();
-  OXBOW_ASSIGN_OR_RETURN(rl::Group group, rpc::GroupFromProto(bare));
-  for (size_t i = 0; i < group.trajectories.size(); ++i) {
-    group.trajectories[i].latents = Outline(received.trajectories(static_cast<int>(i)).latents());
-  }
+  OXBOW_ASSIGN_OR_RETURN(rl::Group group, rpc::GroupOutline(received));
   Describe(planned, group);
-  OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, SampleOutline, group));
+  OXBOW_RETURN_IF_ERROR(CompleteHeads(planned, rpc::TrajectoryOutline, group));
   return group;
 }
 

@@ -6,6 +6,7 @@
 
 #include "rpc/convert_torch.h"
 #include "run/prompt.h"
+#include "tests/testing/own_memory.h"
 
 namespace oxbow::learner {
 namespace {
@@ -121,6 +122,24 @@ TEST(ExperienceBuilderTest, AWholeHeadIsASampleOfItsOwn) {
   }
   mixed.planned.head->kept_steps = kKept + 1;
   EXPECT_FALSE(BuildGroup(mixed.group, mixed.planned, {}).ok());
+}
+
+// An outline is made of each group in each round of refills, of a step's gigabytes.
+TEST(ExperienceBuilderTest, AnOutlineCopiesNoLatents) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  Mixed mixed = MakeMixed(Path().slice(0, kKept));
+  v1::Trajectory& head = mixed.planned.head->trajectory;
+  for (v1::Trajectory* trajectory : {mixed.group.mutable_trajectories(0), &head}) {
+    trajectory->mutable_latents()->mutable_data()->assign(kBytes, 'x');
+  }
+  const int64_t before = testing::ForgetPeakMemory();
+  const auto outline = BuildOutline(mixed.group, mixed.planned);
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  EXPECT_LT(testing::OwnMemory("VmHWM") - before, int64_t{kBytes / 4});
+  for (const rl::Trajectory& sample : outline->trajectories) {
+    EXPECT_TRUE(sample.latents.is_meta());
+    EXPECT_EQ(sample.latents.size(0), kSteps + 1);
+  }
 }
 
 TEST(ExperienceBuilderTest, TailOfAnotherHeadIsRefused) {

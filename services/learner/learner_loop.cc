@@ -37,8 +37,10 @@ LearnerLoop::LearnerLoop(Options options, Parts parts)
       committed_(options_.first_step.value),
       planned_(committed_),
       checkpointed_(committed_),
+      patience_(Clock::Steady(), options_.patience),
       owed_(options_.owed),
       best_(options_.best_before),
+      best_whole_(options_.best_before),
       stop_values_(options_.stop_values),
       stop_reason_(config::StopReason(options_.stop_if, stop_values_)) {
   if (!options_.adaptation.has_value()) return;
@@ -81,15 +83,11 @@ absl::Status LearnerLoop::Run() {
     if (absl::IsCancelled(status) && drain_) {
       break;  // The resumed run leases the groups of this step again.
     }
-    if (unscored_.tripped()) {
-      if (checkpointed_ != committed_) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
-      OXBOW_RETURN_IF_ERROR(parts_.await_checkpoint());
-    }
+    if (unscored_.tripped()) OXBOW_RETURN_IF_ERROR(WriteLastCheckpoint());
     OXBOW_RETURN_IF_ERROR(status);
   }
   if (drain_ && committed_ < options_.steps) LogUnfinished();
-  if (checkpointed_ != committed_ || committed_ == 0) OXBOW_RETURN_IF_ERROR(WriteCheckpoint());
-  return parts_.await_checkpoint();
+  return WriteLastCheckpoint();
 }
 
 absl::Status LearnerLoop::PlanAhead() {
@@ -131,9 +129,12 @@ absl::Status LearnerLoop::PlanOne(LearnerStep step) {
 absl::Status LearnerLoop::Encode(std::vector<PlannedGroup>& groups) {
   for (PlannedGroup& group : groups) {
     if (drain_) return absl::CancelledError("drained");
-    OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
-                           parts_.conditioning.Get(group.prompt));
-    group.conditioning = entry->sent;
+    OXBOW_RETURN_IF_ERROR(PersistUnlessDrained("prompts", [&]() -> absl::Status {
+      OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
+                             parts_.conditioning.Get(group.prompt));
+      group.conditioning = entry->sent;
+      return absl::OkStatus();
+    }));
   }
   return absl::OkStatus();
 }
@@ -141,7 +142,10 @@ absl::Status LearnerLoop::Encode(std::vector<PlannedGroup>& groups) {
 // Twice what a step takes, so that prompts which were left stay ahead of those that are planned.
 absl::Status LearnerLoop::EncodeAhead() {
   parts_.progress.Enter("plan");
-  return parts_.conditioning.Ahead(size_t{2} * options_.groups, [this] { return drain_.load(); });
+  const absl::Status status = PersistUnlessDrained("prompts", [this] {
+    return parts_.conditioning.Ahead(size_t{2} * options_.groups, [this] { return drain_.load(); });
+  });
+  return drain_ && absl::IsCancelled(status) ? absl::OkStatus() : status;
 }
 
 // The work after a commit for which workers need not wait.
@@ -149,7 +153,8 @@ absl::Status LearnerLoop::FinishStep() {
   const LearnerStep finished(committed_ > 0 ? committed_ - 1 : 0);
   const TraceScope scope(TraceOfStep(options_.run_id, finished));
   const bool end = last();
-  const bool due = options_.checkpoint_every > 0 && committed_ % options_.checkpoint_every == 0;
+  OXBOW_RETURN_IF_ERROR(LookAtCheckpoint());
+  const bool due = CheckpointDue();
   OXBOW_RETURN_IF_ERROR(FinishBeside());
   if (EvaluationDue()) {
     // A checkpoint has the numbers of all evaluations before it.
@@ -183,7 +188,7 @@ absl::Status LearnerLoop::FinishStep() {
     beside_->wall_seconds = wall;
     beside_->numbers = numbers_;
   } else {
-    OXBOW_RETURN_IF_ERROR(parts_.log.Step(static_cast<int64_t>(committed_), wall, numbers_));
+    OXBOW_RETURN_IF_ERROR(LogStep(committed_, wall, numbers_));
   }
   numbers_[metric::kTimeWallS] = wall;
   ApplyStopRules();
@@ -375,8 +380,9 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
       (group.late ? choice.late : choice.whole)[group.id] = group.head->entry;
     }
   }
-  OXBOW_RETURN_IF_ERROR(
-      parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received, choice));
+  OXBOW_RETURN_IF_ERROR(PersistUnlessDrained("steps", [&] {
+    return parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(), received, choice);
+  }));
   parts_.announce(step, received, planned);
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result,
                          parts_.trainer.Step(step, groups, [this] { return DrainOverdue(); }));
@@ -561,40 +567,6 @@ void LearnerLoop::Measure(LearnerStep step, const StepGroups& groups) {
   numbers_[metric::kBufferStalenessMean] = Mean(ages);
   numbers_[metric::kBufferStalenessP95] = Quantile(ages, 0.95);
   numbers_[metric::kBufferReuseMean] = Mean(uses);
-}
-
-absl::Status LearnerLoop::WriteCheckpoint() {
-  OXBOW_RETURN_IF_ERROR(FinishBeside());
-  parts_.progress.Enter("checkpoint");
-  // First: until the one before is whole, the buffer must keep what that one names.
-  OXBOW_RETURN_IF_ERROR(parts_.await_checkpoint());
-  const std::string name = CheckpointName(committed_);
-  RunState state{.committed_steps = committed_,
-                 .policy_version = parts_.trainer.version().value,
-                 .epoch = options_.epoch.value};
-  // A resumed run plans the steps that were planned ahead again, from the position before the first
-  // of them.
-  if (evaluated_ == committed_) state.evaluated = evaluation_;
-  state.owed_evaluations.assign(owed_.begin(), owed_.end());
-  const auto planned = positions_.find(committed_);
-  state.prompts = planned != positions_.end() ? planned->second : parts_.prompts.position();
-  state.reuse = reuse_.state();
-  state.known = choice_.known();
-  state.wall_seconds = options_.wall_seconds_before + parts_.progress.wall_seconds();
-  if (parts_.buffer != nullptr) {
-    // Until this checkpoint is durable the learner may go back to any it has: the buffer keeps one
-    // more.
-    const absl::Status kept = parts_.buffer->Checkpoint(name, options_.checkpoints_kept + 1);
-    OXBOW_RETURN_IF_ERROR(parts_.buffer->ended());
-    if (kept.ok()) state.buffer_checkpoint = name;
-    if (!kept.ok()) {
-      OXBOW_LOG(Warning) << "checkpoint without the replay buffer" << Field("step", committed_)
-                         << Field("error", std::string(kept.message()));
-    }
-  }
-  OXBOW_RETURN_IF_ERROR(parts_.checkpoint(std::move(state)));
-  checkpointed_ = committed_;
-  return absl::OkStatus();
 }
 
 }  // namespace oxbow::learner

@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "base/patience.h"
 #include "config/stop_rules.h"
 #include "core/flow/window.h"
 #include "core/rl/trainer.h"
@@ -52,7 +53,8 @@
 
 namespace oxbow::learner {
 
-// What belongs to evaluations is in learner_loop_evaluation.cc.
+// What belongs to evaluations is in learner_loop_evaluation.cc, what is written to the run's disk
+// in learner_loop_checkpoint.cc.
 class LearnerLoop {
  public:
   struct Options {
@@ -99,6 +101,7 @@ class LearnerLoop {
     double adamw_epsilon = 0;  // A warning says when it exceeds the gradients.
     int rows_per_step = 1;     // Network rows per sampling step; guidance takes two.
     absl::Duration drain_grace = absl::Seconds(10);  // For an update, once a drain is requested.
+    absl::Duration patience = absl::Minutes(30);     // With a disk that is full or away.
   };
 
   // The objects that the loop works with; all outlive it.
@@ -125,8 +128,10 @@ class LearnerLoop {
     // Evaluates the weights after these many steps, which the run was resumed with.
     std::function<absl::StatusOr<EvaluationResult>(uint64_t committed)> evaluate_owed;
     std::function<void()> cancel_scoring;  // Ends a running evaluation. Thread-safe.
-    // Waits until the checkpoint that is being written is whole. An error ends the run.
+    // Waits until no checkpoint is being written. Returns what became of the last one.
     std::function<absl::Status()> await_checkpoint;
+    // The same without waiting; nothing while one is being written.
+    std::function<std::optional<absl::Status>()> checkpoint_ended;
     // Copies the tensors and begins to write a checkpoint, after await_checkpoint.
     std::function<absl::Status(RunState)> checkpoint;
     // Copies of checkpoints that failed so far; empty: none is made.
@@ -147,6 +152,10 @@ class LearnerLoop {
   // committed step comes before anything else. A running evaluation ends at once, and none begins:
   // the checkpoint says that the run owes it. Thread-safe.
   void RequestDrain();
+
+  // Calls `write` until it has written or patience with the disk is over. `what` is a label of the
+  // metric of failed writes.
+  absl::Status Persist(const std::string& what, const std::function<absl::Status()>& write);
 
   uint64_t committed() const { return committed_; }
   // Why a rule ended the run; nothing if none did. A run that is resumed with a rule that is met
@@ -202,7 +211,18 @@ class LearnerLoop {
   void Measure(LearnerStep step, const StepGroups& groups);
   void CommitToChoice(LearnerStep step, StepGroups& groups);
   void WarnOfLostSteps(LearnerStep step);
+  // learner_loop_checkpoint.cc
+  void NoteUnwritten(const std::string& what, const absl::Status& why, absl::Duration pause);
+  absl::Status Pause(absl::Duration pause);
+  absl::Status PersistUnlessDrained(const std::string& what,
+                                    const std::function<absl::Status()>& write);
+  absl::Status LogStep(uint64_t committed, double wall_seconds,
+                       const std::map<std::string, double>& numbers);
+  bool CheckpointDue() const;
+  absl::Status LookAtCheckpoint();
+  absl::Status JudgeCheckpoint(const absl::Status& status);
   absl::Status WriteCheckpoint();
+  absl::Status WriteLastCheckpoint();
   bool last() const { return committed_ >= options_.steps || drain_ || stop_reason_.has_value(); }
   bool DrainOverdue() const;
 
@@ -217,7 +237,10 @@ class LearnerLoop {
   UnscoredGuard unscored_;
   uint64_t committed_;
   uint64_t planned_;
-  uint64_t checkpointed_;
+  uint64_t checkpointed_;                // Steps of the checkpoint that was begun last.
+  bool judged_ = true;                   // It was seen what became of that one.
+  Patience patience_;                    // With checkpoints that cannot be written.
+  std::optional<absl::Duration> again_;  // When to try again; none: the last one has not failed.
   bool epsilon_warned_ = false;
   bool publication_owed_ = false;      // Weights were withheld.
   std::optional<uint64_t> evaluated_;  // Committed steps at the last evaluation.
@@ -235,6 +258,7 @@ class LearnerLoop {
   std::map<std::string, double> evaluation_;  // Its numbers; `eval/failed` alone if it failed.
   std::string unscored_reason_;               // The last that was noted.
   std::optional<double> best_;                // The best of the checkpoints' evaluations.
+  std::optional<double> best_whole_;          // The same of those that are whole.
   config::MetricSeries stop_values_;
   std::optional<std::string> stop_reason_;
   std::map<uint64_t, PromptPosition> positions_;  // Prompt positions before each planned step.

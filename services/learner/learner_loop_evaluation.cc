@@ -59,8 +59,7 @@ absl::Status LearnerLoop::FinishBeside() {
   parts_.progress.Enter("eval");
   WaitingLine line = *std::exchange(beside_, std::nullopt);
   OXBOW_RETURN_IF_ERROR(TakeEvaluation(line.committed, line.numbers));
-  OXBOW_RETURN_IF_ERROR(
-      parts_.log.Step(static_cast<int64_t>(line.committed), line.wall_seconds, line.numbers));
+  OXBOW_RETURN_IF_ERROR(LogStep(line.committed, line.wall_seconds, line.numbers));
   untold_ = evaluation_;
   logged_ = true;
   parts_.evaluated();
@@ -121,7 +120,8 @@ absl::Status LearnerLoop::DrawOwed() {
     owed_.erase(committed);
     OXBOW_RETURN_IF_ERROR(TakeEvaluation(committed, parts_.evaluate_owed(committed), numbers));
     if (numbers.empty()) continue;
-    OXBOW_RETURN_IF_ERROR(parts_.log.AddToStep(static_cast<int64_t>(committed), numbers));
+    OXBOW_RETURN_IF_ERROR(Persist(
+        "metrics", [&] { return parts_.log.AddToStep(static_cast<int64_t>(committed), numbers); }));
     untold_ = std::move(numbers);
     parts_.evaluated();
   }
@@ -154,9 +154,10 @@ absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,
   }
   evaluation_ = result->metrics;
   numbers.insert(result->metrics.begin(), result->metrics.end());
-  const absl::Status status =
-      parts_.log.Evaluation(static_cast<int64_t>(committed), result->caption, result->sheet,
-                            result->pictures, result->files);
+  const absl::Status status = Persist("samples", [&] {
+    return parts_.log.Evaluation(static_cast<int64_t>(committed), result->caption, result->sheet,
+                                 result->pictures, result->files);
+  });
   if (!status.ok()) {
     OXBOW_LOG(Warning) << "images were not written"
                        << Field("error", std::string(status.message()));

@@ -182,6 +182,8 @@ struct LearnerMetrics::Impl {
                       {"schedule", "no_density", "window", "size"}),
         evaluation_failures(Metric(r, exported::kLearnerEvaluationFailuresTotal)),
         checkpoints(Metric(r, exported::kLearnerCheckpointsTotal)),
+        write_failures(r, exported::kLearnerWriteFailuresTotal, "what",
+                       {"checkpoint", "metrics", "prompts", "samples", "steps", "weights"}),
         checkpoint_copies(r, exported::kLearnerCheckpointCopiesTotal, "outcome",
                           {"copied", "failed"}),
         checkpoint_bytes(Metric(r, exported::kLearnerCheckpointBytes)),
@@ -226,6 +228,7 @@ struct LearnerMetrics::Impl {
   Counters heads_refused;
   Counter& evaluation_failures;
   Counter& checkpoints;
+  Counters write_failures;
   Counters checkpoint_copies;
   Gauge& checkpoint_bytes;
   Gauge& checkpoint_seconds;
@@ -332,6 +335,8 @@ void LearnerMetrics::OfferAnswered(const std::string& outcome) { impl_->offers.A
 void LearnerMetrics::HeadMissing() { impl_->heads_missing.Increment(); }
 void LearnerMetrics::HeadRefused(const std::string& reason) { impl_->heads_refused.Add(reason); }
 void LearnerMetrics::EvaluationFailed() { impl_->evaluation_failures.Increment(); }
+
+void LearnerMetrics::WriteFailed(const std::string& what) { impl_->write_failures.Add(what); }
 
 void LearnerMetrics::CheckpointCopied(bool copied) {
   impl_->checkpoint_copies.Add(copied ? "copied" : "failed");

@@ -61,6 +61,7 @@ class LearnerMetrics {
   void EvaluationFailed();
   void CheckpointWritten(uint64_t bytes, double seconds);
   void CheckpointCopied(bool copied);
+  void WriteFailed(const std::string& what);  // checkpoint | metrics | prompts | ...
 
  private:
   struct Impl;

@@ -18,12 +18,10 @@
 #include "config/validate.h"
 #include "core/model/image_decoder.h"
 #include "core/parallel/c10d_ranks.h"
-#include "io/model_digest.h"
 #include "io/tensor_torch.h"
 #include "metrics/step_metrics.h"
 #include "run/end_record.h"
 #include "run/rewards.h"
-#include "run/run_uid.h"
 #include "run/start_weights.h"
 #include "run/trainer_options.h"
 #include "services/learner/final_weights.h"
@@ -58,45 +56,6 @@ LearnerProcess::LearnerProcess(const RunOptions& options, RunSetup setup)
     : options_(options),
       setup_(std::move(setup)),
       checkpointing_(options_.directory, setup_.config, PromptDigestsOf(setup_)) {}
-
-absl::Status LearnerProcess::MakeStart() {
-  // Launchers restart all ranks with the same arguments. So --resume must work without a
-  // checkpoint, and if there is one, a fresh start is never intended.
-  const bool used = !checkpointing_.empty();
-  if (used && !options_.resume) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the run has checkpoints: go on from them with --resume, or choose another "
-                     "--run-dir: ",
-                     options_.directory.string()));
-  }
-  if (used) {
-    OXBOW_ASSIGN_OR_RETURN(resumed_, checkpointing_.LoadNewest());
-    from_ = resumed_->state;
-    if (from_.prompts.taken > setup_.train.size()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the checkpoint has taken ", from_.prompts.taken, " prompts of a file that has ",
-          setup_.train.size(), " now: bring its prompts back: ", setup_.config.prompts().train()));
-    }
-  }
-  OXBOW_RETURN_IF_ERROR(CheckSteps());
-  started_ = true;
-  model_digests_ = std::async(std::launch::async, io::ModelDigests, setup_.model.components);
-  OXBOW_RETURN_IF_ERROR(run::ReserveEnd(options_.directory));
-  options_.stop->WhileLoading([this](int signal) { EndWhileLoading(rpc::NameOfSignal(signal)); });
-  OXBOW_ASSIGN_OR_RETURN(epoch_, NextEpoch(options_.directory / "epoch"));
-  // Two starts without locks may have taken the same epoch: one of them ends here.
-  return options_.check_directory();
-}
-
-absl::Status LearnerProcess::CheckSteps() const {
-  const uint64_t steps = setup_.config.run().steps();
-  if (from_.committed_steps <= steps) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the run has ", from_.committed_steps,
-                   " steps already: raise run.steps, or go back with `oxbow rollback`; run.steps "
-                   "is ",
-                   steps));
-}
 
 absl::Status LearnerProcess::CheckModel() {
   OXBOW_ASSIGN_OR_RETURN(model_sha256_, model_digests_.get());
@@ -206,7 +165,7 @@ absl::Status LearnerProcess::MakeDesk() {
     return absl::OkStatus();
   }
   ReplayLink::Options link = ReplayOptionsOf(setup_, epoch_, options_.buffer_endpoints);
-  OXBOW_ASSIGN_OR_RETURN(link.run, run::RunUidOf(options_.directory, setup_.config.run().name()));
+  link.run = run_uid_;
   link.take_from = options_.take_buffer;
   buffer_ = std::make_unique<ReplayLink>(std::move(link), *metrics_);
   buffer_->Restore(from_.buffer_checkpoint, LearnerStep(from_.committed_steps));
@@ -220,21 +179,20 @@ absl::Status LearnerProcess::MakeCheckpointWriter() {
     copier_ = std::make_unique<CheckpointCopier>(
         CheckpointCopier::Options{.checkpoints = options_.directory / "checkpoints",
                                   .target = std::move(target),
+                                  .run_uid = run_uid_,
                                   .keep = config.keep(),
                                   .best = config.best(),
                                   .command_max = kCopyMax},
         [this](bool copied) { metrics_->CheckpointCopied(copied); });
   }
-  writer_ = std::make_unique<CheckpointWriter>([this](const absl::Status& why) {
-    OXBOW_LOG(Error) << "checkpoint was not written" << Field("error", std::string(why.message()));
-    assembler_.Stop(why);
-  });
+  writer_ = std::make_unique<CheckpointWriter>();
   return absl::OkStatus();
 }
 
 // The weights are copied before the other ranks are told: none of them waits for that.
 absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   OXBOW_RETURN_IF_ERROR(options_.check_directory());
+  state.run_uid = run_uid_;
   state.best_reward = publisher_->best_reward();
   state.reward_identities = reward_identities_;
   state.model_sha256 = model_sha256_;
@@ -247,8 +205,8 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
     others = [this] { return leader_->AwaitSaved(); };
   }
   Checkpointing::AddTrainerState(*trainer_, /*rank=*/0, ranks_->size(), copy);
-  return writer_->Begin([this, state = std::move(state), copy = std::move(copy),
-                         others = std::move(others)]() mutable -> absl::Status {
+  writer_->Begin([this, state = std::move(state), copy = std::move(copy),
+                  others = std::move(others)]() mutable -> absl::Status {
     const absl::Duration began = Clock::Steady().Now();
     OXBOW_ASSIGN_OR_RETURN(
         const uint64_t bytes,
@@ -257,6 +215,7 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
     if (copier_ != nullptr) copier_->Copy(state.committed_steps);
     return absl::OkStatus();
   });
+  return absl::OkStatus();
 }
 
 absl::Status LearnerProcess::MakeLoop() {
@@ -370,6 +329,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .evaluate_owed = [this](uint64_t committed) { return EvaluateOwed(committed); },
           .cancel_scoring = cancel_scoring,
           .await_checkpoint = [this] { return writer_->Finish(); },
+          .checkpoint_ended = [this] { return writer_->Ended(); },
           .checkpoint = [this](RunState state) { return BeginCheckpoint(std::move(state)); },
           .copies_failed = copies_failed,
           .evaluated = [this] { report_->Ask(); }};
@@ -513,8 +473,10 @@ absl::Status LearnerProcess::Run() {
   const bool complete = status.ok() && ExitCodeOf(end) != kExitDrained;
   if (status.ok()) status = options_.check_directory();
   if (status.ok()) {
-    status = WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
+    status = loop_->Persist("weights", [this] {
+      return WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
                                setup_.model.transformer_config_json, trainer_->version());
+    });
   }
   if (status.ok()) status = WriteEnd(end);
   WriteLastReport();

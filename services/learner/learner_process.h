@@ -62,6 +62,8 @@ class LearnerProcess {
   void WriteFailure(const absl::Status& why) const;
 
  private:
+  absl::Status ReadCheckpoint();
+  absl::Status SettleIdentity();
   absl::Status CheckSteps() const;
   absl::Status CheckModel();
   absl::Status TakeStartWeights();
@@ -101,6 +103,7 @@ class LearnerProcess {
   std::map<std::string, std::string> model_sha256_;
   v1::RegisterResponse registration_;
   Epoch epoch_;
+  std::string run_uid_;
 
   std::unique_ptr<model::Policy> policy_;
   std::unique_ptr<parallel::Ranks> ranks_;

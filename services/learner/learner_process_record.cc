@@ -36,10 +36,11 @@ void LearnerProcess::LogCutPrompts() const {
 void LearnerProcess::NoticeDamage() {
   if (!resumed_.has_value() || resumed_->damaged.empty()) return;
   const bool one = resumed_->damaged.size() == 1;
-  progress_->Notice(absl::StrCat(one ? "the checkpoint of step " : "the checkpoints of steps ",
-                                 absl::StrJoin(resumed_->damaged, ", "),
-                                 one ? " is damaged" : " are damaged", ", going on from ",
-                                 from_.committed_steps));
+  const std::string newest = CheckpointName(resumed_->damaged.front());
+  progress_->Notice(absl::StrCat(
+      one ? "the checkpoint of step " : "the checkpoints of steps ",
+      absl::StrJoin(resumed_->damaged, ", "), one ? " is" : " are", " damaged and kept as ", newest,
+      ".damaged", one ? "" : " and so on", ", going on from ", from_.committed_steps));
 }
 
 // As `oxbow train` does for its runs, so that status, doctor and rollback find this one.

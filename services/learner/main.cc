@@ -51,6 +51,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--ranks", flags.ranks,
                  "ranks to train with, all on this machine; wins over learner.ranks");
   app.add_flag("--resume", flags.run.resume, "go on from the newest checkpoint, if there is one");
+  app.add_flag("--beside-copies", flags.run.beside_copies,
+               "begin another run although checkpoint.copy_to has copies of one of its name");
   app.add_flag("--accept-reward-change", flags.run.accept_reward_change,
                "go on although a reward has another identity than the checkpoint's");
   app.add_flag("--supervised", flags.run.supervised,

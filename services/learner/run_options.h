@@ -24,6 +24,8 @@ struct RunOptions {
   std::string metrics_listen = "127.0.0.1:0";
   // Go on from the newest checkpoint, or start where there is none.
   bool resume = false;
+  // Begin another run although one of its name has copies of its checkpoints.
+  bool beside_copies = false;
   // Go on although a reward is another than before.
   bool accept_reward_change = false;
   // `oxbow train` started this process and holds the lock of the run's directory.

@@ -321,7 +321,8 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                    .compression = setup.sampling.compression.share},
           .reward = config.reward(),
           .adamw_epsilon = config.optimizer().epsilon(),
-          .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2};
+          .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2,
+          .patience = absl::Minutes(config.services().patience_minutes())};
 }
 
 bool DrawnByWorkers(const RunSetup& setup) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/step_log.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -78,7 +79,7 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
   return file_.Append(line.dump() + "\n", /*sync=*/true);
 }
 
-absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path) {
+absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path, uint64_t seen) {
   uint64_t last = 0;
   const absl::StatusOr<std::string> content = ReadFile(path);
   if (content.ok() &&
@@ -87,6 +88,7 @@ absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path) {
         absl::StrCat("epoch file holds no number of a start: ", path.string()));
   }
   if (!content.ok() && !absl::IsNotFound(content.status())) return content.status();
+  last = std::max(last, seen);
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(path, absl::StrCat(last + 1, "\n")));
   return Epoch(last + 1);
 }

@@ -59,7 +59,8 @@ class StepLog {
   MayWrite may_write_;
 };
 
-// Counts this start of the run in `path` and returns its number, from 1. Durable.
-absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path);
+// Counts this start of the run in `path` and returns its number, which is beyond `seen`: an earlier
+// start that the file may not know. Durable.
+absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path, uint64_t seen = 0);
 
 }  // namespace oxbow::learner

@@ -38,6 +38,18 @@ absl::Status ErrnoStatus(const char* what, const std::string& path, int error) {
     case EPERM:
     case EROFS:
       return absl::PermissionDeniedError(message);
+    case EIO:
+    case ESTALE:
+    case ENOMEM:
+    case EAGAIN:
+    case ETIMEDOUT:
+    case EREMOTEIO:
+    case ENOTCONN:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case ENETUNREACH:
+      return absl::UnavailableError(message);
     default:
       return absl::InternalError(message);
   }

@@ -20,8 +20,9 @@ struct Descriptor {
   int value = -1;
 };
 
-// "WHAT: strerror: PATH". kNotFound, kResourceExhausted (disk full), kPermissionDenied or
-// kInternal.
+// "WHAT: strerror: PATH". kNotFound, kResourceExhausted (disk full, no descriptors), kUnavailable
+// (what may pass by itself: an I/O error, a stale handle of a network file system, no memory),
+// kPermissionDenied or kInternal.
 absl::Status ErrnoStatus(const char* what, const std::string& path, int error);
 
 // Writes all of `bytes`, however many calls it takes. `path` is for the message.

@@ -66,11 +66,14 @@ AppendFile::AppendFile(int descriptor, std::string path)
     : descriptor_(descriptor), path_(std::move(path)) {}
 
 AppendFile::AppendFile(AppendFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      torn_(other.torn_) {}
 
 AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(path_, other.path_);
+  std::swap(torn_, other.torn_);
   return *this;
 }
 
@@ -87,9 +90,17 @@ absl::StatusOr<AppendFile> AppendFile::Open(const std::filesystem::path& path) {
 }
 
 absl::Status AppendFile::Append(std::string_view bytes, bool sync) {
-  OXBOW_RETURN_IF_ERROR(WriteAll(descriptor_, bytes, path_));
-  if (sync && ::fsync(descriptor_) != 0) return ErrnoStatus("cannot fsync", path_, errno);
-  return absl::OkStatus();
+  if (torn_.has_value() && ::ftruncate(descriptor_, *torn_) != 0) {
+    return ErrnoStatus("cannot cut off what was half written", path_, errno);
+  }
+  torn_.reset();
+  const off_t end = ::lseek(descriptor_, 0, SEEK_END);
+  absl::Status status = WriteAll(descriptor_, bytes, path_);
+  if (status.ok() && sync && ::fsync(descriptor_) != 0) {
+    status = ErrnoStatus("cannot fsync", path_, errno);
+  }
+  if (!status.ok() && end >= 0 && ::ftruncate(descriptor_, end) != 0) torn_ = end;
+  return status;
 }
 
 }  // namespace oxbow

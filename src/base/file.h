@@ -3,7 +3,9 @@
 // one, never a part.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,12 +33,15 @@ class AppendFile {
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;
   ~AppendFile();
+  // After an error nothing of `bytes` stays: it is cut off at once, or before anything else is
+  // appended. One that writes.
   absl::Status Append(std::string_view bytes, bool sync);
 
  private:
   AppendFile(int descriptor, std::string path);
   int descriptor_ = -1;
   std::string path_;
+  std::optional<int64_t> torn_;  // Where something begins that was not written to its end.
 };
 
 }  // namespace oxbow

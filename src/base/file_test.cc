@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
 
-#include <filesystem>
+#include <sys/resource.h>
 
+#include <csignal>
+#include <filesystem>
+#include <vector>
+
+#include "base/atomic_file.h"
 #include "gtest/gtest.h"
 
 namespace oxbow {
@@ -29,9 +34,73 @@ TEST(FileTest, AFailedWriteLeavesTheOldFileAndNoLitter) {
   EXPECT_EQ(full->Append("x", false).code(), absl::StatusCode::kResourceExhausted);
 }
 
+// The limit on the size of files stands in for a disk on which a part fits.
+TEST(FileTest, AnAppendThatFailsLeavesTheFileAsItWas) {
+  const auto path = Scratch("appended");
+  std::filesystem::remove(path);
+  AppendFile file = AppendFile::Open(path).value();
+  ASSERT_TRUE(file.Append("one\n", true).ok());
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  const rlimit full{.rlim_cur = 6, .rlim_max = unlimited.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const absl::Status failed = file.Append("second\n", true);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  std::signal(SIGXFSZ, before);
+  EXPECT_FALSE(failed.ok());
+  EXPECT_EQ(ReadFile(path).value(), "one\n");
+  ASSERT_TRUE(file.Append("second\n", true).ok());
+  EXPECT_EQ(ReadFile(path).value(), "one\nsecond\n");
+}
+
 TEST(FileTest, RefusesFilesOverTheLimit) {
   ASSERT_TRUE(WriteFileAtomically(Scratch("big"), "12345").ok());
   EXPECT_EQ(ReadFile(Scratch("big"), 4).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// As processes of two containers do, which have one number each: that of the other.
+TEST(AtomicFileTest, WritersOfOneFileAtTheSameTimeAreInNobodysWay) {
+  const auto path = Scratch("shared");
+  std::vector<AtomicFile> writers;
+  for (int i = 0; i < 20; ++i) {
+    absl::StatusOr<AtomicFile> writer = AtomicFile::Create(path);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    writers.push_back(*std::move(writer));
+  }
+  for (size_t i = 0; i < writers.size(); ++i) {
+    ASSERT_TRUE(writers[i].Append(std::string(100 + i, 'x')).ok());
+  }
+  for (size_t i = 0; i < writers.size(); ++i) {
+    ASSERT_TRUE(writers[i].Commit().ok());
+    EXPECT_EQ(ReadFile(path).value(), std::string(100 + i, 'x'));
+  }
+}
+
+TEST(AtomicFileTest, OldTemporariesAreSweptAndNothingElse) {
+  const auto directory = Scratch("swept");
+  std::filesystem::remove_all(directory);
+  std::filesystem::create_directories(directory);
+  const std::vector<std::string> temporaries = {"a.json.tmp.0123456789abcdef", "a.json.tmp.17"};
+  const std::vector<std::string> others = {"a.json", "a.tmp.x", "step_000001.tmp", ".tmp.17"};
+  const auto old = std::filesystem::file_time_type::clock::now() -
+                   absl::ToChronoSeconds(kTemporaryKept + absl::Hours(1));
+  for (const std::vector<std::string>& names : {temporaries, others}) {
+    for (const std::string& name : names) {
+      ASSERT_TRUE(WriteFileAtomically(directory / name, "x").ok());
+      std::filesystem::last_write_time(directory / name, old);
+    }
+  }
+  const auto young = directory / "b.tmp.0123456789abcdef";
+  ASSERT_TRUE(WriteFileAtomically(young, "x").ok());
+  SweepTemporaries(directory);
+  for (const std::string& name : temporaries) {
+    EXPECT_FALSE(std::filesystem::exists(directory / name)) << name;
+  }
+  for (const std::string& name : others) {
+    EXPECT_TRUE(std::filesystem::exists(directory / name)) << name;
+  }
+  EXPECT_TRUE(std::filesystem::exists(young)) << "somebody may be writing to it";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "gtest/gtest.h"
+#include "io/tokenizer_json.h"
 
 namespace oxbow::io {
 namespace {
@@ -55,6 +56,17 @@ TEST(ClipTokenizerTest, MissingAndBrokenFilesAreNamed) {
   EXPECT_EQ(ClipTokenizer::Load(directory).status().code(), absl::StatusCode::kDataLoss);
   ASSERT_TRUE(WriteFileAtomically(directory / "merges.txt", "a b\n").ok());
   EXPECT_EQ(ClipTokenizer::Load(directory).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// What is wrong is shown, and a value is written by recursion.
+TEST(ClipTokenizerTest, AFileThatIsNestedDeepIsDamage) {
+  const auto directory = std::filesystem::path(::testing::TempDir()) / "deep_tokenizer";
+  std::filesystem::create_directories(directory);
+  constexpr size_t kDeep = 400'000;
+  const std::string deep =
+      "{\"model\": {\"type\": " + std::string(kDeep, '[') + std::string(kDeep, ']') + "}}";
+  ASSERT_TRUE(WriteFileAtomically(directory / "tokenizer.json", deep).ok());
+  EXPECT_EQ(ReadBpeJson(directory).status().code(), absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "io/hub_id.h"
+#include "io/json_depth.h"
 #include "io/safetensors.h"
 
 namespace oxbow::io {
@@ -22,6 +23,7 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kJsonBytesMax = 64 << 20;
+constexpr int kDepthMax = 64;  // What is shown of a wrong value is written by recursion.
 // Other names of the same, with the same ids.
 constexpr std::array<std::pair<const char*, const char*>, 4> kSynonyms = {
     {{"CLIPTokenizerFast", "CLIPTokenizer"},
@@ -31,6 +33,10 @@ constexpr std::array<std::pair<const char*, const char*>, 4> kSynonyms = {
 
 absl::StatusOr<std::string> ReadJsonText(const fs::path& path) {
   OXBOW_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kJsonBytesMax));
+  if (IsNestedBeyond(text, kDepthMax)) {
+    return absl::DataLossError(
+        absl::StrCat("nested more than ", kDepthMax, " deep: ", path.string()));
+  }
   if (!Json::parse(text, nullptr, /*allow_exceptions=*/false).is_object()) {
     return absl::DataLossError(absl::StrCat("not a JSON object: ", path.string()));
   }

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file mapped read-only into memory: its pages are read when they are looked at.
+//
+// A page that cannot be read then, because another process has cut the file short or its disk is
+// away, ends this process with one line that names the file: exit code 4 for a shorter file, 3 for
+// a disk.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -11,8 +16,7 @@ namespace oxbow::io {
 
 class MappedFile {
  public:
-  // kNotFound if there is no such file, kFailedPrecondition if `path` is not a regular file. The
-  // file must keep its length while it is mapped: pages past a new end cannot be read.
+  // kNotFound if there is no such file, kFailedPrecondition if `path` is not a regular file.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile(MappedFile&& other) noexcept;
@@ -28,6 +32,7 @@ class MappedFile {
  private:
   MappedFile() = default;
   std::string_view bytes_;
+  std::shared_ptr<const void> place_;  // Says whose the bytes are.
 };
 
 }  // namespace oxbow::io

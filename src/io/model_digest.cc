@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/machine_share.h"
 #include "base/sha256.h"
@@ -103,7 +104,9 @@ void WriteRecord(const fs::path& record, const std::string& facts, const Digests
     if (absl::StrContains(name, "\n")) return;
     absl::StrAppend(&text, digest, " ", name, "\n");
   }
-  if (MakeDirectories(record.parent_path()).ok()) WriteFileAtomically(record, text).IgnoreError();
+  if (!MakeDirectories(record.parent_path()).ok()) return;
+  SweepTemporaries(record.parent_path());
+  WriteFileAtomically(record, text).IgnoreError();
 }
 
 // Reads every byte of these tensors.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "io/json_depth.h"
 
 namespace oxbow::io {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kFileBytesMax = 256 << 20;
+constexpr int kDepthMax = 64;  // What is shown of a wrong value is written by recursion.
 
 absl::Status Damaged(const std::string& what) {
   return absl::DataLossError(absl::StrCat("not a tokenizer: ", what));
@@ -124,6 +126,10 @@ absl::StatusOr<std::optional<Result>> Read(const std::filesystem::path& director
   auto text = ReadFile(path, kFileBytesMax);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   OXBOW_RETURN_IF_ERROR(text.status());
+  if (IsNestedBeyond(*text, kDepthMax)) {
+    return absl::DataLossError(
+        absl::StrCat("not a tokenizer: nested more than ", kDepthMax, " deep: ", path.string()));
+  }
   const Json file = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!file.is_object()) return Annotate(Damaged("no JSON object"), path.string());
   const Json& found = MemberOf(MemberOf(file, "model"), "type");

@@ -94,6 +94,10 @@ inline constexpr Counter kLearnerEvaluationFailuresTotal{
     "oxbow_learner_evaluation_failures_total", "", "Evaluations that could not be scored."};
 inline constexpr Counter kLearnerCheckpointsTotal{
     "oxbow_learner_checkpoints_total", "", "Checkpoints written."};
+inline constexpr Counter kLearnerWriteFailuresTotal{
+    "oxbow_learner_write_failures_total",
+    "what: checkpoint, metrics, prompts, samples, steps, weights",
+    "Writes to the run's directory that failed; the learner tries them again."};
 inline constexpr Counter kLearnerCheckpointCopiesTotal{
     "oxbow_learner_checkpoint_copies_total", "outcome: copied, failed",
     "Copies of checkpoints to `checkpoint.copy_to`."};

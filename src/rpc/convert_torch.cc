@@ -86,6 +86,14 @@ absl::StatusOr<at::Tensor> LatentsFromProto(const v1::Trajectory& trajectory) {
   return latents;
 }
 
+// Where a message has no bytes it says the shape that they have elsewhere.
+absl::StatusOr<at::Tensor> LatentShapeOf(const v1::Trajectory& trajectory) {
+  const v1::Tensor& latents = trajectory.latents();
+  if (latents.shape_size() == 0) return at::Tensor();
+  return at::empty(std::vector<int64_t>(latents.shape().begin(), latents.shape().end()),
+                   at::TensorOptions(at::kFloat).device(at::kMeta));
+}
+
 absl::StatusOr<std::map<std::string, double>> RewardsFromProto(const v1::Trajectory& trajectory) {
   std::map<std::string, double> rewards;
   for (const v1::NamedValue& reward : trajectory.rewards()) {
@@ -157,7 +165,11 @@ v1::Trajectory ToProto(const rl::Trajectory& sample, uint64_t schedule_id, at::S
   return message;
 }
 
-absl::StatusOr<rl::Trajectory> TrajectoryFromProto(const v1::Trajectory& trajectory) {
+namespace {
+
+using ReadLatents = absl::StatusOr<at::Tensor> (*)(const v1::Trajectory&);
+
+absl::StatusOr<rl::Trajectory> SampleOf(const v1::Trajectory& trajectory, ReadLatents latents) {
   OXBOW_RETURN_IF_ERROR(CheckSteps(trajectory));
   rl::Trajectory sample;
   sample.index = trajectory.sample();
@@ -165,7 +177,7 @@ absl::StatusOr<rl::Trajectory> TrajectoryFromProto(const v1::Trajectory& traject
   // dtype and no shape.
   if (trajectory.latents().dtype() != v1::DTYPE_UNSPECIFIED ||
       trajectory.latents().shape_size() > 0) {
-    OXBOW_ASSIGN_OR_RETURN(sample.latents, LatentsFromProto(trajectory));
+    OXBOW_ASSIGN_OR_RETURN(sample.latents, latents(trajectory));
   }
   sample.first_latent = static_cast<int>(trajectory.first_latent());
   sample.log_prob.assign(trajectory.log_prob().begin(), trajectory.log_prob().end());
@@ -184,6 +196,16 @@ absl::StatusOr<rl::Trajectory> TrajectoryFromProto(const v1::Trajectory& traject
   return sample;
 }
 
+}  // namespace
+
+absl::StatusOr<rl::Trajectory> TrajectoryFromProto(const v1::Trajectory& trajectory) {
+  return SampleOf(trajectory, LatentsFromProto);
+}
+
+absl::StatusOr<rl::Trajectory> TrajectoryOutline(const v1::Trajectory& trajectory) {
+  return SampleOf(trajectory, LatentShapeOf);
+}
+
 v1::Group ToProto(const rl::Group& group, uint64_t schedule_id, at::ScalarType storage) {
   v1::Group message;
   message.set_group_id(group.id.value);
@@ -194,7 +216,9 @@ v1::Group ToProto(const rl::Group& group, uint64_t schedule_id, at::ScalarType s
   return message;
 }
 
-absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group) {
+namespace {
+
+absl::StatusOr<rl::Group> GroupOf(const v1::Group& group, ReadLatents latents) {
   rl::Group result;
   result.id = GroupId(group.group_id());
   result.prompt_id = PromptId(group.prompt().id());
@@ -206,7 +230,7 @@ absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group) {
   }
   std::set<uint32_t> seen;
   for (const v1::Trajectory& trajectory : group.trajectories()) {
-    absl::StatusOr<rl::Trajectory> sample = TrajectoryFromProto(trajectory);
+    absl::StatusOr<rl::Trajectory> sample = SampleOf(trajectory, latents);
     if (!sample.ok()) {
       return Annotate(sample.status(),
                       absl::StrCat("group ", group.group_id(), " sample ", trajectory.sample()));
@@ -218,6 +242,16 @@ absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group) {
     result.trajectories.push_back(*std::move(sample));
   }
   return result;
+}
+
+}  // namespace
+
+absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group) {
+  return GroupOf(group, LatentsFromProto);
+}
+
+absl::StatusOr<rl::Group> GroupOutline(const v1::Group& group) {
+  return GroupOf(group, LatentShapeOf);
 }
 
 }  // namespace oxbow::rpc

@@ -45,4 +45,9 @@ v1::Group ToProto(const rl::Group& group, uint64_t schedule_id, at::ScalarType s
 // not the prompt's.
 absl::StatusOr<rl::Group> GroupFromProto(const v1::Group& group);
 
+// The same without their latents, which are not looked at: they are on the meta device and have a
+// shape alone. What lies on other machines is described so.
+absl::StatusOr<rl::Trajectory> TrajectoryOutline(const v1::Trajectory& trajectory);
+absl::StatusOr<rl::Group> GroupOutline(const v1::Group& group);
+
 }  // namespace oxbow::rpc

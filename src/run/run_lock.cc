@@ -207,6 +207,11 @@ absl::Status RunLock::CheckHeld() const {
         absl::StrCat("the run's directory was removed or renamed while it ran, this process ends: ",
                      path_.parent_path().string()));
   }
+  char first = 0;
+  if (pread(file.value, &first, 1, 0) < 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot read the lock: ", std::strerror(errno), ": ", path_.string()));
+  }
   const std::string record = ReadRecord(file.value);
   if (record == record_) return absl::OkStatus();
   return absl::FailedPreconditionError(

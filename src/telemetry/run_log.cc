@@ -7,7 +7,6 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <system_error>
 #include <utility>
@@ -16,7 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/descriptor.h"
 #include "base/lines_from_end.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "io/film.h"
 #include "io/image.h"
@@ -30,23 +31,13 @@ constexpr std::string_view kStepPrefix = "step_";
 constexpr size_t kEventPngBytesMax = 1 << 20;
 constexpr int kEventQuality = 85;
 
-absl::Status CreateDirectory(const std::filesystem::path& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (!error) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot create directory: ", error.message(), ": ", directory.string()));
-}
-
 // Without fsync, for one each would take longer than the writing: eval.jsonl, which names it, is
 // written later.
 absl::Status WritePicture(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
-  if (file) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot write: ", std::strerror(errno), ": ", path.string()));
+  return file ? absl::OkStatus() : ErrnoStatus("cannot write", path.string(), errno);
 }
 
 // A host name usable in a file name.
@@ -156,7 +147,7 @@ RunLog::RunLog(std::filesystem::path run_dir, AppendFile metrics, io::EventWrite
 absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::filesystem::path& run_dir,
                                                      std::optional<int64_t> resume_after_step,
                                                      std::function<double()> unix_seconds) {
-  OXBOW_RETURN_IF_ERROR(CreateDirectory(run_dir));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(run_dir));
   const std::filesystem::path path = run_dir / io::kMetricsFile;
   double wall_seconds = 0;
   if (resume_after_step) {
@@ -179,16 +170,35 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::filesystem::path
   return log;
 }
 
+// TensorBoard's file is for looking at: what cannot be written now is written with the next event.
+void RunLog::Show(const std::map<std::string, double>& scalars, int64_t step) {
+  const absl::Status shown = events_.Scalars({unix_seconds_(), step}, scalars);
+  if (shown.ok()) return;
+  OXBOW_LOG(Warning) << "TensorBoard's file is not written" << Field("step", step)
+                     << Field("error", shown);
+}
+
+// The lines of a step that was changed and could not be put back.
+absl::Status RunLog::PutBack() {
+  if (taken_.empty()) return absl::OkStatus();
+  OXBOW_RETURN_IF_ERROR(metrics_.Append(taken_, /*sync=*/false));
+  taken_.clear();
+  return absl::OkStatus();
+}
+
 absl::Status RunLog::Step(int64_t step, double wall_seconds,
                           const std::map<std::string, double>& metrics) {
+  OXBOW_RETURN_IF_ERROR(PutBack());
   OXBOW_RETURN_IF_ERROR(
       metrics_.Append(io::FormatMetricsLine(step, wall_seconds, metrics), /*sync=*/false));
   std::map<std::string, double> scalars = metrics;
   scalars[metric::kTimeWallS] = wall_seconds;
-  return events_.Scalars({unix_seconds_(), step}, scalars);
+  Show(scalars, step);
+  return absl::OkStatus();
 }
 
 absl::Status RunLog::AddToStep(int64_t step, const std::map<std::string, double>& metrics) {
+  OXBOW_RETURN_IF_ERROR(PutBack());
   const std::filesystem::path path = run_dir_ / io::kMetricsFile;
   OXBOW_ASSIGN_OR_RETURN(LinesFromEnd lines, LinesFromEnd::Open(path));
   std::map<std::string, double> numbers = metrics;
@@ -210,16 +220,17 @@ absl::Status RunLog::AddToStep(int64_t step, const std::map<std::string, double>
     break;
   }
   OXBOW_RETURN_IF_ERROR(CutFile(path, place));
-  OXBOW_RETURN_IF_ERROR(
-      metrics_.Append(io::FormatMetricsLine(step, wall_seconds, numbers) + later, /*sync=*/false));
-  return events_.Scalars({unix_seconds_(), step}, metrics);
+  taken_ = io::FormatMetricsLine(step, wall_seconds, numbers) + later;
+  OXBOW_RETURN_IF_ERROR(PutBack());
+  Show(metrics, step);
+  return absl::OkStatus();
 }
 
 absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_view caption,
                             const io::Film& sheet) {
   OXBOW_CHECK(IsTag(tag)) << "sample tag is not a file name: " << tag;
   const std::filesystem::path directory = SampleDirectory(run_dir_, step);
-  OXBOW_RETURN_IF_ERROR(CreateDirectory(directory));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory));
   const Image8& first = sheet.frames.front();
   io::EncodedImage image{first.width, first.height, io::EncodeFilm(sheet)};
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".txt"), caption));
@@ -234,7 +245,7 @@ absl::Status RunLog::Evaluation(int64_t step, std::string_view caption, const io
                                 const std::vector<io::EvaluatedPicture>& pictures,
                                 const std::vector<io::PictureFile>& files) {
   const std::filesystem::path directory = SampleDirectory(run_dir_, step);
-  OXBOW_RETURN_IF_ERROR(CreateDirectory(directory));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory));
   for (const io::PictureFile& file : files) {
     OXBOW_RETURN_IF_ERROR(WritePicture(directory / file.name, file.bytes));
   }

@@ -50,13 +50,14 @@ class RunLog {
       const std::filesystem::path& run_dir, std::optional<int64_t> resume_after_step = std::nullopt,
       std::function<double()> unix_seconds = UnixSeconds);
 
-  // Appends one line. `wall_seconds` is the run's time so far; a resumed run counts on from
-  // resumed_wall_seconds().
+  // Appends one line, or after an error none. `wall_seconds` is the run's time so far; a resumed
+  // run counts on from resumed_wall_seconds().
   absl::Status Step(int64_t step, double wall_seconds,
                     const std::map<std::string, double>& metrics);
 
   // Adds numbers to the line of a step, which is one of the last ones. Without such a line they are
-  // one of their own, in its place. A crash meanwhile may cost that line and those behind it.
+  // one of their own, in its place. A crash meanwhile may cost that line and those behind it; after
+  // an error they are written before anything else.
   absl::Status AddToStep(int64_t step, const std::map<std::string, double>& metrics);
 
   // Stores a sheet made by io::FilmGrid, animated if it has several frames. `tag` names the file
@@ -87,9 +88,12 @@ class RunLog {
  private:
   RunLog(std::filesystem::path run_dir, AppendFile metrics, io::EventWriter events,
          std::function<double()> unix_seconds);
+  void Show(const std::map<std::string, double>& scalars, int64_t step);
+  absl::Status PutBack();
 
   const std::filesystem::path run_dir_;
   AppendFile metrics_;
+  std::string taken_;  // Lines that are in no file at this moment.
   io::EventWriter events_;
   const std::function<double()> unix_seconds_;
   double resumed_wall_seconds_ = 0;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/run_log.h"
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 
 #include "gtest/gtest.h"
 #include "io/image.h"
@@ -10,6 +13,24 @@
 
 namespace oxbow::telemetry {
 namespace {
+
+// No file grows beyond `bytes` while it lives, as on a full disk.
+class NoRoomBeyond {
+ public:
+  explicit NoRoomBeyond(uintmax_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &unlimited_);
+    const rlimit full{.rlim_cur = bytes, .rlim_max = unlimited_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+  }
+  ~NoRoomBeyond() {
+    ::setrlimit(RLIMIT_FSIZE, &unlimited_);
+    std::signal(SIGXFSZ, before_);
+  }
+
+ private:
+  rlimit unlimited_{};
+  void (*const before_)(int);
+};
 
 class RunLogTest : public ::testing::Test {
  protected:
@@ -72,6 +93,32 @@ TEST_F(RunLogTest, NumbersThatComeLaterAreOnTheLineOfTheirStepAlone) {
       << "a line that was lost";
 }
 
+TEST_F(RunLogTest, ADiskThatIsFullForAWhileCostsNoLineAndNoEvent) {
+  const auto log = Open();
+  ASSERT_TRUE(log->Text(0, "config", std::string(4000, 'c')).ok());
+  ASSERT_TRUE(log->Step(1, 0.5, {{"train/loss", 1}}).ok());
+  const std::map<std::string, double> later = {{"eval/reward_mean", 0.1}};
+  {
+    const NoRoomBeyond none(0);
+    EXPECT_FALSE(log->Step(2, 1, {{"train/loss", 2}}).ok());
+    EXPECT_FALSE(log->AddToStep(1, later).ok());
+  }
+  ASSERT_TRUE(log->AddToStep(1, later).ok());
+  const std::string one =
+      io::FormatMetricsLine(1, 0.5, {{"train/loss", 1}, {"eval/reward_mean", 0.1}});
+  EXPECT_EQ(Metrics(), one);
+  ASSERT_EQ(Events().front().size(), 4u) << "the version, the config, the step, the evaluation";
+  {
+    const NoRoomBeyond none(4000);  // The lines fit, TensorBoard's file does not.
+    EXPECT_TRUE(log->Step(2, 1, {{"train/loss", 2}}).ok());
+  }
+  EXPECT_EQ(Events().front().size(), 4u);
+  ASSERT_TRUE(log->Step(3, 1.5, {}).ok());
+  EXPECT_EQ(Metrics(), one + io::FormatMetricsLine(2, 1, {{"train/loss", 2}}) +
+                           io::FormatMetricsLine(3, 1.5, {}));
+  EXPECT_EQ(Events().front().size(), 6u);
+}
+
 TEST_F(RunLogTest, NumbersThatComeLaterHaveALineInAnEmptyLog) {
   ASSERT_TRUE(Open()->AddToStep(2, {{"eval/reward_mean", 0.2}}).ok());
   EXPECT_EQ(Metrics(), io::FormatMetricsLine(2, 0, {{"eval/reward_mean", 0.2}}));
@@ -119,7 +166,7 @@ TEST_F(RunLogTest, APictureThatCannotBeWrittenIsAnErrorThatNamesIt) {
   const absl::Status status =
       log->Evaluation(4, "", {{sheet_}}, std::vector<io::EvaluatedPicture>(2),
                       std::vector<io::PictureFile>{{"000.png", "x"}, {"001.png", "x"}});
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
   EXPECT_NE(status.message().find("step_000004/001.png"), std::string::npos) << status;
   EXPECT_FALSE(std::filesystem::exists(run_dir_ / "samples/step_000004/eval.png"));
 }

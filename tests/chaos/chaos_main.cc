@@ -15,6 +15,7 @@
 #include "tests/chaos/full_disk.h"
 #include "tests/chaos/preloaded_number.h"
 #include "tests/chaos/trial.h"
+#include "tests/testing/faulty_disk.h"
 
 namespace oxbow::chaos {
 namespace {
@@ -43,6 +44,7 @@ int RunAll(const Flags& flags) {
   Trials trials({.binaries = flags.binaries,
                  .source = OXBOW_SOURCE_DIR,
                  .preloaded = kPreloaded,
+                 .disk = testing::kDiskFaults,
                  .scratch = scratch,
                  .deadline = absl::Seconds(flags.deadline_seconds),
                  .keep = flags.keep});

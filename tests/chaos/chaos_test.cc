@@ -10,6 +10,7 @@
 #include "tests/chaos/fault_plan.h"
 #include "tests/chaos/preloaded_number.h"
 #include "tests/chaos/trial.h"
+#include "tests/testing/faulty_disk.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::chaos {
@@ -91,6 +92,7 @@ TEST_P(ChaosTest, PromisesHold) {
   Trials trials({.binaries = OXBOW_BINARY_DIR,
                  .source = OXBOW_SOURCE_DIR,
                  .preloaded = kPreloaded,
+                 .disk = testing::kDiskFaults,
                  .scratch = scratch.path(),
                  .deadline = absl::Seconds(120)});
   const TrialReport report = trials.Run(plan);

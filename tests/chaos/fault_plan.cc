@@ -58,7 +58,11 @@ constexpr std::array<std::string_view, kFaultKinds> kNames = {
     "worker of another revision",
     "disk slow to sync",
     "no memory: reward server",
-    "no memory: replay buffer"};
+    "no memory: replay buffer",
+    "disk of the run full for long",
+    "disk of the run: EIO",
+    "disk of the run: ESTALE",
+    "run directory lost"};
 
 bool IsNetwork(FaultKind kind) {
   return (kind >= FaultKind::kDelay && kind <= FaultKind::kHalfOpen) ||
@@ -74,6 +78,7 @@ bool IsMoment(FaultKind kind) {
     case FaultKind::kDrainLearner:
     case FaultKind::kDrainRank:
     case FaultKind::kDrainStart:
+    case FaultKind::kLostDirectory:
       return true;
     default:
       return kind <= FaultKind::kKillReward;
@@ -81,6 +86,7 @@ bool IsMoment(FaultKind kind) {
 }
 
 constexpr int kBufferClass = 3;
+constexpr int kWorkersOfHarness = 9;
 
 // What a fault takes hold of. Two faults of one class do not overlap: what one takes back, the
 // other may need.
@@ -99,6 +105,7 @@ int ClassOf(FaultKind kind) {
     case FaultKind::kDrainLearner:
     case FaultKind::kDrainRank:
     case FaultKind::kDrainStart:
+    case FaultKind::kLostDirectory:
       return 1;
     case FaultKind::kKillWorker:
     case FaultKind::kStopWorker:
@@ -117,6 +124,9 @@ int ClassOf(FaultKind kind) {
     case FaultKind::kReplayDiskFull:
     case FaultKind::kRunDiskFull:
     case FaultKind::kSlowDisk:
+    case FaultKind::kRunDiskFullForLong:
+    case FaultKind::kRunDiskErrors:
+    case FaultKind::kRunDiskStale:
       return 4;
     case FaultKind::kClockForward:
     case FaultKind::kClockBack:
@@ -126,7 +136,7 @@ int ClassOf(FaultKind kind) {
     case FaultKind::kFailingWorker:
     case FaultKind::kDeafWorker:
     case FaultKind::kOtherRevision:
-      return 9;
+      return kWorkersOfHarness;
     default:
       return IsNetwork(kind) ? 7 : 8;  // 8: reward servers.
   }
@@ -161,6 +171,7 @@ bool IsBound(FaultKind kind) {
     case FaultKind::kSecondSupervisor:
     case FaultKind::kDamagedCheckpoint:
     case FaultKind::kHugeCheckpointFile:
+    case FaultKind::kLostDirectory:
       return true;
     default:
       return false;
@@ -180,6 +191,7 @@ std::optional<uint64_t> BoundTo(RandomStream& random, FaultKind kind) {
       return random.NextBelow(3);
     case FaultKind::kDamagedCheckpoint:
     case FaultKind::kHugeCheckpointFile:
+    case FaultKind::kLostDirectory:
       return random.NextBelow(4) == 0 ? kTrialCheckpointEvery + 1 : 2 * kTrialCheckpointEvery + 1;
     default:
       return std::nullopt;
@@ -205,6 +217,7 @@ Fault DrawOfAllKinds(RandomStream& random) {
   // Seven deaths take 12 s by themselves.
   if (fault.kind == FaultKind::kLoopWorker) fault.lasts += absl::Seconds(13);
   if (fault.kind == FaultKind::kDrainStart) fault.after_steps = 0;
+  if (fault.kind == FaultKind::kRunDiskFullForLong) fault.lasts += absl::Seconds(12);
   return fault;
 }
 
@@ -212,6 +225,11 @@ Fault DrawOfAllKinds(RandomStream& random) {
 bool Fit(const Fault& a, const Fault& b) {
   for (const auto& [one, other] : {std::pair(a.kind, b.kind), std::pair(b.kind, a.kind)}) {
     if (NeedsOwnScorer(one) && ClassOf(other) == ClassOf(one)) return false;  // No such process.
+    // The run goes on at other addresses, which a worker that it did not start does not know.
+    if (one == FaultKind::kLostDirectory &&
+        (IsNetwork(other) || ClassOf(other) == kWorkersOfHarness)) {
+      return false;
+    }
   }
   return ClassOf(a.kind) != ClassOf(b.kind) || a.after_steps != b.after_steps;
 }
@@ -269,6 +287,11 @@ bool KeepsFromBuffer(FaultKind kind) {
 
 bool MovesClock(FaultKind kind) {
   return kind == FaultKind::kClockForward || kind == FaultKind::kClockBack;
+}
+
+bool FailsFiles(FaultKind kind) {
+  return kind == FaultKind::kRunDiskFullForLong || kind == FaultKind::kRunDiskErrors ||
+         kind == FaultKind::kRunDiskStale;
 }
 
 std::string_view NameOf(FaultKind kind) { return kNames[static_cast<size_t>(kind)]; }

@@ -60,9 +60,13 @@ enum class FaultKind {
   kSlowDisk,       // For all processes.
   kNoMemoryReward,
   kNoMemoryBuffer,
+  kRunDiskFullForLong,  // Longer than a series of quick restarts.
+  kRunDiskErrors,       // EIO, as of a broken disk.
+  kRunDiskStale,        // ESTALE, as of a network file system whose server is away.
+  kLostDirectory,       // The run's directory; copies of its checkpoints and its buffer are left.
 };
 inline constexpr int kFirstKinds = 16;
-inline constexpr int kFaultKinds = 45;
+inline constexpr int kFaultKinds = 49;
 inline constexpr uint64_t kFirstSeedOfAllKinds = 1000;
 
 std::string_view NameOf(FaultKind kind);
@@ -80,6 +84,8 @@ bool Drains(FaultKind kind);
 // Whether a reward server of the harness scores the images.
 bool NeedsOwnScorer(FaultKind kind);
 bool MovesClock(FaultKind kind);
+// Whether calls on files of the run's directory fail.
+bool FailsFiles(FaultKind kind);
 // Whether steps may find the replay buffer away, or a checkpoint without it.
 bool KeepsFromBuffer(FaultKind kind);
 

@@ -21,6 +21,7 @@ struct TrialOptions {
   std::filesystem::path binaries;
   std::filesystem::path source;   // The repository; for its model and prompts.
   std::string preloaded;          // A library to preload (preloaded_number.h); empty: none.
+  std::string disk;               // Another (tests/testing/faulty_disk.h).
   std::filesystem::path scratch;  // Each trial gets a subdirectory.
   absl::Duration deadline = absl::Seconds(180);
   bool keep = false;  // Keep also the directories of runs without violations.

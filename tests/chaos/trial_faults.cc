@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "tests/chaos/checkpoint_damage.h"
 #include "tests/chaos/crowd.h"
 #include "tests/chaos/trial_run.h"
+#include "tests/testing/eventually.h"
 
 namespace oxbow::chaos {
 namespace {
@@ -150,6 +152,17 @@ absl::StatusOr<TakeBack> TrialRun::Begin(const Fault& fault) {
       if (disk_ == nullptr) return absl::PermissionDeniedError(no_disk_);
       OXBOW_RETURN_IF_ERROR(disk_->Fill());
       return [this] { return disk_->Empty(); };
+    case FaultKind::kRunDiskFullForLong:
+    case FaultKind::kRunDiskErrors:
+    case FaultKind::kRunDiskStale:
+      if (faulty_disk_ == nullptr) return absl::PermissionDeniedError(no_disk_);
+      faulty_disk_->Fail(fault.kind == FaultKind::kRunDiskErrors  ? EIO
+                         : fault.kind == FaultKind::kRunDiskStale ? ESTALE
+                                                                  : ENOSPC);
+      return [this] {
+        faulty_disk_->Heal();
+        return absl::OkStatus();
+      };
     case FaultKind::kClockForward:
     case FaultKind::kClockBack:
       if (clock_ == nullptr) return absl::PermissionDeniedError(not_preloaded_);
@@ -188,6 +201,8 @@ absl::StatusOr<TakeBack> TrialRun::Begin(const Fault& fault) {
       return AddBadWorker(testing::BadWorker::Kind::kReadsNothing);
     case FaultKind::kOtherRevision:
       return AddBadWorker(testing::BadWorker::Kind::kOtherRevision);
+    case FaultKind::kLostDirectory:
+      return LoseDirectory();
     case FaultKind::kNoDescriptorsSupervisor:
       return TakeDescriptors(run_->pid());
     case FaultKind::kHangSampler:
@@ -327,6 +342,47 @@ absl::StatusOr<TakeBack> TrialRun::DamageCheckpoint(const Fault& fault) {
                                                    : GrowBeyond4Gib(checkpoints));
   ProcessHandle(learner).Signal(SIGKILL);
   damaged_checkpoints_.push_back({.steps = steps, .epoch = run_->progress().epoch});
+  return Nothing();
+}
+
+// The machine is gone with all processes and all that the run has written, but for its buffer. What
+// the judge needs is left as well. Then its operator puts the copies back and resumes it.
+absl::StatusOr<TakeBack> TrialRun::LoseDirectory() {
+  namespace fs = std::filesystem;
+  fs::path copies;
+  const auto copied = [&] {
+    std::error_code error;
+    for (fs::recursive_directory_iterator entry(directory_ / "copies", error), end;
+         !error && entry != end; entry.increment(error)) {
+      if (entry->path().filename() == "newest") copies = entry->path().parent_path();
+    }
+    return !copies.empty();
+  };
+  if (!run_->Await(copied, begins_within_)) return absl::NotFoundError("there is no copy in time");
+  std::vector<pid_t> processes = {run_->pid()};
+  for (const char* kind : {"learner", "replay_buffer", "reward_server", "rollout_worker"}) {
+    for (const int rank : {0, 1}) {
+      for (const pid_t process : run_->Processes(kind, rank)) processes.push_back(process);
+    }
+  }
+  said_ += run_->error_output();
+  ProcessHandle(run_->pid()).Signal(SIGKILL);
+  const auto gone = [](pid_t process) { return AnonymousBytesOf(process) == 0; };
+  testing::Eventually([&] { return std::all_of(processes.begin(), processes.end(), gone); });
+  run_->AwaitEnd();
+  for (const auto& entry : fs::directory_iterator(run_directory())) {
+    const std::string name = entry.path().filename().string();
+    const bool left = name.starts_with("replay") || name == "logs" || name == "steps.jsonl" ||
+                      name == "metrics.jsonl";
+    if (!left) fs::remove_all(entry.path());
+  }
+  fs::create_directories(run_directory() / "checkpoints");
+  for (const auto& entry : fs::directory_iterator(copies)) {
+    if (!entry.path().filename().string().starts_with("step_")) continue;
+    fs::copy(entry.path(), run_directory() / "checkpoints" / entry.path().filename(),
+             fs::copy_options::recursive);
+  }
+  run_->Resume();
   return Nothing();
 }
 

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <fstream>
+#include <string_view>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "run/end_record.h"
@@ -22,6 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kFarWorker[] = "far";
+constexpr char kDiskFile[] = "disk";
+constexpr char kCopies[] = "copies";
 constexpr size_t kEarlyEndsMax = 3;
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(40);
 
@@ -75,23 +80,41 @@ TrialRun::~TrialRun() {
   run_.reset();  // Before its disk is unmounted.
 }
 
-// The environment of processes whose clock or disk the plan disturbs.
+// The environment of processes whose clock or disk the plan disturbs. The libraries that they
+// preload are one list.
 std::vector<std::string> TrialRun::Preload() {
+  constexpr std::string_view kPreload = "LD_PRELOAD=";
   std::vector<std::string> environment;
-  const auto make = [&](bool wanted, const char* variable) {
-    std::unique_ptr<PreloadedNumber> made;
-    if (!wanted) return made;
-    auto number = PreloadedNumber::Make(options_.preloaded, variable, directory_ / variable);
-    if (!number.ok()) {
-      not_preloaded_ = std::string(number.status().message());
-      return made;
+  std::vector<std::string> libraries;
+  const auto add = [&](auto made, std::string& why_not) -> decltype(made)::value_type {
+    if (!made.ok()) {
+      why_not = std::string(made.status().message());
+      return nullptr;
     }
-    made = *std::move(number);
-    environment.insert(environment.end(), made->environment().begin(), made->environment().end());
-    return made;
+    for (const std::string& variable : (*made)->environment()) {
+      if (!variable.starts_with(kPreload)) {
+        environment.push_back(variable);
+      } else if (std::string library = variable.substr(kPreload.size());
+                 !absl::c_linear_search(libraries, library)) {
+        libraries.push_back(std::move(library));
+      }
+    }
+    return *std::move(made);
   };
-  clock_ = make(plan_.Any(MovesClock), kClockAhead);
-  sync_delay_ = make(plan_.Has(FaultKind::kSlowDisk), kSyncDelay);
+  const auto number = [&](const char* variable) {
+    return add(PreloadedNumber::Make(options_.preloaded, variable, directory_ / variable),
+               not_preloaded_);
+  };
+  if (plan_.Any(MovesClock)) clock_ = number(kClockAhead);
+  if (plan_.Has(FaultKind::kSlowDisk)) sync_delay_ = number(kSyncDelay);
+  if (plan_.Any(FailsFiles)) {
+    faulty_disk_ =
+        add(testing::FaultyDisk::Make(options_.disk, directory_ / kDiskFile, run_directory()),
+            no_disk_);
+  }
+  if (!libraries.empty()) {
+    environment.push_back(absl::StrCat(kPreload, absl::StrJoin(libraries, ":")));
+  }
   return environment;
 }
 
@@ -107,6 +130,9 @@ std::vector<std::string> TrialRun::Arguments() const {
            {"prompts.train", source + "/configs/prompts/digits_train.txt"},
            {"prompts.eval", source + "/configs/prompts/digits_eval.txt"}}) {
     all.push_back(absl::StrCat(key, "=", value));
+  }
+  if (plan_.Has(FaultKind::kLostDirectory)) {
+    all.push_back(absl::StrCat("checkpoint.copy_to=", (directory_ / kCopies).string()));
   }
   if (scorer_ != nullptr) {
     all.push_back(absl::StrCat("reward.endpoints=[\"", scorer_->endpoint(), "\"]"));
@@ -179,7 +205,8 @@ std::vector<std::string> TrialRun::Neighbours() const {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory_)) {
     const std::string name = entry.path().filename().string();
-    const bool own = name == "run" || name == "logs" || name == kClockAhead || name == kSyncDelay;
+    const bool own = name == "run" || name == "logs" || name == kClockAhead || name == kSyncDelay ||
+                     name == kDiskFile || name == kCopies;
     if (!own) names.push_back(name);
   }
   return names;

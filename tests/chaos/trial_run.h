@@ -16,6 +16,7 @@
 #include "tests/chaos/run_under_test.h"
 #include "tests/chaos/trial.h"
 #include "tests/testing/bad_worker.h"
+#include "tests/testing/faulty_disk.h"
 #include "tests/testing/network_proxy.h"
 
 namespace oxbow::chaos {
@@ -65,6 +66,7 @@ class TrialRun {
   absl::StatusOr<TakeBack> AddBadWorker(testing::BadWorker::Kind kind);
   absl::StatusOr<TakeBack> DamageCheckpoint(const Fault& fault);
   absl::StatusOr<TakeBack> StartSecond();
+  absl::StatusOr<TakeBack> LoseDirectory();
   absl::StatusOr<pid_t> AwaitProcess(const std::string& kind, int rank);
 
   const TrialOptions options_;
@@ -75,6 +77,7 @@ class TrialRun {
   std::unique_ptr<FullDisk> disk_;
   std::unique_ptr<PreloadedNumber> clock_;
   std::unique_ptr<PreloadedNumber> sync_delay_;
+  std::unique_ptr<testing::FaultyDisk> faulty_disk_;
   std::unique_ptr<OwnScorer> scorer_;
   std::unique_ptr<testing::NetworkProxy> proxy_;
   std::unique_ptr<testing::Process> far_worker_;

@@ -39,6 +39,12 @@ std::string NameOf(int64_t step) {
   return "step_" + std::string(6 - digits.size(), '0') + digits;
 }
 
+std::string UidOf(const TrainingRun& run) {
+  std::string uid;
+  std::getline(std::ifstream(run.directory() / "run_uid") >> std::ws, uid);
+  return uid;
+}
+
 // The run's own checkpoints are lost; it goes on from the copies.
 TEST(CheckpointRunTest, AStopWritesACheckpointAndNoEvaluationAndACopyIsEnoughToGoOn) {
   const ScopedDirectory second;
@@ -53,15 +59,42 @@ TEST(CheckpointRunTest, AStopWritesACheckpointAndNoEvaluationAndACopyIsEnoughToG
   const std::string newest = NameOf(last["step"]);
   const fs::path checkpoints = run.directory() / "checkpoints";
   EXPECT_TRUE(NamesIn(checkpoints).contains(newest));
-  ASSERT_TRUE(NamesIn(second.path()).contains(newest));
+  const fs::path copied = second.path() / UidOf(run);
+  ASSERT_TRUE(NamesIn(copied).contains(newest));
   fs::remove_all(checkpoints);
   fs::create_directories(checkpoints);
-  fs::copy(second.path() / newest, checkpoints / newest);
+  fs::copy(copied / newest, checkpoints / newest);
   const int64_t reached = last["step"];
   run.Resume({"run.steps=" + std::to_string(reached + 1), copies});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_EQ(run.metrics().back()["step"], reached + 1);
   EXPECT_EQ(run.metrics().back()["checkpoint/copies_failed"], 0);
+}
+
+// Runs of one name in other places, as after a disk was lost, and one target.
+TEST(CheckpointRunTest, ARunBesideCopiesOfItsNameIsRefusedAndOneThatBeginsAnyhowDeletesNone) {
+  const ScopedDirectory second;
+  const std::string copies = "checkpoint.copy_to=" + second.path().string();
+  TrainingRun first({"run.steps=4", "checkpoint.every=2", copies});
+  ASSERT_EQ(first.WaitExit().value(), 0) << first.process().error_output();
+  const fs::path kept = second.path() / UidOf(first);
+  const std::set<std::string> names = NamesIn(kept);
+  EXPECT_TRUE(names.contains("step_000002") && names.contains("step_000004"));
+
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{}, {"--resume"}}) {
+    TrainingRun refused({"run.steps=2", copies}, flags);
+    EXPECT_EQ(refused.WaitExit().value(), 2);
+    EXPECT_THAT(refused.process().error_output(),
+                ::testing::AllOf(HasSubstr("cp -r " + kept.string() + "/step_*"),
+                                 HasSubstr("up to step 4"), HasSubstr("--overwrite")));
+    EXPECT_FALSE(fs::exists(refused.directory())) << "it has changed nothing";
+  }
+
+  TrainingRun anyhow({"run.steps=2", "checkpoint.every=1", "checkpoint.keep=1", copies},
+                     {"--overwrite"});
+  ASSERT_EQ(anyhow.WaitExit().value(), 0) << anyhow.process().error_output();
+  EXPECT_EQ(NamesIn(kept), names);
+  EXPECT_TRUE(NamesIn(second.path() / UidOf(anyhow)).contains("step_000002"));
 }
 
 TEST(CheckpointRunTest, ACopyThatFailsIsAWarningAndTheRunEndsWell) {
@@ -152,8 +185,9 @@ TEST(MovedRunTest, GoesOnWhereverItLies) {
   const Outcome resumed = RunOxbow(goes_on);
   ASSERT_EQ(resumed.exit_code, 0) << resumed.message << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr("resumed at step 2 of 4\n"));
-  EXPECT_THAT(resumed.output,
-              HasSubstr("warning: the checkpoint of step 3 is damaged, going on from 2\n"));
+  EXPECT_THAT(resumed.output, HasSubstr("warning: the checkpoint of step 3 is damaged and kept as "
+                                        "step_000003.damaged, going on from 2\n"));
+  EXPECT_TRUE(fs::exists(moved / "checkpoints/step_000003.damaged"));
   EXPECT_THAT(resumed.output, ::testing::Not(HasSubstr("step 1      held-out")))
       << "of the start before";
   EXPECT_EQ(RunFiles(moved).metrics().back()["step"], 4);

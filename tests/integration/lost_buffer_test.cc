@@ -2,6 +2,7 @@
 // What becomes of a replay buffer that is away at the wrong moment, or is another run's.
 #include <signal.h>
 
+#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -103,6 +104,62 @@ TEST(LostBufferTest, ABufferOfAnotherRunIsRefusedAtTheStartUntilItIsTaken) {
       << taking.error_output();
   EXPECT_THAT(Entries(run), IsEmpty());
   EXPECT_NE(client.Info()->run_uid(), owner);
+}
+
+// The disk of the run is lost, again and again; copies of its checkpoints and its buffer are not.
+TEST(LostBufferTest, ARunThatGoesOnFromACopyKeepsItsBuffer) {
+  const ScopedDirectory second;
+  std::vector<std::string> settings = LongRun();
+  settings.push_back("checkpoint.copy_to=" + second.path().string());
+  LaunchedRun run(settings);
+  const auto work_until = [&](int64_t step) {
+    Process& learner = run.Launch({});
+    run.Work(learner);
+    return run.WaitForStep(step);
+  };
+  ASSERT_TRUE(work_until(2));
+  buffer::ReplayClient client(run.buffer(), absl::Seconds(20));
+  const std::string uid = client.Info()->run_uid();
+  const fs::path copies = second.path() / uid;
+  const fs::path directory = run.files().directory();
+  int64_t reached = 0;
+  for (int lost = 0; lost < 2; ++lost) {
+    // A drain writes a checkpoint and waits for its copy.
+    run.launched().Kill(SIGTERM);
+    EXPECT_THAT(run.WaitExit(), SizeIs(1));
+    run.StopWork();
+    const std::map<uint64_t, uint64_t> entries = Entries(run);
+    ASSERT_THAT(entries, ::testing::Not(IsEmpty()));
+    reached = run.files().metrics().back()["step"];
+    // Starts after that checkpoint, which only the buffer knows of.
+    for (int start = 0; start < 2; ++start) {
+      Process& learner = run.Launch({});
+      ASSERT_TRUE(learner.WaitForLine("READY name=learner ", absl::Seconds(60)).ok())
+          << learner.error_output();
+      ASSERT_TRUE(run.KillRank(-1));
+      EXPECT_THAT(run.WaitExit(), SizeIs(1));
+    }
+    for (const auto& child : fs::directory_iterator(directory)) {
+      if (child.path().filename() != "config.resolved.yaml") fs::remove_all(child.path());
+    }
+    Process& refused = run.Launch({});
+    ASSERT_EQ(refused.WaitExit(absl::Seconds(60)).value(), 2) << refused.error_output();
+    const std::string error = refused.error_output();
+    EXPECT_THAT(run.WaitExit(), SizeIs(1));
+    EXPECT_THAT(error, HasSubstr("up to step " + std::to_string(reached)));
+    const size_t begin = error.rfind("mkdir -p ");
+    ASSERT_NE(begin, error.npos);
+    const std::string restore = error.substr(begin, error.find(", then resume") - begin);
+    ASSERT_EQ(std::system(restore.c_str()), 0) << restore;
+
+    Process& resumed = run.Launch({});
+    ASSERT_TRUE(resumed.WaitForLine("READY name=learner ", absl::Seconds(60)).ok())
+        << resumed.error_output();
+    EXPECT_EQ(Entries(run), entries);
+    EXPECT_EQ(client.Info()->run_uid(), uid);
+    run.Work(resumed);
+    ASSERT_TRUE(run.WaitForStep(reached + 1)) << resumed.error_output();
+  }
 }
 
 // Two learners of one run: the older one ends for good instead of training on.

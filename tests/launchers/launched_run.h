@@ -51,6 +51,9 @@ class LaunchedRun {
   void StartBuffer();
   const std::string& buffer() const { return buffer_; }
 
+  // The process that was launched last.
+  Process& launched() { return *launched_.back(); }
+
   bool WaitForStep(int64_t step);
   // Exit codes of all processes launched since the last call, in that order.
   std::vector<int> WaitExit();

@@ -5,6 +5,7 @@ import json
 import mmap
 import os
 import pathlib
+import secrets
 import struct
 import time
 
@@ -66,8 +67,8 @@ def read_record(record, facts, names):
 def replace(path, content):
     """Writes a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as file:
+    temporary = path.with_name(f"{path.name}.tmp.{secrets.token_hex(8)}")
+    with open(temporary, "xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

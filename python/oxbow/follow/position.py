@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class Position:
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
-        whole = path.with_name(path.name + ".tmp")
+        whole = path.with_name(f"{path.name}.tmp.{secrets.token_hex(8)}")
         with open(whole, "w", encoding="utf-8") as file:
             file.write(json.dumps(asdict(self)) + "\n")
             file.flush()

@@ -78,17 +78,16 @@ absl::Status MemberProcess::Serve() {
                           .timeout = absl::Seconds(setup_.config.learner().rank_timeout_seconds())},
       Clock::Steady(), [this](const absl::Status& why) { ranks_->Abort(why); });
   joined_.Notify();
-  writer_ = std::make_unique<CheckpointWriter>([](const absl::Status&) {});
+  writer_ = std::make_unique<CheckpointWriter>();
   rpc::AnnounceReady(absl::StrCat("learner-", ranks_->rank()), place.sink_endpoint(),
                      place.metrics_endpoint());
   return absl::OkStatus();
 }
 
 // Copies the piece; a thread writes it and reports, while training goes on.
-absl::Status MemberProcess::SavePiece(uint64_t committed_steps) {
-  return writer_->Begin([this, committed_steps,
-                         piece =
-                             TensorCopies{trainer_->CopyMoments(), {}}]() mutable -> absl::Status {
+void MemberProcess::SavePiece(uint64_t committed_steps) {
+  writer_->Begin([this, committed_steps,
+                  piece = TensorCopies{trainer_->CopyMoments(), {}}]() mutable -> absl::Status {
     const int rank = ranks_->rank();
     const absl::StatusOr<FileDigest> digest =
         WritePieceOf(rank, ranks_->size(), options_.directory, committed_steps, std::move(piece));
@@ -102,7 +101,7 @@ absl::Status MemberProcess::SavePiece(uint64_t committed_steps) {
       saved.set_error(std::string(digest.status().message()));
     }
     stream_->Saved(saved);
-    return absl::OkStatus();  // Rank 0 ends the run if it was not written.
+    return absl::OkStatus();  // What becomes of an error is rank 0's to say.
   });
 }
 
@@ -140,7 +139,7 @@ absl::Status MemberProcess::Run() {
       heads_[latents.group_id()].append(latents.data());
     }
     if (command->has_step()) status = TrainOne(command->step());
-    if (command->has_save()) status = SavePiece(command->save().committed_steps());
+    if (command->has_save()) SavePiece(command->save().committed_steps());
     if (command->has_draw()) DrawPictures(command->draw().evaluation());
   }
   options_.stop->Finish([](int) {});

@@ -39,7 +39,7 @@ class MemberProcess {
 
  private:
   absl::Status TrainOne(const v1::StepManifest& manifest);
-  absl::Status SavePiece(uint64_t committed_steps);
+  void SavePiece(uint64_t committed_steps);
   void DrawPictures(uint64_t evaluation);
   absl::StatusOr<rl::Group> BuildMember(LearnerStep step, const v1::StepManifest::Item& item,
                                         bool held);

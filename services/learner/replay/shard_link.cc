@@ -171,11 +171,13 @@ void ShardLink::Restore(const std::string& checkpoint, LearnerStep step) {
 
 absl::Status ShardLink::HandRestore(buffer::ReplayClient& client, const std::string& checkpoint,
                                     LearnerStep step) {
+  bool without_copy = false;
   const buffer::RestoreFor wanted{.step = step,
                                   .shards = options_.shards,
                                   .shard = options_.shard,
                                   .take_from = options_.take_from,
-                                  .start = options_.start};
+                                  .start = options_.start,
+                                  .without_copy = &without_copy};
   std::string held = checkpoint;
   absl::Status status = client.Restore(options_.epoch, checkpoint, wanted);
   if (absl::IsNotFound(status)) {
@@ -187,6 +189,11 @@ absl::Status ShardLink::HandRestore(buffer::ReplayClient& client, const std::str
     metrics_.BufferFailed("restore");
     OXBOW_LOG(Warning) << "replay buffer goes on without a checkpoint, with what was born before"
                        << Field("checkpoint", checkpoint) << Field("step", step);
+  }
+  if (without_copy) {
+    OXBOW_LOG(Warning) << "content left the replay buffer without a copy: it has as many copies "
+                          "of earlier content as it keeps"
+                       << Field("shard", options_.shard) << Field("step", step);
   }
   OXBOW_LOG(Debug) << "replay buffer restored" << Field("epoch", options_.epoch)
                    << Field("shard", options_.shard) << Field("checkpoint", held)

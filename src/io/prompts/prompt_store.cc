@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/sha256.h"
@@ -92,6 +93,9 @@ absl::Status PromptStore::Write(const std::string& text, const model::EncodedTex
   file.metadata = {{kEncoders, identity_}, {kText, Sha256Hex(text)}};
   const fs::path path = PathOf(text);
   OXBOW_RETURN_IF_ERROR(MakeDirectory(path.parent_path()));
+  if (swept_.insert(path.parent_path().filename().string()).second) {
+    SweepTemporaries(path.parent_path());
+  }
   return WriteSafetensors(path, file);
 }
 

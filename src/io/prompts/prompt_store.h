@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -46,6 +47,7 @@ class PromptStore {
   std::filesystem::path directory_;  // With the identity.
   std::string identity_;
   model::Shapes row_shapes_;
+  std::set<std::string> swept_;  // Folders whose old temporary files are gone.
 };
 
 // What makes two sets of text encoders the same, so that what one encoded serves the other:

@@ -12,6 +12,9 @@
 namespace oxbow::io {
 namespace {
 
+// More is not kept for a disk that cannot be written.
+constexpr size_t kWaitingBytesMax = size_t{16} << 20;
+
 // Field numbers of tensorboard/compat/proto/{event,summary,tensor,tensor_shape,types}.proto.
 namespace event {
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
@@ -86,16 +89,26 @@ std::filesystem::path FreePath(const std::filesystem::path& directory, const Eve
 }  // namespace
 
 absl::Status EventWriter::Add(const std::string& record) {
-  if (file_.has_value()) return file_->Append(record, /*sync=*/false);
-  const std::filesystem::path path = FreePath(directory_, name_);
-  OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
-  WireMessage first;
-  first.Double(event::kWallTime, static_cast<double>(name_.unix_seconds))
-      .Bytes(event::kFileVersion, "brain.Event:2");
-  OXBOW_RETURN_IF_ERROR(file.Append(
-      absl::StrCat(FrameRecord(first.bytes()), std::exchange(waiting_, ""), record), false));
-  file_ = std::move(file);
-  path_ = path;
+  const size_t before = waiting_.size();
+  waiting_ += record;
+  const absl::Status status = WriteWaiting();
+  if (!status.ok() && waiting_.size() > kWaitingBytesMax) waiting_.resize(before);
+  return status;
+}
+
+absl::Status EventWriter::WriteWaiting() {
+  if (!file_.has_value()) {
+    const std::filesystem::path path = FreePath(directory_, name_);
+    OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
+    WireMessage first;
+    first.Double(event::kWallTime, static_cast<double>(name_.unix_seconds))
+        .Bytes(event::kFileVersion, "brain.Event:2");
+    waiting_.insert(0, FrameRecord(first.bytes()));
+    file_ = std::move(file);
+    path_ = path;
+  }
+  OXBOW_RETURN_IF_ERROR(file_->Append(waiting_, /*sync=*/false));
+  waiting_.clear();
   return absl::OkStatus();
 }
 

@@ -4,7 +4,8 @@
 //
 // Each event is appended with one write, so that a live TensorBoard sees it at once and a crash
 // tears at most the last one, which readers skip. Every start of a run writes a new file, once it
-// has numbers or pictures: a start that fails before leaves none.
+// has numbers or pictures: a start that fails before leaves none. What could not be written is
+// written with the next event.
 #pragma once
 
 #include <cstdint>
@@ -70,14 +71,15 @@ class EventWriter {
   const std::filesystem::path& path() const { return path_; }  // Empty: there is no file yet.
 
  private:
-  absl::Status Add(const std::string& record);            // Makes the file.
+  absl::Status Add(const std::string& record);  // Makes the file.
+  absl::Status WriteWaiting();
   absl::Status AddWithOthers(const std::string& record);  // Waits for it.
 
   std::filesystem::path directory_;
   EventFileName name_;
   std::optional<AppendFile> file_;
   std::filesystem::path path_;
-  std::string waiting_;  // For the file.
+  std::string waiting_;  // For the file, or for its disk.
 };
 
 }  // namespace oxbow::io

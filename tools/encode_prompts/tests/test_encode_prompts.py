@@ -83,7 +83,7 @@ class EncodePromptsTest(unittest.TestCase):
         self.assertIn("encoded 1 prompts", run(*self.arguments(model, prompts, 40)))
         self.assertIn("encoded 0 prompts", run(*self.arguments(model, prompts, 40)))
         self.assertIn("encoded 3 prompts", run(*self.arguments(model, prompts, 41)))
-        self.assertFalse(list(self.root.glob("cache/**/*.tmp")))
+        self.assertFalse(list(self.root.glob("cache/**/*.tmp*")))
 
     def test_other_weights_types_lengths_and_templates_are_other_rooms(self):
         model, other = self.root / "model", self.root / "other"
