@@ -4,7 +4,7 @@
 // large as FLUX's; prompts bring conditioning; workers and a rank are killed on the way.
 //
 //   fleet_load                                                  a hundred workers, one rank
-//   fleet_load --workers 1000 --ranks 64 --groups 1024 ...      docs/benchmarks.md
+//   fleet_load --workers 1000 --ranks 64 --groups 1024 ...      docs/lab/scale.md
 //
 // Exit code 1 if anything is lost: a step that is not committed whole, in order and once; a group
 // with other bytes or rewards than its worker sent; a call refused for want of room; dead workers
