@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <string_view>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -83,7 +82,7 @@ TrialRun::~TrialRun() {
 // The environment of processes whose clock or disk the plan disturbs. The libraries that they
 // preload are one list.
 std::vector<std::string> TrialRun::Preload() {
-  constexpr std::string_view kPreload = "LD_PRELOAD=";
+  const std::string preload = "LD_PRELOAD=";
   std::vector<std::string> environment;
   std::vector<std::string> libraries;
   const auto add = [&](auto made, std::string& why_not) -> decltype(made)::value_type {
@@ -92,9 +91,9 @@ std::vector<std::string> TrialRun::Preload() {
       return nullptr;
     }
     for (const std::string& variable : (*made)->environment()) {
-      if (!variable.starts_with(kPreload)) {
+      if (!variable.starts_with(preload)) {
         environment.push_back(variable);
-      } else if (std::string library = variable.substr(kPreload.size());
+      } else if (std::string library = variable.substr(preload.size());
                  !absl::c_linear_search(libraries, library)) {
         libraries.push_back(std::move(library));
       }
@@ -113,7 +112,7 @@ std::vector<std::string> TrialRun::Preload() {
             no_disk_);
   }
   if (!libraries.empty()) {
-    environment.push_back(absl::StrCat(kPreload, absl::StrJoin(libraries, ":")));
+    environment.push_back(absl::StrCat(preload, absl::StrJoin(libraries, ":")));
   }
   return environment;
 }
