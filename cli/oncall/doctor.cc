@@ -73,27 +73,6 @@ bool NobodyAnswered(const FleetFacts& fleet) {
   });
 }
 
-// The verdict on what the run has logged, one check a topic.
-Checks JudgeRun(const RunSummary& run) {
-  Checks checks = {{"run", "state", Verdict::kOk,
-                    absl::StrCat(run.StateAndCause(), ", step ", run.step, "/", run.steps_total),
-                    ""}};
-  if (const std::string failed = FailedText(run); !failed.empty()) {
-    checks.push_back({"run", "evaluations", Verdict::kWarn, failed,
-                      "the words are the reward's: correct it, or what it is asked"});
-  }
-  if (const std::string unscored = UnscoredText(run); !unscored.empty()) {
-    checks.push_back({"run", "samples", Verdict::kWarn, unscored,
-                      "look at such pictures with oxbow score; docs/rewards.md, Failures"});
-  }
-  for (const io::VerdictLine& line : run.verdict) {
-    // Nothing is broken where a run learns badly, so that is no failure.
-    const Verdict verdict = line.level >= io::Level::kWatch ? Verdict::kWarn : Verdict::kOk;
-    checks.push_back({"run", line.topic, verdict, line.says, line.advice});
-  }
-  return checks;
-}
-
 absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
   const absl::StatusOr<absl::Time> certificate_ends = rpc::UseTls(flags.tls);
   // Without usable files nobody answers; a wrong combination of flags is no finding.

@@ -42,6 +42,7 @@ class FleetJudge {
       Workers(*facts_.status);
       Leases(*facts_.status);
       Failures(*facts_.status);
+      Notices(*facts_.status);
       Quarantined(*facts_.status);
       Attached(*facts_.status);
     }
@@ -270,6 +271,19 @@ class FleetJudge {
     Add("groups failing", stands ? Verdict::kFail : Verdict::kWarn, trouble,
         "the words after the last colon are the failing part's own: correct it there; a run that "
         "waits goes on by itself");
+  }
+
+  void Notices(const v1::StatusResponse& status) {
+    if (!status.notices().empty()) {
+      Add("notices", Verdict::kWarn, absl::StrJoin(status.notices(), "; "),
+          "docs/oncall.md says of each what it means; they stay until the learner starts again");
+    }
+    if (const double failed = Metric(status, metric::kCheckpointCopiesFailed).value_or(0);
+        failed > 0) {
+      Add("copies", Verdict::kWarn,
+          absl::StrFormat("%.0f copies of checkpoints failed since the learner's start", failed),
+          "the learner's log says why of each; docs/runbooks/copies_failing.md");
+    }
   }
 
   void Quarantined(const v1::StatusResponse& status) {

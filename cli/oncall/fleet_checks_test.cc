@@ -167,6 +167,10 @@ INSTANTIATE_TEST_SUITE_P(
                 [](FleetFacts& f) {
                   f.down["rollout_worker-1"] = "ended with exit code 10, 7 times in a row";
                 }},
+        Trouble{"notices", Verdict::kWarn,
+                [](FleetFacts& f) { f.status->add_notices("the checkpoint cannot be written"); }},
+        Trouble{"copies", Verdict::kWarn,
+                [](FleetFacts& f) { Set(*f.status, "checkpoint/copies_failed", 2); }},
         Trouble{"quarantine", Verdict::kWarn,
                 [](FleetFacts& f) {
                   f.status->set_prompts_quarantined(1);

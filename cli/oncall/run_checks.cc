@@ -125,4 +125,33 @@ Checks CheckMachine(const std::string& directory, const std::vector<std::string>
   return JudgeMachine(machine, needs);
 }
 
+Checks JudgeRun(const RunSummary& run) {
+  const std::string state = run.state();
+  const Verdict verdict = state == run::WordOf(run::RunEnd::kFailed) ? Verdict::kFail
+                          : state == run::WordOf(run::RunEnd::kInterrupted) ||
+                                  state == run::WordOf(run::RunEnd::kUnsaid)
+                              ? Verdict::kWarn
+                              : Verdict::kOk;
+  Checks checks = {{"run", "state", verdict,
+                    absl::StrCat(run.StateAndCause(), ", step ", run.step, "/", run.steps_total),
+                    verdict == Verdict::kFail
+                        ? "mend what its last words name (oxbow status), then oxbow resume"
+                    : verdict == Verdict::kWarn ? "steps are left: oxbow resume goes on"
+                                                : ""}};
+  if (const std::string failed = FailedText(run); !failed.empty()) {
+    checks.push_back({"run", "evaluations", Verdict::kWarn, failed,
+                      "the words are the reward's: correct it, or what it is asked"});
+  }
+  if (const std::string unscored = UnscoredText(run); !unscored.empty()) {
+    checks.push_back({"run", "samples", Verdict::kWarn, unscored,
+                      "look at such pictures with oxbow score; docs/rewards.md, Failures"});
+  }
+  for (const io::VerdictLine& line : run.verdict) {
+    // Nothing is broken where a run learns badly, so that is no failure.
+    const Verdict learns = line.level >= io::Level::kWatch ? Verdict::kWarn : Verdict::kOk;
+    checks.push_back({"run", line.topic, learns, line.says, line.advice});
+  }
+  return checks;
+}
+
 }  // namespace oxbow::cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a run can start on this machine: the checks of `oxbow doctor RUN.yaml`, which `oxbow
-// train` makes, too.
+// Whether a run can start on this machine, and how one went: the checks of `oxbow doctor RUN.yaml`,
+// which `oxbow train` makes, too, and those of --run-dir.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "cli/oncall/checkup.h"
 #include "cli/oncall/machine_checks.h"
+#include "cli/report/run_summary.h"
 #include "config/run_config.h"
 
 namespace oxbow::cli {
@@ -29,5 +30,8 @@ Checks CheckRewardEndpoints(const v1::RunConfig& config);
 // "machine/*". `directory` and `ports`: see LookAtMachine. `certificate_left`: see MachineFacts.
 Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
                     const MachineNeeds& needs, absl::Duration certificate_left);
+
+// "run/*": how the run ended, and the verdict on what it has logged, one check a topic.
+Checks JudgeRun(const RunSummary& run);
 
 }  // namespace oxbow::cli

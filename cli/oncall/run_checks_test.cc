@@ -67,5 +67,17 @@ TEST(RunChecksTest, CopiesOfARunWithoutADirectoryAreNamed) {
   EXPECT_TRUE(found("another").empty());
 }
 
+TEST(RunChecksTest, ARunThatEndedBeforeItsLastStepSaysHowToGoOn) {
+  const auto state = [](run::RunEnd end) {
+    return JudgeRun({.step = 7, .steps_total = 40, .ended = run::EndRecord{.end = end}}).front();
+  };
+  EXPECT_EQ(state(run::RunEnd::kInterrupted).verdict, Verdict::kWarn);
+  EXPECT_EQ(state(run::RunEnd::kInterrupted).found, "interrupted, step 7/40");
+  EXPECT_NE(state(run::RunEnd::kInterrupted).fix.find("oxbow resume"), std::string::npos);
+  EXPECT_EQ(state(run::RunEnd::kFailed).verdict, Verdict::kFail);
+  EXPECT_EQ(state(run::RunEnd::kUnsaid).verdict, Verdict::kWarn) << "it was killed";
+  EXPECT_EQ(state(run::RunEnd::kByRule).verdict, Verdict::kOk);
+}
+
 }  // namespace
 }  // namespace oxbow::cli
