@@ -53,6 +53,9 @@ grpc::ChannelArguments ArgumentsOf(Pings pings) {
   // The time for one attempt, whatever its name says: for TCP, TLS and HTTP/2 over a slow line.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+  // A service that moved has another address behind its name; else a name is asked for twice a
+  // minute.
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 2'000);
   return arguments;
 }
 
