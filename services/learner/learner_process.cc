@@ -471,14 +471,15 @@ absl::Status LearnerProcess::Run() {
   }
   absl::Status end = status.ok() ? EarlyEnd() : absl::OkStatus();
   const bool complete = status.ok() && ExitCodeOf(end) != kExitDrained;
-  if (status.ok()) status = options_.check_directory();
   if (status.ok()) {
-    status = loop_->Persist("weights", [this] {
-      return WriteFinalWeights(options_.directory / "weights", *policy_, setup_.config,
-                               setup_.model.transformer_config_json, trainer_->version());
+    status = loop_->Persist("weights", [&]() -> absl::Status {
+      OXBOW_RETURN_IF_ERROR(options_.check_directory());
+      OXBOW_RETURN_IF_ERROR(WriteFinalWeights(options_.directory / "weights", *policy_,
+                                              setup_.config, setup_.model.transformer_config_json,
+                                              trainer_->version()));
+      return WriteEnd(end);
     });
   }
-  if (status.ok()) status = WriteEnd(end);
   WriteLastReport();
   if (status.ok()) AwaitCopies();
   coordinator_->Drain(complete && status.ok() ? DrainReason::kRunComplete

@@ -124,6 +124,18 @@ TEST_F(DiskTroubleTest, PatienceEnds) {
   EXPECT_THAT(run.process().error_output(), HasSubstr("no checkpoint could be written, "));
 }
 
+// How the run ended is the last that it writes.
+TEST_F(DiskTroubleTest, TheLastWriteOfARunIsTriedAgain) {
+  TroubleBelow("ended.json");
+  TrainingRun run(With({"run.steps=12"}));
+  ASSERT_TRUE(WaitForStep(run, 1)) << run.process().error_output();
+  disk_->Fail(EIO);
+  ASSERT_TRUE(AwaitInLog(run, "the run's disk cannot be written, it is tried again")) << Log();
+  disk_->Heal();
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  ExpectWhole(12);
+}
+
 // An older checkpoint is not taken for one that cannot be read at this moment.
 TEST_F(DiskTroubleTest, ADiskThatIsAwayAtAResumeIsWaitedFor) {
   {
