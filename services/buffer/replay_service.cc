@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/build_version.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "rpc/caller.h"
@@ -398,7 +399,7 @@ grpc::Status ReplayService::Restore(grpc::ServerContext* context, const v1::Rest
                                     v1::RestoreResponse* response) {
   const TraceScope scope(rpc::TraceOf(context));
   response->set_protocol(kProtocolRevision);
-  response->set_version(OXBOW_VERSION);
+  response->set_version(BuildVersion());
   bool without_copy = false;
   absl::Status status = rpc::CheckRevision(absl::StrCat("the learner of run ", request->run_uid()),
                                            request->protocol(), "", "the replay buffer");

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/build_version.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -142,7 +143,7 @@ grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
     reward::Describe(scorer->facts(), *response->add_rewards());
   }
   response->set_batch_max(options_.batch_max);
-  response->set_version(OXBOW_VERSION);
+  response->set_version(BuildVersion());
   response->set_protocol(kProtocolRevision);
   response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   return grpc::Status::OK;

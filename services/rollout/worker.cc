@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/build_version.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -44,15 +45,14 @@ absl::StatusOr<v1::RegisterResponse> Worker::Register() {
   v1::RegisterRequest request;
   request.set_worker_id(options_.worker_id);
   request.set_host(options_.host);
-  request.set_version(OXBOW_VERSION);
+  request.set_version(BuildVersion());
   request.set_protocol(kProtocolRevision);
   v1::RegisterResponse response;
   const auto context = rpc::ContextWithDeadline(options_.register_timeout);
   OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stub_->Register(context.get(), request, &response)));
   const std::string learner = absl::StrCat("the learner at ", options_.learner);
   const std::string self = absl::StrCat("worker ", options_.worker_id);
-  OXBOW_RETURN_IF_ERROR(
-      rpc::CheckRevision(learner, response.protocol(), response.version(), self));
+  OXBOW_RETURN_IF_ERROR(rpc::CheckRevision(learner, response.protocol(), response.version(), self));
   const std::string other = rpc::OtherBuildText(learner, response.version(), self);
   if (!other.empty() && std::exchange(build_seen_, response.version()) != response.version()) {
     OXBOW_LOG(Warning) << other;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "absl/synchronization/mutex.h"
+#include "base/build_version.h"
 #include "base/exit_code.h"
 #include "base/help_page.h"
 #include "base/log.h"
@@ -29,7 +30,7 @@ const std::map<std::string, Role> kRoleOf = {{"learner", Role::kLearner},
                                              {"reward_server", Role::kReward}};
 
 void AddSharedFlags(CLI::App& app, ServiceFlags& flags, const std::string& name) {
-  app.set_version_flag("--version", name + " " OXBOW_VERSION);
+  app.set_version_flag("--version", name + " " + BuildVersion());
   app.add_option("--metrics-listen", flags.metrics_listen, "host:port of /metrics; port 0: any");
   app.add_option("--log-level", flags.log_level, "least severe line to log")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/build_version.h"
 #include "telemetry/families.h"
 
 namespace oxbow::telemetry {
@@ -16,7 +17,7 @@ Metrics::~Metrics() = default;
 
 absl::StatusOr<std::unique_ptr<Metrics>> Metrics::Serve(const std::string& listen) {
   std::unique_ptr<Metrics> metrics(new Metrics);
-  Metric(metrics->registry_, exported::kBuildInfo, {{"version", OXBOW_VERSION}}).Set(1);
+  Metric(metrics->registry_, exported::kBuildInfo, {{"version", BuildVersion()}}).Set(1);
   auto server = PageServer::Start(listen, {}, [page = metrics.get()] { return page->Text(); });
   if (!server.ok()) {
     return absl::UnavailableError(absl::StrCat("metrics: ", server.status().message()));

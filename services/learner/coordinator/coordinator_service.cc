@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/build_version.h"
 #include "base/log.h"
 #include "base/worker_id.h"
 #include "rpc/caller.h"
@@ -241,7 +242,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
   OXBOW_LOG(Info) << "worker registered" << Field("worker", request.worker_id())
                   << Field("host", request.host()) << Field("version", request.version());
   response.set_protocol(kProtocolRevision);
-  response.set_version(OXBOW_VERSION);
+  response.set_version(BuildVersion());
   coordinator_.Registered(request.worker_id(), Shortened(request.version()));
   stream.Send(response);
   co_return absl::OkStatus();
@@ -321,7 +322,7 @@ grpc::Status CoordinatorService::Status(grpc::ServerContext*, const v1::StatusRe
     *response->mutable_reward_endpoints() = registration_.reward_endpoints();
     *response->mutable_rewards_observed() = registration_.config().reward().observed();
   }
-  response->set_version(OXBOW_VERSION);
+  response->set_version(BuildVersion());
   response->set_unix_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   coordinator_.FillStatus(*response);
   fill_status_(*response);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/build_version.h"
 #include "base/log.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
@@ -32,7 +33,7 @@ RankStream::RankStream(Options options, const Clock& clock,
   v1::RankReport hello;
   hello.set_rank(static_cast<uint32_t>(options_.rank));
   *hello.mutable_hello() = options_.place;
-  hello.mutable_hello()->set_version(OXBOW_VERSION);
+  hello.mutable_hello()->set_version(BuildVersion());
   hello.mutable_hello()->set_protocol(kProtocolRevision);
   stream_->Write(hello);
   reader_ = std::thread([this] { ReadLoop(); });
