@@ -6,14 +6,18 @@
 #include <unistd.h>
 
 #include <map>
+#include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/file_pieces.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -27,6 +31,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kStart[] = "start";
+constexpr uint64_t kStartBytesMax = 4096;
 constexpr absl::Duration kChildSlice = absl::Milliseconds(50);  // Between looks at a command.
 
 absl::Status StatusOfExit(int wait_status) {
@@ -37,6 +43,17 @@ absl::Status StatusOfExit(int wait_status) {
   }
   return absl::UnavailableError(
       absl::StrCat("the command was killed by signal ", WTERMSIG(wait_status)));
+}
+
+std::string NewStart(uint64_t epoch) {
+  std::random_device random;
+  const unsigned first = random(), second = random();
+  return absl::StrFormat("%d %08x%08x", epoch, first, second);
+}
+
+uint64_t StartIn(const std::string& text) {
+  uint64_t epoch = 0;
+  return absl::SimpleAtoi(text.substr(0, text.find(' ')), &epoch) ? epoch : 0;
 }
 
 struct Copies {
@@ -71,6 +88,12 @@ std::optional<Copies> CopiesOfName(const fs::path& target, const std::string& ru
 
 }  // namespace
 
+uint64_t StartThatCopies(const config::CopyTarget& target, const std::string& run_uid) {
+  if (target.directory.empty()) return 0;
+  const auto held = ReadFile(target.directory / run_uid / kStart, kStartBytesMax);
+  return held.ok() ? StartIn(*held) : 0;
+}
+
 absl::Status CheckNoCopies(const fs::path& run_directory, const std::string& run_name,
                            const config::CopyTarget& target) {
   if (target.directory.empty()) return absl::OkStatus();
@@ -93,7 +116,7 @@ std::string CommandFor(const std::string& command, const std::filesystem::path& 
 }
 
 CheckpointCopier::CheckpointCopier(Options options, std::function<void(bool)> ended)
-    : options_(std::move(options)), ended_(std::move(ended)) {
+    : options_(std::move(options)), self_(NewStart(options_.epoch)), ended_(std::move(ended)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -155,6 +178,24 @@ absl::Status CheckpointCopier::CopyOne(uint64_t committed_steps) {
   return status;
 }
 
+// Keeps others of this run from copying there.
+absl::Status CheckpointCopier::Claim(const fs::path& copies) const {
+  const fs::path path = copies / kStart;
+  const absl::StatusOr<std::string> held = ReadFile(path, kStartBytesMax);
+  if (held.ok() && *held == self_) return absl::OkStatus();
+  if (!held.ok() && !absl::IsNotFound(held.status())) return held.status();
+  if (const uint64_t epoch = held.ok() ? StartIn(*held) : 0; epoch > 0 && epoch >= options_.epoch) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("another start of this run copies there, number ", epoch,
+                     ", and this is number ", options_.epoch,
+                     ": its directory was copied. Give one of them another checkpoint.copy_to, or "
+                     "delete ",
+                     path.string(), " if that one is gone"));
+  }
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(copies));
+  return WriteFileAtomically(path, self_);
+}
+
 // Writes another checkpoint of the same state and bytes, with all that Write promises.
 absl::Status CheckpointCopier::CopyToDirectory(uint64_t committed_steps) const {
   OXBOW_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
@@ -165,7 +206,9 @@ absl::Status CheckpointCopier::CopyToDirectory(uint64_t committed_steps) const {
       return ReadInPieces(path, write);
     };
   }
-  return CheckpointStore(options_.target.directory / options_.run_uid, options_.keep, options_.best)
+  const fs::path copies = options_.target.directory / options_.run_uid;
+  OXBOW_RETURN_IF_ERROR(Claim(copies));
+  return CheckpointStore(copies, options_.keep, options_.best)
       .Write(checkpoint.state, files)
       .status();
 }

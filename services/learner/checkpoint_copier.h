@@ -7,7 +7,8 @@
 //                     OXBOW_RUN_UID
 //
 // Runs share a place without harm: each has a directory of its own there, and no copy is deleted
-// but older ones of the same run.
+// but older ones of the same run. Two starts of one run, whose directory was copied, do not mix:
+// the newer start, or of two that count alike the first to copy, has DIRECTORY/RUN_UID/start.
 //
 // A copy that fails is a warning and a count; the run goes on. While one is made, only the newest
 // of the checkpoints that become due waits.
@@ -40,12 +41,16 @@ std::string CommandFor(const std::string& command, const std::filesystem::path& 
 absl::Status CheckNoCopies(const std::filesystem::path& run_directory, const std::string& run_name,
                            const config::CopyTarget& target);
 
+// The start of this run that makes copies there; 0 if none is known.
+uint64_t StartThatCopies(const config::CopyTarget& target, const std::string& run_uid);
+
 class CheckpointCopier {
  public:
   struct Options {
     std::filesystem::path checkpoints;  // Where they are written.
     config::CopyTarget target;
     std::string run_uid;
+    uint64_t epoch = 0;  // Of this start.
     uint32_t keep = 2;
     std::string best;                             // As CheckpointStore's.
     absl::Duration command_max = absl::Hours(2);  // Then it is killed.
@@ -67,10 +72,12 @@ class CheckpointCopier {
  private:
   void Run();
   absl::Status CopyOne(uint64_t committed_steps);
+  absl::Status Claim(const std::filesystem::path& copies) const;
   absl::Status CopyToDirectory(uint64_t committed_steps) const;
   absl::Status RunCommand(const std::string& command);
 
   const Options options_;
+  const std::string self_;  // "7 0123456789abcdef": the start, and a random number.
   const std::function<void(bool)> ended_;
   mutable absl::Mutex mutex_;
   std::optional<uint64_t> due_ ABSL_GUARDED_BY(mutex_);

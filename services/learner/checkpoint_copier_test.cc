@@ -44,11 +44,12 @@ class CheckpointCopierTest : public ::testing::Test {
                     .ok());
   }
 
-  std::unique_ptr<CheckpointCopier> Copier(const std::string& copy_to) {
+  std::unique_ptr<CheckpointCopier> Copier(const std::string& copy_to, uint64_t epoch = 1) {
     return std::make_unique<CheckpointCopier>(
         CheckpointCopier::Options{.checkpoints = Checkpoints(),
                                   .target = config::ParseCopyTarget(copy_to).value(),
                                   .run_uid = kUid,
+                                  .epoch = epoch,
                                   .keep = 2},
         [this](bool copied) { ++(copied ? copied_ : failed_); });
   }
@@ -112,6 +113,28 @@ TEST_F(CheckpointCopierTest, NoCopyIsDeletedButOlderOnesOfTheSameRun) {
   }
   EXPECT_FALSE(fs::exists(Copies() / "step_000001"));
   EXPECT_TRUE(fs::exists(Copies() / "step_000003"));
+}
+
+// Both go on from copies of one run directory.
+TEST_F(CheckpointCopierTest, OfTwoStartsOfOneRunTheNewerOneCopies) {
+  for (const uint64_t step : {10u, 20u, 30u}) Write(step);
+  const auto copy = [&](CheckpointCopier& copier, uint64_t step) {
+    const uint64_t failures = copier.failures();
+    copier.Copy(step);
+    EXPECT_TRUE(copier.Finish(kSoon));
+    return copier.failures() == failures;
+  };
+  const auto first = Copier(Second().string(), 6), second = Copier(Second().string(), 6);
+  EXPECT_TRUE(copy(*first, 10));
+  EXPECT_FALSE(copy(*second, 20)) << "it counts alike and came later";
+  EXPECT_FALSE(fs::exists(Copies() / "step_000020"));
+  EXPECT_TRUE(copy(*first, 10)) << "the same start again";
+  const auto later = Copier(Second().string(), 7);
+  EXPECT_TRUE(copy(*later, 30));
+  EXPECT_FALSE(copy(*first, 20)) << "a newer start has the place";
+  const config::CopyTarget target = config::ParseCopyTarget(Second().string()).value();
+  EXPECT_EQ(StartThatCopies(target, kUid), 7u);
+  EXPECT_EQ(StartThatCopies(target, "digits-fedcba9876543210"), 0u);
 }
 
 TEST_F(CheckpointCopierTest, AnEmptyDirectoryBesideCopiesOfItsNameIsRefused) {

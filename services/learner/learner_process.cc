@@ -180,6 +180,7 @@ absl::Status LearnerProcess::MakeCheckpointWriter() {
         CheckpointCopier::Options{.checkpoints = options_.directory / "checkpoints",
                                   .target = std::move(target),
                                   .run_uid = run_uid_,
+                                  .epoch = epoch_.value,
                                   .keep = config.keep(),
                                   .best = config.best(),
                                   .command_max = kCopyMax},

@@ -97,7 +97,8 @@ absl::Status LearnerProcess::ReadCheckpoint() {
 }
 
 // Which run this is, and which of its starts. In a directory that was lost, and has a checkpoint
-// again, the run is the checkpoint's; how often it has started since is known to its buffer alone.
+// again, the run is the checkpoint's; how often it has started since is known to its buffer and to
+// the place of its copies.
 absl::Status LearnerProcess::SettleIdentity() {
   const std::filesystem::path epoch = options_.directory / "epoch";
   OXBOW_ASSIGN_OR_RETURN(
@@ -107,7 +108,9 @@ absl::Status LearnerProcess::SettleIdentity() {
   if (!from_.run_uid.empty() && !std::filesystem::exists(epoch)) {
     OXBOW_ASSIGN_OR_RETURN(const uint64_t counted,
                            StartsCountedBy(options_.buffer_endpoints, timeout, run_uid_));
-    seen = std::max(seen, counted);
+    OXBOW_ASSIGN_OR_RETURN(const config::CopyTarget target,
+                           config::ParseCopyTarget(setup_.config.checkpoint().copy_to()));
+    seen = std::max({seen, counted, StartThatCopies(target, run_uid_)});
     OXBOW_LOG(Warning) << "the run goes on in another directory" << Field("run", run_uid_)
                        << Field("step", from_.committed_steps) << Field("starts", seen);
   }
