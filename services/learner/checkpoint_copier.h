@@ -50,7 +50,7 @@ class CheckpointCopier {
     std::filesystem::path checkpoints;  // Where they are written.
     config::CopyTarget target;
     std::string run_uid;
-    uint64_t epoch = 0;  // Of this start.
+    uint64_t epoch = 0;  // The number of this start.
     uint32_t keep = 2;
     std::string best;                             // As CheckpointStore's.
     absl::Duration command_max = absl::Hours(2);  // Then it is killed.

@@ -5,7 +5,7 @@
 
 namespace oxbow {
 
-// What this process tells others that it is: "0.1.0", and of a build that was given a revision, as
+// The name of this build for other processes: "0.1.0", and of a build that was given a revision, as
 // those of images are, "0.1.0+1a2b3c4d5e".
 std::string BuildVersion();
 

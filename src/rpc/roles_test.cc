@@ -242,7 +242,7 @@ TEST_F(RolesTest, WithoutRolesEveryMemberMayCallEverything) {
   EXPECT_TRUE(absl::IsUnimplemented(Ask(channel, "/oxbow.v1.Coordinator/Drain")));
 }
 
-// What the call ends with once it is refused, within the time that is promised and some for a
+// The end of a call once it is refused, within the time that is promised and some for a
 // machine that is busy.
 absl::Status RefusalOf(const std::shared_ptr<grpc::Channel>& channel, const std::string& call) {
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
