@@ -32,7 +32,8 @@ import time
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 KINDS = ("learner", "rollout_worker", "replay_buffer", "reward_server")
 SETTINGS = ["eval.every=0", "services.rollout_workers=3", "services.reward_servers=2", "services.lease_seconds=5",
-            "checkpoint.every=50", "off_policy.staleness_max=1", "optimizer.learning_rate=2.0e-5", "replay.fraction=0.25"]
+            "checkpoint.every=50", "off_policy.staleness_max=1", "optimizer.learning_rate=2.0e-5", "replay.fraction=0.25",
+            "batch.groups=4", "batch.group_size=4", "sampling.steps=6", "sampling.sde_count=3", "services.groups_in_flight=8"]
 # How often in a week, on 56 GPUs of workers and 8 of the learner, all preemptible: a worker's GPU is taken away every
 # third day.
 WEEK = {"a worker dies": 130, "a worker hangs": 20, "a worker turns bad": 6, "a learner dies": 6, "the learner is evicted": 14,
