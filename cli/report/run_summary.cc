@@ -209,7 +209,7 @@ std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {
                                      "state", "step", "held-out", "best", "age", "verdict");
   for (const RunSummary& run : runs) {
     const std::string reward =
-        run.last ? absl::StrFormat("%.3f -> %.3f", run.first->y, run.last->y) : "-";
+        run.last ? absl::StrCat(io::Number(run.first->y), " -> ", io::Number(run.last->y)) : "-";
     const std::string best =
         run.best_checkpoint
             ? absl::StrFormat("%.3f @%d", run.best_checkpoint->value, run.best_checkpoint->step)
