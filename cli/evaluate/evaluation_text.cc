@@ -136,7 +136,7 @@ std::string ReportHtml(const SetReport& report) {
     absl::StrAppend(&body, "<p>", names[i], ": ", io::EscapeHtml(report.evaluations[i].source),
                     "</p>\n");
   }
-  absl::StrAppend(&body, "<figure><table>\n");
+  absl::StrAppend(&body, "<figure><div class=\"wide\"><table>\n");
   bool head = true;
   for (const auto& cells : TableOf(report)) {
     absl::StrAppend(&body, "<tr>");
@@ -147,7 +147,7 @@ std::string ReportHtml(const SetReport& report) {
     absl::StrAppend(&body, "</tr>\n");
     head = false;
   }
-  absl::StrAppend(&body, "</table></figure>\n");
+  absl::StrAppend(&body, "</table></div></figure>\n");
   for (const std::string& line : FailureLines(report)) {
     absl::StrAppend(&body, "<p class=\"how\">", io::EscapeHtml(line), "</p>\n");
   }

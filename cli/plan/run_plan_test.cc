@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 
 #include "cli/plan/resource_plan.h"
@@ -127,19 +129,37 @@ TEST(RunPlanTest, WhetherTrainingWaitsForEvaluationsByWorkersIsSaid) {
               HasSubstr("training goes on meanwhile"));
 }
 
-// At 512 pixels, where a latent is 16 x 64 x 64.
-TEST(RunPlanTest, TheRecipesOfRealModelsHaveRoomForTheirExperience) {
+// What autoencoders and text encoders of published models make of a picture and a prompt.
+struct ConditioningSize {
+  const char* recipes;          // The beginning of their names.
+  uint64_t text_width, pooled;  // Numbers of a token, and of the whole prompt.
+  uint64_t further_tokens;      // CLIP's before those of T5.
+};
+
+constexpr ConditioningSize kConditioningSizes[] = {{"sd35", 4096, 2048, 77},
+                                                   {"flux", 4096, 768, 0},
+                                                   {"wan21", 4096, 0, 0},
+                                                   {"qwen-image", 3584, 0, 0},
+                                                   {"z-image", 2560, 0, 0}};
+
+TEST(RunPlanTest, EveryRecipeHasRoomForItsExperience) {
   run::ModelFacts facts = Facts(kMillion);
-  int recipes = 0;
+  int published = 0;
   for (const auto& [name, text] : config::Recipes()) {
-    const bool flux = name.starts_with("flux");
-    if (!flux && !name.starts_with("sd35")) continue;
-    ++recipes;
     const v1::RunConfig run = config::LoadRunConfig({}, {"recipe=" + name}, {}).value().config;
-    const int64_t side = run.sampling().height() / 8;
-    facts.latent_shape = {16, side, side};
-    const uint64_t t5 = run.prompts().t5_length();  // SD3 has CLIP's 77 tokens before them.
-    facts.conditioning_bytes = flux ? 4 * (t5 * 4096 + 768) : 4 * ((77 + t5) * 4096 + 2048);
+    const auto model =
+        std::find_if(std::begin(kConditioningSizes), std::end(kConditioningSizes),
+                     [&](const ConditioningSize& one) { return name.starts_with(one.recipes); });
+    facts.latent_shape = {4, 32, 32};  // No embedded model has more.
+    facts.conditioning_bytes = 4 * 64 * 512;
+    if (model != std::end(kConditioningSizes)) {
+      ++published;
+      const v1::SamplingConfig& sampling = run.sampling();
+      const int64_t moments = sampling.frames() == 0 ? 1 : (sampling.frames() - 1) / 4 + 1;
+      facts.latent_shape = {16, moments, sampling.height() / 8, sampling.width() / 8};
+      const uint64_t tokens = run.prompts().t5_length() + model->further_tokens;
+      facts.conditioning_bytes = 4 * (tokens * model->text_width + model->pooled);
+    }
     EXPECT_LE(run::SinkBytesNeeded(run, facts.latent_shape), run.services().sink_bytes_max())
         << name;
     const uint64_t entry =
@@ -148,7 +168,7 @@ TEST(RunPlanTest, TheRecipesOfRealModelsHaveRoomForTheirExperience) {
     EXPECT_LE(entry, buffer::kEntryBytesMax) << name;
     EXPECT_LE(entry, buffer::kOfferCallBytes) << "a call takes several, " << name;
   }
-  EXPECT_EQ(recipes, 29);
+  EXPECT_EQ(published, 36);
 }
 
 TEST(RunPlanTest, AConfiguredNumberOfKeptStepsBeatsTheRule) {

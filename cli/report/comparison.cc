@@ -49,18 +49,19 @@ struct Panel {
   const char* title;
   const char* unit;
   std::string metric;
+  bool from_zero = true;  // Its numbers have a natural 0, at which their axis begins.
 };
 
 const std::vector<Panel>& Panels() {
   static const auto& panels = *new std::vector<Panel>{
-      {"Held-out reward", "", metric::kEvalRewardMean},
-      {"Training reward", "mean of a step", metric::kTrainRewardMean},
+      {"Held-out reward", "", metric::kEvalRewardMean, false},
+      {"Training reward", "mean of a step", metric::kTrainRewardMean, false},
       {"Groups without a signal", "share", metric::kTrainRewardZeroStdRatio},
       {"Speckle", "lower is cleaner", metric::kEvalSpeckleMean},
       {"Layouts", "share of the rarer one", metric::kEvalMinorityShare},
       {"Saturated pixels", "share", metric::kEvalSaturatedShare},
       {"Fine detail", "energy of the highest frequencies", metric::kEvalFineDetail},
-      {"Sharpness", "contrast over one pixel by that over four", metric::kEvalSharpness},
+      {"Sharpness", "contrast over one pixel by that over four", metric::kEvalSharpness, false},
       {"Distance from the base model's pictures", "1 is that of two prompts",
        metric::kEvalBaseDistance},
       {"Variety within a group", "1 is black to white", metric::kTrainGroupDistanceMean},
@@ -136,21 +137,22 @@ std::string Charts(const std::vector<Run>& runs) {
   }
   out += "<div class=\"charts\">\n";
   for (const Panel& panel : Panels()) {
-    std::vector<io::Series> series;
+    std::vector<io::Series> series;  // Those without points, too: each has one colour everywhere.
     for (const std::vector<const Run*>& group : groups) {
-      io::Series one = CurveOf(group, panel.metric);
-      if (io::HasPoints(one)) series.push_back(std::move(one));
+      series.push_back(CurveOf(group, panel.metric));
     }
-    if (series.empty()) continue;
-    absl::StrAppend(&out, "<figure class=\"chart\">",
-                    io::Chart({.title = panel.title, .unit = panel.unit}, series), "</figure>\n");
+    if (std::none_of(series.begin(), series.end(), io::HasPoints)) continue;
+    io::ChartSpec spec{.title = panel.title, .unit = panel.unit};
+    if (panel.from_zero) spec.y_min = 0;
+    absl::StrAppend(&out, "<figure class=\"chart\">", io::Chart(spec, series), "</figure>\n");
   }
   return out + "</div>\n";
 }
 
 std::string Overview(const std::vector<Run>& runs) {
   std::string out =
-      "<div class=\"wide\"><table><tr><th>run</th><th>state</th><th>steps</th><th>reward</th>"
+      "<div class=\"wide\"><table "
+      "class=\"runs\"><tr><th>run</th><th>state</th><th>steps</th><th>reward</th>"
       "<th>held-out</th><th>best</th>";
   for (const io::VerdictLine& line : runs.front().summary.verdict) {
     absl::StrAppend(&out, "<th>", line.topic, "</th>");

@@ -27,12 +27,15 @@ svg.dispatchEvent(new PointerEvent('pointermove', {bubbles: true,
     clientX: box.left + box.width * svg.dataset.right / svg.viewBox.baseVal.width,
     clientY: box.top + 20}));
 const root = document.documentElement;
-parent.postMessage({width: innerWidth, problems: window.problems,
+const wide = of('.wide').filter(e => e.scrollWidth > e.clientWidth + 1);
+const signed = e => getComputedStyle(e, '::before').content.includes('scroll');
+setTimeout(() => parent.postMessage({width: innerWidth, problems: window.problems,
     over: root.scrollWidth - root.clientWidth, tip: document.querySelector('.tip').textContent,
-    charts: of('.chart').length, pictures: of('.view .part.p0').filter(e =>
+    charts: of('.chart').length, cut: wide.length,
+    signs: of('.wide').filter(signed).length, pictures: of('.view .part.p0').filter(e =>
         getComputedStyle(e).backgroundImage.startsWith('url("data:')).length,
     network: performance.getEntriesByType('resource')
-        .filter(e => !e.name.startsWith('data:')).length}, '*');
+        .filter(e => !e.name.startsWith('data:')).length}, '*'), 500);
 })();
 </script></body>)js";
 
@@ -78,6 +81,8 @@ TEST_F(ComparisonBrowserTest, FitsEveryWidthAndAsksForNothing) {
     EXPECT_EQ(seen["problems"], nlohmann::json::array());
     EXPECT_EQ(seen["over"], 0) << "the page scrolls sideways";
     EXPECT_EQ(seen["network"], 0);
+    EXPECT_EQ(seen["cut"], seen["signs"]) << "a table that is cut off says that it scrolls";
+    if (seen["width"] == 390) EXPECT_GT(seen["cut"], 0);
     EXPECT_EQ(seen["pictures"], 3);
     EXPECT_GE(seen["charts"], 8);
     EXPECT_THAT(seen["tip"].get<std::string>(), ::testing::HasSubstr("step 100"));

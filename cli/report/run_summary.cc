@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "io/report/report.h"
+#include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
 #include "run/run_lock.h"
 #include "run/start_record.h"
@@ -104,13 +105,15 @@ absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir, io::RunReading& re
   const io::History& history = reading.history();
   const bool live = run::IsLive(run_dir);
   const io::RunFacts facts = learner::FactsOfRun(run_dir, live);
+  io::History rest;
+  const io::History& comparable = io::Comparable(history, facts, rest);
   RunSummary run{.name = facts.name,
                  .live = live,
                  .step = static_cast<uint64_t>(history.last_step()),
                  .steps_total = facts.steps_total,
                  .reward_name = facts.reward_name,
-                 .first = history.First(metric::kEvalRewardMean),
-                 .last = history.Last(metric::kEvalRewardMean),
+                 .first = comparable.First(metric::kEvalRewardMean),
+                 .last = comparable.Last(metric::kEvalRewardMean),
                  .best_checkpoint = learner::BestCheckpointOf(run_dir),
                  .changed = ChangedAt(run_dir),
                  .verdict = io::VerdictOf(history, facts)};
@@ -121,7 +124,7 @@ absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir, io::RunReading& re
   run.samples = history.Sum(metric::kTrainSamples);
   run.samples_unscored = history.Sum(metric::kTrainSamplesUnscored);
   run.unscored_reason = facts.unscored_reason;
-  for (const io::Point& point : history.Column(metric::kEvalRewardMean)) {
+  for (const io::Point& point : comparable.Column(metric::kEvalRewardMean)) {
     if (std::isfinite(point.y) && (!run.best || point.y > run.best->y)) run.best = point;
   }
   return run;
@@ -168,8 +171,8 @@ std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
   if (run.steps_total > 0) absl::StrAppend(&text, "/", run.steps_total);
   text += "\n";
   if (run.last) {
-    absl::StrAppend(&text, absl::StrFormat("held-out   %.3f -> %.3f, best %.3f at step %.0f\n",
-                                           run.first->y, run.last->y, run.best->y, run.best->x));
+    absl::StrAppend(&text, "held-out   ", io::Number(run.first->y), " -> ", io::Number(run.last->y),
+                    ", best ", io::Number(run.best->y), " at step ", run.best->x, "\n");
   }
   if (const std::string failed = FailedText(run); !failed.empty()) {
     absl::StrAppend(&text, "failed     ", failed, "\n");
@@ -206,7 +209,7 @@ std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {
                                      "state", "step", "held-out", "best", "age", "verdict");
   for (const RunSummary& run : runs) {
     const std::string reward =
-        run.last ? absl::StrFormat("%.3f -> %.3f", run.first->y, run.last->y) : "-";
+        run.last ? absl::StrCat(io::Number(run.first->y), " -> ", io::Number(run.last->y)) : "-";
     const std::string best =
         run.best_checkpoint
             ? absl::StrFormat("%.3f @%d", run.best_checkpoint->value, run.best_checkpoint->step)

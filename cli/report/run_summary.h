@@ -25,7 +25,8 @@ struct RunSummary {
   uint64_t step = 0;
   uint64_t steps_total = 0;  // 0: not known.
   std::string reward_name;
-  std::optional<io::Point> first, last, best;  // Held-out rewards and their steps.
+  // Held-out rewards and their steps, of evaluations that can be compared.
+  std::optional<io::Point> first, last, best;
   std::optional<learner::BestCheckpoint> best_checkpoint;
   size_t evaluations = 0;                                   // Failed ones included.
   size_t evaluations_failed = 0;                            // They gave no number.

@@ -40,7 +40,7 @@ TEST_F(RunSummaryTest, AnEndedRunSaysWhatItReachedAndHowItGoesOn) {
   EXPECT_EQ(run->state(), "done");
   const std::string text = EndedText(*run, runs_.path() / "digits");
   EXPECT_THAT(text, HasSubstr("progress   step 20/20\n"));
-  EXPECT_THAT(text, HasSubstr("held-out   0.500 -> 0.800, best 0.900 at step 10\n"));
+  EXPECT_THAT(text, HasSubstr("held-out   0.5 -> 0.8, best 0.9 at step 10\n"));
   EXPECT_THAT(
       text, HasSubstr("oxbow resume " + (runs_.path() / "digits").string() + " --set run.steps=N"));
   EXPECT_THAT(text, HasSubstr("learning "));
@@ -93,7 +93,7 @@ TEST_F(RunSummaryTest, StatesAreToldApartAndDamageHidesNoOtherRun) {
   std::filesystem::create_directories(runs_.path() / "no run");
   const auto lock = run::RunLock::Take(runs_.path() / "live", {.program = "a test"});
   const std::string text = RunsText(RunsIn(runs_.path()), absl::Now());
-  EXPECT_THAT(text, HasSubstr("done     done           20/20  0.500 -> 0.800"));
+  EXPECT_THAT(text, HasSubstr("done     done           20/20  0.5 -> 0.8"));
   EXPECT_THAT(text, HasSubstr("stopped  stopped         7/20  -"));
   EXPECT_THAT(text, HasSubstr("live     running         3/20  -"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);

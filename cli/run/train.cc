@@ -30,6 +30,7 @@
 #include "config/run_config.h"
 #include "io/metrics_file.h"
 #include "io/report/report.h"
+#include "io/report/svg_chart.h"
 #include "io/report/verdict.h"
 #include "metrics/step_metrics.h"
 #include "rpc/certificate_files.h"
@@ -224,8 +225,9 @@ void Row(const char* label, const std::string& value) {
 void Summarise(const fs::path& run_dir) {
   io::RunReading reading(run_dir);
   if (!reading.UpdateHistory().ok() || reading.history().empty()) return;
-  const io::History& history = reading.history();
   const io::RunFacts facts = learner::FactsOfRun(run_dir, /*live=*/false);
+  io::History rest;
+  const io::History& history = io::Comparable(reading.history(), facts, rest);
   const size_t columns = TerminalColumns(STDOUT_FILENO).value_or(0);
   std::cout << "\n" << io::VerdictText(io::VerdictOf(history, facts), columns) << "\n";
   std::vector<std::string> names = {metric::kEvalRewardMean};
@@ -236,7 +238,7 @@ void Summarise(const fs::path& run_dir) {
   names.push_back(metric::kTrainRewardMean);
   for (const std::string& name : names) {
     const auto first = history.First(name), last = history.Last(name);
-    if (first) Row(name.c_str(), absl::StrFormat("%.3f -> %.3f", first->y, last->y));
+    if (first) Row(name.c_str(), absl::StrCat(io::Number(first->y), " -> ", io::Number(last->y)));
   }
   const absl::Status report = io::WriteReport(run_dir, facts, reading);
   if (report.ok()) {

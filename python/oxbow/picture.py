@@ -24,12 +24,15 @@ class Picture:
     seed: int | None = None  # With group and sample: what its noise was drawn from.
     group: int | None = None
     sample: int | None = None
+    frames: int = 1
+    film: Path | None = None  # Up to 24 frames of a video whose `path` is its first one.
 
     @property
     def caption(self) -> str:
-        """The whole prompt, and a line of its rewards."""
+        """The whole prompt, a line of its rewards, and of a video that stands still how many frames it has."""
         rewards = ", ".join(f"{name} {value:.4g}" for name, value in self.rewards.items())
-        return f"{self.prompt}\nreward {self.reward:.4g} ({rewards})"
+        still = f"\nthe first of {self.frames} frames" if self.film else ""
+        return f"{self.prompt}\nreward {self.reward:.4g} ({rewards}){still}"
 
     def image(self) -> Any:
         """A PIL.Image, or None for a picture that was scored only. ImportError without Pillow."""
@@ -81,11 +84,11 @@ def picture_table(pictures: Sequence[Picture]) -> Any:
 
 
 def _picture(row: dict[str, Any], folder: Path, step: int) -> Picture:
-    name = row.get("picture")
+    name, film = row.get("picture"), row.get("film")
     return Picture(step, row["prompt"], _number(row["reward"]),
                    {reward: _number(value) for reward, value in row.get("rewards", {}).items()},
                    folder / Path(name).name if name else None, _whole(row.get("seed")), _whole(row.get("group")),
-                   _whole(row.get("sample")))
+                   _whole(row.get("sample")), int(row.get("frames", 1)), folder / Path(film).name if film else None)
 
 
 def _number(value: Any) -> float:

@@ -144,6 +144,16 @@ class RunTest(unittest.TestCase):
         (one,) = self.run_.evaluated(0)
         self.assertEqual((one.prompt, one.rewards, one.path, one.seed), ("text 1", {"x": 1.0}, None, None))
 
+    def test_the_caption_of_a_video_that_stands_still_says_so(self):
+        self.written.write(0)
+        rows = self.written.directory / "samples/step_000000/eval.jsonl"
+        row = '{"prompt":"text 1","reward":0.5,"rewards":{"x":1},"picture":"000.png","frames":17'
+        rows.write_text(row + ',"film":"000.film.jpg","film_frames":17}\n' + row + '}\n')
+        still, whole = self.run_.evaluated(0)
+        self.assertEqual(still.caption, "text 1\nreward 0.5 (x 1)\nthe first of 17 frames")
+        self.assertEqual((still.film, still.frames), (rows.parent / "000.film.jpg", 17))
+        self.assertEqual(whole.caption, "text 1\nreward 0.5 (x 1)")
+
     @unittest.skipUnless(yaml, "PyYAML is not installed")
     def test_the_config_has_numbers_and_words_as_oxbow_meant_them(self):
         self.assertEqual(self.run_.config["optimizer"]["learning_rate"], 1e-5)

@@ -92,6 +92,11 @@ absl::StatusOr<EvaluationResult> Evaluation::Judge(const Samples& images) {
   for (size_t i = 0; i < shown; ++i) {
     result.files.push_back(io::PictureFileOf(i, shown, images[i]));
     result.pictures[i].picture = result.files.back().name;
+    if (auto film = io::FilmStripOf(i, shown, images[i])) {
+      result.pictures[i].film = film->file.name;
+      result.pictures[i].film_frames = film->frames;
+      result.files.push_back(std::move(film->file));
+    }
   }
   result.caption =
       absl::StrFormat("held-out prompts, reward %.3f", result.metrics[metric::kEvalRewardMean]);

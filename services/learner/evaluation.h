@@ -31,7 +31,7 @@ struct EvaluationResult {
   std::string caption;
   std::vector<io::EvaluatedPicture> pictures;  // All samples; those on the sheet first.
   std::vector<Image8> small;                   // As SmallPictures makes them.
-  std::vector<io::PictureFile> files;          // Those on the sheet.
+  std::vector<io::PictureFile> files;          // Pictures on the sheet, and films.
 };
 
 // Owned by the thread that owns torch.

@@ -193,6 +193,8 @@ io::RunFacts FactsOfRun(const std::filesystem::path& run_dir, bool live,
   for (const run::StartRecord& start : starts) {
     for (const std::string& one : start.changed) {
       facts.changes.emplace_back(start.step, one);
+      // An observed reward has a number of its own.
+      if (!one.starts_with("reward.observed:")) facts.same_since = start.step;
       facts.head.push_back({absl::StrCat("from step ", start.step), one});
     }
   }

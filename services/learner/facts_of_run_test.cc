@@ -70,6 +70,11 @@ TEST(FactsOfRunTest, WhyARunEndedComesFirstAndWhatEvaluationsMeasureFromWhereOn)
   EXPECT_THAT(facts.head, Contains(Pair("from step 20", "reward.observed: [] -> [brightness]")));
   ASSERT_EQ(facts.changes.size(), 1u);
   EXPECT_EQ(facts.changes[0].first, 20u);
+  EXPECT_EQ(facts.same_since, 0u) << "the other numbers go on";
+  ASSERT_TRUE(run::AppendStart(run.path(),
+                               {.resumed = true, .step = 25, .changed = {"prompts.eval: a -> b"}})
+                  .ok());
+  EXPECT_EQ(FactsOfRun(run.path(), /*live=*/false).same_since, 25u);
   EXPECT_THAT(FactsOfRun(run.path(), /*live=*/true).head,
               Not(Contains(Pair("ended", ::testing::_))));
 }

@@ -56,10 +56,15 @@ std::optional<EvaluatedPicture> ParseLine(std::string_view line) {
   picture.sample = static_cast<uint32_t>(size("sample"));
   picture.seed = NumberIn(json, "seed");
   picture.group = NumberIn(json, "group");
-  if (const auto name = json.find("picture"); name != json.end() && name->is_string()) {
-    picture.picture = name->get<std::string>();
-    if (!IsPictureName(picture.picture)) return std::nullopt;
-  }
+  // Whether it is missing or a name.
+  const auto file = [&](const char* key, std::string& name) {
+    const auto found = json.find(key);
+    if (found == json.end() || !found->is_string()) return true;
+    name = found->get<std::string>();
+    return IsPictureName(name);
+  };
+  if (!file("picture", picture.picture) || !file("film", picture.film)) return std::nullopt;
+  if (!picture.film.empty()) picture.film_frames = std::max(1, size("film_frames"));
   if (const auto rewards = json.find("rewards"); rewards != json.end() && rewards->is_object()) {
     for (const auto& [name, value] : rewards->items()) picture.rewards[name] = ValueOf(value);
   }
@@ -74,7 +79,8 @@ bool IsPictureName(std::string_view name) {
   for (const char c : name.substr(0, digits)) {
     if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) return false;
   }
-  return name.substr(digits) == ".png" || name.substr(digits) == ".jpg";
+  const std::string_view rest = name.substr(digits);
+  return rest == ".png" || rest == ".jpg" || rest == ".film.jpg";
 }
 
 std::string FormatEvaluation(const std::vector<EvaluatedPicture>& pictures) {
@@ -86,6 +92,10 @@ std::string FormatEvaluation(const std::vector<EvaluatedPicture>& pictures) {
     line["width"] = picture.width;
     line["height"] = picture.height;
     line["frames"] = picture.frames;
+    if (!picture.film.empty()) {
+      line["film"] = picture.film;
+      line["film_frames"] = picture.film_frames;
+    }
     line["seed"] = absl::StrCat(picture.seed);
     line["group"] = absl::StrCat(picture.group);
     line["sample"] = picture.sample;

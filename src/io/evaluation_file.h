@@ -6,8 +6,9 @@
 //    "frames":1,"seed":"7","group":"9223372036854775808","sample":0,
 //    "rewards":{"digits_ocr":0.97,"digits_strict":0}}
 //
-// A picture without a score has "reward":null and no rewards. "right" is missing there, and where
-// no picture can be right in full; "picture" where a picture was scored only.
+// A video of which "picture" is the first frame alone has "film":"000.film.jpg","film_frames":17 as
+// well. A picture without a score has "reward":null and no rewards. "right" is missing there, and
+// where no picture can be right in full; "picture" where a picture was scored only.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,8 @@ struct EvaluatedPicture {
   int width = 0;              // In pixels.
   int height = 0;
   int frames = 1;
+  std::string film;     // As FilmStrip's file and frames (io/picture_file.h).
+  int film_frames = 0;  // Not 0 with a film.
   // Its noise was drawn from these three.
   uint64_t seed = 0;   // The run's.
   uint64_t group = 0;  // Each prompt has one.
@@ -41,7 +44,8 @@ struct EvaluatedPicture {
   bool operator==(const EvaluatedPicture&) const = default;
 };
 
-// Whether it is a name as the learner gives them: "000.png", "1024.jpg". Never a path.
+// Whether it is a name as the learner gives them: "000.png", "1024.jpg", "000.film.jpg". Never a
+// path.
 bool IsPictureName(std::string_view name);
 
 // A number that is not finite, which JSON does not have, is written as null and read as NaN.

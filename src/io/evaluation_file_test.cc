@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+
 namespace oxbow::io {
 namespace {
 
@@ -16,7 +18,9 @@ TEST(EvaluationFileTest, WhatIsWrittenReadsBack) {
        .picture = "000.png",
        .width = 20,
        .height = 8,
-       .frames = 5,
+       .frames = 33,
+       .film = "000.film.jpg",
+       .film_frames = 17,
        .seed = 18446744073709551615u,
        .group = (uint64_t{1} << 63) + 1,
        .sample = 2,
@@ -49,12 +53,17 @@ TEST(EvaluationFileTest, AForeignLineIsNamed) {
 
 // The file comes from a run's directory, which may be anybody's.
 TEST(EvaluationFileTest, APicturesNameIsNeverAPath) {
-  for (const char* const name : {"000.png", "1023.jpg"}) EXPECT_TRUE(IsPictureName(name)) << name;
-  for (const char* const name : {"", "../000.png", "/000.png", "a00.png", "00.png", "000.svg",
-                                 "000.png.png", "000", "eval.png"}) {
+  for (const char* const name : {"000.png", "1023.jpg", "000.film.jpg"})
+    EXPECT_TRUE(IsPictureName(name)) << name;
+  for (const char* const name :
+       {"", "../000.png", "/000.png", "a00.png", "00.png", "000.svg", "000.png.png", "000.film.png",
+        "000.film.jpg/x", "000", "eval.png"}) {
     EXPECT_FALSE(IsPictureName(name)) << name;
   }
-  EXPECT_FALSE(ParseEvaluation("{\"prompt\":\"x\",\"picture\":\"../../key.png\"}\n").ok());
+  for (const char* const key : {"picture", "film"}) {
+    EXPECT_FALSE(
+        ParseEvaluation(absl::StrCat("{\"prompt\":\"x\",\"", key, "\":\"../../key.png\"}\n")).ok());
+  }
 }
 
 }  // namespace

@@ -205,6 +205,22 @@ std::vector<std::string> History::NamesWithPrefix(const std::string& prefix) con
   return names;
 }
 
+History History::Without(const std::string& prefix, double until) const {
+  History rest = *this;
+  for (const std::string& name : NamesWithPrefix(prefix)) {
+    Values& column = rest.columns_.at(name);
+    const double weight = static_cast<double>(column.stride);
+    std::erase_if(column.points, [&](const Point& point) {
+      if (point.x > until) return false;
+      if (std::isfinite(point.y)) column.sum -= weight * point.y;
+      column.count -= std::min(column.count, column.stride);
+      return true;
+    });
+    if (column.points.empty()) rest.columns_.erase(name);
+  }
+  return rest;
+}
+
 std::optional<Point> History::First(const std::string& name) const {
   const auto column = columns_.find(name);
   if (column == columns_.end()) return std::nullopt;

@@ -101,6 +101,9 @@ class History {
   std::optional<Point> First(const std::string& name) const;
   std::optional<Point> Last(const std::string& name) const;
 
+  // The same without the values up to step `until` of metrics whose names begin with `prefix`.
+  History Without(const std::string& prefix, double until) const;
+
   bool empty() const { return columns_.empty(); }
   double last_step() const;
 

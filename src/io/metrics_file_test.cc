@@ -100,5 +100,22 @@ TEST(MetricsFollowerTest, EachWholeLineComesOnce) {
   ASSERT_EQ(take(), 1u);
 }
 
+TEST(MetricsFileTest, AHistoryWithoutEarlyValuesHasTheOthersWithTheirCounts) {
+  History history;
+  for (int step = 0; step <= 40; ++step) {
+    std::map<std::string, double> line = {{"step", step}, {"train/loss", 1}};
+    if (step % 10 == 0) line["eval/reward_mean"] = step;
+    if (step == 10) line["eval/failed"] = 1;
+    history.Add(line);
+  }
+  const History rest = history.Without("eval/", 20);
+  EXPECT_EQ(rest.First("eval/reward_mean")->x, 30);
+  EXPECT_EQ(rest.Count("eval/reward_mean"), 2u);
+  EXPECT_EQ(rest.Sum("eval/reward_mean"), 70);
+  EXPECT_EQ(rest.Count("eval/failed"), 0u);
+  EXPECT_EQ(rest.Count("train/loss"), 41u);
+  EXPECT_EQ(rest.last_step(), 40);
+}
+
 }  // namespace
 }  // namespace oxbow::io

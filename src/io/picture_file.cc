@@ -2,6 +2,7 @@
 #include "io/picture_file.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,21 +15,50 @@ namespace {
 
 constexpr size_t kDigitsMin = 3;
 
+std::string FileName(size_t place, size_t count) {
+  const auto digits = static_cast<int>(std::max(kDigitsMin, absl::StrCat(count - 1).size()));
+  return absl::StrFormat("%0*d", digits, place);
+}
+
+bool IsWhole(const std::vector<Image8>& frames) {
+  return IsWholeFilm(frames.front().width, frames.front().height, static_cast<int>(frames.size()));
+}
+
 }  // namespace
 
 PictureFile PictureFileOf(size_t place, size_t count, const std::vector<Image8>& frames) {
   OXBOW_CHECK(place < count && !frames.empty()) << "picture " << place << " of " << count;
-  const auto digits = static_cast<int>(std::max(kDigitsMin, absl::StrCat(count - 1).size()));
   const Image8& first = frames.front();
-  const std::string name = absl::StrFormat("%0*d", digits, place);
-  const int64_t pixels = int64_t{first.width} * first.height * static_cast<int64_t>(frames.size());
-  if (frames.size() > 1 && pixels <= kStoredFilmPixelsMax) {
-    return {name + ".png", EncodeFilm({.frames = frames})};
-  }
+  const std::string name = FileName(place, count);
+  if (IsWhole(frames)) return {name + ".png", EncodeFilm({.frames = frames})};
   if (std::max(first.width, first.height) <= kPngSideMax) {
     return {name + ".png", EncodePng(first)};
   }
   return {name + ".jpg", EncodeJpeg(first, kPictureQuality)};
+}
+
+bool IsWholeFilm(int width, int height, int frames) {
+  return frames > 1 && int64_t{width} * height * frames <= kStoredFilmPixelsMax;
+}
+
+std::optional<FilmStrip> FilmStripOf(size_t place, size_t count,
+                                     const std::vector<Image8>& frames) {
+  if (frames.size() < 2 || IsWhole(frames)) return std::nullopt;
+  const Image8& first = frames.front();
+  const size_t every = (frames.size() + kSheetFramesMax - 1) / kSheetFramesMax;
+  const size_t shown = (frames.size() + every - 1) / every;
+  const double share = static_cast<double>(kFilmStripPixelsMax) / static_cast<double>(shown) /
+                       (static_cast<double>(first.width) * first.height);
+  const double side = std::max(first.width, first.height) * std::min(1.0, std::sqrt(share));
+  std::vector<GridCell> cells;
+  for (size_t i = 0; i < frames.size(); i += every) {
+    cells.push_back({.image = Shrink(frames[i], static_cast<int>(side))});
+  }
+  const bool wide = first.width >= first.height;
+  const Image8 strip =
+      Grid(cells, {.columns = wide ? 1 : static_cast<int>(shown), .scale = 1, .gap = 0});
+  return FilmStrip{{FileName(place, count) + ".film.jpg", EncodeJpeg(strip, kFilmStripQuality)},
+                   static_cast<int>(shown)};
 }
 
 }  // namespace oxbow::io

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of an evaluation's pictures, samples/step_N/000.png, 001.png, ...: PNG up to 256
-// pixels, JPEG of quality 95 above. A small video is an animated PNG, a larger one its first frame.
+// pixels, JPEG of quality 95 above. A small video is an animated PNG. Of a larger one the file is
+// its first frame, and 000.film.jpg beside it has the frames of which a page makes a film: one
+// below the other, or side by side if they are higher than wide.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +16,11 @@ namespace oxbow::io {
 
 inline constexpr int kPngSideMax = 256;
 inline constexpr int kPictureQuality = 95;
-inline constexpr int64_t kStoredFilmPixelsMax = int64_t{1} << 17;  // All frames together.
+// All frames together: of an animated PNG, and of a larger video's film, which is drawn smaller
+// where it would have more.
+inline constexpr int64_t kStoredFilmPixelsMax = int64_t{1} << 17;
+inline constexpr int64_t kFilmStripPixelsMax = int64_t{1} << 21;
+inline constexpr int kFilmStripQuality = 80;
 
 struct PictureFile {
   std::string name;  // "007.jpg"
@@ -24,5 +31,17 @@ struct PictureFile {
 
 // The file of picture `place` of `count`. Requires valid frames of one size, at least one.
 PictureFile PictureFileOf(size_t place, size_t count, const std::vector<Image8>& frames);
+
+// Whether the file of a video has all of its frames.
+bool IsWholeFilm(int width, int height, int frames);
+
+struct FilmStrip {
+  PictureFile file;  // "007.film.jpg"
+  int frames = 0;    // On it: every n-th of the video, kSheetFramesMax at most.
+};
+
+// The film of a video whose picture's file is one frame; absent of all others. Requirements as
+// above.
+std::optional<FilmStrip> FilmStripOf(size_t place, size_t count, const std::vector<Image8>& frames);
 
 }  // namespace oxbow::io

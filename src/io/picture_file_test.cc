@@ -27,12 +27,60 @@ TEST(PictureFileTest, NamesHaveAsManyDigitsAsAllNeedAndAtLeastThree) {
   EXPECT_EQ(PictureFileOf(5, 1001, {image}).name, "0005.png");
 }
 
-// 64 films of a real size would take 200 MB in each evaluation.
-TEST(PictureFileTest, ASmallFilmMovesAndALargeOneIsItsFirstFrame) {
+// 64 animated PNG of a real size would take 200 MB in each evaluation.
+TEST(PictureFileTest, ASmallFilmMovesAndALargeOneIsItsFirstFrameAndAStrip) {
   const std::vector<Image8> few(4, oxbow::testing::PhotoLike(128, 256, 1));
   EXPECT_EQ(DecodeFilm(PictureFileOf(0, 1, few).bytes)->frames, few);
+  EXPECT_TRUE(IsWholeFilm(128, 256, 4));
+  EXPECT_FALSE(FilmStripOf(0, 1, few).has_value());
   const std::vector<Image8> more(5, oxbow::testing::PhotoLike(128, 256, 1));
   EXPECT_EQ(DecodeFilm(PictureFileOf(0, 1, more).bytes)->frames.size(), 1u);
+  EXPECT_FALSE(IsWholeFilm(128, 256, 5));
+  ASSERT_TRUE(FilmStripOf(0, 1, more).has_value());
+  EXPECT_FALSE(FilmStripOf(0, 1, {more.front()}).has_value());
+  EXPECT_FALSE(IsWholeFilm(128, 256, 1));
+}
+
+TEST(PictureFileTest, AStripHasTheFramesInOrderAndAsLargeAsFits) {
+  const struct {
+    int width, height, count;                       // A video,
+    int strip_width, strip_height, frames;          // and its strip.
+  } cases[] = {{416, 240, 17, 416, 17 * 240, 17},   // Whole.
+               {240, 416, 33, 17 * 240, 416, 17},   // Every second frame, side by side.
+               {832, 480, 81, 416, 21 * 240, 21}};  // Every fourth, smaller.
+  for (const auto& one : cases) {
+    std::vector<Image8> video;
+    for (int i = 0; i < one.count; ++i) {
+      video.push_back(
+          {one.width, one.height, 3,
+           std::vector<uint8_t>(size_t{3} * one.width * one.height, static_cast<uint8_t>(3 * i))});
+    }
+    const auto strip = FilmStripOf(7, 64, video);
+    ASSERT_TRUE(strip.has_value());
+    EXPECT_EQ(strip->file.name, "007.film.jpg");
+    EXPECT_EQ(strip->frames, one.frames);
+    const auto image = DecodeJpeg(strip->file.bytes);
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_EQ(image->width, one.strip_width);
+    EXPECT_EQ(image->height, one.strip_height);
+    EXPECT_LE(int64_t{image->width} * image->height, kFilmStripPixelsMax);
+    const int every = (one.count + one.frames - 1) / one.frames;
+    for (int i = 0; i < one.frames; ++i) {  // The middle of each.
+      const bool wide = one.width >= one.height;
+      const int x = wide ? image->width / 2 : image->width * (2 * i + 1) / (2 * one.frames);
+      const int y = wide ? image->height * (2 * i + 1) / (2 * one.frames) : image->height / 2;
+      EXPECT_NEAR(image->pixels[static_cast<size_t>(3) * (y * image->width + x)], 3 * every * i, 2);
+    }
+  }
+}
+
+// The size of an evaluation of 64 videos is 64 times that of a film and a picture.
+TEST(PictureFileTest, AVideoOf240To416PixelsTakesLessThanHalfAMegabyte) {
+  const std::vector<Image8> video(33, oxbow::testing::PhotoLike(416, 240, 3));
+  const size_t bytes =
+      FilmStripOf(0, 1, video)->file.bytes.size() + PictureFileOf(0, 1, video).bytes.size();
+  EXPECT_GT(bytes, 100'000u);
+  EXPECT_LT(bytes, 500'000u);
 }
 
 // An evaluation's sheet, events and pictures of 64 such pictures are to stay under 12 MB.

@@ -149,6 +149,9 @@ class Walk:
         assert [row["prompt"] for row in rows] == self.world.prompts("eval", self.images), "prompts are not whole, or in another order"
         for row in rows:
             assert Image.open(folder / row["picture"]).size == SIZE[self.name], row["picture"]
+            if self.name == "wan":  # The frames that the report plays, below each other.
+                width, height = SIZE[self.name]
+                assert Image.open(folder / row["film"]).size == (width, height * row["film_frames"]), row["film"]
             assert isinstance(row["seed"], str) and row["rewards"]["redness"] is not None, row
 
     def check_report(self):
@@ -167,6 +170,8 @@ class Walk:
             words = " ".join(pages.words_of(page).split()) + page
             missing = [one for one in self.world.prompts("eval", self.images) if " ".join(one.split()) not in words]
             assert not missing, f"{len(missing)} of {self.images} are missing: {missing[0][:120]}"
+        with self.see("the report says that videos play"):
+            assert ("These are videos" in page) == (self.name == "wan")
         with self.see("the report has no word of digits"):
             assert page, "no report.html"
             assert not pages.digit_words(pages.words_of(page)), pages.digit_words(pages.words_of(page))[:4]

@@ -67,20 +67,27 @@ inline std::string MadeUpMetrics(int steps = 100) {
 
 // Writes the files of an evaluation. Sets the sizes, files and noises of `pictures`.
 inline void AddEvaluation(const std::filesystem::path& run_dir, int step,
-                          const std::string& caption, const std::vector<Image8>& images,
+                          const std::string& caption,
+                          const std::vector<std::vector<Image8>>& videos,
                           std::vector<EvaluatedPicture> pictures) {
   const auto directory = run_dir / "samples" / absl::StrFormat("step_%06d", step);
   std::filesystem::create_directories(directory);
   std::vector<FilmCell> cells;
-  for (size_t i = 0; i < images.size(); ++i) {
-    const PictureFile file = PictureFileOf(i, images.size(), {images[i]});
+  for (size_t i = 0; i < videos.size(); ++i) {
+    const PictureFile file = PictureFileOf(i, videos.size(), videos[i]);
     OXBOW_CHECK(WriteFileAtomically(directory / file.name, file.bytes).ok());
     pictures[i].picture = file.name;
-    pictures[i].width = images[i].width;
-    pictures[i].height = images[i].height;
+    pictures[i].width = videos[i].front().width;
+    pictures[i].height = videos[i].front().height;
+    pictures[i].frames = static_cast<int>(videos[i].size());
+    if (const auto film = FilmStripOf(i, videos.size(), videos[i])) {
+      OXBOW_CHECK(WriteFileAtomically(directory / film->file.name, film->file.bytes).ok());
+      pictures[i].film = film->file.name;
+      pictures[i].film_frames = film->frames;
+    }
     pictures[i].seed = 7;
     pictures[i].group = (uint64_t{1} << 63) + i;
-    cells.push_back({.frames = {images[i]}, .label = absl::StrFormat("%03d", i)});
+    cells.push_back({.frames = videos[i], .label = absl::StrFormat("%03d", i)});
   }
   OXBOW_CHECK(WriteFileAtomically(directory / kEvaluationFile, FormatEvaluation(pictures)).ok());
   OXBOW_CHECK(WriteFileAtomically(directory / "eval.txt", caption).ok());
@@ -93,7 +100,7 @@ inline void AddEvaluation(const std::filesystem::path& run_dir, int step,
 // squares of so many pixels and full of noise, as large as files of them can be.
 inline void AddMadeUpSheet(const std::filesystem::path& run_dir, int step,
                            const std::string& caption, double right, int side = 0) {
-  std::vector<Image8> images;
+  std::vector<std::vector<Image8>> images;
   std::vector<EvaluatedPicture> pictures;
   for (int i = 0; i < 64; ++i) {
     const bool good = i % 32 < 32 * right;
@@ -104,7 +111,7 @@ inline void AddMadeUpSheet(const std::filesystem::path& run_dir, int step,
       noise = noise * 1664525u + 1013904223u;
       picture.pixels[k] = static_cast<uint8_t>(noise >> 24);
     }
-    images.push_back(std::move(picture));
+    images.push_back({std::move(picture)});
     pictures.push_back({.prompt = absl::StrCat("digits ", 100 + i % 32),
                         .reward = good ? 1 : 0.25,
                         .right = good,
@@ -130,7 +137,8 @@ inline std::string LongPrompt(int i) {
 
 // Pictures as a run at a real size leaves them; no two prompts are the same.
 inline void AddPhotos(const std::filesystem::path& run_dir, int step, int count, int side) {
-  std::vector<Image8> few, images;
+  std::vector<Image8> few;
+  std::vector<std::vector<Image8>> images;
   for (uint32_t i = 0; i < 2; ++i) {
     few.push_back(oxbow::testing::PhotoLike(side, side, i));
     for (uint8_t& pixel : few.back().pixels) {
@@ -139,13 +147,39 @@ inline void AddPhotos(const std::filesystem::path& run_dir, int step, int count,
   }
   std::vector<EvaluatedPicture> pictures;
   for (int i = 0; i < count; ++i) {
-    images.push_back(few[static_cast<size_t>(i) % few.size()]);
+    images.push_back({few[static_cast<size_t>(i) % few.size()]});
     const double reward = 0.2 + 0.01 * i + 0.002 * step;
     pictures.push_back({.prompt = LongPrompt(i),
                         .reward = reward,
                         .rewards = {{"pickscore", reward}, {"sharpness", 1 - reward}}});
   }
   AddEvaluation(run_dir, step, absl::StrCat("held-out prompts, step ", step), images,
+                std::move(pictures));
+}
+
+// Videos as a run of a video model leaves them: a light moves over a picture.
+inline void AddVideos(const std::filesystem::path& run_dir, int step, int count, int width,
+                      int height, int frames) {
+  std::vector<std::vector<Image8>> videos;
+  std::vector<EvaluatedPicture> pictures;
+  for (int i = 0; i < count; ++i) {
+    videos.emplace_back(static_cast<size_t>(frames),
+                        oxbow::testing::PhotoLike(width, height, static_cast<uint32_t>(i % 4)));
+    for (int k = 0; k < frames; ++k) {
+      const int at = width * (2 * k + 1) / (2 * frames);
+      std::vector<uint8_t>& pixels = videos.back()[static_cast<size_t>(k)].pixels;
+      for (int y = 0; y < height; ++y) {
+        for (int x = std::max(0, at - 8); x < std::min(width, at + 8); ++x) {
+          const auto place = 3 * (static_cast<size_t>(y) * width + x);
+          std::fill_n(&pixels[place], 3, static_cast<uint8_t>(255));
+        }
+      }
+    }
+    pictures.push_back({.prompt = LongPrompt(i),
+                        .reward = 0.2 + 0.01 * i + 0.002 * step,
+                        .rewards = {{"pickscore", 0.5}}});
+  }
+  AddEvaluation(run_dir, step, absl::StrCat("held-out prompts, step ", step), videos,
                 std::move(pictures));
 }
 

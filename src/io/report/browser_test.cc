@@ -81,6 +81,8 @@ const prompt = shown('.view .long .prompt')[0];
 seen.lines = Math.round(prompt.clientHeight / parseFloat(getComputedStyle(prompt).lineHeight));
 prompt.click();
 seen.unfolded = Math.round(prompt.clientHeight / parseFloat(getComputedStyle(prompt).lineHeight));
+// A row has its prompt and reward, and below them its pictures.
+seen.table = of('.wide').filter(e => e.scrollWidth > e.clientWidth + 1).length;
 seen.rows = of('.prompts .long .prompt').filter(e => e.getClientRects().length)
     .every(e => e.clientHeight <= 3.5 * parseFloat(getComputedStyle(e).lineHeight));
 of('.cell .p3')[0].click();
@@ -191,6 +193,7 @@ TEST_F(BrowserTest, PicturesOfARealSizeAreLargeOpenWholeAndSwitchOnANarrowScreen
     EXPECT_LE(page["lines"], 3);
     EXPECT_GT(page["unfolded"], page["lines"]);
     EXPECT_TRUE(page["rows"]) << "in the table of prompts, too";
+    EXPECT_EQ(page["table"], 0) << "the tables of prompts fit every width";
     EXPECT_TRUE(page["open"]);
     EXPECT_EQ(page["ask"], LongPrompt(3));
     EXPECT_EQ(page["next"], LongPrompt(4)) << "as text, whatever is in it";
@@ -202,6 +205,51 @@ TEST_F(BrowserTest, PicturesOfARealSizeAreLargeOpenWholeAndSwitchOnANarrowScreen
                                                     {"samples/step_000040/003.jpg", 512}}));
     EXPECT_EQ(page["inside"], 0);
     EXPECT_TRUE(page["closed"]);
+  }
+}
+
+constexpr char kAtVideo[] = R"js(<script>
+(async () => {
+const one = css => document.querySelector(css);
+const seen = {width: innerWidth, marks: document.querySelectorAll('.view .clip').length};
+one('.cell .p1').click();
+for (let i = 0; i < 100 && document.querySelectorAll('dialog .down').length < 2; ++i) {
+  await new Promise(done => setTimeout(done, 50));
+}
+const film = one('dialog .down'), style = getComputedStyle(film);
+const [frames, small] = [style.getPropertyValue('--frames'), one('dialog small').textContent];
+film.getAnimations()[0].currentTime = 530;  // Half of 17 sixteenths of a second: frame 8.
+Object.assign(seen, {frames, small, films: document.querySelectorAll('dialog .down').length,
+    at: getComputedStyle(film).backgroundPosition, duration: style.animationDuration,
+    file: style.backgroundImage.replace(/.*samples/, ''),
+    side: Math.round(film.getBoundingClientRect().width),
+    inside: one('dialog').scrollWidth - one('dialog').clientWidth});
+one('dialog .stop').click();
+seen.state = getComputedStyle(film).animationPlayState;
+seen.problems = window.problems;
+parent.postMessage(seen, '*');
+})();
+</script></body>)js";
+
+TEST_F(BrowserTest, AVideoOfARealSizePlaysInTheDialog) {
+  ASSERT_TRUE(WriteFileAtomically(directory_ / "metrics.jsonl", MadeUpMetrics()).ok());
+  for (const int step : {0, 40}) AddVideos(directory_, step, 4, 416, 240, 17);
+  const nlohmann::json pages = Look({.steps_total = 100}, kAtVideo);
+  ASSERT_TRUE(pages.is_array()) << pages;
+  ASSERT_EQ(pages.size(), std::size(kWidths));
+  for (const nlohmann::json& page : pages) {
+    SCOPED_TRACE(page["width"].dump());
+    EXPECT_EQ(page["problems"], nlohmann::json::array());
+    EXPECT_EQ(page["marks"], 2 * 4);
+    EXPECT_EQ(page["films"], 2) << "before and after";
+    EXPECT_EQ(page["frames"], "17");
+    EXPECT_EQ(page["at"], "0% 50%") << "frame 8 of 0 to 16";
+    EXPECT_EQ(page["duration"], "1.0625s");
+    EXPECT_THAT(page["file"].get<std::string>(), HasSubstr("step_000000/001.film.jpg"));
+    EXPECT_THAT(page["small"].get<std::string>(), HasSubstr("17 frames"));
+    EXPECT_GE(page["side"], page["width"] == 390 ? 250 : 300);
+    EXPECT_EQ(page["inside"], 0);
+    EXPECT_EQ(page["state"], "paused");
   }
 }
 

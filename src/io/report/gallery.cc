@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "io/report/html.h"
@@ -44,17 +45,28 @@ std::string Strip(const std::vector<PlacedSheet>& sheets) {
   return out + "</div>\n";
 }
 
+// Two names for the grids. Only step 0 is before training.
+struct GridNames {
+  const char* first;
+  const char* last;
+};
+
+GridNames NamesOf(const Sheet& first) {
+  return first.step == 0 ? GridNames{"Before", "After"} : GridNames{"First", "Last"};
+}
+
 // The slider, and which of the two grids a narrow screen shows. The grids follow it.
-std::string Controls(size_t last) {
+std::string Controls(size_t last, const GridNames& names) {
   return absl::StrCat(
       "<div class=\"slide\"><button type=\"button\" id=\"play\" "
       "aria-label=\"play\">&#9654;</button>"
       "<input type=\"range\" id=\"slider\" min=\"0\" max=\"",
       last, "\" value=\"", last,
       "\" aria-label=\"evaluation\"></div>\n"
-      "<input type=\"radio\" name=\"when\" id=\"when0\"><label for=\"when0\">Before</label>"
-      "<input type=\"radio\" name=\"when\" id=\"when1\" checked><label "
-      "for=\"when1\">After</label>\n");
+      "<input type=\"radio\" name=\"when\" id=\"when0\"><label for=\"when0\">",
+      names.first,
+      "</label><input type=\"radio\" name=\"when\" id=\"when1\" checked><label for=\"when1\">",
+      names.last, "</label>\n");
 }
 
 // Rewards of one prompt: the mean over its scored pictures at each evaluation; NaN if none is.
@@ -164,6 +176,13 @@ std::vector<PlacedSheet> Placed(const std::vector<Sheet>& all) {
   return sheets;
 }
 
+std::string HowToLook(const Sheet& sheet) {
+  if (sheet.shown() == 0 || sheet.pictures[0].frames == 1) {
+    return "A click shows a picture at full size.";
+  }
+  return "These are videos; where one stands still, it is at its first frame. A click plays it.";
+}
+
 std::string None(std::string_view says) {
   return absl::StrCat("<p class=\"none\">", EscapeHtml(says), "</p>\n");
 }
@@ -172,10 +191,13 @@ std::string None(std::string_view says) {
 
 std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bool live,
                     const std::string& failure) {
-  std::string out =
-      "<h2>Before and after</h2><p class=\"lead\">The same held-out prompts and the same "
-      "noise at every evaluation. A click shows a picture at full size.";
   const std::vector<PlacedSheet> sheets = Placed(all);
+  const GridNames names =
+      sheets.empty() ? GridNames{"Before", "After"} : NamesOf(*sheets.front().sheet);
+  std::string out = absl::StrCat(
+      "<h2>", names.first, " and ", absl::AsciiStrToLower(names.last),
+      "</h2><p class=\"lead\">The same held-out prompts and the same noise at every evaluation. ",
+      sheets.empty() ? "" : HowToLook(*sheets.back().sheet));
   std::vector<std::string> trouble;
   for (const Sheet& sheet : all) {
     trouble.insert(trouble.end(), sheet.trouble.begin(), sheet.trouble.end());
@@ -198,9 +220,10 @@ std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bo
   const size_t last = sheets.size() - 1;
   out += PlaceSheets(sheets, source, std::move(trouble));
   if (sheets.size() > 2) out += Strip(sheets);
-  if (last > 0) out += Controls(last);
-  absl::StrAppend(&out, "<div class=\"pair views\">", View(sheets.front(), 0, "Before: ", strict));
-  if (last > 0) out += View(sheets.back(), last, "After: ", strict);
+  if (last > 0) out += Controls(last, names);
+  absl::StrAppend(&out, "<div class=\"pair views\">",
+                  View(sheets.front(), 0, absl::StrCat(names.first, ": "), strict));
+  if (last > 0) out += View(sheets.back(), last, absl::StrCat(names.last, ": "), strict);
   return absl::StrCat(out, "</div>\n", MoreButton(*sheets.back().sheet), Prompts(sheets));
 }
 
@@ -215,11 +238,10 @@ std::string GalleryOfRuns(const std::vector<RunPictures>& runs, const SheetSourc
     }
   }
   const bool strict = AnyRight(sheets);
-  std::string out = absl::StrCat(
-      "<section><h2>Last pictures</h2><p class=\"lead\">A click shows a picture at full size, "
-      "beside those of "
-      "the other runs.</p>\n",
-      PlaceSheets(sheets, source, std::move(trouble)), "<div class=\"pair\">");
+  std::string out =
+      absl::StrCat("<section><h2>Last pictures</h2><p class=\"lead\">",
+                   HowToLook(runs.front().last), " Beside it are those of the other runs.</p>\n",
+                   PlaceSheets(sheets, source, std::move(trouble)), "<div class=\"pair\">");
   const Sheet* longest = &runs.front().last;
   for (size_t i = 0; i < runs.size(); ++i) {
     out += View(sheets[i], i, absl::StrCat(runs[i].name, ": "), strict);

@@ -65,6 +65,9 @@ margin-top:8px}
 :not(.big)>.cell .part,.prompts:not(.big) .part{image-rendering:pixelated}
 .cells.big{grid-template-columns:repeat(auto-fill,minmax(min(220px,calc(50% - 5px)),1fr));
 gap:12px 10px}
+.clip::after{content:"\25b6";position:absolute;right:5px;bottom:5px;padding:2px 5px 2px 7px;
+border-radius:4px;background:#000a;color:#fff;font-size:11px;line-height:1.3}
+.prompts .clip::after,dialog .clip::after{content:none}
 .cell{display:grid;grid-template-columns:1fr auto;gap:3px 6px;align-content:start;font-size:11.5px;
 line-height:1.35;color:var(--soft)}
 .big .cell{font-size:12.5px}.cell .part{grid-column:1/3}.cell b{color:var(--ink)}
@@ -91,6 +94,14 @@ dialog .both{display:grid;gap:16px;
 grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr))}
 dialog .part{margin:6px 0 8px;max-width:100%}
 dialog .tiny,dialog .tiny img{image-rendering:pixelated}
+dialog .down,dialog .across{position:absolute;inset:0;
+animation:down 1s steps(var(--frames),jump-none) infinite}
+dialog .down{background-size:100% calc(var(--frames)*100%)}
+dialog .across{background-size:calc(var(--frames)*100%) 100%;animation-name:across}
+dialog .paused span{animation-play-state:paused}
+@keyframes down{from{background-position:0 0}to{background-position:0 100%}}
+@keyframes across{from{background-position:0 0}to{background-position:100% 0}}
+dialog .stop{margin-left:10px;padding:0 10px;font-size:12.5px}
 dialog figure{padding:10px 12px}dialog small{color:var(--soft)}
 .slide{display:none;gap:10px;margin:4px 0 12px}.slide input{flex:1;min-width:0}
 .js .slide{display:flex}
@@ -100,11 +111,15 @@ background:none;font:12px system-ui,sans-serif;color:var(--soft);cursor:pointer}
 .strip button.on{border-color:var(--c0)}.strip i{width:100%;display:block}
 button{font:inherit;border:1px solid var(--line);border-radius:6px;background:var(--card);
 color:var(--ink)}
-.wide{overflow-x:auto}.prompts .part{width:54px}.prompts td:first-child{overflow-wrap:anywhere;
+.wide{overflow-x:auto;scrollbar-width:thin;scrollbar-color:var(--soft) transparent}
+.wide.cut::before{content:"wider than the screen: scroll it sideways \2194";position:sticky;left:0;
+display:inline-block;padding:3px 0;color:var(--soft);font-size:12.5px;font-style:italic}
+.wide.cut{background:linear-gradient(90deg,transparent,var(--line)) right/28px 100% no-repeat}
+.prompts .part{width:54px}.prompts td:first-child{overflow-wrap:anywhere;
 min-width:90px}.prompts td{vertical-align:middle;white-space:nowrap}
 .prompts.big .part{width:clamp(72px,10vw,128px)}.prompts.big td:first-child{min-width:150px;
 font-size:13px}
-.prompts td:first-child{white-space:normal}
+.prompts td:first-child{white-space:normal}.runs td,.runs th{white-space:nowrap}
 .tip{position:fixed;pointer-events:none;background:var(--ink);color:var(--bg);border-radius:6px;
 padding:5px 9px;font-size:12px;line-height:1.4;z-index:9;display:none;white-space:pre}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
@@ -123,11 +138,18 @@ input[name=when]:checked+label{background:var(--c0);border-color:var(--c0);color
 #when0:checked~.views .view+.view,#when1:checked~.views .view:first-child{display:none}}
 @media (max-width:560px){main{padding:18px 12px 40px}.cards{grid-template-columns:1fr 1fr}
 .card{padding:10px 12px}.card b{font-size:17px}.verdict li{grid-template-columns:1fr 98px}
-.verdict em+span,.verdict small{grid-column:1/3}}
+.verdict em+span,.verdict small{grid-column:1/3}
+.prompts tr{display:flex;flex-wrap:wrap;align-items:center;padding:6px 0;
+border-bottom:1px solid var(--line)}
+.prompts th,.prompts td{border:0;flex:1 1 0;order:2;padding:3px 6px 0 0}
+.prompts tr>:first-child{flex:1 1 calc(100% - 96px);order:0}
+.prompts tr>:last-child{flex:0 0 96px;order:1;padding:0;text-align:right;white-space:normal}
+.prompts th:first-child,.prompts th:last-child{display:none}
+.prompts .part,.prompts.big .part{width:100%}}
 @media print{:root{color-scheme:light}body{background:#fff}main{max-width:none;padding:0}
 details:not(.long),.slide,.strip,.more,.whole,dialog{display:none!important}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}
-*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+.wide.cut::before{content:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 
 std::string StyleSheet() {

@@ -29,6 +29,24 @@ function sharpen(part, i, k, failed = () => {}) {
   image.src = sheets[i].folder + list(sheets[i], 'files')[k];
 }
 
+// A film over its first frame, as large: the frames of its file, one after the other.
+function playFilm(part, sheet, film, wide, note) {
+  if (!film) return;
+  const [file, frames, seconds] = film, strip = new Image();
+  strip.onload = () => {
+    const screen = make('span', '', part, wide ? 'down' : 'across');
+    screen.style.backgroundImage = 'url("' + strip.src + '")';
+    screen.style.setProperty('--frames', frames);
+    screen.style.animationDuration = seconds + 's';
+    const stop = make('button', 'pause', note.parentNode, 'stop');
+    note.after(stop);
+    stop.onclick = () => { stop.textContent = part.classList.toggle('paused') ? 'play' : 'pause'; };
+    if (matchMedia('(prefers-reduced-motion:reduce)').matches) stop.click();
+  };
+  strip.onerror = () => { note.textContent += ': its film is not beside this page, or damaged'; };
+  strip.src = sheet.folder + file;
+}
+
 // Shows the pictures of another evaluation beside those of the first.
 function show(i) {
   const view = all('.view')[1];
@@ -103,8 +121,9 @@ function look(k) {
     large.style.width = width * times + 'px';
     large.style.aspectRatio = width + '/' + height;
     figure.appendChild(large);
-    const size = width + ' \u00d7 ' + height + ', ';
-    const note = make('small', size + list(sheet, 'files')[k], figure);
+    const told = [width + ' \u00d7 ' + height, list(sheet, 'lengths')[k], list(sheet, 'files')[k]];
+    const note = make('small', told.filter(word => word).join(', '), figure);
+    playFilm(large, sheet, list(sheet, 'films')[k], width >= height, note);
     sharpen(large, i, k, () => {
       note.textContent += ': not beside this page, or damaged; this is the small copy in the page';
     });
@@ -195,6 +214,17 @@ document.addEventListener('pointermove', event => {
   hidden = () => { cursor.style.visibility = 'hidden'; tip.style.display = 'none'; };
 });
 
+// Says where a table is wider than its place.
+const widths = new ResizeObserver(changes => requestAnimationFrame(() => {
+  for (const {target} of changes) {
+    target.classList.toggle('cut', target.scrollWidth > target.clientWidth + 1);
+  }
+}));
+function watchTables() {
+  widths.disconnect();
+  for (const table of all('.wide')) widths.observe(table);
+}
+
 // Puts the sections that changed into the page, those that are new at their places.
 function take(state) {
   for (const part of all('main>section')) if (!state.order.includes(part.id)) part.remove();
@@ -217,6 +247,7 @@ function take(state) {
     }
     before = part;
   }
+  watchTables();
 }
 
 // What is new: from the server of this page, or from the file it is.
@@ -245,6 +276,7 @@ async function ask() {
 
 document.documentElement.classList.add('js');
 start();
+watchTables();
 if (document.body.dataset.live) ask();
 if (document.body.dataset.reload) {
   const {reload, written} = document.body.dataset, state = one('.state');

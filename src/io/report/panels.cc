@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
+#include "io/report/verdict_course.h"
 #include "metrics/phase_words.h"
 #include "metrics/step_metrics.h"
 #include "tasks/synthetic_task.h"
@@ -109,6 +111,14 @@ std::vector<Panel> PicturePanels() {
            "towards 0 is mode collapse, which the reward does not show."}};
 }
 
+// What an evaluation's mean of the reward may move by chance: up and down by the errors that a
+// change must exceed.
+double ChanceOf(const History& history, const RunFacts& facts) {
+  const auto reward = history.First(
+      history.FirstPresent({metric::kEvalRewardMean.name, metric::kTrainRewardMean.name}));
+  return reward ? 2 * kErrors * NoiseOf(history, facts, reward->y) : 0;
+}
+
 std::vector<Panel> LearningPanels(const History& history, const RunFacts& facts) {
   const std::vector<Curve> each = EachReward(history, metric::kEvalRewardNameMean);
   std::vector<Curve> held_out = {{facts.reward_name, metric::kEvalRewardMean}};
@@ -119,24 +129,33 @@ std::vector<Panel> LearningPanels(const History& history, const RunFacts& facts)
   });
   const auto low = bounded ? facts.reward_min : std::nullopt;
   const auto high = facts.full_reward;
+  const double chance = ChanceOf(history, facts);
   std::vector<Panel> panels = {
       {{.title = "Held-out reward",
         .unit = bounded ? absl::StrCat(Number(*facts.full_reward), " is full") : "",
         .y_min = low,
-        .y_max = high},
+        .y_max = high,
+        .range_min = chance},
        held_out,
        "What counts: prompts that are never trained on, sampled without noise."},
-      {{.title = "Training reward", .unit = "mean of a step", .y_min = low, .y_max = high},
+      {{.title = "Training reward",
+        .unit = "mean of a step",
+        .y_min = low,
+        .y_max = high,
+        .range_min = chance},
        {{"reward", metric::kTrainRewardMean}, {"chosen groups", metric::kTrainChosenRewardMean}},
        "Noisier and often lower than the held-out one, because samples explore. Chosen groups are "
        "those with a replayed start and those on prompts that were hard."}};
   if (!bounded && each.size() > 1) {
-    panels.push_back({{.title = "Each reward, held out"},
+    panels.push_back({{.title = "Each reward, held out", .range_min = chance},
                       each,
                       "One that falls while the sum rises is paid for by the others."});
   }
   if (const auto by = EachReward(history, metric::kEvalByValueMean); by.size() > 1) {
-    panels.push_back({{.title = "Held-out reward by difficulty", .y_min = low, .y_max = high},
+    panels.push_back({{.title = "Held-out reward by difficulty",
+                       .y_min = low,
+                       .y_max = high,
+                       .range_min = chance},
                       by,
                       "The held-out prompts by what their metadata say (eval.by). A mean hides "
                       "hard prompts that are never solved."});
@@ -155,7 +174,8 @@ std::vector<Panel> LearningPanels(const History& history, const RunFacts& facts)
   return panels;
 }
 
-std::vector<Panel> UpdatePanels() {
+std::vector<Panel> UpdatePanels(const History& history, const RunFacts& facts) {
+  const double chance = ChanceOf(history, facts);
   return {
       {{.title = "Gradient norm", .unit = "before clipping", .y_min = 0},
        {{"norm", metric::kTrainGradNorm}},
@@ -208,10 +228,10 @@ std::vector<Panel> UpdatePanels() {
       {{.title = "Replay buffer", .unit = "entries", .y_min = 0},
        {{"entries", metric::kBufferSize}},
        "The best trajectory of each prompt so far, one per prompt at most, until its capacity."},
-      {{.title = "Reward in the replay buffer", .unit = "mean"},
+      {{.title = "Reward in the replay buffer", .unit = "mean", .range_min = chance},
        {{"stored", metric::kBufferRawRewardMean}, {"decayed", metric::kBufferPriorityMean}},
        "What is kept is worth keeping while this is above the training reward."},
-      {{.title = "Replayed again", .unit = "change of reward"},
+      {{.title = "Replayed again", .unit = "change of reward", .range_min = chance},
        {{"new picture - stored one", metric::kTrainReplayRewardChange}},
        "Near 0 a replayed start still leads to a picture as good as the stored one."},
       {{.title = "Chosen groups", .unit = "groups", .y_min = 0},
@@ -220,6 +240,8 @@ std::vector<Panel> UpdatePanels() {
         {"hard ones again", metric::kAdaptationHardAgain}},
        "What batch adaptation trains on in each step."}};
 }
+
+static_assert(std::size(metric::kPhaseWords) <= kColours, "two phases would have one colour");
 
 std::vector<Panel> TimePanels(const History& history) {
   Panel parts{{.title = "Step time", .unit = "seconds of a step", .stacked = true},
@@ -257,7 +279,7 @@ std::vector<PageSection> PanelSections(const History& history, const RunFacts& f
     if (!html.empty()) sections.push_back({id, std::move(html)});
   };
   add("learning", "Does it learn, without cheating?", LearningPanels(history, facts));
-  add("update", "Is the update healthy?", UpdatePanels());
+  add("update", "Is the update healthy?", UpdatePanels(history, facts));
   add("time", "Where does the time go?", TimePanels(history));
   if (facts.left_out.empty() || sections.empty()) return sections;
   std::vector<std::string> reasons;

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "io/film.h"
+#include "io/picture_file.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
 
@@ -62,8 +64,29 @@ std::string NoiseOf(const EvaluatedPicture& picture) {
                       picture.sample);
 }
 
-// The data that the script needs: of each sheet its step, caption, files, noises, sizes, marks, and
-// the rewards in the order of `names`. Lists that are those of the first sheet are left out.
+// How much of a video its file or film has; "" of a picture.
+std::string LengthOf(const EvaluatedPicture& picture) {
+  if (picture.frames < 2) return "";
+  const bool whole = picture.film.empty()
+                         ? IsWholeFilm(picture.width, picture.height, picture.frames)
+                         : picture.film_frames >= picture.frames;
+  if (whole) return absl::StrCat(picture.frames, " frames");
+  if (picture.film.empty()) return absl::StrCat("the first of ", picture.frames, " frames");
+  return absl::StrCat(picture.film_frames, " of ", picture.frames, " frames");
+}
+
+// The film that a page plays: its file, the frames on it, and the seconds that they are shown.
+nlohmann::ordered_json FilmOf(const EvaluatedPicture& picture) {
+  if (picture.film.empty()) return nullptr;
+  constexpr FrameTime kTime;
+  return nlohmann::ordered_json::array(
+      {picture.film, picture.film_frames,
+       1.0 * picture.frames * kTime.numerator / kTime.denominator});
+}
+
+// The data that the script needs: of each sheet its step, caption, files, noises, sizes, lengths
+// and films of videos, marks, and the rewards in the order of `names`. Lists that are those of the
+// first sheet are left out.
 std::string Data(const std::vector<PlacedSheet>& sheets, bool strict) {
   using Json = nlohmann::ordered_json;
   std::set<std::string> names;
@@ -76,12 +99,15 @@ std::string Data(const std::vector<PlacedSheet>& sheets, bool strict) {
   Json first;
   for (const PlacedSheet& placed : sheets) {
     Json files = Json::array(), noises = Json::array(), sizes = Json::array();
+    Json lengths = Json::array(), films = Json::array();
     Json marks = Json::array(), values = Json::array();
     for (size_t i = 0; i < placed.sheet->shown(); ++i) {
       const EvaluatedPicture& picture = placed.sheet->pictures[i];
       files.push_back(picture.picture);
       noises.push_back(NoiseOf(picture));
       sizes.push_back({picture.width, picture.height});
+      lengths.push_back(LengthOf(picture));
+      films.push_back(FilmOf(picture));
       marks.push_back(MarkOf(picture, strict));
       Json row = {RewardOf(picture)};
       for (const std::string& name : names) {
@@ -95,8 +121,11 @@ std::string Data(const std::vector<PlacedSheet>& sheets, bool strict) {
                 {"folder", placed.folder},
                 {"marks", std::move(marks)},
                 {"values", std::move(values)}};
-    const Json same = {
-        {"files", std::move(files)}, {"noises", std::move(noises)}, {"sizes", std::move(sizes)}};
+    const Json same = {{"files", std::move(files)},
+                       {"noises", std::move(noises)},
+                       {"sizes", std::move(sizes)},
+                       {"lengths", std::move(lengths)},
+                       {"films", std::move(films)}};
     if (first.is_null()) first = same;
     if (same != first || data["sheets"].empty()) one.update(same);
     data["sheets"].push_back(std::move(one));
@@ -153,9 +182,10 @@ std::string PlaceSheets(const std::vector<PlacedSheet>& sheets, const SheetSourc
 
 std::string Part(const PlacedSheet& placed, size_t place, size_t picture) {
   return absl::StrFormat(
-      "<a class=\"part s%d p%d\" href=\"%s\" target=\"_blank\" aria-label=\"picture %d of step "
+      "<a class=\"part s%d p%d%s\" href=\"%s\" target=\"_blank\" aria-label=\"picture %d of step "
       "%d\"></a>",
-      place, picture, EscapeHtml(placed.folder + placed.sheet->pictures[picture].picture), picture,
+      place, picture, placed.sheet->pictures[picture].frames > 1 ? " clip" : "",
+      EscapeHtml(placed.folder + placed.sheet->pictures[picture].picture), picture,
       placed.sheet->step);
 }
 

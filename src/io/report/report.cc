@@ -72,12 +72,16 @@ std::optional<double> ImagesPerSecond(const History& history) {
   return images / seconds;
 }
 
-std::string Headline(const History& history, const RunFacts& facts) {
+std::string Headline(const History& whole, const RunFacts& facts) {
+  History rest;
+  const History& history = Comparable(whole, facts, rest);
   std::string out = "<div class=\"cards\">\n";
+  const std::string since =
+      facts.same_since == 0 ? "" : absl::StrCat(", since step ", facts.same_since);
   const auto add_change = [&](const std::string& name, const std::string& label,
                               std::string_view hint = "") {
     if (const std::string change = BeforeAfter(history, name); !change.empty()) {
-      out += Card(change, label, hint);
+      out += Card(change, label + since, hint);
     }
   };
   add_change(metric::kEvalRewardMean, absl::StrCat("held-out ", facts.reward_name));

@@ -71,6 +71,50 @@ TEST_F(ReportTest, ShowsVerdictPicturesAndCurvesWithoutTheNetwork) {
   EXPECT_THAT(page, Not(HasSubstr("data-reload=\"")));
 }
 
+TEST_F(ReportTest, CardsAndVerdictSayTheSame) {
+  const std::string page = Render(MadeUpMetrics(), {.full_reward = 1});
+  EXPECT_THAT(page, HasSubstr("<em>0.52 &rarr;</em> 0.962"));
+  EXPECT_THAT(page, HasSubstr("held-out reward 0.52 -&gt; 0.962 of 1.00"));
+  EXPECT_THAT(page, HasSubstr("last <b>0.962</b>"));
+}
+
+TEST_F(ReportTest, AfterAChangeOfTheHeldOutPromptsNothingIsComparedAcrossIt) {
+  AddSheet(0, "", 0.5);
+  AddPhotos(run_dir_, 40, 8, 160);
+  AddPhotos(run_dir_, 100, 8, 160);
+  const std::string page =
+      Render(MadeUpMetrics(), {.changes = {{30, "prompts.eval: a -> b"}}, .same_since = 30});
+  EXPECT_THAT(page, HasSubstr("<em>0.879 &rarr;</em> 0.962"));
+  EXPECT_THAT(page, HasSubstr("held-out reward, since step 30"));
+  EXPECT_THAT(page, HasSubstr("held-out reward 0.879 -&gt; 0.962"));
+  EXPECT_THAT(page, Not(HasSubstr("Before")));
+  EXPECT_THAT(page, HasSubstr("<h2>First and last</h2>"));
+  EXPECT_THAT(page, HasSubstr("First: step <span class=\"at\">40</span>"));
+  EXPECT_THAT(page, HasSubstr("Last: step <span class=\"at\">100</span>"));
+}
+
+// A run at a real size showed stills, and nothing said that they were videos.
+TEST_F(ReportTest, VideosPlayOrSayThatTheyAreStills) {
+  AddVideos(run_dir_, 0, 2, 208, 120, 17);
+  AddVideos(run_dir_, 100, 2, 208, 120, 17);
+  std::string page = Render(MadeUpMetrics());
+  EXPECT_THAT(page, HasSubstr("These are videos"));
+  EXPECT_THAT(page, HasSubstr("\"lengths\":[\"17 frames\",\"17 frames\"]"));
+  EXPECT_THAT(page, HasSubstr("\"films\":[[\"000.film.jpg\",17,1.0625],"));
+  EXPECT_EQ(CountOf(page, " clip\" href="), 4u + 4u)
+      << "in the grids, and in the tables of prompts";
+  EXPECT_THAT(page, Not(HasSubstr("cannot be shown")));
+  // As a version without films left it.
+  const auto file = run_dir_ / "samples/step_000000" / kEvaluationFile;
+  std::vector<EvaluatedPicture> pictures = *ReadEvaluation(file);
+  for (EvaluatedPicture& picture : pictures) picture.film.clear();
+  ASSERT_TRUE(WriteFileAtomically(file, FormatEvaluation(pictures)).ok());
+  std::filesystem::remove(run_dir_ / "samples/step_000100/001.film.jpg");
+  page = Render(MadeUpMetrics());
+  EXPECT_THAT(page, HasSubstr("the first of 17 frames"));
+  EXPECT_THAT(page, HasSubstr("cannot be shown: step 100: 001.film.jpg: is not there"));
+}
+
 TEST_F(ReportTest, PromptsOfEachDifficultyHaveALine) {
   const std::string lines =
       FormatMetricsLine(

@@ -32,6 +32,9 @@ struct RunFacts {
   std::vector<std::string> descriptive;
   // Steps from which on evaluations measure something else, and what: a setting with both values.
   std::vector<std::pair<uint64_t, std::string>> changes = {};
+  // The last of them that all numbers of evaluations depend on, as held-out prompts: evaluations up
+  // to this step are not to be compared with later ones. 0: all may be.
+  uint64_t same_since = 0;
   // Metrics that this run cannot have, in words, each with the reason: {"KL", "kl_weight is 0"}.
   std::vector<std::pair<std::string, std::string>> left_out;
 };

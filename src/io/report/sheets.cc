@@ -98,9 +98,11 @@ void Load(Sheet& sheet) {
                                          " pictures are shown, the others are files"));
   }
   for (size_t i = 0; i < sheet.shown(); ++i) {
-    const std::string& name = sheet.pictures[i].picture;
-    if (const auto shape = ShapeOfFile(sheet.Beside(name)); !shape.ok()) {
-      add_trouble(name, shape.status());
+    for (const std::string& name : {sheet.pictures[i].picture, sheet.pictures[i].film}) {
+      if (name.empty()) continue;
+      if (const auto shape = ShapeOfFile(sheet.Beside(name)); !shape.ok()) {
+        add_trouble(name, shape.status());
+      }
     }
   }
 }

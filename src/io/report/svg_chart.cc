@@ -153,7 +153,8 @@ std::string Bars(const Axis& x, const Axis& y, const std::vector<Series>& series
                  const std::vector<Series>& stacked) {
   std::string out;
   const double count = static_cast<double>(series.front().points.size());
-  const double width = std::max(2.0, (x.pixel_high - x.pixel_low) / count - 1);
+  const double room = (x.pixel_high - x.pixel_low) / count;
+  const double width = room - std::min(1.0, room / 4);
   for (size_t i = 0; i < stacked.size(); ++i) {
     absl::StrAppendFormat(&out, "<g class=\"c%d\" data-name=\"%s\"%s>", i % kColours,
                           EscapeHtml(series[i].name), Numbers(series[i].points));
@@ -163,8 +164,7 @@ std::string Bars(const Axis& x, const Axis& y, const std::vector<Series>& series
       if (!(top.y > from)) continue;
       absl::StrAppendFormat(
           &out, "<rect class=\"area\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>",
-          std::max(x.At(top.x) - width / 2, x.pixel_low), y.At(top.y), width,
-          y.At(from) - y.At(top.y));
+          x.At(top.x) - width / 2, y.At(top.y), width, y.At(from) - y.At(top.y));
     }
     out += "</g>";
   }
@@ -223,6 +223,7 @@ std::string Legend(const ChartSpec& spec, const std::vector<Series>& series) {
     for (const Point& point : one.points) total += std::isfinite(point.y) ? point.y : 0;
   }
   for (size_t i = 0; i < series.size(); ++i) {
+    if (!HasPoints(series[i])) continue;
     double last = 0, sum = 0;
     for (const Point& point : series[i].points) {
       if (!std::isfinite(point.y)) continue;
@@ -249,10 +250,19 @@ Range ValueRange(const ChartSpec& spec, const std::vector<Series>& drawn) {
   if (spec.stacked) range.Include(0);
   if (spec.y_min) range.Include(*spec.y_min);
   if (spec.y_max) range.Include(*spec.y_max);
+  const double size = std::max(std::abs(range.low), std::abs(range.high));
+  const double least = std::max(spec.range_min, kRangeShare * size);
+  const double missing = least - (range.high - range.low);
+  if (missing <= 0) return range;
+  // Numbers that cannot be negative get no room below 0.
+  const double floor = spec.y_min ? *spec.y_min : range.low >= 0 ? 0 : range.low - missing;
+  range.low = std::max(range.low - missing / 2, floor);
+  range.high = range.low + least;
   return range;
 }
 
-Axis StepAxis(const std::vector<Series>& drawn) {
+// With bars it begins and ends with a whole one.
+Axis StepAxis(const std::vector<Series>& drawn, bool bars) {
   Range steps;
   for (const Series& one : drawn) {
     for (const Point& point : one.points) steps.Include(point.x);
@@ -265,6 +275,11 @@ Axis StepAxis(const std::vector<Series>& drawn) {
   } else {
     x.ticks = {steps.low};
   }
+  if (!bars) return x;
+  const double count = static_cast<double>(drawn.front().points.size());
+  const double half = count > 1 ? (steps.high - steps.low) / (count - 1) / 2 : 0.5;
+  x.low = steps.low - half;
+  x.high = steps.high + half;
   return x;
 }
 
@@ -272,7 +287,7 @@ Axis StepAxis(const std::vector<Series>& drawn) {
 
 std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
   const std::vector<Series> drawn = spec.stacked ? Stack(series) : series;
-  const Axis x = StepAxis(drawn);
+  const Axis x = StepAxis(drawn, spec.stacked);
   const Axis y = MakeAxis(ValueRange(spec, drawn), 4, kHeight - kBottom, kTop);
   std::string out = absl::StrFormat(
       "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s over learner steps\" "
@@ -283,7 +298,7 @@ std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
     out += Bars(x, y, series, drawn);
   } else {
     for (size_t i = 0; i < drawn.size(); ++i) {
-      out += Line(x, y, drawn[i], i);
+      if (HasPoints(drawn[i])) out += Line(x, y, drawn[i], i);
     }
   }
   return out + "<line class=\"cursor\" y1=\"10\" y2=\"196\"/></svg>";
@@ -345,18 +360,18 @@ bool HasPoints(const Series& series) {
 }
 
 std::string Chart(const ChartSpec& spec, const std::vector<Series>& series) {
-  std::vector<Series> present;
+  OXBOW_CHECK(std::any_of(series.begin(), series.end(), HasPoints))
+      << "a chart without numbers: " << spec.title;
+  std::vector<Series> thin;
   for (const Series& one : series) {
-    if (!HasPoints(one)) continue;
-    present.push_back(spec.stacked
-                          ? one
-                          : Series{one.name, Thinned(one.points, kPointsMax),
-                                   Thinned(one.low, kPointsMax), Thinned(one.high, kPointsMax)});
+    thin.push_back(spec.stacked
+                       ? one
+                       : Series{one.name, Thinned(one.points, kPointsMax),
+                                Thinned(one.low, kPointsMax), Thinned(one.high, kPointsMax)});
   }
-  OXBOW_CHECK(!present.empty()) << "a chart without numbers: " << spec.title;
   return absl::StrCat("<h3>", EscapeHtml(spec.title), " <small>", EscapeHtml(spec.unit),
-                      "</small></h3>", Legend(spec, present),
-                      Drawing(spec, spec.stacked ? Binned(present) : present));
+                      "</small></h3>", Legend(spec, thin),
+                      Drawing(spec, spec.stacked ? Binned(thin) : thin));
 }
 
 }  // namespace oxbow::io

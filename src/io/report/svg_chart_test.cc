@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+#include "io/report/chart_style.h"
+
 namespace oxbow::io {
 namespace {
 
@@ -92,6 +95,86 @@ TEST(SvgChartTest, ARarePartOfAStackIsSpreadOverItsBarNotARamp) {
   EXPECT_EQ(CountOf(chart, "<rect"), 120u);
   EXPECT_THAT(chart, ::testing::HasSubstr("update <b>67 %</b>"));
   EXPECT_THAT(chart, ::testing::HasSubstr("evaluation <b>33 %</b>"));
+}
+
+// What each `attribute="12.5"` of the rectangles says.
+std::vector<double> NumbersOf(const std::string& chart, const std::string& attribute) {
+  std::vector<double> numbers;
+  for (size_t at = 0; (at = chart.find("<rect", at)) != std::string::npos; ++at) {
+    numbers.push_back(
+        std::stod(chart.substr(chart.find(" " + attribute + "=\"", at) + attribute.size() + 3)));
+  }
+  return numbers;
+}
+
+TEST(SvgChartTest, BarsStandWholeInsideTheAxesAndBesideEachOther) {
+  for (const int count : {1, 2, 3, 60}) {
+    Series one{"update", {}};
+    for (int step = 1; step <= count; ++step) one.points.push_back({1. * step, 1});
+    const std::string chart = Chart({.title = "x", .stacked = true}, {one});
+    const std::vector<double> left = NumbersOf(chart, "x"), width = NumbersOf(chart, "width");
+    ASSERT_EQ(left.size(), static_cast<size_t>(count));
+    EXPECT_GE(left.front(), 52 - 0.1);
+    EXPECT_LE(left.back() + width.back(), 460 - 12 + 0.1) << count;
+    for (size_t i = 1; i < left.size(); ++i) {
+      EXPECT_LE(left[i - 1] + width[i - 1], left[i] + 0.1) << count;
+      EXPECT_NEAR(width[i], width[0], 0.11) << count;
+    }
+  }
+}
+
+// The lowest and the highest number beside the value axis.
+std::pair<double, double> AxisOf(const std::string& chart) {
+  const std::string mark = "text-anchor=\"end\">";
+  double low = HUGE_VAL, high = -HUGE_VAL;
+  for (size_t at = 0; (at = chart.find(mark, at)) != std::string::npos; ++at) {
+    const std::string text = chart.substr(at + mark.size(), 12);
+    if (text.starts_with("learner")) continue;
+    low = std::min(low, std::stod(text));
+    high = std::max(high, std::stod(text));
+  }
+  return {low, high};
+}
+
+TEST(SvgChartTest, AFlatLineLooksFlatAndAChangeThatCountsDoesNot) {
+  const auto axis = [](ChartSpec spec, double from, double to) {
+    spec.title = "x";
+    return AxisOf(Chart(spec, {{"y", {{0, from}, {1, to}}}}));
+  };
+  const auto [low, high] = axis({}, 21.3, 21.31);
+  EXPECT_GE(high - low, 0.05 * 21.3) << "noise filled the axis";
+  EXPECT_LE(low, 21.3);
+  EXPECT_GE(high, 21.31);
+  EXPECT_LE(high - low, 4);
+  EXPECT_LE(axis({}, 20, 22).second, 23) << "one tenth is seen";
+  EXPECT_GE(axis({}, 20, 22).first, 19);
+  EXPECT_GE(axis({.range_min = 0.4}, 0.5, 0.51).second - axis({.range_min = 0.4}, 0.5, 0.51).first,
+            0.4);
+  EXPECT_EQ(axis({.range_min = 0.4}, 0.01, 0.02).first, 0) << "nothing here is negative";
+  EXPECT_LT(axis({.range_min = 0.4}, -0.01, 0.02).first, -0.1);
+  EXPECT_EQ(axis({.y_min = 0, .range_min = 0.4}, 0.01, 0.02).first, 0);
+}
+
+TEST(SvgChartTest, NoTwoLinesOfTwiceAsManyAsColoursLookAlike) {
+  std::vector<Series> lines;
+  for (size_t i = 0; i < 2 * kColours; ++i)
+    lines.push_back({absl::StrCat("line ", i), {{0, 1}, {1, 2}}});
+  const std::string chart = Chart({.title = "x"}, lines);
+  for (size_t i = 0; i < kColours; ++i) {
+    EXPECT_EQ(CountOf(chart, absl::StrCat("<g class=\"c", i, "\"")), 1u);
+    EXPECT_EQ(CountOf(chart, absl::StrCat("<g class=\"c", i, " dash\"")), 1u);
+    for (const char* colours : {kChartColours, kChartColoursInDark}) {
+      EXPECT_EQ(CountOf(colours, absl::StrCat("--c", i, ":#")), 1u);
+    }
+    EXPECT_EQ(CountOf(kChartRules, absl::StrCat(".c", i, "{color:var(--c", i, ")}")), 1u);
+  }
+}
+
+TEST(SvgChartTest, ALineHasTheColourOfItsPlaceWhateverIsMissing) {
+  const std::string chart = Chart({.title = "x"}, {{"a", {}}, {"b", {{0, 1}, {1, 2}}}});
+  EXPECT_EQ(CountOf(chart, "class=\"c1 dash\""), 2u) << "in the drawing and in the legend";
+  EXPECT_EQ(CountOf(chart, "class=\"c0"), 0u);
+  EXPECT_EQ(CountOf(chart, "<span>"), 1u);
 }
 
 TEST(SvgChartTest, NumbersHaveThreeDigitsThatCount) {

@@ -47,7 +47,15 @@ const char* LevelWord(Level level) {
   return "";
 }
 
-Verdict VerdictOf(const History& history, const RunFacts& facts) {
+const History& Comparable(const History& history, const RunFacts& facts, History& rest) {
+  if (facts.same_since == 0) return history;
+  rest = history.Without("eval/", static_cast<double>(facts.same_since));
+  return rest;
+}
+
+Verdict VerdictOf(const History& whole, const RunFacts& facts) {
+  History rest;
+  const History& history = Comparable(whole, facts, rest);
   return {Learning(history, facts), Honest(history, facts), Diverse(history),
           Stable(history, facts), LimitedBy(history, facts)};
 }

@@ -5,8 +5,9 @@
 //
 // Rewards have any scale. A change of the held-out reward counts where it is larger than three
 // standard errors of an evaluation: the spread of rewards among samples over the root of the
-// number of pictures. Where an alert has a limit for the same thing, the verdict has that limit
-// (metrics/alert_limits.h).
+// number of pictures. It is the mean of the last three that is judged; lines name the first, the
+// last and the best evaluation, as tables and pages do. Where an alert has a limit for the same
+// thing, the verdict has that limit (metrics/alert_limits.h).
 #pragma once
 
 #include <array>
@@ -30,6 +31,10 @@ struct VerdictLine {
 };
 
 using Verdict = std::array<VerdictLine, 5>;
+
+// The run without the evaluations that must not be compared with its last one, those up to
+// RunFacts::same_since: `history` itself, or what it puts into `rest`.
+const History& Comparable(const History& history, const RunFacts& facts, History& rest);
 
 // Every topic has a line for every run, also for one without metrics: it then says what is missing.
 Verdict VerdictOf(const History& history, const RunFacts& facts);

@@ -47,13 +47,16 @@ Course::Course(const std::vector<Point>& points) {
     if (std::isfinite(point.y)) all.push_back({point.x, point.y});
   }
   if (all.empty()) return;
-  first = best = last = all.front();
+  first = best = all.front();
+  last = all.back();
+  mean = best_mean = first.value;
   for (size_t i = 1; i < all.size(); ++i) {
     const size_t begin = i < 3 ? 1 : i - 2;
     double sum = 0;
     for (size_t j = begin; j <= i; ++j) sum += all[j].value;
-    last = {all[i].step, sum / static_cast<double>(i + 1 - begin)};
-    if (last.value > best.value) best = last;
+    mean = sum / static_cast<double>(i + 1 - begin);
+    best_mean = std::max(best_mean, mean);
+    if (all[i].value > best.value) best = all[i];
   }
 }
 
@@ -86,7 +89,10 @@ std::optional<double> SameNumber(const History& history, const std::string& rewa
 }
 
 std::string Change(const Course& course) {
-  return absl::StrCat(Number(course.first.value), " -> ", Number(course.last.value));
+  const std::string change =
+      absl::StrCat(Number(course.first.value), " -> ", Number(course.last.value));
+  if (course.gain() * (course.last.value - course.first.value) >= 0) return change;
+  return absl::StrCat(change, " (", Number(course.mean), " in the mean of three)");
 }
 
 std::string StepText(double step) { return absl::StrFormat("%.0f", step); }

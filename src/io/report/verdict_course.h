@@ -3,6 +3,7 @@
 // its evaluations, and how large a change must be to count.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,14 +29,19 @@ struct CourseStep {
   double value = 0;
 };
 
-// A number over a run's evaluations. The last value is the mean of three at most, without the
-// first, because one evaluation is noisy.
+// A number over a run's evaluations. First, best and last are evaluations, as every page and table
+// shows them. One evaluation is noisy: what is judged is the mean of the last three at most,
+// without the first.
 struct Course {
   std::vector<CourseStep> all;
   CourseStep first, best, last;
+  double mean = 0;       // What the last three give.
+  double best_mean = 0;  // The largest of such means so far.
 
   explicit Course(const std::vector<Point>& points);
-  double gain() const { return last.value - first.value; }
+  double gain() const { return mean - first.value; }
+  // What of the best is lost, by evaluations and by means.
+  double fall() const { return std::min(best.value - last.value, best_mean - mean); }
 };
 
 // The held-out reward, or of a run that is not evaluated the training reward.
@@ -53,8 +59,9 @@ double NoiseOf(const History& history, const RunFacts& facts, double scale,
 // was scored. Without a name, of the weighted sum.
 std::optional<double> SameNumber(const History& history, const std::string& reward = "");
 
-// "0.2 -> 0.9", "37", "75 %".
+// "0.2 -> 0.9", or where the mean went the other way "0.5 -> 0.6 (0.4 in the mean of three)".
 std::string Change(const Course& course);
+// "37", "75 %".
 std::string StepText(double step);
 std::string Percent(double share);
 

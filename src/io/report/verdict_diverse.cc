@@ -23,8 +23,8 @@ VerdictLine Diverse(const History& history) {
   if (rare.all.size() > 1) {
     line.level = Level::kGood;
     seen.push_back(absl::StrCat("the rarer layout's share ", Change(rare)));
-    if (rare.first.value >= 0.1 && rare.last.value < 0.5 * rare.first.value) {
-      line.level = rare.last.value < 0.05 ? Level::kBad : Level::kWatch;
+    if (rare.first.value >= 0.1 && rare.mean < 0.5 * rare.first.value) {
+      line.level = rare.mean < 0.05 ? Level::kBad : Level::kWatch;
     }
   }
   if (apart) {

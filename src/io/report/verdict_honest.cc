@@ -184,7 +184,7 @@ bool Apart(const History& history, double noise) {
 
 // Dust in pictures that should be black and white.
 std::optional<VerdictLine> DustThatRose(const Course& speckle) {
-  const double from = speckle.first.value, to = speckle.last.value;
+  const double from = speckle.first.value, to = speckle.mean;
   if (to > kSpeckleBad && to > 2 * from) {
     return VerdictLine{
         "honest", Level::kBad,

@@ -211,12 +211,12 @@ TEST(VerdictHonestTest, ObservedRewardsThatMoveAreNamed) {
   };
   EXPECT_EQ(observes("eval/reward_taste_mean", 5, 8).level, Level::kGood);
   EXPECT_THAT(observes("eval/reward_taste_mean", 5, 8).says,
-              HasSubstr("; observed: taste 5.00 -> 7"));
+              HasSubstr("; observed: taste 5.00 -> 8.00"));
   EXPECT_THAT(observes("eval/reward_taste_mean", 5, 3).says,
-              StartsWith("taste fell while the reward rose: 5.00 -> 3"));
+              StartsWith("taste fell while the reward rose: 5.00 -> 3.00"));
   EXPECT_EQ(observes("eval/reward_edge_density_mean", 0.2, 0.5).level, Level::kWatch);
   EXPECT_THAT(observes("eval/reward_edge_density_mean", 0.2, 0.5).says,
-              StartsWith("edge_density rose while the reward rose: 0.2 -> 0.4"));
+              StartsWith("edge_density rose while the reward rose: 0.2 -> 0.5"));
   EXPECT_EQ(observes("eval/reward_edge_density_mean", 0.2, 0.23).level, Level::kGood);
 }
 

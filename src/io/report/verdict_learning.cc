@@ -113,7 +113,7 @@ std::string HiddenTerm(const History& history, const RunFacts& facts) {
     if (course.all.size() < kEarlyEvaluations) continue;
     const double least = kErrors * NoiseOf(history, facts, course.first.value, term);
     if (course.gain() < -least) return absl::StrCat(term, " falls: ", Change(course));
-    const bool full = facts.full_reward.has_value() && course.last.value >= kNearFull;
+    const bool full = facts.full_reward.has_value() && course.mean >= kNearFull;
     if (course.gain() <= least && !full) {
       return absl::StrCat(term, " does not move: ", Change(course));
     }
@@ -159,9 +159,9 @@ VerdictLine LearningOfScored(const History& history, const RunFacts& facts, cons
   const char* const what = held_out ? "held-out reward " : "training reward ";
   const bool early = TooEarly(history);
   const double noise = NoiseOf(history, facts, course.best.value);
-  const double fell = course.best.value - course.last.value;
+  const double fell = course.fall();
   const bool near_full =
-      facts.full_reward.value_or(0) > 0 && course.last.value >= kNearFull * *facts.full_reward;
+      facts.full_reward.value_or(0) > 0 && course.mean >= kNearFull * *facts.full_reward;
   line.says = absl::StrCat(what, Change(course));
   if (facts.full_reward) absl::StrAppend(&line.says, " of ", Number(*facts.full_reward));
   // Few evaluations show a collapse, too.

@@ -17,8 +17,38 @@ using ::testing::Not;
 TEST(VerdictTest, AGoodRunIsGood) {
   const Verdict verdict = Judge([](int, Numbers&) {});
   EXPECT_EQ(Levels(verdict), "ggggg") << VerdictText(verdict);
-  EXPECT_THAT(verdict[0].says, HasSubstr("0.57 -> 0.95"));
+  EXPECT_THAT(verdict[0].says, HasSubstr("0.57 -> 0.963"));
   EXPECT_THAT(verdict[4].says, HasSubstr("learner update"));
+}
+
+// A chart, a card and a table show the last evaluation; three of them are judged.
+TEST(VerdictTest, NumbersAreThoseOfEvaluationsAndAreJudgedByTheMeanOfThree) {
+  const auto last_is = [](double reward) {
+    return Judge([=](int step, Numbers& line) {
+      if (step == kSteps) Held(line, reward);
+    });
+  };
+  EXPECT_THAT(last_is(0.99)[0].says, HasSubstr("0.57 -> 0.99 of 1.00"));
+  const Verdict low = last_is(0.6);
+  EXPECT_EQ(low[0].level, Level::kWatch) << low[0].says << "; one low evaluation is no collapse";
+  EXPECT_THAT(low[0].says, HasSubstr("0.57 -> 0.6 of 1.00, best 0.958 at step 70"));
+  EXPECT_THAT(last_is(0.5)[0].says, HasSubstr("0.57 -> 0.5 (0.803 in the mean of three) of 1.00"));
+}
+
+// Before the change the same numbers are a collapse, and dust.
+TEST(VerdictTest, EvaluationsOfOtherHeldOutPromptsAreNotCompared) {
+  const auto change = [](int step, Numbers& line) {
+    if (step <= 20) return;
+    if (line.contains("eval/speckle_mean")) line["eval/speckle_mean"] = 0.2;
+    Held(line, 0.1 + 0.001 * step);
+  };
+  RunFacts facts{.steps_total = kSteps, .full_reward = 1, .replays = true};
+  EXPECT_EQ(Levels(Judge(change, kSteps, facts)).substr(0, 2), "bb");
+  facts.same_since = 20;
+  const Verdict verdict = Judge(change, kSteps, facts);
+  EXPECT_EQ(Levels(verdict).substr(1, 1), "g") << VerdictText(verdict);
+  EXPECT_THAT(verdict[0].says, HasSubstr("0.13 -> 0.18"));
+  EXPECT_THAT(verdict[1].says, HasSubstr("speckle 0.2 -> 0.2"));
 }
 
 TEST(VerdictTest, TextIsBrokenBetweenWordsToFitATerminal) {
