@@ -13,6 +13,14 @@ namespace oxbow::io {
 namespace {
 
 constexpr size_t kDigitsMin = 3;
+constexpr int64_t kPngBytes = 2;    // For a pixel.
+constexpr int64_t kJpegPixels = 2;  // In a byte.
+
+bool IsFilm(int64_t pixels, int64_t frames) {
+  return frames > 1 && pixels * frames <= kStoredFilmPixelsMax;
+}
+
+bool IsPng(int64_t width, int64_t height) { return std::max(width, height) <= kPngSideMax; }
 
 }  // namespace
 
@@ -21,14 +29,22 @@ PictureFile PictureFileOf(size_t place, size_t count, const std::vector<Image8>&
   const auto digits = static_cast<int>(std::max(kDigitsMin, absl::StrCat(count - 1).size()));
   const Image8& first = frames.front();
   const std::string name = absl::StrFormat("%0*d", digits, place);
-  const int64_t pixels = int64_t{first.width} * first.height * static_cast<int64_t>(frames.size());
-  if (frames.size() > 1 && pixels <= kStoredFilmPixelsMax) {
+  if (IsFilm(int64_t{first.width} * first.height, static_cast<int64_t>(frames.size()))) {
     return {name + ".png", EncodeFilm({.frames = frames})};
   }
-  if (std::max(first.width, first.height) <= kPngSideMax) {
-    return {name + ".png", EncodePng(first)};
-  }
+  if (IsPng(first.width, first.height)) return {name + ".png", EncodePng(first)};
   return {name + ".jpg", EncodeJpeg(first, kPictureQuality)};
+}
+
+uint64_t PictureBytesAbout(int64_t width, int64_t height, int64_t frames) {
+  const int64_t pixels = width * height;
+  if (IsFilm(pixels, frames)) return static_cast<uint64_t>(kPngBytes * pixels * frames);
+  return static_cast<uint64_t>(IsPng(width, height) ? kPngBytes * pixels : pixels / kJpegPixels);
+}
+
+uint64_t SheetBytesAbout(int64_t width, int64_t height, int64_t pictures) {
+  const int64_t pixels = std::min(width * height * pictures, kPictureSheetPixelsMax);
+  return static_cast<uint64_t>(kPngBytes * pixels + pixels / kJpegPixels);
 }
 
 }  // namespace oxbow::io
