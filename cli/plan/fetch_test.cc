@@ -67,7 +67,7 @@ class FetchTest : public ::testing::Test {
 
   absl::Status Run(bool print = false) {
     out_.str("");
-    return Fetch({.file = (scratch_.path() / "run.yaml").string(), .set = {}, .print = print},
+    return Fetch({.file = (scratch_.path() / "run.yaml").string(), .set = set_, .print = print},
                  {"HF_HUB_CACHE=" + (scratch_.path() / "hub").string(),
                   "PATH=" + (scratch_.path() / "bin").string() + search_},
                  out_);
@@ -80,6 +80,9 @@ class FetchTest : public ::testing::Test {
   }
 
   testing::ScopedDirectory scratch_;
+  std::vector<std::string> set_ = {
+      "prompts.train=" OXBOW_SOURCE_DIR "/configs/prompts/digits_train.txt",
+      "prompts.eval=" OXBOW_SOURCE_DIR "/configs/prompts/digits_eval.txt"};
   std::string search_ = ":/usr/bin:/bin";
   std::ostringstream out_;
 };
@@ -134,6 +137,7 @@ TEST_F(FetchTest, WhatIsThereInPartIsFetchedAgain) {
 
 TEST_F(FetchTest, PromptsOfADatasetComeWithTheModel) {
   AddProgram("hf", kClient);
+  set_.clear();
   std::ofstream(scratch_.path() / "run.yaml", std::ios::app) << kPromptKeys;
   const absl::Status first = Run();
   ASSERT_TRUE(first.ok()) << first;

@@ -95,7 +95,7 @@ TEST_F(RunSummaryTest, StatesAreToldApartAndDamageHidesNoOtherRun) {
   const std::string text = RunsText(RunsIn(runs_.path()), absl::Now());
   EXPECT_THAT(text, HasSubstr("done     done           20/20  0.500 -> 0.800"));
   EXPECT_THAT(text, ::testing::ContainsRegex(
-                        "stopped  stopped         7/20  - .*end unknown; until then not known\n"));
+                        "stopped  stopped         7/20  - .*end unknown; until then "));
   EXPECT_THAT(text, HasSubstr("live     running         3/20  -"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
 }
