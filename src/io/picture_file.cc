@@ -13,8 +13,9 @@ namespace oxbow::io {
 namespace {
 
 constexpr size_t kDigitsMin = 3;
-constexpr int64_t kPngBytes = 2;    // For a pixel.
-constexpr int64_t kJpegPixels = 2;  // In a byte.
+// Bytes of a pixel of a photograph.
+constexpr double kPngBytes = 1.5;
+constexpr double kJpegBytes = 0.375;
 
 bool IsFilm(int64_t pixels, int64_t frames) {
   return frames > 1 && pixels * frames <= kStoredFilmPixelsMax;
@@ -37,14 +38,16 @@ PictureFile PictureFileOf(size_t place, size_t count, const std::vector<Image8>&
 }
 
 uint64_t PictureBytesAbout(int64_t width, int64_t height, int64_t frames) {
-  const int64_t pixels = width * height;
-  if (IsFilm(pixels, frames)) return static_cast<uint64_t>(kPngBytes * pixels * frames);
-  return static_cast<uint64_t>(IsPng(width, height) ? kPngBytes * pixels : pixels / kJpegPixels);
+  const auto pixels = static_cast<double>(width * height);
+  if (IsFilm(width * height, frames)) {
+    return static_cast<uint64_t>(kPngBytes * pixels * static_cast<double>(frames));
+  }
+  return static_cast<uint64_t>((IsPng(width, height) ? kPngBytes : kJpegBytes) * pixels);
 }
 
 uint64_t SheetBytesAbout(int64_t width, int64_t height, int64_t pictures) {
   const int64_t pixels = std::min(width * height * pictures, kPictureSheetPixelsMax);
-  return static_cast<uint64_t>(kPngBytes * pixels + pixels / kJpegPixels);
+  return static_cast<uint64_t>((kPngBytes + kJpegBytes) * static_cast<double>(pixels));
 }
 
 }  // namespace oxbow::io
