@@ -5,6 +5,7 @@
 
 #include "base/exit_code.h"
 #include "base/help_page.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/oncall/health.h"
 #include "cli/run/status.h"
@@ -52,7 +53,36 @@ std::vector<std::string> NamesOf(const CLI::App& app) {
   return names;
 }
 
+// With those of its option groups, which have no name.
+void AddOptions(const CLI::App& command, KnownWords& known) {
+  for (const CLI::Option* option : command.get_options({})) {
+    for (const std::string& name : option->get_lnames()) {
+      known.options.push_back(name);
+      // Elsewhere --set is a set of prompts, or a key of a reward.
+      known.takes_settings |= name == "set" && option->get_description().starts_with("KEY=VALUE");
+    }
+  }
+  for (const CLI::App* group : command.get_subcommands({})) {
+    if (group->get_name().empty()) AddOptions(*group, known);
+  }
+}
+
+KnownWords KnownTo(const CLI::App& app, const std::vector<std::string>& words) {
+  KnownWords known;
+  known.commands = NamesOf(app);
+  const CLI::App* command = &app;
+  for (const std::string& word : words) {
+    const auto named = [&](const CLI::App* one) { return one->get_name() == word; };
+    const auto found = command->get_subcommands(named);
+    if (found.empty()) break;
+    command = found.front();
+  }
+  AddOptions(*command, known);
+  return known;
+}
+
 int Main(int argc, char** argv) {
+  ConfigureLog(LogLevel::kInfo, LogFormat::kText, "oxbow");
   CLI::App app("Post-trains flow-matching models with reinforcement learning.", "oxbow");
   UseHelpPage(app);
   int exit_code = kExitOk;
@@ -68,7 +98,7 @@ int Main(int argc, char** argv) {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // As CLI11 wants them.
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error) == 0 ? kExitOk : kExitUsage;
-    if (code != kExitOk) std::cerr << UsageHint(words, NamesOf(app));
+    if (code != kExitOk) std::cerr << UsageHint(words, KnownTo(app, words));
     return code;
   } catch (const c10::OutOfMemoryError& error) {
     // Networks have tried single rows by then (core/model/velocity_model.h).

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "config/key_names.h"
 #include "oxbow/v1/config.pb.h"
@@ -12,10 +13,39 @@
 namespace oxbow::cli {
 namespace {
 
+constexpr size_t kKeysShown = 4;  // More are no hint.
+
 // "--lr=3" -> "lr"; "" for what is no long option.
 std::string OptionName(const std::string& word) {
   if (!absl::StartsWith(word, "--")) return "";
   return word.substr(2, word.find('=') - 2);
+}
+
+bool Has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// How to give one of the settings `keys`.
+std::string SettingsHint(const std::vector<std::string>& keys) {
+  const auto set = [](std::string* out, const std::string& key) {
+    absl::StrAppend(out, "--set ", key, "=VALUE");
+  };
+  return absl::StrCat("settings of a run are given with --set: ", absl::StrJoin(keys, " or ", set),
+                      "\n");
+}
+
+std::string OptionHint(const std::string& name, const KnownWords& known) {
+  const v1::RunConfig& any = v1::RunConfig::default_instance();
+  if (known.takes_settings) {
+    const auto keys = config::KeysNamed(name, *any.GetDescriptor());
+    if (!keys.empty() && keys.size() <= kKeysShown) return SettingsHint(keys);
+  }
+  if (const std::string nearest = NearestName(name, known.options); !nearest.empty()) {
+    return absl::StrCat("did you mean --", nearest, "?\n");
+  }
+  if (!known.takes_settings) return "";
+  const auto keys = config::KeysMeantBy(name, *any.GetDescriptor());
+  return keys.size() == 1 ? SettingsHint(keys) : "";
 }
 
 }  // namespace
@@ -28,23 +58,16 @@ std::vector<std::string> AskedFor(std::vector<std::string> words) {
   return words;
 }
 
-std::string UsageHint(const std::vector<std::string>& words,
-                      const std::vector<std::string>& commands) {
+std::string UsageHint(const std::vector<std::string>& words, const KnownWords& known) {
   if (words.empty()) return "";
   const std::string& first = words.front();
-  if (!absl::StartsWith(first, "-") &&
-      std::find(commands.begin(), commands.end(), first) == commands.end()) {
-    const std::string nearest = NearestName(first, commands);
+  if (!absl::StartsWith(first, "-") && !Has(known.commands, first)) {
+    const std::string nearest = NearestName(first, known.commands);
     return nearest.empty() ? "" : absl::StrCat("did you mean `oxbow ", nearest, "`?\n");
   }
   for (const std::string& word : words) {
     const std::string name = OptionName(word);
-    if (name.empty()) continue;
-    const auto keys = config::KeysMeantBy(name, *v1::RunConfig::descriptor());
-    if (keys.size() == 1) {
-      return absl::StrCat("settings of a run are given with --set: --set ", keys.front(),
-                          "=VALUE\n");
-    }
+    if (!name.empty() && !Has(known.options, name)) return OptionHint(name, known);
   }
   return "";
 }

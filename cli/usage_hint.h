@@ -11,9 +11,17 @@ namespace oxbow::cli {
 // `--version`; others as they are.
 std::vector<std::string> AskedFor(std::vector<std::string> words);
 
-// One line, with its newline: the nearest command for one that is not among `commands`, or the
-// setting of a run that an unknown option is named after ("--lr 3"). "" without an idea.
-std::string UsageHint(const std::vector<std::string>& words,
-                      const std::vector<std::string>& commands);
+// What the words may be.
+struct KnownWords {
+  std::vector<std::string> commands;
+  // Those of the command that the words name, without dashes: "set", "timeout".
+  std::vector<std::string> options;
+  bool takes_settings = false;  // That command has --set KEY=VALUE of a run.
+};
+
+// One line, with its newline: the nearest command for one that is not known, else for the first
+// option that is not known the settings of a run that it is named after ("--lr 3") or the nearest
+// option. "" without an idea.
+std::string UsageHint(const std::vector<std::string>& words, const KnownWords& known);
 
 }  // namespace oxbow::cli

@@ -7,20 +7,38 @@
 namespace oxbow::cli {
 namespace {
 
-const std::vector<std::string> kCommands = {"train", "eval", "status"};
+const KnownWords kTrain = {.commands = {"train", "eval", "status"},
+                           .options = {"set", "name", "resume", "help"},
+                           .takes_settings = true};
+const KnownWords kEval = {.commands = {"train", "eval", "status"},
+                          .options = {"set", "steps", "run", "help"},
+                          .takes_settings = false};
 
 TEST(UsageHintTest, NamesTheNearestCommand) {
-  EXPECT_EQ(UsageHint({"trian", "configs/digits.yaml"}, kCommands),
-            "did you mean `oxbow train`?\n");
-  EXPECT_EQ(UsageHint({"paint"}, kCommands), "");
+  EXPECT_EQ(UsageHint({"trian", "configs/digits.yaml"}, kTrain), "did you mean `oxbow train`?\n");
+  EXPECT_EQ(UsageHint({"paint"}, kTrain), "");
 }
 
-TEST(UsageHintTest, NamesTheSettingThatAnOptionIsNamedAfter) {
+TEST(UsageHintTest, NamesTheSettingThatAnUnknownOptionIsNamedAfter) {
   const std::string line =
       "settings of a run are given with --set: --set optimizer.learning_rate=VALUE\n";
-  EXPECT_EQ(UsageHint({"train", "configs/digits.yaml", "--lr", "3"}, kCommands), line);
-  EXPECT_EQ(UsageHint({"train", "configs/digits.yaml", "--learning_rate=3"}, kCommands), line);
-  EXPECT_EQ(UsageHint({"train", "--zzzzqqqq"}, kCommands), "");
+  EXPECT_EQ(UsageHint({"train", "configs/digits.yaml", "--lr", "3"}, kTrain), line);
+  EXPECT_EQ(UsageHint({"train", "configs/digits.yaml", "--learning_rate=3"}, kTrain), line);
+  // The option before it is right, and a setting has its name, too.
+  EXPECT_EQ(UsageHint({"train", "a.yaml", "--name", "b", "--lr", "3"}, kTrain), line);
+  // Several settings have the name: none is picked.
+  const std::string steps = UsageHint({"train", "a.yaml", "--steps", "3"}, kTrain);
+  EXPECT_NE(steps.find("--set run.steps=VALUE"), std::string::npos) << steps;
+  EXPECT_NE(steps.find("--set sampling.steps=VALUE"), std::string::npos) << steps;
+  EXPECT_EQ(UsageHint({"train", "--zzzzqqqq"}, kTrain), "");
+}
+
+TEST(UsageHintTest, ACommandWithoutSettingsHasItsOwnOptionsAlone) {
+  EXPECT_EQ(UsageHint({"eval", "--step", "3"}, kEval), "did you mean --steps?\n");
+  EXPECT_EQ(UsageHint({"eval", "--lr", "3"}, kEval), "");
+  EXPECT_EQ(UsageHint({"train", "a.yaml", "--resum"}, kTrain), "did you mean --resume?\n");
+  // Each word is right; something else is wrong.
+  EXPECT_EQ(UsageHint({"eval", "--run", "a", "--steps", "x"}, kEval), "");
 }
 
 TEST(UsageHintTest, HelpAndVersionAreCommandsToo) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/exit_code.h"
 #include "cli/commands.h"
+#include "cli/run/work_progress.h"
 #include "io/torch_checkpoint.h"
 
 namespace oxbow::cli {
@@ -27,7 +28,10 @@ void AddConvertWeights(CLI::App& app, int& exit_code) {
   command->add_option("IN", flags->from, "file of torch.save")->required();
   command->add_option("OUT", flags->to, "safetensors file to write")->required();
   command->callback([flags, &exit_code] {
+    auto progress = std::make_unique<WorkProgress>("convert-weights");
+    progress->Begin("reading and writing weights");
     const auto converted = io::ConvertTorchCheckpoint(flags->from, flags->to);
+    progress.reset();
     exit_code = ExitCodeOf(converted.status());
     if (!converted.ok()) {
       std::cerr << "oxbow convert-weights: " << converted.status().message() << "\n";

@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -12,11 +13,14 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/model/trained_part.h"
+#include "cli/run/work_progress.h"
+#include "cli/run_option.h"
 #include "config/hub_cache.h"
 #include "config/run_config.h"
 #include "core/model/device.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
+#include "core/model/velocity_model.h"
 #include "io/tensor_torch.h"
 #include "run/loaded_model.h"
 #include "run/model_facts.h"
@@ -32,9 +36,32 @@ struct ImageDrawer::Drawing {
   v1::RunConfig config;
   std::unique_ptr<model::Policy> policy;
   flow::SamplingSpec spec = {};
+  WorkProgress* progress = nullptr;  // Null: nobody is told.
+  uint64_t total = 0;
+  uint64_t drawn = 0;  // By earlier calls.
 };
 
 namespace {
+
+// A velocity model that says after each call how many rows it has had by then.
+class CountedRows final : public model::VelocityModel {
+ public:
+  CountedRows(const model::VelocityModel& model, std::function<void(int64_t rows)> said)
+      : model_(model), said_(std::move(said)) {}
+
+ private:
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
+                     const model::Conditioning& conditioning) const override {
+    at::Tensor velocity = model_.Velocity(x, sigma, conditioning);
+    rows_ += x.size(0);
+    said_(rows_);
+    return velocity;
+  }
+
+  const model::VelocityModel& model_;
+  const std::function<void(int64_t rows)> said_;
+  mutable int64_t rows_ = 0;
+};
 
 // The config of a directory. A synthetic task sets the size, else the transformer does.
 v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt) {
@@ -145,8 +172,24 @@ absl::StatusOr<std::vector<std::vector<Image8>>> ImageDrawer::Draw(
   std::vector<model::ImageRequest> requests =
       model::RequestsFor(model::MovedTo(conditioning, device), static_cast<int>(per_prompt), seed);
   for (model::ImageRequest& request : requests) request.key.group += first;
-  return model::SampleFrames(drawing_->policy->current(), *loaded.decoder, drawing_->spec, requests,
-                             loaded.latent_shape, model::SamplesAtOnce(loaded.latent_shape));
+  const auto steps = static_cast<double>(drawing_->spec.steps());
+  const auto say = [&](int64_t rows) {
+    if (drawing_->progress == nullptr) return;
+    drawing_->progress->Count(
+        static_cast<double>(drawing_->drawn) + static_cast<double>(rows) / steps, drawing_->total,
+        "pictures");
+  };
+  say(0);
+  auto drawn = model::SampleFrames(CountedRows(drawing_->policy->current(), say), *loaded.decoder,
+                                   drawing_->spec, requests, loaded.latent_shape,
+                                   model::SamplesAtOnce(loaded.latent_shape));
+  drawing_->drawn += requests.size();
+  return drawn;
+}
+
+void ImageDrawer::ReportTo(WorkProgress& progress, uint64_t total) {
+  drawing_->progress = &progress;
+  drawing_->total = total;
 }
 
 absl::StatusOr<std::vector<Image8>> ImageDrawer::Finish(const std::string& prompt,
@@ -179,8 +222,12 @@ absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path)
 
 absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
                                                    const std::vector<std::string>& prompts,
-                                                   const ImageOptions& options) {
+                                                   const ImageOptions& options,
+                                                   WorkProgress& progress) {
+  progress.Begin("loading the model");
   OXBOW_ASSIGN_OR_RETURN(const auto drawer, ImageDrawer::Open(source, prompts.front(), options));
+  progress.Begin("drawing");
+  drawer->ReportTo(progress, prompts.size() * options.per_prompt);
   OXBOW_ASSIGN_OR_RETURN(std::vector<std::vector<Image8>> images,
                          drawer->Draw(prompts, options.per_prompt, options.seed));
   std::vector<DrawnImage> drawn;
@@ -202,8 +249,8 @@ void AddModelFlag(CLI::App& command, std::string& model) {
 void AddSourceFlags(CLI::App& command, ModelSource& source) {
   CLI::Option_group* const group = command.add_option_group("source");
   AddModelFlag(*group, source.model);
-  CLI::Option* const run =
-      group->add_option("--run", source.run, "directory of a run: what a checkpoint of it has");
+  CLI::Option* const run = AddRunDirectory(
+      *group, source.run, "directory of a run: what a checkpoint of it has; --run may be left out");
   group->require_option(1);
   command.add_option("--checkpoint", source.checkpoint, kCheckpointHelp)->needs(run);
 }

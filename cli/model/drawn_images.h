@@ -19,6 +19,8 @@ class Tensor;
 
 namespace oxbow::cli {
 
+class WorkProgress;
+
 // Which weights. Exactly one is set.
 struct ModelSource {
   std::string model;  // A diffusers directory.
@@ -56,6 +58,10 @@ class ImageDrawer {
                                                            const ImageOptions& options);
   ~ImageDrawer();
 
+  // Counts there what Draw has drawn of `total` pictures, all its calls together; a path that is
+  // half done counts as half a picture. `progress` outlives the calls.
+  void ReportTo(WorkProgress& progress, uint64_t total);
+
   // The frames of images or videos, in order of the prompts, `per_prompt` each. Their noise depends
   // on the seed, the prompt's number, counted from `first`, and the image's number alone.
   absl::StatusOr<std::vector<std::vector<Image8>>> Draw(const std::vector<std::string>& prompts,
@@ -80,7 +86,8 @@ absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path)
 // broken file.
 absl::StatusOr<std::vector<DrawnImage>> DrawImages(const ModelSource& source,
                                                    const std::vector<std::string>& prompts,
-                                                   const ImageOptions& options);
+                                                   const ImageOptions& options,
+                                                   WorkProgress& progress);
 
 // --model: a directory, or the id of a model in the cache of the Hugging Face Hub. `model` outlives
 // the parsing.

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Parallel.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -12,12 +10,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/run/progress_line.h"
+#include "cli/run/work_progress.h"
 #include "config/run_config.h"
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
@@ -42,37 +38,6 @@ struct EncodeFlags {
   std::string device;    // Empty: the run's, or the CPU.
   int threads = 1;
   size_t batch = 16;
-};
-
-// On a terminal a line that is redrawn; elsewhere a line every ten seconds.
-class EncodingProgress {
- public:
-  explicit EncodingProgress(const Clock& clock)
-      : clock_(clock), start_(clock.Now()), terminal_(isatty(STDERR_FILENO) != 0) {}
-
-  void Show(const io::EncodedPrompts::Progress& progress) {
-    const absl::Duration now = clock_.Now();
-    const bool ends = progress.done == progress.total;
-    const absl::Duration pause = terminal_ ? absl::Milliseconds(200) : absl::Seconds(10);
-    if (progress.total == 0 || (!ends && now - shown_ < pause)) return;
-    shown_ = now;
-    std::string line = absl::StrFormat("encode  %d/%d prompts", progress.done, progress.total);
-    const double seconds = absl::ToDoubleSeconds(now - start_);
-    if (progress.done > 0 && seconds > 0) {
-      const double rate = static_cast<double>(progress.done) / seconds;
-      absl::StrAppend(&line, absl::StrFormat("  %.1f prompts/s", rate));
-      const auto left = static_cast<double>(progress.total - progress.done);
-      if (!ends) absl::StrAppend(&line, "  ETA ", ClockText(left / rate));
-    }
-    std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
-    if (terminal_ && ends) std::fputc('\n', stderr);
-  }
-
- private:
-  const Clock& clock_;
-  const absl::Duration start_;
-  const bool terminal_;
-  absl::Duration shown_ = -absl::InfiniteDuration();
 };
 
 // Takes from a run what it says, in place of the flags.
@@ -151,10 +116,14 @@ absl::Status Encode(EncodeFlags flags) {
   if (cut.has_value() && cut->cut > 0) {
     std::cerr << "oxbow encode: warning: " << io::CutText(*cut) << "\n";
   }
-  EncodingProgress progress(Clock::Steady());
-  OXBOW_ASSIGN_OR_RETURN(const size_t count, encoded->Prepare(texts, [&](const auto& so_far) {
-    progress.Show(so_far);
-  }));
+  size_t count = 0;
+  {
+    WorkProgress progress("encode");
+    progress.Begin("encoding");
+    OXBOW_ASSIGN_OR_RETURN(count, encoded->Prepare(texts, [&](const auto& so_far) {
+      progress.Count(static_cast<double>(so_far.done), so_far.total, "prompts");
+    }));
+  }
   std::cout << "encoded " << count << " prompts into " << encoded->directory().string() << "\n";
   return absl::OkStatus();
 }

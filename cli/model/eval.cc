@@ -10,12 +10,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/first_part.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
 #include "cli/model/eval_set.h"
 #include "cli/model/measured_task.h"
 #include "cli/model/trained_part.h"
+#include "cli/run/work_progress.h"
+#include "cli/run_option.h"
 #include "config/embedded_yaml.h"
 #include "config/file_paths.h"
 #include "config/run_config.h"
@@ -27,6 +30,7 @@ namespace oxbow::cli {
 namespace {
 
 constexpr char kDigits[] = "configs/prompts/digits_eval.txt";  // For a model without a run.
+constexpr size_t kPromptShown = 80;                            // Bytes of a prompt in a message.
 constexpr uint32_t kImages = 128;
 constexpr uint32_t kImagesMax = 100'000;
 
@@ -99,13 +103,15 @@ absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags, const std:
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(file));
   const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompts.front());
   if (task == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("prompt is of no synthetic task, the only prompts that can be measured here: ",
-                     prompts.front()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "prompt is of no synthetic task, the only prompts that can be measured here; others are "
+        "measured by rewards: give --set, or --run of a run that has some: ",
+        FirstPart(prompts.front(), kPromptShown)));
   }
   flags.drawing.per_prompt = RoundsFor(wanted, prompts.size());
+  WorkProgress progress("eval");
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
-                         DrawImages(flags.source, prompts, flags.drawing));
+                         DrawImages(flags.source, prompts, flags.drawing, progress));
   const std::unique_ptr<tasks::TaskReport> report = task->NewReport();
   for (const DrawnImage& drawn : images) {
     OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, tasks::PixelsOf(drawn.frames)));
@@ -197,12 +203,12 @@ void AddEval(CLI::App& app, int& exit_code) {
       "those\n"
       "of an embedded task that trains on its rewards, else the run's own rewards.\n"
       "Exit code 4 if a picture of a set has no score.\n"
-      "Examples: oxbow eval --run runs/digits --json\n"
+      "Examples: oxbow eval runs/digits --json\n"
       "  oxbow eval --model DIR --set pickscore --prompts test.txt "
       "--key pickscore.model=DIR");
   AddModelFlag(*command, flags->source.model);
-  command->add_option("--run", flags->source.run,
-                      "directory of a run: what its newest checkpoint has");
+  AddRunDirectory(*command, flags->source.run,
+                  "directory of a run: what its newest checkpoint has");
   command->add_option("--prompts", flags->prompts,
                       "file, one prompt per line (the held-out prompts of the run); of a set: its "
                       "file, or the directory of its files");

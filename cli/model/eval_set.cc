@@ -17,6 +17,7 @@
 #include "cli/evaluate/picture_folder.h"
 #include "cli/evaluate/reward_servers.h"
 #include "cli/model/trained_part.h"
+#include "cli/run/work_progress.h"
 #include "config/run_config.h"
 #include "config/yaml_message.h"
 #include "services/reward/scorer_table.h"
@@ -88,10 +89,14 @@ absl::StatusOr<std::vector<Pictures>> Draw(const v1::EvaluationSet& set, ImageDr
 
 absl::StatusOr<PicturesOf> PicturesFrom(const Source& source, const v1::EvaluationSet& set,
                                         const std::vector<SetPrompt>& prompts,
-                                        const ImageOptions& drawing) {
+                                        const ImageOptions& drawing, WorkProgress& progress) {
+  const uint64_t total = prompts.size() * PicturesPerPrompt(set);
   if (source.images.empty()) {
+    progress.Begin("loading the model");
     OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ImageDrawer> drawer,
                            ImageDrawer::Open(source.model, prompts.front().prompt.text(), drawing));
+    progress.Begin("working on");
+    drawer->ReportTo(progress, total);
     return [set, drawer](const std::vector<SetPrompt>& all, size_t first, size_t last) {
       return Draw(set, *drawer, all, first, last);
     };
@@ -99,8 +104,10 @@ absl::StatusOr<PicturesOf> PicturesFrom(const Source& source, const v1::Evaluati
   OXBOW_ASSIGN_OR_RETURN(
       const PictureFolder folder,
       PictureFolder::Create(source.images, set.layout(), PicturesPerPrompt(set)));
-  return [folder](const std::vector<SetPrompt>& all, size_t first,
-                  size_t last) -> absl::StatusOr<std::vector<Pictures>> {
+  progress.Begin("working on");
+  return [folder, total, &progress](const std::vector<SetPrompt>& all, size_t first,
+                                    size_t last) -> absl::StatusOr<std::vector<Pictures>> {
+    progress.Count(static_cast<double>(total * first / all.size()), total, "pictures");
     std::vector<Pictures> pictures;
     for (size_t i = first; i < last; ++i) {
       OXBOW_ASSIGN_OR_RETURN(Pictures read, folder.Read(all[i]));
@@ -128,7 +135,6 @@ absl::Status Export(const EvalSetFlags& flags, const v1::EvaluationSet& set,
       OXBOW_RETURN_IF_ERROR(folder.Write(prompts[first + i], part[i]));
     }
   }
-  std::cout << flags.export_images << "\n";
   return absl::OkStatus();
 }
 
@@ -185,22 +191,28 @@ absl::Status EvaluateSet(const EvalSetFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<SetPrompt> prompts, ReadSetPrompts(set));
   if (flags.pictures > 0) set.set_per_prompt(RoundsFor(flags.pictures, prompts.size()));
   const Source source{.model = flags.source, .images = flags.images};
+  auto progress = std::make_unique<WorkProgress>("eval");
   if (!scored) {
     OXBOW_ASSIGN_OR_RETURN(const PicturesOf pictures,
-                           PicturesFrom(source, set, prompts, flags.drawing));
-    return Export(flags, set, prompts, pictures);
+                           PicturesFrom(source, set, prompts, flags.drawing, *progress));
+    OXBOW_RETURN_IF_ERROR(Export(flags, set, prompts, pictures));
+    progress.reset();
+    std::cout << flags.export_images << "\n";
+    return absl::OkStatus();
   }
+  progress->Begin("loading the rewards");
   OXBOW_ASSIGN_OR_RETURN(const auto scorers, ScorersOf(set, servers));
   std::vector<Source> sources = {source};
   if (!flags.against.empty()) sources.push_back(SourceAt(flags.against));
   std::vector<Evaluation> evaluations;
   for (const Source& one : sources) {
     OXBOW_ASSIGN_OR_RETURN(const PicturesOf pictures,
-                           PicturesFrom(one, set, prompts, flags.drawing));
+                           PicturesFrom(one, set, prompts, flags.drawing, *progress));
     OXBOW_ASSIGN_OR_RETURN(Evaluation evaluation,
                            Evaluate(prompts, ChunkOf(set), one.name(), pictures, scorers));
     evaluations.push_back(std::move(evaluation));
   }
+  progress.reset();
   return Print(flags, Report(set, prompts, std::move(evaluations), flags.bootstrap_seed));
 }
 

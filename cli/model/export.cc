@@ -19,6 +19,8 @@
 #include "cli/commands.h"
 #include "cli/model/trained_part.h"
 #include "cli/model/whole_model.h"
+#include "cli/run/work_progress.h"
+#include "cli/run_option.h"
 #include "core/model/lora.h"
 #include "io/diffusers_directory.h"
 #include "io/lora_file.h"
@@ -226,7 +228,7 @@ void AddExport(CLI::App& app, int& exit_code) {
       "         comfyui    RUN.safetensors for models/loras\n"
       "         merged     transformer/ with the adapter added to the base model's weights\n"
       "Example: oxbow export runs/sd35m --format diffusers --out adapters/sd35m");
-  command->add_option("RUN_DIR", request->run, "the run's directory")->required();
+  AddRunDirectory(*command, request->run)->required();
   command->add_option("--format", request->format, "of the files")
       ->required()
       ->check(CLI::IsMember({"diffusers", "peft", "comfyui", "merged"}));
@@ -242,7 +244,10 @@ void AddExport(CLI::App& app, int& exit_code) {
           "of merged weights: base (the base model's, the default) or f32, which rounds nothing")
       ->check(CLI::IsMember({"base", "f32"}));
   command->callback([request, &exit_code] {
+    auto progress = std::make_unique<WorkProgress>("export");
+    progress->Begin("reading and writing weights");
     const absl::StatusOr<ExportedFiles> written = ExportRun(*request);
+    progress.reset();
     exit_code = ExitCodeOf(written.status());
     if (written.ok()) {
       if (!written->said.empty()) std::cerr << "oxbow export: " << written->said << "\n";

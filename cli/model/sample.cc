@@ -14,7 +14,9 @@
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
 #include "cli/model/prompt_warnings.h"
+#include "cli/run/work_progress.h"
 #include "io/film.h"
+#include "run/start_record.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
@@ -89,8 +91,11 @@ absl::Status Sample(SampleFlags flags) {
                                       std::to_string(kImagesMax));
   }
   OXBOW_RETURN_IF_ERROR(CheckFree(flags, flags.texts.size() * flags.images.per_prompt));
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
-                         DrawImages(flags.source, flags.texts, flags.images));
+  std::vector<DrawnImage> images;
+  {
+    WorkProgress progress("sample");
+    OXBOW_ASSIGN_OR_RETURN(images, DrawImages(flags.source, flags.texts, flags.images, progress));
+  }
   for (const std::string& warning : PromptWarnings(flags.source, flags.texts)) {
     std::cerr << "oxbow sample: warning: " << warning << "\n";
   }
@@ -112,11 +117,12 @@ void AddSample(CLI::App& app, int& exit_code) {
       "sample", "Draw images of a model or a finished run: PNG files, and a sheet");
   command->footer(
       "The sheet's cells have the numbers of the files, which are in the order of the prompts.\n"
-      "Example: oxbow sample --model models/digits --prompt 'text 473' --count 8");
+      "Examples: oxbow sample runs/digits --prompt 'text 473' --count 8\n"
+      "          oxbow sample --model models/digits --prompt 'text 473'");
   AddSourceFlags(*command, flags->source);
   CLI::Option_group* const prompts = command->add_option_group("prompts");
   prompts->add_option("--prompts", flags->prompts, "file, one prompt per line");
-  prompts->add_option("--prompt", flags->texts, "prompt; may be repeated");
+  prompts->add_option("--prompt", flags->texts, "prompt; may be repeated")->allow_extra_args(false);
   prompts->require_option(1);
   command->add_option("--count", flags->images.per_prompt, "images per prompt")
       ->check(CLI::Range(1, 4096))
@@ -134,6 +140,11 @@ void AddSample(CLI::App& app, int& exit_code) {
     exit_code = ExitCodeOf(status);
     if (status.ok()) {
       std::cout << flags->out << "\n";
+      if (const std::string& run = flags->source.run; !run.empty()) {
+        const std::string quoted = run::Quoted(run);
+        std::cerr << "next: oxbow eval " << quoted << " measures it, oxbow export " << quoted
+                  << " --format diffusers writes it for other tools\n";
+      }
     } else {
       std::cerr << "oxbow sample: " << status.message() << "\n";
     }

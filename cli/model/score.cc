@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/score_files.h"
+#include "cli/run/work_progress.h"
 #include "services/reward/scorer_table.h"
 
 namespace oxbow::cli {
@@ -54,9 +55,13 @@ absl::Status SetKey(const std::string& assignment, v1::ScorerConfig& scorer) {
 
 absl::Status Run(ScoreFlags& flags) {
   for (const std::string& key : flags.keys) OXBOW_RETURN_IF_ERROR(SetKey(key, flags.scorer));
+  auto progress = std::make_unique<WorkProgress>("score");
+  progress->Begin("loading the reward");
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<reward::Scorer> scorer,
                          reward::MakeScorer(flags.scorer));
+  progress->Begin(absl::StrCat("scoring ", flags.images.size(), " files"));
   const std::vector<FileScore> scores = ScoreFiles(*scorer, flags.prompt, flags.images);
+  progress.reset();
   std::cout << ScoresText(scorer->facts(), scores, flags.json);
   const auto failed = std::ranges::count_if(scores, [](const auto& of) { return !of.score.ok(); });
   if (failed == 0) return absl::OkStatus();

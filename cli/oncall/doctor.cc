@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -73,7 +74,20 @@ bool NobodyAnswered(const FleetFacts& fleet) {
   });
 }
 
-absl::Status Examine(const DoctorFlags& flags, int& exit_code) {
+// A directory in the place of a run's file is that of a run.
+absl::StatusOr<DoctorFlags> Sorted(DoctorFlags flags) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(flags.file, ignored)) return flags;
+  if (!flags.run_dir.empty() || !flags.learner.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("give one run: its directory, --run or --learner: ", flags.file));
+  }
+  flags.run_dir = std::exchange(flags.file, "");
+  return flags;
+}
+
+absl::Status Examine(const DoctorFlags& given, int& exit_code) {
+  OXBOW_ASSIGN_OR_RETURN(const DoctorFlags flags, Sorted(given));
   const absl::StatusOr<absl::Time> certificate_ends = rpc::UseTls(flags.tls);
   // Without usable files nobody answers; a wrong combination of flags is no finding.
   if (absl::IsInvalidArgument(certificate_ends.status())) return certificate_ends.status();
@@ -120,15 +134,16 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       "doctor", "Say what is wrong with this machine, a configuration or a running fleet");
   command->footer(
       "One line per check: ok, warn or fail, and what to do. Exit code: 0 nothing failed, 1 "
-      "something\ndid (with --strict: or warns), 4 --run-dir is no run.\n"
+      "something\ndid (with --strict: or warns), 4 --run is no run.\n"
       "Examples: oxbow doctor configs/digits.yaml\n"
-      "          oxbow doctor --run-dir runs/digits\n"
+      "          oxbow doctor runs/digits\n"
       "          oxbow doctor --learner 10.0.0.7:7070 --format json");
-  command->add_option("file", flags->file, "run YAML that is to run here");
+  command->add_option("RUN", flags->file,
+                      "run YAML that is to run here, or the directory of a run as --run");
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);
   auto* learner = command->add_option("--learner", flags->learner, "host:port of a live learner");
-  command->add_option("--run-dir,--run", flags->run_dir, "directory of a run")->excludes(learner);
+  command->add_option("--run,--run-dir", flags->run_dir, "directory of a run")->excludes(learner);
   command->add_option("--port", flags->ports, "host:port that must be free; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--timeout", flags->timeout_s, "timeout of one call to a process, in seconds")

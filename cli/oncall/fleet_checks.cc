@@ -73,6 +73,10 @@ class FleetJudge {
                          "checkpoint"
                        : "see its log; start it again with the same flags, the run takes it up by "
                          "itself");
+      case ServiceFacts::State::kRefused:
+        return Add(name, Verdict::kFail, absl::StrCat("refuses this command: ", service.why),
+                   "use a certificate of the role operator, --tls-cert and --tls-key "
+                   "(docs/operations.md#tls)");
     }
   }
 

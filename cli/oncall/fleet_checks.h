@@ -15,11 +15,11 @@
 namespace oxbow::cli {
 
 struct ServiceFacts {
-  enum class State { kServing, kNotServing, kSilent };
+  enum class State { kServing, kNotServing, kSilent, kRefused };
   std::string name;  // "learner", "reward_server-1"
   std::string endpoint;
   State state = State::kSilent;
-  std::string why;  // Reason for kSilent.
+  std::string why;  // Reason for kSilent and kRefused.
   // Its clock minus this machine's clock in the middle of the call, and the duration of the call.
   // The offset is accurate to half of that duration.
   std::optional<double> clock_offset_s;

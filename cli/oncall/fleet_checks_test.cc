@@ -104,6 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Trouble{"replay_buffer 127.0.0.1:1", Verdict::kFail,
                 [](FleetFacts& f) { f.services[1].state = State::kSilent; }},
+        Trouble{"learner 127.0.0.1:1", Verdict::kFail,
+                [](FleetFacts& f) { f.services[0].state = State::kRefused; }},
         Trouble{"learner 127.0.0.1:1", Verdict::kWarn,
                 [](FleetFacts& f) { f.services[0].state = State::kNotServing; }},
         Trouble{"clocks", Verdict::kWarn, [](FleetFacts& f) { f.services[2].clock_offset_s = -3; }},

@@ -36,6 +36,7 @@ class Asking {
     if (service.state == ServiceFacts::State::kSilent) return;
     const double before = UnixNow();
     auto status = AskStatus(endpoint, timeout_);
+    if (IsRefusal(status.status())) return Refused(service, status.status());
     if (!status.ok()) return;
     SetClock(service, before, status->unix_time());
     facts_.status = *std::move(status);
@@ -47,7 +48,10 @@ class Asking {
     const auto stub = v1::ReplayBuffer::NewStub(rpc::Connect(endpoint));
     v1::InfoResponse info;
     const double before = UnixNow();
-    if (!stub->Info(rpc::ContextWithDeadline(timeout_).get(), {}, &info).ok()) return;
+    const absl::Status answer =
+        rpc::FromGrpc(stub->Info(rpc::ContextWithDeadline(timeout_).get(), {}, &info));
+    if (IsRefusal(answer)) return Refused(service, answer);
+    if (!answer.ok()) return;
     SetClock(service, before, info.unix_time());
     facts_.buffers.push_back(std::move(info));
   }
@@ -67,6 +71,9 @@ class Asking {
       }
       SetClock(service, before, described.unix_time());
     } else {
+      if (const absl::Status why = rpc::FromGrpc(answer); IsRefusal(why)) {
+        return Refused(service, why);
+      }
       service.state = ServiceFacts::State::kSilent;
       service.why = absl::StrCat("Describe: ", answer.error_message());
       return;
@@ -100,6 +107,11 @@ class Asking {
     }
     facts_.services.push_back(std::move(service));
     return facts_.services.back();
+  }
+
+  static void Refused(ServiceFacts& service, const absl::Status& why) {
+    service.state = ServiceFacts::State::kRefused;
+    service.why = std::string(why.message());
   }
 
   // The other side read its clock at some moment of the call; the middle is the best estimate.

@@ -66,8 +66,8 @@ Check Disk(const MachineFacts& facts, uint64_t needs) {
       "disk", verdict,
       absl::StrCat(BytesText(facts.disk_free), " free at ", facts.disk_path, Needed(needs)),
       verdict == Verdict::kOk ? ""
-                              : "free some space, lower checkpoint.keep or "
-                                "replay.capacity, or move run.directory");
+                              : "free some space, lower checkpoint.keep, replay.capacity or "
+                                "eval.grid_images, raise eval.every, or move run.directory");
 }
 
 Check Descriptors(const MachineFacts& facts) {

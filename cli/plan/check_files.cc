@@ -233,9 +233,15 @@ void CheckLengths(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
   for (const v1::Prompt& prompt : *prompts) texts.push_back(prompt.text());
   const auto cut = io::CountCut(*components, config.prompts().t5_length(), texts);
   if (!cut.ok() || !cut->has_value()) return;
-  if (std::string text = io::CutText(**cut); !text.empty()) {
+  const std::string text = io::CutText(**cut);
+  if (text.empty()) return;
+  // The key that mends it; the prompts themselves where none does.
+  const std::string file = train ? "prompts.train" : "prompts.eval";
+  if ((*cut)->settable()) {
     problems.push_back(
-        {Severity::kWarning, train ? "prompts.train" : "prompts.eval", std::move(text)});
+        {Severity::kWarning, "prompts.t5_length", absl::StrCat("of ", file, " ", text)});
+  } else {
+    problems.push_back({Severity::kWarning, file, text});
   }
 }
 

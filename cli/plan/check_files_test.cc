@@ -74,7 +74,15 @@ TEST_F(CheckFilesTest, PromptsThatAreCutAreCounted) {
   Write("train.txt", "text 1\ntext" + words + "\n");
   config_.mutable_prompts()->set_train(scratch_.path() / "train.txt");
   config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
-  EXPECT_THAT(Said("prompts.train"), HasSubstr("1 of 2 prompts is longer than "));
+  EXPECT_THAT(Said("prompts.train"), AllOf(HasSubstr("1 of 2 prompts is longer than "),
+                                           HasSubstr("no setting reads more, shorten them")));
+  // The key that mends it, which doctor names, too: changing the prompts is not what is meant.
+  config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline");
+  config_.mutable_prompts()->set_t5_length(8);
+  EXPECT_THAT(Said("prompts.t5_length"),
+              AllOf(HasSubstr("of prompts.train 1 of 2 prompts is longer than 8 tokens"),
+                    HasSubstr("raise prompts.t5_length to ")));
+  EXPECT_THAT(Said("prompts.train"), Not(HasSubstr("longer than")));
 }
 
 TEST_F(CheckFilesTest, HeldOutPromptsThatAreTrainedOnAreCounted) {

@@ -21,6 +21,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/plan/hub_files.h"
+#include "config/file_paths.h"
 #include "config/run_config.h"
 
 namespace oxbow::cli {
@@ -116,15 +117,21 @@ std::vector<std::string> WithoutCache(std::vector<std::string> environment) {
   return environment;
 }
 
-}  // namespace
+// Returns how many are missing.
+size_t SayLocalFiles(const v1::RunConfig& config, std::ostream& out) {
+  const std::vector<LocalFile> missing = LocalFilesMissing(config);
+  for (const LocalFile& file : missing) {
+    out << file.key << ": there is nothing at " << file.path << config::WhereLookedFor(file.path)
+        << "; no id names it, so put it there or set " << file.key
+        << (file.source.empty() ? "" : ": " + file.source) << "\n";
+  }
+  return missing.size();
+}
 
-absl::Status Fetch(const FetchOptions& options, const std::vector<std::string>& environment,
-                   std::ostream& out) {
-  OXBOW_ASSIGN_OR_RETURN(
-      const config::ResolvedConfig resolved,
-      config::LoadRunConfig(options.file, options.set, WithoutCache(environment)));
+absl::Status FetchIds(const FetchOptions& options, const v1::RunConfig& config,
+                      const std::vector<std::string>& environment, std::ostream& out) {
   std::vector<HubFiles> missing;
-  const std::vector<HubFiles> all = HubFilesOf(resolved.config, environment);
+  const std::vector<HubFiles> all = HubFilesOf(config, environment);
   if (all.empty()) out << "the run names nothing by an id of the Hugging Face Hub\n";
   for (const HubFiles& files : all) {
     const std::string directory = WholeIn(files, environment);
@@ -149,6 +156,27 @@ absl::Status Fetch(const FetchOptions& options, const std::vector<std::string>& 
   for (const HubFiles& files : missing) {
     OXBOW_RETURN_IF_ERROR(FetchOne(*client, files, environment));
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Fetch(const FetchOptions& options, const std::vector<std::string>& environment,
+                   std::ostream& out) {
+  OXBOW_ASSIGN_OR_RETURN(
+      const config::ResolvedConfig resolved,
+      config::LoadRunConfig(options.file, options.set, WithoutCache(environment)));
+  const absl::Status fetched = FetchIds(options, resolved.config, environment, out);
+  const size_t missing = SayLocalFiles(resolved.config, out);
+  OXBOW_RETURN_IF_ERROR(fetched);
+  if (options.print) return absl::OkStatus();
+  if (missing > 0) {
+    return absl::NotFoundError(absl::StrCat(missing,
+                                            missing == 1
+                                                ? " file or directory that no id names is"
+                                                : " files or directories that no id names are",
+                                            " missing: see above"));
+  }
   out << "all is there: oxbow validate " << options.file << "\n";
   return absl::OkStatus();
 }
@@ -159,9 +187,9 @@ void AddFetch(CLI::App& app, int& exit_code) {
       "fetch", "Get what a run names by ids of the Hugging Face Hub, with the Hub's own client");
   command->footer(
       "Example: oxbow fetch configs/recipes/sd35m-pickscore.yaml\n"
-      "Model, rewards, tokenizers and prompts; of each repository the part that is read. Exit code "
-      "3: there "
-      "is no client (then the commands are printed), or it failed.");
+      "Model, rewards, tokenizers and prompts; of each repository the part that is read. Then says "
+      "which\nfiles that no id names are missing. Exit code 3: there is no client (then the "
+      "commands are printed),\nor it failed; 4: such a file is missing.");
   command->add_option("file", options->file, "run YAML")->required();
   command->add_option("--set", options->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);

@@ -19,8 +19,9 @@ struct FetchOptions {
 
 // Says of each repository where the cache has it, or fetches the part that the run reads: with the
 // program `hf` of `environment`'s PATH, else with the module huggingface_hub of its python3. With
-// neither, and with `print`, writes the commands. kUnavailable without a client, and if one fails;
-// else the errors of LoadRunConfig.
+// neither, and with `print`, writes the commands. Then says which files that no id names are
+// missing, and what was published for them. kUnavailable without a client, and if one fails;
+// kNotFound if such a file is missing (not with `print`); else the errors of LoadRunConfig.
 absl::Status Fetch(const FetchOptions& options, const std::vector<std::string>& environment,
                    std::ostream& out);
 

@@ -67,7 +67,7 @@ class FetchTest : public ::testing::Test {
 
   absl::Status Run(bool print = false) {
     out_.str("");
-    return Fetch({.file = (scratch_.path() / "run.yaml").string(), .set = {}, .print = print},
+    return Fetch({.file = (scratch_.path() / "run.yaml").string(), .set = set_, .print = print},
                  {"HF_HUB_CACHE=" + (scratch_.path() / "hub").string(),
                   "PATH=" + (scratch_.path() / "bin").string() + search_},
                  out_);
@@ -80,6 +80,9 @@ class FetchTest : public ::testing::Test {
   }
 
   testing::ScopedDirectory scratch_;
+  std::vector<std::string> set_ = {
+      "prompts.train=" OXBOW_SOURCE_DIR "/configs/prompts/digits_train.txt",
+      "prompts.eval=" OXBOW_SOURCE_DIR "/configs/prompts/digits_eval.txt"};
   std::string search_ = ":/usr/bin:/bin";
   std::ostringstream out_;
 };
@@ -134,6 +137,7 @@ TEST_F(FetchTest, WhatIsThereInPartIsFetchedAgain) {
 
 TEST_F(FetchTest, PromptsOfADatasetComeWithTheModel) {
   AddProgram("hf", kClient);
+  set_.clear();
   std::ofstream(scratch_.path() / "run.yaml", std::ios::app) << kPromptKeys;
   const absl::Status first = Run();
   ASSERT_TRUE(first.ok()) << first;
@@ -175,6 +179,28 @@ TEST_F(FetchTest, APythonWithTheModuleIsAClientAndAFailureNamesTheRepository) {
                     HasSubstr("hf auth login")));
   AddProgram("python3", "#!/bin/sh\nexit 1\n");
   EXPECT_THAT(std::string(Run().message()), HasSubstr("no client of the Hub"));
+}
+
+TEST_F(FetchTest, WhatNoIdNamesIsNamedWithItsPlaceAndWhatWasPublished) {
+  AddProgram("hf", kClient);
+  std::ofstream(scratch_.path() / "run.yaml")
+      << "recipe: digits-op-grpo\n"
+         "model: {path: org/a-model@v2}\n"
+         "reward:\n"
+         "  terms: [{name: geneval, weight: 1}, {name: hpsv2, weight: 1}]\n"
+         "  scorers: [{name: geneval, model: mask2former, head: openai/clip-vit-large-patch14},\n"
+         "            {name: hpsv2, model: HPS_v2.1}]\n";
+  const absl::Status status = Run();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 files or directories"));
+  EXPECT_THAT(out_.str(),
+              AllOf(HasSubstr("reward.scorers.geneval.model: there is nothing at mask2former"),
+                    HasSubstr("mask2former_swin-s-p4-w7-224_lsj_8x2_50e_coco"),
+                    HasSubstr("reward.scorers.hpsv2.model: there is nothing at HPS_v2.1"),
+                    HasSubstr("HPS_v2.1_compressed.pt of xswu/HPSv2 through `oxbow convert"),
+                    Not(HasSubstr("all is there"))));
+  EXPECT_THAT(Calls(), HasSubstr("download org/a-model ")) << "the rest is fetched nonetheless";
+  EXPECT_TRUE(Run(/*print=*/true).ok());
 }
 
 TEST_F(FetchTest, ARunWithoutIdsNeedsNobody) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <system_error>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
@@ -109,12 +110,16 @@ bool HasKind(const HubFiles& files, const fs::path& directory) {
   return false;
 }
 
-void AddFiles(Kind kind, const std::string& key, const std::string& path,
-              std::vector<HubFiles>& all) {
+// Whether `path` is an id of a repository of that kind, and nothing here has its name.
+bool NamesRepository(Kind kind, const std::string& path) {
   std::error_code ignored;
   const std::optional<io::HubId> id = io::ParseHubId(path);
-  if (!id.has_value() || id->dataset != (kind == Kind::kPrompts) || fs::exists(path, ignored))
-    return;
+  return id.has_value() && id->dataset == (kind == Kind::kPrompts) && !fs::exists(path, ignored);
+}
+
+void AddFiles(Kind kind, const std::string& key, const std::string& path,
+              std::vector<HubFiles>& all) {
+  if (!NamesRepository(kind, path)) return;
   const auto same = std::find_if(all.begin(), all.end(), [&](const HubFiles& files) {
     return files.kind == kind && files.path == path;
   });
@@ -167,6 +172,33 @@ std::vector<HubFiles> HubFilesOf(const v1::RunConfig& config,
     AddFiles(Kind::kTokenizer, key + "tokenizer", reward::PublishedTokenizer(found), all);
   }
   return all;
+}
+
+std::vector<LocalFile> LocalFilesMissing(const v1::RunConfig& config) {
+  std::vector<LocalFile> missing;
+  const auto look = [&](Kind kind, const std::string& key, const std::string& path,
+                        const std::string& source) {
+    std::error_code ignored;
+    if (path.empty() || NamesRepository(kind, path) || fs::exists(path, ignored)) return;
+    missing.push_back({.key = key, .path = path, .source = source});
+  };
+  constexpr char kPrompts[] =
+      "a file of prompts, or a directory with train.txt and test.txt or "
+      "the like (docs/recipes.md)";
+  look(Kind::kModel, "model.path", config.model().path(), "a diffusers directory");
+  look(Kind::kAdapter, "model.lora.path", config.model().lora().path(), "an adapter");
+  look(Kind::kPrompts, "prompts.train", config.prompts().train(), kPrompts);
+  look(Kind::kPrompts, "prompts.eval", config.prompts().eval(), kPrompts);
+  for (const v1::ScorerConfig& scorer : config.reward().scorers()) {
+    for (const auto& [key, kind, path] :
+         {std::tuple("model", Kind::kReward, scorer.model()),
+          std::tuple("head", Kind::kReward, scorer.head()),
+          std::tuple("tokenizer", Kind::kTokenizer, scorer.tokenizer())}) {
+      look(kind, absl::StrCat("reward.scorers.", scorer.name(), ".", key), path,
+           reward::SourceOf(scorer, key));
+    }
+  }
+  return missing;
 }
 
 std::string WholeIn(const HubFiles& files, const std::vector<std::string>& environment) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files that a run reads from the Hugging Face Hub: the repositories that its file names by id,
-// the part of each that oxbow reads, and whether the Hub's cache has it.
+// the part of each that oxbow reads, and whether the Hub's cache has it. And those that a person
+// has to put where they belong.
 #pragma once
 
 #include <string>
@@ -27,6 +28,16 @@ struct HubFiles {
 // `environment` has lines "NAME=VALUE".
 std::vector<HubFiles> HubFilesOf(const v1::RunConfig& config,
                                  const std::vector<std::string>& environment);
+
+// A directory or file that no id names, and that is not there.
+struct LocalFile {
+  std::string key;
+  std::string path;
+  std::string source;  // What it is to be; "" where nothing is known.
+};
+
+// In the order of the config.
+std::vector<LocalFile> LocalFilesMissing(const v1::RunConfig& config);
 
 // Where the cache has them; "" if it has none, or not all: the client ended before the last file.
 std::string WholeIn(const HubFiles& files, const std::vector<std::string>& environment);

@@ -20,6 +20,7 @@
 #include "core/flow/window.h"
 #include "core/model/int8_weights.h"
 #include "core/parallel/sharded_gradient.h"
+#include "io/picture_file.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
 #include "run/prompt_encoding.h"
@@ -430,6 +431,18 @@ uint64_t MemoryLimitsOf(const v1::RunConfig& config, uint64_t memory) {
          std::min(services.sink_bytes_max(), limit(kBacklogShare));
 }
 
+uint64_t EvaluationDiskBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  const uint64_t every = config.eval().every();
+  if (every == 0) return 0;
+  const model::PictureSize size = model::DecodedSize(
+      facts.factors, facts.evaluated_shape.empty() ? facts.latent_shape : facts.evaluated_shape);
+  const uint64_t steps = config.run().steps();
+  const uint64_t evaluations = 1 + (steps + every - 1) / every;  // The last step has one.
+  const uint64_t shown = std::min(config.eval().images(), config.eval().grid_images());
+  return evaluations * (shown * io::PictureBytesAbout(size.width, size.height, size.frames) +
+                        io::SheetBytesAbout(size.width, size.height, static_cast<int64_t>(shown)));
+}
+
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   const uint64_t checkpoint = trained * (config.ema().enabled() ? 4 : 3);
@@ -451,7 +464,8 @@ uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& fac
               (run::GroupBytesMax(config, facts.latent_shape) + conditioning);
   }
   const uint64_t best = !config.checkpoint().best().empty() && config.eval().every() > 0 ? 1 : 0;
-  return (config.checkpoint().keep() + 1 + best) * checkpoint + published + 2 * buffer;
+  return (config.checkpoint().keep() + 1 + best) * checkpoint + published + 2 * buffer +
+         EvaluationDiskBytes(config, facts);
 }
 
 std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts) {
@@ -469,7 +483,10 @@ std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts
                       BytesText(PeakOf(items)), run::RowsOfPass(config)),
       absl::StrFormat("%-22s %s of the %s allowed (services.sink_bytes_max)\n", "for experience",
                       BytesText(run::SinkBytesNeeded(config, facts.latent_shape)),
-                      BytesText(config.services().sink_bytes_max())));
+                      BytesText(config.services().sink_bytes_max())),
+      absl::StrFormat("%-22s %s, of it %s for pictures of evaluations\n", "on the disk, at most",
+                      BytesText(DiskBytesNeeded(config, facts)),
+                      BytesText(EvaluationDiskBytes(config, facts))));
 }
 
 }  // namespace oxbow::cli

@@ -61,8 +61,12 @@ uint64_t MemoryLimitsOf(const v1::RunConfig& config, uint64_t memory);
 // Bytes by device as a config names it: "cpu", "cuda" or "cuda:0".
 using BytesOfDevices = std::map<std::string, uint64_t>;
 
-// What the run writes at most: the checkpoints, including one being written; the final weights; and
-// a full replay buffer, counted twice because compaction lags behind.
+// What the run's evaluations leave below samples/ and in TensorBoard's events, about.
+uint64_t EvaluationDiskBytes(const v1::RunConfig& config, const run::ModelFacts& facts);
+
+// What the run writes at most: the checkpoints, including one being written; the final weights; the
+// pictures of its evaluations; and a full replay buffer, counted twice because compaction lags
+// behind.
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts);

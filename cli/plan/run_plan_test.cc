@@ -367,6 +367,23 @@ TEST(RunPlanTest, AnSd35AdapterRunTakesWhatItTakes) {
       << "each entry's once";
 }
 
+// As the rehearsal at real sizes sees them: 64 pictures of 512 pixels and their sheet.
+TEST(RunPlanTest, PicturesOfEveryEvaluationAreCountedOnTheDisk) {
+  run::ModelFacts facts = Facts(kMillion);
+  facts.factors = {.time = 1, .space = 8};
+  facts.latent_shape = facts.evaluated_shape = {16, 64, 64};
+  const std::vector<std::string> settings = {"run.steps=300", "eval.every=10", "eval.images=2048"};
+  const v1::RunConfig run = Config(settings);
+  const double each = static_cast<double>(EvaluationDiskBytes(run, facts)) / 31;
+  EXPECT_GT(each, 8e6) << "64 of the 2048 are shown";
+  EXPECT_LT(each, 15e6);
+  v1::RunConfig none = run;
+  none.mutable_eval()->set_every(0);
+  EXPECT_EQ(DiskBytesNeeded(run, facts) - DiskBytesNeeded(none, facts),
+            EvaluationDiskBytes(run, facts));
+  EXPECT_THAT(MemoryText(run, facts), HasSubstr(" for pictures of evaluations\n"));
+}
+
 TEST(RunPlanTest, AWorkerHoldsWhatItsDecoderMakesOfAllGroupsInFlight) {
   run::ModelFacts facts = Facts(kMillion);
   facts.latent_shape = {4, 16, 16};

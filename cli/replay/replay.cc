@@ -19,6 +19,7 @@
 #include "cli/replay/replay_rows.h"
 #include "cli/replay/replay_source.h"
 #include "cli/replay/replay_strip.h"
+#include "cli/run_option.h"
 #include "config/validate.h"
 #include "io/image.h"
 #include "io/safetensors.h"
@@ -61,7 +62,7 @@ absl::StatusOr<OpenedReplay> Open(const ReplayFlags& flags) {
                     static_cast<int>(!flags.place.run_dir.empty());
   if (named != 1) {
     return absl::InvalidArgumentError(
-        "name one place to look: --run runs/NAME, --buffer HOST:PORT or --data DIR");
+        "name one place to look: runs/NAME, --buffer HOST:PORT or --data DIR");
   }
   return OpenReplay(flags.place, absl::Seconds(flags.timeout_s));
 }
@@ -228,9 +229,9 @@ absl::Status Export(const ReplayFlags& flags) {
 }
 
 void AddPlace(CLI::App& command, ReplayFlags& flags) {
-  command.add_option("--run", flags.place.run_dir,
-                     "directory of a run: its live buffer, or what it left in replay/");
-  command.add_option("--shard", flags.place.shard, "with --run: which of its replay buffers")
+  AddRunDirectory(command, flags.place.run_dir,
+                  "directory of a run: its live buffer, or what it left in replay/");
+  command.add_option("--shard", flags.place.shard, "of a run: which of its replay buffers")
       ->capture_default_str();
   command.add_option("--buffer", flags.place.buffer, "host:port of a replay_buffer");
   command.add_option("--data", flags.place.data,
@@ -291,13 +292,16 @@ void AddReshard(CLI::App& replay, int& exit_code) {
 void AddReplay(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<ReplayFlags>();  // Lives as long as the callbacks below.
   CLI::App* replay = app.add_subcommand("replay", "Look into a replay buffer; changes nothing");
-  replay->footer("Example: oxbow replay list --run runs/digits");
+  replay->footer("Example: oxbow replay list runs/digits");
   replay->require_subcommand(1);
   AddReshard(*replay, exit_code);
   const auto add = [&](const char* name, const char* help, const char* footer,
-                       absl::Status (*run)(const ReplayFlags&)) {
+                       absl::Status (*run)(const ReplayFlags&), bool of_one = false) {
     CLI::App* command = replay->add_subcommand(name, help);
     command->footer(footer);
+    if (of_one) {
+      command->add_option("ENTRY", flags->entry, "id of an entry of any table")->required();
+    }
     AddPlace(*command, *flags);
     // One for each: the environment speaks to all commands, also those that were not called.
     const auto tls = std::make_shared<rpc::TlsOptions>();
@@ -310,8 +314,8 @@ void AddReplay(CLI::App& app, int& exit_code) {
     });
     return command;
   };
-  CLI::App* list = add("list", "A table of entries",
-                       "Example: oxbow replay list --run runs/digits --sort age", List);
+  CLI::App* list =
+      add("list", "A table of entries", "Example: oxbow replay list runs/digits --sort age", List);
   AddFormat(*list, *flags);
   list->add_option("--table", flags->table, "best, hard_prompts or recent_groups")
       ->capture_default_str();
@@ -321,9 +325,8 @@ void AddReplay(CLI::App& app, int& exit_code) {
   list->add_flag("--reverse", flags->reverse, "the other way round");
   list->add_option("--limit", flags->limit, "rows; 0: all, at most 100000")->capture_default_str();
   CLI::App* show = add("show", "Everything of one entry",
-                       "Example: oxbow replay show 6172839 --run runs/digits", Show);
+                       "Example: oxbow replay show 6172839 runs/digits", Show, /*of_one=*/true);
   AddFormat(*show, *flags);
-  show->add_option("entry", flags->entry, "id of an entry of any table")->required();
   CLI::App* verify =
       add("verify", "Read everything and name what is damaged",
           "Exit code: 0 all sound, 4 something is damaged, 3 nobody answers or a replay_buffer "
@@ -332,11 +335,10 @@ void AddReplay(CLI::App& app, int& exit_code) {
   AddFormat(*verify, *flags);
   CLI::App* exported =
       add("export", "Write one entry as JSON and its steps as a PNG strip",
-          "Writes DIR/entry_ID.json and DIR/entry_ID.png, x_i from left to right. With --run the "
+          "Writes DIR/entry_ID.json and DIR/entry_ID.png, x_i from left to right. Of a run the "
           "last image\nis the end of the path, painted by the run's newest checkpoint.\n"
-          "Example: oxbow replay export 6172839 --run runs/digits --out /tmp",
-          Export);
-  exported->add_option("entry", flags->entry, "id of an entry of any table")->required();
+          "Example: oxbow replay export 6172839 runs/digits --out /tmp",
+          Export, /*of_one=*/true);
   exported->add_option("--out", flags->out, "directory")->capture_default_str();
   exported->add_option("--model", flags->model,
                        "diffusers directory whose autoencoder decodes the latents; without it "

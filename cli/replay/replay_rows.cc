@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/first_part.h"
 #include "cli/plan/bytes_text.h"
 
 namespace oxbow::cli {
@@ -37,18 +38,6 @@ std::optional<double> NumberOf(const ReplayRow& row, const std::string& key) {
 
 std::string Cell(const std::optional<double>& value, int digits) {
   return value.has_value() ? absl::StrFormat("%.*f", digits, *value) : "-";
-}
-
-// The first `width` characters, control characters as blanks; cut inside no UTF-8 sequence.
-std::string Cut(const std::string& text, size_t width) {
-  std::string out = text;
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  }
-  if (out.size() <= width) return out;
-  size_t end = width - 3;
-  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xc0) == 0x80) --end;
-  return out.substr(0, end) + "...";
 }
 
 }  // namespace
@@ -117,7 +106,7 @@ std::string RowsText(const std::vector<ReplayRow>& rows, size_t prompt_width) {
     absl::StrAppend(
         &text, absl::StrFormat("%20d %8.4f %8s %6d %5d %6s %10s  %s\n", row.entry, row.reward,
                                Cell(row.priority, 4), row.age, row.uses, Cell(row.staleness, 1),
-                               BytesText(row.bytes), Cut(row.prompt, prompt_width)));
+                               BytesText(row.bytes), FirstPart(row.prompt, prompt_width)));
   }
   return text;
 }

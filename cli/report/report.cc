@@ -9,6 +9,7 @@
 #include "base/exit_code.h"
 #include "cli/commands.h"
 #include "cli/report/run_summary.h"
+#include "cli/run_option.h"
 #include "run/run_lock.h"
 #include "services/learner/facts_of_run.h"
 
@@ -20,8 +21,7 @@ void AddReport(CLI::App& app, int& exit_code) {
   command->footer("Example: oxbow report runs/digits");
   // Shared: the callback lives in the App and outlives this call.
   const auto run_dir = std::make_shared<std::string>();
-  command->add_option("RUN_DIR", *run_dir, "The run's directory, with metrics.jsonl in it")
-      ->required();
+  AddRunDirectory(*command, *run_dir, "directory of the run, with metrics.jsonl in it")->required();
   command->callback([run_dir, &exit_code] {
     absl::Status status = FindRun(*run_dir);
     if (status.ok()) {

@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/first_part.h"
 #include "base/status_macros.h"
+#include "cli/run/child_log.h"
 #include "io/report/report.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
@@ -23,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kNamesShown = 8;
+constexpr size_t kLineShown = 160;  // Bytes of a line of a log.
 
 bool IsRun(const fs::path& directory) {
   std::error_code ignored;
@@ -77,6 +80,12 @@ std::string Worst(const io::Verdict& verdict) {
   return absl::StrCat(io::LevelWord(worst), ": ", absl::StrJoin(topics, ", "));
 }
 
+// How it learned is half of the truth where a run did not come to its end.
+std::string WordsOn(const RunSummary& run) {
+  const std::string end = run.EndsBadly();
+  return absl::StrCat(end, end.empty() ? "" : "; until then ", Worst(run.verdict));
+}
+
 }  // namespace
 
 std::string RunSummary::state() const {
@@ -86,6 +95,12 @@ std::string RunSummary::state() const {
   const bool told = ended && ended->end != run::RunEnd::kDone && ended->end != run::RunEnd::kUnsaid;
   if (told) return run::WordOf(ended->end);
   return complete ? "done" : "stopped";
+}
+
+std::string RunSummary::EndsBadly() const {
+  const std::string now = state();
+  if (now == run::WordOf(run::RunEnd::kFailed)) return now;
+  return now == run::WordOf(run::RunEnd::kUnsaid) ? "end unknown" : "";
 }
 
 std::string RunSummary::StateAndCause() const {
@@ -160,6 +175,19 @@ std::string UnscoredText(const RunSummary& run) {
       run.unscored_reason.empty() ? "" : ": ", run.unscored_reason);
 }
 
+namespace {
+
+// Where nobody wrote why a run ended, its learner's last line says when that was, and in what.
+std::string LastLine(const RunSummary& run, const fs::path& run_dir) {
+  if (!run.ended || run.ended->end != run::RunEnd::kUnsaid) return "";
+  const std::string line = LogTail(run_dir / "logs" / "learner.log", 1);
+  if (line.empty()) return "";
+  return absl::StrCat("last line  ", FirstPart(line, kLineShown), " (",
+                      (run_dir / "logs" / "learner.log").string(), ")\n");
+}
+
+}  // namespace
+
 std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
   std::string text =
       absl::StrCat("run        ", run.name, "  (", run.state(), ", ",
@@ -167,7 +195,7 @@ std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
                    run.ended && run.state() != "done"
                        ? absl::StrCat("ended      ", run::EndText(*run.ended), "\n")
                        : "",
-                   "progress   step ", run.step);
+                   LastLine(run, run_dir), "progress   step ", run.step);
   if (run.steps_total > 0) absl::StrAppend(&text, "/", run.steps_total);
   text += "\n";
   if (run.last) {
@@ -216,7 +244,7 @@ std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {
             : "-";
     absl::StrAppendFormat(&text, "%-*s  %-*s %11s  %-16s %-13s %8s  %s\n", name, run.name, state,
                           run.StateAndCause(), absl::StrCat(run.step, "/", run.steps_total), reward,
-                          best, AgeText(now - run.changed), Worst(run.verdict));
+                          best, AgeText(now - run.changed), WordsOn(run));
   }
   return text;
 }

@@ -40,6 +40,8 @@ struct RunSummary {
 
   // "running", or how it ended: run::WordOf; "done" or "stopped" where that is not recorded.
   std::string state() const;
+  // "failed", or "end unknown": nobody wrote why it ended before its last step; else "".
+  std::string EndsBadly() const;
   // The state, and why in a few words: "failed: disk full".
   std::string StateAndCause() const;
 };

@@ -94,7 +94,8 @@ TEST_F(RunSummaryTest, StatesAreToldApartAndDamageHidesNoOtherRun) {
   const auto lock = run::RunLock::Take(runs_.path() / "live", {.program = "a test"});
   const std::string text = RunsText(RunsIn(runs_.path()), absl::Now());
   EXPECT_THAT(text, HasSubstr("done     done           20/20  0.5 -> 0.8"));
-  EXPECT_THAT(text, HasSubstr("stopped  stopped         7/20  -"));
+  EXPECT_THAT(text, ::testing::ContainsRegex(
+                        "stopped  stopped         7/20  - .*end unknown; until then "));
   EXPECT_THAT(text, HasSubstr("live     running         3/20  -"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
 }
@@ -107,14 +108,21 @@ TEST_F(RunSummaryTest, WhyARunEndedIsSaidFirst) {
                                    .exit_code = 5,
                                    .reason = "No space left on device: a (learner ended)"})
                   .ok());
-  EXPECT_THAT(RunsText(RunsIn(runs_.path()), absl::Now()), HasSubstr("full  failed: disk full "));
+  EXPECT_THAT(RunsText(RunsIn(runs_.path()), absl::Now()),
+              ::testing::ContainsRegex("full  failed: disk full .*failed; until then "));
   const std::string text = EndedText(*SummaryOf(full), full);
   EXPECT_THAT(text, HasSubstr("\nended      failed at step 7: No space left on device: a"));
   EXPECT_LT(text.find("ended  "), text.find("progress  "));
   // Room for a record that nobody has filled: the start was killed.
   ASSERT_TRUE(run::ReserveEnd(full).ok());
   EXPECT_EQ(SummaryOf(full)->state(), "stopped");
-  EXPECT_THAT(EndedText(*SummaryOf(full), full), HasSubstr("nobody wrote why"));
+  std::filesystem::create_directories(full / "logs");
+  ASSERT_TRUE(WriteFileAtomically(full / "logs" / "learner.log",
+                                  "I 05:14:40.000 learner: a\nI 05:14:41.000 learner: b\n")
+                  .ok());
+  EXPECT_THAT(EndedText(*SummaryOf(full), full),
+              ::testing::AllOf(HasSubstr("nobody wrote why"),
+                               HasSubstr("\nlast line  I 05:14:41.000 learner: b (")));
 }
 
 TEST_F(RunSummaryTest, ARunThatIsNotThereNamesThoseBesideIt) {

@@ -15,6 +15,7 @@
 #include "cli/replay/replay_rows.h"
 #include "cli/replay/replay_source.h"
 #include "cli/report/watch_server.h"
+#include "cli/run_option.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
 #include "rpc/grpc_hold.h"
@@ -122,7 +123,7 @@ void AddWatch(CLI::App& app, int& exit_code) {
       "There is no password: with --host other than the loopback address everybody who reaches the "
       "port\nsees the run. Over SSH: ssh -L 8080:127.0.0.1:8080 MACHINE\n"
       "Example: oxbow watch runs/digits --port 8080");
-  command->add_option("RUN_DIR", flags->run_dir, "The run's directory")->required();
+  AddRunDirectory(*command, flags->run_dir)->required();
   command->add_option("--port", flags->port, "0: any that is free")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();

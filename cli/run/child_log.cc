@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
@@ -26,6 +29,14 @@ std::vector<std::string> Tail(const std::filesystem::path& log, std::uintmax_t b
   std::vector<std::string> lines = absl::StrSplit(text, '\n');
   if (lines.back().empty()) lines.pop_back();
   return lines;
+}
+
+// A line of base/log.h of one of these levels: letters in text, names in JSON.
+bool IsEvent(const std::string& line, std::initializer_list<std::pair<char, const char*>> levels) {
+  return std::any_of(levels.begin(), levels.end(), [&](const auto& level) {
+    return absl::StartsWith(line, std::string(1, level.first) + " ") ||
+           absl::StrContains(line, absl::StrCat("\"level\":\"", level.second, "\""));
+  });
 }
 
 }  // namespace
@@ -62,9 +73,10 @@ std::string LastWords(const std::filesystem::path& log, std::uintmax_t begin,
   std::string any;
   for (const std::string& line : Tail(log, begin)) {
     if (absl::StartsWith(line, name + ": ")) own = line;
-    if (absl::StartsWith(line, "E ") || absl::StrContains(line, "\"level\":\"error\""))
-      error = line;
-    if (!line.empty()) any = line;
+    if (IsEvent(line, {{'E', "error"}})) error = line;
+    // What it did before says nothing of its end.
+    const bool event = IsEvent(line, {{'D', "debug"}, {'I', "info"}, {'W', "warning"}});
+    if (!line.empty() && !event) any = line;
   }
   return !own.empty() ? own : !error.empty() ? error : any;
 }

@@ -20,8 +20,8 @@ std::filesystem::path FormerLog(const std::filesystem::path& log);
 bool MoveIfLarge(const std::filesystem::path& log, std::uintmax_t bytes_max = kLogBytesMax);
 
 // The line from `begin` (a byte) on that says why the process ended: what it said last under its
-// own name ("learner: ..."), or its last error, or its last line. Empty if there is none. Reads no
-// more than the end of the log.
+// own name ("learner: ..."), or its last error, or its last line that is no event, such as a
+// library's. Empty if there is none: it was killed. Reads no more than the end of the log.
 std::string LastWords(const std::filesystem::path& log, std::uintmax_t begin,
                       const std::string& name);
 

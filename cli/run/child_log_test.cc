@@ -37,6 +37,11 @@ TEST_F(ChildLogTest, LastWordsAreOfThisLifeAndSayWhyItEnded) {
   EXPECT_EQ(words("E 05:14:41.836 learner: broke (a.cc:1)\nI 05:14:42.000 learner: more\n"),
             "E 05:14:41.836 learner: broke (a.cc:1)");
   EXPECT_EQ(words("terminate called\n\n"), "terminate called");
+  EXPECT_EQ(words("I 05:14:43.000 learner: step committed\n"
+                  "W 05:14:44.000 learner: worker is slow\n"
+                  "{\"time\":\"\",\"level\":\"info\",\"event\":\"evaluated\"}\n"),
+            "")
+      << "it was killed: what it did before is not why";
 }
 
 // A sparse file of a terabyte would be read for an hour.

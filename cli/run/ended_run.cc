@@ -66,6 +66,11 @@ absl::Status CheckNobodyAt(const std::string& learner, absl::Duration timeout) {
     return absl::FailedPreconditionError(absl::StrCat("the run is live, stop it first: learner at ",
                                                       learner, ", step ", status->learner_step()));
   }
+  if (IsRefusal(status.status())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the run may be live: ", std::string(NoStatus(status.status(), learner).message()),
+        kConsent));
+  }
   return absl::FailedPreconditionError(
       absl::StrCat("the run may be live: its learner's address takes connections and does not "
                    "answer",

@@ -316,9 +316,9 @@ void Fleet::Poll() {
 void Fleet::SayTrouble(const std::string& name, Member& member) {
   const absl::Duration pause = absl::Trunc(supervisor_.Pause(name), absl::Milliseconds(100));
   const std::string said = LastWordsOf(name);
+  const std::string why = absl::StrCat(supervisor_.TroubleOf(name), said.empty() ? "" : ": ", said);
   OXBOW_LOG(Warning) << "child ended and is started again" << Field("child", name)
-                     << Field("why", supervisor_.TroubleOf(name)) << Field("in", pause)
-                     << Field("said", said);
+                     << Field("why", why) << Field("in", pause);
   member.trouble =
       absl::StrCat(supervisor_.TroubleOf(name), "; starts again at ",
                    absl::FormatTime("%H:%M:%S", absl::Now() + pause, absl::UTCTimeZone()), " UTC",

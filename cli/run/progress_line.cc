@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/first_part.h"
 #include "metrics/phase_words.h"
 #include "metrics/step_metrics.h"
 
@@ -15,15 +16,6 @@ namespace oxbow::cli {
 namespace {
 
 constexpr size_t kTroubleShown = 160;  // Bytes of a reason on the progress line.
-
-// One line of at most `bytes`, cut between characters.
-std::string FirstPart(std::string text, size_t bytes) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  if (text.size() <= bytes) return text;
-  size_t end = bytes > 3 ? bytes - 3 : 0;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + std::string(std::min<size_t>(bytes, 3), '.');
-}
 
 }  // namespace
 

@@ -11,9 +11,11 @@
 #include "cli/commands.h"
 #include "cli/report/run_summary.h"
 #include "cli/run/ended_run.h"
+#include "cli/run_option.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
 #include "run/run_lock.h"
+#include "run/start_record.h"
 #include "services/learner/checkpoint_store.h"
 
 namespace oxbow::cli {
@@ -52,8 +54,10 @@ absl::Status RollBack(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const learner::Checkpoint wanted, store.LoadNamed(flags.to, best));
   OXBOW_ASSIGN_OR_RETURN(const learner::RunState state,
                          store.RollBack(wanted.state.committed_steps));
-  std::cout << "the run goes on from step " << state.committed_steps << ", policy version "
-            << state.policy_version << ", when it is started again with --resume\n";
+  const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
+  std::cout << "the run is at step " << state.committed_steps << ", policy version "
+            << state.policy_version << "; go on with: "
+            << run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir) << "\n";
   if (state.buffer_checkpoint.empty()) {
     std::cout
         << "the checkpoint names none of the replay buffer: it will keep what was born before "
@@ -71,7 +75,7 @@ void AddRollback(CLI::App& app, int& exit_code) {
       "Refuses while the run lives, or where that cannot be known.\n"
       "Example: oxbow rollback runs/digits --to 50");
   const auto flags = std::make_shared<Flags>();
-  command->add_option("RUN_DIR", flags->run_dir, "The run's directory")->required();
+  AddRunDirectory(*command, flags->run_dir)->required();
   command->add_option("--to", flags->to, "Learner step of a checkpoint, or best")->required();
   command->add_option("--addr,--learner", flags->learner,
                       "host:port of the learner, of a run that `oxbow train` did not start");

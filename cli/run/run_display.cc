@@ -123,34 +123,41 @@ void RunDisplay::Show(absl::Duration now, const v1::StatusResponse& status) {
     Erase();
     out_ << legend << std::endl;
   }
-  answered_ = now;
+  const bool due = !std::exchange(answered_, now) || now >= next_log_;
   const auto columns = options_.columns();
+  // The last column stays free: a full line would wrap on some terminals.
+  const size_t width = columns ? std::max<size_t>(*columns, 2) - 1 : 0;
+  const auto line = [&](size_t room) {
+    return columns ? ProgressBar(status, rate_.per_second(), options_.images_per_step, room)
+                   : ProgressLine(status, rate_.per_second(), options_.images_per_step);
+  };
+  const std::string text = line(width);
+  std::string since = standing_.Since(now, text);
+  // A rate takes the phase's place until a step lasts.
+  if (!since.empty() && !absl::StrContains(text, status.phase())) {
+    since = absl::StrCat("  ", status.phase(), since);
+  }
   if (columns) {
-    // The last column stays free: a full line would wrap on some terminals.
-    const size_t width = std::max<size_t>(*columns, 2) - 1;
-    const auto bar = [&](size_t room) {
-      return ProgressBar(status, rate_.per_second(), options_.images_per_step, room);
-    };
-    const std::string text = bar(width);
-    std::string since = standing_.Since(now, text);
-    // A rate takes the phase's place until a step lasts.
-    if (!since.empty() && !absl::StrContains(text, status.phase())) {
-      since = absl::StrCat("  ", status.phase(), since);
-    }
-    ShowInPlace(since.empty() || since.size() >= width ? text : bar(width - since.size()) + since);
-  } else if (now >= next_log_) {
+    ShowInPlace(since.empty() || since.size() >= width ? text : line(width - since.size()) + since);
+  } else if (due) {
     next_log_ = now + options_.log_every;
-    const std::string line = ProgressLine(status, rate_.per_second(), options_.images_per_step);
-    if (line != std::exchange(last_line_, line)) out_ << line << std::endl;
+    out_ << text << since << std::endl;
   }
 }
 
 void RunDisplay::ShowSilence(absl::Duration now) {
-  const auto columns = options_.columns();
-  if (!columns || (answered_ && now - *answered_ < StandingText::kNoticed)) return;
-  const std::string text =
+  if (answered_ && now - *answered_ < StandingText::kNoticed) return;
+  std::string text =
       answered_ ? "waiting for the learner" : "starting: models and rewards are loaded";
-  ShowInPlace((text + standing_.Since(now, text)).substr(0, std::max<size_t>(*columns, 2) - 1));
+  text += standing_.Since(now, text);
+  if (const auto columns = options_.columns()) {
+    ShowInPlace(text.substr(0, std::max<size_t>(*columns, 2) - 1));
+  } else if (next_log_ == absl::ZeroDuration()) {
+    next_log_ = now + options_.log_every;  // It may answer before that.
+  } else if (now >= next_log_) {
+    next_log_ = now + options_.log_every;
+    out_ << text << std::endl;
+  }
 }
 
 void RunDisplay::ShowInPlace(const std::string& text) {

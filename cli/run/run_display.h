@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `oxbow train` shows of its run while it goes on: a line that is rewritten in place where
 // there is a terminal, and lines that stay: one for each evaluation and each notice, and
-// where a resumed run began, and what the words of the first one mean.
+// where a resumed run began, and what the words of the first one mean. Elsewhere a line every ten
+// seconds says where the run is, and for how long nothing has changed.
 //
 //   [=====>      ] step 37/100  reward 0.910  held-out 0.943  412 images/s  ETA 0:12
 //   [=====>      ] step 37/100  reward 0.910  held-out 0.943  ETA 0:12  evaluating  0:26
@@ -44,7 +45,7 @@ class RunDisplay {
 
   // Shows what the learner says and what it has logged since the last call.
   void Show(absl::Duration now, const v1::StatusResponse& status);
-  // The learner has not answered. Says so where that lasts and a line can be rewritten.
+  // The learner has not answered. Says so where that lasts.
   void ShowSilence(absl::Duration now);
   // Shows the evaluations that are left, and erases the line in place.
   void End();
@@ -74,7 +75,6 @@ class RunDisplay {
   std::optional<absl::Duration> answered_;  // When the learner last did.
   StandingText standing_;
   bool line_in_place_ = false;
-  std::string last_line_;  // Where none is rewritten: a line that says nothing new is left out.
 };
 
 // "step 30     held-out 0.943  digits_strict 0.836  speckle 0.0138  0:12" of a line of

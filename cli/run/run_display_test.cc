@@ -89,10 +89,20 @@ TEST_F(RunDisplayTest, ALearnerThatDoesNotAnswerIsNotSilence) {
   EXPECT_THAT(out_.str(), Not(HasSubstr("waiting for the learner")));
   display.ShowSilence(absl::Seconds(30));
   EXPECT_TRUE(out_.str().ends_with("waiting for the learner"));
-  RunDisplay quiet = Make(std::nullopt);
-  const size_t before = out_.str().size();
-  quiet.ShowSilence(absl::Seconds(60));
-  EXPECT_EQ(out_.str().size(), before);
+}
+
+// A log file, or a job's output: somebody looks whether it hangs.
+TEST_F(RunDisplayTest, WithoutATerminalALineEveryTenSecondsSaysWhereItStands) {
+  RunDisplay display = Make(std::nullopt);
+  for (int second = 1; second <= 12; ++second) display.ShowSilence(absl::Seconds(second));
+  for (int second = 13; second <= 34; ++second) display.Show(absl::Seconds(second), At(9));
+  for (int second = 35; second <= 46; ++second) display.ShowSilence(absl::Seconds(second));
+  EXPECT_EQ(out_.str(),
+            "starting: models and rewards are loaded  0:10\n"
+            "step 9/100  waiting for rollouts\n"
+            "step 9/100  waiting for rollouts  0:10\n"
+            "step 9/100  waiting for rollouts  0:20\n"
+            "waiting for the learner  0:06\n");
 }
 
 TEST_F(RunDisplayTest, AnEvaluationFitsANarrowTerminal) {

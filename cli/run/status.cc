@@ -25,6 +25,7 @@
 #include "cli/report/run_summary.h"
 #include "cli/run/progress_line.h"
 #include "cli/run/run_display.h"
+#include "cli/run_option.h"
 #include "core/lease/worker_book.h"
 #include "metrics/step_metrics.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
@@ -89,8 +90,7 @@ absl::StatusOr<v1::StatusResponse> Ask(const StatusFlags& flags) {
           absl::StripAsciiWhitespace(absl::StripPrefix(trouble, "process")));
     }
   }
-  return Annotate(rpc::Explained(status.status(), learner),
-                  absl::StrCat("no learner answers at ", learner, " (has the run ended?)"));
+  return NoStatus(rpc::Explained(status.status(), learner), learner);
 }
 
 absl::Status ShowEnded(const StatusFlags& flags) {
@@ -152,7 +152,9 @@ absl::Status Show(const StatusFlags& flags) {
   if (!flags.run_dir.empty() && !run::IsLive(flags.run_dir)) {
     // The learner of a file system without locks may be alive nonetheless. Of a run that has ended
     // nobody is called, whatever the environment says of TLS.
-    if (!tls.ok() || !Ask(flags).ok()) return ShowEnded(flags);
+    if (!tls.ok()) return ShowEnded(flags);
+    const absl::Status asked = Ask(flags).status();
+    if (!asked.ok() && !IsRefusal(asked)) return ShowEnded(flags);
   }
   OXBOW_RETURN_IF_ERROR(tls);
   for (int silences = 0;;) {
@@ -318,6 +320,21 @@ absl::StatusOr<v1::StatusResponse> AskStatus(const std::string& endpoint, absl::
   return response;
 }
 
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
+}
+
+absl::Status NoStatus(const absl::Status& why, const std::string& learner) {
+  if (!IsRefusal(why)) {
+    return Annotate(why, absl::StrCat("no learner answers at ", learner, " (has the run ended?)"));
+  }
+  return absl::Status(why.code(),
+                      absl::StrCat("something answers at ", learner,
+                                   ", and the call is refused: ", std::string(why.message()),
+                                   " (people use a certificate of the role "
+                                   "operator: --tls-cert and --tls-key, docs/operations.md#tls)"));
+}
+
 std::string StatusText(const v1::StatusResponse& status, std::optional<double> steps_per_second) {
   const double images = Metric(status, metric::kTrainSamples).value_or(0);
   if (!steps_per_second.has_value()) {
@@ -372,11 +389,11 @@ void AddStatus(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<StatusFlags>();  // Lives as long as the callback below.
   CLI::App* command = app.add_subcommand("status", "Show what a run is doing, or what it reached");
   command->footer(
-      "Example: oxbow status --run runs/digits --watch 2\n"
+      "Example: oxbow status runs/digits --watch 2\n"
       "With --watch, --format json prints one object a line.");
   auto* endpoint =
       command->add_option("--addr,--learner", flags->endpoint, "host:port of the learner");
-  command->add_option("--run", flags->run_dir, "directory of the run")->excludes(endpoint);
+  AddRunDirectory(*command, flags->run_dir)->excludes(endpoint);
   command->add_option("--watch", flags->watch_s, "ask again every so many seconds; default 2")
       ->expected(0, 1)
       ->default_str("2")
@@ -391,7 +408,7 @@ void AddStatus(CLI::App& app, int& exit_code) {
   command->callback([flags, &exit_code] {
     const absl::Status status =
         flags->endpoint.empty() && flags->run_dir.empty()
-            ? absl::InvalidArgumentError("name a run: --run runs/NAME or --addr HOST:PORT")
+            ? absl::InvalidArgumentError("name a run: runs/NAME or --addr HOST:PORT")
             : Show(*flags);
     if (!status.ok()) std::cerr << "oxbow status: " << status.message() << "\n";
     exit_code = ExitCodeOf(status);

@@ -14,6 +14,11 @@ namespace oxbow::cli {
 
 absl::StatusOr<v1::StatusResponse> AskStatus(const std::string& endpoint, absl::Duration timeout);
 
+// Whether somebody answered, and refused the call.
+bool IsRefusal(const absl::Status& status);
+// Why the learner at that address has said nothing: nobody is there, or it refuses the call.
+absl::Status NoStatus(const absl::Status& why, const std::string& learner);
+
 // The status for people: a few lines and a table of workers. `steps_per_second` is a measured rate;
 // without it, the learner's measurement of its last step is used.
 std::string StatusText(const v1::StatusResponse& status,

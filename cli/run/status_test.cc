@@ -99,6 +99,18 @@ TEST(StatusTest, TextNamesMembersOfAnotherBuild) {
                     HasSubstr("version    w1 is oxbow 1.1, the learner oxbow 1.2\n")));
 }
 
+TEST(StatusTest, ALearnerThatRefusesTheCallIsNotAway) {
+  const absl::Status refused =
+      NoStatus(absl::PermissionDeniedError("worker:w7 may not call Status, only operator may"),
+               "gpu-1:7070");
+  EXPECT_TRUE(absl::IsPermissionDenied(refused));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("answers at gpu-1:7070"), HasSubstr("only operator may"),
+                    HasSubstr("--tls-cert"), Not(HasSubstr("has the run ended"))));
+  EXPECT_THAT(std::string(NoStatus(absl::UnavailableError("refused"), "x:1").message()),
+              HasSubstr("no learner answers at x:1 (has the run ended?)"));
+}
+
 TEST(StatusTest, TextSaysThatCopiesOfCheckpointsFailed) {
   v1::StatusResponse status = SomeStatus();
   v1::NamedValue& failed = *status.add_metrics();

@@ -11,7 +11,6 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/exit_code.h"
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/start_from.h"
@@ -26,6 +25,7 @@
 #include "cli/run/run_directory.h"
 #include "cli/run/run_display.h"
 #include "cli/run/status.h"
+#include "cli/run_option.h"
 #include "cli/version.h"
 #include "config/run_config.h"
 #include "io/metrics_file.h"
@@ -360,7 +360,6 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, uint64_t committed, uint
 }
 
 absl::StatusOr<int> Run(const Flags& flags) {
-  ConfigureLog(LogLevel::kInfo, LogFormat::kText, "oxbow");
   OXBOW_ASSIGN_OR_RETURN(const EarlierRun earlier, EarlierRunOf(flags));
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   if (!flags.resume_dir.empty()) {
@@ -472,7 +471,7 @@ void AddResume(CLI::App& app, int& exit_code) {
       "Reads the run's own config.resolved.yaml; the directory may have been renamed, moved or "
       "copied.\nModel and training prompts may lie elsewhere, if they are the same.\n"
       "Example: oxbow resume runs/digits --set run.steps=200");
-  command->add_option("run_dir", flags->resume_dir, "directory of the run")->required();
+  AddRunDirectory(*command, flags->resume_dir)->required();
   AddRun(*command, flags, exit_code);
 }
 

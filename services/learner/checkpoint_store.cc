@@ -265,7 +265,9 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadNewest() const {
     return absl::NotFoundError(absl::StrCat("no checkpoint in ", directory_.string()));
   }
   return absl::DataLossError(
-      absl::StrCat("every checkpoint is damaged (", present.size(), "): ", directory_.string()));
+      absl::StrCat("every checkpoint is damaged (", present.size(), "): ", directory_.string(),
+                   "; put copies of them back there (checkpoint.copy_to), or begin again with "
+                   "`oxbow train RUN.yaml --set-aside`"));
 }
 
 absl::Status CheckpointStore::SetDamagedAside(const std::vector<uint64_t>& steps) const {
@@ -304,7 +306,18 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadAt(uint64_t committed_steps) con
         fs::exists(directory_ / aside, ignored) ? " (what is damaged of it is " + aside + ")" : "",
         "; there is ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
-  return Load(committed_steps);
+  absl::StatusOr<Checkpoint> loaded = Load(committed_steps);
+  if (loaded.ok() || !IsDamage(loaded.status())) return loaded;
+  std::vector<std::string> others;
+  for (const uint64_t steps : present) {
+    if (steps != committed_steps) others.push_back(CheckpointName(steps));
+  }
+  return absl::Status(loaded.status().code(),
+                      absl::StrCat(std::string(loaded.status().message()), "; ",
+                                   others.empty() ? "there is no other: put a copy of it back "
+                                                    "(checkpoint.copy_to)"
+                                                  : "choose another: ",
+                                   absl::StrJoin(others, ", ")));
 }
 
 std::optional<ScoredCheckpoint> CheckpointStore::Best(const std::string& metric) const {

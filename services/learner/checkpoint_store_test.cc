@@ -114,6 +114,8 @@ TEST_F(CheckpointStoreTest, RollBackToADamagedOneChangesNothing) {
   for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(Write(store, step).ok());
   Damage("step_000001/weights.safetensors");
   EXPECT_EQ(store.RollBack(1).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(store.LoadAt(1).status().message()),
+              ::testing::HasSubstr("step_000001/weights.safetensors; choose another: step_000002"));
   EXPECT_EQ(store.LoadNewest()->state.committed_steps, 2u);
 }
 

@@ -27,8 +27,6 @@ namespace {
 
 constexpr uint32_t kCallsAtOnce = 4;  // Calls to the reward servers.
 constexpr size_t kValuesMax = 64;     // Values of metadata with means of their own.
-// The pictures are files beside the sheet, which gives a view of them all.
-constexpr int64_t kPictureSheetPixelsMax = int64_t{1} << 21;
 
 // The value that the metadata of each prompt has for `key`, as part of a metric's name. Empty for a
 // prompt without, and for values beyond the first kValuesMax.
@@ -265,7 +263,7 @@ io::Film Evaluation::SheetOf(const Samples& images, const std::vector<Verdict>& 
     cells[i].label = absl::StrFormat("%03d", i);
   }
   const bool moves = !cells.empty() && cells.front().frames.size() > 1;
-  return io::FilmGrid(cells, {}, moves ? io::kSheetPixelsMax : kPictureSheetPixelsMax);
+  return io::FilmGrid(cells, {}, moves ? io::kSheetPixelsMax : io::kPictureSheetPixelsMax);
 }
 
 std::vector<io::EvaluatedPicture> Evaluation::PicturesOf(

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -44,6 +45,8 @@ struct Row {
   absl::Status (*check)(const v1::ScorerConfig& config) = nullptr;
   // The Hub's repository of the published tokenizer, where that of the weights has none.
   std::string tokenizer = {};
+  // What was published for a key that names a directory or file, and how it becomes that.
+  std::map<std::string, std::string> sources = {};
 };
 
 bool Contains(const Keys& keys, const std::string& key) {
@@ -147,6 +150,8 @@ absl::StatusOr<std::unique_ptr<Scorer>> JpegSize(const v1::ScorerConfig& config)
 absl::Status CheckJpegSize(const v1::ScorerConfig& config) { return JpegSize(config).status(); }
 
 #ifdef OXBOW_HAS_MODEL_REWARDS
+constexpr char kPickScore[] = "the id yuvalkirstain/PickScore_v1 is the published one";
+constexpr char kClipL[] = "the id openai/clip-vit-large-patch14 is the published one";
 constexpr char kVitHTokenizer[] = "laion/CLIP-ViT-H-14-laion2B-s32B-b79K";
 
 rewards::ModelRewardSettings SettingsOf(const v1::ScorerConfig& config) {
@@ -211,7 +216,11 @@ const std::vector<Row>& Table() {
        {},
        {"engine", "variant", "page_mode", "scale", "margin", "deadline_seconds", "model", "device",
         "dtype", "confidence_min"},
-       CheckOcr},
+       CheckOcr,
+       {},
+       {{"model",
+         "a directory of two: PaddlePaddle/PP-OCRv5_server_det_safetensors as det, "
+         "PaddlePaddle/PP-OCRv5_server_rec_safetensors as rec"}}},
       {"jpeg_size", JpegSize, {}, {"variant"}, CheckJpegSize},
       {"brightness", Plain<rewards::MakeBrightness>},
       {"edge_density", Plain<rewards::MakeEdgeDensity>},
@@ -232,39 +241,58 @@ const std::vector<Row>& Table() {
        {"model"},
        {"device", "dtype", "tokenizer"},
        CheckModel,
-       kVitHTokenizer},
+       kVitHTokenizer,
+       {{"model", kPickScore}}},
       {"pickscore_rank",
        Model<rewards::OpenPickScoreRankReward>,
        {"model"},
        {"device", "dtype", "tokenizer"},
        CheckModel,
-       kVitHTokenizer},
+       kVitHTokenizer,
+       {{"model", kPickScore}}},
       {"hpsv2",
        Model<rewards::OpenHpsv2Reward>,
        {"model"},
        {"device", "dtype", "tokenizer"},
        CheckModel,
-       kVitHTokenizer},
+       kVitHTokenizer,
+       {{"model",
+         "a directory: model.safetensors is HPS_v2.1_compressed.pt of xswu/HPSv2 through `oxbow "
+         "convert-weights`, beside config.json of laion/CLIP-ViT-H-14-laion2B-s32B-b79K"}}},
       {"clipscore",
        Model<rewards::OpenClipScoreReward>,
        {"model"},
        {"device", "dtype", "tokenizer", "variant"},
-       CheckModel},
+       CheckModel,
+       {},
+       {{"model", kClipL}}},
       {"geneval",
        Model<rewards::OpenGenevalReward>,
        {"model", "head"},
        {"device", "dtype", "tokenizer", "variant"},
-       CheckGeneval},
+       CheckGeneval,
+       {},
+       {{"model",
+         "a directory: model.safetensors is mmdetection's mask2former_swin-s-p4-w7-224_lsj_8x2_50e_"
+         "coco_20220504_001756-743b7d99.pth through `oxbow convert-weights`"},
+        {"head", kClipL}}},
       {"imagereward",
        Model<rewards::OpenImageRewardReward>,
        {"model"},
        {"device", "dtype"},
-       CheckModel},
+       CheckModel,
+       {},
+       {{"model",
+         "a directory: model.safetensors is ImageReward.pt through `oxbow convert-weights`, beside "
+         "vocab.txt of bert-base-uncased"}}},
       {"aesthetic",
        Model<rewards::OpenAestheticReward>,
        {"model", "head"},
        {"device", "dtype", "tokenizer"},
-       CheckModel},
+       CheckModel,
+       {},
+       {{"model", kClipL},
+        {"head", "sac+logos+ava1-l14-linearMSE.pth through `oxbow convert-weights`"}}},
 #endif
   };
   return table;
@@ -303,6 +331,12 @@ absl::Status CheckKeys(const Row& row, const v1::ScorerConfig& config) {
   return absl::OkStatus();
 }
 
+// As SourceOf, behind what is missing.
+std::string SourceHint(const v1::ScorerConfig& config, const std::string& key) {
+  const std::string source = SourceOf(config, key);
+  return source.empty() ? "" : absl::StrCat("; ", source, " (docs/rewards.md)");
+}
+
 absl::Status CheckPaths(const v1::ScorerConfig& config) {
   const std::pair<const char*, std::string> paths[] = {{"model", config.model()},
                                                        {"head", config.head()},
@@ -311,9 +345,9 @@ absl::Status CheckPaths(const v1::ScorerConfig& config) {
   for (const auto& [key, path] : paths) {
     std::error_code ignored;
     if (path.empty() || std::filesystem::exists(path, ignored)) continue;
-    return absl::NotFoundError(absl::StrCat("reward ", config.name(), ": ", key,
-                                            ": there is nothing at ", path,
-                                            config::WhereLookedFor(path), io::HubHint(path)));
+    return absl::NotFoundError(
+        absl::StrCat("reward ", config.name(), ": ", key, ": there is nothing at ", path,
+                     config::WhereLookedFor(path), io::HubHint(path), SourceHint(config, key)));
   }
   return absl::OkStatus();
 }
@@ -371,6 +405,13 @@ std::string PublishedTokenizer(const v1::ScorerConfig& config) {
     if (std::filesystem::exists(std::filesystem::path(config.model()) / file, ignored)) return "";
   }
   return (*row)->tokenizer;
+}
+
+std::string SourceOf(const v1::ScorerConfig& config, const std::string& key) {
+  const absl::StatusOr<const Row*> row = RowOf(config);
+  if (!row.ok()) return "";
+  const auto source = (*row)->sources.find(key);
+  return source == (*row)->sources.end() ? "" : source->second;
 }
 
 const std::vector<std::string>& TokenizerFiles() {

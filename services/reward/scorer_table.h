@@ -33,6 +33,9 @@ absl::Status CheckScorer(const v1::ScorerConfig& config);
 // The repository of the Hugging Face Hub whose tokenizer the entry takes: that which was published
 // with its scorer, where the entry names none and its model comes without. "" if it needs none.
 std::string PublishedTokenizer(const v1::ScorerConfig& config);
+// What was published for a key of the entry that names a directory or file, and how it becomes
+// that. "" where nothing is known.
+std::string SourceOf(const v1::ScorerConfig& config, const std::string& key);
 // The files of a tokenizer.
 const std::vector<std::string>& TokenizerFiles();
 

@@ -100,7 +100,7 @@ LogEvent::~LogEvent() {
     const char letter = "DIWE"[static_cast<int>(level_)];
     out = absl::StrCat(LineStart(), std::string(1, letter), " ",
                        absl::FormatTime("%H:%M:%E3S", time, absl::UTCTimeZone()), " ",
-                       Settings().service, ": ", message_);
+                       Settings().service, Settings().service.empty() ? "" : ": ", message_);
     for (const Field& field : fields_)
       absl::StrAppend(&out, " ", field.key, "=", TextValue(field.value));
     if (level_ >= LogLevel::kError) absl::StrAppend(&out, " (", file_, ":", line_, ")");

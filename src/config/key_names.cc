@@ -2,6 +2,7 @@
 #include "config/key_names.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <sstream>
 
@@ -147,25 +148,25 @@ std::string SectionText(const pb::Descriptor& type) {
 
 }  // namespace
 
-std::vector<std::string> KeysMeantBy(const std::string& name, const pb::Descriptor& type) {
+std::vector<std::string> KeysNamed(const std::string& name, const pb::Descriptor& type) {
   const std::vector<std::string> keys = LeafKeys(type);
   if (const auto known = ShortNames().find(name); known != ShortNames().end()) {
     for (const std::string& key : keys) {  // A section's keys lack the section's name.
       if (known->second == key || known->second.ends_with("." + key)) return {key};
     }
   }
-  const auto ending = [&](const std::string& last) {
-    std::vector<std::string> meant;
-    for (const std::string& key : keys) {
-      if (LastPart(key) == last) meant.push_back(key);
-    }
-    return meant;
-  };
-  if (std::vector<std::string> meant = ending(name); !meant.empty()) return meant;
+  std::vector<std::string> named;
+  std::copy_if(keys.begin(), keys.end(), std::back_inserter(named),
+               [&](const std::string& key) { return LastPart(key) == name; });
+  return named;
+}
+
+std::vector<std::string> KeysMeantBy(const std::string& name, const pb::Descriptor& type) {
+  if (std::vector<std::string> named = KeysNamed(name, type); !named.empty()) return named;
   std::vector<std::string> parts;
-  for (const std::string& key : keys) parts.push_back(LastPart(key));
+  for (const std::string& key : LeafKeys(type)) parts.push_back(LastPart(key));
   const std::string nearest = NearestName(name, parts);
-  return nearest.empty() ? std::vector<std::string>() : ending(nearest);
+  return nearest.empty() ? std::vector<std::string>() : KeysNamed(nearest, type);
 }
 
 absl::StatusOr<KeyExplanation> ExplainKey(const std::string& name) {

@@ -16,9 +16,12 @@
 
 namespace oxbow::config {
 
-// The dotted keys of `type` that `name` may stand for: a short name that the field uses (lr, G,
-// kl), or keys whose last part is `name`; else the one whose last part is nearest to it. Empty:
-// none is near.
+// The dotted keys of `type` that `name` stands for: a short name that the field uses (lr, G, kl),
+// or keys whose last part is `name`. Empty: none.
+std::vector<std::string> KeysNamed(const std::string& name,
+                                   const google::protobuf::Descriptor& type);
+
+// KeysNamed, else those whose last part is nearest to `name`. Empty: none is near.
 std::vector<std::string> KeysMeantBy(const std::string& name,
                                      const google::protobuf::Descriptor& type);
 

@@ -388,8 +388,11 @@ bool IsEndpoint(const std::string& text) {
 
 void RewardRules(const RunConfig& c, Findings& f) {
   const v1::RewardConfig& r = c.reward();
-  f.Require(r.terms_size() > 0, "reward.terms",
-            "must name at least one reward, for example [{name: digits_ocr, weight: 1}]", "[]");
+  f.Require(
+      r.terms_size() > 0, "reward.terms",
+      "must name at least one reward, such as [{name: pickscore, weight: 1}] with its model in "
+      "reward.scorers (docs/rewards.md has them all)",
+      "[]");
   std::set<std::string> names;
   for (const v1::RewardTerm& term : r.terms()) {
     f.Require(!term.name().empty(), "reward.terms", "every term needs a name", "\"\"");

@@ -14,6 +14,12 @@ namespace oxbow::io {
 namespace {
 
 constexpr size_t kDigitsMin = 3;
+// Bytes of a pixel of a photograph.
+constexpr double kPngBytes = 1.5;
+constexpr double kJpegBytes = 0.375;
+constexpr double kStripBytes = 0.2;  // Of a film's strip.
+
+bool IsPng(int64_t width, int64_t height) { return std::max(width, height) <= kPngSideMax; }
 
 std::string FileName(size_t place, size_t count) {
   const auto digits = static_cast<int>(std::max(kDigitsMin, absl::StrCat(count - 1).size()));
@@ -31,9 +37,7 @@ PictureFile PictureFileOf(size_t place, size_t count, const std::vector<Image8>&
   const Image8& first = frames.front();
   const std::string name = FileName(place, count);
   if (IsWhole(frames)) return {name + ".png", EncodeFilm({.frames = frames})};
-  if (std::max(first.width, first.height) <= kPngSideMax) {
-    return {name + ".png", EncodePng(first)};
-  }
+  if (IsPng(first.width, first.height)) return {name + ".png", EncodePng(first)};
   return {name + ".jpg", EncodeJpeg(first, kPictureQuality)};
 }
 
@@ -59,6 +63,24 @@ std::optional<FilmStrip> FilmStripOf(size_t place, size_t count,
       Grid(cells, {.columns = wide ? 1 : static_cast<int>(shown), .scale = 1, .gap = 0});
   return FilmStrip{{FileName(place, count) + ".film.jpg", EncodeJpeg(strip, kFilmStripQuality)},
                    static_cast<int>(shown)};
+}
+
+uint64_t PictureBytesAbout(int64_t width, int64_t height, int64_t frames) {
+  const auto pixels = static_cast<double>(width * height);
+  if (IsWholeFilm(static_cast<int>(width), static_cast<int>(height), static_cast<int>(frames))) {
+    return static_cast<uint64_t>(kPngBytes * pixels * static_cast<double>(frames));
+  }
+  const double still = (IsPng(width, height) ? kPngBytes : kJpegBytes) * pixels;
+  const double strip = frames < 2
+                           ? 0
+                           : kStripBytes * std::min(pixels * static_cast<double>(frames),
+                                                    static_cast<double>(kFilmStripPixelsMax));
+  return static_cast<uint64_t>(still + strip);
+}
+
+uint64_t SheetBytesAbout(int64_t width, int64_t height, int64_t pictures) {
+  const int64_t pixels = std::min(width * height * pictures, kPictureSheetPixelsMax);
+  return static_cast<uint64_t>((kPngBytes + kJpegBytes) * static_cast<double>(pixels));
 }
 
 }  // namespace oxbow::io

@@ -22,6 +22,9 @@ inline constexpr int64_t kStoredFilmPixelsMax = int64_t{1} << 17;
 inline constexpr int64_t kFilmStripPixelsMax = int64_t{1} << 21;
 inline constexpr int kFilmStripQuality = 80;
 
+// The sheet beside pictures, which gives a view of them all; one of videos has kSheetPixelsMax.
+inline constexpr int64_t kPictureSheetPixelsMax = int64_t{1} << 21;
+
 struct PictureFile {
   std::string name;  // "007.jpg"
   std::string bytes;
@@ -43,5 +46,11 @@ struct FilmStrip {
 // The film of a video whose picture's file is one frame; absent of all others. Requirements as
 // above.
 std::optional<FilmStrip> FilmStripOf(size_t place, size_t count, const std::vector<Image8>& frames);
+
+// What a file like that takes of a photograph, about: a busy one takes half as much again.
+uint64_t PictureBytesAbout(int64_t width, int64_t height, int64_t frames);
+
+// The same of the sheet of so many, as a PNG and once more in TensorBoard's events.
+uint64_t SheetBytesAbout(int64_t width, int64_t height, int64_t pictures);
 
 }  // namespace oxbow::io

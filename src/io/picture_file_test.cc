@@ -90,5 +90,19 @@ TEST(PictureFileTest, APictureOf512PixelsTakesWhatAPhotographTakes) {
   EXPECT_LT(bytes, 110'000u);
 }
 
+TEST(PictureFileTest, WhatItTakesIsKnownBeforeToAFactorOfTwo) {
+  for (const int side : {64, 128, 256, 257, 512, 1024}) {
+    const Image8 picture = oxbow::testing::PhotoLike(side, side, 3);
+    const auto bytes = static_cast<double>(PictureFileOf(0, 64, {picture}).bytes.size());
+    const auto about = static_cast<double>(PictureBytesAbout(side, side, 1));
+    EXPECT_LT(bytes, 2 * about) << side;
+    EXPECT_GT(bytes, about / 2) << side;
+  }
+  const std::vector<Image8> film(4, oxbow::testing::PhotoLike(64, 64, 3));
+  EXPECT_EQ(PictureBytesAbout(64, 64, 4), 4 * PictureBytesAbout(64, 64, 1));
+  EXPECT_GT(PictureBytesAbout(512, 512, 81), PictureBytesAbout(512, 512, 1)) << "its film";
+  EXPECT_EQ(PictureBytesAbout(512, 512, 81), PictureBytesAbout(512, 512, 33));
+}
+
 }  // namespace
 }  // namespace oxbow::io

@@ -18,7 +18,8 @@ inline constexpr PhaseWords kPhaseWords[] = {
     {"wait", "rollouts", "waiting for rollouts",
      "start more rollout workers, or allow older weights (off_policy.staleness_max)"},
     {"rewards", "reward servers", "waiting for rewards",
-     "start the reward servers that do not answer: oxbow doctor --run-dir names them"},
+     "oxbow doctor RUN_DIR names the reward servers that do not answer: start them; where they are "
+     "slow, start more of them or raise reward.timeout_seconds"},
     {"update", "learner update", "updating the policy",
      "more learner.ranks, or fewer batch.updates and trained steps"},
     {"eval", "evaluation", "evaluating", "a larger eval.every, or fewer eval.images"},

@@ -68,7 +68,8 @@ inline constexpr StepMetric kTimePlanS{
 inline constexpr StepMetric kTimeWaitS{"time/wait_s", "s", "waiting for rollouts", "line 0"};
 inline constexpr StepMetric kTimeRewardsS{
     "time/rewards_s", "s",
-    "waiting for reward servers that do not answer; line 0: until each reward has scored a picture",
+    "waiting for reward servers, none of which answers within `reward.timeout_seconds`; line 0: "
+    "until each reward has scored a picture",
     "nobody waited for one"};
 inline constexpr StepMetric kTimeUpdateS{
     "time/update_s", "s", "forward, backward, optimiser", "line 0"};

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "base/first_part.h"
 
 namespace oxbow::run {
 namespace {
@@ -37,15 +38,6 @@ constexpr std::pair<const char*, const char*> kCauses[] = {
     {"Address already in use", "port taken"},
     {"ended by signal 9", "killed: out of memory?"},
     {"out of memory", "out of memory"}};
-
-// One line of at most so many bytes, cut between characters.
-std::string OneLine(std::string text, size_t bytes_max) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  if (text.size() <= bytes_max) return text;
-  size_t end = bytes_max - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + "...";
-}
 
 // Over the bytes that the file has. False where that is not possible.
 bool WriteInPlace(const std::filesystem::path& path, const std::string& bytes) {
@@ -95,7 +87,7 @@ std::string CauseOf(const EndRecord& record) {
   for (const auto& [words, cause] : kCauses) {
     if (absl::StrContains(record.reason, words)) return cause;
   }
-  return OneLine(record.reason, kCauseMax);
+  return FirstPart(record.reason, kCauseMax);
 }
 
 std::string EndText(const EndRecord& record) {
@@ -120,7 +112,7 @@ absl::Status WriteEnd(const std::filesystem::path& run_dir, const EndRecord& rec
       {"state", WordOf(record.end)},
       {"step", record.step},
       {"exit_code", record.exit_code},
-      {"reason", OneLine(record.reason, kReasonMax)}};
+      {"reason", FirstPart(record.reason, kReasonMax)}};
   return Put(run_dir, json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 

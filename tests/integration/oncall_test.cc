@@ -101,14 +101,14 @@ TEST_F(OncallTest, ALiveRunIsWellAndAnEndedOneIsLookedAtAllTheSame) {
   EXPECT_TRUE(rows["rows"][0]["priority"].is_number()) << "the run's config lies beside it";
   EXPECT_TRUE(rows["rows"][0]["staleness_steps"].is_number());
   const std::string entry = rows["rows"][0]["entry"];
-  const Outcome exported = RunOxbow(
-      {"replay", "export", entry, "--run", directory(), "--out", directory() + "/exported"});
+  const Outcome exported =
+      RunOxbow({"replay", "export", entry, directory(), "--out", directory() + "/exported"});
   ASSERT_EQ(exported.exit_code, 0) << exported.message;
   EXPECT_TRUE(std::filesystem::exists(directory() + "/exported/entry_" + entry + ".png"));
   EXPECT_THAT(exported.output, ::testing::Not(HasSubstr("without the final image")));
-  const Outcome verify = RunOxbow({"replay", "verify", "--run", directory()});
+  const Outcome verify = RunOxbow({"replay", "verify", directory()});
   EXPECT_EQ(verify.exit_code, 0) << verify.output;
-  const Outcome gone = RunOxbow({"doctor", "--run-dir", directory()});
+  const Outcome gone = RunOxbow({"doctor", directory()});
   EXPECT_THAT(gone.output, AllOf(HasSubstr("run/state"), HasSubstr("interrupted, step"),
                                  Not(HasSubstr("fail  ")), Not(HasSubstr("fleet/"))))
       << "nobody is expected to answer for a run that Ctrl-C has ended";

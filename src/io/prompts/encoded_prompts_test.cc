@@ -415,7 +415,10 @@ TEST(EncodedPromptsTest, PromptsThatAreCutAreCounted) {
   const CutPrompts some = cut(none.longest - 1, texts);
   EXPECT_EQ(CutText(some), absl::StrCat("1 of 3 prompts is longer than ", none.longest - 1,
                                         " tokens and is cut (longest ", none.longest,
-                                        "): raise prompts.t5_length"));
+                                        "): raise prompts.t5_length to ", none.longest));
+  CutPrompts most = some;
+  most.tokens_max = kT5LengthMax;
+  EXPECT_NE(CutText(most).find(": no setting reads more, shorten them"), std::string::npos);
   EXPECT_EQ(cut(1, texts).cut, 3u);
 }
 

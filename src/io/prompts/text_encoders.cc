@@ -72,11 +72,13 @@ absl::StatusOr<std::optional<CutPrompts>> CountCut(const DiffusersComponents& co
 std::string CutText(const CutPrompts& prompts) {
   if (prompts.cut == 0) return "";
   const bool one = prompts.cut == 1;
-  const bool more = prompts.by_t5_length && prompts.tokens_max < kT5LengthMax;
-  return absl::StrCat(prompts.cut, " of ", prompts.counted, one ? " prompts is" : " prompts are",
-                      " longer than ", prompts.tokens_max,
-                      one ? " tokens and is" : " tokens and are", " cut (longest ", prompts.longest,
-                      ")", more ? ": raise prompts.t5_length" : "");
+  return absl::StrCat(
+      prompts.cut, " of ", prompts.counted, one ? " prompts is" : " prompts are", " longer than ",
+      prompts.tokens_max, one ? " tokens and is" : " tokens and are", " cut (longest ",
+      prompts.longest, ")",
+      prompts.settable()
+          ? absl::StrCat(": raise prompts.t5_length to ", std::min(prompts.longest, kT5LengthMax))
+          : ": no setting reads more, shorten them");
 }
 
 }  // namespace oxbow::io

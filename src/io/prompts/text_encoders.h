@@ -91,6 +91,9 @@ struct CutPrompts {
   int64_t longest = 0;  // Tokens of the longest.
   int64_t tokens_max = 0;
   bool by_t5_length = false;
+
+  // Whether a longer prompts.t5_length reads more of them.
+  bool settable() const { return by_t5_length && tokens_max < kT5LengthMax; }
 };
 
 // Reads configs and tokenizers. Nothing where the pipeline's encoders run outside: their tool
@@ -100,7 +103,7 @@ absl::StatusOr<std::optional<CutPrompts>> CountCut(const DiffusersComponents& co
                                                    const std::vector<std::string>& texts);
 
 // "37 of 20000 prompts are longer than 128 tokens and are cut (longest 211): raise
-// prompts.t5_length"; "" if none is.
+// prompts.t5_length to 211"; "" if none is.
 std::string CutText(const CutPrompts& prompts);
 
 // How the prompts of a supported pipeline become conditioning.

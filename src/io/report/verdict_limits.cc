@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/statistics.h"
 #include "io/report/verdict_course.h"
 #include "io/report/verdict_lines.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr double kScoringSeen = 0.01;  // Seconds of one group.
 constexpr double kAwaySeen = 5;        // Seconds without a reward server before the first step.
+constexpr double kRewardsHold = 0.5;   // Their time as a part of the wait for rollouts.
 constexpr double kWaitWatch = 0.5, kWaitBad = 0.8, kOverheadWatch = 0.35;
 
 // How much of the rewards' time holds a step up, at most: a step waits no longer for its rewards
@@ -27,6 +29,17 @@ std::string ExposedRewards(const History& history) {
   if (waits.empty() || scores.empty() || Mean(scores) < kScoringSeen) return "";
   return absl::StrCat("; at most ", Percent(std::min(1.0, Mean(waits) / Mean(scores))),
                       " of the rewards' time holds a step up");
+}
+
+// Rollouts are late because their rewards are slow: more workers would wait for the same servers.
+std::string SlowRewards(const History& history) {
+  const double wait = Mean(Late(history, metric::kTimeWaitS, 0.5));
+  const double score = Mean(Late(history, metric::kRolloutRewardSMean, 0.5));
+  if (score < kScoringSeen || score < kRewardsHold * wait) return "";
+  return absl::StrFormat(
+      "rewards take %.3g s of a group: more reward servers (services.reward_servers, "
+      "reward.endpoints), faster rewards, or older weights (off_policy.staleness_max)",
+      score);
 }
 
 // Seconds by phase over the last half of the run, and since its last step where it was stopped.
@@ -78,6 +91,9 @@ VerdictLine LimitedBy(const History& history, const RunFacts& facts) {
                            ": ", std::string(words.doing), " ", Percent(share), " of the time");
   absl::StrAppend(&line.says, ExposedRewards(history));
   if (line.level >= Level::kWatch) line.advice = std::string(words.advice);
+  if (const std::string slow = SlowRewards(history); !slow.empty() && most->first == "wait") {
+    if (line.level >= Level::kWatch) line.advice = slow;
+  }
   // Heads are drawn meanwhile.
   if (line.level >= Level::kWatch && most->first == "plan" && facts.replays) {
     line.advice += ", look at the replay buffer";

@@ -11,6 +11,7 @@
 namespace oxbow::io {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -163,6 +164,11 @@ TEST(VerdictTest, ALearnerThatWaitsIsStarved) {
   EXPECT_EQ(Levels(verdict), "ggggb") << VerdictText(verdict);
   EXPECT_THAT(verdict[4].says, HasSubstr("starved: rollouts"));
   EXPECT_THAT(verdict[4].advice, HasSubstr("rollout workers"));
+  const Verdict slow = Judge([](int step, Numbers& line) {
+    if (step > 0) line["time/wait_s"] = 4, line["rollout/reward_s_mean"] = 3.5;
+  });
+  EXPECT_THAT(slow[4].says, HasSubstr("starved: rollouts"));
+  EXPECT_THAT(slow[4].advice, AllOf(HasSubstr("rewards take 3.5 s"), Not(HasSubstr("workers"))));
   const Verdict no_replay = Judge([](int, Numbers& line) { line["train/groups_replayed"] = 0; });
   EXPECT_EQ(Levels(no_replay), "ggggw") << VerdictText(no_replay);
   EXPECT_THAT(no_replay[4].says, HasSubstr("got a replayed head"));
@@ -199,7 +205,7 @@ TEST(VerdictTest, WhatAStoppedRunWaitedForLimitsIt) {
   EXPECT_EQ(rewards.level, Level::kBad);
   EXPECT_EQ(rewards.says,
             "before the first step: starved: reward servers: waiting for rewards 96 % of the time");
-  EXPECT_THAT(rewards.advice, HasSubstr("oxbow doctor"));
+  EXPECT_THAT(rewards.advice, AllOf(HasSubstr("oxbow doctor"), HasSubstr("slow")));
   const VerdictLine plan = before({{"time/unfinished_plan_s", 60}});
   EXPECT_THAT(plan.says, Not(HasSubstr("buffer")));
   EXPECT_THAT(plan.advice, Not(HasSubstr("buffer")));
