@@ -113,7 +113,6 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
   follow.epoch = spec_.epoch;
   follow.worker_id = worker_id_;
   follow.timeout = spec_.rpc_timeout;
-  follow.manifest_key = spec_.manifest_key;
   // Members with certificates need not trust each other's bytes; in plaintext nobody knows anybody.
   if (rpc::UsesTls()) follow.chunk_check = weights::ChunkCheck::kSha256;
   follow.relay = relay;
