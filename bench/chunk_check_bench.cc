@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker pays to check one chunk of weights (1 MiB), by the kind of check, and a manifest's
-// signature. docs/decisions/0023-forged-chunks.md uses the medians of
+// What a worker pays to check one chunk of weights (1 MiB), by the kind of check.
+// docs/decisions/0023-forged-chunks.md uses the medians of
 //
 //   chunk_check_bench --benchmark_repetitions=15 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
@@ -12,7 +12,6 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/sha256.h"
-#include "services/weights/manifest_signature.h"
 #include "services/weights/snapshot.h"
 
 namespace oxbow::weights {
@@ -59,25 +58,6 @@ void BM_Digest(benchmark::State& state, const char* name) {
 BENCHMARK_CAPTURE(BM_Digest, blake2b512, "BLAKE2B-512");
 BENCHMARK_CAPTURE(BM_Digest, blake2s256, "BLAKE2S-256");
 BENCHMARK_CAPTURE(BM_Digest, sha512_256, "SHA512-256");
-
-void BM_Sign(benchmark::State& state) {
-  const ManifestSigner signer;
-  v1::SnapshotManifest manifest;
-  manifest.set_sha256(Sha256("a manifest"));
-  for (auto _ : state) signer.Sign(manifest);
-}
-BENCHMARK(BM_Sign);
-
-void BM_CheckSignature(benchmark::State& state) {
-  const ManifestSigner signer;
-  v1::SnapshotManifest manifest;
-  manifest.set_sha256(Sha256("a manifest"));
-  signer.Sign(manifest);
-  for (auto _ : state) {
-    OXBOW_CHECK(CheckSignature(manifest, signer.public_key()).ok());
-  }
-}
-BENCHMARK(BM_CheckSignature);
 
 }  // namespace
 }  // namespace oxbow::weights

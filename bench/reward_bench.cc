@@ -7,15 +7,14 @@
 //   [--rate 0]
 //   reward_bench groups --server HOST:PORT [--groups 8] [--pictures 8] [--rounds 100] [--prompt
 //   TEXT]
-//   [--together]
 //
 // `model` scores groups of pictures that no round has seen before, in this process. `serve` has one
 // scorer, which says 0 of each picture and sleeps for --batch-ms over each batch; it ends when its
 // input ends. `call` asks it, each caller for one group after the other; with --rate so many
 // pictures a second are offered, whatever the answers. `groups` asks for the scores of groups of
-// pictures of 8 x 20 as a worker does that has sampled them, on four threads; with --together in
-// one call first. It says what a round takes, and this process's processor time. Each prints one
-// line of JSON. bench/reward_bench.py runs all of it and the Python that it is compared with.
+// pictures of 8 x 20 as a worker does that has sampled them, on four threads. It says what a round
+// takes, and this process's processor time. Each prints one line of JSON. bench/reward_bench.py
+// runs all of it and the Python that it is compared with.
 #include <prometheus/registry.h>
 #include <sys/resource.h>
 #include <yaml-cpp/yaml.h>
@@ -26,7 +25,6 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,7 +59,6 @@ struct Flags {
   double rate = 0;
   int groups = 8;
   std::string prompt = "text 473";
-  bool together = false;
 };
 
 // Smooth shapes and noise, another picture for each number.
@@ -234,18 +231,15 @@ absl::Status Call(const Flags& flags) {
   return absl::OkStatus();
 }
 
-// The groups that are not scored together go alone, side by side.
-uint64_t ScoreRound(const Flags& flags, RewardClient& client,
-                    const std::vector<RewardClient::Group>& groups) {
-  std::vector<std::optional<std::vector<Scores>>> scores(groups.size());
-  if (flags.together) scores = client.ScoreTogether(groups);
-  std::atomic<size_t> next = 0, failed = 0;
+// The groups go by themselves, side by side.
+uint64_t ScoreRound(const Flags& flags, RewardClient& client, const std::vector<Frames>& media) {
+  std::atomic<int> next = 0;
+  std::atomic<uint64_t> failed = 0;
   std::vector<std::jthread> threads;
-  for (int i = 0; i < 4 && std::count(scores.begin(), scores.end(), std::nullopt) > 0; ++i) {
+  for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
-      for (size_t at = next++; at < groups.size(); at = next++) {
-        if (scores[at].has_value()) continue;
-        for (const auto& score : client.ScoreMedia(groups[at].prompt_text, "", groups[at].media)) {
+      while (next++ < flags.groups) {
+        for (const auto& score : client.ScoreMedia(flags.prompt, "", media)) {
           if (!score.ok()) ++failed;
         }
       }
@@ -262,14 +256,12 @@ absl::Status MeasureGroups(const Flags& flags) {
                                      Image8{20, 8, 1, std::vector<uint8_t>(160, 7)});
   std::vector<Frames> media;
   for (const Image8& picture : pictures) media.emplace_back(&picture, 1);
-  const std::vector<RewardClient::Group> groups(static_cast<size_t>(flags.groups),
-                                                {flags.prompt, "", media});
   std::vector<double> ms;
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
   for (int round = 0; round < flags.rounds; ++round) {
     const absl::Time start = absl::Now();
-    if (ScoreRound(flags, **client, groups) > 0) return absl::InternalError("not all are scored");
+    if (ScoreRound(flags, **client, media) > 0) return absl::InternalError("not all are scored");
     ms.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
     absl::SleepFor(absl::Milliseconds(20));  // As between steps.
   }
@@ -309,7 +301,6 @@ int Main(int argc, char** argv) {
   groups->add_option("--pictures", flags.pictures);
   groups->add_option("--rounds", flags.rounds);
   groups->add_option("--prompt", flags.prompt);
-  groups->add_flag("--together", flags.together);
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = model->parsed()    ? MeasureModel(flags)

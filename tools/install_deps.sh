@@ -176,7 +176,14 @@ whole=torch/include/ATen/ATen.h
 if [ "$venv" != .deps/venv ] && [ -z "${PIP_NO_DEPS:-}" ] && [ -e "tools/requirements/torch-$torch_version-cuda.txt" ]; then
   whole=nvidia/cu*/include/nv/target
 fi
-if compgen -G "$venv/lib/python3*/site-packages/$whole" >/dev/null; then exit 0; fi
+# What commands need that are written in Python; images go without.
+parts() {
+  [ "$venv" = .deps/venv ] && [ -z "${PIP_NO_DEPS:-}" ] || return 0
+  cmp -s tools/requirements/parts.txt "$venv/parts.txt" && return 0
+  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r tools/requirements/parts.txt
+  cp tools/requirements/parts.txt "$venv/parts.txt"
+}
+if compgen -G "$venv/lib/python3*/site-packages/$whole" >/dev/null; then parts; exit 0; fi
 echo "installing LibTorch $torch_version into $venv"
 mkdir -p .deps
 python3 -m venv "$venv"
@@ -197,3 +204,4 @@ fi
 build=python
 if compgen -G "$venv/lib/python3*/site-packages/torch/lib/libtorch_cuda.so" >/dev/null; then build=cuda; fi
 "${pip[@]}" --no-deps --require-hashes -r "$pinned-$build.txt"
+parts

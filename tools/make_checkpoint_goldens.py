@@ -11,7 +11,7 @@ Writes, under tests/golden/checkpoints unless told otherwise:
     refused.json                a part of the message for each of these
 
 Tests read every file of that shape in a directory, so another seed is another test:
-OXBOW_CHECKPOINT_GOLDENS=DIR io_test. Needs torch and safetensors.
+python/tests/test_convert.py reads them. Needs torch and safetensors.
 """
 import argparse
 import collections

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan/fetch.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -15,10 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/exit_code.h"
-#include "base/process.h"
 #include "base/status_macros.h"
+#include "cli/child_program.h"
 #include "cli/commands.h"
 #include "cli/plan/hub_files.h"
 #include "config/file_paths.h"
@@ -36,50 +30,17 @@ constexpr char kPython[] =
     "print(snapshot_download(sys.argv[1], repo_type=sys.argv[2], revision=sys.argv[3], "
     "allow_patterns=sys.argv[4:]))\n";
 
-// A program of PATH; empty: there is none.
-fs::path Program(const std::string& name, const std::vector<std::string>& environment) {
-  for (const std::string& line : environment) {
-    if (!line.starts_with("PATH=")) continue;
-    for (const absl::string_view folder : absl::StrSplit(line.substr(5), ':')) {
-      fs::path program = fs::path(std::string(folder)) / name;
-      std::error_code ignored;
-      if (!folder.empty() && fs::is_regular_file(program, ignored) &&
-          access(program.c_str(), X_OK) == 0) {
-        return program;
-      }
-    }
-    break;
-  }
-  return {};
-}
-
-// Runs a program to its end; `quiet`: what it says is left out.
-absl::StatusOr<int> ExitOf(const fs::path& program, std::vector<std::string> arguments,
-                           const std::vector<std::string>& environment, bool quiet) {
-  SpawnOptions options{.binary = program, .argv = std::move(arguments), .environment = environment};
-  options.argv.insert(options.argv.begin(), program.string());
-  const int nowhere = quiet ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
-  if (nowhere >= 0) options.output = {.out = nowhere, .err = nowhere};
-  const absl::StatusOr<pid_t> child = Spawn(options);
-  if (nowhere >= 0) close(nowhere);
-  if (!child.ok()) return child.status();
-  int status = 0;
-  while (waitpid(*child, &status, 0) < 0) {
-    if (errno != EINTR) return absl::UnavailableError("its end cannot be waited for");
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 struct Client {
   fs::path program;
   bool python = false;  // The module of a Python.
 };
 
 std::optional<Client> FindClient(const std::vector<std::string>& environment) {
-  if (fs::path hf = Program("hf", environment); !hf.empty()) return Client{std::move(hf)};
-  fs::path python = Program("python3", environment);
+  if (fs::path hf = ProgramOfPath("hf", environment); !hf.empty()) return Client{std::move(hf)};
+  fs::path python = ProgramOfPath("python3", environment);
   if (python.empty()) return std::nullopt;
-  const auto exit = ExitOf(python, {"-c", "import huggingface_hub"}, environment, /*quiet=*/true);
+  const auto exit =
+      RunProgram(python, {"-c", "import huggingface_hub"}, environment, /*quiet=*/true);
   if (!exit.ok() || *exit != 0) return std::nullopt;
   return Client{std::move(python), /*python=*/true};
 }
@@ -96,7 +57,7 @@ std::vector<std::string> ArgumentsOf(const Client& client, const HubFiles& files
 
 absl::Status FetchOne(const Client& client, const HubFiles& files,
                       const std::vector<std::string>& environment) {
-  const auto exit = ExitOf(client.program, ArgumentsOf(client, files), environment, false);
+  const auto exit = RunProgram(client.program, ArgumentsOf(client, files), environment, false);
   if (!exit.ok()) return Annotate(exit.status(), client.program.string());
   if (*exit != 0) {
     return absl::UnavailableError(absl::StrCat(

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client and server of Flow-Factory's remote reward protocol: stand-ins written from the protocol, or the
-project's own code, unmodified, from a checkout that FLOW_FACTORY names.
-
-Its own code needs requests, fastapi, uvicorn and Pillow. What it imports of torch, accelerate and its own
-package is replaced by the few names that the client uses.
+"""A server of Flow-Factory's remote reward protocol: a stand-in written from the protocol, or the project's
+example server, unmodified, from a checkout that FLOW_FACTORY names. That one needs fastapi, uvicorn and Pillow.
 """
 import base64
 import importlib.util
@@ -14,8 +11,6 @@ import sys
 import threading
 import time
 import types
-import urllib.error
-import urllib.request
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,43 +19,6 @@ from PIL import Image
 
 CHECKOUT = os.environ.get("FLOW_FACTORY")
 PATIENCE = 60.0
-
-
-def _png64(image):
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-class StandInClient:
-    """Sends what Flow-Factory's client sends, and raises where it raises."""
-
-    def __init__(self, server_url, timeout=PATIENCE, retries=1):
-        self.url, self.timeout, self.retries = server_url.rstrip("/"), timeout, retries
-
-    def _answer(self, path, data=None):
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-            return json.load(answer)
-
-    def health_check(self):
-        try:
-            self._answer("/health")
-            return True
-        except OSError:
-            return False
-
-    def compute(self, prompt, image=None, video=None, **kwargs):
-        body = {"prompt": prompt, "image": [_png64(one) for one in image] if image else None,
-                "video": [[_png64(frame) for frame in one] for one in video] if video else None,
-                "condition_images": None, "condition_videos": None, "kwargs": kwargs or None}
-        for left in reversed(range(self.retries)):
-            try:
-                return self._answer("/compute", json.dumps(body).encode())["rewards"]
-            except urllib.error.URLError as error:
-                if not left:
-                    raise RuntimeError(f"{self.url}: {error}") from error
-        raise AssertionError
 
 
 def _read(picture):
@@ -104,55 +62,11 @@ def stand_in_server(compute):
         server.server_close()
 
 
-def _module(name, **names):
-    module = types.ModuleType(name)
-    module.__dict__.update(names)
-    sys.modules[name] = module
-
-
 def _load(name, path):
     spec = importlib.util.spec_from_file_location(name, Path(CHECKOUT, path))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-class _Model:
-    def __init__(self, config, accelerator):
-        self.device = "cpu"
-
-
-class _Output:
-    def __init__(self, rewards):
-        self.rewards = rewards
-
-
-def upstream_model(groupwise=False):
-    """Flow-Factory's own class of remote rewards."""
-    _module("torch", Tensor=type("Tensor", (), {}), float32="float32", no_grad=lambda: lambda function: function,
-            tensor=lambda values, **_: list(values))
-    _module("accelerate", Accelerator=object)
-    for name in ("flow_factory", "flow_factory.rewards"):
-        _module(name)
-    _module("flow_factory.hparams", RewardArguments=object)
-    _module("flow_factory.rewards.abc", GroupwiseRewardModel=_Model, PointwiseRewardModel=_Model,
-            RewardModelOutput=_Output)
-    module = _load("flow_factory.rewards.my_reward_remote", "src/flow_factory/rewards/my_reward_remote.py")
-    return module.RemoteGroupwiseRewardModel if groupwise else module.RemotePointwiseRewardModel
-
-
-class UpstreamClient:
-    """The class as its trainer calls it."""
-
-    def __init__(self, server_url):
-        config = types.SimpleNamespace(server_url=server_url, timeout=PATIENCE, retry_attempts=1)
-        self.model = upstream_model()(config, None)
-
-    def health_check(self):
-        return self.model.client.health_check()
-
-    def compute(self, prompt, image=None, video=None):
-        return self.model(prompt, image=image, video=video).rewards
 
 
 @contextmanager
@@ -186,10 +100,6 @@ def upstream_server(compute):
     finally:
         servers[0].should_exit = True
         thread.join()
-
-
-def client(server_url):
-    return UpstreamClient(server_url) if CHECKOUT else StandInClient(server_url)
 
 
 def server(compute):

@@ -372,7 +372,6 @@ absl::Status LearnerProcess::Serve() {
                                   .rewards = options_.reward_endpoints,
                                   .buffers = options_.buffer_endpoints});
   OXBOW_RETURN_IF_ERROR(AddHeldOut(setup_, registration_));
-  registration_.set_manifest_key(channel_->manifest_key());
   coordinator_service_->SetRegistration(registration_);
   if (!options_.supervised) OXBOW_RETURN_IF_ERROR(WriteOwnEndpoints());
   LogMemoryLimits({{"received", setup_.config.services().sink_bytes_max()},

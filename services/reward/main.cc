@@ -18,9 +18,7 @@
 #include "rpc/server.h"
 #include "rpc/service_main.h"
 #include "rpc/stop_signal.h"
-#include "rpc/tls.h"
 #include "run/rewards.h"
-#include "services/reward/http_front.h"
 #include "services/reward/reward_service.h"
 #include "services/reward/scorer_table.h"
 #include "telemetry/metrics.h"
@@ -37,8 +35,6 @@ struct Flags {
   uint32_t batch_wait_ms = 5;
   uint64_t waiting_mib = LimitOf(kWaitingShare) >> 20;
   uint64_t media_mib = LimitOf(kMediaShare) >> 20;
-  std::string http_listen;  // Empty: no HTTP.
-  uint32_t http_body_mib = 64;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -71,11 +67,6 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "busy; default: "
                  "a share of the memory")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option(
-      "--http-listen", flags.http_listen,
-      "host:port where trainers of Flow-Factory find each reward as /NAME; off by default");
-  app.add_option("--http-body-mib", flags.http_body_mib, "MiB of one HTTP request")
-      ->check(CLI::Range(1, 1024));
 }
 
 // The entries of the rewards to serve.
@@ -108,33 +99,10 @@ RewardService::Options OptionsOf(const Flags& flags) {
   return options;
 }
 
-// HTTP is never encrypted, whatever gRPC is.
-absl::Status CheckHttpAddress(const Flags& flags) {
-  const bool may = flags.http_listen.empty() || flags.service.tls.plaintext ||
-                   rpc::IsLoopback(flags.http_listen);
-  if (may) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("HTTP beyond this machine takes --plaintext, where the network can be trusted: ",
-                   flags.http_listen));
-}
-
-absl::StatusOr<std::unique_ptr<HttpFront>> StartHttp(const Flags& flags, const ScorerPanel& panel,
-                                                     RewardService& service, RewardMetrics& verbs) {
-  if (flags.http_listen.empty()) return nullptr;
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> front,
-                         HttpFront::Start({.listen = flags.http_listen,
-                                           .items_max = flags.limits.batch_max,
-                                           .body_bytes_max = size_t{flags.http_body_mib} << 20},
-                                          panel, service, verbs));
-  OXBOW_LOG(Info) << "serves HTTP" << Field("address", front->endpoint());
-  return front;
-}
-
 // Serves until a stop signal. Health answers while the rewards load. Objects are declared in the
 // order of their use, so that the exposer is destroyed last.
 absl::Status Serve(const Flags& flags) {
   rpc::StopSignal stop(kExitOk);
-  OXBOW_RETURN_IF_ERROR(CheckHttpAddress(flags));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ScorerConfig> entries, EntriesOf(flags));
   std::vector<std::string> names;
   for (const v1::ScorerConfig& entry : entries) names.push_back(entry.name());
@@ -152,8 +120,6 @@ absl::Status Serve(const Flags& flags) {
   }
   verbs.emplace(metrics->registry(), *panel);
   service.Open(*panel, *verbs);
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<HttpFront> http,
-                         StartHttp(flags, *panel, service, *verbs));
   LogMemoryLimits({{"media", flags.media_mib << 20},
                    {"waiting", flags.waiting_mib << 20},
                    {"grpc", LimitOf(kGrpcShare)}});
@@ -161,7 +127,6 @@ absl::Status Serve(const Flags& flags) {
   rpc::AnnounceReady("reward_server", server->endpoint(), metrics->endpoint());
   stop.Wait();
   for (const auto& scorer : panel->scorers()) scorer->Stop();
-  http.reset();
   server->Shutdown(absl::Seconds(10));
   return absl::OkStatus();
 }

@@ -218,39 +218,33 @@ std::vector<absl::StatusOr<Scores>> RewardClient::Score(const std::string& promp
 std::vector<absl::StatusOr<Scores>> RewardClient::ScoreMedia(
     const std::string& prompt_text, const std::string& prompt_metadata_json,
     const std::vector<Frames>& media, const Patience& patience) {
-  std::unique_ptr<ScoreCall> made;
+  std::unique_ptr<ScoreCall> call;
   std::vector<ScoreBatch> batches;
   {
     absl::MutexLock lock(&impl_->mutex);
-    made = impl_->NewCall({prompt_text, prompt_metadata_json, media}, patience);
-    batches = impl_->Plan(*made);
+    call = impl_->NewCall(media, patience);
+    call->prompt.set_text(prompt_text);
+    call->prompt.set_metadata_json(prompt_metadata_json);
+    batches = impl_->Plan(*call);
   }
-  return impl_->Finish(*made, batches);
-}
-
-std::vector<absl::StatusOr<Scores>> RewardClient::Impl::Finish(
-    ScoreCall& call, const std::vector<ScoreBatch>& batches) {
-  RunBatches(call, batches);
-  absl::MutexLock lock(&call.mutex);
-  LogFailures(call.outcomes);
+  impl_->RunBatches(*call, batches);
+  absl::MutexLock lock(&call->mutex);
+  impl_->LogFailures(call->outcomes);
   std::vector<absl::StatusOr<Scores>> scores;
-  for (const Outcomes& outcomes : call.outcomes) scores.push_back(ResultOf(outcomes));
+  for (const Outcomes& outcomes : call->outcomes) scores.push_back(impl_->ResultOf(outcomes));
   return scores;
 }
 
-std::unique_ptr<ScoreCall> RewardClient::Impl::NewCall(const Group& group,
+std::unique_ptr<ScoreCall> RewardClient::Impl::NewCall(const std::vector<Frames>& media,
                                                        const Patience& patience) {
-  std::unique_ptr<ScoreCall> call(
-      new ScoreCall{.prompt = {},
-                    .media = {group.media, options.transport},
-                    .waits = patience.waits,
-                    .end = options.clock->Now() + patience.limit,
-                    .group = 1 + std::uniform_int_distribution<uint64_t>(0, UINT64_MAX - 1)(random),
-                    .trace = group.trace});
-  call->prompt.set_text(group.prompt_text);
-  call->prompt.set_metadata_json(group.prompt_metadata_json);
+  std::unique_ptr<ScoreCall> call(new ScoreCall{
+      .prompt = {},
+      .media = {media, options.transport},
+      .waits = patience.waits,
+      .end = options.clock->Now() + patience.limit,
+      .group = 1 + std::uniform_int_distribution<uint64_t>(0, UINT64_MAX - 1)(random)});
   absl::MutexLock lock(&call->mutex);
-  call->outcomes.resize(group.media.size());
+  call->outcomes.resize(media.size());
   return call;
 }
 

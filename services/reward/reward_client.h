@@ -36,7 +36,6 @@
 #include "oxbow/v1/config.pb.h"
 #include "services/reward/circuit_breaker.h"
 #include "services/reward/score_call.h"
-#include "services/reward/shared_calls.h"
 
 namespace oxbow::reward {
 
@@ -70,7 +69,6 @@ class RewardClient {
     // others.
     v1::PictureTransport transport = v1::PICTURE_TRANSPORT_RAW;
     const Clock* clock = &Clock::Steady();
-    SharedCallLimits shared = {};  // What ScoreTogether keeps to.
   };
 
   // Asks no server yet. kInvalidArgument if no endpoint is given.
@@ -108,27 +106,6 @@ class RewardClient {
                                                  const std::string& prompt_metadata_json,
                                                  const std::vector<Frames>& media,
                                                  const Patience& patience = {});
-
-  // What ScoreMedia is asked for, and the trace of it.
-  struct Group {
-    std::string prompt_text;
-    std::string prompt_metadata_json;
-    std::vector<Frames> media;
-    std::optional<Trace> trace = {};
-  };
-  // A first try at several groups: those of small pictures share a call (shared_calls.h), in which
-  // each is a request of its own. By group: the scores of all its images; nothing if one is
-  // missing, or if the group is better asked for alone. Then ScoreMedia is asked, and this try does
-  // not count. An observed reward that is missing for some image is not among them: ScoreRest asks
-  // for it.
-  // Waits for no server. To be called on a thread without a trace. Thread-safe.
-  std::vector<std::optional<std::vector<Scores>>> ScoreTogether(const std::vector<Group>& groups);
-
-  // What ScoreMedia returns for a group that has these scores of ScoreTogether: asks for what they
-  // lack alone. Thread-safe.
-  std::vector<absl::StatusOr<Scores>> ScoreRest(const Group& group,
-                                                const std::vector<Scores>& scores,
-                                                const Patience& patience = {});
 
   // Why some call waits for a server; empty if none waits. Thread-safe.
   std::string waiting() const;

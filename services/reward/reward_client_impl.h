@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of RewardClient, for its two sources: one group by itself (reward_client.cc), and the
-// first try at several (score_together.cc).
+// The inside of RewardClient.
 #pragma once
 
 #include <functional>
@@ -21,7 +20,6 @@
 #include "services/reward/reward_directory.h"
 #include "services/reward/score_call.h"
 #include "services/reward/server_line.h"
-#include "services/reward/shared_calls.h"
 
 namespace oxbow::reward {
 
@@ -39,7 +37,7 @@ struct RewardClient::Impl {
   absl::Status Describe();
   bool Rest(absl::Duration duration);
   absl::Status DescribeOne(size_t server);
-  std::unique_ptr<ScoreCall> NewCall(const Group& group, const Patience& patience)
+  std::unique_ptr<ScoreCall> NewCall(const std::vector<Frames>& media, const Patience& patience)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   std::vector<ScoreBatch> Plan(const ScoreCall& call) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Calls `run` with 0 to count - 1, on this thread and further ones, and waits for all.
@@ -57,15 +55,6 @@ struct RewardClient::Impl {
   void NoteOutcome(size_t server, const std::string& reward, const absl::Status& status,
                    absl::Duration pause = absl::ZeroDuration());
   absl::StatusOr<Scores> ResultOf(const Outcomes& outcomes) const;
-  // Scores of `call` that are known are not asked for.
-  std::vector<absl::StatusOr<Scores>> Finish(ScoreCall& call,
-                                             const std::vector<ScoreBatch>& batches);
-  std::vector<std::string> TrainedOf(const std::vector<std::string>& rewards) const;
-  enum class Shared { kNotAsked, kPaid, kDidNotPay };
-  Shared ShareCall(const std::vector<GroupPart>& parts);
-  std::vector<std::optional<std::vector<Scores>>> ScoreTogether(const std::vector<Group>& groups);
-  // What is worth keeping of a first try; nothing unless every image has all trained rewards.
-  std::optional<std::vector<Scores>> ScoresOf(ScoreCall& call) const;
   void LogFailures(const std::vector<Outcomes>& outcomes) const;
 
   // The context of one gRPC call that Cancel ends.
@@ -111,7 +100,6 @@ struct RewardClient::Impl {
   bool impatient ABSL_GUARDED_BY(mutex) = false;
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
   std::set<grpc::ClientContext*> running ABSL_GUARDED_BY(mutex);
-  SharedCallRest rest ABSL_GUARDED_BY(mutex);
   int waiting_calls ABSL_GUARDED_BY(mutex) = 0;
   std::string waiting_for ABSL_GUARDED_BY(mutex);
 };

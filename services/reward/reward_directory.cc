@@ -81,22 +81,6 @@ std::optional<RewardDirectory::Turn> RewardDirectory::Next(const std::vector<std
   return std::nullopt;
 }
 
-std::optional<size_t> RewardDirectory::NextTrusted(const std::vector<std::string>& wanted) {
-  for (size_t i = 0; i < servers_.size(); ++i) {
-    const size_t server = (turn_ + i) % servers_.size();
-    const Server& tried = servers_[server];
-    const bool trusted = tried.described && absl::c_all_of(wanted, [&](const std::string& reward) {
-                           const auto breaker = tried.breakers.find(reward);
-                           return tried.rewards.contains(reward) &&
-                                  (breaker == tried.breakers.end() || breaker->second.closed());
-                         });
-    if (!trusted) continue;
-    turn_ = server + 1;
-    return server;
-  }
-  return std::nullopt;
-}
-
 absl::Duration RewardDirectory::RestOver(const std::vector<std::string>& wanted) const {
   absl::Duration earliest = absl::InfiniteDuration();
   const auto consider = [&](const Server& server, const std::string& reward) {

@@ -47,9 +47,6 @@ class RewardDirectory {
   // The next server that has some of `wanted` and may be asked. `trial` is the time of the caller.
   std::optional<Turn> Next(const std::vector<std::string>& wanted, absl::Duration now,
                            absl::Duration trial);
-  // The next server that has all of `wanted` and answered for each of them when it was last asked.
-  // Takes no breaker's only trial, so what comes of it need not be noted.
-  std::optional<size_t> NextTrusted(const std::vector<std::string>& wanted);
   // When Next may find a server that it does not find now; infinite if none has these rewards.
   absl::Duration RestOver(const std::vector<std::string>& wanted) const;
   // Takes note of an answer (OK) or an absence. `rewards` as in a Turn. `pause`: how long the

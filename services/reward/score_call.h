@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/trace.h"
 #include "oxbow/v1/reward.pb.h"
 #include "services/reward/score_plan.h"
 #include "services/reward/travelling_media.h"
@@ -35,8 +34,6 @@ struct ScoreCall {
   bool waits = false;
   absl::Duration end;
   uint64_t group = 0;
-  uint64_t first_item = 0;          // The number of its first image, where groups share a call.
-  std::optional<Trace> trace = {};  // The group's, where it is not the thread's.
   absl::Mutex mutex = {};
   std::vector<Outcomes> outcomes ABSL_GUARDED_BY(mutex) = {};  // By image.
   absl::Status absence ABSL_GUARDED_BY(mutex) = {};  // A reward that must not be missing is.

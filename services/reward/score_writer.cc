@@ -17,7 +17,7 @@ bool WriteRequest(const ScoreCall& call, absl::Span<const size_t> images, uint32
   std::vector<size_t> later;
   for (const size_t i : images) {
     v1::ScoreItem& item = *request.add_items();
-    item.set_item(call.first_item + i);
+    item.set_item(i);
     *item.mutable_image() = call.media.Head(i, every);
     const uint64_t bytes = call.media.bytes(i, every);
     if (bytes <= room) {
@@ -34,7 +34,7 @@ bool WriteRequest(const ScoreCall& call, absl::Span<const size_t> images, uint32
     for (uint64_t at = 0; at < bytes; at += kMessagePixelsMax) {
       v1::ScoreRequest piece;
       v1::ScoreItem& item = *piece.add_items();
-      item.set_item(call.first_item + i);
+      item.set_item(i);
       item.mutable_image()->set_pixels(
           call.media.Bytes(i, every, at, std::min(kMessagePixelsMax, bytes - at)));
       const bool ends = i == later.back() && bytes - at <= kMessagePixelsMax;

@@ -113,7 +113,6 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
   follow.epoch = spec_.epoch;
   follow.worker_id = worker_id_;
   follow.timeout = spec_.rpc_timeout;
-  follow.manifest_key = spec_.manifest_key;
   // Members with certificates need not trust each other's bytes; in plaintext nobody knows anybody.
   if (rpc::UsesTls()) follow.chunk_check = weights::ChunkCheck::kSha256;
   follow.relay = relay;
@@ -416,11 +415,12 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   uint64_t samples = 0;
   for (const SampledGroup& group : groups) samples += group.trajectories.size();
-  // Shared, because each group of the batch is delivered for itself.
-  const auto sampled =
-      std::make_shared<BatchScoring>(*rewards_, std::move(leases), std::move(groups), spec_.run_id);
-  for (size_t i = 0; i < sampled->size(); ++i) {
-    tasks_.Push([this, sampled, i, seconds] { Deliver(*sampled, i, seconds); });
+  for (size_t i = 0; i < groups.size(); ++i) {
+    // Shared, because a task can be copied.
+    const auto sampled = std::make_shared<SampledGroup>(std::move(groups[i]));
+    tasks_.Push([this, lease = std::move(leases[i]), sampled, seconds] {
+      Deliver(lease, std::move(*sampled), seconds);
+    });
   }
   metrics_.BatchSampled(samples, seconds);
 }

@@ -23,9 +23,9 @@
 #include "base/trace.h"
 #include "services/buffer/replay_client.h"
 #include "services/reward/reward_client.h"
-#include "services/rollout/batch_scoring.h"
 #include "services/rollout/conditioning_source.h"
 #include "services/rollout/experience_sender.h"
+#include "services/rollout/group_sampler.h"
 #include "services/rollout/held_leases.h"
 #include "services/rollout/picture_work.h"
 #include "services/rollout/rollout_metrics.h"
@@ -84,7 +84,7 @@ class LearnerSession {
   void SampleBatch(std::vector<ReadyLease> batch);
   void DrawPictures(const std::vector<ReadyLease>& batch);
   void DeliverPictures(const v1::Lease& lease, const PictureWork::Pictures& pictures);
-  void Deliver(BatchScoring& batch, size_t place, double sample_seconds);
+  void Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds);
   bool TakeScores(const v1::Lease& lease, const std::vector<absl::StatusOr<reward::Scores>>& scores,
                   double seconds, SampledGroup& sampled);
   absl::StatusOr<v1::InsertResponse::Ack> Send(const v1::Lease& lease, SampledGroup sampled,

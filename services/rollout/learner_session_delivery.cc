@@ -30,15 +30,13 @@ const char* NameOf(v1::InsertOutcome outcome) {
 
 }  // namespace
 
-void LearnerSession::Deliver(BatchScoring& batch, size_t place, double sample_seconds) {
+void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
   const absl::Duration start = clock_.Now();
-  const absl::Duration together = batch.AskTogether(clock_);
-  const v1::Lease& lease = batch.lease(place);
   const TraceScope scope(TraceOf(lease));
-  const absl::Duration asks_alone = clock_.Now();
-  const auto scores = batch.Score(place);
-  SampledGroup sampled = batch.Take(place);
-  const double reward_seconds = absl::ToDoubleSeconds(together + clock_.Now() - asks_alone);
+  const auto scores =
+      rewards_->ScoreMedia(lease.prompt().text(), lease.prompt().metadata_json(),
+                           {sampled.media.begin(), sampled.media.end()}, {.waits = true});
+  const double reward_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   if (!TakeScores(lease, scores, reward_seconds, sampled)) return;
   const absl::StatusOr<v1::InsertResponse::Ack> ack =
       Send(lease, std::move(sampled), sample_seconds, reward_seconds);

@@ -91,7 +91,6 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.sink_endpoints = Strings(response.sink_endpoints());
   spec.buffer_endpoints = Strings(response.buffer_endpoints());
   spec.weight_endpoints = Strings(response.weight_endpoints());
-  spec.manifest_key = response.manifest_key();
   if (spec.sink_endpoints.empty() || spec.weight_endpoints.empty() ||
       spec.reward_endpoints.empty()) {
     return absl::InvalidArgumentError("the learner named no sink, weight or reward endpoint");

@@ -60,7 +60,6 @@ struct RunSpec {
   std::vector<std::string> sink_endpoints;
   std::vector<std::string> buffer_endpoints;
   std::vector<std::string> weight_endpoints;
-  std::string manifest_key;  // See RegisterResponse; empty from a learner that does not sign.
   uint32_t groups_in_flight = 2;
   absl::Duration rpc_timeout;
   absl::Duration lease_time;  // A lease lives as long without renewal.

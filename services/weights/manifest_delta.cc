@@ -23,7 +23,6 @@ v1::SnapshotManifest WithoutTensors(const v1::SnapshotManifest& manifest) {
   rest.set_sha256(manifest.sha256());
   rest.set_base_sha256(manifest.base_sha256());
   if (manifest.has_probe()) *rest.mutable_probe() = manifest.probe();
-  rest.set_signature(manifest.signature());
   return rest;
 }
 

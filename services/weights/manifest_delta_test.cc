@@ -21,7 +21,6 @@ v1::SnapshotManifest Manifest(std::mt19937_64& random, uint64_t version) {
   manifest.set_chunk_bytes(1024);
   manifest.set_base_sha256("base");
   manifest.mutable_probe()->set_seed(random());
-  manifest.set_signature(std::to_string(random()));
   for (char name = 'a'; name <= 'h'; ++name) {
     if (random() % 3 == 0) continue;
     v1::TensorManifest& tensor = *manifest.add_tensors();

@@ -32,7 +32,6 @@
 #include "services/weights/chunk_store.h"
 #include "services/weights/content_store.h"
 #include "services/weights/fetch_piece.h"
-#include "services/weights/manifest_signature.h"
 #include "services/weights/relay_roster.h"
 #include "services/weights/watch_message.h"
 #include "services/weights/weights_metrics.h"
@@ -59,9 +58,6 @@ class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasS
   // `on_report` is called from server threads, for every report of this epoch.
   WeightChannelService(const Options& options, PublishMetrics& metrics, const Clock& clock,
                        OnReport on_report);
-
-  // The public half of the key that signs every manifest; for the registration of workers.
-  const std::string& manifest_key() const { return signer_.public_key(); }
 
   // Makes `snapshot` the newest and wakes the watchers. kResourceExhausted if it exceeds the
   // budget.
@@ -119,7 +115,6 @@ class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasS
   void NoteRead(const std::string& hash, const absl::Status& status);
   void WakeAll();
 
-  const ManifestSigner signer_;
   const Options options_;
   PublishMetrics& metrics_;
   const Clock& clock_;

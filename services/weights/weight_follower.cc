@@ -13,7 +13,6 @@
 #include "rpc/status.h"
 #include "services/weights/download.h"
 #include "services/weights/manifest_delta.h"
-#include "services/weights/manifest_signature.h"
 
 namespace oxbow::weights {
 namespace {
@@ -267,9 +266,6 @@ absl::Status WeightFollower::ObtainChunks(const Announcement& announcement,
                                           std::vector<v1::ReportPeerRequest>& faults) {
   const v1::SnapshotManifest& manifest = announcement.response.manifest();
   OXBOW_RETURN_IF_ERROR(CheckManifest(manifest, options_.bytes_max));
-  if (!options_.manifest_key.empty()) {
-    OXBOW_RETURN_IF_ERROR(CheckSignature(manifest, options_.manifest_key));
-  }
   const absl::Duration start = clock_.Now();
   OXBOW_ASSIGN_OR_RETURN(Download download,
                          Download::Start(manifest, store_, options_.chunk_check));

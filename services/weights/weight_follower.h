@@ -61,7 +61,6 @@ class WeightFollower {
     absl::Duration backoff_first = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(2);
     uint64_t bytes_max = uint64_t{64} << 30;
-    std::string manifest_key;  // Manifests must be signed with it; empty: they need not.
     ChunkCheck chunk_check = ChunkCheck::kXxh3;
     // Gives the first download what this machine has. Null: nothing.
     std::function<void(const v1::SnapshotManifest& manifest, Download& download)> local;

@@ -20,7 +20,6 @@
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "services/weights/manifest_delta.h"
-#include "services/weights/manifest_signature.h"
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"
 #include "telemetry/metrics.h"
@@ -129,16 +128,14 @@ class WeightFollowerTest : public ::testing::Test {
     service_.Stop();
   }
 
-  void Follow() { Follow(service_.manifest_key()); }
-  void Follow(const std::string& manifest_key) {
+  void Follow() {
     follower_ = std::make_unique<WeightFollower>(
         WeightFollower::Options{.endpoints = {server_->endpoint()},
                                 .epoch = kEpoch,
                                 .worker_id = "w",
                                 .tries = 3,
                                 .backoff_first = absl::Milliseconds(1),
-                                .backoff_max = absl::Milliseconds(5),
-                                .manifest_key = manifest_key},
+                                .backoff_max = absl::Milliseconds(5)},
         follow_metrics_, Clock::Steady(), [this] {
           absl::MutexLock lock(&mutex_);
           ++ready_;
@@ -179,16 +176,6 @@ class WeightFollowerTest : public ::testing::Test {
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<WeightFollower> follower_;
 };
-
-TEST_F(WeightFollowerTest, AManifestThatTheLearnersKeyDidNotSignIsRefused) {
-  ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
-  Follow(ManifestSigner().public_key());
-  const v1::ReportAppliedRequest report = AwaitReport();
-  EXPECT_EQ(report.policy_version(), 1u);
-  EXPECT_THAT(report.failure(), HasSubstr("not signed by the learner"));
-  EXPECT_TRUE(service_.requests().empty()) << "nothing is fetched for it";
-  EXPECT_FALSE(follower_->TakeNewest().has_value());
-}
 
 TEST_F(WeightFollowerTest, FetchesOnlyTheChunksThatChanged) {
   ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
@@ -375,7 +362,6 @@ TEST_F(WeightFollowerTest, AWatcherIsToldWhatDiffersFromTheManifestThatItHas) {
   const auto made = ManifestFrom(first.manifest, second.delta());
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_TRUE(CheckManifest(*made, 1 << 20).ok());
-  EXPECT_TRUE(CheckSignature(*made, service_.manifest_key()).ok());
   const auto with = rpc::ContextWithDeadline(kDeadline);
   const auto comes_back = watch(first.manifest.sha256(), *with);
   EXPECT_EQ(next(comes_back).delta().changed().policy_version(), 2u);

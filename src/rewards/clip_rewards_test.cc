@@ -17,7 +17,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
-#include "io/torch_checkpoint.h"
 #include "rewards/aesthetic.h"
 #include "rewards/clip_towers.h"
 #include "rewards/clipscore.h"
@@ -160,9 +159,9 @@ TEST_F(ClipRewardsTest, Hpsv2IsThatOfOpenClip) {
                [](const std::string& model) { return MakeHpsv2(Towers(model)); });
 }
 
+// Its head is what `oxbow convert-weights` makes of head.pt (python/tests/test_convert.py).
 TEST_F(ClipRewardsTest, AestheticIsThatOfTransformersWithAConvertedHead) {
-  const fs::path converted = fs::path(::testing::TempDir()) / "head.safetensors";
-  ASSERT_TRUE(io::ConvertTorchCheckpoint(Goldens() / "head.pt", converted).ok());
+  const fs::path converted = Goldens() / "head.safetensors";
   ExpectGolden("clip", "aesthetic", [&](const std::string& model) {
     auto scorer = OpenAesthetic(
         Towers(model), model == "clip" ? converted : Goldens() / model / "head.safetensors");

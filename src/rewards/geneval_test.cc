@@ -18,7 +18,6 @@
 #include "io/image.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
-#include "io/torch_checkpoint.h"
 #include "rewards/instance_detector.h"
 #include "rewards/network_files.h"
 
@@ -46,12 +45,9 @@ fs::path Model(int index, const std::string& name = "geneval") {
   const fs::path made = fs::path(::testing::TempDir()) / (name + std::to_string(index));
   fs::remove_all(made);
   fs::create_directories(made);
-  for (const char* const file : {"config.json", "graph.json.gz"}) {
+  for (const char* const file : {"config.json", "graph.json.gz", "model.safetensors"}) {
     fs::copy_file(source / file, made / file);
   }
-  const auto converted =
-      io::ConvertTorchCheckpoint(source / "checkpoint.pth", made / "model.safetensors");
-  EXPECT_TRUE(converted.ok()) << converted.status();
   return made;
 }
 

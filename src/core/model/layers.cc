@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "core/model/device.h"
-#include "core/model/fused/biased_product.h"
 #include "core/model/fused/fused_layers.h"
 #include "core/model/fused/gelu.h"
 #include "core/model/fused/modulation.h"
@@ -50,9 +49,6 @@ at::Tensor Product(const at::Tensor& rows, const at::Tensor& weight, const at::T
   if (weight.is_mkldnn()) return PackedProduct(rows, weight, bias);
   const auto [x, w] = Summed(rows, weight);
   if (!bias.defined()) return at::mm(x, w.t());
-  if (x.is_cpu() && OperandType(x) == at::kFloat) {
-    if (auto fused = fused::BiasedProductOnCpu(x, w, bias)) return *std::move(fused);
-  }
   return at::addmm(bias, x, w.t());
 }
 
@@ -111,26 +107,21 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
 }
 
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears) {
-  if (const auto together = ApplyTogether(x, linears)) {
-    std::vector<int64_t> widths;
-    for (const Linear& linear : linears) widths.push_back(linear.weight.size(0));
-    return together->split_with_sizes(widths, -1);
+  if (!GoTogether(x, linears)) {
+    std::vector<at::Tensor> parts;
+    for (const Linear& linear : linears) parts.push_back(linear(x));
+    return parts;
   }
-  std::vector<at::Tensor> parts;
-  for (const Linear& linear : linears) parts.push_back(linear(x));
-  return parts;
-}
-
-std::optional<at::Tensor> ApplyTogether(const at::Tensor& x, at::ArrayRef<Linear> linears) {
-  if (!GoTogether(x, linears)) return std::nullopt;
   std::vector<at::Tensor> weights, biases;
+  std::vector<int64_t> widths;
   for (const Linear& linear : linears) {
     weights.push_back(linear.weight);
     biases.push_back(linear.bias);
+    widths.push_back(linear.weight.size(0));
   }
   const at::Tensor rows = EnoughRows(x.reshape({-1, x.size(-1)}));
   const at::Tensor all = AddLora(Product(rows, at::cat(weights), at::cat(biases)), rows, linears);
-  return Reshaped(all, x.sizes());
+  return Reshaped(all, x.sizes()).split_with_sizes(widths, -1);
 }
 
 at::Tensor NormModulate(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {

@@ -12,7 +12,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace oxbow::model {
@@ -37,9 +36,6 @@ struct Linear {
 // Several linears of one input: [..., in] -> [..., out_i] for each. Plain weights are one product
 // up to kTogetherWidthMax; the results are views of it then.
 std::vector<at::Tensor> ApplyEach(const at::Tensor& x, at::ArrayRef<Linear> linears);
-
-// The same side by side, [..., sum of out_i]; nullopt where they are no one product.
-std::optional<at::Tensor> ApplyTogether(const at::Tensor& x, at::ArrayRef<Linear> linears);
 
 // Layer norm without affine, eps 1e-6, then scaled and shifted per sample:
 // LN(x) * (1 + scale) + shift. x [B, T, D]; scale, shift [B, D].

@@ -13,7 +13,6 @@
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/device.h"
-#include "core/model/fused/joint_heads.h"
 #include "core/model/layers.h"
 #include "core/model/offloaded_weights.h"
 #include "core/model/recompute.h"
@@ -60,19 +59,6 @@ struct Projections {
   Qkv WithoutQueries(const at::Tensor& x) const {
     const auto parts = ApplyEach(x, at::ArrayRef<Linear>(linears).slice(1));
     return {at::Tensor(), RmsNorm(Heads(parts[0]), norm_key), Heads(parts[1])};
-  }
-
-  // The same of two streams, joined. Nothing where the passes of a CPU do not apply. `last`: the
-  // other stream's tokens attend to nothing.
-  std::optional<Qkv> Joint(const at::Tensor& x, const Projections& other, const at::Tensor& y,
-                           bool last) const {
-    if (norm_query.defined() || !x.is_cpu() || OperandType(x) != at::kFloat) return std::nullopt;
-    const auto mine = ApplyTogether(x, linears);
-    const auto theirs = ApplyTogether(y, at::ArrayRef<Linear>(other.linears).slice(last ? 1 : 0));
-    if (!mine.has_value() || !theirs.has_value()) return std::nullopt;
-    const auto joint = fused::JointHeadsOnCpu(*mine, *theirs, heads);
-    if (!joint.has_value()) return std::nullopt;
-    return Qkv{(*joint)[0], (*joint)[1], (*joint)[2]};
   }
 
   // [B, T, heads * d] as [B, T, heads, d].
@@ -159,7 +145,6 @@ class JointBlock {
 
   // What image tokens x and prompt tokens y attend by.
   Qkv Joint(const at::Tensor& x, const at::Tensor& y) const {
-    if (auto joint = image_.Joint(x, context_, y, last_)) return *std::move(joint);
     const Qkv image = image_(x);
     const Qkv context = last_ ? context_.WithoutQueries(y) : context_(y);
     return {last_ ? image.q : at::cat({image.q, context.q}, 1), at::cat({image.k, context.k}, 1),

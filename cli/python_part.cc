@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/python_part.h"
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/process.h"
+#include "cli/child_program.h"
+
+namespace oxbow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Ends with 0 if all modules are there. It imports none of them: torch alone takes two seconds.
+constexpr char kAllThere[] =
+    "import importlib.util as util, sys\n"
+    "sys.exit(any(util.find_spec(name) is None for name in sys.argv[1:]))\n";
+
+std::string ValueOf(const std::string& name, const std::vector<std::string>& environment) {
+  for (const std::string& line : environment) {
+    if (absl::StartsWith(line, name + "=")) return line.substr(name.size() + 1);
+  }
+  return "";
+}
+
+// The sources above this program, as in build/release/bin; empty: it was installed elsewhere.
+fs::path Sources() {
+  const auto program = ExecutablePath();
+  if (!program.ok()) return {};
+  const fs::path sources = program->parent_path().parent_path().parent_path().parent_path();
+  std::error_code ignored;
+  return fs::exists(sources / "python/oxbow/__init__.py", ignored) ? sources : fs::path();
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunPythonPart(const PythonPart& part, const std::vector<std::string>& arguments,
+                                  std::vector<std::string> environment) {
+  std::vector<fs::path> pythons;
+  if (const std::string own = ValueOf("OXBOW_PYTHON", environment); !own.empty()) {
+    pythons.emplace_back(own);
+  }
+  if (const fs::path sources = Sources(); !sources.empty()) {
+    const std::string former = ValueOf("PYTHONPATH", environment);
+    environment.insert(environment.begin(),
+                       absl::StrCat("PYTHONPATH=", (sources / "python").string(),
+                                    former.empty() ? "" : ":", former));
+    pythons.push_back(sources / ".deps/venv/bin/python3");
+  }
+  if (fs::path python = ProgramOfPath("python3", environment); !python.empty()) {
+    pythons.push_back(std::move(python));
+  }
+  std::vector<std::string> check = {"-c", kAllThere, part.module.substr(0, part.module.rfind('.'))};
+  check.insert(check.end(), part.needs.begin(), part.needs.end());
+  for (const fs::path& python : pythons) {
+    const auto there = RunProgram(python, check, environment, /*quiet=*/true);
+    if (!there.ok() || *there != 0) continue;
+    std::vector<std::string> words = {"-m", part.module};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return RunProgram(python, std::move(words), environment, /*quiet=*/false);
+  }
+  return absl::UnavailableError(absl::StrCat(
+      "this command is a part of the Python package, and no Python here has it with ",
+      absl::StrJoin(part.needs, " and "), ": `pip install ", absl::StrJoin(part.needs, " "),
+      "` and the folder python of the sources, or name a Python that has them: OXBOW_PYTHON=PATH"));
+}
+
+}  // namespace oxbow::cli
