@@ -17,7 +17,7 @@ constexpr size_t kDigitsMin = 3;
 // Bytes of a pixel of a photograph.
 constexpr double kPngBytes = 1.5;
 constexpr double kJpegBytes = 0.375;
-constexpr double kStripBytes = 0.2;  // Of a film's strip.
+constexpr double kStripBytes = 0.2;  // The same of the strip of a film.
 
 bool IsPng(int64_t width, int64_t height) { return std::max(width, height) <= kPngSideMax; }
 
