@@ -40,6 +40,7 @@ LearnerLoop::LearnerLoop(Options options, Parts parts)
       patience_(Clock::Steady(), options_.patience),
       owed_(options_.owed),
       best_(options_.best_before),
+      best_begun_(options_.best_before),
       best_whole_(options_.best_before),
       stop_values_(options_.stop_values),
       stop_reason_(config::StopReason(options_.stop_if, stop_values_)) {

@@ -258,6 +258,7 @@ class LearnerLoop {
   std::map<std::string, double> evaluation_;  // Its numbers; `eval/failed` alone if it failed.
   std::string unscored_reason_;               // The last that was noted.
   std::optional<double> best_;                // The best of the checkpoints' evaluations.
+  std::optional<double> best_begun_;          // The same without those after the last begun.
   std::optional<double> best_whole_;          // The same of those that are whole.
   config::MetricSeries stop_values_;
   std::optional<std::string> stop_reason_;

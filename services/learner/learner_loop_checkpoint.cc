@@ -96,7 +96,7 @@ absl::Status LearnerLoop::JudgeCheckpoint(const absl::Status& status) {
           absl::StrCat("checkpoints are written again, the first is of step ", checkpointed_));
     }
     patience_.Succeeded();
-    best_whole_ = best_;
+    best_whole_ = best_begun_;
     return status;
   }
   if (!CheckpointMayBeTriedAgain(status)) return status;
@@ -124,6 +124,7 @@ absl::Status LearnerLoop::WriteCheckpoint() {
   // First: until the one before is whole, the buffer must keep what that one names.
   OXBOW_RETURN_IF_ERROR(JudgeCheckpoint(parts_.await_checkpoint()));
   again_.reset();
+  best_begun_ = best_;
   const std::string name = CheckpointName(committed_);
   RunState state{.committed_steps = committed_,
                  .policy_version = parts_.trainer.version().value,
