@@ -243,7 +243,7 @@ TEST_F(BrowserTest, AVideoOfARealSizePlaysInTheDialog) {
     EXPECT_EQ(page["marks"], 2 * 4);
     EXPECT_EQ(page["films"], 2) << "before and after";
     EXPECT_EQ(page["frames"], "17");
-    EXPECT_EQ(page["at"], "0% 50%") << "frame 8 of 0 to 16";
+    EXPECT_EQ(page["at"], "0px 50%") << "frame 8 of 0 to 16";
     EXPECT_EQ(page["duration"], "1.0625s");
     EXPECT_THAT(page["file"].get<std::string>(), HasSubstr("step_000000/001.film.jpg"));
     EXPECT_THAT(page["small"].get<std::string>(), HasSubstr("17 frames"));

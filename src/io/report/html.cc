@@ -96,8 +96,9 @@ dialog .part{margin:6px 0 8px;max-width:100%}
 dialog .tiny,dialog .tiny img{image-rendering:pixelated}
 dialog .down,dialog .across{position:absolute;inset:0;
 animation:down 1s steps(var(--frames),jump-none) infinite}
-dialog .down{background-size:100% calc(var(--frames)*100%)}
-dialog .across{background-size:calc(var(--frames)*100%) 100%;animation-name:across}
+dialog .down{background-size:100% calc(var(--frames)*100%);clip-path:inset(1px 0)}
+dialog .across{background-size:calc(var(--frames)*100%) 100%;animation-name:across;
+clip-path:inset(0 1px)}
 dialog .paused span{animation-play-state:paused}
 @keyframes down{from{background-position:0 0}to{background-position:0 100%}}
 @keyframes across{from{background-position:0 0}to{background-position:100% 0}}

@@ -38,6 +38,7 @@ function playFilm(part, sheet, film, wide, note) {
     screen.style.backgroundImage = 'url("' + strip.src + '")';
     screen.style.setProperty('--frames', frames);
     screen.style.animationDuration = seconds + 's';
+    for (const run of screen.getAnimations()) run.startTime = 0;  // All films at one moment.
     const stop = make('button', 'pause', note.parentNode, 'stop');
     note.after(stop);
     stop.onclick = () => { stop.textContent = part.classList.toggle('paused') ? 'play' : 'pause'; };

@@ -87,7 +87,7 @@ TEST_F(ReportTest, AfterAChangeOfTheHeldOutPromptsNothingIsComparedAcrossIt) {
   EXPECT_THAT(page, HasSubstr("<em>0.879 &rarr;</em> 0.962"));
   EXPECT_THAT(page, HasSubstr("held-out reward, since step 30"));
   EXPECT_THAT(page, HasSubstr("held-out reward 0.879 -&gt; 0.962"));
-  EXPECT_THAT(page, Not(HasSubstr("Before")));
+  EXPECT_THAT(page, Not(HasSubstr("Before: ")));
   EXPECT_THAT(page, HasSubstr("<h2>First and last</h2>"));
   EXPECT_THAT(page, HasSubstr("First: step <span class=\"at\">40</span>"));
   EXPECT_THAT(page, HasSubstr("Last: step <span class=\"at\">100</span>"));
