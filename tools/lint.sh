@@ -18,6 +18,7 @@ check() {
 }
 check "layers" python3 tools/check_layers.py
 check "house rules" python3 tools/tidy.py
+check "size of the product" python3 tools/size.py
 check "metric names" python3 tools/metric_names.py
 check "docs: links and code blocks" python3 tools/check_docs.py
 check "docs: configuration reference" python3 tools/config_reference.py
