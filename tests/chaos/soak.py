@@ -17,6 +17,7 @@ evicted drains; `oxbow train` ends with 9, and `oxbow resume` goes on, as a clus
 The last line is a summary; the exit code is 1 if a judgement failed. The disk that fills is a tmpfs, which root may mount.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -32,7 +33,7 @@ import time
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 KINDS = ("learner", "rollout_worker", "replay_buffer", "reward_server")
 SETTINGS = ["eval.every=0", "services.rollout_workers=3", "services.reward_servers=2", "services.lease_seconds=5",
-            "checkpoint.every=50", "off_policy.staleness_max=1", "optimizer.learning_rate=2.0e-5", "replay.fraction=0.25",
+            "checkpoint.every=50", "off_policy.staleness_max=1", "optimizer.learning_rate=1.0e-6", "replay.fraction=0.25",
             "batch.groups=4", "batch.group_size=4", "sampling.steps=6", "sampling.sde_count=3", "services.groups_in_flight=8"]
 # How often in a week, on 56 GPUs of workers and 8 of the learner, all preemptible: a worker's GPU is taken away every
 # third day.
@@ -177,7 +178,8 @@ class Week:
             pid = self.signal("rollout_worker", signal.SIGSTOP)
             if pid is not None:
                 time.sleep(self.draw.uniform(5, 15))
-                os.kill(pid, signal.SIGCONT)
+                with contextlib.suppress(ProcessLookupError):  # The run may have ended meanwhile.
+                    os.kill(pid, signal.SIGCONT)
             return pid is not None
         if kind == "a worker turns bad":
             return self.turn_bad()
