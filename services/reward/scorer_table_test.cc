@@ -292,9 +292,11 @@ TEST(ScorerTableTest, GenevalNeedsADetectorAndAClip) {
             "reward geneval: variant is official or flow_grpo, got hessel");
   config.clear_variant();
   EXPECT_TRUE(CheckScorer(config).ok()) << CheckScorer(config);
-  const std::string message(MakeScorer(config).status().message());  // Nothing was converted.
+  EXPECT_TRUE(MakeScorer(config).ok()) << MakeScorer(config).status();
+  config.set_model(OXBOW_SOURCE_DIR "/tests/golden/scorers/clip");  // No detector.
+  const std::string message(MakeScorer(config).status().message());
   EXPECT_EQ(message.find("reward geneval: "), 0u) << message;
-  EXPECT_NE(message.find("geneval/0"), std::string::npos) << message;
+  EXPECT_NE(message.find("scorers/clip"), std::string::npos) << message;
 }
 
 TEST(ScorerTableTest, ANetworkIsARewardFromAnEntry) {
