@@ -16,7 +16,7 @@ enum ExitCode : int {
   kExitData = 4,         // A model or data file is missing, corrupt or of the wrong shape.
   kExitFull = 5,         // A disk, a memory or another limit is full.
   kExitNotFinite = 6,    // A loss or a gradient is not finite.
-  kExitOutOfMemory = 7,  // What is to be computed does not fit into the memory of its device.
+  kExitOutOfMemory = 7,  // The computation does not fit into the memory of its device.
   kExitStopped = 8,      // A rule of run.stop_if has ended the run.
   kExitDrained = 9,  // Asked to stop, with steps left; the checkpoint of the last step is written.
   // The GPU answers each call with an error; only a new process may use it again.

@@ -57,7 +57,7 @@ absl::Status MakeDirectories(const std::filesystem::path& directory) {
   if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
     return ErrnoStatus("cannot create directory", directory.string(), errno);
   }
-  // Who made one that is there may have died before this; its parent may be closed to readers.
+  // The maker of one that is there may have died before this; its parent may be closed to readers.
   const absl::Status synced = SyncDirectory(parent);
   return is_there ? absl::OkStatus() : synced;
 }

@@ -38,7 +38,7 @@ std::string Entry(const std::string& name, const std::string& text) {
   return out + "\n";
 }
 
-// What CLI11 says of a value, "UINT:INT in [1 - 4096]", as its two parts.
+// CLI11's text about a value, "UINT:INT in [1 - 4096]", as its two parts.
 struct ValueType {
   std::string type;   // "UINT"
   std::string check;  // "INT in [1 - 4096]"

@@ -34,7 +34,7 @@ std::optional<RatioInterval> BootstrapInterval(
     size_t n, const std::function<std::optional<double>(const std::vector<size_t>&)>& statistic,
     uint64_t seed = 1, int resamples = 2000);
 
-// What a pair's two runs cost, and a second quantity that explains a part of it.
+// The costs of a pair's two runs, and a second quantity that explains a part of them.
 struct ExplainedPair {
   double cost = 0;
   double baseline_cost = 0;

@@ -15,7 +15,7 @@
 // the wait lasts as it should, unless it is longer than half of the step; then it may end early,
 // never late.
 //
-// What remains: a step in the microseconds between the call and the wait moves that one wait.
+// One case remains: a step in the microseconds between the call and the wait moves that one wait.
 #include "absl/base/config.h"
 
 // The linker is told to keep this symbol, and so this file, in every executable that links

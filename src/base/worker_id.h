@@ -11,7 +11,7 @@ namespace oxbow {
 // OK for 1 to 128 letters, digits and characters of "-_.:@/". kInvalidArgument otherwise.
 absl::Status CheckWorkerId(std::string_view id);
 
-// What the names of one worker's processes have in common: "gpu-a" for "gpu-a", "gpu-a.1" and
+// The common part of the names of one worker's processes: "gpu-a" for "gpu-a", "gpu-a.1" and
 // "gpu-a.12". A name whose rest would have no letter stays as it is: 10.0.0.7 is an address.
 std::string_view BaseWorkerId(std::string_view id);
 

@@ -72,7 +72,7 @@ void TreeShapeRules(const RunConfig& c, Findings& f) {
   }
 }
 
-// What does not know of rows that several samples share.
+// Settings that know nothing of rows that several samples share.
 void SharedRowRules(const RunConfig& c, Findings& f) {
   const rl::MethodFacts& method = ChosenMethod(c.method());
   if (!method.needs_density()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which key of a config somebody may have meant, and what a key is for.
 //
-// What a key is for stands in one place: the comments of configs/defaults.yaml. A comment is
+// The purpose of a key stands in one place: the comments of configs/defaults.yaml. A comment is
 // clauses between "; ". A range (config/value_range.h), "recipes 8 to 64" and "raise it if ..." are
 // known by their form; lower, set, choose and keep are like raise. The others say what the key
 // means.

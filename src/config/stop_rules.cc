@@ -18,7 +18,7 @@ std::string Newest(const v1::StopRule& rule, const MetricValue& newest) {
   return absl::StrFormat("%s is %.4g at step %d", rule.metric(), newest.value, newest.step);
 }
 
-// What `rule` found in the values of its metric; nothing if it is not met. A value that is not
+// The finding of `rule` in the values of its metric; nothing if it is not met. A value that is not
 // finite is neither below nor above a number, and no rise.
 std::optional<std::string> Met(const v1::StopRule& rule, const std::vector<MetricValue>& values) {
   if (values.empty() || values.back().step <= rule.after_step()) return std::nullopt;

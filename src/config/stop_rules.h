@@ -43,7 +43,7 @@ std::optional<std::string> StopReason(const StopRuleList& rules, const MetricSer
 // any.
 std::vector<std::string> MetricsForRules(const v1::RunConfig& config);
 
-// What is wrong with a metric's name, with the nearest name that is right; "" if nothing is.
+// The fault of a metric's name, with the nearest name that is right; "" if there is none.
 std::string MetricProblem(const std::string& name, const std::vector<std::string>& known);
 
 }  // namespace oxbow::config

@@ -16,7 +16,7 @@ enum class Severity { kError, kWarning };
 struct Problem {
   Severity severity = Severity::kError;
   std::string key;      // The dotted config key to change.
-  std::string message;  // What is wrong and how to fix it, in one line.
+  std::string message;  // The fault and its remedy, in one line.
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;  // kNotFound: a file is missing.
 };
 

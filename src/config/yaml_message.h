@@ -50,7 +50,7 @@ std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
 // Whether a number may be `auto` (device_plan.h).
 bool TakesAuto(const google::protobuf::FieldDescriptor& field);
 
-// What a field takes, in words: "a number", "one of full, lora".
+// The values that a field takes, in words: "a number", "one of full, lora".
 std::string ExpectedOf(const google::protobuf::FieldDescriptor& field);
 
 // Dotted keys of every value of a message type: scalars, enums and whole lists.

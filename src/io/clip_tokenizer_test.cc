@@ -58,7 +58,7 @@ TEST(ClipTokenizerTest, MissingAndBrokenFilesAreNamed) {
   EXPECT_EQ(ClipTokenizer::Load(directory).status().code(), absl::StatusCode::kDataLoss);
 }
 
-// What is wrong is shown, and a value is written by recursion.
+// The wrong value is shown, and values are written by recursion.
 TEST(ClipTokenizerTest, AFileThatIsNestedDeepIsDamage) {
   const auto directory = std::filesystem::path(::testing::TempDir()) / "deep_tokenizer";
   std::filesystem::create_directories(directory);

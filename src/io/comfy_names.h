@@ -36,7 +36,7 @@ enum class ComfyKnows {
 struct ComfyNames {
   std::string_view transformer_class;
   ComfyKnows knows;
-  std::vector<NativeModule> modules;  // Whose name is another than in diffusers.
+  std::vector<NativeModule> modules;  // Modules with another name than in diffusers.
 };
 
 // Null for a class that ComfyUI does not have.

@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kJsonBytesMax = 64 << 20;
-constexpr int kDepthMax = 64;  // What is shown of a wrong value is written by recursion.
+constexpr int kDepthMax = 64;  // A wrong value is shown, written by recursion.
 // Other names of the same, with the same ids.
 constexpr std::array<std::pair<const char*, const char*>, 4> kSynonyms = {
     {{"CLIPTokenizerFast", "CLIPTokenizer"},
@@ -116,7 +116,7 @@ absl::Status CheckTransformer(const Pipeline& pipeline, const std::string& confi
   return absl::OkStatus();
 }
 
-// What a user most likely meant by a path that has no model_index.json.
+// The likely meaning of a path that has no model_index.json.
 absl::Status ExplainMissingIndex(const fs::path& directory) {
   if (fs::is_regular_file(directory)) {
     return absl::FailedPreconditionError(

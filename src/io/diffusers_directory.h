@@ -7,7 +7,7 @@
 //   tokenizer/, _2/, _3/        vocab.json  merges.txt  or  spiece.model ...
 //   scheduler/            scheduler_config.json
 //
-// Which implementation reads a component follows from its class name.
+// The class name of a component says which implementation reads it.
 #pragma once
 
 #include <filesystem>
@@ -25,9 +25,9 @@
 
 namespace oxbow::io {
 
-// What a directory of a supported pipeline may hold. A model whose transformer is an architecture
-// of its own (core/model/architecture_table.cc) is a row of pipeline_table.cc; one whose prompts
-// are encoded in a way of its own also is a row of prompts/text_side_table.cc.
+// A component that a directory of a supported pipeline may hold. A model whose transformer is an
+// architecture of its own (core/model/architecture_table.cc) is a row of pipeline_table.cc; one
+// whose prompts are encoded in a way of its own also is a row of prompts/text_side_table.cc.
 struct PipelineComponent {
   std::string name;     // Its folder, and its key in model_index.json.
   std::string library;  // "diffusers" or "transformers".
@@ -106,7 +106,7 @@ absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
 // file that is there but is not what it should be is a data error, not a usage error.
 absl::Status DataError(const absl::Status& status, const std::filesystem::path& where);
 
-// What a whole directory of the first pipeline in PipelineTable consists of: the components
+// The content of a whole directory of the first pipeline in PipelineTable: the components
 // that it requires.
 struct DiffusersContent {
   std::string transformer_config_json;

@@ -16,7 +16,7 @@ struct ComponentContent {
   std::map<std::string, TensorBytes> weights;  // Empty without weights.
 };
 
-// What a whole directory consists of: the components that its pipeline requires, by folder name.
+// The content of a whole directory: the components that its pipeline requires, by folder name.
 struct DirectoryContent {
   std::string pipeline;  // A class of PipelineTable; empty: the first.
   std::map<std::string, ComponentContent> components;  // No scheduler: a plain one with shift 1.

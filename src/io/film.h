@@ -5,8 +5,8 @@
 //
 //   IHDR, acTL (frames, plays = 0: for ever), fcTL, IDAT.., {fcTL, fdAT..}.., IEND
 //
-// What does not know them shows the first frame. All frames here are whole, and each replaces the
-// one before.
+// A reader that does not know them shows the first frame. All frames here are whole, and each
+// replaces the one before.
 #pragma once
 
 #include <cstdint>

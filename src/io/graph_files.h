@@ -18,7 +18,7 @@ absl::StatusOr<std::string> ReadGraphFile(const std::filesystem::path& path);
 
 struct GraphFiles {
   std::filesystem::path own;                   // In the transformer's directory; empty: none.
-  std::vector<std::filesystem::path> shipped;  // Those of the transformer's class, sorted.
+  std::vector<std::filesystem::path> shipped;  // Graphs of the transformer's class, sorted.
 };
 
 // A directory's own graph is transformer/graph.json or graph.json.gz. Shipped ones are

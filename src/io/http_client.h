@@ -30,7 +30,7 @@ struct HttpAnswer {
   std::string content_type;
   std::string location;  // Where a redirect points, as the server wrote it.
   std::string body;
-  absl::Duration retry_after = absl::ZeroDuration();  // What the server asks for in seconds.
+  absl::Duration retry_after = absl::ZeroDuration();  // Pause that the server asks for in seconds.
 };
 
 // kInvalidArgument unless the URL is http:// or https://, with a host, and without blanks, user,
@@ -48,7 +48,7 @@ class HttpClient {
   explicit HttpClient(const Options& options);
   ~HttpClient();
 
-  // What the server answered, whatever its code. Errors name the URL: kDeadlineExceeded after
+  // The server's answer, whatever its code. Errors name the URL: kDeadlineExceeded after
   // `time_max`, kUnavailable if no connection is made or it breaks, kDataLoss for an answer that is
   // cut, too long or not HTTP, kFailedPrecondition for a certificate that is not accepted. Requires
   // a URL that CheckHttpUrl takes and a bearer of printable characters.

@@ -72,7 +72,7 @@ inline constexpr int64_t kGridPixelsMax = int64_t{1} << 27;
 
 inline constexpr int64_t kDecodedPixelsMax = int64_t{1} << 26;
 
-// What decoding gives: `channels` as DecodePng and DecodeJpeg choose them.
+// The result of decoding: `channels` as DecodePng and DecodeJpeg choose them.
 struct ImageShape {
   int width = 0;
   int height = 0;
@@ -81,7 +81,7 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-// What the header of a file says. Decodes nothing and takes no memory for pixels; the rest of the
+// The shape in a file's header. Decodes nothing and takes no memory for pixels; the rest of the
 // file may be damaged. Errors as those of DecodePng and DecodeJpeg.
 absl::StatusOr<ImageShape> ShapeOfPng(std::string_view bytes);
 absl::StatusOr<ImageShape> ShapeOfJpeg(std::string_view bytes);

@@ -29,7 +29,7 @@ struct Place {
   std::atomic<uintptr_t> begin = 0;
   std::atomic<size_t> bytes = 0;
 };
-constexpr size_t kPlaces = 1024;  // What is mapped beyond them has no line of its own.
+constexpr size_t kPlaces = 1024;  // Files mapped beyond them have no line of their own.
 std::array<Place, kPlaces> places;
 struct sigaction before;
 

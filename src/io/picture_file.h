@@ -47,7 +47,7 @@ struct FilmStrip {
 // above.
 std::optional<FilmStrip> FilmStripOf(size_t place, size_t count, const std::vector<Image8>& frames);
 
-// What a file like that takes of a photograph, about: a busy one takes half as much again.
+// The size of such a file of a photograph, about: a busy one takes half as much again.
 uint64_t PictureBytesAbout(int64_t width, int64_t height, int64_t frames);
 
 // The same of the sheet of so many, as a PNG and once more in TensorBoard's events.

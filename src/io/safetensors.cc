@@ -140,7 +140,7 @@ uint64_t SizeOf(const TensorHeader& tensor) {
   return *size;
 }
 
-// What is to be written: length and header, then the tensors' bytes in this order.
+// The content to be written: length and header, then the tensors' bytes in this order.
 struct Plan {
   std::string head;
   std::vector<std::string> order;

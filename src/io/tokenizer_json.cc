@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kFileBytesMax = 256 << 20;
-constexpr int kDepthMax = 64;  // What is shown of a wrong value is written by recursion.
+constexpr int kDepthMax = 64;  // A wrong value is shown, written by recursion.
 
 absl::Status Damaged(const std::string& what) {
   return absl::DataLossError(absl::StrCat("not a tokenizer: ", what));

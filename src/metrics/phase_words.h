@@ -9,8 +9,8 @@ namespace oxbow::metric {
 struct PhaseWords {
   std::string_view phase;   // As in `time/PHASE_s`.
   std::string_view limit;   // The part that would have to be faster.
-  std::string_view doing;   // What the learner is doing meanwhile.
-  std::string_view advice;  // What makes that part faster.
+  std::string_view doing;   // The learner's work meanwhile.
+  std::string_view advice;  // Ways to make that part faster.
 };
 
 // clang-format off

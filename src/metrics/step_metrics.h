@@ -32,7 +32,7 @@ struct StepMetric {
 // One number for each value of a variable. The key is `before`, the value, `after`.
 struct StepMetricFamily {
   std::string_view before;
-  std::string_view variable;  // What documents write in the value's place.
+  std::string_view variable;  // The placeholder of the value in documents.
   std::string_view after;
   const char* unit;
   const char* help;
@@ -94,7 +94,7 @@ inline constexpr StepMetric kCheckpointCopiesFailed{
 inline constexpr StepMetric kThroughputSamplesPerS{
     "throughput/samples_per_s", "1/s", "`train/samples / time/step_s`", "line 0"};
 
-// What was trained on.
+// The data that was trained on.
 inline constexpr StepMetric kTrainSamples{
     "train/samples", "count", "samples that arrived, failed ones included",
     "line 0, as all `train/` keys"};
@@ -289,7 +289,7 @@ inline constexpr StepMetric kTrainIwEss{
 inline constexpr StepMetric kTrainIwTruncFrac{
     "train/iw_trunc_frac", "share", "weighted samples whose W met the cap", "no weighted sample"};
 
-// What workers did for the step.
+// The workers' part in the step.
 inline constexpr StepMetric kRolloutStalenessMean{
     "rollout/staleness_mean", "steps",
     "mean number of learner steps between the weights of a fresh sample and its update", "line 0"};

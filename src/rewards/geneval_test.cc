@@ -151,7 +151,7 @@ int BusiestModel(GenevalVariant variant) {
 
 double Largest(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
-// What a detection is made of: how likely each class is, and each pixel of a mask.
+// The probabilities in a detection: of each class, and of each pixel of a mask.
 at::Tensor Probabilities(const std::string& kind, const at::Tensor& logits) {
   return kind == "classes" ? logits.softmax(-1) : logits.sigmoid();
 }

@@ -31,9 +31,9 @@ class InstanceDetector {
   // The network's outputs for an RGB image: `classes` [1, Q, classes + 1] and `masks` [1, Q, h, w].
   absl::StatusOr<model::NamedTensors> Logits(const Image8& image) const;
 
-  // What is in an RGB image, with scores greater than `score_least`, in no order. Requires a valid
-  // image of a size that CheckSize takes. An image is a pass of its own, so that no other one has
-  // a part in its result.
+  // The instances in an RGB image, with scores greater than `score_least`, in no order. Requires a
+  // valid image of a size that CheckSize takes. An image is a pass of its own, so that no other one
+  // has a part in its result.
   absl::StatusOr<std::vector<Instance>> Detect(const Image8& image, float score_least) const;
 
   int64_t classes() const { return classes_; }

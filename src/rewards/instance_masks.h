@@ -26,7 +26,7 @@ struct Instance {
 // An image on its way through the network.
 struct DetectorSizes {
   reward::ImageSize image;    // As it came.
-  reward::ImageSize resized;  // What it became, at the upper left of
+  reward::ImageSize resized;  // As it was resized, at the upper left of
   reward::ImageSize input;    // what the network saw.
 };
 

@@ -26,7 +26,7 @@ namespace oxbow::rewards {
 
 struct JsonScorerSettings {
   std::string name;
-  std::string model;  // What stands for the server in the identity; empty: the name.
+  std::string model;  // Stands for the server in the identity; empty: the name.
   bool groupwise = false;
   uint32_t batch_max = 16;  // Items of one request of a pointwise server.
   int concurrency = 4;      // Requests at a time.

@@ -84,7 +84,7 @@ at::Tensor PlanesOf(const Image8& picture) {
       .contiguous();
 }
 
-// What a network says of pixels less what transformers' says.
+// The distance of a network's output for pixels from that of transformers.
 at::Tensor OutputError(const fs::path& directory, const std::string& class_name,
                        const at::Tensor& pixels, const json& millionths,
                        const model::exported::NetworkOptions& options = {}) {

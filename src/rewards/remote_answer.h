@@ -21,7 +21,7 @@ namespace oxbow::rewards {
 absl::StatusOr<std::vector<absl::StatusOr<reward::Score>>> RewardsOfAnswer(std::string_view answer,
                                                                            size_t count);
 
-// What a language model said.
+// The answer of a language model.
 struct ChatAnswer {
   std::string text;
   std::map<std::string, double> first_token;  // Log-probabilities of the first token's candidates.

@@ -111,7 +111,7 @@ absl::StatusOr<std::string> Recognise(Engine& engine, const Reading& reading,
   tesseract::ETEXT_DESC monitor;
   monitor.set_deadline_msecs(static_cast<int32_t>(absl::ToInt64Milliseconds(deadline)));
   const int failed = engine.Recognize(&monitor);
-  // What was read until then is a part of the text, and nobody knows which.
+  // The text read until then is a part of the whole, and nobody knows which.
   if (monitor.deadline_exceeded()) {
     return absl::DeadlineExceededError(
         absl::StrCat("picture was not read within ", absl::FormatDuration(deadline)));

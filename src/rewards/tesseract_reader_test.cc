@@ -122,7 +122,7 @@ TEST(TesseractReaderTest, SettingsChangeReadingAndIdentity) {
   EXPECT_THAT(all->identity(), HasSubstr("tesseract 5."));
 }
 
-// What an engine read before must not colour what it reads next.
+// A picture that an engine read before must not colour what it reads next.
 TEST(TesseractReaderTest, ReadingDependsOnThePictureAlone) {
   const auto alone = [](int number) { return ReaderWith({})->Read(PlateOf(number)).value(); };
   const auto reader = ReaderWith({.engines = 1});

@@ -20,7 +20,7 @@ class TextReader {
   // Readings of equal identities are equal: versions, hashes of data, settings that change text.
   virtual const std::string& identity() const = 0;
   virtual int engines() const = 0;       // Pictures that are read at a time, at most.
-  virtual std::string help() const = 0;  // Who reads, and how: ends a sentence for people.
+  virtual std::string help() const = 0;  // The reader and its method: ends a sentence for people.
 };
 
 }  // namespace oxbow::rewards

@@ -61,7 +61,7 @@ std::string UriOf(const Identity& identity);
 // '-', '.' or '/': one certificate can serve the workers gpu-a-1 and gpu-a-2, but not gpu-ab.
 bool MayBeWorker(const Identity& identity, const std::string& worker_id);
 
-// What is known of the holder of a certificate.
+// Facts of the holder of a certificate.
 struct Holder {
   std::vector<Identity> identities;
   std::string serial;  // Upper-case hexadecimal digits without leading zeros.

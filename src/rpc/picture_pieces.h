@@ -40,7 +40,7 @@ class ComingPictures {
   size_t first_ = 0;
   size_t count_ = 0;
   std::vector<PictureFrames> whole_;
-  std::string bytes_;       // What is here of the next picture.
+  std::string bytes_;       // The part of the next picture that is here.
   v1::PicturePiece begun_;  // Its first piece, without data.
 };
 

@@ -24,7 +24,7 @@ std::string RetryAfterText(absl::Duration pause);
 absl::Status WithRetryAfter(absl::Status status, absl::Duration pause);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
-// What the server of a call that has ended says. Nothing for what is no such number.
+// The pause that the server of an ended call asks for. Nothing for what is no such number.
 std::optional<absl::Duration> RetryAfterOf(const grpc::ClientContext& ended);
 
 }  // namespace oxbow::rpc

@@ -38,7 +38,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kAnswer = absl::Seconds(10);
 
-// What is promised, written down a second time: a change of the table shows here.
+// The promise, written down a second time: a change of the table shows here.
 const std::map<std::string, std::pair<std::string, std::string>> kPromised = {
     {"/oxbow.v1.Coordinator/Register", {"worker", "learner"}},
     {"/oxbow.v1.Coordinator/Work", {"worker", "learner"}},

@@ -16,7 +16,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  // What rpc/call_checks.h says of a server; gRPC makes UNAVAILABLE of it, which would be retried.
+  // Text of rpc/call_checks.h about a server; gRPC makes UNAVAILABLE of it, which would be retried.
   constexpr char kOwnCheck[] = "Getting metadata from plugin failed with error: ";
   if (absl::StartsWith(status.error_message(), kOwnCheck)) {
     return absl::PermissionDeniedError(status.error_message().substr(std::size(kOwnCheck) - 1));

@@ -91,7 +91,7 @@ inline std::coroutine_handle<> Part::Ending::await_suspend(Handle handle) noexce
   return handle.promise().handler;
 }
 
-// What a stream's coroutine returns. `co_return status` ends the call with that status.
+// The return type of a stream's coroutine. `co_return status` ends the call with that status.
 class Handler {
  public:
   struct promise_type;
@@ -113,7 +113,7 @@ class Handler {
   Handle handle;
 };
 
-// What does not depend on the types of the messages.
+// The part that does not depend on the types of the messages.
 class StreamBase : public std::enable_shared_from_this<StreamBase> {
  public:
   virtual ~StreamBase() = default;
@@ -184,7 +184,7 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;                  // The coroutine is through.
   bool done_ ABSL_GUARDED_BY(mutex_) = false;                   // gRPC is.
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);  // To be sent after the writes.
-  absl::Duration pause_ ABSL_GUARDED_BY(mutex_);                // What AskAgainIn said.
+  absl::Duration pause_ ABSL_GUARDED_BY(mutex_);                // The pause of AskAgainIn.
 };
 
 // gRPC never calls a reaction from inside Start* or Finish, so these are called under the mutex.
@@ -316,7 +316,7 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
   static constexpr size_t kUntakenMax = 256;
 
   std::deque<Response> outgoing_ ABSL_GUARDED_BY(mutex_);  // The first is being written.
-  Request* postponed_ ABSL_GUARDED_BY(mutex_) = nullptr;   // What a Read waits to fill.
+  Request* postponed_ ABSL_GUARDED_BY(mutex_) = nullptr;   // The message that a Read waits to fill.
 };
 
 // Serves a method by coroutines. `runner` outlives the server.

@@ -233,7 +233,7 @@ TEST_F(IdleStreamTest, APeerThatSendsNothingIsToldSoAndTheStreamIsGone) {
   EXPECT_TRUE(service_.streams().AwaitNone(kDeadline));
 }
 
-// What it sends is read no more when so many answers wait for it.
+// Its requests are read no more when so many answers wait for it.
 TEST_F(IdleStreamTest, APeerThatAsksAndTakesNoAnswersIsGoneBeforeTheyPileUp) {
   const auto call = Open();
   v1::InsertRequest request;

@@ -124,7 +124,7 @@ Credentials MakeCredentials(const TlsOptions& options, const std::shared_ptr<Acc
   return made;
 }
 
-// What decides the calls of a process with this certificate; null without roles.
+// The Access that decides the calls of a process with this certificate; null without roles.
 absl::StatusOr<std::shared_ptr<Access>> MakeAccess(const TlsOptions& options) {
   if (!options.roles) return nullptr;
   const auto unfit = [&](const absl::Status& status) {

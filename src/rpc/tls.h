@@ -62,7 +62,7 @@ absl::Status MayListen(const std::string& address);
 // Other host names are not looked up, and are false.
 bool IsLoopback(const std::string& address);
 
-// What decides the calls of this process; null without TLS or without roles.
+// The Access that decides the calls of this process; null without TLS or without roles.
 std::shared_ptr<Access> AccessInUse();
 
 // Only for Connect and Server::Start.

@@ -21,7 +21,7 @@ inline constexpr char kTraceparent[] = "traceparent";
 // The caller's trace; nothing if it sent none or `context` is null.
 std::optional<Trace> TraceOf(const grpc::ServerContextBase* context);
 
-// Those of a call that is about several groups, in its order.
+// The traces of a call that is about several groups, in its order.
 std::vector<Trace> TracesOf(const grpc::ServerContextBase& context);
 
 }  // namespace oxbow::rpc

@@ -9,7 +9,7 @@
 
 namespace oxbow::run {
 
-// What Execution::embedded_guidance is in a run: sampling.embedded_guidance, or the architecture's
+// Execution::embedded_guidance of a run: sampling.embedded_guidance, or the architecture's
 // own where that is 0; 0 for a network that takes none. A resolved config resolves to itself.
 // kInvalidArgument names the key: it is set and the network takes none, or neither it nor the
 // network's graph says a scale.

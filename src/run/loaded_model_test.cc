@@ -189,7 +189,7 @@ TEST_F(LoadedModelTest, AtTheStartAModelIsInMemoryOnce) {
     Write("transformer", weights);
   }
   ASSERT_GT(bytes, 2e8);
-  // What a process has in memory of its libraries comes and goes: that only adds to what is
+  // A process's memory for its libraries comes and goes: that only adds to what is
   // measured.
   const auto taken_once = [&](bool lora, bool on_host) {
     const int64_t before = testing::ForgetPeakMemory();

@@ -50,7 +50,7 @@ absl::StatusOr<uint64_t> TextEncoderBytes(const io::DiffusersComponents& compone
   return bytes;
 }
 
-// What `read` makes of a component's exported graph, or of none (empty) where none fits. A
+// The result of `read` for a component's exported graph, or for none (empty) where none fits. A
 // directory's own graph must fit; among the shipped ones the config chooses.
 template <typename Read>
 auto WithGraph(const io::DiffusersComponent& component, bool native, const Read& read)
@@ -75,7 +75,7 @@ auto WithGraph(const io::DiffusersComponent& component, bool native, const Read&
                                  std::filesystem::absolute(component.directory, ignored).string()));
 }
 
-// What sampling needs of the autoencoder; without one the latent is the image.
+// Facts of the autoencoder that sampling needs; without one the latent is the image.
 absl::Status ReadDecoderFacts(const io::DiffusersComponents& components, ModelFacts& facts) {
   const auto vae = components.find("vae");
   if (vae == components.end()) return absl::OkStatus();

@@ -24,7 +24,7 @@ struct ModelFacts {
   uint64_t transformer_parameters = 0;
   uint64_t trained_parameters = 0;    // All but the buffers, or those of the LoRA matrices.
   uint64_t lora_rank_useful = 0;      // The narrowest adapted layer's; 0: no LoRA.
-  uint64_t adapted_parameters = 0;    // Those of layers that a LoRA adapts.
+  uint64_t adapted_parameters = 0;    // In layers that a LoRA adapts.
   uint64_t text_encoder_bytes = 0;    // In memory: T5 as it is stored, if in 16 bits; else float32.
   uint64_t decoder_parameters = 0;    // The autoencoder's.
   io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
@@ -42,10 +42,10 @@ struct ModelFacts {
 // supported. kInvalidArgument for a size that the model cannot draw.
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::RunConfig& config);
 
-// What a run's config asks for.
+// The size of pictures that a run's config asks for.
 model::PictureSize PictureSizeOf(const v1::SamplingConfig& sampling);
 
-// What follows from a size of pictures.
+// Facts that follow from a size of pictures.
 struct DrawnSize {
   std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
   io::PipelineSchedule schedule;      // With sampling.shift, if it is set. See ResolveSampling.
@@ -68,11 +68,11 @@ absl::StatusOr<DrawnSize> EvaluatedSizeOf(const io::DiffusersComponents& compone
 // than those of training, in proportion, so that they take about as much memory.
 int64_t EvaluatedAtOnce(const std::vector<int64_t>& trained, const std::vector<int64_t>& evaluated);
 
-// What vae/config.json says. kInvalidArgument.
+// The autoencoder that vae/config.json describes. kInvalidArgument.
 absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(
     const io::DiffusersComponent& vae);
 
-// What the transformer's class and config.json say. kFailedPrecondition names the file.
+// The architecture of the transformer's class and config.json. kFailedPrecondition names the file.
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const io::DiffusersComponent& transformer);
 

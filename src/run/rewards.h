@@ -50,7 +50,7 @@ std::string IdentityVia(v1::PictureTransport transport, const std::string& ident
 
 // The reward of an image whose every term scores 1.
 double FullReward(const v1::RewardConfig& config);
-// What rewards are shares of: the full reward; 1 where penalties outweigh the other terms.
+// The whole that rewards are shares of: the full reward; 1 where penalties outweigh other terms.
 double WholeOf(const v1::RewardConfig& config);
 
 }  // namespace oxbow::run

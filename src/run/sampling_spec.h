@@ -42,8 +42,8 @@ absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind);
 // run's grid without noise, with the steps and the solver of `eval`. Errors as above.
 absl::StatusOr<flow::SamplingSpec> EvaluationSpecFromConfig(const v1::RunConfig& config);
 
-// Which latents of fresh trajectories the run's method trains on: transitions, final ones, or with
-// an anchor both.
+// The latents of fresh trajectories that the run's method trains on: transitions, final ones, or
+// with an anchor both.
 flow::SentLatents SentLatentsOf(const v1::RunConfig& config);
 
 // A row is one sample at one noise level. Rows of one sample: its trained steps, or the noise

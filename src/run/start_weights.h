@@ -32,7 +32,7 @@ absl::Status WriteStart(const std::filesystem::path& run_dir, const StartWeights
 // Nothing if the run starts from its model. kDataLoss if the file is not the one that was written.
 absl::StatusOr<std::optional<StartWeights>> ReadStart(const std::filesystem::path& run_dir);
 
-// What start.json says of the source, with the first digits of the hash; "" without one.
+// The source in start.json, with the first digits of the hash; "" without one.
 std::string StartSource(const std::filesystem::path& run_dir);
 
 // The tensors of `adapter` for a run with these settings: B is scaled where alpha / rank differs.

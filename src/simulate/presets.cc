@@ -13,7 +13,7 @@ constexpr double kFlops = 150e12;
 constexpr double kTenGigabit = 1.25e9;
 constexpr double kHundredGigabit = 12.5e9;
 
-// What determines the cost of a model and its sampling, in floating-point operations.
+// Numbers that determine the cost of a model and its sampling, in floating-point operations.
 struct Network {
   double parameters;
   double tokens;           // One image or video and its text.

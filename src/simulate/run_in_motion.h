@@ -62,7 +62,7 @@ class RunInMotion {
     uint64_t weights_step = 0;  // L_V, applied.
     uint64_t fetched_step = 0;
     uint64_t applying_step = 0;
-    uint64_t reported_step = 0;  // What the coordinator knows; valid once `reported`.
+    uint64_t reported_step = 0;  // The step that the coordinator knows; valid once `reported`.
     bool reported = false;
     uint64_t queued_step = 0;
     double factor = 1;  // Multiplies all its sampling times.
@@ -73,7 +73,7 @@ class RunInMotion {
     std::vector<HeldLease> held;  // In order of grant.
   };
 
-  // What the accepted groups of one learner step add up to.
+  // Sums over the accepted groups of one learner step.
   struct StepWork {
     uint64_t accepted = 0;
     double work_s = 0;  // Sampling time.

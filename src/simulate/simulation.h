@@ -83,7 +83,7 @@ struct Outcome {
   }
 };
 
-// What the run waits for most: "the learner", "rollouts", "the slowest groups of a step", "too few
+// The part most waited for: "the learner", "rollouts", "the slowest groups of a step", "too few
 // groups for the workers", "weights", "rewards", "ingest", "the coordinator" or "restarts of the
 // learner".
 const char* LimitOf(const RunModel& model, const Outcome& outcome);

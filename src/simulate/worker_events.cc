@@ -69,7 +69,7 @@ void RunInMotion::OnFetched(uint32_t index, uint64_t step) {
   worker.fetched = true;
   worker.fetched_step = step;
   if (published_step_ > step) {
-    // What was published meanwhile has reached the worker's relay; without relays all ask again.
+    // Weights published meanwhile have reached the worker's relay; without relays all ask again.
     const double seconds =
         model_.weight_fanout == 0 ? FetchSeconds(model_, index) : JoinSeconds(model_);
     StartFetch(index, seconds, LearnerServes(model_, index));

@@ -104,7 +104,7 @@ TEST(ClipOcrTest, ADigitCountsAtItsPlaceAndInItsFrame) {
   EXPECT_DOUBLE_EQ(Ocr("clip 47", mixed), 5.0 / 6);
 }
 
-// What is cut, pale, flat or accompanied by a third digit.
+// Numbers that are cut, pale, flat or accompanied by a third digit.
 TEST(ClipOcrTest, WhatCannotBeReadScoresNothing) {
   const Image8 right = FrameOf({4, 7}, {5, 0});
   const auto changed = [&](auto change) {

@@ -42,7 +42,7 @@ struct Object {
 
 enum class Relation { kLeftOf, kRightOf, kAbove, kBelow };
 
-// What a prompt asks for. The two objects differ.
+// The scene that a prompt asks for. The two objects differ.
 struct Scene {
   Object first;
   Relation relation = Relation::kLeftOf;

@@ -44,11 +44,11 @@ struct SceneCredit {
 
 SceneCredit CreditOf(const ComposeReading& reading, const Scene& wanted);
 
-// Which of the four right places (index into PlacesOf) the wanted objects are in; unset if the
-// image is wrong.
+// The one of the four right places (index into PlacesOf) that the wanted objects are in; unset if
+// the image is wrong.
 std::optional<int> PlaceTaken(const ComposeReading& reading, const Scene& wanted);
 
-// What a set of images shows: the reward and its parts, and what the reward does not show.
+// Facts of a set of images: the reward and its parts, and what the reward does not show.
 struct ComposeReport {
   int64_t images = 0;
   double reward = 0;         // Mean partial credit.

@@ -53,7 +53,7 @@ class RowShare {
   std::vector<int64_t> counts_;
 };
 
-// What a set of images shows: reward, strict reward, and what the reward does not show.
+// Facts of a set of images: reward, strict reward, and what the reward does not show.
 struct DigitsReport {
   int64_t images = 0;
   double reward = 0;                                    // Mean of 1 - edit distance / 3.

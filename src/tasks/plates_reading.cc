@@ -83,7 +83,7 @@ Reading ReadPlate(std::span<const uint8_t> pixels) {
 
 double PlateDust(std::span<const uint8_t> pixels) {
   const Matches found = MatchPlate(pixels);
-  // What is outside the cells, the first and the last column, is white.
+  // The margin outside the cells, the first and the last column, is white.
   int error = 0;
   for (int row = 0; row < kPlateHeight; ++row) {
     error += 2 * 255 - pixels[row * kPlateWidth] - pixels[row * kPlateWidth + kPlateWidth - 1];

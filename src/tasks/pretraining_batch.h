@@ -19,8 +19,8 @@
 namespace oxbow::tasks {
 
 struct PretrainingExample {
-  Digits caption;  // What the prompt says.
-  Digits drawn;    // What the image shows.
+  Digits caption;  // The prompt's digits.
+  Digits drawn;    // The image's digits.
   int offset = 0;  // Row offset of the image.
   float time = 0;  // Noise level in (0, 1).
 };
@@ -38,8 +38,8 @@ std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, in
                                                  int offsets = kRowOffsets);
 
 struct ComposeExample {
-  Scene caption;      // What the prompt says.
-  Arrangement drawn;  // What the image shows.
+  Scene caption;      // The prompt's scene.
+  Arrangement drawn;  // The image's objects.
   float time = 0;     // Noise level in (0, 1).
 };
 
@@ -48,8 +48,8 @@ std::vector<ComposeExample> ComposeBatch(const BatchOptions& options, int64_t st
                                          const std::vector<Scene>& prompts);
 
 struct ClipExample {
-  ClipNumber caption;  // What the prompt says.
-  ClipNumber drawn;    // What all frames show.
+  ClipNumber caption;  // The prompt's number.
+  ClipNumber drawn;    // The number in all frames.
   int layout = 0;      // Way and row.
   float time = 0;      // Noise level in (0, 1).
 };

@@ -41,7 +41,7 @@ class PageServer {
     Descriptor socket;
     absl::Duration end;
     std::string request;
-    std::string answer;  // What is left to be sent.
+    std::string answer;  // The rest, still to be sent.
     bool answered = false;
   };
 

@@ -79,7 +79,7 @@ class RunLog {
   // A page for TensorBoard's text tab, such as the resolved configuration.
   absl::Status Text(int64_t step, const std::string& tag, std::string_view markdown);
 
-  // What TensorBoard compares runs by; see io::EventWriter.
+  // Values by which TensorBoard compares runs; see io::EventWriter.
   absl::Status HyperParameters(const std::map<std::string, io::HyperParameter>& values);
 
   // The wall time of the last line kept by a resume; 0 for a new run.

@@ -11,7 +11,7 @@ struct ForeignModel {
   const char* targets;  // Its default LoRA modules; nullptr: those of configs/defaults.yaml.
   const char*
       prompt_tokens;  // prompts.t5_length; nullptr: the default, or tools/encode_prompts decides.
-  const char* guidance_key;  // What train.guidance_scale becomes.
+  const char* guidance_key;  // The key that train.guidance_scale becomes.
   double guidance_min;       // Below it there is no guidance.
   const char* schedule;      // sampling.schedule
   bool draws_videos = false;

@@ -127,7 +127,7 @@ uint64_t SamplingSpec::Id() const {
   for (const double sigma : sigmas) AppendDouble(sigma, bytes);
   AppendWord(sde.size(), bytes);
   for (const bool stochastic : sde) bytes.push_back(stochastic ? 1 : 0);
-  // What was added later is written only where it is not the default: stored ids keep their value.
+  // Later additions are written only where they are not the default: stored ids keep their value.
   if (solver != SolverKind::kEuler) AppendWord(static_cast<uint64_t>(solver), bytes);
   // For the same reason, only for networks that take it. The name keeps it apart from a solver.
   if (embedded_guidance != 0) {
@@ -158,7 +158,7 @@ SamplingSpec PathSpec(const SamplingSpec& spec, int first_step) {
   const std::vector<double> levels = CompressedLevels(spec.compression, spec.sigmas, first);
   path.sigmas.resize(static_cast<size_t>(first) + 1);
   path.sigmas.insert(path.sigmas.end(), levels.begin(), levels.end());
-  path.sde.resize(path.sigmas.size() - 1);  // What is cut off is not stochastic.
+  path.sde.resize(path.sigmas.size() - 1);  // Steps that are cut off are not stochastic.
   path.compressed_from = first;
   return path;
 }

@@ -39,7 +39,7 @@ struct SamplingSpec {
   SolverKind solver = SolverKind::kEuler;
   double embedded_guidance = 0;  // Resolved; 0: the network takes none.
   bool whole_timesteps = false;  // The network sees trunc(1000 sigma) / 1000; steps do not.
-  SplitTree splits;              // Which samples of a group share their first steps.
+  SplitTree splits;              // The first steps that samples of a group share.
   Compression compression;       // How steps after the last stochastic one are left out.
   int compressed_from = -1;      // A path's first step on compressed levels; -1: none.
 

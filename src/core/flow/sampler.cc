@@ -113,8 +113,8 @@ std::vector<SharedRows> RowsShared(const SamplingSpec& spec, const std::vector<N
   return shared;
 }
 
-// What a path needs of the rows of one latent, where its steps are taken. They go there before the
-// first step: a copy between two steps would make the host wait.
+// A path's places for the rows of one latent, kept where its steps are taken. They go there
+// before the first step: a copy between two steps would make the host wait.
 struct RowPlaces {
   at::Tensor first;    // Rows of the batch that are computed; undefined: all.
   at::Tensor node;     // Each row's place among them; undefined: its own.

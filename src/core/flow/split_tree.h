@@ -21,7 +21,7 @@ struct SplitTree {
   uint32_t width = 1;      // Children of a node at a split.
 
   bool empty() const { return steps.empty(); }
-  uint32_t Leaves() const { return LeavesAfter(-1); }  // What a whole tree has.
+  uint32_t Leaves() const { return LeavesAfter(-1); }  // Leaves of a whole tree.
 
   // The leaves below a node that the edge of `step` leads to: a node of x_{step + 1}. -1: of x_0.
   uint32_t LeavesAfter(int step) const;

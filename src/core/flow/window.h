@@ -65,10 +65,10 @@ struct LatentSpan {
 };
 LatentSpan SpanOf(const std::vector<bool>& sde);
 
-// What of a fresh trajectory travels to the learner.
+// The latents of a fresh trajectory that travel to the learner.
 enum class SentLatents {
-  kTransitions,  // What trained transitions need.
-  kToTheEnd,     // That, and all later latents up to the final one.
+  kTransitions,  // The latents that trained transitions need.
+  kToTheEnd,     // These, and all later latents up to the final one.
   kFinal,        // The final one alone.
 };
 LatentSpan SentSpan(SentLatents sent, const std::vector<bool>& sde);

@@ -91,7 +91,7 @@ class Architecture {
   virtual std::string graph_json() const { return {}; }
   // Every tensor of a checkpoint.
   virtual Shapes shapes() const = 0;
-  // What LoRA adapters can attach to.
+  // The modules that LoRA adapters can attach to.
   virtual LinearModules linears() const = 0;
   // Whether the scale of guidance is an input of the network (Execution::embedded_guidance), and
   // what it is where a run names none: above 0, or 0 where only the run can say it.
@@ -121,7 +121,7 @@ class Architecture {
                                                               const Execution& execution) const = 0;
 };
 
-// What describes a transformer.
+// The description of a transformer.
 struct ArchitectureSource {
   std::string class_name;
   std::string config_json;

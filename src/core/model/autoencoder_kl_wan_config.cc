@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<double>> PerChannel(const std::string& key, const Jso
   return numbers;
 }
 
-// What another body of the same class has, Wan2.2's among them.
+// Keys that another body of the same class has, Wan2.2's among them.
 absl::Status CheckAbsent(const std::string& key, const Json& value) {
   if (value == false || (key == "attn_scales" && value == Json::array())) return absl::OkStatus();
   return Bad(

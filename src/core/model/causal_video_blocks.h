@@ -42,7 +42,7 @@ class ConvolutionNumbers {
   size_t next_ = 0;
 };
 
-// What the parts of one network share while it is built.
+// State that the parts of one network share while it is built.
 struct VideoBinding {
   Binding& tensors;
   ConvolutionNumbers& numbers;

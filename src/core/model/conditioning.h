@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a network gets besides latents and noise level: named tensors, one row per sample.
 //
-// Which parts there are is the architecture's to say (architecture.h): token features of a prompt,
+// The architecture says which parts there are (architecture.h): token features of a prompt,
 // a pooled vector, a mask, a guidance scale. Code between the text encoders and the network treats
 // all parts alike. Sees of torch only the name of a device.
 #pragma once

@@ -47,7 +47,7 @@ class DecoderArchitecture {
   virtual absl::StatusOr<std::unique_ptr<ImageDecoder>> Make(const NamedTensors& tensors) const = 0;
 };
 
-// What describes an autoencoder.
+// The description of an autoencoder.
 struct DecoderSource {
   std::string class_name;
   std::string config_json;
@@ -70,7 +70,7 @@ absl::StatusOr<std::string> DecoderClassOf(const std::string& config_json);
 // Whether a class has a row of its own, and needs no graph.
 bool IsNativeDecoder(const std::string& class_name);
 
-// What a vae/config.json describes, perhaps with a graph; its class chooses the row.
+// The decoder of a vae/config.json, perhaps with a graph; its class chooses the row.
 // kInvalidArgument for a class without a row, and for what the row's reader refuses.
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadDecoder(
     const std::string& config_json, const std::string& graph_json = {});

@@ -41,7 +41,7 @@ class AutocastScope {
 at::ScalarType OperandType(const at::Tensor& x);
 
 // x in its OperandType.
-// What several products read is cast once, and one copy is kept for their backward passes.
+// An operand of several products is cast once, and one copy is kept for their backward passes.
 at::Tensor AsOperand(const at::Tensor& x);
 
 }  // namespace oxbow::model

@@ -80,7 +80,7 @@ std::string MemoryText(const c10::OutOfMemoryError& error) {
   return absl::StrCat("tried to allocate ", wanted.substr(0, wanted.find(". ")), "; ", *gpu);
 }
 
-// What torch says has no type of its own: "[enforce fail at alloc_cpu.cpp:127] .
+// Torch's error has no type of its own: "[enforce fail at alloc_cpu.cpp:127] .
 // DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes. Error code 12",
 // "DefaultCPUAllocator: not enough memory: ..."; of pinned memory (cudaHostAlloc) "CUDA error: out
 // of memory".

@@ -25,7 +25,7 @@ std::string MemoryText(const c10::OutOfMemoryError& error);
 // plain or for pinned memory; nothing for other errors.
 std::optional<std::string> HostMemoryText(const std::exception& error);
 
-// What torch says, in one line, where CUDA answers with an error that is no want of memory: then it
+// Torch's message, in one line, where CUDA answers with an error that is no want of memory: then it
 // answers so for as long as the process lives. Nothing for other errors.
 std::optional<std::string> DeviceLostText(const std::exception& error);
 

@@ -132,7 +132,7 @@ class ShownLevel final : public VelocityModel {
   }
 };
 
-// What diffusers' scheduler hands to its network, from the levels as they are stored: float32.
+// Timesteps of diffusers' scheduler for its network, from the levels as they are stored: float32.
 TEST(WholeTimestepsTest, AreThoseOfTheGoldenGrids) {
   const auto model = MakeWholeTimesteps(std::make_unique<ShownLevel>());
   for (const auto& grid : testing::UnipcGolden()["grids"]) {

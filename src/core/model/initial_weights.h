@@ -13,7 +13,7 @@
 
 namespace oxbow::model {
 
-// Those of any diffusers transformer, by the names of its tensors:
+// Weights of any diffusers transformer, by the names of its tensors:
 //
 //   "linear" of a module whose name has "norm" in it   0: AdaLN starts as the identity
 //   proj_out of the whole network                      0: the velocity starts at 0

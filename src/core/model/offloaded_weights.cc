@@ -47,8 +47,8 @@ at::Tensor From(const at::Tensor& source, int64_t count) {
 
 }  // namespace
 
-// What orders copies and kernels: each place is written in `copies`, and read in the stream of the
-// caller.
+// Streams that order copies and kernels: each place is written in `copies`, and read in the stream
+// of the caller.
 struct OffloadedWeights::Streams {
   explicit Streams(at::Device device)
       : guard(device.type()),
@@ -66,7 +66,7 @@ OffloadedWeights::OffloadedWeights(at::Device device)
     : device_(device), streams_(device.is_cpu() ? nullptr : std::make_unique<Streams>(device)) {}
 
 OffloadedWeights::~OffloadedWeights() {
-  // What still comes to a place must not come to the next owner of its memory.
+  // Bytes still on their way to a place must not come to the next owner of its memory.
   if (streams_ != nullptr) streams_->guard.synchronizeStream(streams_->copies);
 }
 
@@ -265,7 +265,7 @@ void OffloadedWeights::BringRest() {
 void OffloadedWeights::WaitUntilRead() {
   if (streams_ == nullptr) return;
   streams_->guard.synchronizeStream(streams_->copies);
-  streams_->guard.synchronizeStream(streams_->guard.getStream(device_));  // What is in no block.
+  streams_->guard.synchronizeStream(streams_->guard.getStream(device_));  // Weights in no block.
 }
 
 SegmentWeights WeightsOfBlock(const Tensors& tensors, OffloadedWeights* offloaded) {

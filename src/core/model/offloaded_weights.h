@@ -116,7 +116,7 @@ class OffloadedWeights {
   std::array<Place, 2> places_;
   size_t latest_ = 0;               // The place used last.
   std::optional<size_t> previous_;  // The block used last.
-  std::optional<Block> rest_;       // What is in no block, as if it were one.
+  std::optional<Block> rest_;       // Weights in no block, as if they were one.
   Place rest_place_;
   uint64_t brought_bytes_ = 0;
   const std::unique_ptr<Streams> streams_;  // Null on a CPU.

@@ -33,7 +33,7 @@ constexpr Renaming kSingles[] = {
     {"ln_final.weight", "text_model.final_layer_norm.weight"},
     {"ln_final.bias", "text_model.final_layer_norm.bias"}};
 
-// What is multiplied from the right there.
+// Matrices that are multiplied from the right there.
 constexpr Renaming kTransposed[] = {{"visual.proj", "visual_projection.weight"},
                                     {"text_projection", "text_projection.weight"}};
 

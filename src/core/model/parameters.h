@@ -36,7 +36,7 @@ class ParameterSet {
   const NamedTensors& tensors() const { return views_; }
   int64_t numel() const;
 
-  // What networks compute with and gradients are of: the tensors themselves, unless offloaded.
+  // Tensors that networks compute with and gradients are of: the set's own, unless offloaded.
   const NamedTensors& leaves() const { return leaves_; }
   at::Device device() const { return device_; }  // Where those and gradients are.
 

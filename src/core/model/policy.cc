@@ -291,7 +291,7 @@ void Policy::ExchangeWithAverage() {
   }
 }
 
-// What a LoRA's network is bound to beside its adapter: each has leaves of its own.
+// Frozen tensors that a LoRA's network is bound to beside its adapter: each has leaves of its own.
 NamedTensors Policy::FrozenLeaves() const {
   if (offloaded_ == nullptr) return frozen_;
   NamedTensors leaves;

@@ -96,7 +96,7 @@ class Policy {
 
   const VelocityModel& old() const;  // Requires has_old().
   bool has_old() const { return old_.model != nullptr; }
-  // What trajectories are drawn with: `current`, or `old` where that samples.
+  // The sampler of trajectories: `current`, or `old` where that samples.
   const VelocityModel& sampler() const { return samples_with_old_ ? old() : current(); }
 
   ParameterSet& parameters() { return *current_.parameters; }  // The trainable part of `current`.
@@ -104,8 +104,8 @@ class Policy {
   ParameterSet& old_parameters();
   ParameterSet& sampler_parameters() { return samples_with_old_ ? old_parameters() : parameters(); }
   ParameterSet& reference_parameters();  // Requires moving_reference, or a full fine-tune's copy.
-  // What never trains: the architecture's buffers, and for LoRA the base weights. With parameters()
-  // of a full fine-tune this is the whole checkpoint.
+  // Tensors that never train: the architecture's buffers, and for LoRA the base weights. With
+  // parameters() of a full fine-tune this is the whole checkpoint.
   // Where weights are offloaded it is in host memory.
   const NamedTensors& frozen() const { return frozen_; }
 

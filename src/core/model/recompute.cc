@@ -31,7 +31,7 @@ struct RecomputeNode final : torch::autograd::Node {
     const at::AutoGradMode with_gradients(true);
     const auto held = hold ? hold() : nullptr;
     Tensors inputs;
-    Tensors sources(saved.size());  // What gradients are wanted of; others stay undefined.
+    Tensors sources(saved.size());  // Tensors whose gradients are wanted; others stay undefined.
     for (size_t i = 0; i < saved.size(); ++i) {
       at::Tensor tensor = saved[i].unpack();
       if (i < input_count) {
@@ -74,7 +74,7 @@ struct RecomputeNode final : torch::autograd::Node {
   std::vector<torch::autograd::SavedVariable> saved;  // Inputs, then leaves.
 };
 
-// Who owns a graph's nodes: std::shared_ptr up to LibTorch 2.11, their own count since.
+// The owner of a graph's nodes: std::shared_ptr up to LibTorch 2.11, their own count since.
 using NodePointer = std::decay_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
 
 // A template, or both ways would have to compile.

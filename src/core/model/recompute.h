@@ -15,7 +15,7 @@ namespace oxbow::model {
 using Tensors = std::vector<at::Tensor>;
 using Segment = std::function<Tensors(const Tensors&)>;
 
-// What a segment reads besides its inputs.
+// Weights that a segment reads besides its inputs.
 struct SegmentWeights {
   Tensors leaves;  // Those that train.
   // Makes all of them ready for as long as the result lives (offloaded_weights.h). Null: they are.

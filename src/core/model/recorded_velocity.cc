@@ -38,7 +38,7 @@ class Recorded final : public VelocityModel {
 
  private:
   struct Recording {
-    at::Tensor x, sigma;  // What a replay reads, on the device.
+    at::Tensor x, sigma;  // Inputs of a replay, on the device.
     Conditioning conditioning;
     std::unique_ptr<RecordedWork> work;
     uint64_t used = 0;  // Larger is later.

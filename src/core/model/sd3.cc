@@ -143,7 +143,7 @@ class JointBlock {
     return {prefix + names[0], prefix + names[1], prefix + names[2]};
   }
 
-  // What image tokens x and prompt tokens y attend by.
+  // Queries, keys and values by which image tokens x and prompt tokens y attend.
   Qkv Joint(const at::Tensor& x, const at::Tensor& y) const {
     const Qkv image = image_(x);
     const Qkv context = last_ ? context_.WithoutQueries(y) : context_(y);
@@ -189,7 +189,7 @@ class Sd3Transformer final : public VelocityModel {
         proj_out_(
             bind.TakeLinear("proj_out", p.width(), p.patch_size * p.patch_size * p.out_channels)) {
     for (int64_t i = 0; i < p.num_layers; ++i) {
-      bind.TakeHandedOut();  // What came before belongs to no block.
+      bind.TakeHandedOut();  // Earlier weights belong to no block.
       blocks_.emplace_back(bind, p, i);
       block_weights_.push_back(WeightsOfBlock(bind.TakeHandedOut(), execution.offloaded));
     }

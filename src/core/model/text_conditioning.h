@@ -25,8 +25,8 @@
 
 namespace oxbow::model {
 
-// What text encoders say about prompts, before it is composed: tensors of B rows each. Smaller than
-// what they compose to, and all that is worth storing.
+// Text encoders' output for prompts, before it is composed: tensors of B rows each. Smaller than
+// the composed text, and all that is worth storing.
 using EncodedText = NamedTensors;
 
 // The names in an EncodedText.
@@ -42,7 +42,7 @@ inline constexpr char kPromptMask[] = "mask";
 
 Conditioning ComposeSingleClip(const EncodedText& text);
 
-// What an SD3 pipeline composes to, which its encoders do not say if T5 is missing.
+// Shape of an SD3 pipeline's composed text, which its encoders do not say if T5 is missing.
 struct Sd3TextShape {
   int64_t t5_length = 0;  // Tokens of T5: 128 in Flow-GRPO, 256 in diffusers' pipeline.
   int64_t width = 0;      // joint_attention_dim, which is T5's d_model.

@@ -30,7 +30,7 @@ namespace oxbow::parallel {
 
 class Ranks;
 
-// Which rank a process is, where the ranks meet, and how long they wait.
+// The rank of a process, the place where the ranks meet, and the time that they wait.
 struct JoinOptions {
   int rank = 0;
   int size = 1;

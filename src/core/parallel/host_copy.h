@@ -74,7 +74,7 @@ class HostCopy {
   int64_t released_ = 0;
   bool pinned_ = false;
   std::vector<at::Tensor> pieces_;          // Undefined: zeros, or released.
-  mutable std::vector<bool> shared_;        // Which pieces another copy may have.
+  mutable std::vector<bool> shared_;        // Pieces that another copy may have.
   std::shared_ptr<c10::Event> written_;     // Null until a GPU writes.
   mutable bool written_is_shared_ = false;  // Another copy waits for that event.
 };

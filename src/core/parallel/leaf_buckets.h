@@ -29,7 +29,7 @@ class LeafBuckets {
     size_t first_leaf = 0;
     size_t leaves = 0;
   };
-  // What is called during an armed backward pass, in a thread of autograd's.
+  // Functions that are called during an armed backward pass, in a thread of autograd's.
   struct Calls {
     // The leaf's .grad has come, or is undefined because a node that takes the leaf has no gradient
     // for it.

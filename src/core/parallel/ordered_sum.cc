@@ -40,7 +40,7 @@ void OrderedSum::Add(at::Tensor part) {
   sums_.emplace_back(part);
 }
 
-// What Add leaves of all parts of a rank.
+// The nodes that Add leaves of all parts of a rank.
 std::vector<OrderedSum::Node> OrderedSum::NodesOf(int rank) const {
   std::vector<Node> nodes;
   for (size_t p = 0; p < owners_.size(); ++p) {

@@ -60,7 +60,7 @@ class OrderedSum {
   Ranks& ranks_;
   const std::vector<int> owners_;
   size_t next_;                 // This rank's next part.
-  std::vector<Node> nodes_;     // What this rank has, from left to right,
+  std::vector<Node> nodes_;     // This rank's nodes, from left to right,
   std::vector<HostCopy> sums_;  // and their sums.
 };
 

@@ -28,7 +28,7 @@ void ExpectSame(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_TRUE(at::equal(got, want));
 }
 
-// What rank r contributes; small integers, so that sums are exact in any order.
+// The share of rank r; small integers, so that sums are exact in any order.
 at::Tensor Share(int rank, int64_t length) { return at::arange(length, at::kFloat) + 100 * rank; }
 
 class RanksTest : public ::testing::TestWithParam<int> {};
@@ -279,7 +279,7 @@ TEST(JoinTest, DevicesThatAreNoneAreTurnedDown) {
   EXPECT_TRUE(absl::IsInvalidArgument(JoinRanks({.device = "cuda"}).status()));
 }
 
-// What processes are told that meet at one store; the first hosts it.
+// The statuses told to processes that meet at one store; the first hosts it.
 std::string AllAreTold(std::vector<JoinOptions> gang) {
   absl::Notification listening;
   int port = 0;

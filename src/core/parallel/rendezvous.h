@@ -28,7 +28,7 @@ namespace oxbow::parallel {
 // Hosts or finds the store and waits until every rank is here; errors as JoinRanks.
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> Meet(const JoinOptions& options);
 
-// What each rank is doing, kept in the store so that an error can name the ranks that are behind.
+// Each rank's operation, kept in the store so that an error can name the ranks that are behind.
 class Positions {
  public:
   // The store exists for as long as rank 0.

@@ -10,7 +10,7 @@
 
 namespace oxbow::replay {
 
-// What a step is given.
+// The result of a draw for a step.
 struct Drawn {
   uint64_t eligible = 0;
   std::vector<EntryId> entries;  // In the order of the draw.
@@ -32,8 +32,8 @@ bool Eligible(LearnerStep birth, uint64_t uses, LearnerStep step, const DrawLimi
 std::vector<EntryId> DrawUniform(std::vector<EntryId> eligible, uint64_t count, uint64_t seed,
                                  LearnerStep step);
 
-// What a group may be expected to learn from of a head that was sampled again so often with and
-// without success: the mean of p (1 - p) where p ~ Beta(1 + successes, 1 + failures),
+// The signal that a group may be expected to have from a head that was sampled again so often with
+// and without success: the mean of p (1 - p) where p ~ Beta(1 + successes, 1 + failures),
 //
 //   a b / ((a + b) (a + b + 1)),   a = 1 + successes, b = 1 + failures
 //

@@ -21,7 +21,7 @@
 
 namespace oxbow::replay {
 
-// What a run remembers of its fresh groups. Before the first step nothing is known: need is 1.
+// A run's memory of its fresh groups. Before the first step nothing is known: need is 1.
 struct ReuseState {
   double need = 1;          // z, in [0, 1].
   double success_rate = 0;  // Running mean of fresh rewards.

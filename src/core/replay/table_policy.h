@@ -47,7 +47,7 @@ struct TablePolicy {
 TablePolicy BestTable(uint64_t capacity, DrawPolicy draw = DrawPolicy::kUniform,
                       const DrawLimits& limits = {});
 
-// What an adapted batch is made from (rl::AdaptBatch): the newest `prompts` hard prompts, and at
+// Tables for an adapted batch (rl::AdaptBatch): the newest `prompts` hard prompts, and at
 // most `groups` groups of the last `steps` learner steps. Tables of size 0 are left out.
 std::vector<TablePolicy> AdaptationTables(uint64_t prompts, uint64_t groups, uint64_t steps);
 

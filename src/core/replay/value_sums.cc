@@ -43,7 +43,7 @@ double ValueSums::PrioritySum(const Born& born, uint64_t age) const {
   if (decay_.form == DecayForm::kSubtractive) return born.reward - entries * decay_.rate * steps;
   if (age == 0) return born.reward;
   const double kept = std::pow(decay_.rate, steps);
-  // What rounding leaves of no distance must not be blown up.
+  // The error that rounding leaves of no distance must not be blown up.
   const double below = born.below > 1e-12 * entries ? born.below / kept : 0;
   return entries * decay_.floor + born.above * kept - below;
 }

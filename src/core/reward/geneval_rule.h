@@ -32,7 +32,7 @@ namespace oxbow::reward {
 
 enum class GenevalVariant { kOfficial, kFlowGrpo };
 
-// What a detector found.
+// One finding of a detector.
 struct Detection {
   int thing = 0;
   std::array<float, 4> box = {};  // x0, y0, x1, y1 in pixels; x1 and y1 are behind the last.
@@ -53,7 +53,7 @@ std::vector<size_t> DetectionsToColour(const GenevalPrompt& prompt,
 struct GenevalVerdict {
   bool correct = false;
   double score = 0;    // official: 1 if correct, else 0.
-  std::string reason;  // What is wrong, a line each, in upstream's words. Empty if nothing is.
+  std::string reason;  // The faults, a line each, in upstream's words. Empty if there are none.
 };
 
 // `colours` (detection -> colour) has all of DetectionsToColour.

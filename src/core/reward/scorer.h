@@ -3,7 +3,7 @@
 // lists all.
 //
 // A scorer gets many items at a time, of any prompts, because models on a device are fast only so.
-// What it says of an item depends on that item alone: a batch of n has the scores of n batches of
+// Its score of an item depends on that item alone: a batch of n has the scores of n batches of
 // one. A groupwise reward (a rank, say) depends on the items of the same group, too.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace oxbow::reward {
 
-// What callers know of a reward without asking it.
+// Facts of a reward that callers know without asking it.
 struct RewardFacts {
   std::string name;
   double value_min = 0;
@@ -60,7 +60,7 @@ struct Item {
 
 struct Score {
   double value = 0;
-  std::string note = {};  // What people want to know of it: a text read, an answer given.
+  std::string note = {};  // A remark for people: a text read, an answer given.
   bool cached = false;    // It was given before, and kept.
 };
 

@@ -21,7 +21,7 @@ namespace oxbow::reward {
 
 class ShownItems {
  public:
-  // What the items refer to outlives this. Frames are copied only where a scorer of videos reads
+  // The data of the items outlives this. Frames are copied only where a scorer of videos reads
   // fewer than are there.
   ShownItems(const RewardFacts& facts, absl::Span<const Item> items);
 

@@ -64,14 +64,14 @@ struct RateSchedule {
 // factor(step). Pure.
 double RateFactorAt(const RateSchedule& schedule, uint64_t step);
 
-// What a checkpoint holds: independent of the number of ranks.
+// The state in a checkpoint: independent of the number of ranks.
 struct AdamWState {
   at::Tensor first;   // [N]
   at::Tensor second;  // [N]
   int64_t updates = 0;
 };
 
-// What one rank's moments were.
+// A copy of one rank's moments.
 struct HostMoments {
   parallel::HostCopy first;
   parallel::HostCopy second;
@@ -202,7 +202,7 @@ class ShardedAdamW {
   double learning_rate() const { return piece_.learning_rate(); }
   int64_t updates() const { return piece_.updates(); }
 
-  // What this rank holds, copied into host memory as AdamW has it: its moments have the piece's
+  // This rank's part, copied into host memory as AdamW has it: its moments have the piece's
   // length.
   AdamWState Piece() const { return piece_.State(); }
   HostMoments CopyToHost() const { return piece_.CopyToHost(); }

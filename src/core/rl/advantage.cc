@@ -54,7 +54,7 @@ double Limited(const AdvantageOptions& options, double advantage) {
   return std::clamp(advantage, -options.clip, options.clip);
 }
 
-// What the mean of group `g` is of: scored rewards that are not `outside`; all if none is left.
+// The rewards in the mean of group `g`: scored ones that are not `outside`; all if none is left.
 std::vector<double> InMean(const GroupRewards& rewards, const GroupMarks& outside, size_t g) {
   std::vector<double> inside;
   for (size_t s = 0; s < rewards[g].size() && !outside.empty(); ++s) {

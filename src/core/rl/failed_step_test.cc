@@ -187,7 +187,7 @@ TEST_P(FailedStepTest, LeavesEverythingAsItWas) {
     EXPECT_EQ(trainer.version().value,
               static_cast<uint64_t>(path.updates) * (path.ranks == 1 ? 1 : 2));
 
-    // What failed left no trace in what follows.
+    // The failed steps left no trace in what follows.
     const std::unique_ptr<model::Policy> other = PolicyOf(path);
     Trainer undisturbed(OptionsOf(path), *other, world);
     ASSERT_TRUE(undisturbed.Step(LearnerStep(0), Rollout(path, 0, 0)).ok());

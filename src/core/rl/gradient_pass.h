@@ -17,14 +17,14 @@ class Policy;
 
 namespace oxbow::rl {
 
-// What an update divides by.
+// The divisors in an update's loss.
 struct LossDenominators {
   double policy = 1;  // Samples per update times rows per sample.
   double kl = 1;      // Samples per update, times rows per sample where every row is in the KL.
   double trajectories = 1;  // Per update.
 };
 
-// What the rows of an update have in common.
+// Inputs that the rows of an update have in common.
 struct UpdateInputs {
   LearnerStep step;
   const std::vector<Group>& groups;

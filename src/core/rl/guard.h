@@ -31,7 +31,7 @@ at::Tensor DivergenceMaskedLoss(const at::Tensor& lp_new, const at::Tensor& lp_o
                                 const at::Tensor& divergence, const at::Tensor& advantage,
                                 const at::Tensor& weight, double divergence_max);
 
-// What both methods compare: the means of Gaussian steps with those of the policy before the step.
+// The comparison of both methods: means of Gaussian steps with those of the policy before the step.
 class MeanComparison : public PolicyGradient {
  public:
   using PolicyGradient::PolicyGradient;

@@ -26,7 +26,7 @@ namespace oxbow::rl {
 
 inline constexpr double kEvidenceHalfLife = 20;  // Learner steps.
 
-// What is known of a prompt at a step. Both counts are sums of shares, not integers.
+// The evidence about a prompt at a step. Both counts are sums of shares, not integers.
 struct SuccessEvidence {
   double successes = 0;
   double failures = 0;

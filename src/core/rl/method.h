@@ -35,7 +35,7 @@ struct RowTerms {
   at::Tensor old_kl;     // The pull towards the old policy, with its gradient; undefined: none.
 };
 
-// What a learner step found out before its first update.
+// Findings of a learner step before its first update.
 struct Preparation {
   std::vector<SequenceWeight> weights;  // In plan order; the weights of all ranks.
   std::vector<EntryId> used;            // Replayed heads that will be trained on.

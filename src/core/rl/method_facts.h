@@ -14,13 +14,13 @@ namespace oxbow::rl {
 // Every method, in the order of v1::MethodName. A kind is the place of its row.
 enum class MethodKind { kGrpo, kGuard, kDppo, kNft, kAwm, kVGrpo, kGspo };
 
-// What a method trains on, and therefore what a rollout worker sends.
+// The data that a method trains on, and that a rollout worker therefore sends.
 enum class TrainedData {
   kTransitions,   // Sampled transitions, scored by their log-probs: the sampler must be stochastic.
   kFinalLatents,  // The finished image: of a fresh trajectory, x_T travels and nothing else.
 };
 
-// What a method does with the ratio of the trained policy to the policy before the learner step.
+// A method's use of the ratio of the trained policy to the policy before the learner step.
 enum class RatioUse { kNone, kClipped, kMasked };
 
 // When the policy keeps an old copy that follows it slowly (policy_copies.h).
@@ -45,7 +45,7 @@ struct ClipLimits {
   const char* rule = "";            // "must be ...": what to say of a value outside.
   const char* no_max_if = nullptr;  // The flag of the method's section that lifts `max`; or null.
   double usual_max = 0;             // A larger value gets a warning; 0: none does.
-  const char* unusual = "";         // What the warning says.
+  const char* unusual = "";         // Text of the warning.
 };
 
 struct MethodFacts {

@@ -14,7 +14,7 @@
 
 namespace oxbow::rl {
 
-// What becomes of an advantage A in [-c, c] before p (DiffusionNFT's adv_mode).
+// The change of an advantage A in [-c, c] before p (DiffusionNFT's adv_mode).
 enum class NftAdvantage { kAll, kPositive, kNegative, kOne, kBinary };
 
 struct NftOptions {

@@ -27,7 +27,7 @@ struct ClipRange {
   double high = 0;
 };
 
-// What happens to groups without variance. Masked samples train nothing, not even the KL; the loss
+// Treatment of groups without variance. Masked samples train nothing, not even the KL; the loss
 // is divided by B T_train with B all samples, or those of groups with variance only. Kept ones
 // train with advantage 0.
 enum class ZeroVariance { kMeanOverAll, kMeanOverKept, kUnmasked };
@@ -72,7 +72,7 @@ struct AnchorOptions {
 // The reward of a node of a tree (flow/split_tree.h), from those of its leaves; node_rewards.h.
 enum class BranchFusion { kMean, kSoftmax };
 
-// Which leaves of a group's trees train.
+// The leaves of a group's trees that train.
 enum class BranchPruning { kNone, kBest, kExtremes };
 
 struct BranchOptions {
@@ -85,7 +85,7 @@ struct BranchOptions {
 
 struct TrainerOptions {
   flow::SamplingSpec sampling;  // Its sde flags are the trained steps (the last step never is).
-  std::optional<flow::WindowPlan> window;  // Which of them are, by learner step; none: all.
+  std::optional<flow::WindowPlan> window;  // The trained ones by learner step; none: all.
   bool cps_surrogate = true;  // Ratios of cps steps on the published scale; see dynamics.h.
   uint64_t run_seed = 0;
   int updates = 2;        // Per pass.

@@ -56,7 +56,7 @@ Origin OriginOf(const Trajectory& trajectory, const std::vector<int>& steps,
   return stale ? Origin::kStale : Origin::kFresh;
 }
 
-// Which policies drew what the sample trains.
+// Versions of the policies that drew what the sample trains: the oldest and the mean.
 void DateBack(const Trajectory& trajectory, PlannedTrajectory& planned) {
   double sum = 0;
   double rows = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Policy gradients: the loss is a function of the log-probs of sampled transitions.
 //
-// What they share: which transitions of a sample are trained, their log-probs under the policy
+// Their common parts: the trained transitions of a sample, their log-probs under the policy
 // before the step, and the weights W of off-policy trajectories (loss_weight.h). A method of the
 // family adds the loss of a row.
 //
@@ -76,7 +76,7 @@ class PolicyGradient : public Method {
 
   OldVelocities old_;
   const std::vector<int> steps_;       // The stochastic ones.
-  const std::vector<double> weights_;  // What every step counts in the loss, without a window.
+  const std::vector<double> weights_;  // Every step's weight in the loss, without a window.
 };
 
 }  // namespace oxbow::rl

@@ -78,7 +78,7 @@ class RankOptimizer {
 
   // Whether each rank has moments for its piece of the weights only.
   bool shards() const { return shards_; }
-  // What this rank holds, for a checkpoint, and to put back after a failed step; as in adamw.h.
+  // This rank's moments, for a checkpoint, and to put back after a failed step; as in adamw.h.
   HostMoments CopyToHost() const { return adamw_.CopyToHost(); }
   void PutBack(const HostMoments& moments) { adamw_.PutBack(moments); }
   // The whole state, for a checkpoint that any number of ranks can load. Collective where sharded.

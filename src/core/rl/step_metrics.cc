@@ -90,7 +90,7 @@ void AppendRewards(const std::vector<Group>& groups, const TrainingPlan& plan,
   if (change.count > 0) metrics[metric::kTrainReplayRewardChange] = change.mean();
 }
 
-// What a sample trains with: in trees each of its rows has an advantage of its own.
+// The advantages of a sample: in trees each of its rows has one of its own.
 std::vector<double> AdvantagesOf(const TrainingPlan& plan, const PlannedTrajectory& planned) {
   if (!plan.edges_counted.has_value()) return {planned.advantage};
   std::vector<double> advantages;
@@ -253,7 +253,7 @@ void StepTotals::AppendMetrics(std::map<std::string, double>& metrics) const {
   const double pull = kl_loss + options_.old_kl_weight * old_kl_ + options_.anchor.weight * anchor_;
   metrics[metric::kTrainLoss] = (policy_loss_ + pull) / updates;
   metrics[metric::kTrainPolicyLoss] = policy_loss_ / updates;
-  // What was not computed is left out: 0 would say that nothing moved.
+  // A value that was not computed is left out: 0 would say that nothing moved.
   if (pull_.pulls_to_reference()) metrics[metric::kTrainKlDiv] = kl_ / updates;
   if (pull_.pulls_to_precedent()) {
     metrics[metric::kTrainKlPrecedentDiv] = kl_precedent_ / updates;

@@ -28,7 +28,7 @@ void AppendPlanMetrics(const TrainerOptions& options, PolicyVersion version,
 void AppendWeightMetrics(const std::vector<SequenceWeight>& weights,
                          std::map<std::string, double>& metrics);
 
-// What the clip did to the rows of a step: fractions by side and by origin of the row.
+// Effects of the clip on the rows of a step: fractions by side and by origin of the row.
 class RatioStatistics {
  public:
   // Counts one row: its denoising step, its log-ratio lp_new - lp_old, its advantage, and the range
@@ -61,7 +61,7 @@ class RatioStatistics {
   double ratio_max_ = 0;
 };
 
-// What the updates of one learner step add up to.
+// Sums over the updates of one learner step.
 class StepTotals {
  public:
   // `options` outlives it. `has_ratio` as in method.h.

@@ -18,7 +18,7 @@
 
 namespace oxbow::rl {
 
-// What one group of a committed step has shown.
+// The result of one group of a committed step.
 struct GroupOutcome {
   LearnerStep step;
   PromptId prompt;
@@ -48,7 +48,7 @@ class SuccessRecord {
   // stays the same.
   void Settle(LearnerStep first);
 
-  // What the steps before `step` have shown. Requires that nothing of `step` was settled.
+  // The evidence of the steps before `step`. Requires that nothing of `step` was settled.
   Evidence KnownBefore(LearnerStep step) const;
 
   bool empty() const { return settled_.empty() && recent_.empty(); }

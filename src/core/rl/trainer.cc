@@ -27,8 +27,8 @@
 namespace oxbow::rl {
 namespace {
 
-// Those of `own` with their prompts where the network is: every pass of the step reads them. This
-// rank computes no others.
+// The groups, those of `own` with their prompts where the network is: every pass of the step reads
+// them. This rank computes no others.
 std::vector<Group> WithPromptsOn(at::Device device, parallel::Share own,
                                  std::vector<Group> groups) {
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -91,9 +91,9 @@ struct Trainer::Impl {
                   policy.parameters(), ranks),
         gradient(options, policy, *method, ranks, optimizer) {}
 
-  // What a step may change before it fails, as it was before: in host memory, since nothing reads
-  // it unless the step fails. Of a single update only its own exchange of weights can fail half
-  // way, where they have no other place to come to; all that follows cannot.
+  // State that a step may change before it fails, as it was before: in host memory, since nothing
+  // reads it unless the step fails. Of a single update only its own exchange of weights can fail
+  // half way, where they have no other place to come to; all that follows cannot.
   struct Before {
     parallel::HostCopy weights;
     std::optional<HostMoments> moments;
@@ -200,7 +200,7 @@ LossDenominators Trainer::Impl::DenominatorsOf(LearnerStep step, const TrainingP
           .trajectories = trajectories};
 }
 
-// What the step cost, on all ranks.
+// The cost of the step, on all ranks.
 absl::Status Trainer::Impl::AppendCost(const model::RowCount& before,
                                        std::map<std::string, double>& metrics) {
   const model::RowCount now = policy.rows();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One learner step: from groups of trajectories to new weights. No RPC, clock or global generator.
 //
-// What all methods share. Order of one step: advantages and masking; what the method must know
+// All methods share this. Order of one step: advantages and masking; what the method must know
 // of the policy before it moves (method.h); `updates` updates, `passes` times over; then the copies
 // that follow the policy.
 #pragma once
@@ -54,7 +54,7 @@ class Trainer {
   absl::StatusOr<StepResult> Step(LearnerStep step, const std::vector<Group>& groups,
                                   const std::function<bool()>& interrupted = {});
 
-  // What Step would find in these groups, whose latents it does not read; see step_plan.h.
+  // Signals that Step would find in these groups, whose latents it does not read; see step_plan.h.
   std::vector<bool> HaveSignal(const std::vector<Group>& groups) const;
 
   // Updates so far: updates * passes per step, also where nothing could be learnt, so that a
@@ -67,7 +67,7 @@ class Trainer {
   absl::StatusOr<std::map<std::string, at::Tensor>> State() const;
   absl::Status LoadState(const std::map<std::string, at::Tensor>& state);
 
-  // What State returns in two parts, for a checkpoint: this rank's moments and the rest, which is
+  // The result of State in two parts, for a checkpoint: this rank's moments and the rest, which is
   // the same on every rank. Where ranks hold a piece of the moments each, the pieces in rank order,
   // one after another, are the whole. No other rank is asked, and nothing is waited for: copies in
   // host memory may still be on their way from a GPU (parallel/host_copy.h).

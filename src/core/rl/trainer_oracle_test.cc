@@ -294,7 +294,7 @@ double WeightOf(const World& world, const Group& group, const Trajectory& trajec
   return std::min(std::exp(sum), kCap);
 }
 
-// What each trained step counts: 1 on average.
+// The weight of each trained step: 1 on average.
 Vector StepWeightsOf(const World& world) {
   Vector weights(kTrained, 1);
   if (world.options.step_weight == StepWeight::kNone) return weights;
@@ -403,7 +403,7 @@ struct Losses {
   double kl = 0;
 };
 
-// What a row's ratios are made of: its log-probs, or for GSPO the means of its sample's.
+// Parts of a row's ratios: its log-probs, or for GSPO the means of its sample's.
 struct LogProbs {
   double now = 0, centre = 0, behaviour = 0;
 };

@@ -23,7 +23,7 @@ enum class Origin { kFresh, kStale, kReplay };
 struct PlannedRow {
   int step = 0;            // The denoising step, or the number of the pair.
   double sigma = 0;        // Noise level of the row's state.
-  double weight = 1;       // What the row counts in its sample's loss.
+  double weight = 1;       // The row's weight in its sample's loss.
   double baseline = 0;     // Taken from the sample's advantage; see ShareHeads in the .cc.
   bool trained = true;     // False: part of W alone.
   bool on_policy = false;  // Drawn by the policy as it is at the start of the step.
@@ -58,10 +58,10 @@ struct TrainingPlan {
   double added_scale = 0;  // Factor of added samples' advantages; 0: none is trained.
 };
 
-// What a sample trains, where its group has a signal; no rows: nothing. Places are the caller's.
+// The rows that a sample trains, where its group has a signal; or none. Places are the caller's.
 using SamplePlanner = std::function<PlannedTrajectory(const Group&, const Trajectory&)>;
 
-// Which groups would train anything but the KL: those in which rewards differ. Pure.
+// The groups that would train anything but the KL: those in which rewards differ. Pure.
 std::vector<bool> HaveSignal(const TrainerOptions& options, const std::vector<Group>& groups);
 
 // Pure.

@@ -180,7 +180,7 @@ TEST(AddedTest, ASolvedPromptAndAnEmptyPlaceTrainNothing) {
   EXPECT_EQ(plan.added_scale, 0);
 }
 
-// What raises a rare picture's value within its group is no part of a rate of success.
+// A bonus that raises a rare picture's value within its group is no part of a rate of success.
 TEST(AddedTest, RewardsAreSharesOfTheFullOneWithoutDiversity) {
   TrainerOptions options;
   options.full_reward = 2;

@@ -24,7 +24,7 @@ namespace oxbow::rl {
 
 enum class TimeSampler { kGrid, kDiscrete, kDiscreteWithoutInit, kUniform, kLogitNormal };
 
-// Which samples share a draw: none, those of a group, or all of a learner step.
+// Samples that share a draw: none, those of a group, or all of a learner step.
 enum class Sharing { kSample, kGroup, kStep };
 
 struct TimeOptions {

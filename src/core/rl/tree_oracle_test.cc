@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learner step on trees against its formulas in float64, differentiated by finite differences.
-// Which samples share an edge is read off the latents: those of equal bits. Nothing of core/rl or
+// Samples share an edge where their latents have equal bits. Nothing of core/rl or
 // of the trees' code is used to say what is right.
 //
 //   R(n) = mean of the rewards below n,  A(n) = (R(n) - mean_t R) / (std_t R + 1e-4)

@@ -16,7 +16,7 @@ namespace oxbow::rl {
 std::vector<int> PrunedSteps(const BranchOptions& branch, const flow::SplitTree& tree,
                              const std::vector<int>& stochastic, LearnerStep step);
 
-// Which of a group's trajectories are kept leaves, by their values; nothing: not scored.
+// The kept leaves among a group's trajectories, by their values; nothing: not scored.
 std::vector<bool> KeptLeaves(const BranchOptions& branch, const flow::SplitTree& tree,
                              const Group& group, const LeafValues& values);
 

@@ -26,7 +26,7 @@ std::vector<int> StochasticSteps(const Group& group) {
   return steps;
 }
 
-// What is known of a group's trees in a learner step.
+// Facts of a group's trees in a learner step.
 struct Judged {
   LeafValues values;                          // The leaves'.
   std::vector<bool> kept;                     // Leaves that train.
@@ -106,7 +106,7 @@ std::optional<size_t> CarrierOf(const Judged& judged, const std::vector<size_t>&
   return std::nullopt;
 }
 
-// What the edge of a sample at a step trains with; nothing: another sample carries it, or none.
+// The advantage of a sample's edge at a step; nothing: another sample carries it, or none.
 std::optional<double> CarriedAdvantage(const flow::SplitTree& tree, const Judged& judged,
                                        const Group& group, size_t place, int step, bool unmasked) {
   const auto nodes = judged.nodes.find(step);

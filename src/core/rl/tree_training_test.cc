@@ -36,7 +36,7 @@ PlannedTrajectory AllRows(const Group&, const Trajectory& trajectory) {
   return planned;
 }
 
-// What a plan trains, by step and sample.
+// Advantages that a plan trains with, by step and sample.
 std::map<std::pair<int, size_t>, double> EdgesOf(const TrainingPlan& plan, size_t group = 0) {
   std::map<std::pair<int, size_t>, double> edges;
   for (const PlannedTrajectory& planned : plan.trajectories) {

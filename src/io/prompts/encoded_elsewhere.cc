@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kMissingFile[] = "missing.jsonl";
 
-// What a transformer takes of a prompt, and the keys of its config that say how wide.
+// A transformer's inputs from a prompt, and the keys of its config that say how wide.
 struct Taken {
   const char* class_name;
   const char* width;

@@ -50,7 +50,7 @@ class PromptStore {
   std::set<std::string> swept_;  // Folders whose old temporary files are gone.
 };
 
-// What makes two sets of text encoders the same, so that what one encoded serves the other:
+// The identity of a set of text encoders; what one encoded serves another of the same identity:
 // SHA-256 in hexadecimal digits over the configs, the tokenizers' files and every byte of the
 // weights of all text components (io/model_digest.h), and `settings`. Where the directory lies and
 // how its weights are split into files plays no part.

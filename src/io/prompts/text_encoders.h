@@ -46,7 +46,7 @@ class TextEncoders {
                                                             const Options& options);
   virtual ~TextEncoders() = default;
 
-  // What the encoders say about each text, one row per text. Reads the weights if they are not
+  // The encoders' output for each text, one row per text. Reads the weights if they are not
   // there. Requires at least one text.
   virtual absl::StatusOr<model::EncodedText> Encode(const std::vector<std::string>& texts) = 0;
 

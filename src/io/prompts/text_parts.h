@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<model::ClipTextEncoder>> LoadClip(const ClipSide&
 absl::StatusOr<std::unique_ptr<model::T5Encoder>> LoadT5(const T5Side& side,
                                                          const TextEncoders::Options& to);
 
-// What the settings of a text side say of `options`, for IdentityOfTextEncoders.
+// The text about `options` in the settings of a text side, for IdentityOfTextEncoders.
 std::string TypeInIdentity(const TextEncoders::Options& options);
 
 // [texts, length] int64.

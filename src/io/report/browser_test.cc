@@ -117,7 +117,7 @@ class BrowserTest : public ::testing::Test {
     std::filesystem::create_directories(directory_);
   }
 
-  // What the page of the run says of itself at each width.
+  // The report of the run's page about itself at each width.
   nlohmann::json Look(const RunFacts& facts, const char* after = kAfter) {
     EXPECT_TRUE(WriteReport(directory_, facts).ok());
     const std::string page =

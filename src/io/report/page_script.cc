@@ -251,7 +251,7 @@ function take(state) {
   watchTables();
 }
 
-// What is new: from the server of this page, or from the file it is.
+// New parts: from the server of this page, or from the file it is.
 let have = document.body.dataset.live;
 async function ask() {
   if (document.hidden) { setTimeout(ask, 2000); return; }

@@ -111,8 +111,8 @@ std::vector<Panel> PicturePanels() {
            "towards 0 is mode collapse, which the reward does not show."}};
 }
 
-// What an evaluation's mean of the reward may move by chance: up and down by the errors that a
-// change must exceed.
+// The width in which an evaluation's mean of the reward may move by chance: up and down by the
+// errors that a change must exceed.
 double ChanceOf(const History& history, const RunFacts& facts) {
   const auto reward = history.First(
       history.FirstPresent({metric::kEvalRewardMean.name, metric::kTrainRewardMean.name}));

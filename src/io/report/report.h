@@ -26,7 +26,7 @@ std::string RunName(const std::filesystem::path& run_dir);
 std::vector<PageSection> ReportParts(const std::filesystem::path& run_dir, const RunReading& run,
                                      const RunFacts& facts, const SheetSource& source);
 
-// What stands between <main> and </main>.
+// The text between <main> and </main>.
 std::string JoinParts(const std::vector<PageSection>& parts);
 
 // Writes run_dir/report.html from what `run` has read of it and what is new, replacing it whole;

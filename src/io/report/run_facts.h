@@ -15,7 +15,7 @@ struct RunFacts {
   std::string name;
   // Label and value, in the order of the page's head: {"method", "grpo"}, {"model", ...}.
   std::vector<std::pair<std::string, std::string>> head;
-  std::vector<std::string> next_commands;  // What one may do now, as typed.
+  std::vector<std::string> next_commands;  // Commands that one may run now, as typed.
   bool live = false;                       // The page then loads itself again.
   int64_t written = 0;                     // Now, in seconds since 1970, if live.
   uint64_t steps_total = 0;                // 0: not known.

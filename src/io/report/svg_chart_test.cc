@@ -97,7 +97,7 @@ TEST(SvgChartTest, ARarePartOfAStackIsSpreadOverItsBarNotARamp) {
   EXPECT_THAT(chart, ::testing::HasSubstr("evaluation <b>33 %</b>"));
 }
 
-// What each `attribute="12.5"` of the rectangles says.
+// The number in each `attribute="12.5"` of the rectangles.
 std::vector<double> NumbersOf(const std::string& chart, const std::string& attribute) {
   std::vector<double> numbers;
   for (size_t at = 0; (at = chart.find("<rect", at)) != std::string::npos; ++at) {

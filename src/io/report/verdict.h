@@ -26,8 +26,8 @@ const char* LevelWord(Level level);
 struct VerdictLine {
   const char* topic = "";  // "learning", "honest", "diverse", "stable", "limited by"
   Level level = Level::kUnknown;
-  std::string says;    // What is seen, with its numbers.
-  std::string advice;  // What to look at or to change; empty if nothing is wrong.
+  std::string says;    // The finding, with its numbers.
+  std::string advice;  // The remedy: a place to look or a change; empty if nothing is wrong.
 };
 
 using Verdict = std::array<VerdictLine, 5>;

@@ -35,12 +35,12 @@ struct CourseStep {
 struct Course {
   std::vector<CourseStep> all;
   CourseStep first, best, last;
-  double mean = 0;       // What the last three give.
+  double mean = 0;       // The mean of the last three.
   double best_mean = 0;  // The largest of such means so far.
 
   explicit Course(const std::vector<Point>& points);
   double gain() const { return mean - first.value; }
-  // What of the best is lost, by evaluations and by means.
+  // The loss from the best, by evaluations and by means.
   double fall() const { return std::min(best.value - last.value, best_mean - mean); }
 };
 

@@ -63,8 +63,8 @@ class EventWriter {
 
   absl::Status Text(EventTime time, const std::string& tag, std::string_view markdown);
 
-  // What TensorBoard's tab of hyperparameters shows of this run beside others. Runs of one
-  // `group` are one row there.
+  // The values that TensorBoard's tab of hyperparameters shows of this run beside others. Runs of
+  // one `group` are one row there.
   absl::Status HyperParameters(EventTime time, const std::string& group,
                                const std::map<std::string, HyperParameter>& values);
 

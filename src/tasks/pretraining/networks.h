@@ -58,7 +58,7 @@ struct Networks {
 absl::StatusOr<Networks> MakeNetworks(std::shared_ptr<const model::Architecture> transformer,
                                       const std::string& text_side, const TaskTensors& task);
 
-// Those of the task's own model.
+// The networks of the task's own model.
 absl::StatusOr<Networks> OwnNetworks(const TaskTensors& task);
 
 // Fresh weights of all components, and of buffers where there is a rule for them: kInvalidArgument

@@ -136,7 +136,7 @@ absl::Status Plain(const std::exception& error) {
   return absl::InvalidArgumentError(what.substr(0, what.find('\n')));
 }
 
-// What `run` returns, or what it throws as a status.
+// The result of `run`, or its exception as a status.
 template <typename Run>
 auto Guarded(const Run& run) -> decltype(run()) {
   try {

@@ -18,7 +18,7 @@ struct KeptBytes {
   uint64_t outside = 0;  // Blocks: by nodes of none of them.
   uint64_t blocks = 0;   // All together.
   uint64_t largest_block = 0;
-  uint64_t between = 0;  // What blocks hand on: all that recomputation keeps.
+  uint64_t between = 0;  // Values that blocks hand on: all that recomputation keeps.
 };
 
 // `sizes`: of every symbol. kInvalidArgument names the node that does not take its arguments.

@@ -14,7 +14,7 @@ constexpr char kFormat[] = "oxbow-graph";
 constexpr int64_t kVersion = 1;
 constexpr int kDepthMax = 16;
 
-// Who writes each slot, so that nobody else does, and nobody reads it before.
+// The writer of each slot: there is no other, and nobody reads the slot before.
 class SlotWriters {
  public:
   explicit SlotWriters(const Graph& graph) : graph_(graph), written_(graph.slots, false) {}

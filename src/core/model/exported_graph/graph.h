@@ -113,7 +113,7 @@ struct GraphDecoder {
 struct Graph {
   std::string class_name;     // "FluxTransformer2DModel"
   std::string config_json;    // Every key of the class with its value.
-  std::string defaults_json;  // What a key means that a config leaves out.
+  std::string defaults_json;  // Meanings of the keys that a config leaves out.
   std::map<std::string, SymbolRange> symbols;
   bool velocity = false;
   std::vector<GraphInput> inputs;    // "x" and "sigma" first in a velocity.
@@ -137,7 +137,7 @@ inline constexpr size_t kGraphBytesMax = size_t{64} << 20;
 // kInvalidArgument names the key that is wrong.
 absl::StatusOr<Graph> ParseGraph(std::string_view json);
 
-// What a node says of itself in errors: "node 12 (aten::add.Tensor)".
+// The name of a node in errors: "node 12 (aten::add.Tensor)".
 std::string NameOf(const Graph& graph, size_t node);
 
 }  // namespace oxbow::model::exported

@@ -15,7 +15,7 @@
 namespace oxbow::model::exported {
 namespace {
 
-// What one input or tensor may have at most.
+// The largest numbers of tensors, inputs, outputs and symbols.
 constexpr size_t kTensorsMax = 1 << 17;
 constexpr size_t kInputsMax = 16;
 constexpr size_t kOutputsMax = 16;

@@ -73,7 +73,7 @@ IValue NumberOf(const Value& value) {
   return std::get<double>(value.is);
 }
 
-// What needs no slot and is no list.
+// A value that needs no slot and is no list.
 absl::StatusOr<IValue> Literal(const Value& value, const TypePtr& type) {
   const bool number = IsNumber(value);
   switch (type->kind()) {

@@ -16,7 +16,7 @@
 
 namespace oxbow::model::exported {
 
-// What a slot holds.
+// The type of a slot's value.
 enum class SlotType : uint8_t { kNone, kTensor, kInteger, kReal, kBool };
 
 // By slot. None where nothing is yet, or no longer.

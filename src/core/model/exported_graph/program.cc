@@ -87,7 +87,7 @@ std::vector<Section> Sections(const Graph& graph) {
   return sections;
 }
 
-// What sections read and write, and after which node nobody reads a value. Requires folding.
+// Reads and writes of sections, and the node after which nobody reads a value. Requires folding.
 void FindLives(Program& program) {
   const Graph& graph = program.graph;
   constexpr size_t kNever = SIZE_MAX;

@@ -47,7 +47,7 @@ struct Program {
   // Nodes that depend on the inputs' sizes alone: position tables, frequencies. They run once per
   // size, before the others.
   std::vector<bool> folded;              // By node.
-  std::vector<Slot> folded_results;      // What the other nodes read of them.
+  std::vector<Slot> folded_results;      // Values of theirs that the other nodes read.
   std::set<std::string> folded_symbols;  // The sizes that they depend on.
 
   std::map<size_t, LinearNode> linears;  // By node.

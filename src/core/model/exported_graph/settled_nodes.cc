@@ -21,7 +21,7 @@ bool WritesInPlace(const GraphNode& node) {
   return node.op.ends_with('_') && !node.op.ends_with("__");
 }
 
-// What nodes make without an input, and the part of it that weights went into.
+// Values that nodes make without an input, and the part of them that weights went into.
 struct KnownSlots {
   std::set<Slot> known;
   std::set<Slot> of_weights;
@@ -42,7 +42,7 @@ KnownSlots Given(const Graph& graph) {
 struct Division {
   std::vector<GraphNode> early;
   std::vector<GraphNode> late;
-  std::vector<GraphOutput> between;  // What late nodes read of the settled ones.
+  std::vector<GraphOutput> between;  // Values of settled nodes that late ones read.
 };
 
 Division Divide(Graph& graph) {

@@ -104,7 +104,7 @@ inline NamedTensors SmallWeights() {
 
 using Product = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight)>;
 
-// What the graph computes, written by hand. `product`: of the second linear layer.
+// The graph's computation, written by hand. `product`: of the second linear layer.
 inline at::Tensor SmallVelocity(
     const NamedTensors& weights, const at::Tensor& x, const at::Tensor& sigma,
     const at::Tensor& tokens, double guidance,

@@ -19,7 +19,7 @@ using Result = absl::StatusOr<IValue>;
 
 enum class Kind : uint8_t { kAny, kTensor, kInteger, kBool };
 
-// What an operation makes: a type of its own, or the operands' common one.
+// The type of an operation's result: one of its own, or the operands' common one.
 enum class Made : uint8_t { kInteger, kReal, kBool, kCommon };
 
 absl::Status TooLarge() { return absl::InvalidArgumentError("a number beyond 64 bits"); }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kLanes = kModulationLanes;
 
-// What a compiler keeps in vector registers.
+// Numbers that a compiler keeps in vector registers.
 struct Lanes {
   float value[kLanes] = {};
 

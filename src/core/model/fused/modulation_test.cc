@@ -25,7 +25,7 @@ Inputs Drawn(int64_t batch, int64_t tokens, int64_t width) {
           parts[1], parts[2]};
 }
 
-// What the operators of PyTorch make in float64.
+// The result of PyTorch's operators in float64.
 at::Tensor Modulated(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {
   return at::layer_norm(x, {x.size(-1)}, {}, {}, kEpsilon) * (1 + scale).unsqueeze(1) +
          shift.unsqueeze(1);
