@@ -394,7 +394,7 @@ class Sinks {
   std::vector<std::thread> threads_;
 };
 
-// What all workers share.
+// The state that all workers share.
 struct World {
   Timers& timers;
   Sinks& sinks;

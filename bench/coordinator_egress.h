@@ -106,7 +106,7 @@ class Watchers {
   Count count() const { return {bytes_, messages_}; }
   void PrintSince(const Count& before) const;
 
-  // What all of them were told at least, and when the last one was. Requires `reads`.
+  // The newest version that all of them were told, and when the last one was. Requires `reads`.
   struct Told {
     uint64_t version = 0;
     absl::Duration when;  // By the steady clock.

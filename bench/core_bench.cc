@@ -151,8 +151,8 @@ std::vector<flow::NoiseKey> KeysOf24() {
   return keys;
 }
 
-// What a stochastic step of 24 pictures of 512 px costs the sampling thread besides the network,
-// which computes elsewhere for `wait`.
+// The time that a stochastic step of 24 pictures of 512 px costs the sampling thread besides the
+// network, which computes elsewhere for `wait`.
 void SamplerStepOf24At512(benchmark::State& state) {
   const flow::SamplingSpec spec = [] {
     flow::SamplingSpec all = Spec();

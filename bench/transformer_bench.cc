@@ -153,7 +153,7 @@ nlohmann::ordered_json Train(const Flags& flags, model::Policy& policy,
 
 void Run(const Flags& flags) {
   at::set_num_threads(flags.threads);
-  // What the libraries take by themselves: the first operation makes their pools.
+  // The first operation makes the pools that the libraries take by themselves.
   (void)at::mm(at::ones({64, 64}), at::ones({64, 64}));
   const double before = PeakMegabytes();
   const auto policy = LoadPolicy(flags);

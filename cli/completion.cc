@@ -13,7 +13,7 @@
 namespace oxbow::cli {
 namespace {
 
-// What may follow, by the words before it: "replay list" -> "--run --buffer",
+// The words that may follow, by the words before: "replay list" -> "--run --buffer",
 // "export --format" -> "diffusers peft".
 using Followers = std::map<std::string, std::string>;
 

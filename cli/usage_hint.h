@@ -11,10 +11,10 @@ namespace oxbow::cli {
 // `--version`; others as they are.
 std::vector<std::string> AskedFor(std::vector<std::string> words);
 
-// What the words may be.
+// Words that are known in a place of the command line.
 struct KnownWords {
   std::vector<std::string> commands;
-  // Those of the command that the words name, without dashes: "set", "timeout".
+  // Options of the command that the words name, without dashes: "set", "timeout".
   std::vector<std::string> options;
   bool takes_settings = false;  // That command has --set KEY=VALUE of a run.
 };

@@ -11,7 +11,7 @@
 
 option(OXBOW_UNITY "Compile the sources of a target eight at a time: the first build is twice as fast, and \
 one after an edit is slower" OFF)
-# What its sources share, which is most of what they include, is compiled once.
+# The headers that its sources share, which are most of what they include, are compiled once.
 function(_oxbow_unity target)
   if(NOT OXBOW_UNITY)
     return()

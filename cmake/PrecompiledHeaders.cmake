@@ -2,7 +2,7 @@
 # Four precompiled headers serve every target: with and without torch, for programs and for tests. They
 # hold what is dear to parse and never changes: the standard library, Abseil, with the services gRPC, and
 # for tests GoogleTest.
-# What a file needs it still includes itself; the preset `core` builds the lower layers without gRPC.
+# A file still includes what it needs itself; the preset `core` builds the lower layers without gRPC.
 set(_oxbow_dear_headers <string> <vector> <memory> <map> <functional> <absl/status/statusor.h> <absl/strings/str_cat.h>
     <absl/synchronization/mutex.h> <absl/time/time.h>)
 if(OXBOW_BUILD_SERVICES)

@@ -176,7 +176,7 @@ whole=torch/include/ATen/ATen.h
 if [ "$venv" != .deps/venv ] && [ -z "${PIP_NO_DEPS:-}" ] && [ -e "tools/requirements/torch-$torch_version-cuda.txt" ]; then
   whole=nvidia/cu*/include/nv/target
 fi
-# What commands need that are written in Python; images go without.
+# Packages of commands that are written in Python; images go without.
 parts() {
   [ "$venv" = .deps/venv ] && [ -z "${PIP_NO_DEPS:-}" ] || return 0
   cmp -s tools/requirements/parts.txt "$venv/parts.txt" && return 0

@@ -146,7 +146,7 @@ def compare(checkout, records):
     import sys
     import types
     for name in ('diffusers', 'diffusers.utils', 'diffusers.utils.torch_utils', 'tqdm'):
-        sys.modules[name] = types.ModuleType(name)  # What it takes of both is replaced below.
+        sys.modules[name] = types.ModuleType(name)  # The parts that it takes of both are replaced below.
     sys.modules['diffusers.utils.torch_utils'].randn_tensor = None
     sys.modules['tqdm'].tqdm = None
     spec = importlib.util.spec_from_file_location(

@@ -71,7 +71,7 @@ def adapted_case(wrapper, transformer, seed):
     v = wrapper(transformer)(**inputs)
     (v * direction).sum().backward()
     plain = lambda name: name.replace(".default", "")
-    zero = {name: p for name, p in matrices.items() if p.grad is None}  # Those of a text branch that leads nowhere.
+    zero = {name: p for name, p in matrices.items() if p.grad is None}  # Matrices of a text branch that leads nowhere.
     found = {f"adapter.{name}": value for name, value in get_peft_model_state_dict(transformer).items()}
     return found | {"0.adapted.v": v} | {
         f"0.adapted.grad.{plain(name)}": p.grad for name, p in matrices.items() if name not in zero}

@@ -40,11 +40,11 @@ from export_model.tracing import full_config, make_transformer
 from export_model.wrappers.pp_ocr import MobileDetector, MobileRecogniser, ServerDetector, ServerRecogniser
 
 MODELS, MAPS, CASES = 6, 40, 150
-ROUNDING = 3e-5  # What float32 adds to a map: what sums in another order is to be within 1e-4.
+ROUNDING = 3e-5  # Error that float32 adds to a map: one that is summed in another order is to be within 1e-4.
 SIZES = [(96, 128, 3), (75, 110, 3), (64, 64, 1), (20, 90, 3)]
 CLASSES = {"mobile": (MobileDetector, MobileRecogniser), "server": (ServerDetector, ServerRecogniser)}
 LETTERS = list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789!?.,'\"-/\u00e9\u4f60\u597d\u754c")
-SURE = 1e-4  # What a result that is kept may not hang on.
+SURE = 1e-4  # Difference that no kept result may hang on.
 
 
 def lcnet(rng, strides):

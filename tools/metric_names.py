@@ -42,7 +42,7 @@ class StepMetric:
     unit: str
     help: str
     absent: str
-    pattern: str  # What a key looks like, as a regular expression.
+    pattern: str  # The form of a key, as a regular expression.
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@
 
 Errors: banned words in file names, <torch/torch.h>, files over 600 lines, lines over 100 columns,
 headers without #pragma once or outside every CMakeLists.txt, TODO, words about how the code came to
-be, comments that begin with a bare "Of", sleeps in tests, hardware_concurrency, trailing blanks. Warnings: functions over 70
-lines, words in comments and documents that plain English does without. `--self-test` runs only the
-test of the rules of language, which every call runs first.
+be, comments that begin with a bare "Of", or with What, Who, Which, Whose, Whoever or "Those of"
+instead of the thing, sleeps in tests, hardware_concurrency, trailing blanks. Warnings: functions
+over 70 lines, words in comments and documents that plain English does without. `--self-test` runs
+only the test of the rules of language, which every call runs first.
 """
 import re
 import subprocess
@@ -27,6 +28,10 @@ SLASHES = (".h", ".cc", ".cu", ".proto")
 COMMENT = {True: re.compile(r"(?:^|\s)//+\s+(.*)"), False: re.compile(r"(?:^|\s)#+\s+(.*)")}
 # "// Of a row." leaves out the noun: "Velocity of a row." says it.
 BARE_OF = re.compile(r"Of ")
+# "// What became of the write." does so, too: "The outcome of the write." names the thing first.
+BARE_WHAT = re.compile(r"(What|Who|Which|Whose|Whoever|Those of)\b")
+# Text that is compared byte by byte, or that others wrote.
+AS_IT_IS = ("tests/golden/", "tests/fuzz/corpus/", "models/", "tools/requirements/")
 UNPLAIN = re.compile(r"\b(whom|whoever|anew|lacks)\b", re.IGNORECASE)
 CODE_SPAN = re.compile(r"`[^`]*`")
 FUNCTION_END = re.compile(r"^}\s*(//.*)?$")
@@ -75,6 +80,25 @@ def prose_of(path, line):
     return found.group(1) if found else None
 
 
+def openings(path, lines):
+    """Yields (line, text) of each comment that begins: at the end of a line of code, or on a line
+    of its own behind no comment, an empty one, or one that ends with '.', ':' or '?'."""
+    mark = "//" if path.endswith(SLASHES) else "#"
+    before = ""
+    for number, line in enumerate(lines, 1):
+        stripped = line.strip()
+        if stripped.startswith(mark):
+            text = stripped.lstrip(mark).strip()
+            if not before or before.endswith((".", ":", "?")):
+                yield number, text
+            before = text
+            continue
+        before = ""
+        found = COMMENT[path.endswith(SLASHES)].search(line)
+        if found and line[:found.start()].count('"') % 2 == 0:  # Else it is in a string.
+            yield number, found.group(1)
+
+
 def language_findings(path, lines):
     """Yields (is an error, line, reason)."""
     if path == "tools/tidy.py":  # It names what it bans.
@@ -88,18 +112,31 @@ def language_findings(path, lines):
         unplain = UNPLAIN.search(prose)
         if unplain:
             yield False, number, f'"{unplain.group(0)}": say it in plain words'
+    if path.endswith(".md") or path.startswith(AS_IT_IS):
+        return
+    for number, text in openings(path, lines):
+        bare = BARE_WHAT.match(text)
+        if bare:
+            yield True, number, f'a comment begins with "{bare.group(0)}"; name the thing first'
 
 
 def self_test():
-    good = {"a.h": "int rows;  // Rows of a pass.", "a.py": "# What is left of it.", "a.cc": "x = \"// Off\";",
-            "a.md": "Of two workers, `whoever` is code.", "a.proto": "// Offers of a step."}
-    for path, line in good.items():
-        assert not list(language_findings(path, [line])), f"wrongly found: {path}: {line}"
+    good = {"a.h": "int rows;  // Rows of a pass.", "a.py": "# The rest of it.", "a.cc": "x = \"// Off\";",
+            "b.cc": "x = \"// What\";", "b.py": "words = \"# Who\"", "b.h": "int rows;  // Whatever fits.",
+            "c.h": "// The rows, and\n// What they hold.", "a.md": "Of two workers, `whoever` is code.",
+            "b.md": "What it is", "a.proto": "// Offers of a step.", "tools/requirements/a.yaml": "# What it needs.",
+            "tests/golden/a.h": "// What it is.", "models/a.py": "# Which of them.", "c.py": "# Those who wait."}
+    for path, text in good.items():
+        assert not list(language_findings(path, text.split("\n"))), f"wrongly found: {path}: {text}"
     errors = {"a.h": "int rows;  // Of a pass.", "a.cc": "// Of products.", "a.proto": "  // Of a step.",
-              "a.py": "# Of a run.", "a.yaml": "rate: 0  # Of the step."}
-    for path, line in errors.items():
-        assert [f[0] for f in language_findings(path, [line])] == [True], f"not caught: {path}: {line}"
-    warned = {"a.h": "// Whoever waits.", "a.yaml": "a: 1  # drawn anew", "a.md": "what it lacks", "a.cc": "f();  // to whom"}
+              "a.py": "# Of a run.", "a.yaml": "rate: 0  # Of the step.", "b.h": "// What became of it.",
+              "b.cc": "f(\"x\");  // Those of a run.", "c.cc": "// The rows.\n// Which of them.",
+              "d.cc": "// Rows:\n//\n//   Whose they are.", "b.py": "x = 1  # Who asks.", "c.py": "\n# Which one?",
+              "b.yaml": "# Rows?\n# What they are.", "b.proto": "f();\n// What it is.", "CMakeLists.txt": "# What it has."}
+    for path, text in errors.items():
+        assert [f[0] for f in language_findings(path, text.split("\n"))] == [True], f"not caught: {path}: {text}"
+    assert [f[0] for f in language_findings("a.h", ["// Whoever waits."])] == [False, True], "not caught: Whoever"
+    warned = {"a.h": "// For whoever waits.", "a.yaml": "a: 1  # drawn anew", "a.md": "what it lacks", "a.cc": "f();  // to whom"}
     for path, line in warned.items():
         assert [f[0] for f in language_findings(path, [line])] == [False], f"not caught: {path}: {line}"
 

@@ -29,7 +29,7 @@ class Fleet {
   // kDeadlineExceeded after load.seconds_max; kInternal if a process ended as it should not.
   absl::Status Run();
 
-  // What the processes of a role said, one line each.
+  // Numbers that the processes of a role printed, one line each.
   struct Account {
     double mib_most = 0;  // One process's.
     double cpu_s = 0;     // All together.

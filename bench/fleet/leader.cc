@@ -156,7 +156,7 @@ class Leader {
     return absl::OkStatus();
   }
 
-  // What this process sent to workers of conditioning.
+  // Bytes of conditioning that this process sent to workers.
   uint64_t ContentBytes() const {
     double bytes = 0;
     for (const prometheus::MetricFamily& family : registry_.Collect()) {

@@ -32,7 +32,7 @@ struct Load {
   double seconds_max = 300;   // After which the fleet counts as stuck.
   double expect_p99_ms = 0;   // Lease latency; 0: not judged.
   double expect_told_ms = 0;  // From a publication to the last worker; 0: not judged.
-  double expect_mib = 0;      // What a rank may take beside its sink's room; 0: not judged.
+  double expect_mib = 0;      // Limit of a rank's memory beside its sink's room; 0: not judged.
 
   // Where a process of the fleet stands. Not given by a person.
   std::string role;

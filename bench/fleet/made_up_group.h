@@ -21,7 +21,7 @@ inline constexpr char kReward[] = "grey";  // The value of the first pixel, 0 to
 bool IsLarge(const Load& load, uint64_t group);
 uint64_t LatentBytes(const Load& load, uint64_t group);  // The whole group's.
 
-// What the learner checks. All groups have latents of one shape: a small one sends fewer.
+// The learner's rules. All groups have latents of one shape: a small one sends fewer.
 learner::GroupRules RulesOf(const Load& load);
 // The stochastic steps of a group, T flags.
 std::vector<bool> WindowOf(const Load& load, uint64_t group);

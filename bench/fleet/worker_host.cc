@@ -36,7 +36,7 @@ constexpr absl::Duration kSilenceMax = absl::Seconds(60);
 
 std::string NameOf(int worker) { return absl::StrCat("w", worker); }
 
-// What all workers of the host share while the learner's epoch lasts.
+// The state that all workers of the host share while the learner's epoch lasts.
 struct Session {
   uint64_t epoch = 0;
   std::unique_ptr<reward::RewardClient> rewards;

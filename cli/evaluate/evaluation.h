@@ -27,7 +27,7 @@ struct RewardValues {
 };
 
 struct Evaluation {
-  std::string source;  // What made the pictures.
+  std::string source;  // The maker of the pictures, as reports name it.
   std::vector<RewardValues> rewards;
 
   size_t failed() const;

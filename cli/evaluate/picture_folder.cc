@@ -16,7 +16,7 @@ namespace oxbow::cli {
 namespace {
 
 constexpr uint64_t kFileBytesMax = 256 << 20;
-constexpr size_t kNameBytesMax = 255;  // What Linux's file systems take.
+constexpr size_t kNameBytesMax = 255;  // The limit of Linux's file systems.
 constexpr int kQuality = 95;
 
 std::filesystem::path GroupFolder(const std::filesystem::path& root, const SetPrompt& prompt) {

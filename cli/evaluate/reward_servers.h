@@ -23,8 +23,8 @@ class RewardServers {
   RewardServers() = default;
   // Those at `endpoints` (HOST:PORT): every name alone is theirs.
   explicit RewardServers(std::vector<std::string> endpoints) : endpoints_(std::move(endpoints)) {}
-  // Those of a run, in its way: theirs are the names that it asks there, and those that this build
-  // does not have.
+  // The servers of a run, in its way: theirs are the names that it asks there, and those that this
+  // build does not have.
   explicit RewardServers(const v1::RewardConfig& run);
 
   // Whether they are to score this reward of a set.

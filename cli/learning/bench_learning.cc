@@ -72,7 +72,7 @@ absl::StatusOr<Comparison> Compare(const v1::LearningBench& bench,
   return comparison;
 }
 
-// What the tuning runs that have finished so far say.
+// The scores of the tuning runs that have finished so far.
 absl::StatusOr<std::vector<RateScore>> Scores(const std::vector<LearningRun>& runs) {
   std::map<std::pair<std::string, double>, std::vector<double>> scores;
   for (const LearningRun& run : runs) {

@@ -36,7 +36,7 @@ std::vector<Grid> GridsOf(const Comparison& comparison) {
   return grids;
 }
 
-// What a table compares; of a run without the number, nothing.
+// A number that a table compares; of a run without the number, nothing.
 struct Measure {
   std::string title;
   int digits;

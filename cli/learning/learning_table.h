@@ -46,7 +46,7 @@ std::string LearningPlot(const Comparison& comparison);
 // each recipe.
 std::string LearningPicture(const Comparison& comparison);
 
-// What stands in learning.html: `table`, that of learning.md, and the plot.
+// The content of learning.html: `table`, that of learning.md, and the plot.
 std::string LearningPage(const Comparison& comparison, const std::string& table);
 
 }  // namespace oxbow::cli

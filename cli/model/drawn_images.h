@@ -21,7 +21,7 @@ namespace oxbow::cli {
 
 class WorkProgress;
 
-// Which weights. Exactly one is set.
+// The source of the weights. Exactly one is set.
 struct ModelSource {
   std::string model;  // A diffusers directory.
   std::string run;    // A run's directory: its config's model with what a checkpoint of it has.

@@ -34,7 +34,7 @@ struct EncodeFlags {
   std::string cache;
   int64_t t5_length = 0;  // The model's own.
   std::string dtype = "f32";
-  std::string negative;  // What guidance leads away from.
+  std::string negative;  // The prompt that guidance leads away from.
   std::string device;    // Empty: the run's, or the CPU.
   int threads = 1;
   size_t batch = 16;
@@ -70,7 +70,7 @@ absl::Status ReadRun(EncodeFlags& flags) {
   return absl::OkStatus();
 }
 
-// What a flag names: a file, or both splits of a directory.
+// The prompts that a flag names: those of a file, or of both splits of a directory.
 absl::StatusOr<std::vector<v1::Prompt>> ReadNamed(const std::string& path) {
   OXBOW_ASSIGN_OR_RETURN(std::vector<v1::Prompt> prompts,
                          run::ReadPrompts(path, run::PromptSplit::kTrain));

@@ -28,7 +28,7 @@ struct TrainedPart {
 // in the working directory. kNotFound, naming the runs beside it, if there is none.
 absl::StatusOr<v1::RunConfig> ConfigOfRun(const std::filesystem::path& run);
 
-// What --checkpoint takes.
+// The values that --checkpoint takes.
 inline constexpr char kCheckpointHelp[] =
     "newest, best (by the run's checkpoint.best) or a number of steps (default: newest)";
 

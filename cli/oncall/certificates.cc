@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kAll[] = "all";
-// What the processes of one machine call each other by.
+// The names that the processes of one machine call each other by.
 constexpr char kThisMachine[] = ",DNS:localhost,IP:127.0.0.1,IP:::1";
 
 absl::Status WriteKey(const fs::path& path, const std::string& pem, bool readable) {

@@ -13,8 +13,8 @@ struct Check {
   std::string area;  // "machine", "config", "fleet"
   std::string name;  // For example "memory". Unique within an area, or within an area and process.
   Verdict verdict = Verdict::kOk;
-  std::string found;  // What was found, with the numbers.
-  std::string fix;    // What to do; empty if nothing is wrong.
+  std::string found;  // The finding, with the numbers.
+  std::string fix;    // The remedy; empty if nothing is wrong.
 };
 
 using Checks = std::vector<Check>;

@@ -42,7 +42,7 @@ struct MachineFacts {
   std::vector<Port> ports;
 };
 
-// What a run needs; 0: unknown, and the check only reports what the machine has.
+// The needs of a run; 0: unknown, and the check only reports what the machine has.
 struct MachineNeeds {
   uint64_t memory = 0;
   uint64_t memory_limits = 0;  // MemoryLimitsOf all its processes.

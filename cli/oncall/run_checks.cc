@@ -24,7 +24,7 @@
 namespace oxbow::cli {
 namespace {
 
-// What the run of `config` needs on one machine.
+// The needs of the run of `config` on one machine.
 MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts,
                      const std::vector<ProcessRow>& rows) {
   MachineNeeds needs;

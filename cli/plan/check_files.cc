@@ -102,7 +102,7 @@ void CheckGuidance(const v1::RunConfig& config, const run::ModelFacts& facts,
       {Severity::kError, kKey, std::string(absl::StripPrefix(said, absl::StrCat(kKey, " ")))});
 }
 
-// What i_off leaves depends on the model's shift.
+// The steps that i_off leaves depend on the model's shift.
 void CheckKept(const v1::RunConfig& config, const run::ModelFacts& facts,
                std::vector<Problem>& problems) {
   v1::SamplingConfig sampling = config.sampling();

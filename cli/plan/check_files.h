@@ -13,8 +13,8 @@ namespace oxbow::cli {
 
 std::vector<config::Problem> CheckFiles(const v1::RunConfig& config);
 
-// What `oxbow train` cannot do with so many GPUs on this machine: a rank each, and a member of the
-// broadcast group each. Pure.
+// The problems of `oxbow train` with so many GPUs on this machine: a rank needs one, and so does a
+// member of the broadcast group. Pure.
 std::vector<config::Problem> CheckGpus(const v1::RunConfig& config, int gpus);
 
 // Rules and files together.

@@ -257,7 +257,7 @@ TEST_F(CheckFilesTest, AnEntryOfAScorerIsChecked) {
   EXPECT_THAT(Said("reward.scorers"), HasSubstr("takes no key `model`"));
 }
 
-// What docs/recipes.md says of a recipe: a key for each directory of its rewards.
+// The keys that docs/recipes.md names for a recipe: one for each directory of its rewards.
 struct RecipeKeys {
   std::string recipe;  // And its variants.
   std::vector<std::string> keys;

@@ -33,7 +33,7 @@ std::vector<HubFiles> HubFilesOf(const v1::RunConfig& config,
 struct LocalFile {
   std::string key;
   std::string path;
-  std::string source;  // What it is to be; "" where nothing is known.
+  std::string source;  // The source of its content; "" where nothing is known.
 };
 
 // In the order of the config.

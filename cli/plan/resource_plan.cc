@@ -83,7 +83,7 @@ uint64_t SamplesTogether(const v1::RunConfig& config) {
   return uint64_t{config.services().groups_in_flight()} * config.batch().group_size();
 }
 
-// What the network takes while a worker samples.
+// Memory that the network takes while a worker samples.
 uint64_t SamplingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   if (facts.architecture == nullptr) return 0;
   model::ForwardSize pass = PassOf(config, facts, SamplesTogether(config));
@@ -98,8 +98,8 @@ uint64_t DecodingBytes(const v1::RunConfig& config, const run::ModelFacts& facts
       facts.latent_shape, static_cast<int64_t>(SamplesTogether(config)), !OnGpu(config));
 }
 
-// What an evaluation of another size takes: network and autoencoder, one after the other. One of
-// the run's own size is not counted.
+// Memory that an evaluation of another size takes: network and autoencoder, one after the other.
+// One of the run's own size is not counted.
 uint64_t EvaluationBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   if (config.eval().every() == 0 || facts.architecture == nullptr ||
       facts.evaluated_shape.empty() || facts.evaluated_shape == facts.latent_shape) {
@@ -162,7 +162,7 @@ Int8Sizes Int8SizesOf(const v1::RunConfig& config, const run::ModelFacts& facts)
   return sizes;
 }
 
-// What the product of an int8 weight reads, made for its call.
+// The plain copy that the product of an int8 weight reads, made for its call.
 uint64_t PlainWeightBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   return Int8SizesOf(config, facts).largest * ComputeBytes(config);
 }
@@ -230,7 +230,7 @@ std::string BlockOf(const std::string& name) {
   return "";
 }
 
-// What a GPU holds of weights that are in host memory: the two places of blocks, and what is in no
+// Bytes that a GPU holds of weights in host memory: the two places of blocks, and what is in no
 // block.
 uint64_t WeightsComingBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   if (facts.architecture == nullptr) return 0;
@@ -367,7 +367,7 @@ std::vector<MemoryItem> MemoryOfWorker(const v1::RunConfig& config, const run::M
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
-  // What is frozen and on the CPU is passed on from where it is.
+  // Frozen weights on the CPU are passed on from where they are.
   const uint64_t passed_on =
       OnGpu(config) ? (offloads && IsLora(config) ? 0 : frozen) + decoder : 0;
   const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts() && !offloads;

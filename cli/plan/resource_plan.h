@@ -36,7 +36,7 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
 // The same of a rank above 0, which serves no weights.
 std::vector<MemoryItem> MemberMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
 
-// What a worker holds: transformer and decoder as it samples with them, and as they came, and what
+// Memory of a worker: transformer and decoder as it samples with them, and as they came, and what
 // sampling and decoding take beside them. It has no text encoder.
 std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
 // The same of a worker with --offload-weights.
@@ -54,17 +54,17 @@ inline constexpr uint64_t kProcessBytes = uint64_t{200}
 // Processes that `oxbow train` starts, learner ranks counted one by one.
 uint32_t ProcessesOf(const v1::RunConfig& config);
 
-// What the limits of these processes add up to on this machine, and the processes themselves, where
+// The sum of these processes' limits on this machine, and of the processes themselves, where
 // `oxbow train` divides `memory` among them (base/memory_limits.h).
 uint64_t MemoryLimitsOf(const v1::RunConfig& config, uint64_t memory);
 
 // Bytes by device as a config names it: "cpu", "cuda" or "cuda:0".
 using BytesOfDevices = std::map<std::string, uint64_t>;
 
-// What the run's evaluations leave below samples/ and in TensorBoard's events, about.
+// Bytes that the run's evaluations leave below samples/ and in TensorBoard's events, about.
 uint64_t EvaluationDiskBytes(const v1::RunConfig& config, const run::ModelFacts& facts);
 
-// What the run writes at most: the checkpoints, including one being written; the final weights; the
+// Most that the run writes: the checkpoints, including one being written; the final weights; the
 // pictures of its evaluations; and a full replay buffer, counted twice because compaction lags
 // behind.
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);

@@ -23,7 +23,7 @@ std::string BatchText(const v1::RunConfig& config);
 // trajectory are replayed and weighted.
 std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sampling);
 
-// What is drawn: an image's or a video's size, and its latent.
+// The size of the pictures: an image's or a video's, and its latent.
 std::string PictureText(const run::ModelFacts& facts);
 
 // All of the above. kInvalidArgument if the sampling settings make no schedule.

@@ -129,7 +129,7 @@ TEST(RunPlanTest, WhetherTrainingWaitsForEvaluationsByWorkersIsSaid) {
               HasSubstr("training goes on meanwhile"));
 }
 
-// What autoencoders and text encoders of published models make of a picture and a prompt.
+// Sizes that published models' autoencoders and text encoders make of a picture and a prompt.
 struct ConditioningSize {
   const char* recipes;          // The beginning of their names.
   uint64_t text_width, pooled;  // Numbers of a token, and of the whole prompt.

@@ -47,7 +47,7 @@ struct ReplayFlags {
   bool json() const { return format == "json"; }
 };
 
-// What was opened, with what its rows are computed with.
+// The buffer that was opened, with what its rows are computed with.
 struct Looked {
   OpenedReplay opened;
   v1::InfoResponse info;

@@ -26,7 +26,7 @@ std::optional<uint64_t> OldestVersion(const v1::ReplayEntry& entry) {
   return oldest;
 }
 
-// What a row is ordered by; larger is earlier. Unknown is last in either direction.
+// The number that a row is ordered by; larger is earlier. Unknown is last in either direction.
 std::optional<double> NumberOf(const ReplayRow& row, const std::string& key) {
   if (key == "reward") return row.reward;
   if (key == "priority") return row.priority;

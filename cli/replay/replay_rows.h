@@ -28,7 +28,7 @@ struct ReplayRow {
   uint64_t bytes = 0;
 };
 
-// What the rows are computed with.
+// Facts that the rows are computed with.
 struct RowContext {
   uint64_t step = 0;            // The buffer's.
   uint64_t updates = 0;         // Optimiser updates of a learner step; 0: unknown.

@@ -57,7 +57,7 @@ struct ReplayPlace {
   std::string buffer;  // Exactly one of these three is set.
   std::string data;
   std::string run_dir;  // Its live buffer if one answers, else its directory.
-  uint32_t shard = 0;   // Which of the run's buffers.
+  uint32_t shard = 0;   // One of the run's buffers.
   std::string config;   // Resolved; empty: that of the run that the directory is of, if any.
 };
 

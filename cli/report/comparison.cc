@@ -83,7 +83,7 @@ std::string TextOf(const pb::Message& config, const std::string& key) {
   return TextOf(config.GetReflection()->GetMessage(config, field), key.substr(dot + 1));
 }
 
-// What a run is but for its name, its place and its seed; the run's own where that is not known.
+// The settings of a run but for its name, its place and its seed; its own name if none are known.
 std::string KindOf(const Run& run) {
   if (!run.config) return absl::StrCat("run ", run.summary.name);
   v1::RunConfig config = *run.config;

@@ -47,7 +47,7 @@ class LivePage {
     uint64_t changed = 0;  // The building that changed it.
   };
 
-  // What changes with every step, every sheet, and the run's end.
+  // A text that changes with every step, every sheet, and the run's end.
   std::string Stamp() const;
   void Refresh() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Build() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -65,7 +65,7 @@ std::string FailedText(const RunSummary& run);
 // "24 % of the samples (612 of 2560) have no score: no face"; "" if all have one.
 std::string UnscoredText(const RunSummary& run);
 
-// What `oxbow status` says of a run that has ended.
+// The account that `oxbow status` gives of a run that has ended.
 std::string EndedText(const RunSummary& run, const std::filesystem::path& run_dir);
 
 // A table, one run a line; ages are before `now`.

@@ -74,7 +74,7 @@ std::string LastWords(const std::filesystem::path& log, std::uintmax_t begin,
   for (const std::string& line : Tail(log, begin)) {
     if (absl::StartsWith(line, name + ": ")) own = line;
     if (IsEvent(line, {{'E', "error"}})) error = line;
-    // What it did before says nothing of its end.
+    // Its debug, info and warning lines say nothing of its end.
     const bool event = IsEvent(line, {{'D', "debug"}, {'I', "info"}, {'W', "warning"}});
     if (!line.empty() && !event) any = line;
   }

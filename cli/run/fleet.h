@@ -58,7 +58,7 @@ class Fleet {
   std::filesystem::path LogOf(const std::string& child) const;
   // The last lines of that log, of the child's present or last life.
   std::string LogTailOf(const std::string& child, int lines) const;
-  // What the child said last in its present or last life.
+  // The child's last words in its present or last life.
   std::string LastWordsOf(const std::string& child) const;
   void Committed(uint64_t steps) { supervisor_.Committed(steps); }
 

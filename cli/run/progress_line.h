@@ -28,8 +28,8 @@ class StepRate {
 // A metric by its name in metrics.jsonl.
 std::optional<double> Metric(const v1::StatusResponse& status, const std::string& name);
 
-// What keeps the run from going on, in its own words; empty if the last step was committed after
-// the last trouble:
+// The trouble that keeps the run from going on, in its own words; empty if the last step was
+// committed after the last trouble:
 //
 //   w2 waits for rewards: reward server 127.0.0.1:7070: connection refused
 //   3 failures since the last step, the last of a group: reward of sample 2: CUDA out of memory

@@ -17,7 +17,7 @@
 
 namespace oxbow::cli {
 
-// What becomes of an earlier run of the same name.
+// The fate of an earlier run of the same name.
 enum class EarlierRun {
   kRefuse,
   kResume,
@@ -27,7 +27,7 @@ enum class EarlierRun {
 
 struct EnteredDirectory {
   run::RunLock lock;  // For as long as this process may change the directory.
-  std::string said;   // What became of the earlier run, in one line; empty: nothing.
+  std::string said;   // The fate of the earlier run, in one line; empty: nothing.
   uint64_t step = 0;  // That of the newest checkpoint of a run that is resumed.
   // The keys that change what evaluations measure from there on.
   std::vector<config::ChangedKey> changed = {};

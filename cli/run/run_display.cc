@@ -86,7 +86,7 @@ void RunDisplay::Erase() {
 void RunDisplay::ShowEvaluations() {
   metrics_.Take([this](const std::map<std::string, double>& line) {
     const double step = line.at(metric::kStep);
-    // Those of the starts before are in the report.
+    // Evaluations of the starts before are in the report.
     if (options_.resumed && (!first_ || step <= static_cast<double>(*first_))) return;
     committed_ = std::max(committed_, static_cast<uint64_t>(step));
     std::string text = FailureLine(line);

@@ -232,7 +232,7 @@ std::string CopiesLine(const v1::StatusResponse& status) {
       "copies     %.0f copies of checkpoints failed: the learner's log says why\n", *failed);
 }
 
-// What fails, and what was left out because it has no score.
+// Failures, and the samples that were left out because they have no score.
 std::string TroubleText(const v1::StatusResponse& status) {
   std::string text;
   if (const std::string trouble = TroubleOf(status); !trouble.empty()) {

@@ -69,7 +69,7 @@ struct Flags {
   rpc::TlsOptions tls;
 };
 
-// What the flags say about an earlier run of this name.
+// The flags' choice for an earlier run of this name.
 absl::StatusOr<EarlierRun> EarlierRunOf(const Flags& flags) {
   if (flags.resume + flags.overwrite + flags.set_aside > 1) {
     return absl::InvalidArgumentError(

@@ -61,7 +61,7 @@ void Override(const std::optional<T>& flag, T& value) {
   if (flag.has_value()) value = *flag;
 }
 
-// What is known before any flag: a measured run, or a preset, with a run file's settings over it.
+// The model before any flag: a measured run, or a preset, with a run file's settings over it.
 absl::StatusOr<simulate::RunModel> Base(const Flags& flags, std::string& source) {
   simulate::RunModel model;
   if (!flags.from_run.empty()) {

@@ -93,7 +93,7 @@ void FitSampling(const std::vector<Line>& lines, double groups, simulate::Costs&
   costs.group_s *= median;
 }
 
-// What presets and runs take from the services' settings.
+// Numbers that presets and runs take from the services' settings.
 void SetServices(const v1::ServiceConfig& services, simulate::RunModel& model) {
   model.weight_fanout = services.weight_fanout();
   model.lease_s = services.lease_seconds();

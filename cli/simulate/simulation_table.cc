@@ -27,7 +27,7 @@ std::string Rate(double bytes_per_second) {
 
 double Percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
-// What a row's settings are beside the workers, and what grows with them unless it is asked for.
+// A row's settings beside the workers, and beside what grows with them unless it is asked for.
 std::string SettingsOf(const simulate::RunModel& m, bool with_groups) {
   std::string text = absl::StrFormat("S %d, v %d", m.staleness_max, m.publish_every);
   if (with_groups) absl::StrAppendFormat(&text, ", U %d", m.groups_per_step);

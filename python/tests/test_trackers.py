@@ -77,7 +77,7 @@ class TrackerTest(unittest.TestCase):
         points = self.points(name)
         told = {(step, key): "nan" if value != value else value for step, key, value in points}
         self.assertEqual(told, self.expected(name, range(9)))
-        # What a killed follower handed over may be there twice, with the same value; of MLflow never.
+        # Points that a killed follower handed over may be there twice, with the same value; of MLflow never.
         sure = [(step, key) for step, key, _ in points if step not in (3, 4) or name == "mlflow"]
         self.assertEqual(len(sure), len(set(sure)), "a step came twice")
         self.assertEqual(self.position(name)["kept"], 8)

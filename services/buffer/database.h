@@ -30,7 +30,7 @@ class WriteBatch;
 
 namespace oxbow::buffer {
 
-// What failed and where, as one of this store's errors.
+// The failure and its place, as one of this store's errors.
 absl::Status FromRocks(const rocksdb::Status& status, const std::filesystem::path& path);
 
 class Database {

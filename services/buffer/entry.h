@@ -53,7 +53,7 @@ struct Entry {
 
   double value() const {
     return rescored.value_or(reward);
-  }  // What it counts; age does not matter.
+  }  // The value that counts; age does not matter.
   uint64_t bytes() const { return latent_count * latent_bytes + header_bytes + conditioning_bytes; }
   // Without the parts.
   Entry Record() const {
@@ -79,7 +79,7 @@ struct Entry {
   bool operator==(const Entry&) const = default;
 };
 
-// What a step found out by generating an entry's picture again.
+// The findings of a step that generated an entry's picture again.
 struct Rescored {
   EntryId entry;
   std::optional<double> reward;  // The entry's value from now on; none: it keeps its own.

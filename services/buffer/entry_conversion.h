@@ -11,7 +11,7 @@
 
 namespace oxbow::buffer {
 
-// Who makes a call that changes the store.
+// The caller of a call that changes the store.
 template <typename Request>
 Caller CallerOf(const Request& request) {
   return {Epoch(request.epoch()), request.run_uid()};

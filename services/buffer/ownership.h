@@ -31,11 +31,11 @@ struct Caller {
 struct Owner {
   std::string run;      // Uid; empty: nobody's yet.
   uint32_t shards = 0;  // How many the run has; 0: not known.
-  uint32_t shard = 0;   // Which of them this store is.
+  uint32_t shard = 0;   // This store's place among them.
   bool operator==(const Owner&) const = default;
 };
 
-// What a Restore asks for besides the checkpoint's name.
+// The wishes of a Restore besides the checkpoint's name.
 struct RestoreFor {
   LearnerStep step;  // Steps that the caller has committed.
   uint32_t shards = 0;
@@ -65,7 +65,7 @@ struct Claim {
   bool changes = false;  // The content is another run's or another shard's: it must not stay.
 };
 
-// What a Restore makes of the owner. Errors as CheckCaller, and kFailedPrecondition for another
+// The owner after a Restore. Errors as CheckCaller, and kFailedPrecondition for another
 // number of shards or another shard; none of these for an owner that `take_from` names.
 absl::StatusOr<Claim> ClaimOf(const Owner& owner, Epoch seen, const Caller& caller,
                               const RestoreFor& wanted);

@@ -12,7 +12,7 @@ namespace {
 // Shorter pieces are copied together: a slice costs as much as a few thousand bytes.
 constexpr uint64_t kPieceBytesMin = uint64_t{16} << 10;
 
-// What stands before `size` bytes of a field of bytes or of a message.
+// The bytes before `size` bytes of a field of bytes or of a message: tag and length.
 std::string Opening(int field, uint64_t size) {
   std::string opening;
   for (uint64_t value : {static_cast<uint64_t>(field) << 3 | 2, size}) {

@@ -21,11 +21,11 @@
 
 namespace oxbow::buffer {
 
-// What a replay buffer takes unless its flags say otherwise.
+// Limits of a replay buffer unless its flags say otherwise.
 inline constexpr uint64_t kEntryBytesMax = uint64_t{128} << 20;
 inline constexpr uint64_t kOfferBytesMax = uint64_t{256} << 20;  // All Offer calls together.
 
-// What to put into one Offer where there is more: a quarter of what a buffer takes, because calls
+// Bytes to put into one Offer where there is more: a quarter of what a buffer takes, because calls
 // that were given up may still fill it.
 inline constexpr uint64_t kOfferCallBytes = uint64_t{64} << 20;
 

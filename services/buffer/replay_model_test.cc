@@ -100,7 +100,7 @@ class ModelRun {
     }
   }
 
-  // What the store keeps as sums is what a walk over all entries finds.
+  // The sums that the store keeps are those that a walk over all entries finds.
   static void CompareMeans(const StoreInfo& info, const std::vector<Entry>& entries) {
     double reward = 0, priority = 0, age = 0, age_max = 0, uses = 0;
     double priority_min = entries.empty() ? 0 : entries[0].priority;

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr Epoch kEpoch(1);
 
-// What can be seen of a store: ids with their uses, and the clock.
+// The visible content of a store: ids with their uses, and the clock.
 std::string Seen(ReplayStore& store) {
   std::string seen = std::to_string(store.Info().step.value) + ":";
   const std::vector<Entry> entries = store.List(1000, EntryId(0)).value();

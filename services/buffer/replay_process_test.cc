@@ -154,7 +154,7 @@ TEST_P(DamagedStoreTest, IsOneClearLineAndExitFour) {
 
 INSTANTIATE_TEST_SUITE_P(Files, DamagedStoreTest, ::testing::Values("CURRENT", "MANIFEST"));
 
-// What clients were told, and what must therefore be there.
+// The answers that clients got, and what must therefore be there.
 struct Acknowledged {
   std::map<uint64_t, uint64_t> live_of_prompt;  // Prompt -> entry id.
   uint64_t answered = 0;

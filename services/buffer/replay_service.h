@@ -63,7 +63,7 @@ class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
     uint64_t per_read = 1;
     uint64_t sent = 0;  // Bytes.
   };
-  // What a batch of an Offer and a Read do once their request is here. `answer` is called once,
+  // The work of an Offer's batch and of a Read once their request is here. `answer` is called once,
   // from any thread. Virtual so that a test can lose them.
   virtual void Store(const std::shared_ptr<OfferAssembly>& batch, absl::Duration start,
                      Answer answer);

@@ -29,7 +29,7 @@ namespace oxbow::buffer {
 
 class Database;
 
-// Which entries go into segments. One alone costs an fsync more there; where many are written
+// The entries that go into segments. One alone costs an fsync more there; where many are written
 // together, all of them cost one, and a value that is not in the log is written once.
 struct SegmentSizes {
   uint64_t entry_min = uint64_t{64} << 10;  // Entries of at least so many bytes,

@@ -98,7 +98,7 @@ struct TableState {
   std::array<uint64_t, kOutcomes> offers{};  // By outcome.
 };
 
-// What is not of the whole store or in `tables` is of best.
+// Numbers that are not of the whole store or in `tables` are of best.
 struct StoreInfo {
   uint64_t entries = 0;
   uint64_t capacity = 0;
@@ -138,7 +138,7 @@ class ReplayStore {
     uint64_t remembered_max = 1'000'000;    // Ids.
     rocksdb::Env* environment = nullptr;    // Tests inject faults here. Not owned.
     const Clock* clock = &Clock::Steady();  // Not owned.
-    SegmentSizes segments;                  // What is large, and the size of their files.
+    SegmentSizes segments;                  // The sizes of large entries, and of their files.
     bool read_only = false;                 // Set by OpenForReading.
   };
 
@@ -225,7 +225,7 @@ class ReplayStore {
         table);
   }
 
-  // What is stored of the next entries of all tables (verification.h).
+  // Checks the next stored entries of all tables (verification.h).
   absl::StatusOr<VerifiedPage> Verify(const std::string& cursor, uint64_t limit)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -297,7 +297,7 @@ class ReplayStore {
   const Options options_;
   const std::unique_ptr<ReplayDirectory> directory_;
 
-  // What Info says while a write has the store.
+  // The answer of Info while a write has the store.
   mutable absl::Mutex looked_mutex_;
   mutable StoreInfo looked_ ABSL_GUARDED_BY(looked_mutex_);
 

@@ -25,7 +25,7 @@
 namespace oxbow::buffer {
 
 struct ReplayStore::Group {
-  absl::Status status;  // What became of the write.
+  absl::Status status;  // The outcome of the write.
   struct Offer {
     OfferReport report;
     std::vector<std::string> tables;  // One per result.

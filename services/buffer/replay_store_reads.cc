@@ -98,7 +98,7 @@ absl::Status ReplayStore::DropDamaged() {
       if (absl::IsDataLoss(status)) damaged.push_back(entry.id);
     }
   }
-  // What a step holds keeps its bytes: a damaged entry must not, or compaction meets it again.
+  // Entries held by a step keep their bytes: damaged ones must not, or compaction meets them again.
   rocksdb::WriteBatch batch;
   state_->ReleaseDraws(LearnerStep(std::numeric_limits<uint64_t>::max()), batch);
   OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/true));
@@ -150,7 +150,7 @@ absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId id, uint32_t first,
   return latents.Joined();
 }
 
-// Whoever has the store is done in a moment, unless it writes.
+// The present holder of the store is done in a moment, unless it writes.
 StoreInfo ReplayStore::Info() const {
   for (int tries = 0; tries < 50; ++tries) {
     if (mutex_.TryLock()) {

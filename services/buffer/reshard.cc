@@ -63,7 +63,7 @@ absl::Status CheckShards(const std::vector<fs::path>& from, const std::vector<So
   return absl::OkStatus();
 }
 
-// What a reshard that did not end has left; kUnavailable while one is under way.
+// Removes the rest of a reshard that did not end; kUnavailable while one is under way.
 absl::Status RemoveUnfinished(const fs::path& path) {
   if (!fs::exists(path)) return absl::OkStatus();
   OXBOW_RETURN_IF_ERROR(ReplayDirectory::Open(path).status());

@@ -35,7 +35,7 @@ constexpr char kRun[] = "run-of-this-law";
 constexpr char kQueue[] = "groups";
 constexpr uint64_t kMany = 1000;
 
-// What a directory holds, read from its records alone.
+// The content of a directory, read from its records alone.
 struct Shard {
   explicit Shard(const fs::path& path)
       : directory(ReplayDirectory::OpenForReading(path).value()),

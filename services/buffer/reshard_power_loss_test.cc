@@ -74,7 +74,7 @@ class ReshardPowerLossTest : public ::testing::Test {
     return paths;
   }
 
-  // What is wrong in `image`, which the power loss left.
+  // Faults of `image`, which the power loss left.
   std::string Faults(const fs::path& image, bool ended) const {
     std::string faults;
     bool any = ended;
@@ -92,7 +92,7 @@ class ReshardPowerLossTest : public ::testing::Test {
 
   const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};
   std::vector<std::string> names_;
-  std::map<std::string, std::string> wanted_;  // What each shard has in the end.
+  std::map<std::string, std::string> wanted_;  // The content of each shard in the end.
 };
 
 TEST_F(ReshardPowerLossTest, AShardInItsPlaceIsWholeAndSoAreAllOthers) {

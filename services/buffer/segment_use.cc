@@ -21,7 +21,7 @@ void SegmentUse::Take(EntryId entry, Location location, uint64_t bytes) {
   OXBOW_CHECK(segment.entries.insert(entry).second) << "twice in a segment: " << entry;
   segment.live += bytes;
   live_ += bytes;
-  // What is in front of it and of no entry is of one that is gone.
+  // Bytes in front of it that are of no entry are of one that is gone.
   const uint64_t end = std::max(segment.written, location.offset + bytes);
   written_ += end - std::exchange(segment.written, end);
 }

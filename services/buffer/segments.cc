@@ -42,7 +42,7 @@ void PutBigEndian(std::string& out, T value) {
   }
 }
 
-// What is behind the checksum in front of a part's bytes.
+// The name behind the checksum in front of a part's bytes.
 std::string NameOfPart(EntryId entry, uint32_t part, uint64_t size) {
   std::string name;
   PutBigEndian(name, entry.value);

@@ -38,7 +38,7 @@ struct VerifiedPage {
   std::string next;  // Cursor of the next page; empty: that was all.
 };
 
-// What is read for one page, at most; the last entry may go over it.
+// Bytes that are read for one page, at most; the last entry may go over it.
 inline constexpr uint64_t kVerifiedBytesMax = uint64_t{64} << 20;
 
 // Checks up to `limit` entries behind `cursor` (empty: from the first one), `best` first, queues

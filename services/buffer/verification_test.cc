@@ -152,7 +152,7 @@ TEST_F(VerificationTest, MissingAndShortPartsAreNamed) {
                                    "5: record is damaged or of another version"));
 }
 
-// Whose table an entry is in is in its key, not only in a value that may be damaged.
+// An entry's table is in its key, not only in a value that may be damaged.
 TEST_F(VerificationTest, ARecordThatDoesNotDecodeIsOfItsOwnTable) {
   Put([](const Database& database, rocksdb::WriteBatch& batch) {
     batch.Put(database.index(), RecordKey({.id = EntryId(5)}), "no record");

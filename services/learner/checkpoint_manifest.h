@@ -34,8 +34,8 @@ struct RunState {
   std::string config_sha256;  // Hash of the config values that must not change over a resume.
   std::string buffer_checkpoint;  // Name in the replay buffer; empty: none.
   double wall_seconds = 0;
-  replay::ReuseState reuse;  // What the fresh groups said so far,
-  rl::SuccessRecord known;   // and of which prompts; empty unless prompts are chosen by it.
+  replay::ReuseState reuse;  // Knowledge of the fresh groups so far,
+  rl::SuccessRecord known;   // and of their prompts; empty unless prompts are chosen by it.
   double best_reward = 0;    // Best held-out reward, for the publication gate.
   // Content of the prompts that were read, by config key ("prompts.train"); empty in checkpoints of
   // older versions.

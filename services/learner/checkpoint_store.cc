@@ -373,7 +373,7 @@ absl::StatusOr<RunState> CheckpointStore::RollBack(uint64_t committed_steps) con
   return checkpoint.state;
 }
 
-// What writes left that did not come to an end goes, too. Newer checkpoints stay: in a second place
+// Files of writes that did not come to an end go, too. Newer checkpoints stay: in a second place
 // they may be all that is left of a run.
 void CheckpointStore::Prune(uint64_t written) const {
   const absl::StatusOr<std::vector<uint64_t>> listed = Listed();

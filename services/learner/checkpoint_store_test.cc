@@ -166,7 +166,7 @@ TEST_F(CheckpointStoreTest, OfEqualsTheEarliestIsTheBestAndAnyMetricCanBeAskedFo
   EXPECT_EQ(store.LoadNamed("last", "").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// What a person may type; a number is never taken for another one.
+// Names that a person may type; a number is never taken for another one.
 TEST_F(CheckpointStoreTest, ANumberThatIsNoStepIsRefused) {
   const CheckpointStore store(directory_, 5);
   ASSERT_TRUE(Write(store, 1).ok());

@@ -24,7 +24,7 @@ class CheckpointWriter {
   // Waits until the write in progress has ended.
   ~CheckpointWriter();
 
-  // What became of the last write; nothing while it is in progress.
+  // The outcome of the last write; nothing while it is in progress.
   std::optional<absl::Status> Ended() const;
 
   // Waits until no write is in progress. Returns what became of the last one.

@@ -30,7 +30,7 @@
 
 namespace oxbow::learner {
 
-// What a checkpoint is written from, by file name.
+// The copies that a checkpoint is written from, by file name.
 struct CheckpointCopy {
   std::map<std::string, FlatCopy> flat;
   std::map<std::string, TensorCopies> tensors;

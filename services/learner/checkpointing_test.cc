@@ -223,7 +223,7 @@ TEST_F(CheckpointingTest, AFileThatIsMissingIsNamed) {
   }
 }
 
-// What is written is the copy: the policy may move on meanwhile.
+// The copy is what is written: the policy may move on meanwhile.
 TEST_F(CheckpointingTest, WhatMovesAfterTheCopyIsNotInIt) {
   uint64_t step = 0;
   for (const auto moments : {rl::MomentPlace::kWithWeights, rl::MomentPlace::kHost}) {

@@ -60,7 +60,7 @@ class ConditioningCache {
 
   uint64_t bytes() const { return bytes_; }  // Bytes of all that is held.
 
-  // What Get gave out and somebody still holds, by hash; for the servers of workers.
+  // Content that Get gave out and somebody still holds, by hash; for the servers of workers.
   weights::ContentStore& sent() { return sent_; }
 
  private:

@@ -79,7 +79,7 @@ class Evaluation {
  private:
   using Samples = std::vector<std::vector<Image8>>;  // The frames of each.
 
-  // What the scorers said of one image.
+  // The scorers' verdict on one image.
   struct Verdict {
     absl::Status unscored;  // Why it has no score.
     reward::Scores scores;

@@ -53,7 +53,7 @@ class Gallery final : public v1::Reward::Service {
 
   // From now on every score is `value`.
   void GiveAll(double value) { given_ = value; }
-  // What the reward says of itself: it goes from 0 to this.
+  // The range that the reward tells of itself: it goes from 0 to this.
   void DescribeMax(double value_max) { value_max_ = value_max; }
   // Answers every later call with an error.
   void Break() { broken_ = true; }
@@ -175,7 +175,7 @@ class NoResults final : public ResultReceiver {
   void Refuse(LeaseId, const std::string&, const std::string&) override {}
 };
 
-// What a rank above 0 does with each Draw until Stop, with a cache and a decoder of its own.
+// The answer of a rank above 0 to each Draw until Stop, with a cache and a decoder of its own.
 void ServeDraws(const std::string& leader, int rank, int ranks,
                 const HeldOutPictures::Options& options) {
   RankStream stream({.leader = leader, .rank = rank, .place = {}}, Clock::Steady(),

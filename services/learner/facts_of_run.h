@@ -15,7 +15,7 @@
 
 namespace oxbow::learner {
 
-// What a run is, in words: label and value of its method, model, prompts, reward and seed.
+// Facts of a run, in words: label and value of its method, model, prompts, reward and seed.
 std::vector<std::pair<std::string, std::string>> HeadOf(const v1::RunConfig& config);
 
 // The best checkpoint by the run's checkpoint.best.

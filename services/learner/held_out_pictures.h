@@ -43,7 +43,7 @@ class HeldOutPictures {
     uint64_t seed = 0;
     at::Device device = at::kCPU;  // Where the network is.
   };
-  using Frames = std::vector<Image8>;  // Those of one picture.
+  using Frames = std::vector<Image8>;  // Frames of one picture.
   // Gets the picture of a place among all of them. An error ends the drawing.
   using Take = std::function<absl::Status(size_t place, Frames frames)>;
 

@@ -289,7 +289,7 @@ uint64_t LearnerLoop::StepGroups::samples_lost() const {
   return samples;
 }
 
-// Which groups would train anything as they are.
+// The groups that would train anything as they are.
 absl::StatusOr<std::vector<bool>> LearnerLoop::SignalOf(const StepGroups& groups) {
   std::vector<rl::Group> outlines;
   for (size_t i = 0; i < groups.received.size(); ++i) {

@@ -53,7 +53,7 @@
 
 namespace oxbow::learner {
 
-// What belongs to evaluations is in learner_loop_evaluation.cc, what is written to the run's disk
+// Work of evaluations is in learner_loop_evaluation.cc, what is written to the run's disk
 // in learner_loop_checkpoint.cc.
 class LearnerLoop {
  public:
@@ -68,10 +68,10 @@ class LearnerLoop {
         0;                           // Dynamic sampling: extra groups for those with equal rewards.
     uint32_t ranks = 1;              // Ranks of the learner; this one is rank 0.
     bool replays = false;            // The best trajectories are offered to the replay buffer.
-    StoredSuccesses::Options reuse;  // What of the buffer joins a step.
-    replay::ReuseState reused;       // What the run remembers of fresh groups.
+    StoredSuccesses::Options reuse;  // Rules for what of the buffer joins a step.
+    replay::ReuseState reused;       // The run's knowledge of fresh groups.
     PromptChoice::Options choice;
-    rl::SuccessRecord known;  // What it knows of its prompts.
+    rl::SuccessRecord known;  // The run's knowledge of its prompts.
     uint64_t staleness_max = 0;
     uint32_t publish_every = 1;
     uint32_t eval_every = 0;
@@ -88,7 +88,7 @@ class LearnerLoop {
     // Evaluations that an earlier start owes: the weights after these many steps.
     std::set<uint64_t> owed;
     config::StopRuleList stop_if;
-    config::MetricSeries stop_values;  // What their metrics were before the run was resumed.
+    config::MetricSeries stop_values;  // Values of their metrics before the run was resumed.
     double wall_seconds_before = 0;    // Time of the run before it was resumed.
     OfferRules offers;
     uint64_t run_seed = 0;
@@ -175,10 +175,10 @@ class LearnerLoop {
     std::vector<ReceivedGroup> received;
     std::vector<PlannedGroup> planned;
     uint32_t refills = 0;  // Extra groups made in place of groups without a signal.
-    std::vector<buffer::Rescored> rescored;     // What the replaced ones said of their heads,
-    std::vector<rl::GroupOutcome> outcomes;     // and of their prompts.
+    std::vector<buffer::Rescored> rescored;     // Findings of the replaced ones on their heads,
+    std::vector<rl::GroupOutcome> outcomes;     // and on their prompts.
     StoredSuccesses::FreshSums replaced_fresh;  // Rewards of the replaced ones.
-    Sampled replaced;                           // What they cost.
+    Sampled replaced;                           // The cost of the replaced ones.
     std::map<size_t, uint64_t> lost;            // Samples whose head was lost, by group.
     uint64_t samples_lost() const;
   };

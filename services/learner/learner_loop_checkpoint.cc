@@ -58,7 +58,7 @@ absl::Status LearnerLoop::Persist(const std::string& what,
                 });
 }
 
-// What a run that drains does without: kCancelled instead of another try.
+// A write that a draining run does without: kCancelled instead of another try.
 absl::Status LearnerLoop::PersistUnlessDrained(const std::string& what,
                                                const std::function<absl::Status()>& write) {
   bool tried = false;
@@ -87,7 +87,7 @@ absl::Status LearnerLoop::LookAtCheckpoint() {
   return ended.has_value() ? JudgeCheckpoint(*ended) : absl::OkStatus();
 }
 
-// What became of the write that was begun last. An error ends the run.
+// Judges the outcome of the write that was begun last. An error ends the run.
 absl::Status LearnerLoop::JudgeCheckpoint(const absl::Status& status) {
   if (std::exchange(judged_, true)) return absl::OkStatus();
   if (status.ok()) {

@@ -283,7 +283,7 @@ void LearnerMetrics::PromptsQuarantined(uint64_t count) {
 void LearnerMetrics::StepCommitted(double seconds, const std::map<std::string, double>& metrics) {
   impl_->step_seconds.Observe(seconds);
   absl::MutexLock lock(&impl_->mutex);
-  // Which denoising steps are trained is known only once a step has trained them.
+  // The denoising steps that are trained are known only once a step has trained them.
   const std::string first(metric::kTrainClipFracStepN.before);
   for (auto at = metrics.lower_bound(first); at != metrics.end(); ++at) {
     const std::optional<GaugeOfStep> row = GaugeOfStepClip(at->first);

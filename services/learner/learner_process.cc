@@ -282,7 +282,7 @@ absl::Status LearnerProcess::MakeLoop() {
   return absl::OkStatus();
 }
 
-// What the rules' metrics were before this start, from the lines that the log has kept.
+// The values of the rules' metrics before this start, from the lines that the log has kept.
 absl::Status LearnerProcess::ReadStopValues(LearnerLoop::Options& options) const {
   if (!resumed_.has_value() || options.stop_if.empty()) return absl::OkStatus();
   uint64_t offset = 0;

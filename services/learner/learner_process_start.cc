@@ -96,7 +96,7 @@ absl::Status LearnerProcess::ReadCheckpoint() {
   return absl::OkStatus();
 }
 
-// Which run this is, and which of its starts. In a directory that was lost, and has a checkpoint
+// The identity of this run, and of its start. In a directory that was lost, and has a checkpoint
 // again, the run is the checkpoint's; how often it has started since is known to its buffer and to
 // the place of its copies.
 absl::Status LearnerProcess::SettleIdentity() {

@@ -88,7 +88,7 @@ absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
   return absl::OkStatus();
 }
 
-// What makes a learner need less memory.
+// The settings that make a learner need less memory.
 std::string RemedyFor(const oxbow::v1::RunConfig& config) {
   std::string remedy = absl::StrCat("lower batch.rows_per_pass (it is ",
                                     config.batch().rows_per_pass(), "; 0: all rows of an update)");

@@ -98,7 +98,7 @@ class LearnerFiles {
     allowed_ = {to};
   }
 
-  // What the next start finds in `image`, a copy of the directory after a power loss.
+  // Faults that the next start finds in `image`, a copy of the directory after a power loss.
   std::string Faults(const fs::path& image, uint32_t keep) const {
     std::string faults = FaultsOfLog(image) + FaultsOfCheckpoints(image / "checkpoints", keep);
     const absl::StatusOr<Epoch> next = NextEpoch(image / "epoch");
@@ -149,7 +149,7 @@ class LearnerFiles {
         WeightsOf(found->state.committed_steps, found->state.epoch)) {
       faults += "; other weights";
     }
-    // What was left does not hinder the next one.
+    // Files that were left do not hinder the next one.
     if (!WriteCheckpoint(store, 500, 9).ok() || store.LoadNewest()->state.committed_steps != 500) {
       faults += "; no next checkpoint";
     }

@@ -141,7 +141,7 @@ void Publisher::Run() {
 absl::Status Publisher::Announce(Taken& taken) {
   weights::Snapshot snapshot = maker_.Make(taken.identity, TrainedSource(taken.trained, shapes_));
   std::optional<v1::SnapshotManifest::Probe> probe = AwaitProbe();
-  if (!probe.has_value()) return absl::OkStatus();  // Whoever published knows why.
+  if (!probe.has_value()) return absl::OkStatus();  // The caller of Publish knows why.
   *snapshot.manifest.mutable_probe() = *std::move(probe);
   // The coordinator first, or a quick worker would name a version that it does not know.
   coordinator_.Published(taken.identity.version, taken.identity.step);

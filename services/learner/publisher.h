@@ -89,7 +89,7 @@ class Publisher {
   weights::WeightChannelService& channel_;
   const Metrics metrics_;
   const std::function<void(const absl::Status&)> on_failure_;
-  const TensorShapes shapes_;  // What trains, by name.
+  const TensorShapes shapes_;  // The trained tensors, by name.
   PublicationGate gate_;
   weights::SnapshotMaker maker_;  // The own thread's, after the constructor.
 

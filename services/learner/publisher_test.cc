@@ -142,7 +142,7 @@ TEST_F(PublisherTest, CollapsedWeightsAreWithheldAndCounted) {
 TEST_F(PublisherTest, PublishingMovesThePublishedVersionAndNotThePolicys) {
   learner_metrics_.PolicyVersionIs(5);
   ASSERT_TRUE(*Publish(3));
-  publisher_.reset();  // What was taken is out.
+  publisher_.reset();  // Weights that were taken are out.
   EXPECT_THAT(Scrape(), HasSubstr("oxbow_learner_policy_version 5\n"));
   EXPECT_THAT(Scrape(), HasSubstr("oxbow_learner_published_version 3\n"));
 }

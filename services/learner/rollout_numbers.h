@@ -17,7 +17,7 @@ namespace oxbow::learner {
 void MeasureProduction(const std::vector<ReceivedGroup>& received,
                        std::map<std::string, double>& numbers);
 
-// What workers made.
+// Amounts that workers sampled.
 struct Sampled {
   double samples = 0;
   double steps = 0;  // Network steps of samples; samples of a tree share those of its nodes.

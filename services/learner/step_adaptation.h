@@ -53,7 +53,7 @@ class StepAdaptation {
   absl::Status Choose(LearnerStep step, const std::vector<ReceivedGroup>& received,
                       const std::vector<PlannedGroup>& planned, std::vector<rl::Group>& groups);
 
-  // What Choose did, for steps.jsonl and metrics.jsonl.
+  // The choice that Choose made, and its numbers, for steps.jsonl and metrics.jsonl.
   const StepChoice& choice() const { return choice_; }
   const std::map<std::string, double>& numbers() const { return numbers_; }
 

@@ -55,7 +55,7 @@ TEST(WeightsSourceTest, TheFrozenPartTakesATenthMoreThanItsChunks) {
   EXPECT_GE(taken, 0.9 * kBytes);
 }
 
-// What every learner does whose frozen weights are on the CPU, offloaded ones among them.
+// The case of every learner whose frozen weights are on the CPU, offloaded ones among them.
 TEST(WeightsSourceTest, AFrozenPartInHostMemoryIsNotHeldAgain) {
   model::NamedTensors base;
   const at::Tensor flat = Values(kTensor * kTensors);

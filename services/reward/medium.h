@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One medium on its way in: raw pixels, or a PNG or JPEG file; whole, or in pieces.
 //
-// What it will need is known from its first message, before memory is taken. A file whose own
+// Its need of memory is known from its first message, before memory is taken. A file whose own
 // header says another shape is refused before it is decoded.
 #pragma once
 

@@ -495,7 +495,7 @@ absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const 
     batch_max = directory.BatchMax(server);
   }
   const Cancellable context(*this, std::min(options.timeout, call.end - options.clock->Now()));
-  // What begins the call leaves with the first message, and what ends it with the last: of small
+  // The call's beginning leaves with the first message, and its end with the last: of small
   // pictures all of it is one packet, and the server wakes once.
   context.get()->set_initial_metadata_corked(true);
   const auto stub = lines[server]->stub();

@@ -89,7 +89,7 @@ class RewardClient {
   // Adds to Options::identities. Thread-safe.
   void Pin(const std::map<std::string, std::string>& identities);
 
-  // What the servers said of the wanted rewards in Describe. Thread-safe.
+  // Facts of the wanted rewards, as the servers told them in Describe. Thread-safe.
   std::map<std::string, RewardFacts> Facts() const;
 
   // Scores the images of one prompt, a whole group. One result per image, in order: all wanted

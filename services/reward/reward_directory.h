@@ -33,15 +33,15 @@ class RewardDirectory {
   RewardDirectory(std::vector<std::string> endpoints, CircuitBreaker::Options breaker,
                   std::map<std::string, std::string> identities = {});
 
-  // What a server says of itself. kInvalidArgument if one of its rewards has another identity than
-  // it must have, or than the same reward of another server: their scores must not be mixed, so the
+  // Takes a server's facts. kInvalidArgument if one of its rewards has another identity than it
+  // must have, or than the same reward of another server: their scores must not be mixed, so the
   // later one is left out here.
   absl::Status Described(size_t server, const std::vector<RewardFacts>& rewards, size_t batch_max);
   // Adds identities.
   void Pin(const std::map<std::string, std::string>& identities) {
     for (const auto& [name, identity] : identities) identities_[name] = identity;
   }
-  // What this server has may have changed: it is to describe itself again.
+  // The rewards of this server may have changed: it is to describe itself again.
   void Forget(size_t server) { servers_[server].described = false; }
 
   // The next server that has some of `wanted` and may be asked. `trial` is the time of the caller.

@@ -242,7 +242,7 @@ TEST(RewardMediaTest, ARunThatIsTrainedOverJpegIsNotScoredRaw) {
 // A server that was told nothing takes so much (GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH).
 constexpr size_t kUntoldServerMax = size_t{4} << 20;
 
-// What a server would put together, of media of these sizes.
+// The requests that a server would put together, of media of these sizes.
 void CheckMessages(const std::vector<Image8>& images, size_t batch_max, int requests) {
   std::vector<Frames> media;
   std::vector<size_t> places;

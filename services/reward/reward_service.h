@@ -72,7 +72,7 @@ class RewardService final : public v1::Reward::Service,
  private:
   // A request that is scored: its items, and what the scorers say of them.
   struct Work;
-  // What one call does.
+  // The state of one call.
   struct Call {
     ScoreStream& stream;
     std::vector<Trace> traces;          // By request, where it is about several groups.

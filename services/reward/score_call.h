@@ -42,7 +42,7 @@ struct ScoreCall {
 // The images and rewards of the batch that have no answer; nothing if all have one.
 std::optional<ScoreBatch> Unanswered(ScoreCall& call, const ScoreBatch& batch);
 
-// What was answered without a score, and is to be asked for again: those answers are forgotten.
+// The part without a score that is to be asked for again: its answers are forgotten.
 // Final ones stay.
 std::optional<ScoreBatch> Reopen(ScoreCall& call, const ScoreBatch& batch);
 

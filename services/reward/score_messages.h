@@ -13,7 +13,7 @@
 
 namespace oxbow::reward {
 
-inline constexpr uint64_t kFramesMax = 4096;  // Those of one video that travel.
+inline constexpr uint64_t kFramesMax = 4096;  // Frames of one video that travel.
 
 // True if the call, or the reward, ended without a word on the image. Scoring has no side effects,
 // so it may be asked for again.
@@ -22,7 +22,7 @@ bool IsAbsence(const absl::Status& status);
 RewardFacts FactsOf(const v1::RewardDescription& description);
 void Describe(const RewardFacts& facts, v1::RewardDescription& description);
 
-// What a response says of each reward of `wanted`, all finite or an error; every error names
+// The outcomes of a response for each reward of `wanted`, all finite or an error; every error names
 // `endpoint`. An absence is that of one reward on this server (it loads, or has too much to do).
 std::map<std::string, absl::StatusOr<double>> OutcomesOf(const v1::ScoreResponse& response,
                                                          const std::vector<std::string>& wanted,

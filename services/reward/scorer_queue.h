@@ -36,7 +36,7 @@ class ScorerQueue {
   };
 
   using Results = std::vector<absl::StatusOr<Score>>;
-  // What one caller wants.
+  // The wish of one caller.
   struct Request {
     std::vector<Item> items;                        // At least one.
     std::shared_ptr<const void> memory;             // Keeps what the items refer to.

@@ -158,7 +158,7 @@ TEST(ScorerQueueTest, TooMuchIsRefusedAndSaysWhenToAskAgain) {
     Caller second({"d"});
     Caller third({"e"});
     ASSERT_TRUE(queue.Push(first.Request()).ok());
-    scorer.entered.WaitForNotification();  // What is scored counts, too.
+    scorer.entered.WaitForNotification();  // Items that are being scored count, too.
     ASSERT_TRUE(queue.Push(second.Request()).ok());
     const absl::Status refused = queue.Push(third.Request());
     EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);

@@ -41,11 +41,11 @@ struct Row {
   absl::StatusOr<std::unique_ptr<Scorer>> (*make)(const v1::ScorerConfig& config);
   Keys needs = {};  // Keys without which it cannot be made.
   Keys takes = {};  // Further keys.
-  // What else is wrong with an entry, without loading anything. Null: nothing can be.
+  // Further checks of an entry, without loading anything. Null: nothing else can be wrong.
   absl::Status (*check)(const v1::ScorerConfig& config) = nullptr;
   // The Hub's repository of the published tokenizer, where that of the weights has none.
   std::string tokenizer = {};
-  // What was published for a key that names a directory or file, and how it becomes that.
+  // The published source for a key that names a directory or file, and how it becomes that.
   std::map<std::string, std::string> sources = {};
 };
 

@@ -16,7 +16,7 @@ namespace oxbow::reward {
 // In the order of the table.
 std::vector<std::string> ScorerNames();
 
-// Which of them an entry means.
+// The name of the scorer that an entry means.
 const std::string& ScorerNameOf(const v1::ScorerConfig& config);
 
 // Those that need no more than a name.
@@ -25,7 +25,7 @@ std::vector<std::string> PlainScorerNames();
 // Entries of no more than these names.
 std::vector<v1::ScorerConfig> EntriesNamed(const std::vector<std::string>& names);
 
-// What can be known of an entry without loading its scorer. kInvalidArgument for an unknown scorer
+// Checks an entry without loading its scorer. kInvalidArgument for an unknown scorer
 // (it lists the known ones), and for a key that the scorer needs but is not there, or does not
 // take; kNotFound names a file or directory that is not there.
 absl::Status CheckScorer(const v1::ScorerConfig& config);
@@ -33,7 +33,7 @@ absl::Status CheckScorer(const v1::ScorerConfig& config);
 // The repository of the Hugging Face Hub whose tokenizer the entry takes: that which was published
 // with its scorer, where the entry names none and its model comes without. "" if it needs none.
 std::string PublishedTokenizer(const v1::ScorerConfig& config);
-// What was published for a key of the entry that names a directory or file, and how it becomes
+// The published source for a key of the entry that names a directory or file, and how it becomes
 // that. "" where nothing is known.
 std::string SourceOf(const v1::ScorerConfig& config, const std::string& key);
 // The files of a tokenizer.

@@ -31,7 +31,7 @@ std::vector<MediumSize> TravellingMedia::sizes() const {
 }
 
 bool TravellingMedia::IsEncoded(size_t medium) const {
-  // What is no picture is for the server to refuse.
+  // A medium that is no picture is for the server to refuse.
   return media_[medium].size() == 1 && io::IsValid(media_[medium].front()) &&
          (transport_ == v1::PICTURE_TRANSPORT_PNG || transport_ == v1::PICTURE_TRANSPORT_JPEG);
 }

@@ -21,7 +21,7 @@ namespace {
 constexpr absl::Duration kFetchAtMost = absl::Minutes(10);
 constexpr absl::Duration kReportAtMost = absl::Seconds(5);
 constexpr size_t kSha256Bytes = 32;
-// What GetAll asks for in one call: its bytes are there twice until they are checked.
+// Limits of one call of GetAll: its bytes are there twice until they are checked.
 constexpr size_t kContentsOfCall = 512;
 constexpr uint64_t kBytesOfCall = uint64_t{64} << 20;
 
@@ -174,7 +174,7 @@ absl::StatusOr<std::vector<weights::Chunk>> ConditioningSource::GetAll(
   return got;
 }
 
-// What one call may bring of that which lacks from `next` on, which moves past it.
+// Contents that one call may bring, of those still missing from `next` on, which moves past them.
 ConditioningSource::Part ConditioningSource::NextPart(const std::vector<Content>& contents,
                                                       const std::vector<weights::Chunk>& got,
                                                       size_t& next) {

@@ -44,7 +44,7 @@ RunSpec SpecOf(model::Trained trained, at::ScalarType compute, model::BaseWeight
   return spec;
 }
 
-// What a learner publishes: one frozen part, and the trained one of `version`.
+// The snapshot that a learner publishes: one frozen part, and the trained one of `version`.
 weights::Snapshot Published(const RunSpec& spec, uint64_t version) {
   const auto full = TinyPolicy(3);
   model::NamedTensors all = full->frozen();

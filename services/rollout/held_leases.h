@@ -56,7 +56,7 @@ class HeldLeases {
   // How many more leases may be requested: capacity - held, 0 while draining.
   uint32_t free_places() const;
   std::vector<uint64_t> held() const;
-  std::vector<uint64_t> sampled() const;  // Those of the held ones.
+  std::vector<uint64_t> sampled() const;  // Held ones whose samples are all made.
   absl::Duration lease_time_min() const;  // The shortest of the held leases; zero if none.
 
   void Drain();  // Requests no more leases.

@@ -23,7 +23,7 @@ namespace {
 constexpr char kModel[] = OXBOW_SOURCE_DIR "/models/digits";
 constexpr char kOtherModel[] = OXBOW_SOURCE_DIR "/models/digits_sparse";
 
-// What a learner publishes of a LoRA on the digits' model.
+// The snapshot that a learner publishes of a LoRA on the digits' model.
 weights::Snapshot Published(v1::StorageDType compute, v1::BaseWeights base) {
   v1::ModelConfig config;
   config.set_path(kModel);
@@ -86,7 +86,7 @@ TEST(LocalWeightsTest, AllThatIsFrozenComesFromTheRunsModelInEachForm) {
   }
 }
 
-// What a file has as the learner keeps it stays there; what is rounded is held.
+// Chunks that a file has as the learner keeps them stay there; rounded ones are held.
 TEST(LocalWeightsTest, ChunksThatAFileHasTakeNoMemory) {
   for (const v1::StorageDType compute : {v1::STORAGE_D_TYPE_F32, v1::STORAGE_D_TYPE_BF16}) {
     const testing::ScopedDirectory scratch;

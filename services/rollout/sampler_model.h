@@ -4,7 +4,7 @@
 // Nothing is in use before its probe has been compared with the learner's; what was in use stays
 // so when a later snapshot is refused.
 //
-// What is frozen and on the CPU is in memory once: the snapshot's chunks get the network's memory
+// Frozen weights on the CPU are in memory once: the snapshot's chunks get the network's memory
 // as their place (frozen_places.h).
 //
 // There is room for one set of weights where the model computes: those in use, or those of an

@@ -217,7 +217,7 @@ TEST(SamplerModelTest, ASnapshotThatIsNotOfTheModelIsRefusedByName) {
   EXPECT_FALSE(model.ready());
 }
 
-// What an evaluation names: the trained part of `seed` alone, with the probe of `probed`.
+// The snapshot of an evaluation: the trained part of `seed` alone, with the probe of `probed`.
 std::shared_ptr<weights::VerifiedSnapshot> EvaluatedOf(uint64_t seed, uint64_t probed) {
   const weights::Snapshot snapshot =
       weights::MakeSnapshot({Epoch(1), PolicyVersion(9), LearnerStep(0)}, {},

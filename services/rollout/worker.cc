@@ -73,7 +73,7 @@ absl::Status Worker::Run() {
       status = ServeEpoch(*registration);
       if (status.ok()) return status;
       away_since = clock_.Now();
-      // What listens where a reward server should may be another program for long.
+      // The listener at a reward server's address may be another program for long.
       if (!absl::IsFailedPrecondition(status)) {
         backoff = options_.backoff_first;
         said = false;

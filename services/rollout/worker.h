@@ -26,7 +26,7 @@ class Worker {
     std::string worker_id;  // Unique per process.
     std::string host;
     at::Device device = at::kCPU;
-    // What is frozen of a LoRA, or all weights of a full fine-tune, are in host memory and come to
+    // Frozen weights of a LoRA, or all weights of a full fine-tune, are in host memory and come to
     // the device block by block (core/model/offloaded_weights.h).
     bool offload_weights = false;
     absl::Duration register_timeout = absl::Seconds(10);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kBudget = 1 << 30;
 
-// What went round.
+// A record of what went round.
 struct Tape {
   std::string told;
   std::vector<std::string> pieces;

@@ -67,7 +67,7 @@ TEST(ChunkStoreTest, AChunkThatWasPlacedCountsFromWhenItIsHeld) {
   EXPECT_EQ(store.bytes(), 7u) << "what went counts no more";
 }
 
-// What a worker does when it has the bytes of a chunk elsewhere, too.
+// The case of a worker that has the bytes of a chunk elsewhere, too.
 TEST(ChunkStoreTest, AChunkThatGetsAPlaceIsHeldNoLongerAndReadFromThere) {
   ChunkStore store(2, 10);
   const std::string bytes = "basebase", hash = Sha256(bytes);

@@ -49,7 +49,7 @@ class ContentStore {
   const uint64_t bytes_max_;
   mutable absl::Mutex mutex_;
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
-  std::list<std::string> turns_ ABSL_GUARDED_BY(mutex_);  // What is kept; last used, last.
+  std::list<std::string> turns_ ABSL_GUARDED_BY(mutex_);  // Kept ones; last used, last.
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t forget_at_ ABSL_GUARDED_BY(mutex_) = 64;  // Entries at which gone ones are forgotten.
 };

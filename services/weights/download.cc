@@ -105,7 +105,7 @@ absl::Status Download::Offer(const std::string& sha256, const Placed& placed) {
   bytes_ += there->size();
   const auto checksum = checksums_.find(sha256);
   OXBOW_CHECK(checksum != checksums_.end()) << "a chunk that does not lack is offered";
-  // Whoever reads it later compares with the place's checksum alone.
+  // Later readers compare with the place's checksum alone.
   if (placed->xxh3 != checksum->second || !Fits(*there, sha256, checksum->second)) {
     return absl::DataLossError("chunk does not match its checksum");
   }

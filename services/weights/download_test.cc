@@ -57,7 +57,7 @@ TEST_F(ForgedChunkTest, Sha256RefusesItAndXxh3CannotTell) {
   Expect(ChunkCheck::kXxh3, "fals", false);
 }
 
-// Whoever reads it later checks no SHA-256.
+// Later readers of it check no SHA-256.
 TEST_F(ForgedChunkTest, NeitherDoesItGetAPlace) {
   for (const ChunkCheck check : {ChunkCheck::kSha256, ChunkCheck::kXxh3}) {
     ChunkStore store(3, 1 << 20);

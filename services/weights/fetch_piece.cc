@@ -10,7 +10,7 @@
 namespace oxbow::weights {
 namespace {
 
-// What is small is copied once into a message of many: that costs less than a message of its own.
+// Small chunks are copied once into a message of many: that costs less than a message of its own.
 constexpr uint64_t kSmallBytes = uint64_t{128} << 10;
 constexpr uint64_t kTogetherBytes = uint64_t{1} << 20;
 

@@ -3,7 +3,7 @@
 // gigabytes of frozen weights, and they are the same in every version.
 //
 // For all manifests with tensors in name order ManifestFrom(older, DeltaOf(older, newer)) is newer.
-// What a delta gives is a manifest from the wire like any other: check its hash.
+// The result of a delta is a manifest from the wire like any other: check its hash.
 #pragma once
 
 #include "absl/status/statusor.h"

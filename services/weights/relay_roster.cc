@@ -68,7 +68,7 @@ void RelayRoster::Plan() {
   for (auto& [ticket, watcher] : watchers_) {
     watchers.push_back(&watcher);
     relays.push_back(MayRelay(watcher));
-    // What comes from the learner's own machine crosses no network.
+    // A call from the learner's own machine crosses no network.
     hosts.push_back(rpc::IsLoopback(watcher.host) ? "" : watcher.host);
   }
   const std::vector<RelayPlace> places = PlanRelays(relays, hosts, fanout_);

@@ -100,7 +100,7 @@ class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasS
   class WatchStream;
 
   grpc::Status CheckEpoch(uint64_t epoch) const;
-  // What a watcher has been told.
+  // The news that a watcher has been told.
   struct Told {
     uint64_t publications = 0;
     uint64_t broadcast_group = 0;  // The broadcast group it was invited to.

@@ -97,7 +97,7 @@ class WeightFollower {
   absl::Status Report(v1::ReportAppliedRequest report);
 
  private:
-  // What a learner announced.
+  // The announcement of a learner.
   struct Announcement {
     v1::WatchResponse response;
     std::string learner;

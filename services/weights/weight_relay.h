@@ -44,7 +44,7 @@ class WeightRelay {
 
   const std::string& endpoint() const { return server_->endpoint(); }
   ChunkStore& store() { return store_; }
-  // What the worker keeps beside weights. It is served if it is here; nobody waits for it.
+  // Content that the worker keeps beside weights. It is served if it is here; nobody waits for it.
   ContentStore& content() { return content_; }
 
  private:

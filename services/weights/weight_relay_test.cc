@@ -396,8 +396,8 @@ TEST_F(WeightRelayTest, AHundredOpenFetchesHoldUpNobody) {
   for (auto& call : open) (void)call->Finish();
 }
 
-// What a worker has in a file, it passes on from there, as long as it is what the learner has
-// named.
+// Chunks that a worker has in a file are passed on from there, as long as they are what the learner
+// has named.
 TEST_F(WeightRelayTest, AFileThatChangesIsNamedAndNotServedAndItsChunksAreFetchedAgain) {
   prometheus::Registry registry;
   PublishMetrics metrics(registry);

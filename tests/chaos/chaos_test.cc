@@ -24,7 +24,7 @@ TEST(FaultPlanTest, ASeedIsATrial) {
   }
 }
 
-// What the given seeds draw, of each kind.
+// Counts of the faults that the given seeds draw, of each kind.
 std::map<FaultKind, int> CheckPlans(uint64_t first, uint64_t count) {
   std::map<FaultKind, int> drawn;
   for (uint64_t seed = first; seed < first + count; ++seed) {

@@ -21,7 +21,7 @@ absl::StatusOr<uint64_t> FlipBit(const std::filesystem::path& directory, bool od
 // Makes the weights longer than 4 GiB by a hole.
 absl::StatusOr<uint64_t> GrowBeyond4Gib(const std::filesystem::path& directory);
 
-// What an operator does after "every checkpoint is damaged": sets that checkpoint aside.
+// The operator's step after "every checkpoint is damaged": sets that checkpoint aside.
 void SetAside(const std::filesystem::path& directory, uint64_t committed_steps);
 
 }  // namespace oxbow::chaos

@@ -57,7 +57,7 @@ struct StoredEntry {
   bool whole = true;  // All its latents are readable.
 };
 
-// What became of an `oxbow train` on the directory of a run that lived.
+// The outcome of an `oxbow train` on the directory of a run that lived.
 struct SecondStart {
   std::string flag;
   std::optional<int> exit_code;  // Absent: it did not end in time.
@@ -81,7 +81,7 @@ struct DamagedCheckpoint {
 struct Evidence {
   RunFacts facts;
   std::optional<int> exit_code;                              // Absent: the deadline ended the run.
-  std::vector<std::string> damage;                           // What could not be read, in words.
+  std::vector<std::string> damage;                           // Unreadable parts, in words.
   uint64_t epochs = 0;                                       // Starts of the learner.
   std::vector<StepRow> step_log;                             // In the file's order.
   std::map<int64_t, std::map<std::string, double>> metrics;  // By committed steps.

@@ -88,8 +88,8 @@ bool IsMoment(FaultKind kind) {
 constexpr int kBufferClass = 3;
 constexpr int kWorkersOfHarness = 9;
 
-// What a fault takes hold of. Two faults of one class do not overlap: what one takes back, the
-// other may need.
+// The class of things that a fault takes hold of. Two faults of one class do not overlap: what one
+// takes back, the other may need.
 int ClassOf(FaultKind kind) {
   switch (kind) {
     case FaultKind::kNoDescriptorsSupervisor:

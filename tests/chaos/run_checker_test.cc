@@ -282,7 +282,7 @@ TEST_P(PlantedViolationTest, IsReported) {
   EXPECT_THAT(violations.front(), HasSubstr(GetParam().report));
 }
 
-// What a crash may lose, and what a lost answer leaves unknown.
+// The loss that a crash may cause, and what a lost answer leaves unknown.
 TEST(RunCheckerTest, WhatIsNotPromisedIsNoViolation) {
   Evidence evidence = Kept();
   evidence.metrics.erase(2);  // The learner continued at step 2.
@@ -297,7 +297,7 @@ TEST(RunCheckerTest, WhatIsNotPromisedIsNoViolation) {
   EXPECT_THAT(CheckOffersSurvive(evidence), ElementsAre(HasSubstr("entry 4"))) << "known before";
 }
 
-// What one shard forgets, the other does not; each has its share of the capacity.
+// An entry that one shard forgets, the other does not; each has its share of the capacity.
 TEST(RunCheckerTest, EachShardHasABookOfItsOwn) {
   const auto at = [](const char* shard, Event event) {
     event["shard"] = shard;

@@ -177,7 +177,7 @@ bool TrialRun::StartFarWorker() {
   return true;
 }
 
-// What its operator does: mends what the run named, and resumes it.
+// The work of the run's operator: mends what the run named, and resumes it.
 bool TrialRun::ResumeAfterEarlyEnd() {
   const std::optional<int> code = run_->running() ? std::nullopt : run_->AwaitEnd();
   const bool by_itself = code.value_or(0) > 0;  // Not by a signal, as at the deadline.

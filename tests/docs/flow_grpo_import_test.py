@@ -110,7 +110,7 @@ def harmful():
     os.system("touch harm")
     return common()
 """
-# What a recipe says beside what flow_grpo's configuration says.
+# Keys of a recipe beside what flow_grpo's configuration says.
 BESIDE = ("name:", "images:", "scorers:")
 
 

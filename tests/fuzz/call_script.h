@@ -44,8 +44,8 @@ bool Parse(std::string_view bytes, Message& message) {
   return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
 }
 
-// What a target defines: an empty message of the type of each kind of call; null: the step has no
-// message, its bytes are free.
+// Messages that a target defines: an empty one of the type of each kind of call; null: the step has
+// no message, its bytes are free.
 std::vector<const google::protobuf::Message*> CallMessages();
 
 // Nothing about wrong input belongs on the screen.

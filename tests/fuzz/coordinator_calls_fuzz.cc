@@ -205,7 +205,7 @@ class Learner {
     }
   }
 
-  // What the learner's loop does with a step that is whole.
+  // The work of the learner's loop with a step that is whole.
   void TakeStep() {
     const auto groups = assembler_.Take(LearnerStep(step_), kGroups, absl::ZeroDuration());
     if (!groups.ok()) return;

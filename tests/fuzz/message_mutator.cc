@@ -231,7 +231,7 @@ void ChangeMessage(Step& step, MessageMutator& mutator) {
     return;
   }
   const std::unique_ptr<Message> message(type->New());
-  (void)Parse(step.second, *message);  // What can be read of it.
+  (void)Parse(step.second, *message);  // The readable part of it.
   for (size_t changes = 1 + mutator.Below(3); changes > 0; --changes) mutator.Change(*message);
   step.second = message->SerializePartialAsString();
 }

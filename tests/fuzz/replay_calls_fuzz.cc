@@ -190,8 +190,8 @@ class Buffer {
   std::list<grpc::CallbackServerContext> contexts_;
   ReplayService service_;
   std::unique_ptr<OfferCall> offer_;
-  std::optional<Caller> offers_;  // Who sent the last message of an Offer.
-  std::optional<Caller> caller_;  // Who made the call that may change the store.
+  std::optional<Caller> offers_;  // The sender of the last message of an Offer.
+  std::optional<Caller> caller_;  // The caller of the call that may change the store.
   std::string take_from_;
 };
 

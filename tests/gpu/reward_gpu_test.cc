@@ -25,7 +25,7 @@ const fs::path kGoldens = OXBOW_SOURCE_DIR "/tests/golden/scorers";
 
 class RewardGpuTest : public model::GpuTest {
  protected:
-  // What a GPU computes in float32 and in bfloat16.
+  // The kinds of network that a GPU computes: in float32 and in bfloat16.
   std::vector<NetworkOptions> Kinds() const {
     return {{.device = gpu_}, {.device = gpu_, .compute = at::kBFloat16}};
   }

@@ -202,7 +202,7 @@ TEST_F(CommandTest, CommandsOfCommandsHaveAnExampleToo) {
   }
 }
 
-// What one refuses, the other refuses in the same words, before anything starts.
+// A run that one refuses, the other refuses in the same words, before anything starts.
 TEST_F(CommandTest, TrainAndValidateAgreeOnRewards) {
   std::filesystem::create_directories(scratch_.path() / "empty");
   const std::string model = (scratch_.path() / "empty").string();

@@ -34,7 +34,7 @@ class CompletionTest : public ::testing::Test {
     return path.string();
   }
 
-  // What bash offers for the last word, which a person has begun to type.
+  // The words that bash offers for the last one, which a person has begun to type.
   std::vector<std::string> Offered(const std::vector<std::string>& words) {
     std::string quoted;
     for (const std::string& word : words) absl::StrAppend(&quoted, " '", word, "'");

@@ -142,7 +142,7 @@ TEST_P(EncodedElsewhereTest, TrainsDrawsAndExportsAnAdapterUnderPeftsNames) {
   EXPECT_GT(fs::file_size(sheet), 100u);
 }
 
-// What validate says of an autoencoder that cannot run is one line.
+// The refusal of validate for an autoencoder that cannot run is one line.
 TEST_P(EncodedElsewhereTest, AnAutoencoderWithoutItsGraphOrOfAnotherClassIsRefused) {
   const auto refusal = [&] {
     std::vector<std::string> arguments = {"validate",

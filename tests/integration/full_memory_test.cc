@@ -20,7 +20,7 @@ using ::testing::SizeIs;
 
 constexpr int kExitOutOfMemory = 7;
 
-// What starts while it lives has room in `process` for tensors of so many bytes.
+// A process that starts while it lives has room in `process` for tensors of so many bytes.
 class SmallMemory {
  public:
   SmallMemory(const char* process, const char* bytes_max) {

@@ -169,7 +169,7 @@ TEST(LiveRunTest, ACompleteRunEndsItsWorkersAndAResumeChecksWhatItIsAskedFor) {
   EXPECT_EQ(resume({"run.steps=2"}).exit_code, 0);
 }
 
-// What happens on a file system without locks when the run was started on another machine.
+// The end on a file system without locks when the run was started on another machine.
 TEST(LiveRunTest, ALearnerWhoseDirectoryWasTakenOverEndsWithTheReasonLast) {
   TrainingRun run({"run.steps=1000"});
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();

@@ -13,7 +13,7 @@ namespace oxbow::testing {
 
 struct TerminalSession {
   int exit_code = 0;  // Minus the signal that ended it.
-  std::string text;   // What it wrote, escape codes included.
+  std::string text;   // The command's output, escape codes included.
 };
 
 // Runs a command with stdout and stderr on a pseudo-terminal of so many columns, and waits for its
@@ -23,8 +23,8 @@ absl::StatusOr<TerminalSession> RunInTerminal(const std::vector<std::string>& ar
 
 // A terminal without a right edge, so that the length of a line is what the program wanted.
 struct Screen {
-  std::vector<std::string> lines;      // What stays.
-  std::vector<std::string> rewritten;  // What stood in a line before it was written again.
+  std::vector<std::string> lines;      // Lines that stay.
+  std::vector<std::string> rewritten;  // Texts of a line before it was written again.
   std::vector<size_t> rewritten_at;    // The index of that line, for each.
 };
 

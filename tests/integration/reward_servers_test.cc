@@ -68,7 +68,7 @@ class RewardServersTest : public ::testing::Test {
                      "reward.observed=[brightness]"});
   }
 
-  // What the run is without any trouble, and without an observed reward.
+  // The results of a run without any trouble, and without an observed reward.
   static void ExpectThatOfAQuietRun(TrainingRun& run) {
     TrainingRun quiet(Settings({"reward.observed=[]"}));
     ASSERT_EQ(quiet.WaitExit().value(), 0) << quiet.process().error_output();

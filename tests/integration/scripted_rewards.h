@@ -15,7 +15,7 @@ namespace oxbow::testing {
 
 class ScriptedRewards final : public v1::Reward::Service {
  public:
-  // What the server makes of one image.
+  // The server's answer on one image.
   struct Answer {
     double value = 0;        // Score of every wanted reward.
     std::string item_error;  // The status of this image; empty: it is scored.

@@ -53,7 +53,7 @@ TEST(SharedCacheTest, TwoEncodersWithOneProcessIdBothEndWell) {
     const auto [files, temporary] = FilesIn(cache.path());
     EXPECT_GT(files, 10);
     EXPECT_EQ(temporary, 0);
-    // What is there is whole.
+    // All files that are there are whole.
     const auto third = Process::Start({.argv = argv}).value();
     EXPECT_EQ(third->WaitExit(absl::Seconds(120)).value(), 0) << third->error_output();
     EXPECT_THAT(third->output(), ::testing::HasSubstr("encoded 0 prompts"));

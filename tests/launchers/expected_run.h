@@ -22,7 +22,7 @@ inline std::vector<std::string> SmallDeterministicRun() {
           "learner.rank_timeout_seconds=10"};
 }
 
-// What a run left: its losses and the bytes of its weights.
+// The results that a run left: its losses and the bytes of its weights.
 struct Left {
   explicit Left(const LaunchedRun& run)
       : losses(run.files().Series("train/loss")), weights(run.files().FinalWeights()) {}

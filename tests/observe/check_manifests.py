@@ -339,7 +339,7 @@ def compose_breaches():
             yield f"tls.yaml: {name}: still plaintext, or a file that is no secret"
 
 
-# What a JobSet does when a rank ends with a code of docs/formats.md, is killed, or is evicted.
+# The action of a JobSet when a rank ends with a code of docs/formats.md, is killed, or is evicted.
 ENDS = {"RestartJobSetAndIgnoreMaxRestarts": (3, 5, 9, 10, "evicted"), "RestartJobSet": (1, 6, 134, 137, 139),
         "FailJobSet": (2, 4, 7, 8)}
 

@@ -76,7 +76,7 @@ class DeviceMemory {
   mutable std::mutex mutex_;
   std::map<size_t, Block> taken_;                   // By offset.
   std::map<Owner, std::map<size_t, size_t>> free_;  // Bytes by offset.
-  size_t end_ = 0;                                  // What lies behind was never taken.
+  size_t end_ = 0;                                  // Bytes behind it were never taken.
   MemoryUse use_;
 };
 

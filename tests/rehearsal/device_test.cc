@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 const at::Device kGpu = at::Device(at::kCUDA, 0);
 const at::Device kOtherGpu = at::Device(at::kCUDA, 1);
 
-// What a call throws, in one line.
+// The text that a call throws, in one line.
 template <typename Call>
 std::string Thrown(const Call& call) {
   try {

@@ -49,7 +49,7 @@ struct DryFigures {
 
 std::vector<DryCase> DryCases();
 
-// What `work` does on the device, which is a dry one.
+// Figures of `work` on the device, which is a dry one.
 DryFigures FiguresOf(const std::function<void()>& work);
 
 // Requires a dry device.
@@ -59,7 +59,7 @@ DryFigures Rehearse(const DryCase& work);
 // network: launches, copies, waits, log-probs. Requires a dry device.
 double HostMsOfSamplingStep();
 
-// What `oxbow validate` says that a learner step takes on the GPU of a rank, or sampling on a
+// Memory that `oxbow validate` plans for a learner step on the GPU of a rank, or for sampling on a
 // worker's.
 double PlannedGb(const DryCase& work);
 

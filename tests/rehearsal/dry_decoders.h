@@ -24,7 +24,7 @@ std::vector<DryDecoding> DryDecodings();
 // Requires a dry device.
 DryFigures Rehearse(const DryDecoding& work);
 
-// What `oxbow validate` says that it takes beside the weights, in bytes.
+// Memory that `oxbow validate` plans for it beside the weights, in bytes.
 uint64_t PlannedBytes(const DryDecoding& work);
 
 }  // namespace oxbow::rehearsal

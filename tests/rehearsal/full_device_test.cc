@@ -86,7 +86,7 @@ using FullDeviceTest = GpuTest;
 void SweepOf(const PolicyKind& kind, const std::vector<rl::Group>& groups) {
   auto& device = rehearsal::DeviceMemory::Of(0);
   at::Tensor want, drawn;
-  ASSERT_TRUE(MakeAndStep(kind, groups, want).ok());  // What is kept for good is there now.
+  ASSERT_TRUE(MakeAndStep(kind, groups, want).ok());  // Memory that is kept for good is there now.
   const rehearsal::MemoryUse before = device.Use();
   ASSERT_TRUE(MakeAndStep(kind, groups, want).ok());
   const uint64_t allocations = device.Use().allocations - before.allocations;

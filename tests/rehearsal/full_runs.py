@@ -29,7 +29,7 @@ RECOMPUTED = ["model.checkpoint_activations=true"]
 KINDS = {"all": [], "lora": LORA, "recompute": RECOMPUTED, "average": AVERAGE, "offload": RECOMPUTED + OFFLOADED,
          "lora_int8": LORA + RECOMPUTED + ["model.base_weights=int8", "model.compute_dtype=bf16", "learner.offload_optimizer=true"],
          "lora_offload": LORA + RECOMPUTED + ["learner.offload_weights=true"]}
-# Which allocations of a run fail: parts of their number.
+# Allocations of a run that fail: parts of their number.
 SAMPLE = {"learner": [0, 0.02, 0.3, 0.6, 0.99], "rollout_worker": [0.1, 0.8]}
 
 

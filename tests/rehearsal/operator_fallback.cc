@@ -188,7 +188,7 @@ Launch Call::LaunchOf(const Stack& results) const {
   };
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const auto* const alias = schema_.arguments()[i].alias_info();
-    // What `out` held is not read.
+    // The former content of `out` is not read.
     if (alias != nullptr && schema_.arguments()[i].is_out()) continue;
     ForEachTensor(arguments_[i], collect(launch.reads));
   }
@@ -231,7 +231,7 @@ bool Call::IsUnsized(size_t argument) const {
          arguments_[argument].toTensor().numel() == 0;
 }
 
-// What a kernel, or the finding of shapes, is called with.
+// The arguments of a kernel, or of the finding of shapes.
 Stack Call::ArgumentsOn(at::Device device, const Replace& replace) const {
   Stack stack;
   for (size_t i = 0; i < arguments_.size(); ++i) {
@@ -315,7 +315,7 @@ Stack Call::OnZeros() {
   });
 }
 
-// What the operator makes of meta tensors. Views are views of the device's tensors.
+// The operator's results for meta tensors. Views are views of the device's tensors.
 Stack Call::OnMetaTensors() {
   std::vector<std::pair<at::Tensor, at::Tensor>> metas;  // Shapes of device tensors.
   const Stack arguments = ArgumentsOn(at::kMeta, [&](const at::Tensor& tensor) {

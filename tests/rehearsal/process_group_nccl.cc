@@ -83,7 +83,7 @@ at::Tensor ProcessGroupNCCL::KernelSide(const char* operation, const at::Tensor&
   return KernelView(tensor).Tensor();
 }
 
-// What the current stream has still to write is what the others get.
+// The others get what the current stream has still to write.
 void ProcessGroupNCCL::Begin(const char* operation, const std::vector<at::Tensor>& tensors) const {
   double bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += BytesOf(tensor);

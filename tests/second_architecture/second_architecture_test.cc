@@ -112,7 +112,7 @@ weights::TensorBytesByName BytesOf(const model::NamedTensors& tensors) {
   return bytes;
 }
 
-// What the learner publishes: its weights with a probe of them.
+// The snapshot that the learner publishes: its weights with a probe of them.
 weights::VerifiedSnapshot Published(const learner::RunSetup& setup, model::Policy& policy,
                                     uint64_t version) {
   const weights::Snapshot snapshot =

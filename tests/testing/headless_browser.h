@@ -55,8 +55,8 @@ inline std::string FramesOf(const std::string& address, std::span<const int> wid
   return frames;
 }
 
-// What the frames of such a page have posted; the document itself if there was nothing. `profile`
-// is a directory for the browser's own files.
+// The messages that the frames of such a page have posted; the document itself if there were none.
+// `profile` is a directory for the browser's own files.
 inline nlohmann::json LookAt(const std::string& chromium, const std::string& address,
                              const std::filesystem::path& profile, int patience_ms) {
   const std::string dom = OutputOf(absl::StrCat(

@@ -174,7 +174,7 @@ struct Shard {
   explicit Shard(uint64_t offer_bytes_max, uint64_t remembered_max = 1'000'000)
       : offer_bytes_max(offer_bytes_max), remembered_max(remembered_max) {}
 
-  // What can be seen of the content: every entry, and the age.
+  // The visible content: every entry, and the age.
   std::pair<std::vector<buffer::Entry>, LearnerStep> Content() const {
     return {store->List(1000, EntryId(0)).value(), store->Info().step};
   }

@@ -164,7 +164,7 @@ void PowerLossDisk::Changed() {
   if (grew_ && call_) call_();
 }
 
-// What was written in ways that are not followed is there before it is synced.
+// Writes in ways that are not followed are there before the descriptor is synced.
 void PowerLossDisk::Syncs(int descriptor) {
   Look(root_);
   struct stat info {};

@@ -23,7 +23,7 @@ namespace oxbow::testing {
 
 class PowerLossDisk {
  public:
-  // What is left of what was not fsynced.
+  // The rest of what was not fsynced.
   enum class Left {
     kNothing,        // Neither names nor bytes.
     kNames,          // All names, no byte: a rename that overtakes its file.

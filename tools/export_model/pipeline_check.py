@@ -36,7 +36,7 @@ class Pipeline:
     frames: int = 0  # Pictures a latent frame; 0: no video.
     # (tensor of the scheduler's step, inputs) -> [B, C, (F,) H, W]
     latents: object = lambda tensor, inputs: tensor
-    # What the pipeline does between its transformer and its scheduler.
+    # The pipeline's work between its transformer and its scheduler.
     output: object = lambda output: output[0]
     # (inputs of a negative prompt, the pipeline's scale) -> more arguments; None: it never asks its transformer twice.
     guided: object = None

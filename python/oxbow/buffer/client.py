@@ -37,7 +37,7 @@ class Entry:
     """A stored trajectory. `latents` [n, ...] are at least one latent, of a dtype that numpy knows."""
 
     id: int  # Unique for ever: an id enters once.
-    prompt: int  # Which prompt it is of; `best` keeps one entry of each.
+    prompt: int  # The id of its prompt; `best` keeps one entry of each.
     latents: np.ndarray
     reward: float = 0.0
     birth_step: int = 0  # Learner step whose weights made it.

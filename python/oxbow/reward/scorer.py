@@ -59,7 +59,7 @@ class Scorer:
     def _score(self, batch: list[Work]) -> None:
         made = self._outcomes(batch)
         if all(not one.ok for one in made) and len({id(work.call) for work in batch}) > 1:
-            # What one call sent may have broken them all: no other call is to pay for it.
+            # An item of one call may have broken them all: no other call is to pay for it.
             made = [one for call in _by_call(batch) for one in self._outcomes(call)]
             batch = [work for call in _by_call(batch) for work in call]
         start = 0

@@ -165,7 +165,7 @@ class Coordinator final : public ResultReceiver {
   // Takes the pictures of a lease. False: it has ended, and nobody wants them.
   bool SubmitPictures(const std::string& worker, LeaseId lease,
                       std::vector<DrawnPictures::Frames> pictures);
-  // What came is not what the lease asks for: it counts as a failure.
+  // Refuses pictures that are not what the lease asks for: it counts as a failure.
   void RefusePictures(const std::string& worker, LeaseId lease, const std::string& reason);
   // The next message to send: a lease, cancel, renewal or drain. If nothing, wait for Wake.
   std::optional<v1::WorkResponse> Take(Session& session);

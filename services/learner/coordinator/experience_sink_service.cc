@@ -28,7 +28,7 @@ v1::InsertResponse CreditOf(uint64_t bytes) {
   return response;
 }
 
-// What one worker's stream has brought: the group being assembled, and the credit that it has left.
+// One worker's stream so far: the group being assembled, and the credit that it has left.
 class Inserting {
  public:
   Inserting(ResultReceiver& receiver, const GroupRules& rules, LearnerMetrics& metrics)

@@ -37,7 +37,7 @@ class PictureLeases {
   // With those of earlier evaluations.
   uint64_t granted() const { return table_.state().leases_granted - kFirst; }
 
-  // What the worker is told. It is remembered as one that has the weights.
+  // The lease as the worker is told. It is remembered as one that has the weights.
   v1::Lease Describe(const lease::LeaseGrant& grant);
 
   // Takes the pictures of a live lease. The group's other lease, if it has one, ends here.

@@ -150,7 +150,7 @@ v1::DeliverRequest PieceOf(const v1::Lease& lease, const std::string& worker, si
   return request;
 }
 
-// What the learner says to these messages.
+// The learner's answer to these messages.
 grpc::Status Deliver(const std::string& endpoint, const std::vector<v1::DeliverRequest>& requests,
                      bool* taken) {
   const auto stub = v1::Coordinator::NewStub(rpc::Connect(endpoint));

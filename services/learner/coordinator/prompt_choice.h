@@ -40,7 +40,7 @@ class PromptChoice {
   // Ranks them for the extra groups of `step`, the next one to be committed.
   void BeforeExtra(LearnerStep step);
 
-  // What the fresh samples of a group have shown; nothing if no sample is fresh and has a reward,
+  // The outcome of a group by its fresh samples; nothing if no sample is fresh and has a reward,
   // or if nobody wants to know.
   std::optional<rl::GroupOutcome> OutcomeOf(LearnerStep step, const v1::Group& group) const;
   // Takes up what the groups of a committed step have shown.

@@ -101,11 +101,11 @@ void MemberProcess::SavePiece(uint64_t committed_steps) {
       saved.set_error(std::string(digest.status().message()));
     }
     stream_->Saved(saved);
-    return absl::OkStatus();  // What becomes of an error is rank 0's to say.
+    return absl::OkStatus();  // The effect of an error is rank 0's to say.
   });
 }
 
-// What goes wrong is rank 0's to judge. If rank 0 is gone, the next command says so.
+// Errors are rank 0's to judge. If rank 0 is gone, the next command says so.
 void MemberProcess::DrawPictures(uint64_t evaluation) {
   if (pictures_ == nullptr) return;
   const EvaluatedNetwork evaluated(setup_.config, *policy_);

@@ -131,7 +131,7 @@ class ReplayLink {
   void ForEach(const std::vector<uint32_t>& shards, const std::function<void(uint32_t)>& call);
   // Hands in what waits; the shards that are there afterwards.
   std::vector<uint32_t> Deliver();
-  // What `list` gets from these shards of entries of this run's schedule, in the order of ids.
+  // The entries of this run's schedule that `list` gets from these shards, in the order of ids.
   using List = std::function<absl::StatusOr<std::vector<v1::ReplayEntry>>(uint32_t shard,
                                                                           buffer::ReplayClient&)>;
   std::vector<v1::ReplayEntry> Listed(const std::vector<uint32_t>& shards, const List& list);

@@ -138,8 +138,8 @@ std::vector<v1::ReplayEntry> ReplayLink::ReadEntries(uint32_t shard,
   return *std::move(entries);
 }
 
-// What was read beside the loop, or else is read now: then a shard that is away is waited for, if
-// the run waits for it at all.
+// The latents that were read beside the loop, or else are read now: then a shard that is away is
+// waited for, if the run waits for it at all.
 std::vector<size_t> ReplayLink::TakeLatents(LearnerStep step, std::vector<PlannedGroup>& planned) {
   std::vector<std::map<EntryId, size_t>> wanted(shards_.size());  // Groups, by entry.
   for (size_t i = 0; i < planned.size(); ++i) {

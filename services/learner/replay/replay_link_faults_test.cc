@@ -100,7 +100,7 @@ TEST(ReplayLinkFaultsTest, TheBoundOfRememberedIdsDoesNotEndReplay) {
   }
   EXPECT_THAT(linked.Metrics(), HasSubstr("oxbow_learner_buffer_commits_dropped_total 0\n"));
   EXPECT_THAT(Ids(*linked.shards[0]), SizeIs(40));
-  // What was forgotten does not enter twice.
+  // An entry whose id was forgotten does not enter twice.
   linked.link->Commit(
       {.step = LearnerStep(20), .offers = {Entry(200, 0, 0, 9)}, .evict = {EntryId(200)}});
   linked.link->Commit({.step = LearnerStep(21), .offers = {Entry(200, 0, 0, 9)}});

@@ -95,7 +95,7 @@ TEST(ReplayLinkTest, NothingIsDrawnWhileTheBufferIsAwayAndWaitingCommitsComeBefo
               ElementsAre("offer 1", "advance 0", "offer 2", "advance 1", "draw 2"));
 }
 
-// What a step's log takes from Info, by name.
+// The numbers that a step's log takes from Info, by name.
 std::map<std::string, double> Numbers(const v1::InfoResponse& info) {
   std::map<std::string, double> numbers = {{"entries", info.entries()},
                                            {"bytes", info.bytes()},

@@ -34,7 +34,7 @@
 
 namespace oxbow::learner {
 
-// What a committed step means to the buffer.
+// A committed step as the buffer sees it.
 struct StepCommit {
   LearnerStep step;
   std::vector<v1::ReplayEntry> offers;  // To any table; in as many calls as they need.

@@ -28,7 +28,7 @@ bool IsFresh(const PlannedGroup& planned) {
   return !planned.success_rate.has_value() && (!planned.head.has_value() || planned.late);
 }
 
-// What the rules look at of each entry.
+// The part of each entry that the rules look at.
 std::vector<replay::StoredEntry> RulesOf(const std::vector<v1::ReplayEntry>& entries) {
   std::vector<replay::StoredEntry> rules;
   for (const v1::ReplayEntry& entry : entries) {

@@ -216,7 +216,7 @@ TEST(StoredSuccessesTest, WhatJoinsIsWhatAListOfTheWholeBufferWouldSay) {
   }
 }
 
-// What the buffer sends for a step is as much of 800 prompts as of 200.
+// The buffer sends for a step as much of 800 prompts as of 200.
 TEST(StoredSuccessesTest, WhatTheBufferSendsDoesNotGrowWithIt) {
   for (const uint64_t prompts : {200, 800}) {
     std::mt19937 random(3);
