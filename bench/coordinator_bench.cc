@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What leases cost: many simulated workers on one coordinator, over real gRPC, without a model.
+// The cost of leases: many simulated workers on one coordinator, over real gRPC, without a model.
 //
 //   this process                              a child (--serve)
 //   W workers, each one Work stream  <---->   CoordinatorService, Coordinator

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What leaves the learner beside leases, for coordinator_bench and fleet_load: the conditioning of
+// Data that leave the learner beside leases, for coordinator_bench and fleet_load: conditioning of
 // prompts and the manifests of weights. Both are the product's code; prompts and weights are made
 // up.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels a piece of work starts on a GPU, and how long each runs (CUPTI, through PyTorch's
-// profiler).
+// The kernels that a piece of work starts on a GPU, and how long each runs (CUPTI, through
+// PyTorch's profiler).
 #pragma once
 
 #include <cstdint>

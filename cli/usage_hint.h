@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person may have meant by a command line that cannot be parsed. Pure.
+// A guess at what a person meant by a command line that cannot be parsed. Pure.
 #pragma once
 
 #include <string>

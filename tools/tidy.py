@@ -30,6 +30,8 @@ COMMENT = {True: re.compile(r"(?:^|\s)//+\s+(.*)"), False: re.compile(r"(?:^|\s)
 BARE_OF = re.compile(r"Of ")
 # "// What became of the write." does so, too: "The outcome of the write." names the thing first.
 BARE_WHAT = re.compile(r"(What|Who|Which|Whose|Whoever|Those of)\b")
+# The first line of a file; the comment after it is another one.
+LICENCE = re.compile(r"SPDX-License-Identifier:")
 # Text that is compared byte by byte, or that others wrote.
 AS_IT_IS = ("tests/golden/", "tests/fuzz/corpus/", "models/", "tools/requirements/")
 UNPLAIN = re.compile(r"\b(whom|whoever|anew|lacks)\b", re.IGNORECASE)
@@ -82,14 +84,15 @@ def prose_of(path, line):
 
 def openings(path, lines):
     """Yields (line, text) of each comment that begins: at the end of a line of code, or on a line
-    of its own behind no comment, an empty one, or one that ends with '.', ':' or '?'."""
+    of its own behind no comment, an empty one, the licence's, or one that ends with '.', ':' or
+    '?'."""
     mark = "//" if path.endswith(SLASHES) else "#"
     before = ""
     for number, line in enumerate(lines, 1):
         stripped = line.strip()
         if stripped.startswith(mark):
             text = stripped.lstrip(mark).strip()
-            if not before or before.endswith((".", ":", "?")):
+            if not before or before.endswith((".", ":", "?")) or LICENCE.match(before):
                 yield number, text
             before = text
             continue
@@ -125,14 +128,17 @@ def self_test():
             "b.cc": "x = \"// What\";", "b.py": "words = \"# Who\"", "b.h": "int rows;  // Whatever fits.",
             "c.h": "// The rows, and\n// What they hold.", "a.md": "Of two workers, `whoever` is code.",
             "b.md": "What it is", "a.proto": "// Offers of a step.", "tools/requirements/a.yaml": "# What it needs.",
-            "tests/golden/a.h": "// What it is.", "models/a.py": "# Which of them.", "c.py": "# Those who wait."}
+            "tests/golden/a.h": "// What it is.", "models/a.py": "# Which of them.", "c.py": "# Those who wait.",
+            "d.h": "// SPDX-License-Identifier: Apache-2.0\n// Rows, and\n// What they hold."}
     for path, text in good.items():
         assert not list(language_findings(path, text.split("\n"))), f"wrongly found: {path}: {text}"
     errors = {"a.h": "int rows;  // Of a pass.", "a.cc": "// Of products.", "a.proto": "  // Of a step.",
               "a.py": "# Of a run.", "a.yaml": "rate: 0  # Of the step.", "b.h": "// What became of it.",
               "b.cc": "f(\"x\");  // Those of a run.", "c.cc": "// The rows.\n// Which of them.",
               "d.cc": "// Rows:\n//\n//   Whose they are.", "b.py": "x = 1  # Who asks.", "c.py": "\n# Which one?",
-              "b.yaml": "# Rows?\n# What they are.", "b.proto": "f();\n// What it is.", "CMakeLists.txt": "# What it has."}
+              "b.yaml": "# Rows?\n# What they are.", "b.proto": "f();\n// What it is.", "CMakeLists.txt": "# What it has.",
+              "d.h": "// SPDX-License-Identifier: Apache-2.0\n// What it is.",
+              "d.py": "#!/bin/x\n# SPDX-License-Identifier: Apache-2.0\n# Which of them."}
     for path, text in errors.items():
         assert [f[0] for f in language_findings(path, text.split("\n"))] == [True], f"not caught: {path}: {text}"
     assert [f[0] for f in language_findings("a.h", ["// Whoever waits."])] == [False, True], "not caught: Whoever"

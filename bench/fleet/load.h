@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fleet_load puts on a learner: the flags that all its processes share.
+// The load that fleet_load puts on a learner: the flags that all its processes share.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process of the fleet says of itself when it ends: calls that it refused, memory,
+// The account that a process of the fleet gives when it ends: calls that it refused, memory,
 // processor time. One line on standard output, of which the fleet's main process makes the sum.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rewards say of the pictures of a set's prompts.
+// The values that rewards give the pictures of a set's prompts.
 //
 // A picture without a score is counted and never a number: the value of its prompt is the mean over
 // the other pictures, and a prompt without any score has no value.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which synthetic task measures what a run has trained.
+// The synthetic task that measures what a run has trained.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person should know of prompts before looking at their images: words that an embedded model
+// Warnings about prompts, before a person looks at their images: words that an embedded model
 // was not trained on, and prompts without words.
 #pragma once
 

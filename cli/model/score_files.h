@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reward says of image files.
+// The scores that a reward gives image files.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run has trained so far, out of one of its checkpoints.
+// The part that a run has trained so far, out of one of its checkpoints.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `oxbow validate` says about prompt files and rewards that are not there.
+// Findings of `oxbow validate` about prompt files and rewards that are not there.
 #include "cli/plan/check_files.h"
 
 #include <gmock/gmock.h>

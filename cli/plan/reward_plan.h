@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rewards of a run's own servers are and take, before the run starts.
+// The rewards of a run's own servers, and what they take, before the run starts.
 #pragma once
 
 #include <cstdint>

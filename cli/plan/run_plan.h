@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run will do and take, before it starts: batch arithmetic, which steps are kept, memory.
+// The work and needs of a run before it starts: batch arithmetic, which steps are kept, memory.
 // Pure.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `oxbow replay list` prints: one row per entry of a table, for people and for programs. Pure.
+// Output of `oxbow replay list`: one row per entry of a table, for people and for programs. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a start of `oxbow train` does with a directory, and that a refused one leaves it as it was.
+// The effect of a start of `oxbow train` on a directory; a refused start leaves it as it was.
 #include "cli/run/run_directory.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `oxbow train` shows of its run while it goes on: a line that is rewritten in place where
+// The display of a run by `oxbow train` while it goes on: a line that is rewritten in place where
 // there is a terminal, and lines that stay: one for each evaluation and each notice, and
 // where a resumed run began, and what the words of the first one mean. Elsewhere a line every ten
 // seconds says where the run is, and for how long nothing has changed.

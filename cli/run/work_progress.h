@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a command that works for long shows on stderr meanwhile, from its beginning to its end:
+// Progress on stderr of a command that works for long, from its beginning to its end:
 //
 //   eval  loading the model  0:12
 //   eval  drawing and scoring 37/128 pictures  3.2 pictures/s  ETA 0:28

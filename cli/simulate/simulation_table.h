@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `oxbow simulate` prints: one row per simulated run, for people, for programs, as a drawing.
+// Output of `oxbow simulate`: one row per simulated run, for people, for programs, as a drawing.
 #pragma once
 
 #include <string>

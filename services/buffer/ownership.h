@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose a replay store is, and which calls may change it. Pure rules.
+// The owner of a replay store, and the calls that may change it. Pure rules.
 //
 // A store belongs to one run, named by its uid (run/run_uid.h), and is one shard of it. A run's
 // learner counts its starts as epochs: the newest start fences those before it. A store that nobody

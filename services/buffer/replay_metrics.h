@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the replay buffer counts, as verbs.
+// Metrics of the replay buffer, as verbs.
 #pragma once
 
 #include <prometheus/registry.h>

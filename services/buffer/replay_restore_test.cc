@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Restore without a checkpoint keeps, what leaves a copy, and for how long.
+// A Restore without a checkpoint: what it keeps, what leaves a copy, and for how long.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

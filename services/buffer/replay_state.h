@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a replay store holds, in memory: its tables, the draws of uncommitted steps, the ids that
+// Content of a replay store, in memory: its tables, the draws of uncommitted steps, the ids that
 // were offered, the clock. Every change goes into a write batch at the same time.
 //
 // An entry that leaves its table while a step that is not committed has drawn it is *retired*: in

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the store answers without a caller, and what it does with damaged entries.
+// Reads that the store answers without a caller, and what it does with damaged entries.
 #include <rocksdb/write_batch.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What new shards hold, as a function of what the old ones held: compared record by record, for
+// Content of new shards, as a function of what the old ones held: compared record by record, for
 // shards of one run that were never told how many they are, are at different steps and epochs, and
 // share prompts.
 #include <gmock/gmock.h>

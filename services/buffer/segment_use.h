@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which entries lie in which segment (segments.h), and where the next one goes. Pure bookkeeping:
+// The entries that lie in each segment (segments.h), and where the next one goes. Pure bookkeeping:
 // it follows from the records of the entries.
 #pragma once
 

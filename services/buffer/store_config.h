@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run's config says of its replay store. One home for the buffer and for those who look into
-// its directory.
+// The settings of a replay store in a run's config. One home for the buffer and for those who look
+// into its directory.
 #pragma once
 
 #include <vector>

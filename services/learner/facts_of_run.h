@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run's page says besides numbers, from the run's config, its starts and its last pictures.
+// Facts on a run's page besides numbers, from the run's config, its starts and its last pictures.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the learner's loop writes to the run's directory, and how it bears with a disk that is full
+// Writes of the learner's loop to the run's directory, and how it bears with a disk that is full
 // or away: nothing that is committed is lost, and the run ends only when patience is over.
 #include <algorithm>
 #include <optional>

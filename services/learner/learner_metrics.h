@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the learner counts, as verbs. Names and help are in metrics/exported_metrics.h.
+// Metrics of the learner, as verbs. Names and help are in metrics/exported_metrics.h.
 #pragma once
 
 #include <prometheus/registry.h>

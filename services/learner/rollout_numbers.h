@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the groups of a step say of how they were made, as numbers of its line in metrics.jsonl.
+// Numbers about how the groups of a step were made, for its line in metrics.jsonl.
 #pragma once
 
 #include <cstdint>

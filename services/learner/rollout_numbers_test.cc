@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sampling cost, as the groups themselves tell it.
+// The cost of sampling, as the groups themselves tell it.
 #include "services/learner/rollout_numbers.h"
 
 #include <gtest/gtest.h>

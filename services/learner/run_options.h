@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a learner process is started with.
+// The options that a learner process is started with.
 #pragma once
 
 #include <filesystem>

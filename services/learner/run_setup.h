@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run is made from, read and checked before anything starts: config, model, prompts.
+// Parts that a run is made from, read and checked before anything starts: config, model, prompts.
 #pragma once
 
 #include <map>

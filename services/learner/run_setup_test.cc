@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the learner makes of a config against what `oxbow validate` and its plan say of it.
+// The learner's reading of a config against what `oxbow validate` and its plan say of it.
 #include "services/learner/run_setup.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which groups a learner step trains on where it may choose (docs/methods/bapo.md), and what the
+// The groups that a learner step trains on where it may choose (docs/methods/bapo.md), and what the
 // replay buffer keeps of them for later steps.
 //
 //   planning   every m steps prompts that waited in `hard_prompts` take places of the step

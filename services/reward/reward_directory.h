@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which reward servers have which rewards, and which of them may be asked now: in turn, with a
+// The reward servers that have each reward, and those that may be asked now: in turn, with a
 // circuit breaker for each reward of each server. Pure: time and jitter are parameters. Not
 // thread-safe.
 //

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reward server counts, as verbs. Names and help: metrics/exported_metrics.h.
+// Metrics of a reward server, as verbs. Names and help: metrics/exported_metrics.h.
 #pragma once
 
 #include <prometheus/registry.h>

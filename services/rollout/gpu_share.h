@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs of a machine a `rollout_worker --gpus` takes, and how the command of each one's
+// The GPUs of a machine that a `rollout_worker --gpus` takes, and how the command of each one's
 // process follows from its own.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a sampled group: its scores, and its way to the learner rank that holds it.
+// Delivery of a sampled group: its scores, and its way to the learner rank that holds it.
 #include <string>
 #include <utility>
 

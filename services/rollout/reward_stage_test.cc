@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a missing score does to a group, by policy. It is never counted as 0.
+// The effect of a missing score on a group, by policy. Such a score is never counted as 0.
 #include "services/rollout/reward_stage.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rollout worker counts, as verbs. Names and help: metrics/exported_metrics.h.
+// Metrics of a rollout worker, as verbs. Names and help: metrics/exported_metrics.h.
 #pragma once
 
 #include <prometheus/registry.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker knows of its run: the answer to Register, checked and converted once.
+// A worker's knowledge of its run: the answer to Register, checked and converted once.
 #pragma once
 
 #include <c10/core/ScalarType.h>

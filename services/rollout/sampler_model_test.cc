@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker samples with is what the learner vouched for, whatever comes after it.
+// The weights a worker samples with are what the learner vouched for, whatever comes after them.
 #include "services/rollout/sampler_model.h"
 
 #include <ATen/ATen.h>

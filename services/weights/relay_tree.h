@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which worker fetches from which when many want the same weights.
+// The workers from which each worker fetches when many want the same weights.
 //
 //   learner --> 0 --> 2 --> 6 ...        fan-out 2, watchers in the order they joined
 //           |     \-> 3

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What publishing and following weights count, as verbs.
+// Metrics of publishing and following weights, as verbs.
 #pragma once
 
 #include <atomic>

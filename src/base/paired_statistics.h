@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What paired runs say of two recipes: pairs share a seed, so a difference is a recipe's and not
+// Two recipes compared by paired runs: pairs share a seed, so a difference is a recipe's and not
 // the seed's.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which group or step a call and its log lines belong to, across processes: W3C trace context.
+// The group or step that a call and its log lines belong to, across processes: W3C trace context.
 //
 //   traceparent: 00-<trace id, 32 hex digits>-<span id, 16 hex digits>-01
 //

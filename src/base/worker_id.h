@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be the name of a worker. It comes from the wire and goes into logs, tables and metrics.
+// The names that a worker may have. They come from the wire and go into logs, tables and metrics.
 #pragma once
 
 #include <string_view>

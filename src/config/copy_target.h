@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `checkpoint.copy_to` says: a second place for each checkpoint.
+// The value of `checkpoint.copy_to`: a second place for each checkpoint.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who draws evaluations, and whether training waits for them.
+// The processes that draw evaluations, and whether training waits for them.
 #pragma once
 
 #include <string>

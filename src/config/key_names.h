@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which key of a config somebody may have meant, and what a key is for.
+// The key of a config that somebody may have meant, and what a key is for.
 //
 // The purpose of a key stands in one place: the comments of configs/defaults.yaml. A comment is
 // clauses between "; ". A range (config/value_range.h), "recipes 8 to 64" and "raise it if ..." are

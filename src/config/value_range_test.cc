@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comments in configs/defaults.yaml say of a key's values, against validation and recipes.
+// Comments in configs/defaults.yaml about a key's values, against validation and recipes.
 #include "config/value_range.h"
 
 #include <gmock/gmock.h>

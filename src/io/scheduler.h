@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What scheduler_config.json says about noise levels. Steps are taken by flow::SamplePaths, so that
+// Noise levels by scheduler_config.json. Steps are taken by flow::SamplePaths, so that
 // the keys of a scheduler's own solver mean nothing here.
 //
 // FlowMatchEulerDiscreteScheduler   shift, or use_dynamic_shifting with its four numbers;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rewards that are models share: checks of items, one pass for all that can be scored, and an
-// error in place of a score that is not finite.
+// The common part of rewards that are models: checks of items, one pass for all that can be scored,
+// and an error in place of a score that is not finite.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rewards over CLIP's embeddings share: the images that towers take, and cosines.
+// The common part of rewards over CLIP's embeddings: the images that towers take, and cosines.
 #pragma once
 
 #include <memory>

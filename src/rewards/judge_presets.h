@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a vision language model is asked about a picture, and how its answer becomes a score.
+// The question to a vision language model about a picture, and how its answer becomes a score.
 //
 //   preset         question                          score
 //   unifiedreward  flow_grpo's, with the prompt;     s / 5 of "Final Score: s", s from 1 to 5; the

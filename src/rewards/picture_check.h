@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every reward asks of a picture that it looks at pixel by pixel.
+// The check that every reward makes of a picture that it looks at pixel by pixel.
 #pragma once
 
 #include <string>

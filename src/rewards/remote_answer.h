@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What servers of others answer, as JSON. The bytes are not trusted: depth and length are bounded,
+// Answers of others' servers, as JSON. The bytes are not trusted: depth and length are bounded,
 // a number that is missing, null, NaN or infinite is the error of its item and never a number.
 // Errors may have long excerpts of the answer: RemoteServer::Clean makes them short.
 #pragma once

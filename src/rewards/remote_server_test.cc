@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which answers of a server are asked for again, how long, and what its errors say.
+// Answers of a server after which it is asked again, how long, and what its errors say.
 #include "rewards/remote_server.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reads the text in a picture: an OCR engine with its data.
+// The reader of the text in a picture: an OCR engine with its data.
 #pragma once
 
 #include <string>

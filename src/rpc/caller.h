@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who makes a call, for handlers. Roles are checked before (rpc/call_checks.h); what depends on the
+// The caller, for handlers. Roles are checked before (rpc/call_checks.h); what depends on the
 // request is checked by its handler, with these.
 #pragma once
 

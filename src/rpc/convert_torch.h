@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels <-> what the mathematics works on: conditioning, trajectories, groups.
+// Conversion of what travels <-> what the mathematics works on: conditioning, trajectories, groups.
 //
 // Latents travel in the run's storage dtype. Sampling already rounded them to
 // it, so the round trip gives the same bits back; a ratio that is 1 before the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who a certificate speaks for: URIs among its alternative names,
+// The identities that a certificate speaks for: URIs among its alternative names,
 //
 //   oxbow://FLEET/ROLE          oxbow://FLEET/worker/ID
 //

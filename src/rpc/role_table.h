@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which role may make which call, and which role may answer it. This is the only place that says
+// The roles that may make each call, and those that may answer it. This is the only place that says
 // so: rpc/access.h applies it to every call under TLS, on both sides. A call without a row is
 // refused.
 #pragma once

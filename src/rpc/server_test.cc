@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server says of itself when its threads are taken, and what it counts.
+// A server's word about its health when its threads are taken, and what it counts.
 #include "rpc/server.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the main functions of all services share: the common flags, the order of a start, the report
+// The common part of the main functions of all services: flags, the order of a start, the report
 // of start-up errors, and the exit status.
 #pragma once
 

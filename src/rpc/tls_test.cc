@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which peers may connect, tested with real handshakes on loopback.
+// The peers that may connect, tested with real handshakes on loopback.
 #include "rpc/tls.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which scale of guidance a network is given.
+// The scale of guidance that a network is given.
 #include "run/embedded_guidance.h"
 
 #include <gmock/gmock.h>

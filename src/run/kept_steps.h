@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What i_off leaves to train, where samples may be off-policy. It depends on the model's noise
-// levels, so it is known only once a model's facts are.
+// The steps that i_off leaves to train, where samples may be off-policy. They depend on the model's
+// noise levels, so they are known only once a model's facts are.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of a run whose off-policy samples would train nothing, or less.
+// Findings about a run whose off-policy samples would train nothing, or less.
 #include "run/kept_steps.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model directory must hold, and that an autoencoder's decoder is used where there is one.
+// The parts that a model directory must hold; an autoencoder's decoder is used where there is one.
 #include "run/loaded_model.h"
 
 #include <ATen/ATen.h>

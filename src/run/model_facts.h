@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model directory says about itself without its weights being read: sizes from the headers
+// Facts of a model directory without its weights being read: sizes from the headers
 // of its safetensors files.
 #pragma once
 

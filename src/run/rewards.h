@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rewards a config asks for, and what they add up to.
+// The rewards that a config asks for, and what they add up to.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the coordinator of a simulated run does besides granting leases: it hears of renewals,
+// The work of a simulated run's coordinator besides granting leases: it hears of renewals,
 // results and failures, and does what becomes possible by time alone. The lease table decides.
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of the process and its disks agrees with what the system says elsewhere.
+// Metrics of the process and its disks agree with what the system says elsewhere.
 #include "telemetry/process_metrics.h"
 
 #include <prometheus/metric_family.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run writes for people: metrics.jsonl, sample sheets and TensorBoard events in its
+// Files that a run writes for people: metrics.jsonl, sample sheets and TensorBoard events in its
 // directory.
 //
 //   metrics.jsonl                       one object per learner step (io/metrics_file.h)

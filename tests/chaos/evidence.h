@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run left, as values: its step log, metrics, logs and the buffer's content. The checker
+// The traces of a run, as values: its step log, metrics, logs and the buffer's content. The checker
 // judges only these values, so that tests can give it evidence with a planted fault.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can happen to a running process from outside, and how it is taken back.
+// Faults that can happen to a running process from outside, and how each is taken back.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a shell offers after `source <(oxbow completion bash)`.
+// The words that a shell offers after `source <(oxbow completion bash)`.
 #include <cstdlib>
 #include <fstream>
 

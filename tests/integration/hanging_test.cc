@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hangs inside a process that is otherwise well, and a wall clock that is set back.
+// A part that hangs inside a process that is otherwise well, and a wall clock that is set back.
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a replay buffer that is away at the wrong moment, or is another run's.
+// The case of a replay buffer that is away at the wrong moment, or is another run's.
 #include <signal.h>
 
 #include <cstdlib>

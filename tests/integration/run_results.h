@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run has made, to be compared with another run's.
+// The results of a run, to be compared with another run's.
 #pragma once
 
 #include <filesystem>

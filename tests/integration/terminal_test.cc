@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `oxbow train` shows on a real terminal, and where there is none.
+// The output of `oxbow train` on a real terminal, and where there is none.
 #include <algorithm>
 #include <fstream>
 

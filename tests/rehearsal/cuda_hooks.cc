@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rest of LibTorch asks about CUDA: how many GPUs, generators, pinned memory.
+// Answers to what the rest of LibTorch asks about CUDA: how many GPUs, generators, pinned memory.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Allocator.h>

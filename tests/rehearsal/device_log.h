@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process did with its devices: kernels, bytes, transfers, waits and memory.
+// A process's use of its devices: kernels, bytes, transfers, waits and memory.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint copies from a GPU while the next updates are queued already: a late device runs
+// A checkpoint's copy from a GPU while the next updates are queued already: a late device runs
 // nothing before somebody waits for it.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment asks of the rehearsal device. Read once, when the device is first used.
+// The settings of the rehearsal device, from the environment. Read once, when it is first used.
 //
 //   OXBOW_REHEARSAL_DEVICES=2          GPUs of this machine; 1 unless told, 0: a machine without
 //   OXBOW_REHEARSAL_MEMORY=80e9        bytes of a GPU; more throws c10::OutOfMemoryError, as on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a disk that fails (faulty_disk.h) shares with the processes that use it.
+// The memory that a disk that fails (faulty_disk.h) shares with the processes that use it.
 #pragma once
 
 #include <atomic>

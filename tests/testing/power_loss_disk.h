@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a power loss would leave of the files of a directory, at any moment.
+// The files of a directory as a power loss would leave them, at any moment.
 //
 // A program that links this calls it after each open, write, rename, fsync and the like. What was
 // fsynced is there after a power loss. Of the rest the file system may keep anything: names without

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which workers were leased a group of a conditioning last, so that the next one asks them for it.
+// Workers that were last leased a group of a conditioning, so that the next one asks them for it.
 // Only the last few workers are remembered, and conditionings that were leased longest ago are
 // forgotten. That a worker is remembered does not mean that it still holds it. Not thread-safe.
 #pragma once

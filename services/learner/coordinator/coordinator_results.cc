@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a result that a worker sends: checked, fenced, kept.
+// The fate of a result that a worker sends: checked, fenced, kept.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

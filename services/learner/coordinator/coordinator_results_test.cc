@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a worker's results: which are refused, and what the refusal says.
+// The fate of a worker's results: which are refused, and what the refusal says.
 #include <functional>
 #include <limits>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is who: names of workers, two processes of one name, and leases that belong to one of them.
+// The identity of workers: names, two processes of one name, and leases that belong to one of them.
 #include <atomic>
 #include <memory>
 #include <thread>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which weights are published, and which groups they may sample. With the weights after L_V
+// The weights that are published, and the groups that they may sample. With the weights after L_V
 // committed steps, a group of learner step s is within the staleness budget S if s <= L_V + S.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one learner step will train on: U groups of distinct prompts, some with a replayed head.
+// The groups that one learner step will train on: U of distinct prompts, some with a replayed head.
 #pragma once
 
 #include <cstdint>

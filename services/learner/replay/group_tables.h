@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the learner keeps in the replay buffer's queues for later batches
+// Entries that the learner keeps in the replay buffer's queues for later batches
 // (core/replay/table_policy.h): prompts that nearly always failed, and whole groups. Pure.
 #pragma once
 

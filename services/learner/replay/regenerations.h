@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step found out about the entries whose pictures it generated again. Pure.
+// The findings of a step about the entries whose pictures it generated again. Pure.
 //
 // A stored head was once the path of a success. Its tail is of the present policy, so its new
 // picture may be worse. A regeneration *failed* if its reward is below that of the entry's first

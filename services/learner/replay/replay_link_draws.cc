@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the link draws and reads: heads of best, prompts and groups of the queues.
+// Draws and reads of the link: heads of best, prompts and groups of the queues.
 #include <algorithm>
 #include <iterator>
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the link draws: heads of best, prompts and groups of the queues, over one shard or several.
+// Draws of the link: heads of best, prompts and groups of the queues, over one shard or several.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

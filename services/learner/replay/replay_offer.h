@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which trajectory of a group goes to the replay buffer, and what is kept of it. Pure.
+// The trajectory of a group that goes to the replay buffer, and what is kept of it. Pure.
 //
 // The best fresh sample is offered (ties: the lowest index), never a replayed one, whose head is
 // not of one policy version. It is a success if its group's fresh samples differ and it is better

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What joins a step after its groups were sampled, over real stores, of one shard or several.
+// Entries that join a step after its groups were sampled, over real stores of one shard or several.
 #include "services/learner/replay/stored_successes.h"
 
 #include <gmock/gmock.h>

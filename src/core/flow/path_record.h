@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a path leaves in host memory: its latents and the log-probs of its steps.
+// The record that a path leaves in host memory: its latents and the log-probs of its steps.
 //
 // Log-probs are computed on the CPU, because a GPU's sums have other bits. On a GPU a step's
 // latents and velocity go to pinned memory when the GPU gets there. They are scored one step later,

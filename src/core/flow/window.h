@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which denoising steps are stochastic, and therefore trained, in each learner step.
+// The denoising steps that are stochastic, and therefore trained, in each learner step.
 //
 // Steps outside the window are plain ODE steps: no density, no gradient, no latents to keep. A
 // window is a pure function of its settings, the run's seed and the learner step. It travels with

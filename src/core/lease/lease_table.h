@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which groups are wanted, which worker produces each, and which results still count. A pure state
+// The wanted groups, the worker that produces each, and the results that still count. A pure state
 // machine: the learner's coordinator drives it in real time, `oxbow simulate` in virtual time.
 //
 // Group g belongs to learner step g / U. A group is pending, then leased, then accepted. If its

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which workers get leases. A worker whose leases fail one after another is bad: it rests, and then
+// Workers that get leases. A worker whose leases fail one after another is bad: it rests, and then
 // gets one lease as a trial. A success makes it good again.
 //
 //   rest after the n-th failure in a row = min(rest_first * 2^(n - failures_max), rest_max)

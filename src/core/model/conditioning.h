@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a network gets besides latents and noise level: named tensors, one row per sample.
+// The inputs of a network besides latents and noise level: named tensors, one row per sample.
 //
 // The architecture says which parts there are (architecture.h): token features of a prompt,
 // a pooled vector, a mask, a guidance scale. Code between the text encoders and the network treats

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device weights live on, and in which type it multiplies. Latents, noise and everything that
+// The device of weights, and the type in which it multiplies. Latents, noise and everything that
 // is not a network stay on the CPU: a network takes its inputs to where its weights are and its
 // velocities back.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What to do and what to say when a device has no room for a tensor, or is lost.
+// The case of a device that has no room for a tensor, or is lost: what to do and what to say.
 #pragma once
 
 #include <ATen/core/Tensor.h>

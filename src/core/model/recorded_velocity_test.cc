@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recorded forward pass says is what the network says, whatever shapes and weights come and
+// A recorded forward pass says what the network says, whatever shapes and weights come and
 // go, and recordings are made no more often than they must. On the CPU, with a recorder that keeps
 // to the rules of CUDA graphs: it sees inputs only when it records, and writes one result for ever.
 #include <ATen/ATen.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reinforcement learning relies on: a row's velocity has the same bits whatever the batch, and
-// the same with and without gradients. Ratios are exactly 1 on-policy because of this.
+// Laws that reinforcement learning relies on: a row's velocity has the same bits whatever the
+// batch, and the same with and without gradients. Ratios are exactly 1 on-policy because of this.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>

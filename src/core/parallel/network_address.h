@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which addresses of this machine the ranks use, so that local ranks never listen to the network.
+// Addresses of this machine that the ranks use, so that local ranks never listen to the network.
 #pragma once
 
 #include <string>

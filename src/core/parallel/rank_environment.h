@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank this process is, from the environment that its launcher set.
+// The rank of this process, from the environment that its launcher set.
 //
 // The first of these sets of variables that is set counts:
 //

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of `count` items each of R ranks has: contiguous ranges whose sizes differ by at most one.
+// Each of R ranks' share of `count` items: contiguous ranges whose sizes differ by at most one.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which groups may be produced with which weights: staleness is bounded before the work, not after.
+// Groups that may be produced with given weights: staleness is bounded before the work, not after.
 //
 // Group g belongs to learner step g / U. With weights of learner step L_V one more group may be
 // started only while

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which entries a learner step replays: without replacement, uniform or by weight; a function of
+// The entries that a learner step replays: without replacement, uniform or by weight; a function of
 // the entries, seed and step.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a prompt of GenEval (arXiv:2310.11513) asks for, from its metadata:
+// A prompt of GenEval (arXiv:2310.11513) and what it asks for, from its metadata:
 //
 //   {"tag": "position", "include": [{"class": "bench", "count": 1},
 //                                   {"class": "dog", "count": 1, "color": "red",

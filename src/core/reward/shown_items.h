@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a scorer is shown of items, and what its answers say of them.
+// Items as a scorer is shown them, and what its answers say of them.
 //
 //   picture, or a video and a scorer of videos   the item, with the frames that the scorer reads
 //   video and a scorer of pictures               each of these frames as an item of its own; the

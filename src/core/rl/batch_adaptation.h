@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which groups a learner step trains on when it may choose: BAPO's batch adaptation. Pure rules
+// The groups that a learner step trains on when it may choose: BAPO's batch adaptation. Pure rules
 // over group means; the caller keeps the tables and samples prompts again.
 //
 // mu is a group's mean reward in [0, 1], G its size, B the groups of a batch:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a learner step trains on: groups of sampled trajectories, as tensors.
+// The experience that a learner step trains on: groups of sampled trajectories, as tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>

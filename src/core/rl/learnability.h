@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which prompts a step learns from most: those on which the policy succeeds about half of the time.
+// The prompts that a step learns from most: the policy succeeds on them about half of the time.
 //
 // A group whose rewards are all equal trains nothing. With success rate p the expected spread of a
 // group of 0/1 rewards is p (1 - p), which is largest at 1/2 (DOTS, arXiv:2506.05316). Sampling

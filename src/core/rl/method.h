@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What methods differ in: the rows a sample trains, what must be known of the policy before it
+// Differences between methods: the rows a sample trains, what must be known of the policy before it
 // moves, and a row's loss. Everything else (advantages, updates, ranks, optimiser, averages) is the
 // same for all methods and belongs to the trainer.
 //

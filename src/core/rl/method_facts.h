@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each method is, for everyone who would ask by its name: one row per method.
+// The facts of each method, for everyone who would ask by its name: one row per method.
 //
 // The table needs no torch, so that the rules of a config can read it. The class behind a row is in
 // method_table.cc.

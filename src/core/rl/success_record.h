@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run knows of the success of its prompts, so that a resumed run knows the same.
+// A run's knowledge of the success of its prompts, so that a resumed run knows the same.
 //
 // With a staleness budget of S the plan of step k is made while steps k - S .. k - 1 are under way.
 // It uses what the steps before k - S have shown, and nothing else, whenever it is made: a resumed

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one learner step trains: which rows of which samples, with which advantage, in which update.
+// The plan of one learner step: which rows of which samples train, with which advantage and update.
 //
 // A row is one term of a sample's loss: a trained denoising step, or a pair of time and noise.
 // The method decides which rows a sample has (method.h). Groups without variance and failed

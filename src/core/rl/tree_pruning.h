@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a group's trees is not trained: leaves (width pruning) and steps (depth pruning).
+// Parts of a group's trees that train nothing: leaves (width pruning) and steps (depth pruning).
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the trees of a step train: golden vectors of an implementation with nodes and children, and
+// Training by the trees of a step: golden vectors of an implementation with nodes and children, and
 // laws over random forests.
 #include "core/rl/tree_training.h"
 

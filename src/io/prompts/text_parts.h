@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the text sides of pipelines share: a tokenizer with the encoder that takes its ids, and the
-// object that holds them.
+// Parts that text sides of pipelines share: a tokenizer with the encoder that takes its ids, and
+// the object that holds them.
 #pragma once
 
 #include <cstdint>

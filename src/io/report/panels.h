@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which charts a run's page has. Each is drawn where the run measured what it shows, so that none
+// The charts of a run's page. Each is drawn where the run measured what it shows, so that none
 // is empty and no 0 stands for what was not measured.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the page says about a run besides its numbers: plain values, which the caller takes from the
+// Facts on a run's page besides its numbers: plain values, which the caller takes from the
 // run's config and files.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tensors of both synthetic tasks do alike: captions are parsed, examples rendered and
+// Work on tensors that both synthetic tasks do alike: captions are parsed, examples rendered and
 // stacked.
 #pragma once
 

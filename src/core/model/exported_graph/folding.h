@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes of a program depend on the inputs' sizes alone.
+// The nodes of a program that depend on the inputs' sizes alone.
 #pragma once
 
 #include "core/model/exported_graph/program.h"
