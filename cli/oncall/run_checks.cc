@@ -129,6 +129,7 @@ Checks JudgeRun(const RunSummary& run) {
   const std::string state = run.state();
   const Verdict verdict = state == run::WordOf(run::RunEnd::kFailed) ? Verdict::kFail
                           : state == run::WordOf(run::RunEnd::kInterrupted) ||
+                                  state == run::WordOf(run::RunEnd::kRolledBack) ||
                                   state == run::WordOf(run::RunEnd::kUnsaid)
                               ? Verdict::kWarn
                               : Verdict::kOk;

@@ -100,6 +100,19 @@ TEST_F(ComparisonTest, LastPicturesOfARealSizeAreShownForEachRunAndLinkToTheirFi
   EXPECT_LT(page->size(), 6'000'000u);
 }
 
+// A reward that knows no right picture beside one that does.
+TEST_F(ComparisonTest, MarksOfARunAreThoseOfItsOwnReward) {
+  const auto digits = AddRun("digits", {}), dark = AddRun("dark", {});
+  io::AddMadeUpSheet(digits, 20, "digits", 0.5);
+  io::AddMadeUpSheet(dark, 20, "dark", 0);
+  const auto page = ComparisonPage({digits, dark}, runs_.path() / "page.html");
+  ASSERT_TRUE(page.ok()) << page.status();
+  const size_t second = page->find("data-sheet=\"1\"");
+  ASSERT_NE(second, std::string::npos);
+  EXPECT_THAT(page->substr(0, second), HasSubstr("\"cell no\""));
+  EXPECT_THAT(page->substr(second), ::testing::Not(HasSubstr("\"cell no\"")));
+}
+
 TEST_F(ComparisonTest, ARunThatIsNotThereIsNamed) {
   const auto first = AddRun("a", {});
   const auto page = ComparisonPage({first, runs_.path() / "none"}, "comparison.html");

@@ -68,11 +68,16 @@ std::string AgeText(absl::Duration age) {
   return absl::StrFormat("%.0f days", absl::ToDoubleHours(age) / 24);
 }
 
-// The topics that are bad, or else to be watched.
+// The topics that are bad, or else to be watched; how many are not known where the others are good.
 std::string Worst(const io::Verdict& verdict) {
   io::Level worst = io::Level::kUnknown;
   for (const io::VerdictLine& line : verdict) worst = std::max(worst, line.level);
-  if (worst <= io::Level::kGood) return io::LevelWord(worst);
+  const auto unknown = std::ranges::count(verdict, io::Level::kUnknown, &io::VerdictLine::level);
+  if (worst <= io::Level::kGood) {
+    return absl::StrCat(io::LevelWord(worst), worst < io::Level::kGood || unknown == 0
+                                                  ? ""
+                                                  : absl::StrCat(" (", unknown, " not known)"));
+  }
   std::vector<std::string> topics;
   for (const io::VerdictLine& line : verdict) {
     if (line.level == worst) topics.push_back(line.topic);
@@ -133,6 +138,8 @@ absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir, io::RunReading& re
                  .changed = ChangedAt(run_dir),
                  .verdict = io::VerdictOf(history, facts)};
   if (!live) run.ended = run::ReadEnd(run_dir);
+  const bool rolled_back = run.ended && run.ended->end == run::RunEnd::kRolledBack;
+  if (rolled_back) run.step = run.ended->step;
   run.evaluations_failed = history.Count(metric::kEvalFailed);
   run.evaluations = run.evaluations_failed + history.Count(metric::kEvalRewardMean);
   run.evaluation_failure = io::LastEvaluationFailure(run_dir);
@@ -140,7 +147,10 @@ absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir, io::RunReading& re
   run.samples_unscored = history.Sum(metric::kTrainSamplesUnscored);
   run.unscored_reason = facts.unscored_reason;
   for (const io::Point& point : comparable.Column(metric::kEvalRewardMean)) {
-    if (std::isfinite(point.y) && (!run.best || point.y > run.best->y)) run.best = point;
+    if (!std::isfinite(point.y)) continue;
+    if (rolled_back && point.x > static_cast<double>(run.step)) break;
+    run.last = point;
+    if (!run.best || point.y > run.best->y) run.best = point;
   }
   return run;
 }

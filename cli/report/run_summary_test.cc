@@ -46,6 +46,26 @@ TEST_F(RunSummaryTest, AnEndedRunSaysWhatItReachedAndHowItGoesOn) {
   EXPECT_THAT(text, HasSubstr("learning "));
 }
 
+TEST_F(RunSummaryTest, ARunThatWasRolledBackIsAtThatStepAndHasStepsLeft) {
+  AddRun("digits", kDone);
+  const auto directory = runs_.path() / "digits";
+  ASSERT_TRUE(run::WriteEnd(directory, {.end = run::RunEnd::kRolledBack, .step = 10}).ok());
+  const std::string text = EndedText(*SummaryOf(directory), directory);
+  EXPECT_THAT(text, HasSubstr("(rolled back, "));
+  EXPECT_THAT(text, HasSubstr("progress   step 10/20\n"));
+  EXPECT_THAT(text, HasSubstr("held-out   0.5 -> 0.9, best 0.9 at step 10\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("run.steps=N")));
+}
+
+TEST_F(RunSummaryTest, GoodHidesNothingThatIsNotKnown) {
+  AddRun("digits", kDone);
+  const auto run = SummaryOf(runs_.path() / "digits");
+  RunSummary some = *run;
+  some.verdict = {{.topic = "stable", .level = io::Level::kGood},
+                  {.topic = "honest", .level = io::Level::kUnknown}};
+  EXPECT_THAT(RunsText({some}, absl::Now()), HasSubstr("good (1 not known)"));
+}
+
 // As `oxbow status --watch` does, every second.
 TEST_F(RunSummaryTest, ASecondLookReadsWhatIsNew) {
   std::string lines;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
@@ -14,6 +15,7 @@
 #include "cli/run_option.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
+#include "run/end_record.h"
 #include "run/run_lock.h"
 #include "run/start_record.h"
 #include "services/learner/checkpoint_store.h"
@@ -54,6 +56,11 @@ absl::Status RollBack(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const learner::Checkpoint wanted, store.LoadNamed(flags.to, best));
   OXBOW_ASSIGN_OR_RETURN(const learner::RunState state,
                          store.RollBack(wanted.state.committed_steps));
+  OXBOW_RETURN_IF_ERROR(
+      run::WriteEnd(run_dir, {.end = run::RunEnd::kRolledBack,
+                              .step = state.committed_steps,
+                              .reason = "newer checkpoints are kept as rolled_back_*",
+                              .time = absl::Now()}));
   const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
   std::cout << "the run is at step " << state.committed_steps << ", policy version "
             << state.policy_version << "; go on with: "

@@ -21,7 +21,6 @@ class CircuitBreaker {
   bool Admits(absl::Duration now, absl::Duration trial);
 
   // Whether the last outcome was an answer, or there was none yet. Takes no trial.
-  bool closed() const { return failures_ == 0; }
 
   void Answered() { failures_ = 0; }
 

@@ -31,7 +31,6 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/image8.h"
-#include "base/trace.h"
 #include "core/reward/scorer.h"
 #include "oxbow/v1/config.pb.h"
 #include "services/reward/circuit_breaker.h"

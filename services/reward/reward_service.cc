@@ -15,7 +15,6 @@
 #include "rpc/protocol_revision.h"
 #include "rpc/retry_after.h"
 #include "rpc/status.h"
-#include "rpc/trace.h"
 #include "services/reward/score_messages.h"
 
 namespace oxbow::reward {
@@ -152,7 +151,7 @@ grpc::Status RewardService::Describe(grpc::ServerContext* /*context*/,
 rpc::Handler RewardService::Score(ScoreStream& stream) {
   if (!open_) co_return StillLoads();
   const absl::Duration start = clock_.Now();
-  Call call{.stream = stream, .traces = rpc::TracesOf(stream.context())};
+  Call call{.stream = stream};
   while (co_await stream.Read(call.request)) {
     call.since = clock_.Now();
     absl::StatusOr<ScoreAssembly> assembly = Begin(call);
@@ -241,8 +240,7 @@ absl::Status RewardService::Queue(const std::shared_ptr<Work>& work, size_t scor
 }
 
 void RewardService::Answer(Call& call, Work& work) {
-  const size_t request = call.requests++;
-  const TraceScope scope(request < call.traces.size() ? call.traces[request] : call.stream.trace());
+  const TraceScope scope(call.stream.trace());
   uint64_t failed = 0;
   absl::Status failure;  // The first one.
   absl::MutexLock lock(&work.mutex);

@@ -75,8 +75,6 @@ class RewardService final : public v1::Reward::Service,
   // The state of one call.
   struct Call {
     ScoreStream& stream;
-    std::vector<Trace> traces;          // By request, where it is about several groups.
-    size_t requests = 0;                // That were answered.
     v1::ScoreRequest request;           // The first of its batch.
     v1::ScoreRequest pieces = {};       // A further one.
     std::vector<Scorer*> scorers = {};  // That the batch wants.

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "base/trace.h"
 
@@ -20,8 +19,5 @@ inline constexpr char kTraceparent[] = "traceparent";
 
 // The caller's trace; nothing if it sent none or `context` is null.
 std::optional<Trace> TraceOf(const grpc::ServerContextBase* context);
-
-// The traces of a call that is about several groups, in its order.
-std::vector<Trace> TracesOf(const grpc::ServerContextBase& context);
 
 }  // namespace oxbow::rpc

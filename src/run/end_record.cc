@@ -30,6 +30,7 @@ constexpr std::pair<RunEnd, const char*> kWords[] = {{RunEnd::kDone, "done"},
                                                      {RunEnd::kByRule, "by rule"},
                                                      {RunEnd::kInterrupted, "interrupted"},
                                                      {RunEnd::kFailed, "failed"},
+                                                     {RunEnd::kRolledBack, "rolled back"},
                                                      {RunEnd::kUnsaid, "stopped"}};
 // Short names for errors of the system and of this program.
 constexpr std::pair<const char*, const char*> kCauses[] = {

@@ -27,10 +27,11 @@ enum class RunEnd {
   kByRule,       // A rule of run.stop_if.
   kInterrupted,  // A stop signal, or a request to drain.
   kFailed,
-  kUnsaid,  // Nobody wrote why. It may run on where file systems have no locks.
+  kRolledBack,  // `oxbow rollback`, after an end of another kind.
+  kUnsaid,      // Nobody wrote why. It may run on where file systems have no locks.
 };
 
-// "done", "by rule", "interrupted", "failed", "stopped".
+// "done", "by rule", "interrupted", "failed", "rolled back", "stopped".
 const char* WordOf(RunEnd end);
 
 struct EndRecord {

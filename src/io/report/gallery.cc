@@ -191,7 +191,9 @@ std::string None(std::string_view says) {
 
 std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bool live,
                     const std::string& failure) {
-  const std::vector<PlacedSheet> sheets = Placed(all);
+  std::vector<PlacedSheet> sheets = Placed(all);
+  const bool marked = AnyRight(sheets);
+  for (PlacedSheet& placed : sheets) placed.marked = marked;
   const GridNames names =
       sheets.empty() ? GridNames{"Before", "After"} : NamesOf(*sheets.front().sheet);
   std::string out = absl::StrCat(
@@ -209,8 +211,7 @@ std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bo
                                                : "No pictures: the run made no evaluation.";
     return absl::StrCat(out, "</p>", None(why), TroubleLines(trouble));
   }
-  const bool strict = AnyRight(sheets);
-  if (strict) out += " &#10003; and a green frame: what was asked for, in full.";
+  if (marked) out += " &#10003; and a green frame: what was asked for, in full.";
   out += "</p>\n";
   if (const size_t others = all.size() - sheets.size(); others > 0) {
     out += None(absl::StrCat(others, others == 1 ? " evaluation is" : " evaluations are",
@@ -222,8 +223,8 @@ std::string Gallery(const std::vector<Sheet>& all, const SheetSource& source, bo
   if (sheets.size() > 2) out += Strip(sheets);
   if (last > 0) out += Controls(last, names);
   absl::StrAppend(&out, "<div class=\"pair views\">",
-                  View(sheets.front(), 0, absl::StrCat(names.first, ": "), strict));
-  if (last > 0) out += View(sheets.back(), last, absl::StrCat(names.last, ": "), strict);
+                  View(sheets.front(), 0, absl::StrCat(names.first, ": ")));
+  if (last > 0) out += View(sheets.back(), last, absl::StrCat(names.last, ": "));
   return absl::StrCat(out, "</div>\n", MoreButton(*sheets.back().sheet), Prompts(sheets));
 }
 
@@ -233,18 +234,18 @@ std::string GalleryOfRuns(const std::vector<RunPictures>& runs, const SheetSourc
   std::vector<std::string> trouble;
   for (const RunPictures& run : runs) {
     sheets.push_back({.sheet = &run.last, .folder = run.folder});
+    sheets.back().marked = AnyRight({sheets.back()});
     for (const std::string& line : run.last.trouble) {
       trouble.push_back(absl::StrCat(run.name, ", ", line));
     }
   }
-  const bool strict = AnyRight(sheets);
   std::string out =
       absl::StrCat("<section><h2>Last pictures</h2><p class=\"lead\">",
                    HowToLook(runs.front().last), " Beside it are those of the other runs.</p>\n",
                    PlaceSheets(sheets, source, std::move(trouble)), "<div class=\"pair\">");
   const Sheet* longest = &runs.front().last;
   for (size_t i = 0; i < runs.size(); ++i) {
-    out += View(sheets[i], i, absl::StrCat(runs[i].name, ": "), strict);
+    out += View(sheets[i], i, absl::StrCat(runs[i].name, ": "));
     if (runs[i].last.shown() > longest->shown()) longest = &runs[i].last;
   }
   return absl::StrCat(out, "</div>\n", MoreButton(*longest), "</section>\n");

@@ -216,14 +216,18 @@ document.addEventListener('pointermove', event => {
 });
 
 // Says where a table is wider than its place.
+function sayCut(table) {
+  table.classList.toggle('cut', table.scrollWidth > table.clientWidth + 1);
+}
 const widths = new ResizeObserver(changes => requestAnimationFrame(() => {
-  for (const {target} of changes) {
-    target.classList.toggle('cut', target.scrollWidth > target.clientWidth + 1);
-  }
+  for (const {target} of changes) sayCut(target);
 }));
 function watchTables() {
   widths.disconnect();
-  for (const table of all('.wide')) widths.observe(table);
+  for (const table of all('.wide')) {
+    sayCut(table);  // A page that is not in view is not drawn, and no observer is called.
+    widths.observe(table);
+  }
 }
 
 // Puts the sections that changed into the page, those that are new at their places.

@@ -49,13 +49,13 @@ std::string RewardOf(const EvaluatedPicture& picture) {
 }
 
 // "right" and "wrong" by a sign as well as by the colour of the frame.
-std::string MarkOf(const EvaluatedPicture& picture, bool strict) {
-  if (!strict || !picture.right) return RewardOf(picture);
+std::string MarkOf(const EvaluatedPicture& picture, bool marked) {
+  if (!marked || !picture.right) return RewardOf(picture);
   return *picture.right ? "\xe2\x9c\x93" : "\xe2\x9c\x95";  // U+2713, U+2715.
 }
 
-const char* MarkClass(const EvaluatedPicture& picture, bool strict) {
-  if (!strict || !picture.right) return "cell";
+const char* MarkClass(const EvaluatedPicture& picture, bool marked) {
+  if (!marked || !picture.right) return "cell";
   return *picture.right ? "cell ok" : "cell no";
 }
 
@@ -87,7 +87,7 @@ nlohmann::ordered_json FilmOf(const EvaluatedPicture& picture) {
 // The data that the script needs: of each sheet its step, caption, files, noises, sizes, lengths
 // and films of videos, marks, and the rewards in the order of `names`. Lists that are those of the
 // first sheet are left out.
-std::string Data(const std::vector<PlacedSheet>& sheets, bool strict) {
+std::string Data(const std::vector<PlacedSheet>& sheets) {
   using Json = nlohmann::ordered_json;
   std::set<std::string> names;
   for (const PlacedSheet& placed : sheets) {
@@ -108,7 +108,7 @@ std::string Data(const std::vector<PlacedSheet>& sheets, bool strict) {
       sizes.push_back({picture.width, picture.height});
       lengths.push_back(LengthOf(picture));
       films.push_back(FilmOf(picture));
-      marks.push_back(MarkOf(picture, strict));
+      marks.push_back(MarkOf(picture, placed.marked));
       Json row = {RewardOf(picture)};
       for (const std::string& name : names) {
         const auto found = picture.rewards.find(name);
@@ -176,8 +176,8 @@ std::string PlaceSheets(const std::vector<PlacedSheet>& sheets, const SheetSourc
     shown = std::max(shown, sheets[i].sheet->shown());
     std::move(image.trouble.begin(), image.trouble.end(), std::back_inserter(trouble));
   }
-  return absl::StrCat("<style>", css, PartStyles(shown), "</style>\n",
-                      Data(sheets, AnyRight(sheets)), TroubleLines(trouble));
+  return absl::StrCat("<style>", css, PartStyles(shown), "</style>\n", Data(sheets),
+                      TroubleLines(trouble));
 }
 
 std::string Part(const PlacedSheet& placed, size_t place, size_t picture) {
@@ -197,7 +197,7 @@ std::string PromptText(const std::string& prompt) {
                       "</span></summary></details>");
 }
 
-std::string View(const PlacedSheet& placed, size_t place, std::string_view heading, bool strict) {
+std::string View(const PlacedSheet& placed, size_t place, std::string_view heading) {
   const Sheet& sheet = *placed.sheet;
   std::string out =
       absl::StrCat("<figure class=\"view\" data-sheet=\"", place, "\"><h3>", EscapeHtml(heading),
@@ -212,9 +212,9 @@ std::string View(const PlacedSheet& placed, size_t place, std::string_view headi
     absl::StrAppend(&out, "<div class=\"cells", IsLarge(sheet) ? " big" : "", "\">");
     for (size_t i = 0; i < sheet.shown(); ++i) {
       const EvaluatedPicture& picture = sheet.pictures[i];
-      absl::StrAppend(&out, "<div class=\"", MarkClass(picture, strict), "\">",
+      absl::StrAppend(&out, "<div class=\"", MarkClass(picture, placed.marked), "\">",
                       Part(placed, place, i), PromptText(picture.prompt), "<b>",
-                      MarkOf(picture, strict), "</b></div>");
+                      MarkOf(picture, placed.marked), "</b></div>");
     }
     out += "</div>";
   }

@@ -28,6 +28,7 @@ struct PlacedSheet {
   SpriteSize size = SpriteSize::kLarge;
   // The folder of its files as seen from the page, with a slash at its end.
   std::string folder;
+  bool marked = false;  // Marks say right or wrong in place of the reward.
 };
 
 // "samples/step_000010/"
@@ -37,7 +38,7 @@ std::string FolderOf(const Sheet& sheet);
 inline constexpr int kLargeSide = 128;
 bool IsLarge(const Sheet& sheet);
 
-// Whether a mark says right or wrong in place of the reward.
+// Whether some picture is right: those of this run's reward can be.
 bool AnyRight(const std::vector<PlacedSheet>& sheets);
 
 // A line for each thing that cannot be shown.
@@ -50,7 +51,7 @@ std::string PlaceSheets(const std::vector<PlacedSheet>& sheets, const SheetSourc
 
 // A figure with the pictures of sheet `place`, each with its prompt and mark; or the whole sheet.
 // `heading` is text.
-std::string View(const PlacedSheet& placed, size_t place, std::string_view heading, bool strict);
+std::string View(const PlacedSheet& placed, size_t place, std::string_view heading);
 
 // The button that shows what the grids keep folded; "" where nothing is.
 std::string MoreButton(const Sheet& sheet);
