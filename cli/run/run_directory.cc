@@ -54,6 +54,9 @@ absl::Status CheckEarlier(const fs::path& run_dir, EarlierRun earlier) {
       return absl::NotFoundError(absl::StrCat("no run to resume: ", run_dir.string()));
     case EarlierRun::kRefuse:
       if (!used) return absl::OkStatus();
+      if (run::IsLive(run_dir)) {  // Says who has it.
+        OXBOW_RETURN_IF_ERROR(RunLock::Take(run_dir, {.program = kProgram}).status());
+      }
       return absl::InvalidArgumentError(
           absl::StrCat("the run exists; continue it with --resume, rename it with --set-aside, "
                        "replace it with --overwrite, or choose --name: ",

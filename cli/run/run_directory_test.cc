@@ -68,7 +68,7 @@ TEST_F(RunDirectoryTest, ALiveRunIsLeftAloneWhateverIsAsked) {
   const auto live = Enter(EarlierRun::kRefuse);
   ASSERT_TRUE(live.ok()) << live.status();
   for (const EarlierRun earlier :
-       {EarlierRun::kResume, EarlierRun::kOverwrite, EarlierRun::kSetAside}) {
+       {EarlierRun::kRefuse, EarlierRun::kResume, EarlierRun::kOverwrite, EarlierRun::kSetAside}) {
     EXPECT_THAT(Refused(absl::StatusCode::kUnavailable, earlier),
                 AllOf(HasSubstr("the run is live: oxbow train, process"), HasSubstr("kill ")));
   }

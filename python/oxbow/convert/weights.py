@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import pickle
 import re
 import sys
 import warnings
@@ -32,9 +31,7 @@ def _one_line(error: Exception) -> str:
     named = re.search(r"GLOBAL (?P<name>[\w.]+)|reconstruct .*?`?(?P<other>[\w]+\.[\w.]+)`? ", text)
     if named:
         return f"asks for {named['name'] or named['other']}, which is no tensor; nothing of it was run"
-    if isinstance(error, pickle.UnpicklingError):
-        return f"holds what is no tensor; nothing of it was run: {text[:200]}"
-    return f"not one of torch.save, or damaged: {text[:200]}"
+    return "not a file of torch.save, or damaged; nothing of it was run"
 
 
 def load(path: Path) -> tuple[dict[str, Any], list[str]]:
