@@ -76,7 +76,9 @@ absl::StatusOr<std::unique_ptr<WatchServer>> WatchServer::Start(Options options)
               : http.server.bind_to_port(own.host.c_str(), own.port) ? own.port
                                                                      : -1;
   if (http.port <= 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen there: ", own.host, ":", own.port));
+    return absl::UnavailableError(absl::StrCat(
+        "the port is taken, or not ours to take (--port 0 takes a free one): ", own.host, ":",
+        own.port));
   }
   http.thread = std::thread([&http] { http.server.listen_after_bind(); });
   // Before it runs, a stop is not heard.
