@@ -250,10 +250,10 @@ REPLAY = Dashboard("oxbow-replay", "oxbow: Replay buffer", "What is kept, how ol
               "1 while the buffer answers the learner. 0: the run goes on without, or has none.", low=0, high=1),
         Panel("Failed calls", "short", [
             (rate("oxbow_replay_failed_calls_total"), "at the buffer {{run}}"),
-            (rate("oxbow_learner_buffer_failures_total"), "at the learner: {{call}} {{run}}")],
+            (rate("oxbow_learner_buffer_failures_total"), "at the learner: {{call}} {{run}}"),
+            (rate("oxbow_learner_buffer_overruns_total"), "steps without it for want of time: {{run}}")],
             "A second. At the learner alone: calls that never arrived. Should be 0.", low=0),
-        Panel("Steps whose offers were lost", "short", [(q("oxbow_learner_buffer_commits_dropped_total"), "{{run}}"),
-            (q("oxbow_learner_buffer_overruns_total"), "without it for want of time: {{run}}")],
+        Panel("Steps whose offers were lost", "short", [(q("oxbow_learner_buffer_commits_dropped_total"), "{{run}}")],
               "Since the learner started: the buffer was away for longer than the backlog lasts, or refused them.", low=0),
     ]),
 ])

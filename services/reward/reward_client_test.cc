@@ -335,10 +335,10 @@ TEST(RewardClientTest, AServerOfAnotherRevisionIsRefusedInOneLine) {
   EXPECT_TRUE(create(kProtocolRevision).ok());
   const absl::Status refused = create(kProtocolRevision + 1);
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()),
-              ::testing::AllOf(HasSubstr("the reward server at " + replica.endpoint()),
-                               HasSubstr("run one version of oxbow"),
-                               ::testing::Not(HasSubstr("\n"))));
+  EXPECT_THAT(
+      std::string(refused.message()),
+      ::testing::AllOf(HasSubstr("the reward server at " + replica.endpoint()),
+                       HasSubstr("run one version of oxbow"), ::testing::Not(HasSubstr("\n"))));
 }
 
 // As a server with gRPC's default options ends it: with a GOAWAY after three pings.

@@ -114,7 +114,7 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool lost_one_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // Why a rank may not join.
-  uint64_t saving_ ABSL_GUARDED_BY(mutex_) = 0;  // Steps of the checkpoint last announced.
+  uint64_t saving_ ABSL_GUARDED_BY(mutex_) = 0;   // Steps of the checkpoint last announced.
   std::map<uint32_t, v1::RankReport::Saved> saved_ ABSL_GUARDED_BY(mutex_);  // By rank.
 
   GatheredPictures pictures_;
