@@ -40,6 +40,9 @@ void OfferBook::Hear(const Event& event) {
       page_ = checkpoint.empty() ? Page() : kept_[checkpoint];
     }
   }
+  // Its offers may have been taken, and the run may end before they are made again.
+  const bool unanswered = name == "replay buffer is away, training goes on without it";
+  if (unanswered && TextIn(event, "call") == "commit") page_.unknown_victims += most_answers_;
   if (name == "entry evicted") Displace(NumberIn(event, "entry"), 0);
 }
 

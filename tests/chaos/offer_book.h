@@ -2,8 +2,8 @@
 // Computes what the replay buffer must hold, from the buffer's answers.
 //
 // An answer may be lost although the call took effect. When asked again, the buffer answers
-// DUPLICATE, and the entry that was displaced is unknown. Such an entry, and those that it may have
-// displaced, may be present or absent.
+// DUPLICATE, and the entry that was displaced is unknown. A run may end before it asks again. Such
+// an entry, and those that it may have displaced, may be present or absent.
 #pragma once
 
 #include <cstdint>

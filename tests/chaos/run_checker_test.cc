@@ -297,6 +297,16 @@ TEST(RunCheckerTest, WhatIsNotPromisedIsNoViolation) {
   EXPECT_THAT(CheckOffersSurvive(evidence), ElementsAre(HasSubstr("entry 4"))) << "known before";
 }
 
+TEST(RunCheckerTest, ACommitWithoutAnAnswerMayHaveDisplacedAnEntry) {
+  for (const std::string call : {"commit", "draw"}) {
+    Evidence evidence = Kept();
+    Learner(evidence).push_back(
+        Said("replay buffer is away, training goes on without it", {{"call", call}}));
+    evidence.buffer.erase(evidence.buffer.begin());
+    EXPECT_EQ(CheckOffersSurvive(evidence).empty(), call == "commit") << call;
+  }
+}
+
 // An entry that one shard forgets, the other does not; each has its share of the capacity.
 TEST(RunCheckerTest, EachShardHasABookOfItsOwn) {
   const auto at = [](const char* shard, Event event) {

@@ -140,6 +140,7 @@ bool ShardLink::Failed(const char* call, const absl::Status& status) {
     return false;
   }
   OXBOW_LOG(Warning) << "replay buffer is away, training goes on without it" << Field("call", call)
+                     << Field("shard", options_.shard)
                      << Field("error", std::string(status.message()));
   metrics_.BufferAttached(false);
   absl::MutexLock lock(&mutex_);
