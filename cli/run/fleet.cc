@@ -14,6 +14,7 @@
 #include "base/listening_sockets.h"
 #include "base/log.h"
 #include "base/memory_limits.h"
+#include "base/patience.h"
 #include "base/status_macros.h"
 #include "cli/run/child_log.h"
 #include "config/validate.h"
@@ -214,7 +215,7 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
   return argv;
 }
 
-// A lack of descriptors passes, and so does a renewal of certificates: the run need not end.
+// A lack of descriptors passes, so do a disk that is away and a renewal of certificates.
 void Fleet::CannotYet(const absl::Status& why) {
   if (!std::exchange(said_cannot_, true)) {
     OXBOW_LOG(Warning) << "not possible yet, tried again" << Field("why", why.message());
@@ -223,7 +224,7 @@ void Fleet::CannotYet(const absl::Status& why) {
 
 void Fleet::Start(const std::string& name, bool resume) {
   const absl::Status held = lock_.CheckHeld();
-  if (absl::IsResourceExhausted(held)) {
+  if (MayPass(held)) {
     CannotYet(held);
     return supervisor_.StartFailed(name);
   }
@@ -365,7 +366,7 @@ void Fleet::Publish() {
   const bool up = AllReady(Role::kBuffer) && AllReady(Role::kReward) && AllReady(Role::kLearner);
   if (!published_ && !up) return;
   const absl::Status held = lock_.CheckHeld();
-  owes_publication_ = absl::IsResourceExhausted(held);
+  owes_publication_ = MayPass(held);
   if (owes_publication_) return CannotYet(held);
   if (!held.ok()) {
     Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
@@ -379,7 +380,7 @@ void Fleet::Publish() {
     for (const auto& [other, endpoint] : member.others) endpoints.push_back(endpoint);
   }
   const absl::Status status = run::WriteEndpoints(options_.run_dir, endpoints);
-  owes_publication_ = absl::IsResourceExhausted(status);
+  owes_publication_ = MayPass(status);
   if (owes_publication_) return CannotYet(status);
   if (!status.ok()) {
     OXBOW_LOG(Warning) << "cannot write endpoints.json" << Field("why", status.message());
