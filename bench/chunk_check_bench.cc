@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time that a worker takes to check one chunk of weights (1 MiB), by the kind of check.
-// docs/decisions/0023-forged-chunks.md uses the medians of
+// For docs/lab/scale.md, the medians of
 //
 //   chunk_check_bench --benchmark_repetitions=15 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>

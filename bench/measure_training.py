@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures whole training runs of the built binaries; prints Markdown tables for docs/lab/speed.md.
+"""Measures whole training runs of the built binaries; prints Markdown tables for docs/lab.
 
   bench/measure_training.py BUILD learning [--seeds 3 --first-seed 0] reward and strict by step, seconds per step
   bench/measure_training.py BUILD clipping               clip fractions, naive against sequence, clip 3e-4

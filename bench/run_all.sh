@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the benchmarks that need only a build: bench/run_all.sh BUILD. They give the figures of
-# docs/benchmarks.md.
+# docs/lab.
 # Not run here: oxbow bench learning configs/bench/*.yaml, sd35m_bench, bench/reward_bench.py, and
 # tools/bench_diffusers.py, which runs transformer_bench.
 # SPDX-License-Identifier: Apache-2.0

@@ -39,20 +39,20 @@ fs::path Sources() {
 
 absl::StatusOr<int> RunPythonPart(const PythonPart& part, const std::vector<std::string>& arguments,
                                   std::vector<std::string> environment) {
+  const std::string own = ValueOf("OXBOW_PYTHON", environment);
   std::vector<fs::path> pythons;
-  if (const std::string own = ValueOf("OXBOW_PYTHON", environment); !own.empty()) {
-    pythons.emplace_back(own);
-  }
   if (const fs::path sources = Sources(); !sources.empty()) {
     const std::string former = ValueOf("PYTHONPATH", environment);
-    environment.insert(environment.begin(),
-                       absl::StrCat("PYTHONPATH=", (sources / "python").string(),
-                                    former.empty() ? "" : ":", former));
+    // Once: a shell takes the last of two, and Python the first.
+    std::erase_if(environment, [](const auto& line) { return line.starts_with("PYTHONPATH="); });
+    environment.push_back(absl::StrCat("PYTHONPATH=", (sources / "python").string(),
+                                       former.empty() ? "" : ":", former));
     pythons.push_back(sources / ".deps/venv/bin/python3");
   }
   if (fs::path python = ProgramOfPath("python3", environment); !python.empty()) {
     pythons.push_back(std::move(python));
   }
+  if (!own.empty()) pythons = {own};
   std::vector<std::string> check = {"-c", kAllThere, part.module.substr(0, part.module.rfind('.'))};
   check.insert(check.end(), part.needs.begin(), part.needs.end());
   for (const fs::path& python : pythons) {
@@ -63,9 +63,12 @@ absl::StatusOr<int> RunPythonPart(const PythonPart& part, const std::vector<std:
     return RunProgram(python, std::move(words), environment, /*quiet=*/false);
   }
   return absl::UnavailableError(absl::StrCat(
-      "this command is a part of the Python package, and no Python here has it with ",
-      absl::StrJoin(part.needs, " and "), ": `pip install ", absl::StrJoin(part.needs, " "),
-      "` and the folder python of the sources, or name a Python that has them: OXBOW_PYTHON=PATH"));
+      "this command is a part of the Python package, and ",
+      own.empty() ? "no Python here has" : absl::StrCat("OXBOW_PYTHON=", own, " does not have"),
+      " it with ", absl::StrJoin(part.needs, ", "),
+      ": install these and the folder python of the sources with pip, or name a Python that has "
+      "them: "
+      "OXBOW_PYTHON=PATH"));
 }
 
 }  // namespace oxbow::cli

@@ -15,8 +15,9 @@ struct PythonPart {
 };
 
 // Runs it to its end and returns its exit code. Its Python is the first that has the package and
-// all it needs: OXBOW_PYTHON, that of a build in the sources (.deps/venv), python3 of PATH. Beside
-// the sources the package is theirs, whichever Python runs it. kUnavailable if there is none; the
+// all it needs: that of a build in the sources (.deps/venv), python3 of PATH. OXBOW_PYTHON names
+// another, and then no other is tried. Beside the sources the package is theirs, whichever Python
+// runs it. kUnavailable if there is none; the
 // message says how to get one.
 absl::StatusOr<int> RunPythonPart(const PythonPart& part, const std::vector<std::string>& arguments,
                                   std::vector<std::string> environment);

@@ -196,6 +196,7 @@ if [ ! -e "$pinned.txt" ]; then
   echo "install_deps.sh: warning: torch $torch_version has no hashes in tools/requirements: nothing checks what is" \
     "downloaded" >&2
   "${pip[@]}" "torch==$torch_version"
+  parts
   exit 0
 fi
 "${pip[@]}" --no-deps --require-hashes -r "$pinned.txt"

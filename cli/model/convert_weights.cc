@@ -30,7 +30,7 @@ void AddConvertWeights(CLI::App& app, int& exit_code) {
   command->callback([flags, &exit_code] {
     const auto ended = RunPythonPart(
         {.module = "oxbow.convert.weights", .needs = {"torch", "safetensors", "numpy"}},
-        {flags->from, flags->to}, config::ProcessEnvironment());
+        {"--", flags->from, flags->to}, config::ProcessEnvironment());
     if (!ended.ok()) std::cerr << "oxbow convert-weights: " << ended.status().message() << "\n";
     exit_code = ended.ok() ? *ended : ExitCodeOf(ended.status());
   });

@@ -95,7 +95,7 @@ absl::StatusOr<PicturesOf> PicturesFrom(const Source& source, const v1::Evaluati
     progress.Begin("loading the model");
     OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ImageDrawer> drawer,
                            ImageDrawer::Open(source.model, prompts.front().prompt.text(), drawing));
-    progress.Begin("working on");
+    progress.Begin("drawing and scoring");
     drawer->ReportTo(progress, total);
     return [set, drawer](const std::vector<SetPrompt>& all, size_t first, size_t last) {
       return Draw(set, *drawer, all, first, last);
@@ -104,7 +104,7 @@ absl::StatusOr<PicturesOf> PicturesFrom(const Source& source, const v1::Evaluati
   OXBOW_ASSIGN_OR_RETURN(
       const PictureFolder folder,
       PictureFolder::Create(source.images, set.layout(), PicturesPerPrompt(set)));
-  progress.Begin("working on");
+  progress.Begin("drawing and scoring");
   return [folder, total, &progress](const std::vector<SetPrompt>& all, size_t first,
                                     size_t last) -> absl::StatusOr<std::vector<Pictures>> {
     progress.Count(static_cast<double>(total * first / all.size()), total, "pictures");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a run can start on this machine, and how one went: the checks of `oxbow doctor RUN.yaml`,
-// which `oxbow train` makes, too, and those of --run-dir.
+// which `oxbow train` makes, too, and those of a run's directory.
 #pragma once
 
 #include <string>

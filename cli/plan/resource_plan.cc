@@ -17,6 +17,7 @@
 #include "base/memory_limits.h"
 #include "cli/plan/bytes_text.h"
 #include "config/chosen_method.h"
+#include "config/validate.h"
 #include "core/flow/window.h"
 #include "core/model/int8_weights.h"
 #include "core/parallel/sharded_gradient.h"
@@ -389,6 +390,11 @@ std::vector<MemoryItem> MemoryOfWorker(const v1::RunConfig& config, const run::M
           {"snapshots", 4 * trained + passed_on, kAlways, /*on_host=*/true}};
 }
 
+// Replay buffers that `oxbow train` starts.
+uint32_t BuffersOf(const v1::RunConfig& config) {
+  return config::UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
+}
+
 }  // namespace
 
 std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
@@ -416,7 +422,7 @@ std::vector<MemoryItem> StartedWorkerMemory(const v1::RunConfig& config,
 uint32_t ProcessesOf(const v1::RunConfig& config) {
   const v1::ServiceConfig& services = config.services();
   const uint32_t rewards = run::OwnRewards(config.reward()).empty() ? 0 : services.reward_servers();
-  return config.learner().ranks() + services.rollout_workers() + rewards + 1;
+  return config.learner().ranks() + services.rollout_workers() + rewards + BuffersOf(config);
 }
 
 uint64_t MemoryLimitsOf(const v1::RunConfig& config, uint64_t memory) {
@@ -425,7 +431,7 @@ uint64_t MemoryLimitsOf(const v1::RunConfig& config, uint64_t memory) {
   const auto limit = [&](const MemoryShare& share) { return LimitOf(share, memory / processes); };
   const uint64_t rewards = run::OwnRewards(config.reward()).empty() ? 0 : services.reward_servers();
   const uint64_t ranks = config.learner().ranks();
-  return processes * (kProcessBytes + limit(kGrpcShare)) + limit(kOffersShare) +
+  return processes * (kProcessBytes + limit(kGrpcShare)) + BuffersOf(config) * limit(kOffersShare) +
          rewards * limit(kMediaShare) + services.rollout_workers() * limit(kConditioningShare) +
          ranks * (services.sink_bytes_max() + limit(kPromptsShare)) +
          std::min(services.sink_bytes_max(), limit(kBacklogShare));

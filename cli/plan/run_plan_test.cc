@@ -9,6 +9,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/memory_limits.h"
 #include "cli/plan/resource_plan.h"
 #include "config/embedded_yaml.h"
 #include "config/run_config.h"
@@ -403,6 +404,19 @@ TEST(RunPlanTest, WhatIsOnAGpuIsApartFromWhatIsOnTheHost) {
   const v1::RunConfig run = Config({"model.device=cuda", "method.kl_weight=0.01"});
   EXPECT_EQ(DevicePeakOf(LearnerMemory(run, Facts(10 * kMillion))), 40 * kMillion * 6)
       << "weights, reference, gradients, two moments, average";
+}
+
+// As `oxbow train` starts them: each shard is a process with a limit for offers of its own.
+TEST(RunPlanTest, ProcessesAndTheirLimitsCountEachReplayBuffer) {
+  const v1::RunConfig one = Config({"replay.fraction=0.25", "services.replay_shards=1"});
+  const v1::RunConfig three = Config({"replay.fraction=0.25", "services.replay_shards=3"});
+  const v1::RunConfig none = Config({"replay.fraction=0"});
+  EXPECT_EQ(ProcessesOf(three), ProcessesOf(one) + 2);
+  EXPECT_EQ(ProcessesOf(none) + 1, ProcessesOf(one));
+  constexpr uint64_t kEach = uint64_t{8} << 30;
+  const uint64_t more = MemoryLimitsOf(three, ProcessesOf(three) * kEach) -
+                        MemoryLimitsOf(one, ProcessesOf(one) * kEach);
+  EXPECT_GE(more, 2 * (LimitOf(kGrpcShare, kEach) + LimitOf(kOffersShare, kEach)));
 }
 
 TEST(RunPlanTest, WhatARankDoesNotHoldHasNoLine) {

@@ -132,8 +132,6 @@ absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir, io::RunReading& re
                  .step = static_cast<uint64_t>(history.last_step()),
                  .steps_total = facts.steps_total,
                  .reward_name = facts.reward_name,
-                 .first = comparable.First(metric::kEvalRewardMean),
-                 .last = comparable.Last(metric::kEvalRewardMean),
                  .best_checkpoint = learner::BestCheckpointOf(run_dir),
                  .changed = ChangedAt(run_dir),
                  .verdict = io::VerdictOf(history, facts)};
@@ -149,6 +147,7 @@ absl::StatusOr<RunSummary> SummaryOf(const fs::path& run_dir, io::RunReading& re
   for (const io::Point& point : comparable.Column(metric::kEvalRewardMean)) {
     if (!std::isfinite(point.y)) continue;
     if (rolled_back && point.x > static_cast<double>(run.step)) break;
+    if (!run.first) run.first = point;
     run.last = point;
     if (!run.best || point.y > run.best->y) run.best = point;
   }
@@ -210,7 +209,8 @@ std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
   text += "\n";
   if (run.last) {
     absl::StrAppend(&text, "held-out   ", io::Number(run.first->y), " -> ", io::Number(run.last->y),
-                    ", best ", io::Number(run.best->y), " at step ", run.best->x, "\n");
+                    ", best ", io::Number(run.best->y), " at step ",
+                    static_cast<uint64_t>(run.best->x), "\n");
   }
   if (const std::string failed = FailedText(run); !failed.empty()) {
     absl::StrAppend(&text, "failed     ", failed, "\n");

@@ -57,6 +57,18 @@ TEST_F(RunSummaryTest, ARunThatWasRolledBackIsAtThatStepAndHasStepsLeft) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("run.steps=N")));
 }
 
+// No evaluation is left that can be compared: none was before that step.
+TEST_F(RunSummaryTest, ARunThatWasRolledBackBeforeItsFirstRewardHasNoneToShow) {
+  AddRun("digits",
+         "{\"step\":10,\"train/reward_mean\":0.5}\n{\"step\":20,\"eval/reward_mean\":0.8}\n");
+  const auto directory = runs_.path() / "digits";
+  ASSERT_TRUE(run::WriteEnd(directory, {.end = run::RunEnd::kRolledBack, .step = 10}).ok());
+  const auto run = SummaryOf(directory);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_FALSE(run->first || run->last || run->best);
+  EXPECT_THAT(EndedText(*run, directory), ::testing::Not(HasSubstr("held-out   ")));
+}
+
 TEST_F(RunSummaryTest, GoodHidesNothingThatIsNotKnown) {
   AddRun("digits", kDone);
   const auto run = SummaryOf(runs_.path() / "digits");

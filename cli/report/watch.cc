@@ -72,8 +72,7 @@ class ReplayShelf {
     // Entries keep the noisy start of a trajectory: only the model makes a picture of it.
     std::string out = absl::StrCat(
         "<h2>Replay buffer</h2><p class=\"lead\">The best of ", seen,
-        " entries. An entry and the picture that it leads to: <code>oxbow replay export ENTRY "
-        "--run ",
+        " entries. An entry and the picture that it leads to: <code>oxbow replay export ENTRY ",
         io::EscapeHtml(run_dir_),
         " --out DIR</code></p><div class=\"wide\"><table><tr><th>entry</th><th>prompt</th>"
         "<th>reward</th><th>steps old</th><th>used</th></tr>");

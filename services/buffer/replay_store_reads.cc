@@ -153,6 +153,7 @@ absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId id, uint32_t first,
 // The present holder of the store is done in a moment, unless it writes.
 StoreInfo ReplayStore::Info() const {
   for (int tries = 0; tries < 50; ++tries) {
+    // As a writer: ReaderTryLock fails while somebody awaits a condition.
     if (mutex_.TryLock()) {
       StoreInfo info = Look();
       mutex_.Unlock();

@@ -66,8 +66,11 @@ absl::Status RenameOver(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     return absl::OkStatus();
   }
+  // Any other error says nothing about what is there, which stays.
+  const bool cannot = errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP;
+  if (!cannot && errno != ENOENT) return ErrnoStatus("cannot rename", to.string(), errno);
   std::error_code ignored;
-  if (errno != ENOENT) fs::remove_all(to, ignored);
+  if (cannot) fs::remove_all(to, ignored);
   if (::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
   return ErrnoStatus("cannot rename", to.string(), errno);
 }
@@ -274,7 +277,8 @@ absl::Status CheckpointStore::SetDamagedAside(const std::vector<uint64_t>& steps
   for (const uint64_t step : steps) {
     const fs::path path = directory_ / CheckpointName(step);
     std::string aside = path.string() + kDamaged;
-    for (int number = 2; fs::exists(aside); ++number) {
+    std::error_code ignored;  // The rename says what is wrong.
+    for (int number = 2; fs::exists(aside, ignored); ++number) {
       aside = absl::StrCat(path.string(), kDamaged, ".", number);
     }
     if (::rename(path.c_str(), aside.c_str()) != 0) {

@@ -154,7 +154,7 @@ absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,
   }
   evaluation_ = result->metrics;
   numbers.insert(result->metrics.begin(), result->metrics.end());
-  const absl::Status status = Persist("samples", [&] {
+  const absl::Status status = PersistUnlessDrained("samples", [&] {
     return parts_.log.Evaluation(static_cast<int64_t>(committed), result->caption, result->sheet,
                                  result->pictures, result->files);
   });

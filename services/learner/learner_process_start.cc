@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/atomic_file.h"
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "base/patience.h"
 #include "base/status_macros.h"
@@ -105,7 +106,10 @@ absl::Status LearnerProcess::SettleIdentity() {
       run_uid_, run::RunUidOf(options_.directory, setup_.config.run().name(), from_.run_uid));
   const absl::Duration timeout = absl::Seconds(setup_.config.services().rpc_timeout_seconds());
   uint64_t seen = from_.epoch;
-  if (!from_.run_uid.empty() && !std::filesystem::exists(epoch)) {
+  std::error_code error;
+  const bool counted_here = std::filesystem::exists(epoch, error);
+  if (error) return ErrnoStatus("cannot look for", epoch.string(), error.value());
+  if (!from_.run_uid.empty() && !counted_here) {
     OXBOW_ASSIGN_OR_RETURN(const uint64_t counted,
                            StartsCountedBy(options_.buffer_endpoints, timeout, run_uid_));
     OXBOW_ASSIGN_OR_RETURN(const config::CopyTarget target,

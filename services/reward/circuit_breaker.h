@@ -20,8 +20,6 @@ class CircuitBreaker {
   // when `trial`, the time that this caller has, is over without an outcome.
   bool Admits(absl::Duration now, absl::Duration trial);
 
-  // Whether the last outcome was an answer, or there was none yet. Takes no trial.
-
   void Answered() { failures_ = 0; }
 
   // `jitter` in [0, 1] spreads callers of one server: the rest is between half of its full length

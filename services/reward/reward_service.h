@@ -55,10 +55,8 @@ class RewardService final : public v1::Reward::Service,
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
                         v1::DescribeResponse* response) override;
 
-  // For callers of other protocols: the queue of one of the panel's scorers, and a number for a
-  // group of items that no other group has. Thread-safe.
+  // The queue of one of the panel's scorers. Thread-safe.
   ScorerQueue& QueueOf(const Scorer& scorer) { return *queues_.at(&scorer); }
-  uint64_t NextGroup() { return ++groups_; }
 
   rpc::StreamRunner& streams() override { return *runner_; }
   std::optional<bool> Serves(std::string_view name) const override { return health_.Serves(name); }

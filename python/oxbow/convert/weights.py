@@ -10,14 +10,16 @@ are left out. A Mask2Former of mmdetection gets the names of transformers, for t
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
+import secrets
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
-EXIT_DATA = 4  # docs/formats.md, exit codes.
+EXIT_UNAVAILABLE, EXIT_DATA, EXIT_FULL = 3, 4, 5  # docs/formats.md, exit codes.
 TERMINAL = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -41,8 +43,10 @@ def load(path: Path) -> tuple[dict[str, Any], list[str]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise Refused("no such file") from None
+    except OSError as why:
+        raise Refused(why.strerror or str(why)) from None
+    except MemoryError:
+        raise Refused("there is not enough memory to read it") from None
     except Exception as error:  # torch raises five kinds for a damaged or foreign file.
         raise Refused(_one_line(error)) from None
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
@@ -53,7 +57,7 @@ def load(path: Path) -> tuple[dict[str, Any], list[str]]:
     skipped = []
     for name, value in found.items():
         if not isinstance(value, torch.Tensor):
-            skipped.append(str(name))
+            skipped.append(ascii(name))
             continue
         if not isinstance(name, str) or not name.isprintable() or not name.isascii():
             raise Refused(f"the name of a tensor is not printable ASCII: {name!r}")
@@ -65,8 +69,19 @@ def load(path: Path) -> tuple[dict[str, Any], list[str]]:
     return tensors, skipped
 
 
+def _apart(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Contiguous tensors of which no two share a storage, as safetensors wants them. Only those that do are copied."""
+    apart, taken = {}, set()
+    for name, tensor in tensors.items():
+        own = tensor.contiguous()
+        storage = own.untyped_storage().data_ptr()
+        apart[name] = own.clone() if storage in taken else own
+        taken.add(storage)
+    return apart
+
+
 def convert(source: Path, target: Path) -> dict[str, Any]:
-    """Writes `target`, whole or not at all. What became of it: tensors, bytes, skipped, renamed."""
+    """Writes `target`, whole or not at all. Returns `tensors`, `bytes`, `skipped` (names) and `renamed`."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -78,14 +93,13 @@ def convert(source: Path, target: Path) -> dict[str, Any]:
             tensors = dict(mask2former.renamed(tensors))
         except ValueError as error:
             raise Refused(str(error)) from None
-    # A copy of each: safetensors has no two tensors of one storage.
-    tensors = {name: tensor.clone().contiguous() for name, tensor in tensors.items()}
-    whole = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    tensors = _apart(tensors)
+    whole = target.with_name(f"{target.name}.tmp.{secrets.token_hex(8)}")  # As src/base/atomic_file.h names it.
     try:
         save_file(tensors, whole)
         os.replace(whole, target)
     except SafetensorError as why:
-        raise OSError(str(why)) from None
+        raise OSError(errno.ENOSPC if "os error 28" in str(why) else errno.EIO, str(why)) from None
     finally:
         whole.unlink(missing_ok=True)
     return {"tensors": len(tensors), "bytes": sum(tensor.nbytes for tensor in tensors.values()), "skipped": skipped,
@@ -105,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_DATA
     except OSError as why:
         print(f"oxbow convert-weights: {args.OUT}: {why.strerror or why}", file=sys.stderr)
-        return EXIT_DATA
+        return EXIT_FULL if why.errno in (errno.ENOSPC, errno.EDQUOT) else EXIT_UNAVAILABLE
     print(f"wrote {done['tensors']} tensors, {done['bytes']} bytes, to {args.OUT}")
     if done["renamed"]:
         print("names of mmdetection's Mask2Former became those of transformers")

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/build_version.h"
+#include "base/first_part.h"
 #include "base/log.h"
 #include "base/worker_id.h"
 #include "rpc/caller.h"
@@ -28,14 +29,6 @@ constexpr int kDeliverMethod = 4;
 grpc::Status WrongEpoch(uint64_t got, uint64_t want) {
   return rpc::ToGrpc(absl::AbortedError(
       absl::StrCat("the learner was restarted, register again: epoch ", got, ", not ", want)));
-}
-
-// The begin of a text, without part of a character.
-std::string Shortened(const std::string& text) {
-  if (text.size() <= kTextMax) return text;
-  size_t end = kTextMax;
-  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
 }
 
 lease::Blame BlameFor(const v1::WorkRequest::Finished& finished) {
@@ -135,17 +128,17 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
       case v1::WorkRequest::kRenew: {
         const auto& ids = request_.renew().lease_ids();
         return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()),
-                                  Shortened(request_.renew().waiting_for()));
+                                  FirstPart(request_.renew().waiting_for(), kTextMax));
       }
       case v1::WorkRequest::kFinished:
         if (request_.finished().discarded()) coordinator_.CountUndelivered();
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
-                                   Shortened(request_.finished().failure()),
+                                   FirstPart(request_.finished().failure(), kTextMax),
                                    BlameFor(request_.finished()));
       case v1::WorkRequest::kUnscored:
         return coordinator_.Unscored(*this, LeaseId(request_.unscored().lease_id()),
                                      request_.unscored().samples(),
-                                     Shortened(request_.unscored().reason()));
+                                     FirstPart(request_.unscored().reason(), kTextMax));
       case v1::WorkRequest::kGoodbye:
         goodbye_ = true;
         return;
@@ -243,7 +236,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
                   << Field("host", request.host()) << Field("version", request.version());
   response.set_protocol(kProtocolRevision);
   response.set_version(BuildVersion());
-  coordinator_.Registered(request.worker_id(), Shortened(request.version()));
+  coordinator_.Registered(request.worker_id(), FirstPart(request.version(), kTextMax));
   stream.Send(response);
   co_return absl::OkStatus();
 }
@@ -251,7 +244,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
 // One worker of another revision is refused, and the run goes on.
 absl::Status CoordinatorService::Speaks(const v1::RegisterRequest& request) {
   const std::string worker = absl::StrCat("worker ", request.worker_id());
-  const std::string version = Shortened(request.version());
+  const std::string version = FirstPart(request.version(), kTextMax);
   const std::string key = absl::StrCat(request.protocol(), " ", version);
   const absl::Status status =
       rpc::CheckRevision(worker, request.protocol(), version, "the learner");

@@ -153,7 +153,7 @@ class ShardLink {
   uint64_t pending_bytes_ = 0;
   bool waited_in_vain_ = false;
   absl::Duration left_ = absl::InfiniteDuration();  // Rest of the step's budget.
-  absl::Duration began_at_;                         // The budget.
+  absl::Duration began_at_;                         // When the step with the budget began.
   absl::Duration rest_;
 
   mutable absl::Mutex mutex_;

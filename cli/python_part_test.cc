@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/python_part.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "base/file.h"
+#include "tests/testing/scoped_directory.h"
+
+namespace oxbow::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PythonPartTest : public ::testing::Test {
+ protected:
+  // A Python that has all packages or none, notes its words and ends with 7.
+  std::string Python(bool has_them) {
+    const std::string path = (scratch_.path() / (has_them ? "full" : "bare")).string();
+    std::ofstream(path) << "#!/bin/sh\nif [ \"$1\" = -c ]; then exit " << (has_them ? 0 : 1)
+                        << "; fi\necho \"$@\" > " << path << ".words\nexit 7\n";
+    chmod(path.c_str(), 0755);
+    return path;
+  }
+  absl::StatusOr<int> Run(const std::string& python) {
+    return RunPythonPart({.module = "oxbow.convert.weights", .needs = {"torch", "numpy"}},
+                         {"a b", "c"}, {"OXBOW_PYTHON=" + python});
+  }
+
+  const testing::ScopedDirectory scratch_;
+};
+
+TEST_F(PythonPartTest, RunsTheModuleAndPassesOnItsExitCode) {
+  const std::string python = Python(true);
+  const auto ended = Run(python);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(*ended, 7);
+  EXPECT_EQ(*ReadFile(python + ".words"), "-m oxbow.convert.weights a b c\n");
+}
+
+TEST_F(PythonPartTest, APythonThatIsNamedAndDoesNotHaveItIsSaidAndNoOtherIsTried) {
+  for (const std::string& python : {Python(false), std::string("/nowhere/python3")}) {
+    const absl::Status status = Run(python).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::AllOf(HasSubstr("OXBOW_PYTHON=" + python + " does not have it"),
+                                 HasSubstr("torch, numpy")));
+  }
+}
+
+}  // namespace
+}  // namespace oxbow::cli
