@@ -88,11 +88,11 @@ absl::StatusOr<TakeBack> TakeMemory(pid_t process) {
   rlimit before{};
   if (prlimit(process, RLIMIT_DATA, nullptr, &before) != 0) return Failed("limits of", process);
   std::ifstream status(absl::StrCat("/proc/", process, "/status"));
-  rlim_t used_kib = 0;
-  for (std::string word; used_kib == 0 && status >> word;) {
-    if (word == "VmData:") status >> used_kib;
+  std::string word;
+  while (status >> word && word != "VmData:") {
   }
-  if (used_kib == 0) return absl::NotFoundError("it is gone");
+  rlim_t used_kib = 0;  // A program that is just being loaded has none yet.
+  if (!(status >> used_kib)) return absl::NotFoundError("it is gone");
   const rlimit tight{.rlim_cur = (used_kib << 10) + kMemoryLeft, .rlim_max = before.rlim_max};
   if (prlimit(process, RLIMIT_DATA, &tight, nullptr) != 0) return Failed("limits of", process);
   return [process, before] {

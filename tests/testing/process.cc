@@ -184,7 +184,10 @@ uint64_t Process::StatusField(const std::string& field) const {
 }
 
 uint64_t Process::resident_bytes() const { return StatusField("VmRSS"); }
-uint64_t Process::resident_bytes_max() const { return StatusField("VmHWM"); }
+
+uint64_t Process::own_bytes_max() const {
+  return StatusField("VmHWM") - StatusField("RssFile") - StatusField("RssShmem");
+}
 
 std::string ValueOf(const std::string& line, const std::string& key) {
   std::istringstream words(line);

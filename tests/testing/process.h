@@ -63,9 +63,11 @@ class Process {
   std::string output() const;        // Stdout so far.
   std::string error_output() const;  // Stderr so far.
 
-  // Resident memory (VmRSS), and its highest value so far (VmHWM). 0 once the process has ended.
+  // Resident memory (VmRSS). 0 once the process has ended.
   uint64_t resident_bytes() const;
-  uint64_t resident_bytes_max() const;
+  // The most resident memory so far without pages of files, which a machine in need takes back. 0
+  // once the process has ended.
+  uint64_t own_bytes_max() const;
 
  private:
   struct Capture {
