@@ -9,14 +9,14 @@
 # APART: those of the sources that are always compiled alone (OXBOW_UNITY), since a name in their anonymous
 #   namespace is in another source's as well, or since a test's program has its own of them: a table of models.
 
-option(OXBOW_UNITY "Compile the sources of a target eight at a time: the first build is twice as fast, and \
+option(OXBOW_UNITY "Compile the sources of a target twelve at a time: the first build is twice as fast, and \
 one after an edit is slower" OFF)
 # The headers that its sources share, which are most of what they include, are compiled once.
 function(_oxbow_unity target)
   if(NOT OXBOW_UNITY)
     return()
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   # A class of a source with a member from its anonymous namespace: fine in a source, not in a header.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -3,12 +3,12 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/embedded_yaml.h"
@@ -69,7 +69,7 @@ absl::StatusOr<std::string> DefinitionOf(const std::string& name_or_path) {
 
 absl::StatusOr<std::vector<v1::Prompt>> ReadJsonList(const std::filesystem::path& path) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kJsonBytesMax));
-  const auto list = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto list = ParseJson(text);
   if (!list.is_array() || list.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": not a JSON list of prompts"));
   }
@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<v1::Prompt>> ReadFileOfPrompts(const std::filesystem:
 }
 
 absl::StatusOr<std::string> GroupOf(const v1::Prompt& prompt, const std::string& key) {
-  const auto object = nlohmann::json::parse(prompt.metadata_json(), nullptr, false);
+  const auto object = ParseJson(prompt.metadata_json());
   const auto value = object.is_object() ? object.find(key) : object.end();
   if (!object.is_object() || value == object.end() || !value->is_string() ||
       value->get_ref<const std::string&>().empty() || !IsName(value->get<std::string>())) {

@@ -15,7 +15,7 @@
 namespace oxbow::cli {
 namespace {
 
-constexpr uint64_t kFileBytesMax = 256 << 20;
+constexpr uint64_t kFolderPictureBytesMax = 256 << 20;
 constexpr size_t kNameBytesMax = 255;  // The limit of Linux's file systems.
 constexpr int kQuality = 95;
 
@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<std::vector<Image8>>> PictureFolder::Read(
   std::vector<std::vector<Image8>> pictures;
   for (size_t i = 0; i < pictures_; ++i) {
     OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path path, PathOf(prompt, i));
-    OXBOW_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kFileBytesMax));
+    OXBOW_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kFolderPictureBytesMax));
     absl::StatusOr<io::Film> film = io::DecodePictureOrFilm(bytes);
     if (!film.ok()) return Annotate(film.status(), path.string());
     pictures.push_back(std::move(film->frames));

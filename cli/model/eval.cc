@@ -137,7 +137,7 @@ absl::Status MeasureTask(const EvalFlags& flags, const std::string& file) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const EvalFlags& flags) {
+absl::Status Evaluate(const EvalFlags& flags) {
   OXBOW_RETURN_IF_ERROR(CheckSource(flags));
   EvalSetFlags of_set = flags.of_set;
   of_set.prompts = flags.prompts;
@@ -222,7 +222,7 @@ void AddEval(CLI::App& app, int& exit_code) {
   CLI::Option* const seed = command->get_option("--seed");
   command->callback([flags, seed, &exit_code] {
     if (seed->count() > 0) flags->of_set.seed = flags->drawing.seed;
-    const absl::Status status = Run(*flags);
+    const absl::Status status = Evaluate(*flags);
     exit_code = ExitCodeOf(status);
     if (!status.ok()) std::cerr << "oxbow eval: " << status.message() << "\n";
   });

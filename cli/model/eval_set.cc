@@ -121,8 +121,8 @@ size_t ChunkOf(const v1::EvaluationSet& set) {
   return std::max<size_t>(1, kPicturesAtATime / PicturesPerPrompt(set));
 }
 
-absl::Status Export(const EvalSetFlags& flags, const v1::EvaluationSet& set,
-                    const std::vector<SetPrompt>& prompts, const PicturesOf& pictures) {
+absl::Status ExportSet(const EvalSetFlags& flags, const v1::EvaluationSet& set,
+                       const std::vector<SetPrompt>& prompts, const PicturesOf& pictures) {
   OXBOW_ASSIGN_OR_RETURN(
       const PictureFolder folder,
       PictureFolder::Create(flags.export_images, set.layout(), PicturesPerPrompt(set)));
@@ -162,7 +162,7 @@ absl::StatusOr<std::vector<std::unique_ptr<reward::Scorer>>> ScorersOf(
   return scorers;
 }
 
-absl::Status Print(const EvalSetFlags& flags, const SetReport& report) {
+absl::Status PrintReport(const EvalSetFlags& flags, const SetReport& report) {
   std::cout << (flags.json ? ReportJson(report) : ReportText(report));
   if (!flags.html.empty()) {
     OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.html, ReportHtml(report)));
@@ -195,7 +195,7 @@ absl::Status EvaluateSet(const EvalSetFlags& flags) {
   if (!scored) {
     OXBOW_ASSIGN_OR_RETURN(const PicturesOf pictures,
                            PicturesFrom(source, set, prompts, flags.drawing, *progress));
-    OXBOW_RETURN_IF_ERROR(Export(flags, set, prompts, pictures));
+    OXBOW_RETURN_IF_ERROR(ExportSet(flags, set, prompts, pictures));
     progress.reset();
     std::cout << flags.export_images << "\n";
     return absl::OkStatus();
@@ -213,7 +213,7 @@ absl::Status EvaluateSet(const EvalSetFlags& flags) {
     evaluations.push_back(std::move(evaluation));
   }
   progress.reset();
-  return Print(flags, Report(set, prompts, std::move(evaluations), flags.bootstrap_seed));
+  return PrintReport(flags, Report(set, prompts, std::move(evaluations), flags.bootstrap_seed));
 }
 
 }  // namespace oxbow::cli

@@ -7,7 +7,6 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
@@ -130,8 +130,8 @@ absl::StatusOr<const io::Pipeline*> PipelineWith(const std::string& transformer)
   return io::PipelineOf(components);
 }
 
-absl::StatusOr<ChosenNetworks> NetworksOf(const PretrainFlags& flags,
-                                          const tasks::TaskTensors& task) {
+absl::StatusOr<ChosenNetworks> ChosenNetworksOf(const PretrainFlags& flags,
+                                                const tasks::TaskTensors& task) {
   ChosenNetworks chosen;
   if (flags.transformer.empty() && task.transformer()) {
     OXBOW_ASSIGN_OR_RETURN(chosen.networks, tasks::OwnNetworks(task));
@@ -140,7 +140,7 @@ absl::StatusOr<ChosenNetworks> NetworksOf(const PretrainFlags& flags,
     const fs::path directory =
         flags.transformer.empty() ? "models/" + flags.task + "/transformer" : flags.transformer;
     OXBOW_ASSIGN_OR_RETURN(const std::string config, ReadFile(directory / "config.json"));
-    const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+    const auto json = ParseJson(config);
     const io::DiffusersComponent component{
         .class_name = json.is_object() ? json.value("_class_name", "") : "",
         .directory = directory,
@@ -171,7 +171,7 @@ absl::Status Pretrain(const PretrainFlags& flags) {
                          ReadPromptFile(PromptFile(flags.held_out, flags.task, "eval")));
   // Before hours of work: the held-out prompts must be of this task, too.
   OXBOW_RETURN_IF_ERROR(task->TokenIds(held_out).status());
-  OXBOW_ASSIGN_OR_RETURN(const ChosenNetworks chosen, NetworksOf(flags, *task));
+  OXBOW_ASSIGN_OR_RETURN(const ChosenNetworks chosen, ChosenNetworksOf(flags, *task));
   at::set_num_threads(flags.threads);
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<tasks::Pretraining> run,
                          Train(flags, *task, chosen.networks));

@@ -22,7 +22,7 @@
 namespace oxbow::cli {
 namespace {
 
-constexpr size_t kImagesMax = 4096;
+constexpr size_t kSampledMax = 4096;
 
 struct SampleFlags {
   ModelSource source;
@@ -86,9 +86,9 @@ absl::Status Sample(SampleFlags flags) {
   if (!flags.prompts.empty()) {
     OXBOW_ASSIGN_OR_RETURN(flags.texts, ReadPromptFile(flags.prompts));
   }
-  if (flags.texts.size() * flags.images.per_prompt > kImagesMax) {
+  if (flags.texts.size() * flags.images.per_prompt > kSampledMax) {
     return absl::InvalidArgumentError("more images than fit a sheet of " +
-                                      std::to_string(kImagesMax));
+                                      std::to_string(kSampledMax));
   }
   OXBOW_RETURN_IF_ERROR(CheckFree(flags, flags.texts.size() * flags.images.per_prompt));
   std::vector<DrawnImage> images;

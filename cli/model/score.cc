@@ -53,7 +53,7 @@ absl::Status SetKey(const std::string& assignment, v1::ScorerConfig& scorer) {
       absl::StrCat("--set takes KEY=VALUE, a key of reward.scorers: ", assignment));
 }
 
-absl::Status Run(ScoreFlags& flags) {
+absl::Status ScoreGivenFiles(ScoreFlags& flags) {
   for (const std::string& key : flags.keys) OXBOW_RETURN_IF_ERROR(SetKey(key, flags.scorer));
   auto progress = std::make_unique<WorkProgress>("score");
   progress->Begin("loading the reward");
@@ -97,7 +97,7 @@ void AddScore(CLI::App& app, int& exit_code) {
       "metadata of the prompt, a JSON object");
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] {
-    const absl::Status status = Run(*flags);
+    const absl::Status status = ScoreGivenFiles(*flags);
     if (!status.ok()) std::cerr << "oxbow score: " << status.message() << "\n";
     exit_code = ExitCodeOf(status);
   });

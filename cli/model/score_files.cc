@@ -15,11 +15,11 @@
 namespace oxbow::cli {
 namespace {
 
-constexpr uint64_t kFileBytesMax = 256 << 20;
+constexpr uint64_t kScoredBytesMax = 256 << 20;
 
 // The picture of a PNG or JPEG, or the frames of an animated PNG.
 absl::StatusOr<std::vector<Image8>> ReadFrames(const std::string& file) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file, kFileBytesMax));
+  OXBOW_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file, kScoredBytesMax));
   absl::StatusOr<io::Film> film = io::DecodePictureOrFilm(bytes);
   if (!film.ok()) return Annotate(film.status(), file);
   for (const Image8& frame : film->frames) OXBOW_RETURN_IF_ERROR(reward::Validate(frame));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/model/whole_model.h"
 
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::cli {
@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kIndex[] = "model_index.json";
-constexpr uint64_t kIndexBytesMax = 1 << 20;
+constexpr uint64_t kWeightIndexBytesMax = 1 << 20;
 
 absl::Status Failed(const char* what, const fs::path& path, const std::error_code& error) {
   return absl::InternalError(absl::StrCat(what, ": ", error.message(), ": ", path.string()));
@@ -55,8 +55,8 @@ absl::Status AddPart(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 absl::Status AddOtherParts(const fs::path& model, const std::string& except, const fs::path& out) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(model / kIndex, kIndexBytesMax));
-  const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(model / kIndex, kWeightIndexBytesMax));
+  const auto index = ParseJson(text);
   if (!index.is_object()) {
     return absl::DataLossError(absl::StrCat("no JSON object: ", (model / kIndex).string()));
   }

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Reads a number from a file of lines "NAME NUMBER ..."; 0 if it has no such name.
-uint64_t NumberOf(const fs::path& path, const std::string& wanted) {
+uint64_t FieldOf(const fs::path& path, const std::string& wanted) {
   std::ifstream file(path);
   for (std::string name; file >> name;) {
     uint64_t number = 0;
@@ -38,7 +38,7 @@ uint64_t NumberOf(const fs::path& path, const std::string& wanted) {
 }
 
 void LookAtMemory(MachineFacts& facts) {
-  facts.memory_available = NumberOf("/proc/meminfo", "MemAvailable:") << 10;
+  facts.memory_available = FieldOf("/proc/meminfo", "MemAvailable:") << 10;
   facts.memory_usable = UsableMemory();
   const auto left = MemoryLeftInGroups();
   if (!left.has_value() || *left >= facts.memory_available) return;

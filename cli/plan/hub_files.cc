@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -11,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "config/hub_cache.h"
 #include "io/diffusers_directory.h"
 #include "services/reward/scorer_table.h"
@@ -26,8 +26,7 @@ constexpr char kIndexEnd[] = ".safetensors.index.json";
 
 nlohmann::json JsonIn(const fs::path& file) {
   const auto text = ReadFile(file, kIndexBytesMax);
-  return text.ok() ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false)
-                   : nlohmann::json();
+  return text.ok() ? ParseJson(*text) : nlohmann::json();
 }
 
 // The folders of all pipelines' components.

@@ -3,13 +3,13 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "cli/plan/bytes_text.h"
 #include "core/model/device.h"
@@ -70,7 +70,7 @@ void AddWeights(const std::string& path, const std::string& device, uint64_t wid
 }
 
 bool HasKey(const v1::Prompt& prompt, const std::string& key) {
-  const auto object = nlohmann::json::parse(prompt.metadata_json(), nullptr, false);
+  const auto object = ParseJson(prompt.metadata_json());
   return object.is_object() && object.contains(key);
 }
 

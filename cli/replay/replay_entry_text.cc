@@ -12,9 +12,11 @@
 namespace oxbow::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+OrderedJson Number(double value) {
+  return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+}
 
 std::string ShapeText(const v1::Tensor& tensor) {
   if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) return "none";
@@ -23,7 +25,7 @@ std::string ShapeText(const v1::Tensor& tensor) {
                       "]");
 }
 
-Json TensorJson(const v1::Tensor& tensor) {
+OrderedJson TensorJson(const v1::Tensor& tensor) {
   if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) return nullptr;
   const std::string type = v1::DType_Name(tensor.dtype());
   return {{"dtype", type.substr(type.find('_') + 1)},
@@ -31,33 +33,34 @@ Json TensorJson(const v1::Tensor& tensor) {
 }
 
 template <typename List>
-Json NumbersJson(const List& values) {
-  Json json = Json::array();
+OrderedJson NumbersJson(const List& values) {
+  OrderedJson json = OrderedJson::array();
   for (const auto value : values) json.push_back(Number(static_cast<double>(value)));
   return json;
 }
 
-Json RewardsJson(const v1::Trajectory& trajectory) {
-  Json rewards = Json::object();
+OrderedJson RewardsJson(const v1::Trajectory& trajectory) {
+  OrderedJson rewards = OrderedJson::object();
   for (const v1::NamedValue& reward : trajectory.rewards()) {
     rewards[reward.name()] = Number(reward.value());
   }
   return rewards;
 }
 
-Json TrajectoryJson(const v1::Trajectory& trajectory) {
-  return {{"sample", trajectory.sample()},
-          {"reward", trajectory.reward_failed() ? Json(nullptr) : Number(trajectory.reward())},
-          {"rewards", RewardsJson(trajectory)},
-          {"first_latent", trajectory.first_latent()},
-          {"latents", TensorJson(trajectory.latents())},
-          {"log_prob", NumbersJson(trajectory.log_prob())},
-          {"sde", std::vector<bool>(trajectory.sde().begin(), trajectory.sde().end())},
-          {"behaviour_version", std::vector<uint64_t>(trajectory.behaviour_version().begin(),
-                                                      trajectory.behaviour_version().end())},
-          {"schedule", std::to_string(trajectory.schedule_id())},
-          {"group_distance", Number(trajectory.group_distance())},
-          {"duplicate_share", Number(trajectory.duplicate_share())}};
+OrderedJson TrajectoryJson(const v1::Trajectory& trajectory) {
+  return {
+      {"sample", trajectory.sample()},
+      {"reward", trajectory.reward_failed() ? OrderedJson(nullptr) : Number(trajectory.reward())},
+      {"rewards", RewardsJson(trajectory)},
+      {"first_latent", trajectory.first_latent()},
+      {"latents", TensorJson(trajectory.latents())},
+      {"log_prob", NumbersJson(trajectory.log_prob())},
+      {"sde", std::vector<bool>(trajectory.sde().begin(), trajectory.sde().end())},
+      {"behaviour_version", std::vector<uint64_t>(trajectory.behaviour_version().begin(),
+                                                  trajectory.behaviour_version().end())},
+      {"schedule", std::to_string(trajectory.schedule_id())},
+      {"group_distance", Number(trajectory.group_distance())},
+      {"duplicate_share", Number(trajectory.duplicate_share())}};
 }
 
 std::string Line(const char* name, const std::string& value) {
@@ -102,39 +105,41 @@ std::string LatentsText(const std::vector<LatentFacts>& latents, bool group) {
 }  // namespace
 
 nlohmann::ordered_json RowJson(const ReplayRow& row) {
-  Json json = {{"entry", std::to_string(row.entry)},
-               {"prompt", row.prompt},
-               {"reward", Number(row.reward)},
-               {"priority", row.priority.has_value() ? Number(*row.priority) : Json(nullptr)},
-               {"birth_step", row.birth},
-               {"age_steps", row.age},
-               {"uses", row.uses}};
-  json["last_used_step"] = row.uses > 0 ? Json(row.last_used) : Json(nullptr);
-  json["staleness_steps"] = row.staleness.has_value() ? Number(*row.staleness) : Json(nullptr);
+  OrderedJson json = {
+      {"entry", std::to_string(row.entry)},
+      {"prompt", row.prompt},
+      {"reward", Number(row.reward)},
+      {"priority", row.priority.has_value() ? Number(*row.priority) : OrderedJson(nullptr)},
+      {"birth_step", row.birth},
+      {"age_steps", row.age},
+      {"uses", row.uses}};
+  json["last_used_step"] = row.uses > 0 ? OrderedJson(row.last_used) : OrderedJson(nullptr);
+  json["staleness_steps"] =
+      row.staleness.has_value() ? Number(*row.staleness) : OrderedJson(nullptr);
   json["bytes"] = row.bytes;
   return json;
 }
 
 nlohmann::ordered_json EntryJson(const v1::ReplayEntry& entry, const ReplayRow& row,
                                  const std::vector<LatentFacts>& latents) {
-  Json json = RowJson(row);
+  OrderedJson json = RowJson(row);
   json["table"] = entry.table().empty() ? "best" : entry.table();
   json["group"] = std::to_string(entry.group_id());
   json["prompt_id"] = std::to_string(entry.prompt().id());
   json["metadata"] = entry.prompt().metadata_json();
-  json["conditioning"] = Json::object();
+  json["conditioning"] = OrderedJson::object();
   for (const rpc::PartHeld& part : rpc::PartsOf(entry.conditioning())) {
     json["conditioning"][part.name] = TensorJson(*part.tensor);
   }
   json["sigmas"] = NumbersJson(entry.sigmas());
   json["trajectory"] = TrajectoryJson(entry.trajectory());
   if (entry.has_group()) {
-    json["members"] = Json::array();
+    json["members"] = OrderedJson::array();
     for (const v1::Trajectory& member : entry.group().trajectories()) {
       json["members"].push_back(TrajectoryJson(member));
     }
   }
-  json["latents"] = Json::array();
+  json["latents"] = OrderedJson::array();
   for (const LatentFacts& latent : latents) {
     json["latents"].push_back({{"sample", latent.sample},
                                {"index", latent.index},

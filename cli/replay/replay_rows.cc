@@ -27,7 +27,7 @@ std::optional<uint64_t> OldestVersion(const v1::ReplayEntry& entry) {
 }
 
 // The number that a row is ordered by; larger is earlier. Unknown is last in either direction.
-std::optional<double> NumberOf(const ReplayRow& row, const std::string& key) {
+std::optional<double> RowNumberOf(const ReplayRow& row, const std::string& key) {
   if (key == "reward") return row.reward;
   if (key == "priority") return row.priority;
   if (key == "age") return static_cast<double>(row.age);
@@ -75,8 +75,8 @@ bool TopRows::Before(const ReplayRow& a, const ReplayRow& b) const {
     if (a.prompt != b.prompt) return reverse_ ? a.prompt > b.prompt : a.prompt < b.prompt;
     return a.entry < b.entry;
   }
-  const std::optional<double> left = NumberOf(a, key_);
-  const std::optional<double> right = NumberOf(b, key_);
+  const std::optional<double> left = RowNumberOf(a, key_);
+  const std::optional<double> right = RowNumberOf(b, key_);
   if (left.has_value() != right.has_value()) return left.has_value();
   if (left.has_value() && *left != *right) return reverse_ ? *left < *right : *left > *right;
   return a.entry < b.entry;

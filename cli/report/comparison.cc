@@ -38,7 +38,7 @@ namespace pb = google::protobuf;
 
 constexpr size_t kPicturesBytesMax = 3 << 20;  // All runs together.
 
-struct Run {
+struct ComparedRun {
   RunSummary summary;
   io::History history;
   std::vector<io::Sheet> sheets;
@@ -84,7 +84,7 @@ std::string TextOf(const pb::Message& config, const std::string& key) {
 }
 
 // The settings of a run but for its name, its place and its seed; its own name if none are known.
-std::string KindOf(const Run& run) {
+std::string ComparedKindOf(const ComparedRun& run) {
   if (!run.config) return absl::StrCat("run ", run.summary.name);
   v1::RunConfig config = *run.config;
   for (const char* const key : {"name", "directory", "seed"}) {
@@ -95,11 +95,11 @@ std::string KindOf(const Run& run) {
 }
 
 // Runs that differ in their seed alone, in the order of the first of each.
-std::vector<std::vector<const Run*>> SeedsTogether(const std::vector<Run>& runs) {
-  std::vector<std::vector<const Run*>> groups;
+std::vector<std::vector<const ComparedRun*>> SeedsTogether(const std::vector<ComparedRun>& runs) {
+  std::vector<std::vector<const ComparedRun*>> groups;
   std::map<std::string, size_t> places;
-  for (const Run& run : runs) {
-    const auto [place, added] = places.emplace(KindOf(run), groups.size());
+  for (const ComparedRun& run : runs) {
+    const auto [place, added] = places.emplace(ComparedKindOf(run), groups.size());
     if (added) groups.emplace_back();
     groups[place->second].push_back(&run);
   }
@@ -107,11 +107,11 @@ std::vector<std::vector<const Run*>> SeedsTogether(const std::vector<Run>& runs)
 }
 
 // The curve of one run; of several the mean at each step that all have, and their range as a band.
-io::Series CurveOf(const std::vector<const Run*>& runs, const std::string& metric) {
+io::Series CurveOf(const std::vector<const ComparedRun*>& runs, const std::string& metric) {
   const std::string& name = runs.front()->summary.name;
   if (runs.size() == 1) return {name, runs.front()->history.Column(metric)};
   std::map<double, std::vector<double>> values;
-  for (const Run* run : runs) {
+  for (const ComparedRun* run : runs) {
     for (const io::Point& point : run->history.Column(metric)) {
       if (std::isfinite(point.y)) values[point.x].push_back(point.y);
     }
@@ -127,8 +127,8 @@ io::Series CurveOf(const std::vector<const Run*>& runs, const std::string& metri
   return series;
 }
 
-std::string Charts(const std::vector<Run>& runs) {
-  const std::vector<std::vector<const Run*>> groups = SeedsTogether(runs);
+std::string Charts(const std::vector<ComparedRun>& runs) {
+  const std::vector<std::vector<const ComparedRun*>> groups = SeedsTogether(runs);
   std::string out = "<h2>Curves</h2>";
   if (groups.size() < runs.size()) {
     out +=
@@ -138,7 +138,7 @@ std::string Charts(const std::vector<Run>& runs) {
   out += "<div class=\"charts\">\n";
   for (const Panel& panel : Panels()) {
     std::vector<io::Series> series;  // Those without points, too: each has one colour everywhere.
-    for (const std::vector<const Run*>& group : groups) {
+    for (const std::vector<const ComparedRun*>& group : groups) {
       series.push_back(CurveOf(group, panel.metric));
     }
     if (std::none_of(series.begin(), series.end(), io::HasPoints)) continue;
@@ -149,7 +149,7 @@ std::string Charts(const std::vector<Run>& runs) {
   return out + "</div>\n";
 }
 
-std::string Overview(const std::vector<Run>& runs) {
+std::string Overview(const std::vector<ComparedRun>& runs) {
   std::string out =
       "<div class=\"wide\"><table "
       "class=\"runs\"><tr><th>run</th><th>state</th><th>steps</th><th>reward</th>"
@@ -158,7 +158,7 @@ std::string Overview(const std::vector<Run>& runs) {
     absl::StrAppend(&out, "<th>", line.topic, "</th>");
   }
   out += "</tr>\n";
-  for (const Run& run : runs) {
+  for (const ComparedRun& run : runs) {
     const RunSummary& summary = run.summary;
     absl::StrAppend(&out, "<tr><td>", io::EscapeHtml(summary.name), "</td><td>",
                     io::EscapeHtml(summary.StateAndCause()), "</td><td>", summary.step, "</td><td>",
@@ -180,11 +180,12 @@ std::string Overview(const std::vector<Run>& runs) {
   return out + "</table></div>\n";
 }
 
-std::string Settings(const std::vector<Run>& runs, const std::vector<Difference>& differences) {
+std::string Settings(const std::vector<ComparedRun>& runs,
+                     const std::vector<Difference>& differences) {
   if (differences.empty()) return "<p class=\"lead\">The settings are the same.</p>\n";
   std::string out =
       "<h2>What the settings differ in</h2><div class=\"wide\"><table><tr><th>key</th>";
-  for (const Run& run : runs)
+  for (const ComparedRun& run : runs)
     absl::StrAppend(&out, "<th>", io::EscapeHtml(run.summary.name), "</th>");
   out += "</tr>\n";
   for (const Difference& difference : differences) {
@@ -198,9 +199,9 @@ std::string Settings(const std::vector<Run>& runs, const std::vector<Difference>
 }
 
 // The last evaluation of each run that can be seen, or what keeps it from being seen.
-std::string Pictures(const std::vector<Run>& runs, const fs::path& page) {
+std::string ComparedPictures(const std::vector<ComparedRun>& runs, const fs::path& page) {
   std::vector<io::RunPictures> pictures;
-  for (const Run& run : runs) {
+  for (const ComparedRun& run : runs) {
     if (run.sheets.empty()) continue;
     const auto seen = std::find_if(run.sheets.rbegin(), run.sheets.rend(),
                                    [](const io::Sheet& sheet) { return sheet.visible(); });
@@ -270,7 +271,7 @@ std::string DifferencesText(const std::vector<fs::path>& run_dirs) {
 
 absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs,
                                            const fs::path& page) {
-  std::vector<Run> runs;
+  std::vector<ComparedRun> runs;
   for (const fs::path& run_dir : run_dirs) {
     OXBOW_ASSIGN_OR_RETURN(RunSummary summary, SummaryOf(run_dir));
     OXBOW_ASSIGN_OR_RETURN(const auto lines, io::ReadMetrics(run_dir / io::kMetricsFile));
@@ -280,7 +281,7 @@ absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs
   }
   return io::Page("oxbow: runs compared", absl::StrCat("<h1>Runs compared</h1>", Overview(runs),
                                                        Settings(runs, DifferencesOf(run_dirs)),
-                                                       Charts(runs), Pictures(runs, page)));
+                                                       Charts(runs), ComparedPictures(runs, page)));
 }
 
 }  // namespace oxbow::cli

@@ -2,12 +2,12 @@
 #include "cli/report/live_page.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/json.h"
 #include "io/report/html.h"
 #include "run/run_lock.h"
 #include "services/learner/facts_of_run.h"
@@ -57,7 +57,7 @@ std::optional<std::string> LivePage::NewSince(const std::string& have) {
     state["order"].push_back(one.part.id);
     if (one.changed > known) state["parts"][one.part.id] = one.part.html;
   }
-  std::string text = state.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text = JsonText(state);
   RestAfter(options_.clock->Now() - begun);
   return text;
 }

@@ -23,7 +23,7 @@
 namespace oxbow::cli {
 namespace {
 
-struct Flags {
+struct RollbackFlags {
   std::string run_dir;
   std::string to;
   std::string learner;
@@ -32,7 +32,7 @@ struct Flags {
   rpc::TlsOptions tls;
 };
 
-absl::Status RollBack(const Flags& flags) {
+absl::Status RollBack(const RollbackFlags& flags) {
   const std::filesystem::path run_dir = flags.run_dir;
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   OXBOW_RETURN_IF_ERROR(FindRun(run_dir));
@@ -81,7 +81,7 @@ void AddRollback(CLI::App& app, int& exit_code) {
   command->footer(
       "Refuses while the run lives, or where that cannot be known.\n"
       "Example: oxbow rollback runs/digits --to 50");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<RollbackFlags>();
   AddRunDirectory(*command, flags->run_dir)->required();
   command->add_option("--to", flags->to, "Learner step of a checkpoint, or best")->required();
   command->add_option("--addr,--learner", flags->learner,

@@ -54,7 +54,7 @@ namespace fs = std::filesystem;
 constexpr absl::Duration kPollEvery = absl::Milliseconds(50);
 constexpr absl::Duration kShowEvery = absl::Milliseconds(500);
 
-struct Flags {
+struct TrainFlags {
   std::string file;        // `oxbow train` has this one,
   std::string resume_dir;  // `oxbow resume` that one.
   std::vector<std::string> set;
@@ -70,7 +70,7 @@ struct Flags {
 };
 
 // The flags' choice for an earlier run of this name.
-absl::StatusOr<EarlierRun> EarlierRunOf(const Flags& flags) {
+absl::StatusOr<EarlierRun> EarlierRunOf(const TrainFlags& flags) {
   if (flags.resume + flags.overwrite + flags.set_aside > 1) {
     return absl::InvalidArgumentError(
         "--resume, --set-aside and --overwrite exclude each other; choose one");
@@ -89,7 +89,7 @@ fs::path DirectoryOf(const v1::RunConfig& config) {
 }
 
 // The address of --listen; without it any port of services.host.
-absl::StatusOr<JoinAddress> JoinOf(const Flags& flags) {
+absl::StatusOr<JoinAddress> JoinOf(const TrainFlags& flags) {
   if (flags.listen.empty()) return JoinAddress();
   OXBOW_ASSIGN_OR_RETURN(JoinAddress join, ParseJoinAddress(flags.listen));
   if (const std::string warning = LoopbackWarning(join.host); !warning.empty()) {
@@ -98,7 +98,7 @@ absl::StatusOr<JoinAddress> JoinOf(const Flags& flags) {
   return join;
 }
 
-absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags,
+absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const TrainFlags& flags,
                                                        const JoinAddress& join) {
   std::vector<std::string> set = flags.set;
   if (!flags.name.empty()) set.push_back("run.name=" + flags.name);
@@ -129,7 +129,7 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const Flags& flags,
 }
 
 // A run's own config.resolved.yaml says the name and place that it was started with.
-absl::Status CheckItsOwn(const Flags& flags, const fs::path& run_dir) {
+absl::Status CheckItsOwn(const TrainFlags& flags, const fs::path& run_dir) {
   const fs::path file(flags.file);
   std::error_code ignored;
   if (!flags.resume || file.filename() != config::kResolvedConfig) return absl::OkStatus();
@@ -143,7 +143,7 @@ absl::Status CheckItsOwn(const Flags& flags, const fs::path& run_dir) {
 }
 
 // The weights that --from names, if any.
-absl::StatusOr<std::optional<run::StartWeights>> StartOf(const Flags& flags,
+absl::StatusOr<std::optional<run::StartWeights>> StartOf(const TrainFlags& flags,
                                                          const v1::RunConfig& config) {
   if (flags.from.empty()) return std::optional<run::StartWeights>();
   if (flags.resume) {
@@ -359,7 +359,7 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, uint64_t committed, uint
   return end.exit_code;
 }
 
-absl::StatusOr<int> Run(const Flags& flags) {
+absl::StatusOr<int> TrainInFleet(const TrainFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const EarlierRun earlier, EarlierRunOf(flags));
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   if (!flags.resume_dir.empty()) {
@@ -416,7 +416,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
 }
 
 // Adds the part that `train` and `resume` share.
-void AddRun(CLI::App& command, const std::shared_ptr<Flags>& flags, int& exit_code) {
+void AddRun(CLI::App& command, const std::shared_ptr<TrainFlags>& flags, int& exit_code) {
   command.add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);
   command.add_option("--listen", flags->listen,
@@ -428,7 +428,7 @@ void AddRun(CLI::App& command, const std::shared_ptr<Flags>& flags, int& exit_co
   rpc::AddTlsFlags(command, flags->tls);
   rpc::AddPlaintextFlag(command, flags->tls);
   command.callback([flags, &exit_code, name = command.get_name()] {
-    const auto code = Run(*flags);
+    const auto code = TrainInFleet(*flags);
     if (!code.ok()) std::cerr << "oxbow " << name << ": " << code.status().message() << "\n";
     exit_code = code.ok() ? *code : ExitCodeOf(code.status());
   });
@@ -437,7 +437,7 @@ void AddRun(CLI::App& command, const std::shared_ptr<Flags>& flags, int& exit_co
 }  // namespace
 
 void AddTrain(CLI::App& app, int& exit_code) {
-  const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
+  const auto flags = std::make_shared<TrainFlags>();  // Lives as long as the callback below.
   CLI::App* command = app.add_subcommand("train", "Run everything on this machine");
   command->footer(
       "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once. A terminal "
@@ -463,7 +463,7 @@ void AddTrain(CLI::App& app, int& exit_code) {
 }
 
 void AddResume(CLI::App& app, int& exit_code) {
-  const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
+  const auto flags = std::make_shared<TrainFlags>();  // Lives as long as the callback below.
   flags->resume = true;
   CLI::App* command =
       app.add_subcommand("resume", "Go on with a run, wherever its directory lies by now");

@@ -25,7 +25,7 @@ namespace oxbow::cli {
 namespace {
 
 // Empty lists and absent values leave what the run, its file or the preset says.
-struct Flags {
+struct SimulationFlags {
   std::string file;
   std::vector<std::string> set;
   std::string from_run;
@@ -62,7 +62,7 @@ void Override(const std::optional<T>& flag, T& value) {
 }
 
 // The model before any flag: a measured run, or a preset, with a run file's settings over it.
-absl::StatusOr<simulate::RunModel> Base(const Flags& flags, std::string& source) {
+absl::StatusOr<simulate::RunModel> Base(const SimulationFlags& flags, std::string& source) {
   simulate::RunModel model;
   if (!flags.from_run.empty()) {
     OXBOW_RETURN_IF_ERROR(FindRun(flags.from_run));
@@ -129,7 +129,7 @@ void Expand(const std::vector<T>& values, U simulate::RunModel::*member,
   models = std::move(expanded);
 }
 
-std::vector<simulate::RunModel> Grid(const Flags& flags, const simulate::RunModel& base) {
+std::vector<simulate::RunModel> Grid(const SimulationFlags& flags, const simulate::RunModel& base) {
   std::vector<simulate::RunModel> models{base};
   Expand(flags.groups, &simulate::RunModel::groups_per_step, models);
   Expand(flags.failures_per_hour, &simulate::RunModel::failures_per_hour, models);
@@ -156,7 +156,7 @@ std::vector<simulate::RunModel> Grid(const Flags& flags, const simulate::RunMode
   return models;
 }
 
-absl::Status Run(const Flags& flags) {
+absl::Status SimulateRun(const SimulationFlags& flags) {
   std::string source;
   OXBOW_ASSIGN_OR_RETURN(const simulate::RunModel base, Base(flags, source));
   if (!flags.write_costs.empty()) {
@@ -177,7 +177,7 @@ absl::Status Run(const Flags& flags) {
   return WriteFileAtomically(flags.svg, UtilisationSvg(runs, "Learner utilisation, " + title));
 }
 
-void AddModelOptions(CLI::App& command, Flags& f) {
+void AddModelOptions(CLI::App& command, SimulationFlags& f) {
   command.add_option("RUN.yaml", f.file, "take U, G, S, v, leases and in-flight groups from it");
   command.add_option("--set", f.set, "KEY=VALUE over RUN.yaml; may be repeated")
       ->allow_extra_args(false);
@@ -194,7 +194,7 @@ void AddModelOptions(CLI::App& command, Flags& f) {
   command.add_option("--write-costs", f.write_costs, "write the costs used to this file");
 }
 
-void AddGridOptions(CLI::App& command, Flags& f) {
+void AddGridOptions(CLI::App& command, SimulationFlags& f) {
   command.add_option("--workers", f.workers, "list: 8,64,1000")->delimiter(',');
   command
       .add_option("--staleness", f.staleness,
@@ -220,7 +220,7 @@ void AddGridOptions(CLI::App& command, Flags& f) {
       ->excludes(ranks);
 }
 
-void AddRuleOptions(CLI::App& command, Flags& f) {
+void AddRuleOptions(CLI::App& command, SimulationFlags& f) {
   command.add_option("--steps", f.steps, "learner steps");
   command.add_option("--seed", f.seed, "of durations and deaths");
   command.add_option("--in-flight", f.in_flight, "leases a worker holds at most");
@@ -240,7 +240,7 @@ void AddRuleOptions(CLI::App& command, Flags& f) {
 }  // namespace
 
 void AddSimulate(CLI::App& app, int& exit_code) {
-  const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
+  const auto flags = std::make_shared<SimulationFlags>();  // Lives as long as the callback below.
   CLI::App* command =
       app.add_subcommand("simulate", "Predict a run at other sizes, in virtual time");
   command->footer(
@@ -251,7 +251,7 @@ void AddSimulate(CLI::App& app, int& exit_code) {
   AddGridOptions(*command, *flags);
   AddRuleOptions(*command, *flags);
   command->callback([flags, &exit_code] {
-    const absl::Status status = Run(*flags);
+    const absl::Status status = SimulateRun(*flags);
     if (!status.ok()) std::cerr << "oxbow simulate: " << status.message() << "\n";
     exit_code = ExitCodeOf(status);
   });

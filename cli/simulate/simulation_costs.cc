@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/nearest_name.h"
 #include "base/statistics.h"
 #include "base/status_macros.h"
@@ -20,7 +20,7 @@
 namespace oxbow::cli {
 namespace {
 
-using Line = std::map<std::string, double>;
+using CostLine = std::map<std::string, double>;
 
 constexpr size_t kStepsNeeded = 5;
 constexpr double kMinShareOfOtherBatches = 0.05;  // Below it one cannot tell batch_s from group_s.
@@ -43,21 +43,21 @@ absl::Status Assign(const std::string& name, double value, simulate::Costs& cost
                    nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
-double Value(const Line& line, const std::string& name) {
+double Value(const CostLine& line, const std::string& name) {
   const auto found = line.find(name);
   return found == line.end() || !std::isfinite(found->second) ? 0 : found->second;
 }
 
-double MeanOf(const std::vector<Line>& lines, const std::string& name) {
+double MeanOf(const std::vector<CostLine>& lines, const std::string& name) {
   std::vector<double> values;
-  for (const Line& line : lines) values.push_back(Value(line, name));
+  for (const CostLine& line : lines) values.push_back(Value(line, name));
   return Mean(values);
 }
 
 // Mean over the lines that have it: evaluations and checkpoints are not of every step.
-double MeanWherePresent(const std::vector<Line>& lines, const std::string& name) {
+double MeanWherePresent(const std::vector<CostLine>& lines, const std::string& name) {
   std::vector<double> values;
-  for (const Line& line : lines) {
+  for (const CostLine& line : lines) {
     if (line.contains(name)) values.push_back(Value(line, name));
   }
   return Mean(values);
@@ -65,12 +65,12 @@ double MeanWherePresent(const std::vector<Line>& lines, const std::string& name)
 
 // sample_s = batch_s x batches + group_s x U by least squares, if the batches of steps differ; else
 // everything by the group.
-void FitSampling(const std::vector<Line>& lines, double groups, simulate::Costs& costs) {
+void FitSampling(const std::vector<CostLine>& lines, double groups, simulate::Costs& costs) {
   const double batches = MeanOf(lines, metric::kRolloutBatches);
   const double seconds = MeanOf(lines, metric::kRolloutSampleS);
   double covariance = 0;
   double variance = 0;
-  for (const Line& line : lines) {
+  for (const CostLine& line : lines) {
     const double difference = Value(line, metric::kRolloutBatches) - batches;
     covariance += difference * (Value(line, metric::kRolloutSampleS) - seconds);
     variance += difference * difference;
@@ -80,7 +80,7 @@ void FitSampling(const std::vector<Line>& lines, double groups, simulate::Costs&
   costs.batch_s = std::clamp(costs.batch_s, 0.0, 0.9 * seconds / std::max(batches, 1.0));
   costs.group_s = (seconds - costs.batch_s * batches) / groups;
   std::vector<double> logs;
-  for (const Line& line : lines) {
+  for (const CostLine& line : lines) {
     const double expected =
         costs.batch_s * Value(line, metric::kRolloutBatches) + costs.group_s * groups;
     const double factor = Value(line, metric::kRolloutSampleS) / expected;
@@ -102,13 +102,13 @@ void SetServices(const v1::ServiceConfig& services, simulate::RunModel& model) {
 }
 
 // From publication to the last group, less what sampling and rewards account for.
-double WeightsAndLeases(const std::vector<Line>& lines, const simulate::Costs& costs,
+double WeightsAndLeases(const std::vector<CostLine>& lines, const simulate::Costs& costs,
                         double workers) {
   std::vector<double> seconds;
   for (size_t i = 1; i < lines.size(); ++i) {
     // The learner was busy for long, or a reward server away: what the workers did meanwhile cannot
     // be seen.
-    const Line& before = lines[i - 1];
+    const CostLine& before = lines[i - 1];
     if (before.contains(metric::kTimeEvalS) || before.contains(metric::kTimeCheckpointS)) continue;
     if (lines[i].contains(metric::kTimeRewardsS)) continue;
     const double produced = Value(before, metric::kTimeOfferS) + Value(before, metric::kTimePlanS) +
@@ -124,7 +124,7 @@ double WeightsAndLeases(const std::vector<Line>& lines, const simulate::Costs& c
 }  // namespace
 
 absl::Status ReadCosts(const std::string& text, simulate::Costs& costs) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(text);
   if (!json.is_object() || !json.contains("costs") || !json["costs"].is_object()) {
     return absl::InvalidArgumentError("a cost file is {\"costs\": {\"group_s\": 1.5, ...}}");
   }
@@ -185,9 +185,10 @@ simulate::RunModel RunModelOf(const v1::RunConfig& config) {
 absl::StatusOr<MeasuredRun> MeasureRun(const std::filesystem::path& run_dir, int warm_up) {
   OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config,
                          config::LoadResolved(run_dir / "config.resolved.yaml"));
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<Line> all, io::ReadMetrics(run_dir / io::kMetricsFile));
-  std::vector<Line> lines;
-  for (const Line& line : all) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<CostLine> all,
+                         io::ReadMetrics(run_dir / io::kMetricsFile));
+  std::vector<CostLine> lines;
+  for (const CostLine& line : all) {
     if (Value(line, metric::kStep) > warm_up && line.contains(metric::kRolloutBatches)) {
       lines.push_back(line);
     }

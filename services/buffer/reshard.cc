@@ -47,7 +47,7 @@ absl::StatusOr<Source> OpenSource(const fs::path& path) {
   return source;
 }
 
-absl::Status CheckShards(const std::vector<fs::path>& from, const std::vector<Source>& sources) {
+absl::Status CheckNewShards(const std::vector<fs::path>& from, const std::vector<Source>& sources) {
   for (size_t i = 0; i < sources.size(); ++i) {
     const Owner& owner = sources[i].state->owner();
     const Owner& first = sources[0].state->owner();
@@ -221,7 +221,7 @@ absl::StatusOr<ReshardReport> Reshard(const std::vector<fs::path>& from,
     OXBOW_ASSIGN_OR_RETURN(Source source, OpenSource(path));
     sources.push_back(std::move(source));
   }
-  OXBOW_RETURN_IF_ERROR(CheckShards(from, sources));
+  OXBOW_RETURN_IF_ERROR(CheckNewShards(from, sources));
   const std::vector<Found> all = AllEntries(sources);
   OXBOW_RETURN_IF_ERROR(CheckIds(all));
   const std::vector<replay::TablePolicy> tables = TablesIn(sources);

@@ -69,7 +69,7 @@ std::optional<std::string_view> TakePart(std::string_view& raw, EntryId entry, u
   return bytes;
 }
 
-absl::Status Damaged(const Entry& record, const char* what) {
+absl::Status DamagedSegment(const Entry& record, const char* what) {
   return absl::DataLossError(absl::StrCat("replay store is damaged: ", what, " of entry ",
                                           record.id.value, " in segment ",
                                           record.location.segment));
@@ -174,12 +174,12 @@ absl::Status SegmentReader::ReadInto(char* bytes, const Entry& record, uint64_t 
                                      uint64_t size) const {
   if (size == 0) return absl::OkStatus();  // Some file systems call a read of nothing an error.
   const auto file = FileOf(record.location.segment);
-  if (absl::IsNotFound(file.status())) return Damaged(record, "the file");
+  if (absl::IsNotFound(file.status())) return DamagedSegment(record, "the file");
   OXBOW_RETURN_IF_ERROR(file.status());
   rocksdb::Slice read;
   OXBOW_RETURN_IF_ERROR(
       FromRocks((*file)->Read(record.location.offset + offset, size, &read, bytes), directory_));
-  if (read.size() != size) return Damaged(record, "the end");
+  if (read.size() != size) return DamagedSegment(record, "the end");
   if (read.data() != bytes) std::memcpy(bytes, read.data(), size);
   return absl::OkStatus();
 }
@@ -201,7 +201,7 @@ absl::StatusOr<LatentPieces> SegmentReader::Latents(const Entry& record, uint32_
   std::string_view rest(raw.get(), size);
   for (uint32_t i = first; i < first + count; ++i) {
     const auto bytes = TakePart(rest, record.id, i, record.latent_bytes);
-    if (!bytes.has_value()) return Damaged(record, "a latent");
+    if (!bytes.has_value()) return DamagedSegment(record, "a latent");
     latents.pieces.push_back(*bytes);
   }
   return latents;
@@ -213,7 +213,7 @@ absl::StatusOr<std::string> SegmentReader::Conditioning(const Entry& record) con
                               kPartHeader + record.conditioning_bytes));
   std::string_view rest = raw;
   const auto bytes = TakePart(rest, record.id, kConditioningPart, record.conditioning_bytes);
-  if (!bytes.has_value()) return Damaged(record, "the conditioning");
+  if (!bytes.has_value()) return DamagedSegment(record, "the conditioning");
   return std::string(*bytes);
 }
 
@@ -221,10 +221,11 @@ absl::StatusOr<std::string> SegmentReader::Raw(const Entry& record) const {
   OXBOW_ASSIGN_OR_RETURN(std::string raw, Read(record, 0, SegmentBytes(record)));
   std::string_view rest = raw;
   for (uint32_t i = 0; i < record.latent_count; ++i) {
-    if (!TakePart(rest, record.id, i, record.latent_bytes)) return Damaged(record, "a latent");
+    if (!TakePart(rest, record.id, i, record.latent_bytes))
+      return DamagedSegment(record, "a latent");
   }
   if (!TakePart(rest, record.id, kConditioningPart, record.conditioning_bytes)) {
-    return Damaged(record, "the conditioning");
+    return DamagedSegment(record, "the conditioning");
   }
   return raw;
 }

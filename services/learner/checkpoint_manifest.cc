@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::learner {
@@ -122,7 +122,7 @@ absl::StatusOr<std::vector<rl::GroupOutcome>> SuccessRows(const json& object, co
   for (const json& row : rows) {
     if (!row.is_array() || row.size() != 4 || !Fits(row[0], uint64_t{}) || !Fits(row[1], 0.0) ||
         !Fits(row[2], 0.0) || !Fits(row[3], uint64_t{})) {
-      return Corrupt(absl::StrCat(key, ": ", row.dump().substr(0, 40)));
+      return Corrupt(absl::StrCat(key, ": ", JsonText(row).substr(0, 40)));
     }
     found.push_back({.step = LearnerStep(row[3].get<uint64_t>()),
                      .prompt = PromptId(row[0].get<uint64_t>()),
@@ -156,7 +156,7 @@ absl::Status ReadOwed(const json& object, RunState& state) {
         state.owed_evaluations.empty() ||
         (Fits(step, uint64_t{}) && step.get<uint64_t>() > state.owed_evaluations.back());
     if (!Fits(step, uint64_t{}) || !later || step.get<uint64_t>() > state.committed_steps) {
-      return Corrupt(absl::StrCat("owed_evaluations: ", step.dump().substr(0, 40)));
+      return Corrupt(absl::StrCat("owed_evaluations: ", JsonText(step).substr(0, 40)));
     }
     state.owed_evaluations.push_back(step.get<uint64_t>());
   }
@@ -168,7 +168,7 @@ absl::Status ReadNeedBefore(const json& object, RunState& state) {
   if (!needs.is_array()) return Corrupt("replay_need_before");
   for (const json& need : needs) {
     if (!Fits(need, double{})) {
-      return Corrupt(absl::StrCat("replay_need_before: ", need.dump().substr(0, 40)));
+      return Corrupt(absl::StrCat("replay_need_before: ", JsonText(need).substr(0, 40)));
     }
     state.reuse.earlier.push_back(need.get<double>());
   }
@@ -246,12 +246,12 @@ std::string ManifestText(const CheckpointManifest& manifest) {
   }
   const std::string zeros(kDigits, '0');
   const json object = {{"state", StateToJson(manifest.state)}, {"files", files}, {kHash, zeros}};
-  std::string text = object.dump(2) + "\n";
+  std::string text = JsonText(object, 2) + "\n";
   return text.replace(OwnHash(text), kDigits, Sha256Hex(text));
 }
 
 absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json object = ParseJson(text);
   if (!object.is_object()) return Corrupt("no JSON object");
   OXBOW_RETURN_IF_ERROR(CheckHash(object, text));
   const auto state = object.find("state");

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <thread>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
 #include "metrics/step_metrics.h"
@@ -34,11 +34,10 @@ std::vector<std::string> ValuesOf(const std::vector<v1::Prompt>& prompts, const 
   std::vector<std::string> values(prompts.size());
   std::set<std::string> known;
   for (size_t i = 0; i < prompts.size() && !key.empty(); ++i) {
-    const auto metadata = nlohmann::json::parse(prompts[i].metadata_json(), nullptr,
-                                                /*allow_exceptions=*/false);
+    const auto metadata = ParseJson(prompts[i].metadata_json());
     if (!metadata.is_object() || !metadata.contains(key)) continue;
     const nlohmann::json& value = metadata.at(key);
-    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::string text = value.is_string() ? value.get<std::string>() : JsonText(value);
     for (char& c : text) {
       if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
     }

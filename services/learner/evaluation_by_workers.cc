@@ -14,7 +14,7 @@ namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(500);  // Between looks whether the run stops.
 
-absl::Status Cancelled() { return absl::CancelledError("the evaluation was cancelled"); }
+absl::Status EvaluationCancelled() { return absl::CancelledError("the evaluation was cancelled"); }
 
 }  // namespace
 
@@ -45,7 +45,7 @@ absl::Status EvaluationByWorkers::Begin(const model::VelocityModel& network,
   auto drawn = std::make_shared<DrawnPictures>(offered.leases.size(), options_.size);
   {
     absl::MutexLock lock(&mutex_);
-    if (cancelled_) return Cancelled();
+    if (cancelled_) return EvaluationCancelled();
     drawn_ = drawn;
   }
   running_.reset(
@@ -113,7 +113,7 @@ absl::StatusOr<EvaluationResult> EvaluationByWorkers::Await(
 void EvaluationByWorkers::Cancel() {
   absl::MutexLock lock(&mutex_);
   cancelled_ = true;
-  if (drawn_ != nullptr) drawn_->End(Cancelled());
+  if (drawn_ != nullptr) drawn_->End(EvaluationCancelled());
 }
 
 }  // namespace oxbow::learner

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/lines_from_end.h"
 #include "base/status_macros.h"
 #include "services/learner/coordinator/group_check.h"
@@ -76,7 +76,7 @@ absl::Status StepLog::Freeze(Epoch epoch, LearnerStep step, PolicyVersion versio
     for (const GroupId id : *ids) line[key].push_back(id.value);
   }
   for (const EntryId entry : choice.added) line["added"].push_back(Text(entry.value));
-  return file_.Append(line.dump() + "\n", /*sync=*/true);
+  return file_.Append(JsonText(line) + "\n", /*sync=*/true);
 }
 
 absl::StatusOr<Epoch> NextEpoch(const std::filesystem::path& path, uint64_t seen) {

@@ -41,8 +41,9 @@ class FilesOfModel {
   std::optional<weights::FilePlaces> places_;  // In the files of weights_.
 };
 
-std::shared_ptr<const weights::TensorPlace> PlaceOf(const at::Tensor& tensor,
-                                                    const std::string& name, FilesOfModel& files) {
+std::shared_ptr<const weights::TensorPlace> WeightsPlaceOf(const at::Tensor& tensor,
+                                                           const std::string& name,
+                                                           FilesOfModel& files) {
   if (!tensor.is_cpu() || !tensor.is_contiguous()) return files.Find(name, io::HeaderOf(tensor));
   return weights::PlaceInMemory(
       {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()},
@@ -75,12 +76,12 @@ weights::PlaceOfTensor PlacesOfFrozen(const model::NamedTensors& policy,
   return [&policy, &decoder, transformer,
           vae](const std::string& name) -> std::shared_ptr<const weights::TensorPlace> {
     if (const auto found = policy.find(name); found != policy.end()) {
-      return PlaceOf(found->second, name, *transformer);
+      return WeightsPlaceOf(found->second, name, *transformer);
     }
     if (!name.starts_with(weights::kDecoderPrefix)) return nullptr;
     const std::string own = name.substr(std::string_view(weights::kDecoderPrefix).size());
     const auto found = decoder.find(own);
-    return found == decoder.end() ? nullptr : PlaceOf(found->second, own, *vae);
+    return found == decoder.end() ? nullptr : WeightsPlaceOf(found->second, own, *vae);
   };
 }
 

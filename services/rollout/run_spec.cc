@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "core/model/image_sampler.h"
@@ -17,8 +18,7 @@ namespace {
 // A transformer's config.json names its class.
 absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
     const std::string& config_json, const std::string& graph_json) {
-  const nlohmann::json config =
-      nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json config = ParseJson(config_json);
   if (!config.is_object() || !config.contains("_class_name") ||
       !config["_class_name"].is_string()) {
     return absl::InvalidArgumentError("the learner's transformer config has no _class_name");

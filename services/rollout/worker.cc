@@ -22,7 +22,7 @@ namespace oxbow::rollout {
 namespace {
 
 // Errors that a retry cannot fix.
-bool IsFinal(const absl::Status& status) {
+bool IsFinalStatus(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          status.code() == absl::StatusCode::kUnimplemented ||
          status.code() == absl::StatusCode::kPermissionDenied || IsOutOfMemory(status) ||
@@ -79,7 +79,7 @@ absl::Status Worker::Run() {
         said = false;
       }
     }
-    if (IsFinal(status)) return status;
+    if (IsFinalStatus(status)) return status;
     // A stop request is not an error.
     if (!Pause(rpc::Jittered(backoff))) return absl::OkStatus();
     if (clock_.Now() - away_since >= options_.give_up_after) {

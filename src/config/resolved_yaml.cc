@@ -26,7 +26,7 @@ using pb::FieldDescriptor;
 
 constexpr size_t kCommentColumn = 44;
 
-std::string DoubleText(double value) {
+std::string YamlDoubleText(double value) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, value);
   OXBOW_CHECK(error == std::errc()) << "a double needs more than 32 characters";
@@ -67,7 +67,7 @@ std::string StringText(const std::string& text) {
 std::string FlowMap(const pb::Message& message);
 
 // The text of a field, or of one element of a repeated field.
-std::string ValueText(const pb::Message& message, const FieldDescriptor& field, int index) {
+std::string YamlValueText(const pb::Message& message, const FieldDescriptor& field, int index) {
   const pb::Reflection& r = *message.GetReflection();
   const bool repeated = field.is_repeated();
   switch (field.cpp_type()) {
@@ -79,8 +79,8 @@ std::string ValueText(const pb::Message& message, const FieldDescriptor& field, 
                  ? "true"
                  : "false";
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return DoubleText(repeated ? r.GetRepeatedDouble(message, &field, index)
-                                 : r.GetDouble(message, &field));
+      return YamlDoubleText(repeated ? r.GetRepeatedDouble(message, &field, index)
+                                     : r.GetDouble(message, &field));
     case FieldDescriptor::CPPTYPE_UINT32:
       if (TakesAuto(field) && r.GetUInt32(message, &field) == kAuto) return kAutoText;
       return absl::StrCat(repeated ? r.GetRepeatedUInt32(message, &field, index)
@@ -109,16 +109,16 @@ std::string FlowMap(const pb::Message& message) {
 }
 
 // `all`: write values that are defaults, too.
-void AppendSection(const pb::Message& message, const Provenance& provenance,
-                   const std::string& prefix, const std::string& indent, bool all,
-                   std::string* out) {
+void AppendYamlSection(const pb::Message& message, const Provenance& provenance,
+                       const std::string& prefix, const std::string& indent, bool all,
+                       std::string* out) {
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *message.GetDescriptor()->field(i);
     const std::string key = absl::StrCat(prefix, field.name());
     if (!field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       std::string section;
-      AppendSection(message.GetReflection()->GetMessage(message, &field), provenance,
-                    absl::StrCat(key, "."), absl::StrCat(indent, "  "), all, &section);
+      AppendYamlSection(message.GetReflection()->GetMessage(message, &field), provenance,
+                        absl::StrCat(key, "."), absl::StrCat(indent, "  "), all, &section);
       if (!section.empty()) absl::StrAppend(out, indent, field.name(), ":\n", section);
       continue;
     }
@@ -137,23 +137,23 @@ void AppendSection(const pb::Message& message, const Provenance& provenance,
 }  // namespace
 
 std::string FieldText(const pb::Message& message, const FieldDescriptor& field) {
-  if (!field.is_repeated()) return ValueText(message, field, 0);
+  if (!field.is_repeated()) return YamlValueText(message, field, 0);
   std::vector<std::string> elements;
   for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
-    elements.push_back(ValueText(message, field, i));
+    elements.push_back(YamlValueText(message, field, i));
   }
   return absl::StrCat("[", absl::StrJoin(elements, ", "), "]");
 }
 
 std::string ResolvedYaml(const ResolvedConfig& resolved) {
   std::string out;
-  AppendSection(resolved.config, resolved.provenance, "", "", /*all=*/true, &out);
+  AppendYamlSection(resolved.config, resolved.provenance, "", "", /*all=*/true, &out);
   return out;
 }
 
 std::string ChosenYaml(const ResolvedConfig& resolved) {
   std::string out;
-  AppendSection(resolved.config, resolved.provenance, "", "", /*all=*/false, &out);
+  AppendYamlSection(resolved.config, resolved.provenance, "", "", /*all=*/false, &out);
   return out;
 }
 

@@ -23,9 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kPeftFile[] = "adapter_model.safetensors";
-constexpr char kPeftConfig[] = "adapter_config.json";
-constexpr char kDiffusersFile[] = "pytorch_lora_weights.safetensors";
 constexpr char kSuffix[] = ".safetensors";
 constexpr uint64_t kConfigBytesMax = 1 << 20;
 constexpr size_t kFilesMax = 1000;

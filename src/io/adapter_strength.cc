@@ -14,7 +14,7 @@
 namespace oxbow::io {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kPatternBytesMax = 1 << 10;
 constexpr size_t kPatternsMax = 1 << 16;
@@ -113,23 +113,23 @@ bool IsWithoutMeaning(const std::string& key) {
   return keys.contains(key);
 }
 
-bool SaysNothing(const Json& value) {
+bool SaysNothing(const OrderedJson& value) {
   return value.is_null() || value == false || value == "none" ||
          (value.is_string() && value.get_ref<const std::string&>().empty()) ||
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
 // Ways of a first value that leave the base model's weights as they are.
-bool KeepsBase(const Json& value) {
+bool KeepsBase(const OrderedJson& value) {
   return value.is_boolean() || value == "gaussian" || value == "orthogonal" || value == "eva";
 }
 
 // Not the inside of a list or map, which may be of any depth.
-std::string Shown(const Json& value) {
+std::string Shown(const OrderedJson& value) {
   return value.is_primitive() ? value.dump(-1, ' ', true) : value.type_name();
 }
 
-absl::Status CheckKey(const std::string& key, const Json& value) {
+absl::Status CheckKey(const std::string& key, const OrderedJson& value) {
   const auto refused = [&](const char* why) {
     return absl::FailedPreconditionError(
         absl::StrCat("adapter: ", why, ": ", key, " ", Shown(value)));
@@ -147,14 +147,14 @@ absl::Status CheckKey(const std::string& key, const Json& value) {
   return refused("not a plain LoRA, or a key that is not known and may matter");
 }
 
-absl::StatusOr<double> AlphaOf(const std::string& key, const Json& value) {
+absl::StatusOr<double> AlphaOf(const std::string& key, const OrderedJson& value) {
   const double alpha = value.is_number() ? value.get<double>() : 0;
   if (alpha > 0 && std::isfinite(alpha)) return alpha;
   return absl::DataLossError(
       absl::StrCat("adapter: not a positive number: ", key, " ", Shown(value)));
 }
 
-absl::Status ReadPatterns(const Json& patterns, DeclaredStrength& strength) {
+absl::Status ReadPatterns(const OrderedJson& patterns, DeclaredStrength& strength) {
   if (patterns.is_null()) return absl::OkStatus();
   if (!patterns.is_object() || patterns.size() > kPatternsMax) {
     return absl::DataLossError("adapter: alpha_pattern is no map of names to numbers");
@@ -197,7 +197,7 @@ double DeclaredStrength::ScaleOf(std::string_view module, int64_t rank) const {
 }
 
 absl::StatusOr<DeclaredStrength> ParseStrength(const std::string& json, std::string_view prefix) {
-  const Json all = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson all = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!all.is_object()) return absl::DataLossError("adapter: what it declares is no JSON object");
   DeclaredStrength strength;
   for (const auto& [name, value] : all.items()) {

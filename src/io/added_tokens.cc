@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::io {
@@ -15,15 +15,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kFileBytesMax = 64 << 20;
+constexpr uint64_t kAddedTokensBytesMax = 64 << 20;
 constexpr int64_t kExtraIdsMax = 10'000;
 
 // The file's object, or an empty one where there is no such file.
-absl::StatusOr<Json> ReadJson(const std::filesystem::path& path) {
-  auto text = ReadFile(path, kFileBytesMax);
+absl::StatusOr<Json> ReadTokensJson(const std::filesystem::path& path) {
+  auto text = ReadFile(path, kAddedTokensBytesMax);
   if (absl::IsNotFound(text.status())) return Json::object();
   if (!text.ok()) return text.status();
-  Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  Json json = ParseJson(*text);
   if (json.is_object()) return json;
   return absl::DataLossError(absl::StrCat("not a JSON object: ", path.string()));
 }
@@ -81,7 +81,7 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::p
   TokenizerSettings settings;
   settings.named = std::move(named);
   const std::filesystem::path path = directory / "tokenizer_config.json";
-  OXBOW_ASSIGN_OR_RETURN(const Json config, ReadJson(path));
+  OXBOW_ASSIGN_OR_RETURN(const Json config, ReadTokensJson(path));
   ReadNamed(config, settings);
   const auto integer = [&](const char* key) -> std::optional<int64_t> {
     if (!config.contains(key) || !config[key].is_number_integer()) return std::nullopt;
@@ -100,7 +100,7 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::filesystem::p
   }
   for (const AddedToken& token : listed) settings.normalized[token.text] = token.normalized;
   settings.listed = std::move(listed);
-  OXBOW_ASSIGN_OR_RETURN(const Json special, ReadJson(directory / "special_tokens_map.json"));
+  OXBOW_ASSIGN_OR_RETURN(const Json special, ReadTokensJson(directory / "special_tokens_map.json"));
   ReadNamed(special, settings);
   return settings;
 }

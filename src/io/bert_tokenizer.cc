@@ -18,7 +18,7 @@
 namespace oxbow::io {
 namespace {
 
-constexpr uint64_t kFileBytesMax = 64 << 20;
+constexpr uint64_t kVocabularyBytesMax = 64 << 20;
 constexpr size_t kWordCharactersMax = 100;
 constexpr UChar32 kReplacement = 0xfffd;
 
@@ -72,7 +72,7 @@ icu::UnicodeString Cleaned(std::string_view utf8) {
 }
 
 // Without accents, in lower case character by character: without the rule of final sigma.
-icu::UnicodeString Normalised(std::string_view utf8) {
+icu::UnicodeString NormalisedText(std::string_view utf8) {
   UErrorCode error = U_ZERO_ERROR;
   const icu::Normalizer2* nfd = icu::Normalizer2::getNFDInstance(error);
   OXBOW_CHECK(U_SUCCESS(error)) << u_errorName(error);
@@ -92,7 +92,7 @@ icu::UnicodeString Normalised(std::string_view utf8) {
 absl::StatusOr<BertTokenizer> BertTokenizer::Load(const std::filesystem::path& directory,
                                                   const std::vector<std::string>& added) {
   const std::filesystem::path path = directory / "vocab.txt";
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kVocabularyBytesMax));
   BertTokenizer tokenizer;
   std::vector<std::string> lines = absl::StrSplit(text, '\n');
   if (lines.back().empty()) lines.pop_back();
@@ -141,7 +141,7 @@ std::vector<int64_t> BertTokenizer::Encode(const std::string& text, int64_t leng
 }
 
 void BertTokenizer::AppendText(std::string_view text, std::vector<int64_t>& ids) const {
-  const icu::UnicodeString normal = Normalised(text);
+  const icu::UnicodeString normal = NormalisedText(text);
   std::vector<std::string> word;
   const auto end_word = [&] {
     if (!word.empty()) AppendWord(word, ids);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <queue>
 #include <tuple>
@@ -18,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::io {
@@ -28,7 +28,7 @@ using Json = nlohmann::json;
 constexpr char kBegin[] = "<|startoftext|>";
 constexpr char kEnd[] = "<|endoftext|>";
 constexpr char kWordEnd[] = "</w>";
-constexpr uint64_t kFileBytesMax = 64 << 20;
+constexpr uint64_t kClipFileBytesMax = 64 << 20;
 
 std::string Utf8(UChar32 character) {
   std::string out;
@@ -97,8 +97,8 @@ int32_t WordEndAt(const icu::UnicodeString& text, int32_t start) {
 }
 
 absl::StatusOr<Json> ReadJson(const std::filesystem::path& path) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kClipFileBytesMax));
+  Json json = ParseJson(text);
   if (!json.is_object()) {
     return absl::DataLossError(absl::StrCat("not a JSON object: ", path.string()));
   }
@@ -117,7 +117,7 @@ absl::Status ReadVocabulary(const std::filesystem::path& path, BpeJson& model) {
 }
 
 absl::Status ReadMerges(const std::filesystem::path& path, BpeJson& model) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kClipFileBytesMax));
   bool first = true;
   for (const auto part : absl::StrSplit(text, '\n')) {
     std::string line(part);

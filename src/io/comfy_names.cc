@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::string_view kNumber = "{}";
 constexpr char kNative[] = "diffusion_model.";
-constexpr char kDown[] = ".lora_A.weight";
-constexpr char kUp[] = ".lora_B.weight";
+constexpr char kComfyDown[] = ".lora_A.weight";
+constexpr char kComfyUp[] = ".lora_B.weight";
 
 struct Place {
   const NativeModule* module = nullptr;
@@ -40,8 +40,8 @@ TensorBytes HalvesSwapped(TensorBytes tensor) {
 }
 
 // The rows of a part that has no adapter, too.
-absl::StatusOr<int64_t> RowsOf(const std::map<std::string, TensorHeader>& base,
-                               const std::string& module) {
+absl::StatusOr<int64_t> ComfyRowsOf(const std::map<std::string, TensorHeader>& base,
+                                    const std::string& module) {
   const auto found = base.find(module + ".weight");
   if (found != base.end() && found->second.shape.size() == 2) return found->second.shape[0];
   return absl::FailedPreconditionError(absl::StrCat(
@@ -62,13 +62,13 @@ absl::Status Join(const Place& place, const std::map<std::string, TensorHeader>&
   int64_t rows = 0;
   for (const std::string_view pattern : place.module->parts) {
     const std::string module = WithNumber(pattern, place.number);
-    const auto a = folded.find(module + kDown);
+    const auto a = folded.find(module + kComfyDown);
     Part part;
     if (a != folded.end()) {
-      part = {&a->second, &folded.at(module + kUp), folded.at(module + kUp).shape[0]};
+      part = {&a->second, &folded.at(module + kComfyUp), folded.at(module + kComfyUp).shape[0]};
       rank += a->second.shape[0];
     } else {
-      OXBOW_ASSIGN_OR_RETURN(part.rows, RowsOf(base, module));
+      OXBOW_ASSIGN_OR_RETURN(part.rows, ComfyRowsOf(base, module));
     }
     rows += part.rows;
     parts.push_back(part);
@@ -93,8 +93,8 @@ absl::Status Join(const Place& place, const std::map<std::string, TensorHeader>&
     }
     row += part.rows;
   }
-  out[name + kDown] = std::move(a);
-  out[name + kUp] = place.module->halves_swapped ? HalvesSwapped(std::move(b)) : std::move(b);
+  out[name + kComfyDown] = std::move(a);
+  out[name + kComfyUp] = place.module->halves_swapped ? HalvesSwapped(std::move(b)) : std::move(b);
   return absl::OkStatus();
 }
 
@@ -135,14 +135,14 @@ absl::StatusOr<std::map<std::string, TensorBytes>> ComfyTensors(
   const std::map<std::string, TensorBytes> folded = FoldedTensors(lora);
   std::map<std::string, TensorBytes> out;
   for (const auto& [name, a] : folded) {
-    if (!name.ends_with(kDown)) continue;
-    const std::string module = name.substr(0, name.size() - std::string_view(kDown).size());
+    if (!name.ends_with(kComfyDown)) continue;
+    const std::string module = name.substr(0, name.size() - std::string_view(kComfyDown).size());
     const std::optional<Place> place = PlaceOf(*names, module);
     const bool diffusers = names->knows == ComfyKnows::kDiffusers;
     if (place && (place->module->native_only || !diffusers)) {
       const std::string native =
           absl::StrCat(kNative, WithNumber(place->module->name, place->number));
-      if (!out.contains(native + kDown)) {
+      if (!out.contains(native + kComfyDown)) {
         OXBOW_RETURN_IF_ERROR(Join(*place, base, folded, native, out));
       }
       continue;
@@ -152,8 +152,8 @@ absl::StatusOr<std::map<std::string, TensorBytes>> ComfyTensors(
           absl::StrCat("ComfyUI has no name for this module of the network: ", module));
     }
     const std::string alike = (diffusers ? "transformer." : kNative) + module;
-    out[alike + kDown] = a;
-    out[alike + kUp] = folded.at(module + kUp);
+    out[alike + kComfyDown] = a;
+    out[alike + kComfyUp] = folded.at(module + kComfyUp);
   }
   return out;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "io/hub_id.h"
 #include "io/json_depth.h"
@@ -37,15 +37,15 @@ absl::StatusOr<std::string> ReadJsonText(const fs::path& path) {
     return absl::DataLossError(
         absl::StrCat("nested more than ", kDepthMax, " deep: ", path.string()));
   }
-  if (!Json::parse(text, nullptr, /*allow_exceptions=*/false).is_object()) {
+  if (!ParseJson(text).is_object()) {
     return absl::DataLossError(absl::StrCat("not a JSON object: ", path.string()));
   }
   return text;
 }
 
-absl::StatusOr<Json> ReadJson(const fs::path& path) {
+absl::StatusOr<Json> ReadConfigJson(const fs::path& path) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadJsonText(path));
-  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return ParseJson(text);
 }
 
 std::string SupportedClasses(const Pipeline& pipeline) {
@@ -82,7 +82,7 @@ absl::StatusOr<const PipelineComponent*> RowOf(const Pipeline& pipeline, const s
 
 // diffusers writes the class into each config; it must be the one that model_index.json gives.
 absl::Status CheckClass(const PipelineComponent& row, const std::string& config_json) {
-  const Json config = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const Json config = ParseJson(config_json);
   const auto written = config.find("_class_name");
   if (written == config.end() || *written == row.class_name) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(row.name, "/", row.config_file,
@@ -105,7 +105,7 @@ absl::StatusOr<const Pipeline*> PipelineNamedBy(const Json& index) {
 
 // A config's key that another kind of model has.
 absl::Status CheckTransformer(const Pipeline& pipeline, const std::string& config_json) {
-  const Json config = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const Json config = ParseJson(config_json);
   for (const std::string& key : pipeline.transformer_without) {
     const auto found = config.find(key);
     if (found == config.end() || found->is_null()) continue;
@@ -150,7 +150,7 @@ absl::Status CheckComplete(const Pipeline& pipeline, const DiffusersComponents& 
 
 absl::StatusOr<DiffusersComponents> Open(const fs::path& directory) {
   if (!fs::exists(directory / "model_index.json")) return ExplainMissingIndex(directory);
-  OXBOW_ASSIGN_OR_RETURN(const Json index, ReadJson(directory / "model_index.json"));
+  OXBOW_ASSIGN_OR_RETURN(const Json index, ReadConfigJson(directory / "model_index.json"));
   OXBOW_ASSIGN_OR_RETURN(const Pipeline* const pipeline, PipelineNamedBy(index));
   DiffusersComponents components;
   for (const auto& [name, entry] : index.items()) {
@@ -196,12 +196,12 @@ absl::StatusOr<const Pipeline*> PipelineOf(const DiffusersComponents& components
 }
 
 std::optional<DistilledSign> DistilledBy(const fs::path& directory) {
-  const auto index = ReadJson(directory / "model_index.json");
+  const auto index = ReadConfigJson(directory / "model_index.json");
   if (!index.ok()) return std::nullopt;
   const auto pipeline = PipelineNamedBy(*index);
   if (!pipeline.ok() || (*pipeline)->distilled.file.empty()) return std::nullopt;
   const DistilledSign& sign = (*pipeline)->distilled;
-  const auto json = ReadJson(directory / sign.file);
+  const auto json = ReadConfigJson(directory / sign.file);
   if (!json.ok()) return std::nullopt;
   const auto found = json->find(sign.key);
   return found != json->end() && *found == Json::parse(sign.value) ? std::optional(sign)

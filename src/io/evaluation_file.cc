@@ -15,18 +15,20 @@
 namespace oxbow::io {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr uint64_t kBytesMax = 64 << 20;
 
-Json NumberOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+OrderedJson NumberOrNull(double value) {
+  return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+}
 
-double ValueOf(const Json& json) {
+double ValueOf(const OrderedJson& json) {
   return json.is_number() ? json.get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
 // A number of 64 bits, which is text in JSON; 0 if it is not there.
-uint64_t NumberIn(const Json& json, const char* key) {
+uint64_t NumberIn(const OrderedJson& json, const char* key) {
   const auto found = json.find(key);
   uint64_t number = 0;
   if (found == json.end() || !found->is_string() ||
@@ -37,12 +39,12 @@ uint64_t NumberIn(const Json& json, const char* key) {
 }
 
 std::optional<EvaluatedPicture> ParseLine(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(line, nullptr, false);
   if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string()) {
     return std::nullopt;
   }
   EvaluatedPicture picture{.prompt = json["prompt"].get<std::string>()};
-  picture.reward = ValueOf(json.value("reward", Json()));
+  picture.reward = ValueOf(json.value("reward", OrderedJson()));
   if (json.contains("right") && json["right"].is_boolean()) picture.right = json["right"];
   const auto size = [&](const char* key) {
     const auto found = json.find(key);
@@ -86,7 +88,7 @@ bool IsPictureName(std::string_view name) {
 std::string FormatEvaluation(const std::vector<EvaluatedPicture>& pictures) {
   std::string text;
   for (const EvaluatedPicture& picture : pictures) {
-    Json line = {{"prompt", picture.prompt}, {"reward", NumberOrNull(picture.reward)}};
+    OrderedJson line = {{"prompt", picture.prompt}, {"reward", NumberOrNull(picture.reward)}};
     if (picture.right) line["right"] = *picture.right;
     if (!picture.picture.empty()) line["picture"] = picture.picture;
     line["width"] = picture.width;
@@ -99,10 +101,10 @@ std::string FormatEvaluation(const std::vector<EvaluatedPicture>& pictures) {
     line["seed"] = absl::StrCat(picture.seed);
     line["group"] = absl::StrCat(picture.group);
     line["sample"] = picture.sample;
-    line["rewards"] = Json::object();
+    line["rewards"] = OrderedJson::object();
     for (const auto& [name, value] : picture.rewards) line["rewards"][name] = NumberOrNull(value);
     // Prompts are any bytes; what is no UTF-8 is written as U+FFFD.
-    absl::StrAppend(&text, line.dump(-1, ' ', false, Json::error_handler_t::replace), "\n");
+    absl::StrAppend(&text, line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace), "\n");
   }
   return text;
 }

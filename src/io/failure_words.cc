@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "absl/strings/ascii.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::io {
@@ -62,7 +62,7 @@ absl::Status WriteEvaluationFailure(const fs::path& run_dir, const EvaluationFai
 std::optional<EvaluationFailure> EvaluationFailureAt(const fs::path& run_dir, int64_t step) {
   const auto text = ReadFile(DirectoryOf(run_dir, step) / kFailed, kWordsBytesMax);
   if (!text.ok()) return std::nullopt;
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(*text);
   if (!json.is_object()) return std::nullopt;
   const auto reason = json.find("reason");
   if (reason == json.end() || !reason->is_string()) return std::nullopt;

@@ -13,7 +13,7 @@
 namespace oxbow::io {
 namespace {
 
-constexpr std::string_view kSignature("\x89PNG\r\n\x1a\n", 8);
+constexpr std::string_view kFilmSignature("\x89PNG\r\n\x1a\n", 8);
 constexpr size_t kChunkFrame = 12;  // Length, type and checksum around the data.
 constexpr size_t kHeaderBytes = 13;
 constexpr size_t kControlBytes = 26;
@@ -49,10 +49,10 @@ void AppendChunk(std::string& bytes, std::string_view type, std::string_view dat
 
 // All chunks of a PNG. kDataLoss if one is cut, or its checksum does not fit.
 absl::StatusOr<std::vector<Chunk>> ChunksOf(std::string_view bytes) {
-  if (!bytes.starts_with(kSignature)) {
+  if (!bytes.starts_with(kFilmSignature)) {
     return absl::InvalidArgumentError(absl::StrCat("not a PNG: ", bytes.size(), " bytes"));
   }
-  bytes.remove_prefix(kSignature.size());
+  bytes.remove_prefix(kFilmSignature.size());
   std::vector<Chunk> chunks;
   while (!bytes.empty()) {
     const uint64_t size = bytes.size() < kChunkFrame ? UINT32_MAX : NumberAt(bytes, 0);
@@ -128,7 +128,7 @@ absl::StatusOr<std::vector<FramePng>> FramesOf(const std::vector<Chunk>& chunks)
             "animated PNG has frames that are parts of the picture: only whole ones are read");
       }
       const uint32_t time = NumberAt(chunk.data, 20);
-      frames.push_back({.bytes = std::string(kSignature),
+      frames.push_back({.bytes = std::string(kFilmSignature),
                         .time = {.numerator = static_cast<uint16_t>(time >> 16),
                                  .denominator = static_cast<uint16_t>(time)}});
       AppendChunk(frames.back().bytes, "IHDR", header);
@@ -146,7 +146,7 @@ absl::StatusOr<std::vector<FramePng>> FramesOf(const std::vector<Chunk>& chunks)
 std::string EncodeFilm(const Film& film) {
   OXBOW_CHECK(!film.frames.empty()) << "a film without frames";
   if (film.frames.size() == 1) return EncodePng(film.frames.front());
-  std::string bytes(kSignature);
+  std::string bytes(kFilmSignature);
   uint32_t sequence = 0;
   for (size_t i = 0; i < film.frames.size(); ++i) {
     const Image8& frame = film.frames[i];
@@ -207,7 +207,7 @@ absl::StatusOr<Film> DecodeFilm(std::string_view bytes, int64_t pixels_max) {
 }
 
 absl::StatusOr<Film> DecodePictureOrFilm(std::string_view bytes, int64_t pixels_max) {
-  if (bytes.starts_with(kSignature)) return DecodeFilm(bytes, pixels_max);
+  if (bytes.starts_with(kFilmSignature)) return DecodeFilm(bytes, pixels_max);
   OXBOW_ASSIGN_OR_RETURN(Image8 picture,
                          DecodeImage(bytes, std::min(pixels_max, kDecodedPixelsMax)));
   Film film;

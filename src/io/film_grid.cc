@@ -19,7 +19,7 @@ std::vector<GridCell> CellsAt(const std::vector<FilmCell>& cells, size_t frame, 
   return shown;
 }
 
-GridShape ShapeOf(const std::vector<FilmCell>& cells) {
+GridShape GridShapeOf(const std::vector<FilmCell>& cells) {
   GridShape shape{.cells = static_cast<int>(cells.size())};
   for (const FilmCell& cell : cells) {
     OXBOW_CHECK(!cell.frames.empty()) << "a cell without frames";
@@ -104,7 +104,7 @@ Film FilmGrid(const std::vector<FilmCell>& cells, const GridOptions& options, in
   const size_t every = (longest + kSheetFramesMax - 1) / kSheetFramesMax;
   const size_t count = (longest + every - 1) / every;
   const int64_t frame_max = pixels_max / static_cast<int64_t>(count);
-  const GridShape shape = ShapeOf(cells);
+  const GridShape shape = GridShapeOf(cells);
   GridOptions fitting = options;
   fitting.scale = GridScale(shape, options);
   while (fitting.scale > 1 && GridPixels(shape, fitting) > frame_max) --fitting.scale;

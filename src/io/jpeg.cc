@@ -17,7 +17,7 @@
 namespace oxbow::io {
 namespace {
 
-constexpr std::string_view kSignature("\xff\xd8\xff", 3);
+constexpr std::string_view kJpegSignature("\xff\xd8\xff", 3);
 constexpr int kScansMax = 100;  // Each scan of a progressive image costs a pass over all of it.
 
 struct ErrorHandler {
@@ -53,11 +53,11 @@ jpeg_error_mgr* Prepare(ErrorHandler& handler) {
 }
 
 // Frees what libjpeg holds.
-struct Decoder {
-  Decoder() { value.err = Prepare(handler); }
-  ~Decoder() { jpeg_destroy_decompress(&value); }
-  Decoder(const Decoder&) = delete;
-  Decoder& operator=(const Decoder&) = delete;
+struct JpegDecoder {
+  JpegDecoder() { value.err = Prepare(handler); }
+  ~JpegDecoder() { jpeg_destroy_decompress(&value); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
   jpeg_decompress_struct value{};
   ErrorHandler handler{};
   jpeg_progress_mgr progress{};
@@ -78,7 +78,7 @@ struct Encoder {
 };
 
 // NOLINTBEGIN(modernize-avoid-setjmp-longjmp)
-bool ReadHeader(Decoder& decoder, std::string_view bytes) {
+bool ReadJpegHeader(JpegDecoder& decoder, std::string_view bytes) {
   if (setjmp(decoder.handler.back) != 0) return false;
   jpeg_create_decompress(&decoder.value);
   jpeg_mem_src(&decoder.value, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
@@ -86,7 +86,7 @@ bool ReadHeader(Decoder& decoder, std::string_view bytes) {
   return true;
 }
 
-bool ReadRows(Decoder& decoder, uint8_t* pixels, size_t row_bytes) {
+bool ReadJpegRows(JpegDecoder& decoder, uint8_t* pixels, size_t row_bytes) {
   if (setjmp(decoder.handler.back) != 0) return false;
   decoder.progress.progress_monitor = CountScans;
   decoder.value.progress = &decoder.progress;
@@ -121,16 +121,16 @@ bool Write(Encoder& encoder, const Image8& image, int quality) {
 }
 // NOLINTEND(modernize-avoid-setjmp-longjmp)
 
-absl::Status Corrupt(const Decoder& decoder) {
+absl::Status CorruptJpeg(const JpegDecoder& decoder) {
   return absl::DataLossError(absl::StrCat("corrupt JPEG: ", decoder.handler.message));
 }
 
 // Reads the header.
-absl::StatusOr<ImageShape> Shape(Decoder& decoder, std::string_view bytes) {
-  if (!bytes.starts_with(kSignature)) {
+absl::StatusOr<ImageShape> Shape(JpegDecoder& decoder, std::string_view bytes) {
+  if (!bytes.starts_with(kJpegSignature)) {
     return absl::InvalidArgumentError(absl::StrCat("not a JPEG: ", bytes.size(), " bytes"));
   }
-  if (!ReadHeader(decoder, bytes)) return Corrupt(decoder);
+  if (!ReadJpegHeader(decoder, bytes)) return CorruptJpeg(decoder);
   const J_COLOR_SPACE space = decoder.value.jpeg_color_space;
   if (space != JCS_GRAYSCALE && space != JCS_YCbCr && space != JCS_RGB) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -154,12 +154,12 @@ std::string EncodeJpeg(const Image8& image, int quality) {
 }
 
 absl::StatusOr<ImageShape> ShapeOfJpeg(std::string_view bytes) {
-  Decoder decoder;
+  JpegDecoder decoder;
   return Shape(decoder, bytes);
 }
 
 absl::StatusOr<Image8> DecodeJpeg(std::string_view bytes, int64_t pixels_max) {
-  Decoder decoder;
+  JpegDecoder decoder;
   OXBOW_ASSIGN_OR_RETURN(const ImageShape shape, Shape(decoder, bytes));
   if (int64_t{shape.width} * shape.height > pixels_max) {
     return absl::InvalidArgumentError(absl::StrCat("JPEG of ", shape.width, "x", shape.height,
@@ -169,12 +169,12 @@ absl::StatusOr<Image8> DecodeJpeg(std::string_view bytes, int64_t pixels_max) {
   Image8 image{shape.width, shape.height, shape.channels, {}};
   const size_t row_bytes = static_cast<size_t>(shape.width) * static_cast<size_t>(shape.channels);
   image.pixels.resize(row_bytes * static_cast<size_t>(shape.height));
-  if (!ReadRows(decoder, image.pixels.data(), row_bytes)) return Corrupt(decoder);
+  if (!ReadJpegRows(decoder, image.pixels.data(), row_bytes)) return CorruptJpeg(decoder);
   return image;
 }
 
 absl::StatusOr<Image8> DecodeImage(std::string_view bytes, int64_t pixels_max) {
-  if (bytes.starts_with(kSignature)) return DecodeJpeg(bytes, pixels_max);
+  if (bytes.starts_with(kJpegSignature)) return DecodeJpeg(bytes, pixels_max);
   if (bytes.starts_with("\x89PNG")) return DecodePng(bytes, pixels_max);
   return absl::InvalidArgumentError(
       absl::StrCat("neither a PNG nor a JPEG: ", bytes.size(), " bytes"));

@@ -19,9 +19,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kDown = ".lora_A.weight";
 constexpr std::string_view kUp = ".lora_B.weight";
 
-constexpr char kPeftFile[] = "adapter_model.safetensors";
-constexpr char kPeftConfig[] = "adapter_config.json";
-constexpr char kDiffusersFile[] = "pytorch_lora_weights.safetensors";
 constexpr std::string_view kPeftPrefix = "base_model.model.";
 constexpr std::string_view kDiffusersPrefix = "transformer.";
 
@@ -82,7 +79,7 @@ absl::Status CheckLora(const LoraExport& lora) {
   return absl::OkStatus();
 }
 
-TensorBytes Scaled(TensorBytes tensor, double scale) {
+TensorBytes ScaledTensor(TensorBytes tensor, double scale) {
   if (scale == 1) return tensor;
   for (size_t i = 0; i < tensor.data.size(); i += sizeof(float)) {
     float value;
@@ -97,7 +94,7 @@ std::map<std::string, TensorBytes> FoldedTensors(const LoraExport& lora) {
   const double scale = lora.alpha / static_cast<double>(lora.rank);
   std::map<std::string, TensorBytes> tensors = lora.tensors;
   for (auto& [name, tensor] : tensors) {
-    if (name.ends_with(kUp)) tensor = Scaled(std::move(tensor), scale);
+    if (name.ends_with(kUp)) tensor = ScaledTensor(std::move(tensor), scale);
   }
   return tensors;
 }

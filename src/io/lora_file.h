@@ -25,6 +25,11 @@
 
 namespace oxbow::io {
 
+// Names of an adapter's files: those of PEFT, and that of diffusers.
+inline constexpr char kPeftFile[] = "adapter_model.safetensors";
+inline constexpr char kPeftConfig[] = "adapter_config.json";
+inline constexpr char kDiffusersFile[] = "pytorch_lora_weights.safetensors";
+
 struct LoraExport {
   std::map<std::string, TensorBytes> tensors;  // `{module}.lora_A.weight`, `.lora_B.weight`; F32.
   int64_t rank = 0;

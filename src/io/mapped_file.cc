@@ -24,13 +24,13 @@ namespace {
 
 // Where a file is mapped, for a handler of signals, which may wait for no lock. A place is taken
 // while it has a path.
-struct Place {
+struct TakenPath {
   std::atomic<const char*> path = nullptr;
   std::atomic<uintptr_t> begin = 0;
   std::atomic<size_t> bytes = 0;
 };
 constexpr size_t kPlaces = 1024;  // Files mapped beyond them have no line of their own.
-std::array<Place, kPlaces> places;
+std::array<TakenPath, kPlaces> places;
 struct sigaction before;
 
 void Say(const char* text) { (void)!::write(STDERR_FILENO, text, std::strlen(text)); }
@@ -38,7 +38,7 @@ void Say(const char* text) { (void)!::write(STDERR_FILENO, text, std::strlen(tex
 // Another fault is for the handler before this one, when the instruction is executed again.
 void OnBusError(int, siginfo_t* fault, void*) {
   const auto at = reinterpret_cast<uintptr_t>(fault->si_addr);
-  for (const Place& place : places) {
+  for (const TakenPath& place : places) {
     const char* const path = place.path.load();
     const uintptr_t begin = place.begin.load();
     const size_t bytes = place.bytes.load();
@@ -66,12 +66,13 @@ std::shared_ptr<const void> TakePlace(const std::string& path, std::string_view 
   }();
   if (!handled) return nullptr;
   const std::lock_guard lock(mutex);
-  for (Place& place : places) {
+  for (TakenPath& place : places) {
     if (place.path.load() != nullptr) continue;
     place.begin = reinterpret_cast<uintptr_t>(bytes.data());
     place.bytes = bytes.size();
     place.path = ::strdup(path.c_str());
-    return {&place, [](Place* taken) { ::free(const_cast<char*>(taken->path.exchange(nullptr))); }};
+    return {&place,
+            [](TakenPath* taken) { ::free(const_cast<char*>(taken->path.exchange(nullptr))); }};
   }
   return nullptr;
 }

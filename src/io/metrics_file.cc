@@ -6,12 +6,12 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "metrics/step_metrics.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using Line = std::map<std::string, double>;
 
-void AppendNumber(std::string& out, double value) {
+void AppendDecimal(std::string& out, double value) {
   if (!std::isfinite(value)) {
     out += "null";
     return;
@@ -36,18 +36,18 @@ std::string FormatMetricsLine(int64_t step, double wall_seconds,
                               const std::map<std::string, double>& metrics) {
   std::string out =
       absl::StrCat("{\"", metric::kStep.name, "\":", step, ",\"", metric::kTimeWallS.name, "\":");
-  AppendNumber(out, wall_seconds);
+  AppendDecimal(out, wall_seconds);
   for (const auto& [name, value] : metrics) {
     if (name == metric::kStep.name || name == metric::kTimeWallS.name) continue;
     absl::StrAppend(&out, ",", nlohmann::json(name).dump(), ":");
-    AppendNumber(out, value);
+    AppendDecimal(out, value);
   }
   out += "}\n";
   return out;
 }
 
 std::optional<Line> ParseMetricsLine(std::string_view text) {
-  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json object = ParseJson(text);
   if (!object.is_object()) return std::nullopt;
   Line line;
   for (const auto& [key, value] : object.items()) {

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "base/atomic_file.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/machine_share.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
@@ -155,13 +155,13 @@ Digests TensorDigests(const WeightFiles& files, absl::Duration settled) {
 }
 
 std::string ConfigWithoutNotes(const std::string& config_json) {
-  auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  auto config = ParseJson(config_json);
   if (!config.is_object()) return config_json;
   for (const char* note :
        {"_name_or_path", "transformers_version", "torch_dtype", "dtype", "_diffusers_version"}) {
     config.erase(note);
   }
-  return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(config);
 }
 
 std::string DigestLine(const std::string& name, std::string_view content) {

@@ -59,7 +59,7 @@ std::vector<PipelineComponent> OneEncoder(const std::string& transformer,
           {"vae", "diffusers", autoencoder, kConfig, kDiffusersBase}};
 }
 
-std::vector<PipelineComponent> HunyuanVideo() {
+std::vector<PipelineComponent> HunyuanVideoPipeline() {
   std::vector<PipelineComponent> components =
       OneEncoder("HunyuanVideoTransformer3DModel", "LlamaModel", "LlamaTokenizer",
                  "AutoencoderKLHunyuanVideo");
@@ -121,7 +121,7 @@ const std::vector<Pipeline>& PipelineTable() {
        .distilled = {"model_index.json", "is_distilled", "true", /*ignores_guidance=*/true}},
       {.class_name = "HunyuanVideoPipeline",
        .text_side = kOutside,
-       .components = HunyuanVideo(),
+       .components = HunyuanVideoPipeline(),
        .absent = {},
        .transformer_without = {"image_condition_type"},
        .grid = flow::ScheduleKind::kDance},

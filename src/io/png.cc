@@ -20,7 +20,7 @@
 namespace oxbow::io {
 namespace {
 
-constexpr std::string_view kSignature("\x89PNG\r\n\x1a\n", 8);
+constexpr std::string_view kPngSignature("\x89PNG\r\n\x1a\n", 8);
 constexpr std::string_view kEndChunk("\0\0\0\0IEND\xae\x42\x60\x82", 12);
 
 // libpng's simplified interface, for writing: reports errors in `message`.
@@ -101,7 +101,7 @@ absl::Status Corrupt(const Decoder& decoder) {
 
 absl::StatusOr<ImageShape> ReadHeader(Decoder& decoder) {
   const std::string_view bytes = decoder.rest;
-  if (!bytes.starts_with(kSignature)) {
+  if (!bytes.starts_with(kPngSignature)) {
     return absl::InvalidArgumentError(absl::StrCat("not a PNG: ", bytes.size(), " bytes"));
   }
   // libpng stops after the last row; without this a file cut inside its end would pass.

@@ -19,7 +19,7 @@ namespace oxbow::io {
 namespace {
 
 using Json = nlohmann::json;
-using Entry = SafetensorsHeader::Entry;
+using HeaderEntry = SafetensorsHeader::Entry;
 
 constexpr uint64_t kHeaderBytesMax = 100'000'000;
 constexpr uint64_t kLengthBytes = 8;
@@ -49,7 +49,7 @@ absl::StatusOr<DType> SupportedDType(const std::string& name) {
 }
 
 // Positions are relative to the data section.
-absl::StatusOr<Entry> ParseEntry(const Json& json, uint64_t data_bytes) {
+absl::StatusOr<HeaderEntry> ParseEntry(const Json& json, uint64_t data_bytes) {
   const auto corrupt = [](const char* what) { return absl::DataLossError(what); };
   if (!json.is_object() || !json.contains("dtype") || !json.contains("shape") ||
       !json.contains("data_offsets")) {
@@ -59,7 +59,7 @@ absl::StatusOr<Entry> ParseEntry(const Json& json, uint64_t data_bytes) {
   const Json& shape = json["shape"];
   const Json& offsets = json["data_offsets"];
   if (!dtype.is_string()) return corrupt("dtype is not a string");
-  Entry entry;
+  HeaderEntry entry;
   OXBOW_ASSIGN_OR_RETURN(entry.tensor.dtype, SupportedDType(dtype.get<std::string>()));
   if (!shape.is_array()) return corrupt("shape is not a list");
   for (const Json& dimension : shape) {
@@ -88,15 +88,15 @@ absl::StatusOr<Entry> ParseEntry(const Json& json, uint64_t data_bytes) {
 }
 
 // The tensors must tile the data section: no hole hides bytes, no overlap shares them.
-absl::Status CheckTiling(const std::map<std::string, Entry>& entries, uint64_t data_bytes) {
-  std::vector<std::pair<const std::string*, const Entry*>> order;
+absl::Status CheckTiling(const std::map<std::string, HeaderEntry>& entries, uint64_t data_bytes) {
+  std::vector<std::pair<const std::string*, const HeaderEntry*>> order;
   for (const auto& [name, entry] : entries) order.emplace_back(&name, &entry);
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
     return std::tie(a.second->begin, a.second->end) < std::tie(b.second->begin, b.second->end);
   });
   uint64_t position = 0;
   for (const auto& [name, placed] : order) {
-    const Entry& entry = *placed;
+    const HeaderEntry& entry = *placed;
     if (entry.begin != position) {
       return absl::DataLossError(absl::StrCat("tensor '", *name, "': data begin at ", entry.begin,
                                               ", expected ", position, " (hole or overlap)"));

@@ -2,10 +2,10 @@
 #include "io/scheduler.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "core/flow/schedule.h"
 #include "io/scheduler_keys.h"
@@ -61,7 +61,7 @@ double Flux2Shift(int64_t image_tokens, int64_t steps) {
 
 // The keys are those of a grid and a step that there are here.
 absl::StatusOr<Json> ConfigOf(const DiffusersComponent& scheduler) {
-  Json config = Json::parse(scheduler.config_json, nullptr, /*allow_exceptions=*/false);
+  Json config = ParseJson(scheduler.config_json);
   if (!config.is_object()) return absl::DataLossError("scheduler_config.json: not a JSON object");
   OXBOW_RETURN_IF_ERROR(CheckSchedulerKeys(IsUnipcScheduler(scheduler), config));
   return config;

@@ -88,14 +88,14 @@ constexpr std::array<std::string_view, 24> kWithoutMeaning = {
     "variance_type",
 };
 
-bool IsWithoutMeaning(std::string_view key) {
+bool IsKeyWithoutMeaning(std::string_view key) {
   for (const std::string_view known : kWithoutMeaning) {
     if (key == known) return true;
   }
   return key.starts_with('_');
 }
 
-std::string Shown(const Json& value) {
+std::string ShownValue(const Json& value) {
   return value.is_primitive() ? value.dump(-1, ' ', true) : value.type_name();
 }
 
@@ -109,15 +109,15 @@ absl::Status CheckSchedulerKeys(bool unipc, const Json& config) {
     const auto found = config.find(key);
     const Json value = found == config.end() || found->is_null() ? use.absent : *found;
     if (value == use.value) continue;
-    return absl::FailedPreconditionError(absl::StrCat("scheduler_config.json: ", name,
-                                                      " is supported with ", key, " ",
-                                                      use.value.dump(), " alone: ", Shown(value)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("scheduler_config.json: ", name, " is supported with ", key, " ",
+                     use.value.dump(), " alone: ", ShownValue(value)));
   }
   for (const auto& [key, value] : config.items()) {
     const auto row = Table().find(key);
     const bool known =
         row == Table().end()
-            ? IsWithoutMeaning(key)
+            ? IsKeyWithoutMeaning(key)
             : (unipc ? row->second.unipc : row->second.euler).kind != Use::Kind::kUnknown;
     if (known || value.is_null()) continue;
     return absl::FailedPreconditionError(absl::StrCat("scheduler_config.json: unknown key of ",

@@ -125,7 +125,7 @@ constexpr size_t kGraphemeBytesMax = 6;  // From here on a grapheme is taken apa
 size_t OffsetOf(uint32_t unit) { return size_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
 uint32_t LabelOf(uint32_t unit) { return unit & (0x80000000u | 0xffu); }
 
-std::string Utf8(const icu::UnicodeString& text) {
+std::string PieceUtf8(const icu::UnicodeString& text) {
   std::string out;
   text.toUTF8String(out);
   return out;
@@ -205,7 +205,7 @@ std::string Charsmap::Normalised(std::string_view text) const {
   std::string result;
   for (int32_t start = 0, end = graphemes->next(); end != icu::BreakIterator::DONE;
        start = end, end = graphemes->next()) {
-    const std::string grapheme = Utf8(source.tempSubStringBetween(start, end));
+    const std::string grapheme = PieceUtf8(source.tempSubStringBetween(start, end));
     if (grapheme.size() < kGraphemeBytesMax) {
       if (const auto replacement = Find(grapheme); replacement.has_value()) {
         result += *replacement;
@@ -213,7 +213,7 @@ std::string Charsmap::Normalised(std::string_view text) const {
       }
     }
     for (int32_t i = start; i < end; i = source.moveIndex32(i, 1)) {
-      const std::string character = Utf8(icu::UnicodeString(source.char32At(i)));
+      const std::string character = PieceUtf8(icu::UnicodeString(source.char32At(i)));
       result += Find(character).value_or(character);
     }
   }

@@ -20,7 +20,7 @@
 namespace oxbow::io {
 namespace {
 
-constexpr uint64_t kFileBytesMax = 256 << 20;
+constexpr uint64_t kT5FileBytesMax = 256 << 20;
 constexpr char kSpace[] = "\xe2\x96\x81";  // U+2581
 constexpr int64_t kExtraIds = 100;         // Every published T5 has as many.
 constexpr double kUnknownPenalty = 10;     // Below the least likely piece, as sentencepiece.
@@ -43,7 +43,7 @@ bool IsSpaceAt(std::string_view text, size_t at, size_t bytes) {
 std::string Sentinel(int64_t number) { return absl::StrCat("<extra_id_", number, ">"); }
 
 absl::StatusOr<SpieceModel> ReadSpieceModel(const std::filesystem::path& path) {
-  const absl::StatusOr<std::string> bytes = ReadFile(path, kFileBytesMax);
+  const absl::StatusOr<std::string> bytes = ReadFile(path, kT5FileBytesMax);
   if (absl::IsNotFound(bytes.status())) {
     return absl::NotFoundError(
         absl::StrCat("no tokenizer.json and no spiece.model in ", path.parent_path().string()));

@@ -2,11 +2,11 @@
 #include "io/tokenizer_json.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "io/json_depth.h"
 
@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kFileBytesMax = 256 << 20;
-constexpr int kDepthMax = 64;  // A wrong value is shown, written by recursion.
+constexpr uint64_t kTokenizerJsonBytesMax = 256 << 20;
+constexpr int kTokenizerDepthMax = 64;  // A wrong value is shown, written by recursion.
 
 absl::Status Damaged(const std::string& what) {
   return absl::DataLossError(absl::StrCat("not a tokenizer: ", what));
@@ -68,8 +68,8 @@ absl::StatusOr<BpeJson> BpeOf(const Json& file) {
   const Json& model = MemberOf(file, "model");
   const Json& suffix = MemberOf(model, "end_of_word_suffix");
   if (suffix != "</w>") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("CLIP's tokenizer ends words with \"</w>\", this one with ", suffix.dump()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "CLIP's tokenizer ends words with \"</w>\", this one with ", JsonText(suffix)));
   }
   const Json &vocabulary = MemberOf(model, "vocab"), &merges = MemberOf(model, "merges");
   if (!vocabulary.is_object() || !merges.is_array())
@@ -123,19 +123,19 @@ template <typename Result>
 absl::StatusOr<std::optional<Result>> Read(const std::filesystem::path& directory, const char* type,
                                            absl::StatusOr<Result> (*read)(const Json&)) {
   const std::filesystem::path path = directory / kTokenizerJson;
-  auto text = ReadFile(path, kFileBytesMax);
+  auto text = ReadFile(path, kTokenizerJsonBytesMax);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   OXBOW_RETURN_IF_ERROR(text.status());
-  if (IsNestedBeyond(*text, kDepthMax)) {
-    return absl::DataLossError(
-        absl::StrCat("not a tokenizer: nested more than ", kDepthMax, " deep: ", path.string()));
+  if (IsNestedBeyond(*text, kTokenizerDepthMax)) {
+    return absl::DataLossError(absl::StrCat("not a tokenizer: nested more than ",
+                                            kTokenizerDepthMax, " deep: ", path.string()));
   }
-  const Json file = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const Json file = ParseJson(*text);
   if (!file.is_object()) return Annotate(Damaged("no JSON object"), path.string());
   const Json& found = MemberOf(MemberOf(file, "model"), "type");
   if (found != type) {
     return absl::InvalidArgumentError(
-        absl::StrCat("its model is ", found.dump(), ", not ", type, ": ", path.string()));
+        absl::StrCat("its model is ", JsonText(found), ", not ", type, ": ", path.string()));
   }
   absl::StatusOr<Result> result = read(file);
   if (!result.ok()) return Annotate(result.status(), path.string());

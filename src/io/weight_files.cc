@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/weight_files.h"
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::io {
@@ -21,7 +21,7 @@ constexpr uint64_t kIndexBytesMax = 64 << 20;
 // File name of each tensor's shard.
 absl::StatusOr<std::map<std::string, std::string>> ReadWeightMap(const fs::path& path) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kIndexBytesMax));
-  const Json index = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json index = ParseJson(text);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return absl::DataLossError("no weight_map: " + path.string());
   }

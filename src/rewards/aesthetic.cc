@@ -68,7 +68,7 @@ absl::StatusOr<Layers> ReadHead(const io::WeightFiles& files, int64_t width) {
   return layers;
 }
 
-std::string IdentityOf(const io::WeightFiles& files) {
+std::string AestheticIdentityOf(const io::WeightFiles& files) {
   std::string all;
   for (const auto& [name, header] : files.headers()) {
     absl::StrAppend(&all, name, " ", HexOf(Checksum128(files.BytesOf(name))), "\n");
@@ -110,7 +110,8 @@ absl::StatusOr<std::unique_ptr<reward::Scorer>> OpenAesthetic(std::shared_ptr<Cl
   OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::WeightFiles::OpenFile(head));
   auto layers = ReadHead(files, towers->width());
   if (!layers.ok()) return Annotate(layers.status(), head.string());
-  return std::make_unique<Aesthetic>(*std::move(layers), IdentityOf(files), std::move(towers));
+  return std::make_unique<Aesthetic>(*std::move(layers), AestheticIdentityOf(files),
+                                     std::move(towers));
 }
 
 }  // namespace oxbow::rewards

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/model/clip_pixels.h"
@@ -40,7 +40,7 @@ absl::Status Defect(const std::string& what) { return absl::FailedPreconditionEr
 
 // CLIPModel takes the width of embeddings from the outermost level, whatever the inner ones say.
 absl::StatusOr<Configs> ParseConfigs(const std::string& text) {
-  const auto config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto config = ParseJson(text);
   if (!config.is_object()) return Defect("not a JSON object");
   nlohmann::json parts[2];
   const char* const names[2] = {"text_config", "vision_config"};

@@ -23,12 +23,13 @@ namespace {
 using model::NamedTensors;
 using reward::Item;
 
-constexpr double kMean = 0.16717362830052426, kDeviation = 1.0333394966054072;
+constexpr double kScoreMean = 0.16717362830052426, kDeviation = 1.0333394966054072;
 constexpr int64_t kTokens = 35;
 constexpr size_t kRowsMax = 32;  // Images of one pass.
 constexpr char kClass[] = "ImageReward";
 
-reward::RewardFacts FactsOf(const OpenedNetwork& network, const std::string& vocabulary) {
+reward::RewardFacts ImageRewardFactsOf(const OpenedNetwork& network,
+                                       const std::string& vocabulary) {
   return {.name = "imagereward",
           .value_min = -3,
           .value_max = 3,
@@ -40,7 +41,7 @@ reward::RewardFacts FactsOf(const OpenedNetwork& network, const std::string& voc
 class ImageReward final : public BatchScorer {
  public:
   ImageReward(OpenedNetwork opened, io::BertTokenizer tokenizer, const std::string& vocabulary)
-      : BatchScorer(FactsOf(opened, vocabulary)),
+      : BatchScorer(ImageRewardFactsOf(opened, vocabulary)),
         network_(std::move(opened.network)),
         tokenizer_(std::move(tokenizer)),
         side_(network_->SizeOf("pixels", 2)) {}
@@ -56,7 +57,8 @@ class ImageReward final : public BatchScorer {
       const auto part = items.subspan(begin, kRowsMax);
       OXBOW_ASSIGN_OR_RETURN(const NamedTensors outputs, network_->Run(InputsOf(part)));
       const float* const logits = outputs.at("value").const_data_ptr<float>();
-      for (size_t i = 0; i < part.size(); ++i) values.push_back((logits[i] - kMean) / kDeviation);
+      for (size_t i = 0; i < part.size(); ++i)
+        values.push_back((logits[i] - kScoreMean) / kDeviation);
     }
     return values;
   }

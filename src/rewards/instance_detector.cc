@@ -17,10 +17,10 @@ namespace {
 
 using reward::ImageSize;
 
-constexpr char kClass[] = "Mask2Former";
+constexpr char kDetectorClass[] = "Mask2Former";
 constexpr int kMultiple = 32;
 constexpr double kMean[] = {123.675, 116.28, 103.53};
-constexpr double kDeviation[] = {58.395, 57.12, 57.375};
+constexpr double kDetectorDeviation[] = {58.395, 57.12, 57.375};
 
 int RoundedUp(int size) { return (size + kMultiple - 1) / kMultiple * kMultiple; }
 
@@ -34,7 +34,7 @@ at::Tensor Normalised(const Image8& image) {
   at::Tensor mean = at::empty({3}), inverse = at::empty({3});
   for (int64_t c = 0; c < 3; ++c) {
     mean[c] = kMean[c];
-    inverse[c] = 1 / kDeviation[c];
+    inverse[c] = 1 / kDetectorDeviation[c];
   }
   return ((values - mean) * inverse).permute({2, 0, 1});
 }
@@ -48,7 +48,7 @@ double NumberAt(const nlohmann::json& config, const char* key) {
 
 absl::StatusOr<std::unique_ptr<InstanceDetector>> InstanceDetector::Open(
     const std::filesystem::path& directory, const model::exported::NetworkOptions& options) {
-  OXBOW_ASSIGN_OR_RETURN(OpenedNetwork opened, OpenNetwork(directory, kClass, options));
+  OXBOW_ASSIGN_OR_RETURN(OpenedNetwork opened, OpenNetwork(directory, kDetectorClass, options));
   const std::string config = opened.network->config_json();
   return std::unique_ptr<InstanceDetector>(
       new InstanceDetector(std::move(opened.network), std::move(opened.identity), config));

@@ -2,13 +2,13 @@
 #include "rewards/json_scorer.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "io/image.h"
 #include "rewards/remote_answer.h"
 
@@ -33,7 +33,7 @@ std::string RequestOf(const std::vector<const Item*>& items) {
   bool has_extra = false;
   for (const Item* item : items) {
     request["prompt"].push_back(item->prompt);
-    Json metadata = Json::parse(item->metadata_json, nullptr, /*allow_exceptions=*/false);
+    Json metadata = ParseJson(item->metadata_json);
     if (!metadata.is_object()) metadata = nullptr;
     has_extra = has_extra || metadata.is_object();
     extra.push_back(std::move(metadata));
@@ -46,7 +46,7 @@ std::string RequestOf(const std::vector<const Item*>& items) {
     request["video"].push_back(std::move(frames));
   }
   if (has_extra) request["extra"] = std::move(extra);
-  return request.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonText(request);
 }
 
 class JsonScorer final : public reward::Scorer {

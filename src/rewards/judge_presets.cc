@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/json.h"
 #include "core/reward/pillow_resize.h"
 #include "io/image.h"
 
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 constexpr int kUnifiedSide = 512;
 constexpr int kTopLogprobs = 20;
-constexpr size_t kExcerptMax = 8192;  // A key in it is whole, so that it can be found.
+constexpr size_t kJudgedExcerptMax = 8192;  // A key in it is whole, so that it can be found.
 
 // flow_grpo's text, letter by letter: the judge was trained with it.
 constexpr char kUnifiedQuestion[] =
@@ -55,7 +55,7 @@ absl::StatusOr<double> FinalScore(std::string_view text) {
   }
   return absl::DataLossError(
       absl::StrCat("the judge gave no `Final Score: 1..5`: ",
-                   absl::CHexEscape(std::string(text.substr(0, kExcerptMax)))));
+                   absl::CHexEscape(std::string(text.substr(0, kJudgedExcerptMax)))));
 }
 
 absl::StatusOr<double> YesShare(const std::map<std::string, double>& first_token) {
@@ -103,7 +103,7 @@ std::string JudgeRequest(JudgePreset preset, const std::string& llm, std::string
     request["logprobs"] = true;
     request["top_logprobs"] = kTopLogprobs;
   }
-  return request.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonText(request);
 }
 
 absl::StatusOr<reward::Score> JudgeScore(JudgePreset preset, const ChatAnswer& answer) {
@@ -112,7 +112,7 @@ absl::StatusOr<reward::Score> JudgeScore(JudgePreset preset, const ChatAnswer& a
       unified ? FinalScore(answer.text) : YesShare(answer.first_token);
   if (!value.ok()) return value.status();
   return reward::Score{.value = unified ? *value / 5 : *value,
-                       .note = answer.text.substr(0, kExcerptMax)};
+                       .note = answer.text.substr(0, kJudgedExcerptMax)};
 }
 
 }  // namespace oxbow::rewards

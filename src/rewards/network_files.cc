@@ -23,11 +23,11 @@ using model::exported::Graph;
 using model::exported::NetworkOptions;
 using model::exported::ParseNetwork;
 
-constexpr uint64_t kConfigBytesMax = 1 << 20;
+constexpr uint64_t kNetworkConfigBytesMax = 1 << 20;
 
 // A file's JSON; empty where there is none.
 absl::StatusOr<std::string> ConfigOf(const fs::path& directory) {
-  absl::StatusOr<std::string> config = ReadFile(directory / "config.json", kConfigBytesMax);
+  absl::StatusOr<std::string> config = ReadFile(directory / "config.json", kNetworkConfigBytesMax);
   return absl::IsNotFound(config.status()) ? std::string() : config;
 }
 
@@ -60,8 +60,8 @@ absl::StatusOr<FoundGraph> GraphOf(const fs::path& directory, const std::string&
       model::exported::ExportCommand(class_name, fs::absolute(directory).string())));
 }
 
-std::string IdentityOf(const std::string& graph, const io::WeightFiles& files,
-                       at::ScalarType compute) {
+std::string NetworkIdentityOf(const std::string& graph, const io::WeightFiles& files,
+                              at::ScalarType compute) {
   std::string all = absl::StrCat(Sha256Hex(graph), "\n", c10::toString(compute), "\n");
   for (const auto& [name, header] : files.headers()) {
     absl::StrAppend(&all, name, " ", HexOf(Checksum128(files.BytesOf(name))), "\n");
@@ -93,7 +93,7 @@ absl::StatusOr<OpenedNetwork> OpenNetwork(const fs::path& directory, const std::
   auto network = ExportedNetwork::Make(std::move(found.graph), std::move(weights), options);
   if (!network.ok()) return io::DataError(network.status(), directory.string());
   return OpenedNetwork{.network = *std::move(network),
-                       .identity = IdentityOf(found.json, files, options.compute)};
+                       .identity = NetworkIdentityOf(found.json, files, options.compute)};
 }
 
 }  // namespace oxbow::rewards

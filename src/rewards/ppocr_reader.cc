@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/reward/line_decoder.h"
@@ -50,7 +50,7 @@ absl::StatusOr<OpenedNetwork> OpenKind(const fs::path& directory, const std::str
                                        const model::exported::NetworkOptions& options) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text,
                          ReadFile(directory / "config.json", kJsonBytesMax));
-  const Json config = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json config = ParseJson(text);
   const Json type = config.is_object() ? config.value("model_type", Json()) : Json();
   const std::string named = type.is_string() ? type.get<std::string>() : "";
   std::vector<std::string> known;

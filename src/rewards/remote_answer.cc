@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "io/json_depth.h"
 
@@ -61,7 +61,7 @@ std::string Prepared(std::string_view text) {
 // Discarded if it is no JSON, or nested too deeply.
 Json Parsed(std::string_view text) {
   if (io::IsNestedBeyond(text, kDepthMax)) return Json(Json::value_t::discarded);
-  return Json::parse(Prepared(text), nullptr, /*allow_exceptions=*/false);
+  return ParseJson(Prepared(text));
 }
 
 // "error" or "detail" of an object, whatever its shape.

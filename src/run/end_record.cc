@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -15,13 +14,14 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/first_part.h"
+#include "base/json.h"
 
 namespace oxbow::run {
 namespace {
 
-constexpr char kFile[] = "ended.json";
+constexpr char kEndedFile[] = "ended.json";
 constexpr char kFormerFile[] = "stopped.json";
-constexpr uint64_t kBytesMax = 1 << 16;
+constexpr uint64_t kEndBytesMax = 1 << 16;
 constexpr size_t kRoom = 4096;
 constexpr size_t kReasonMax = 1500;  // Bytes.
 constexpr size_t kCauseMax = 40;
@@ -56,15 +56,15 @@ bool WriteInPlace(const std::filesystem::path& path, const std::string& bytes) {
 absl::Status Put(const std::filesystem::path& run_dir, std::string text) {
   text.resize(std::max(kRoom - 1, text.size()), ' ');
   text += "\n";
-  const std::filesystem::path path = run_dir / kFile;
+  const std::filesystem::path path = run_dir / kEndedFile;
   return WriteInPlace(path, text) ? absl::OkStatus() : WriteFileAtomically(path, text);
 }
 
 // An older version recorded no other end.
 std::optional<EndRecord> ReadFormer(const std::filesystem::path& run_dir) {
-  const auto text = ReadFile(run_dir / kFormerFile, kBytesMax);
+  const auto text = ReadFile(run_dir / kFormerFile, kEndBytesMax);
   if (!text.ok()) return std::nullopt;
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(*text);
   if (!json.is_object()) return std::nullopt;
   const auto step = json.find("step"), reason = json.find("reason");
   if (step == json.end() || !step->is_number_unsigned()) return std::nullopt;
@@ -118,13 +118,13 @@ absl::Status WriteEnd(const std::filesystem::path& run_dir, const EndRecord& rec
 }
 
 std::optional<EndRecord> ReadEnd(const std::filesystem::path& run_dir) {
-  const auto text = ReadFile(run_dir / kFile, kBytesMax);
+  const auto text = ReadFile(run_dir / kEndedFile, kEndBytesMax);
   if (absl::IsNotFound(text.status())) return ReadFormer(run_dir);
   if (!text.ok() || text->empty()) return std::nullopt;
   if (absl::StripAsciiWhitespace(*text).empty()) {
     return EndRecord{.reason = "nobody wrote why: it was killed, or its machine went down"};
   }
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(*text);
   if (!json.is_object()) return std::nullopt;
   const auto of = [&](const char* key) { return json.value(key, nlohmann::json()); };
   if (!of("step").is_number_unsigned() || !of("exit_code").is_number_integer()) return std::nullopt;

@@ -3,25 +3,24 @@
 
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/process.h"
 #include "base/status_macros.h"
 
 namespace oxbow::run {
 namespace {
 
-constexpr char kFile[] = "endpoints.json";
+constexpr char kEndpointsFile[] = "endpoints.json";
 
 absl::Status Damaged(const std::filesystem::path& run_dir) {
-  return absl::DataLossError(absl::StrCat("damaged: ", (run_dir / kFile).string()));
+  return absl::DataLossError(absl::StrCat("damaged: ", (run_dir / kEndpointsFile).string()));
 }
 
 absl::StatusOr<nlohmann::json> ReadRoot(const std::filesystem::path& run_dir) {
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(run_dir / kFile, 1 << 20));
-  nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(run_dir / kEndpointsFile, 1 << 20));
+  nlohmann::json root = ParseJson(text);
   if (!root.is_object()) return Damaged(run_dir);
   return root;
 }
@@ -39,8 +38,7 @@ absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
   const nlohmann::json root = {
       {"supervisor_pid", getpid()}, {"host", HostName()}, {"services", list}};
   // The last words of a process may be any bytes.
-  return WriteFileAtomically(
-      run_dir / kFile, root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  return WriteFileAtomically(run_dir / kEndpointsFile, JsonText(root, 2) + "\n");
 }
 
 absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir) {

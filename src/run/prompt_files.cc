@@ -2,7 +2,6 @@
 #include "run/prompt_files.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "io/hub_id.h"
@@ -90,7 +90,7 @@ absl::StatusOr<v1::Prompt> PromptFromJson(const std::string& line) {
                        "\": models here see a text alone, and would be trained without it; "
                        "remove the key or the line"));
   }
-  return MakePrompt(prompt, object.size() == 1 ? "" : object.dump());
+  return MakePrompt(prompt, object.size() == 1 ? "" : JsonText(object));
 }
 
 absl::StatusOr<v1::Prompt> PromptFromLine(const std::string& line, bool is_json) {
@@ -156,7 +156,7 @@ size_t CountNegativePrompts(const std::vector<v1::Prompt>& prompts) {
   return static_cast<size_t>(
       std::count_if(prompts.begin(), prompts.end(), [](const v1::Prompt& prompt) {
         if (prompt.metadata_json().find(kNegativeKey) == std::string::npos) return false;
-        const json object = json::parse(prompt.metadata_json(), nullptr, false);
+        const json object = ParseJson(prompt.metadata_json());
         const auto negative = object.find(kNegativeKey);
         return negative != object.end() && !IsEmpty(*negative);
       }));

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -20,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/file_lock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status_macros.h"
@@ -69,7 +69,7 @@ std::string ReadRecord(int file) {
 
 // Fields of a damaged record keep their defaults.
 Holder HolderIn(const std::string& record) {
-  const auto json = nlohmann::json::parse(record, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(record);
   Holder holder;
   if (!json.is_object()) return holder;
   const auto text = [&](const char* key) {
@@ -130,7 +130,7 @@ std::string NewRecord(const std::string& program, uint64_t start) {
       {"process_start", StartOf(getpid()).value_or(0)},
       {"start", start},
       {"token", absl::StrFormat("%08x%08x%08x%08x", random(), random(), random(), random())}};
-  std::string record = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string record = JsonText(json);
   record.resize(kRecordBytes - 1, ' ');
   return record + "\n";
 }
@@ -153,9 +153,9 @@ RunLock::RunLock(fs::path path, Descriptor file, bool locked, uint64_t start, st
 
 RunLock::~RunLock() {
   if (file_.value < 0 || locked_ || !CheckHeld().ok()) return;
-  auto json = nlohmann::json::parse(record_, nullptr, /*allow_exceptions=*/false);
+  auto json = ParseJson(record_);
   json["pid"] = 0;  // Else this process, while it lives, would keep others out.
-  std::string record = json.dump();
+  std::string record = JsonText(json);
   record.resize(kRecordBytes - 1, ' ');
   record += "\n";
   if (pwrite(file_.value, record.data(), record.size(), 0) < 0) return;

@@ -13,7 +13,7 @@
 namespace oxbow::run {
 namespace {
 
-constexpr char kFile[] = "run_uid";
+constexpr char kUidFile[] = "run_uid";
 constexpr size_t kUidBytesMax = 300;
 constexpr size_t kDigits = 16;
 
@@ -28,7 +28,7 @@ std::string NewUid(const std::string& run_name) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadRunUid(const std::filesystem::path& run_directory) {
-  const std::filesystem::path path = run_directory / kFile;
+  const std::filesystem::path path = run_directory / kUidFile;
   OXBOW_ASSIGN_OR_RETURN(const std::string content, ReadFile(path, 4096));
   const std::string uid(absl::StripAsciiWhitespace(content));
   const bool legible =
@@ -44,7 +44,7 @@ absl::StatusOr<std::string> RunUidOf(const std::filesystem::path& run_directory,
   const bool missing = absl::IsNotFound(uid.status());
   if (!missing && (!uid.ok() || known.empty() || known == *uid)) return uid;
   uid = known.empty() ? NewUid(run_name) : known;
-  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(run_directory / kFile, *uid + "\n"));
+  OXBOW_RETURN_IF_ERROR(WriteFileAtomically(run_directory / kUidFile, *uid + "\n"));
   return uid;
 }
 

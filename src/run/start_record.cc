@@ -16,8 +16,8 @@
 namespace oxbow::run {
 namespace {
 
-constexpr char kFile[] = "starts.jsonl";
-constexpr uint64_t kBytesMax = 16 << 20;
+constexpr char kStartsFile[] = "starts.jsonl";
+constexpr uint64_t kStartsBytesMax = 16 << 20;
 
 // The words of a command, quoted as they are.
 std::vector<std::string> WordsOf(const std::string& command) {
@@ -106,14 +106,14 @@ absl::Status AppendStart(const std::filesystem::path& run_dir, const StartRecord
     line["step"] = start.step;
     line["changed"] = start.changed;
   }
-  OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(run_dir / kFile));
+  OXBOW_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(run_dir / kStartsFile));
   return file.Append(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
                      /*sync=*/false);
 }
 
 std::vector<StartRecord> ReadStarts(const std::filesystem::path& run_dir) {
   std::vector<StartRecord> starts;
-  const auto content = ReadFile(run_dir / kFile, kBytesMax);
+  const auto content = ReadFile(run_dir / kStartsFile, kStartsBytesMax);
   if (!content.ok()) return starts;
   for (size_t at = 0; at < content->size();) {
     const size_t end = std::min(content->find('\n', at), content->size());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/start_weights.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "io/diffusers_directory.h"
@@ -34,7 +34,7 @@ absl::StatusOr<std::optional<Record>> ReadRecord(const fs::path& run_dir) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return std::optional<Record>();
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kRecordBytesMax));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(text);
   const auto is = [&](const char* key, auto fits) {
     return json.is_object() && json.contains(key) && fits(json.at(key));
   };

@@ -9,7 +9,7 @@
 namespace oxbow::tasks {
 namespace {
 
-constexpr std::string_view kPrefix = "clip ";
+constexpr std::string_view kClipPrefix = "clip ";
 
 }  // namespace
 
@@ -49,7 +49,7 @@ std::array<float, kClipPixels> RenderClip(const ClipNumber& number, int layout) 
 }
 
 std::string ClipPrompt(const ClipNumber& number) {
-  std::string text(kPrefix);
+  std::string text(kClipPrefix);
   for (const int digit : number) text += static_cast<char>('0' + digit);
   return text;
 }
@@ -60,10 +60,11 @@ absl::StatusOr<ClipNumber> ParseClipPrompt(std::string_view text) {
         absl::StrCat("prompt is not \"clip\" and two digits, as \"clip 47\": ",
                      std::string(text.substr(0, 80))));
   };
-  if (text.size() != kPrefix.size() + kClipDigits || !text.starts_with(kPrefix)) return refuse();
+  if (text.size() != kClipPrefix.size() + kClipDigits || !text.starts_with(kClipPrefix))
+    return refuse();
   ClipNumber number;
   for (int i = 0; i < kClipDigits; ++i) {
-    const char c = text[kPrefix.size() + i];
+    const char c = text[kClipPrefix.size() + i];
     if (c < '0' || c > '9') return refuse();
     number[i] = c - '0';
   }

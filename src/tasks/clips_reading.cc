@@ -10,8 +10,8 @@
 namespace oxbow::tasks {
 namespace {
 
-constexpr int kCellPixels = kClipHeight * kGlyphWidth;
-constexpr int kOutsidePixels = kFramePixels - kClipDigits * kCellPixels;
+constexpr int kClipCellPixels = kClipHeight * kGlyphWidth;
+constexpr int kOutsidePixels = kFramePixels - kClipDigits * kClipCellPixels;
 
 // The best digit in the cell whose left edge is `left`.
 struct Cell {
@@ -72,7 +72,7 @@ FrameReading ReadFrame(std::span<const uint8_t> pixels) {
       // Integer comparisons: .15 of a cell is exactly 1530, .1 of what is outside 2040.
       const bool clear = outside * 10 <= kOutsidePixels * 255;
       for (int i = 0; i < kClipDigits; ++i) {
-        const bool legible = clear && cells[i].error * 100 <= 15 * kCellPixels * 255;
+        const bool legible = clear && cells[i].error * 100 <= 15 * kClipCellPixels * 255;
         reading.digits[i] = legible ? cells[i].digit : kUnreadable;
       }
     }

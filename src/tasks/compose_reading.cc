@@ -13,9 +13,9 @@ namespace oxbow::tasks {
 namespace {
 
 constexpr int kCellValues = kCellSide * kCellSide * kComposeChannels;
-constexpr int kErrorUnit = kCellValues * 255;  // The integer that stands for an error of 1.
+constexpr int kObjectErrorUnit = kCellValues * 255;  // The integer that stands for an error of 1.
 
-int CellError(std::span<const uint8_t> pixels, int cell, const std::optional<Object>& object) {
+int ObjectError(std::span<const uint8_t> pixels, int cell, const std::optional<Object>& object) {
   int error = 0;
   for (int row = 0; row < kCellSide; ++row) {
     for (int column = 0; column < kCellSide; ++column) {
@@ -31,21 +31,21 @@ int CellError(std::span<const uint8_t> pixels, int cell, const std::optional<Obj
   return error;
 }
 
-ComposeCell ReadCell(std::span<const uint8_t> pixels, int cell) {
-  int best = CellError(pixels, cell, std::nullopt);
+ComposeCell ReadObjectCell(std::span<const uint8_t> pixels, int cell) {
+  int best = ObjectError(pixels, cell, std::nullopt);
   std::optional<Object> found;
   for (int i = 0; i < kObjectCount; ++i) {
     const Object object{i / kShapeCount, i % kShapeCount};
-    const int error = CellError(pixels, cell, object);
+    const int error = ObjectError(pixels, cell, object);
     if (error < best) {
       best = error;
       found = object;
     }
   }
   ComposeCell read{.dark = !found, .object = found};
-  read.error = static_cast<double>(best) / kErrorUnit;
+  read.error = static_cast<double>(best) / kObjectErrorUnit;
   // An integer comparison: .05 of 48960 is exactly 2448.
-  if (best * 100 > kCellErrorPercentMax * kErrorUnit) {
+  if (best * 100 > kCellErrorPercentMax * kObjectErrorUnit) {
     read.dark = false;
     read.object.reset();
   }
@@ -69,7 +69,7 @@ double ShareFound(std::array<int, 2> wanted, std::vector<int> found) {
 ComposeReading ReadCompose(std::span<const uint8_t> pixels) {
   OXBOW_CHECK(pixels.size() == kComposeChannels * kComposePixels) << pixels.size() << " values";
   ComposeReading reading;
-  for (int cell = 0; cell < kCellCount; ++cell) reading[cell] = ReadCell(pixels, cell);
+  for (int cell = 0; cell < kCellCount; ++cell) reading[cell] = ReadObjectCell(pixels, cell);
   return reading;
 }
 

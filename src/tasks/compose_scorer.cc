@@ -23,11 +23,11 @@ absl::StatusOr<tasks::SceneCredit> CreditOf(std::string_view prompt, const Image
   return tasks::CreditOf(tasks::ReadCompose(image.pixels), wanted);
 }
 
-using Measure = double (*)(const tasks::SceneCredit& credit);
+using MeasureObjects = double (*)(const tasks::SceneCredit& credit);
 
 class ComposeScorer final : public PictureScorer {
  public:
-  ComposeScorer(RewardFacts facts, Measure measure)
+  ComposeScorer(RewardFacts facts, MeasureObjects measure)
       : PictureScorer(std::move(facts)), measure_(measure) {}
 
   absl::StatusOr<Score> ScorePicture(std::string_view prompt, std::string_view /*metadata_json*/,
@@ -37,7 +37,7 @@ class ComposeScorer final : public PictureScorer {
   }
 
  private:
-  const Measure measure_;
+  const MeasureObjects measure_;
 };
 
 }  // namespace

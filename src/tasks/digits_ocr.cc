@@ -2,10 +2,10 @@
 #include "tasks/digits_ocr.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "tasks/digits.h"
 #include "tasks/digits_reading.h"
@@ -13,7 +13,7 @@
 namespace oxbow::reward {
 namespace {
 
-absl::StatusOr<tasks::Reading> ReadingOf(const Image8& image) {
+absl::StatusOr<tasks::Reading> DigitsOf(const Image8& image) {
   if (image.width != tasks::kImageWidth || image.height != tasks::kImageHeight ||
       image.channels != 1 || image.pixels.size() != tasks::kImagePixels) {
     return absl::InvalidArgumentError(absl::StrCat("image is not grey of 20 x 8: ", image.width,
@@ -49,7 +49,7 @@ class DigitsScorer final : public PictureScorer {
                                      const Image8& image) const override {
     // An image of another task has no digits, not even a row.
     OXBOW_ASSIGN_OR_RETURN(const tasks::Digits wanted, tasks::ParseDigitsPrompt(prompt));
-    OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, ReadingOf(image));
+    OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, DigitsOf(image));
     return Score{.value = measure_(reading, wanted)};
   }
 
@@ -61,7 +61,7 @@ constexpr char kDigitsKey[] = "digits";
 
 // How many digits of a prompt must be right.
 absl::StatusOr<int> DigitsWanted(std::string_view metadata_json) {
-  const auto metadata = nlohmann::json::parse(metadata_json, nullptr, /*allow_exceptions=*/false);
+  const auto metadata = ParseJson(metadata_json);
   if (metadata.is_object()) {
     const auto found = metadata.find(kDigitsKey);
     if (found != metadata.end() && found->is_number_unsigned() &&
@@ -87,7 +87,7 @@ class GradedDigitsScorer final : public PictureScorer {
                                      const Image8& image) const override {
     OXBOW_ASSIGN_OR_RETURN(const tasks::Digits digits, tasks::ParseDigitsPrompt(prompt));
     OXBOW_ASSIGN_OR_RETURN(const int wanted, DigitsWanted(metadata_json));
-    OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, ReadingOf(image));
+    OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, DigitsOf(image));
     int right = 0;
     for (size_t i = 0; i < digits.size(); ++i) {
       if (reading.cells[i].digit == tasks::kUnreadable) return Score{.value = 0};

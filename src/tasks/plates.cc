@@ -9,7 +9,7 @@
 namespace oxbow::tasks {
 namespace {
 
-constexpr std::string_view kPrefix = "text \"";
+constexpr std::string_view kPlatePrefix = "text \"";
 constexpr std::string_view kSuffix = "\"";
 
 }  // namespace
@@ -44,18 +44,18 @@ std::array<float, kPlatePixels> RenderPlate(const Digits& digits, int offset) {
 }
 
 std::string PlatePrompt(const Digits& digits) {
-  std::string text(kPrefix);
+  std::string text(kPlatePrefix);
   for (const int digit : digits) text += static_cast<char>('0' + digit);
   return text += kSuffix;
 }
 
 absl::StatusOr<Digits> ParsePlatePrompt(std::string_view text) {
-  const bool framed = text.size() == kPrefix.size() + kDigitCount + kSuffix.size() &&
-                      text.starts_with(kPrefix) && text.ends_with(kSuffix);
+  const bool framed = text.size() == kPlatePrefix.size() + kDigitCount + kSuffix.size() &&
+                      text.starts_with(kPlatePrefix) && text.ends_with(kSuffix);
   Digits digits = {};
   bool right = framed;
   for (int i = 0; i < kDigitCount && right; ++i) {
-    const char c = text[kPrefix.size() + i];
+    const char c = text[kPlatePrefix.size() + i];
     right = absl::ascii_isdigit(static_cast<unsigned char>(c));
     digits[i] = c - '0';
   }

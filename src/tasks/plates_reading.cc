@@ -12,7 +12,7 @@
 namespace oxbow::tasks {
 namespace {
 
-constexpr int kErrorUnit = kPlateHeight * kPlateGlyphSide * 255;  // An error of 1.
+constexpr int kPlateErrorUnit = kPlateHeight * kPlateGlyphSide * 255;  // An error of 1.
 
 struct Match {
   int digit = 0;
@@ -20,7 +20,7 @@ struct Match {
   int error = std::numeric_limits<int>::max();
 };
 
-int CellError(std::span<const uint8_t> pixels, int cell, int digit, int offset) {
+int PlateError(std::span<const uint8_t> pixels, int cell, int digit, int offset) {
   int error = 0;
   for (int row = 0; row < kPlateHeight; ++row) {
     for (int column = 0; column < kPlateGlyphSide; ++column) {
@@ -35,7 +35,7 @@ int CellError(std::span<const uint8_t> pixels, int cell, int digit, int offset) 
 Match BestAt(std::span<const uint8_t> pixels, int cell, int offset) {
   Match best;
   for (int digit = 0; digit < 10; ++digit) {
-    const int error = CellError(pixels, cell, digit, offset);
+    const int error = PlateError(pixels, cell, digit, offset);
     if (error < best.error) best = {digit, offset, error};
   }
   return best;
@@ -73,10 +73,10 @@ Reading ReadPlate(std::span<const uint8_t> pixels) {
   reading.offset = found.offset;
   for (int cell = 0; cell < kDigitCount; ++cell) {
     const Match& match = found.cells[cell];
-    const bool readable = match.error * 100 <= kPlateErrorPercentMax * kErrorUnit;
+    const bool readable = match.error * 100 <= kPlateErrorPercentMax * kPlateErrorUnit;
     reading.cells[cell] = {.digit = readable ? match.digit : kUnreadable,
                            .offset = match.offset,
-                           .error = static_cast<double>(match.error) / kErrorUnit};
+                           .error = static_cast<double>(match.error) / kPlateErrorUnit};
   }
   return reading;
 }

@@ -22,11 +22,11 @@ absl::Status CheckFormat(const Image8& image) {
 }
 
 // A number of the edit distance, 0 to 3, of what is read and what is wanted.
-using Measure = double (*)(int distance);
+using MeasurePlate = double (*)(int distance);
 
 class PlatesScorer final : public PictureScorer {
  public:
-  PlatesScorer(RewardFacts facts, Measure measure)
+  PlatesScorer(RewardFacts facts, MeasurePlate measure)
       : PictureScorer(std::move(facts)), measure_(measure) {}
 
   absl::StatusOr<Score> ScorePicture(std::string_view prompt, std::string_view /*metadata_json*/,
@@ -42,7 +42,7 @@ class PlatesScorer final : public PictureScorer {
   }
 
  private:
-  const Measure measure_;
+  const MeasurePlate measure_;
 };
 
 }  // namespace

@@ -23,7 +23,7 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr absl::Duration kShutdownGrace = absl::Milliseconds(300);
+constexpr absl::Duration kMemberShutdownGrace = absl::Milliseconds(300);
 
 }  // namespace
 
@@ -143,7 +143,7 @@ absl::Status MemberProcess::Run() {
     if (command->has_draw()) DrawPictures(command->draw().evaluation());
   }
   options_.stop->Finish([](int) {});
-  server_->Shutdown(kShutdownGrace);
+  server_->Shutdown(kMemberShutdownGrace);
   server_.reset();
   sink_service_.reset();  // Waits for results that are being told to rank 0 by the stream.
   writer_.reset();        // Reports by the stream, too.

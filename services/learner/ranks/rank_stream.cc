@@ -17,7 +17,7 @@ namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kLineDeadline = absl::Hours(24 * 365);  // Outlives any run.
-constexpr absl::Duration kAliveEvery = absl::Seconds(1);
+constexpr absl::Duration kMemberAliveEvery = absl::Seconds(1);
 
 }  // namespace
 
@@ -120,7 +120,7 @@ void RankStream::AliveLoop() {
   v1::RankReport alive;
   alive.set_rank(static_cast<uint32_t>(options_.rank));
   alive.mutable_alive();
-  while (!closing_.WaitForNotificationWithTimeout(kAliveEvery)) {
+  while (!closing_.WaitForNotificationWithTimeout(kMemberAliveEvery)) {
     bool silent = false;
     {
       absl::MutexLock lock(&mutex_);

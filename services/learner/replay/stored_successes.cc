@@ -29,7 +29,7 @@ bool IsFresh(const PlannedGroup& planned) {
 }
 
 // The part of each entry that the rules look at.
-std::vector<replay::StoredEntry> RulesOf(const std::vector<v1::ReplayEntry>& entries) {
+std::vector<replay::StoredEntry> SuccessRulesOf(const std::vector<v1::ReplayEntry>& entries) {
   std::vector<replay::StoredEntry> rules;
   for (const v1::ReplayEntry& entry : entries) {
     rules.push_back({.id = EntryId(entry.entry_id()),
@@ -86,7 +86,7 @@ void StoredSuccesses::BindLate(LearnerStep step, const std::vector<bool>& signal
   }
   if (failed.empty()) return;
   const std::vector<v1::ReplayEntry> entries = buffer_->StoredOf(prompts);
-  const std::vector<replay::StoredEntry> rules = RulesOf(entries);
+  const std::vector<replay::StoredEntry> rules = SuccessRulesOf(entries);
   std::vector<v1::ReplayEntry> wanted;
   std::map<EntryId, size_t> groups;
   for (size_t k = 0; k < failed.size(); ++k) {
@@ -111,8 +111,8 @@ void StoredSuccesses::Add(LearnerStep step, const std::vector<EntryId>& taken,
       buffer_->NewestStored(step, options_.limits, options_.added, taken);
   std::vector<v1::ReplayEntry> wanted;
   std::map<EntryId, double> rates;
-  for (const size_t place :
-       replay::NewestEntries(RulesOf(entries), options_.added, step, options_.limits, taken)) {
+  for (const size_t place : replay::NewestEntries(SuccessRulesOf(entries), options_.added, step,
+                                                  options_.limits, taken)) {
     // The policy has got better since the prompt was sampled.
     rates[EntryId(entries[place].entry_id())] =
         std::max(entries[place].group_mean(), state_.success_rate) / options_.full_reward;

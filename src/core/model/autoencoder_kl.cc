@@ -20,7 +20,7 @@
 namespace oxbow::model {
 namespace {
 
-constexpr double kNormEpsilon = 1e-6;
+constexpr double kGroupNormEpsilon = 1e-6;
 constexpr double kLogVarianceMin = -30;
 constexpr double kLogVarianceMax = 20;
 
@@ -30,7 +30,7 @@ struct GroupNorm {
         bias(bind.Take(name + ".bias", {channels})),
         groups(groups) {}
   at::Tensor operator()(const at::Tensor& x) const {
-    return at::group_norm(x, groups, weight, bias, kNormEpsilon);
+    return at::group_norm(x, groups, weight, bias, kGroupNormEpsilon);
   }
   at::Tensor weight, bias;
   int64_t groups;
@@ -289,9 +289,9 @@ class Autoencoder final : public AutoencoderKl {
   std::optional<Encoder> encoder_;
 };
 
-class Architecture final : public DecoderArchitecture {
+class KlArchitecture final : public DecoderArchitecture {
  public:
-  Architecture(std::string class_name, AutoencoderKlParams params)
+  KlArchitecture(std::string class_name, AutoencoderKlParams params)
       : class_name_(std::move(class_name)), params_(std::move(params)) {}
   const std::string& class_name() const override { return class_name_; }
   int64_t latent_channels() const override { return params_.latent_channels; }
@@ -318,7 +318,7 @@ class Architecture final : public DecoderArchitecture {
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadAutoencoderKl(
     const DecoderSource& source) {
   OXBOW_ASSIGN_OR_RETURN(AutoencoderKlParams params, ParseAutoencoderKlConfig(source.config_json));
-  return std::make_shared<const Architecture>(source.class_name, std::move(params));
+  return std::make_shared<const KlArchitecture>(source.class_name, std::move(params));
 }
 
 bool BelongsTo(AutoencoderPart part, const std::string& name) {

@@ -17,11 +17,11 @@
 namespace oxbow::model {
 namespace {
 
-using Params = AutoencoderKlWanParams;
+using WanParams = AutoencoderKlWanParams;
 
-class MiddleBlock {
+class WanMiddleBlock {
  public:
-  MiddleBlock(VideoBinding bind, const std::string& name, int64_t channels)
+  WanMiddleBlock(VideoBinding bind, const std::string& name, int64_t channels)
       : first_(bind, name + ".resnets.0", channels, channels),
         attention_(bind.tensors, name + ".attentions.0", channels),
         second_(bind, name + ".resnets.1", channels, channels) {}
@@ -36,14 +36,14 @@ class MiddleBlock {
 };
 
 // Residual blocks of one resolution, then the step to the next one.
-struct Level {
+struct WanLevel {
   std::vector<VideoResidual> resnets;
   std::optional<Upsampler> upsampler;  // All levels but the last have one.
 };
 
-class Decoder {
+class WanDecoder {
  public:
-  Decoder(VideoBinding bind, const Params& p)
+  WanDecoder(VideoBinding bind, const WanParams& p)
       : post_quant_(bind.tensors, "post_quant_conv", p.z_dim, p.z_dim),
         conv_in_(bind, "decoder.conv_in", p.z_dim, Width(p, p.dim_mult.size() - 1)),
         middle_(bind, "decoder.mid_block", Width(p, p.dim_mult.size() - 1)),
@@ -54,7 +54,7 @@ class Decoder {
       const std::string name = absl::StrCat("decoder.up_blocks.", i);
       const size_t resolution = p.dim_mult.size() - 1 - i;
       const int64_t out = Width(p, resolution);
-      Level& level = levels_.emplace_back();
+      WanLevel& level = levels_.emplace_back();
       for (int64_t k = 0; k <= p.num_res_blocks; ++k) {
         level.resnets.emplace_back(bind, absl::StrCat(name, ".resnets.", k), in, out);
         in = out;
@@ -71,7 +71,7 @@ class Decoder {
   // One latent frame [1, C, 1, h, w] -> the frames that it adds, [1, channels, 1 or time, H, W].
   at::Tensor operator()(const at::Tensor& latent, History& history) const {
     at::Tensor x = middle_(conv_in_(post_quant_(latent), history), history);
-    for (const Level& level : levels_) {
+    for (const WanLevel& level : levels_) {
       for (const VideoResidual& block : level.resnets) x = block(x, history);
       if (level.upsampler) x = (*level.upsampler)(x, history);
     }
@@ -81,20 +81,20 @@ class Decoder {
   }
 
  private:
-  static int64_t Width(const Params& p, size_t resolution) {
+  static int64_t Width(const WanParams& p, size_t resolution) {
     return p.decoder_width() * p.dim_mult[resolution];
   }
 
   const PixelMap post_quant_;
   const CausalConv conv_in_;
-  const MiddleBlock middle_;
-  std::vector<Level> levels_;
+  const WanMiddleBlock middle_;
+  std::vector<WanLevel> levels_;
   const ChannelNorm norm_out_;
   const CausalConv conv_out_;
 };
 
 // Adds the encoder's tensors, which nothing here computes with.
-void TakeEncoder(VideoBinding bind, const Params& p) {
+void TakeEncoder(VideoBinding bind, const WanParams& p) {
   int64_t in = p.base_dim;
   CausalConv(bind, "encoder.conv_in", p.in_channels, in);
   int64_t block = 0;
@@ -111,15 +111,16 @@ void TakeEncoder(VideoBinding bind, const Params& p) {
     bind.tensors.Take(downsampler + ".resample.1.bias", {out});
     if (p.temperal_downsample[i]) CausalConv(bind, downsampler + ".time_conv", out, out, 1);
   }
-  MiddleBlock(bind, "encoder.mid_block", in);
+  WanMiddleBlock(bind, "encoder.mid_block", in);
   ChannelNorm(bind.tensors, "encoder.norm_out", in, 3);
   CausalConv(bind, "encoder.conv_out", in, 2 * p.z_dim);
   PixelMap(bind.tensors, "quant_conv", 2 * p.z_dim, 2 * p.z_dim);
 }
 
-class Autoencoder final : public AutoencoderKlWan {
+class WanAutoencoder final : public AutoencoderKlWan {
  public:
-  Autoencoder(VideoBinding bind, const Params& params) : params_(params), decoder_(bind, params) {}
+  WanAutoencoder(VideoBinding bind, const WanParams& params)
+      : params_(params), decoder_(bind, params) {}
 
   at::Tensor Videos(const at::Tensor& z) const override {
     std::vector<at::Tensor> rows;
@@ -168,13 +169,13 @@ class Autoencoder final : public AutoencoderKlWan {
     }
   }
 
-  const Params params_;
-  const Decoder decoder_;
+  const WanParams params_;
+  const WanDecoder decoder_;
 };
 
-class Architecture final : public DecoderArchitecture {
+class WanArchitecture final : public DecoderArchitecture {
  public:
-  Architecture(std::string class_name, Params params)
+  WanArchitecture(std::string class_name, WanParams params)
       : class_name_(std::move(class_name)),
         params_(std::move(params)),
         of_decoder_(AutoencoderKlWanDecoderShapes(params_)) {}
@@ -197,7 +198,7 @@ class Architecture final : public DecoderArchitecture {
 
  private:
   const std::string class_name_;
-  const Params params_;
+  const WanParams params_;
   const Shapes of_decoder_;
 };
 
@@ -205,8 +206,8 @@ class Architecture final : public DecoderArchitecture {
 
 absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadAutoencoderKlWan(
     const DecoderSource& source) {
-  OXBOW_ASSIGN_OR_RETURN(Params params, ParseAutoencoderKlWanConfig(source.config_json));
-  return std::make_shared<const Architecture>(source.class_name, std::move(params));
+  OXBOW_ASSIGN_OR_RETURN(WanParams params, ParseAutoencoderKlWanConfig(source.config_json));
+  return std::make_shared<const WanArchitecture>(source.class_name, std::move(params));
 }
 
 int64_t AutoencoderKlWanParams::space_factor() const { return int64_t{1} << (dim_mult.size() - 1); }
@@ -220,7 +221,7 @@ int64_t AutoencoderKlWanParams::time_factor() const {
 Shapes AutoencoderKlWanDecoderShapes(const AutoencoderKlWanParams& params) {
   Binding bind;
   ConvolutionNumbers numbers;
-  const Decoder shape_only({bind, numbers}, params);
+  const WanDecoder shape_only({bind, numbers}, params);
   return bind.shapes();
 }
 
@@ -255,7 +256,7 @@ Shapes AutoencoderKlWanShapes(const AutoencoderKlWanParams& params) {
   Binding bind;
   ConvolutionNumbers numbers;
   TakeEncoder({bind, numbers}, params);
-  const Decoder shape_only({bind, numbers}, params);
+  const WanDecoder shape_only({bind, numbers}, params);
   return bind.shapes();
 }
 
@@ -263,7 +264,7 @@ absl::StatusOr<std::unique_ptr<AutoencoderKlWan>> MakeAutoencoderKlWan(
     const AutoencoderKlWanParams& params, const NamedTensors& tensors) {
   Binding bind(tensors, /*adapter=*/nullptr);
   ConvolutionNumbers numbers;
-  auto model = std::make_unique<Autoencoder>(VideoBinding{bind, numbers}, params);
+  auto model = std::make_unique<WanAutoencoder>(VideoBinding{bind, numbers}, params);
   OXBOW_RETURN_IF_ERROR(Annotate(bind.Finish(), "AutoencoderKLWan"));
   return model;
 }

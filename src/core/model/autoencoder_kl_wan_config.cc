@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "core/model/autoencoder_kl_wan.h"
 
@@ -9,11 +9,11 @@ namespace oxbow::model {
 namespace {
 
 using Json = nlohmann::json;
-using Params = AutoencoderKlWanParams;
+using WanParams = AutoencoderKlWanParams;
 
-constexpr int64_t kSizeMax = 1 << 14;     // The largest number; keeps products inside 64 bits.
+constexpr int64_t kWanSizeMax = 1 << 14;  // The largest number; keeps products inside 64 bits.
 constexpr int64_t kMultipleMax = 1 << 8;  // The largest in dim_mult.
-constexpr int64_t kBlocksMax = 1 << 8;
+constexpr int64_t kWanBlocksMax = 1 << 8;
 constexpr size_t kLevelsMax = 8;
 
 const std::vector<double> kWanMean = {-0.7571, -0.7089, -0.9113, 0.1075,  -0.1745, 0.9653,
@@ -23,45 +23,45 @@ const std::vector<double> kWanStd = {2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7
                                      2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579,
                                      1.6382, 1.1253, 2.8251, 1.9160};
 
-struct Size {
+struct WanSize {
   const char* key;
-  int64_t Params::*member;
+  int64_t WanParams::*member;
   int64_t most;
 };
-constexpr Size kSizes[] = {{"base_dim", &Params::base_dim, kSizeMax},
-                           {"decoder_base_dim", &Params::decoder_base_dim, kSizeMax},
-                           {"z_dim", &Params::z_dim, kSizeMax},
-                           {"num_res_blocks", &Params::num_res_blocks, kBlocksMax},
-                           {"in_channels", &Params::in_channels, kSizeMax},
-                           {"out_channels", &Params::out_channels, kSizeMax}};
+constexpr WanSize kWanSizes[] = {{"base_dim", &WanParams::base_dim, kWanSizeMax},
+                                 {"decoder_base_dim", &WanParams::decoder_base_dim, kWanSizeMax},
+                                 {"z_dim", &WanParams::z_dim, kWanSizeMax},
+                                 {"num_res_blocks", &WanParams::num_res_blocks, kWanBlocksMax},
+                                 {"in_channels", &WanParams::in_channels, kWanSizeMax},
+                                 {"out_channels", &WanParams::out_channels, kWanSizeMax}};
 
-absl::Status Bad(const std::string& what) {
+absl::Status BadWan(const std::string& what) {
   return absl::InvalidArgumentError("autoencoder config: " + what);
 }
 
-bool IsSize(const Json& value, int64_t most) {
+bool IsWanSize(const Json& value, int64_t most) {
   return value.is_number_integer() && value >= 1 && value <= most;
 }
 
-absl::Status ReadMultiples(const Json& value, Params& params) {
+absl::Status ReadMultiples(const Json& value, WanParams& params) {
   if (!value.is_array() || value.empty() || value.size() > kLevelsMax) {
-    return Bad("dim_mult is not a list of 1 to 8 multiples: " + value.dump());
+    return BadWan("dim_mult is not a list of 1 to 8 multiples: " + JsonText(value));
   }
   params.dim_mult.clear();
   for (const Json& multiple : value) {
-    if (!IsSize(multiple, kMultipleMax))
-      return Bad("dim_mult holds no multiple: " + multiple.dump());
+    if (!IsWanSize(multiple, kMultipleMax))
+      return BadWan("dim_mult holds no multiple: " + JsonText(multiple));
     params.dim_mult.push_back(multiple.get<int64_t>());
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadHalvings(const Json& value, Params& params) {
-  if (!value.is_array()) return Bad("temperal_downsample is not a list: " + value.dump());
+absl::Status ReadHalvings(const Json& value, WanParams& params) {
+  if (!value.is_array()) return BadWan("temperal_downsample is not a list: " + JsonText(value));
   params.temperal_downsample.clear();
   for (const Json& halves : value) {
     if (!halves.is_boolean()) {
-      return Bad("temperal_downsample holds neither true nor false: " + halves.dump());
+      return BadWan("temperal_downsample holds neither true nor false: " + JsonText(halves));
     }
     params.temperal_downsample.push_back(halves.get<bool>());
   }
@@ -69,10 +69,11 @@ absl::Status ReadHalvings(const Json& value, Params& params) {
 }
 
 absl::StatusOr<std::vector<double>> PerChannel(const std::string& key, const Json& value) {
-  if (!value.is_array()) return Bad(absl::StrCat(key, " is not a list: ", value.dump()));
+  if (!value.is_array()) return BadWan(absl::StrCat(key, " is not a list: ", JsonText(value)));
   std::vector<double> numbers;
   for (const Json& number : value) {
-    if (!number.is_number()) return Bad(absl::StrCat(key, " holds no number: ", number.dump()));
+    if (!number.is_number())
+      return BadWan(absl::StrCat(key, " holds no number: ", JsonText(number)));
     numbers.push_back(number.get<double>());
   }
   return numbers;
@@ -81,22 +82,22 @@ absl::StatusOr<std::vector<double>> PerChannel(const std::string& key, const Jso
 // Keys that another body of the same class has, Wan2.2's among them.
 absl::Status CheckAbsent(const std::string& key, const Json& value) {
   if (value == false || (key == "attn_scales" && value == Json::array())) return absl::OkStatus();
-  return Bad(
-      absl::StrCat(key, " is not supported, only the autoencoder of Wan2.1 is: ", value.dump()));
+  return BadWan(
+      absl::StrCat(key, " is not supported, only the autoencoder of Wan2.1 is: ", JsonText(value)));
 }
 
-absl::Status ReadKey(const std::string& key, const Json& value, Params& params) {
-  for (const Size& size : kSizes) {
+absl::Status ReadWanKey(const std::string& key, const Json& value, WanParams& params) {
+  for (const WanSize& size : kWanSizes) {
     if (key != size.key) continue;
-    if (!IsSize(value, size.most)) {
-      return Bad(absl::StrCat(key, " is not a size of 1 to ", size.most, ": ", value.dump()));
+    if (!IsWanSize(value, size.most)) {
+      return BadWan(absl::StrCat(key, " is not a size of 1 to ", size.most, ": ", JsonText(value)));
     }
     params.*size.member = value.get<int64_t>();
     return absl::OkStatus();
   }
   if (key == "input_channels") {  // Qwen-Image's: of both halves.
-    OXBOW_RETURN_IF_ERROR(ReadKey("in_channels", value, params));
-    return ReadKey("out_channels", value, params);
+    OXBOW_RETURN_IF_ERROR(ReadWanKey("in_channels", value, params));
+    return ReadWanKey("out_channels", value, params);
   }
   if (key == "dim_mult") return ReadMultiples(value, params);
   if (key == "temperal_downsample") return ReadHalvings(value, params);
@@ -110,27 +111,27 @@ absl::Status ReadKey(const std::string& key, const Json& value, Params& params) 
   }
   if (key == "dropout") return absl::OkStatus();  // In training of the autoencoder alone.
   if (key == "scale_factor_temporal" || key == "scale_factor_spatial") return absl::OkStatus();
-  return Bad("unknown key, and its meaning may matter: " + key);
+  return BadWan("unknown key, and its meaning may matter: " + key);
 }
 
 // Pipelines take sizes from these keys; they must say what the levels do.
 absl::Status CheckFactor(const Json& json, const char* key, int64_t factor) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null() || *found == factor) return absl::OkStatus();
-  return Bad(absl::StrCat(key, " is ", found->dump(), ", the levels make ", factor));
+  return BadWan(absl::StrCat(key, " is ", found->dump(), ", the levels make ", factor));
 }
 
-absl::Status CheckLatents(Params& params) {
+absl::Status CheckWanLatents(WanParams& params) {
   const auto channels = static_cast<size_t>(params.z_dim);
   if (params.latents_mean.empty()) params.latents_mean = kWanMean;
   if (params.latents_std.empty()) params.latents_std = kWanStd;
   if (params.latents_mean.size() != channels || params.latents_std.size() != channels) {
-    return Bad(absl::StrCat(
+    return BadWan(absl::StrCat(
         "latents_mean and latents_std must have z_dim numbers each: ", params.latents_mean.size(),
         ", ", params.latents_std.size(), " != ", channels));
   }
   for (const double std : params.latents_std) {
-    if (!(std > 0)) return Bad(absl::StrCat("latents_std is not positive: ", std));
+    if (!(std > 0)) return BadWan(absl::StrCat("latents_std is not positive: ", std));
   }
   return absl::OkStatus();
 }
@@ -138,24 +139,24 @@ absl::Status CheckLatents(Params& params) {
 }  // namespace
 
 absl::StatusOr<AutoencoderKlWanParams> ParseAutoencoderKlWanConfig(const std::string& config_json) {
-  const Json json = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Bad("not a JSON object");
-  Params params;
+  const Json json = ParseJson(config_json);
+  if (!json.is_object()) return BadWan("not a JSON object");
+  WanParams params;
   for (const auto& [key, value] : json.items()) {
     if (key.starts_with("_") || value.is_null()) continue;
-    OXBOW_RETURN_IF_ERROR(ReadKey(key, value, params));
+    OXBOW_RETURN_IF_ERROR(ReadWanKey(key, value, params));
   }
   if (params.temperal_downsample.size() + 1 != params.dim_mult.size()) {
-    return Bad(absl::StrCat("temperal_downsample must be one shorter than dim_mult: ",
-                            params.temperal_downsample.size(), ", ", params.dim_mult.size()));
+    return BadWan(absl::StrCat("temperal_downsample must be one shorter than dim_mult: ",
+                               params.temperal_downsample.size(), ", ", params.dim_mult.size()));
   }
   for (size_t i = 1; i < params.dim_mult.size(); ++i) {
     if (params.decoder_width() * params.dim_mult[i] >= 2) continue;
-    return Bad("decoder_base_dim: a level of one channel cannot be halved");
+    return BadWan("decoder_base_dim: a level of one channel cannot be halved");
   }
   OXBOW_RETURN_IF_ERROR(CheckFactor(json, "scale_factor_spatial", params.space_factor()));
   OXBOW_RETURN_IF_ERROR(CheckFactor(json, "scale_factor_temporal", params.time_factor()));
-  OXBOW_RETURN_IF_ERROR(CheckLatents(params));
+  OXBOW_RETURN_IF_ERROR(CheckWanLatents(params));
   return params;
 }
 

@@ -3,13 +3,13 @@
 
 #include <ATen/ATen.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/clip_blocks.h"
@@ -74,13 +74,13 @@ class ClipText final : public ClipTextEncoder {
   std::vector<ClipBlock> blocks_;
 };
 
-struct Field {
+struct ClipTextField {
   const char* key;
   int64_t ClipTextParams::*member;
   int64_t minimum;
 };
 
-constexpr Field kFields[] = {
+constexpr ClipTextField kClipTextFields[] = {
     {"vocab_size", &ClipTextParams::vocab_size, 1},
     {"hidden_size", &ClipTextParams::hidden_size, 1},
     {"intermediate_size", &ClipTextParams::intermediate_size, 1},
@@ -91,9 +91,9 @@ constexpr Field kFields[] = {
     {"bos_token_id", &ClipTextParams::bos_token_id, 0},
     {"eos_token_id", &ClipTextParams::eos_token_id, 0},
     {"pad_token_id", &ClipTextParams::pad_token_id, 0}};
-constexpr int64_t kSizeMax = 1 << 20;
+constexpr int64_t kClipTextSizeMax = 1 << 20;
 
-absl::Status Bad(const std::string& what) {
+absl::Status BadClipText(const std::string& what) {
   return absl::InvalidArgumentError("text encoder config: " + what);
 }
 
@@ -107,33 +107,32 @@ Binding BindingOf(const ClipTextParams& params) {
 }  // namespace
 
 absl::StatusOr<ClipTextParams> ParseClipTextConfig(const std::string& config_json) {
-  const nlohmann::json json =
-      nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Bad("not a JSON object");
+  const nlohmann::json json = ParseJson(config_json);
+  if (!json.is_object()) return BadClipText("not a JSON object");
   ClipTextParams params;
-  for (const Field& field : kFields) {
+  for (const ClipTextField& field : kClipTextFields) {
     if (!json.contains(field.key) || json[field.key].is_null()) continue;
     const auto& value = json[field.key];
     if (!value.is_number_integer() || value.get<int64_t>() < field.minimum ||
-        value.get<int64_t>() > kSizeMax) {
-      return Bad(absl::StrCat(field.key, " is not a size: ", value.dump()));
+        value.get<int64_t>() > kClipTextSizeMax) {
+      return BadClipText(absl::StrCat(field.key, " is not a size: ", value.dump()));
     }
     params.*field.member = value.get<int64_t>();
   }
   if (json.contains("layer_norm_eps")) {
-    if (!json["layer_norm_eps"].is_number()) return Bad("layer_norm_eps is not a number");
+    if (!json["layer_norm_eps"].is_number()) return BadClipText("layer_norm_eps is not a number");
     params.layer_norm_eps = json["layer_norm_eps"].get<double>();
   }
   if (json.contains("hidden_act")) {
-    if (!json["hidden_act"].is_string()) return Bad("hidden_act is not a string");
+    if (!json["hidden_act"].is_string()) return BadClipText("hidden_act is not a string");
     params.hidden_act = json["hidden_act"].get<std::string>();
   }
   if (params.hidden_act != "quick_gelu" && params.hidden_act != "gelu") {
-    return Bad("hidden_act other than quick_gelu or gelu: " + params.hidden_act);
+    return BadClipText("hidden_act other than quick_gelu or gelu: " + params.hidden_act);
   }
   if (params.hidden_size % params.num_attention_heads != 0) {
-    return Bad(absl::StrCat("hidden_size not divisible by heads: ", params.hidden_size, ", ",
-                            params.num_attention_heads));
+    return BadClipText(absl::StrCat("hidden_size not divisible by heads: ", params.hidden_size,
+                                    ", ", params.num_attention_heads));
   }
   return params;
 }
@@ -146,7 +145,7 @@ std::string ClipTextConfigJson(const ClipTextParams& params) {
   json["torch_dtype"] = "float32";
   json["hidden_act"] = params.hidden_act;
   json["layer_norm_eps"] = params.layer_norm_eps;
-  for (const Field& field : kFields) json[field.key] = params.*field.member;
+  for (const ClipTextField& field : kClipTextFields) json[field.key] = params.*field.member;
   return json.dump(2) + "\n";
 }
 

@@ -3,11 +3,11 @@
 
 #include <ATen/ATen.h>
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/clip_blocks.h"
@@ -16,8 +16,8 @@
 namespace oxbow::model {
 namespace {
 
-constexpr char kPositionIds[] = "vision_model.embeddings.position_ids";
-constexpr int64_t kChannels = 3;
+constexpr char kVisionPositionIds[] = "vision_model.embeddings.position_ids";
+constexpr int64_t kPixelChannels = 3;
 
 class ClipVision final : public ClipVisionEncoder {
  public:
@@ -25,7 +25,7 @@ class ClipVision final : public ClipVisionEncoder {
       : params_(p),
         class_(bind.Take("vision_model.embeddings.class_embedding", {p.hidden_size})),
         patches_(bind.Take("vision_model.embeddings.patch_embedding.weight",
-                           {p.hidden_size, kChannels, p.patch_size, p.patch_size})),
+                           {p.hidden_size, kPixelChannels, p.patch_size, p.patch_size})),
         positions_(bind.Take("vision_model.embeddings.position_embedding.weight",
                              {p.patches() + 1, p.hidden_size})),
         // The misspelling is the published name.
@@ -40,7 +40,7 @@ class ClipVision final : public ClipVisionEncoder {
   }
 
   at::Tensor Encode(const at::Tensor& pixels) const override {
-    OXBOW_CHECK(pixels.dim() == 4 && pixels.size(1) == kChannels &&
+    OXBOW_CHECK(pixels.dim() == 4 && pixels.size(1) == kPixelChannels &&
                 pixels.size(2) == params_.image_size && pixels.size(3) == params_.image_size)
         << "pixels " << pixels.sizes() << " for images of " << params_.image_size;
     at::Tensor hidden = first_norm_(Embed(pixels.to(class_.scalar_type())) + positions_);
@@ -55,7 +55,7 @@ class ClipVision final : public ClipVisionEncoder {
   // product.
   at::Tensor Embed(const at::Tensor& pixels) const {
     const int64_t side = params_.patch_size, across = params_.image_size / side;
-    const at::Tensor patches = pixels.view({-1, kChannels, across, side, across, side})
+    const at::Tensor patches = pixels.view({-1, kPixelChannels, across, side, across, side})
                                    .permute({0, 2, 4, 1, 3, 5})
                                    .reshape({pixels.size(0), across * across, -1});
     const Linear embed{.weight = patches_.flatten(1)};
@@ -69,38 +69,39 @@ class ClipVision final : public ClipVisionEncoder {
   std::vector<ClipBlock> blocks_;
 };
 
-struct Field {
+struct ClipVisionField {
   const char* key;
   int64_t ClipVisionParams::*member;
 };
 
-constexpr Field kFields[] = {{"hidden_size", &ClipVisionParams::hidden_size},
-                             {"intermediate_size", &ClipVisionParams::intermediate_size},
-                             {"projection_dim", &ClipVisionParams::projection_dim},
-                             {"num_hidden_layers", &ClipVisionParams::num_hidden_layers},
-                             {"num_attention_heads", &ClipVisionParams::num_attention_heads},
-                             {"image_size", &ClipVisionParams::image_size},
-                             {"patch_size", &ClipVisionParams::patch_size}};
-constexpr int64_t kSizeMax = 1 << 16;
+constexpr ClipVisionField kClipVisionFields[] = {
+    {"hidden_size", &ClipVisionParams::hidden_size},
+    {"intermediate_size", &ClipVisionParams::intermediate_size},
+    {"projection_dim", &ClipVisionParams::projection_dim},
+    {"num_hidden_layers", &ClipVisionParams::num_hidden_layers},
+    {"num_attention_heads", &ClipVisionParams::num_attention_heads},
+    {"image_size", &ClipVisionParams::image_size},
+    {"patch_size", &ClipVisionParams::patch_size}};
+constexpr int64_t kClipVisionSizeMax = 1 << 16;
 
-absl::Status Bad(const std::string& what) {
+absl::Status BadClipVision(const std::string& what) {
   return absl::InvalidArgumentError("image encoder config: " + what);
 }
 
 absl::Status CheckDivisions(const ClipVisionParams& p) {
   if (p.hidden_size % p.num_attention_heads != 0) {
-    return Bad(absl::StrCat("hidden_size not divisible by heads: ", p.hidden_size, ", ",
-                            p.num_attention_heads));
+    return BadClipVision(absl::StrCat("hidden_size not divisible by heads: ", p.hidden_size, ", ",
+                                      p.num_attention_heads));
   }
   if (p.image_size % p.patch_size != 0) {
-    return Bad(
+    return BadClipVision(
         absl::StrCat("image_size not divisible by patch_size: ", p.image_size, ", ", p.patch_size));
   }
   return absl::OkStatus();
 }
 
 // Names and shapes of what an encoder binds.
-Binding BindingOf(const ClipVisionParams& params) {
+Binding VisionBindingOf(const ClipVisionParams& params) {
   Binding bind;
   const ClipVision shape_only(bind, params);
   return bind;
@@ -109,39 +110,40 @@ Binding BindingOf(const ClipVisionParams& params) {
 }  // namespace
 
 absl::StatusOr<ClipVisionParams> ParseClipVisionConfig(const std::string& config_json) {
-  const auto json = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Bad("not a JSON object");
+  const auto json = ParseJson(config_json);
+  if (!json.is_object()) return BadClipVision("not a JSON object");
   ClipVisionParams params;
-  for (const Field& field : kFields) {
+  for (const ClipVisionField& field : kClipVisionFields) {
     if (!json.contains(field.key) || json[field.key].is_null()) continue;
     const auto& value = json[field.key];
-    if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > kSizeMax) {
-      return Bad(absl::StrCat(field.key, " is not a size: ", value.dump()));
+    if (!value.is_number_integer() || value.get<int64_t>() < 1 ||
+        value.get<int64_t>() > kClipVisionSizeMax) {
+      return BadClipVision(absl::StrCat(field.key, " is not a size: ", JsonText(value)));
     }
     params.*field.member = value.get<int64_t>();
   }
-  if (json.value("num_channels", nlohmann::json(kChannels)) != kChannels) {
-    return Bad("num_channels other than 3: " + json["num_channels"].dump());
+  if (json.value("num_channels", nlohmann::json(kPixelChannels)) != kPixelChannels) {
+    return BadClipVision("num_channels other than 3: " + json["num_channels"].dump());
   }
   if (json.contains("layer_norm_eps")) {
-    if (!json["layer_norm_eps"].is_number()) return Bad("layer_norm_eps is not a number");
+    if (!json["layer_norm_eps"].is_number()) return BadClipVision("layer_norm_eps is not a number");
     params.layer_norm_eps = json["layer_norm_eps"].get<double>();
   }
   const auto act = json.value("hidden_act", nlohmann::json(params.hidden_act));
   if (act != "quick_gelu" && act != "gelu") {
-    return Bad("hidden_act other than quick_gelu or gelu: " + act.dump());
+    return BadClipVision("hidden_act other than quick_gelu or gelu: " + JsonText(act));
   }
   params.hidden_act = act.get<std::string>();
   OXBOW_RETURN_IF_ERROR(CheckDivisions(params));
   return params;
 }
 
-Shapes ClipVisionShapes(const ClipVisionParams& params) { return BindingOf(params).shapes(); }
+Shapes ClipVisionShapes(const ClipVisionParams& params) { return VisionBindingOf(params).shapes(); }
 
 absl::StatusOr<std::unique_ptr<ClipVisionEncoder>> MakeClipVisionEncoder(
     const ClipVisionParams& params, NamedTensors weights, LinearWeights form) {
-  weights.erase(kPositionIds);
-  if (form == LinearWeights::kPacked) PackLinears(BindingOf(params).linears(), weights);
+  weights.erase(kVisionPositionIds);
+  if (form == LinearWeights::kPacked) PackLinears(VisionBindingOf(params).linears(), weights);
   Binding bind(weights, nullptr);
   auto encoder = std::make_unique<ClipVision>(bind, params);
   OXBOW_RETURN_IF_ERROR(bind.Finish());

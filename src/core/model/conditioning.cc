@@ -11,7 +11,7 @@
 namespace oxbow::model {
 namespace {
 
-constexpr uint64_t kFloatBytes = 4;
+constexpr uint64_t kBytesOfFloat = 4;
 
 // The parts of `conditioning` after `change`.
 template <typename Change>
@@ -36,7 +36,7 @@ uint64_t ConditioningBytes(const std::vector<ConditioningPart>& parts, int64_t t
   for (const ConditioningPart& part : parts) {
     uint64_t numbers = 1;
     for (const int64_t size : ShapeOf(part, 1, tokens)) numbers *= static_cast<uint64_t>(size);
-    bytes += kFloatBytes * numbers;
+    bytes += kBytesOfFloat * numbers;
   }
   return bytes;
 }

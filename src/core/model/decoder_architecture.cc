@@ -2,16 +2,16 @@
 #include "core/model/decoder_architecture.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::model {
 
 absl::StatusOr<std::string> DecoderClassOf(const std::string& config_json) {
-  const auto json = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(config_json);
   if (!json.is_object()) return absl::InvalidArgumentError("autoencoder config: not a JSON object");
   const auto written = json.find("_class_name");
   if (written == json.end()) return DecoderTable().front().class_name;

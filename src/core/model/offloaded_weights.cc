@@ -40,7 +40,7 @@ const char* Address(const at::Tensor& source) {
 int64_t Bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
 // `count` bytes from the first one of `source` on, with its version counter.
-at::Tensor From(const at::Tensor& source, int64_t count) {
+at::Tensor FromHost(const at::Tensor& source, int64_t count) {
   const at::Tensor bytes = source.flatten().view(at::kByte);
   return bytes.as_strided({count}, {1}, bytes.storage_offset());
 }
@@ -127,12 +127,13 @@ OffloadedWeights::Block OffloadedWeights::Arranged(std::vector<PlacedLeaf> leave
   for (PlacedLeaf& leaf : leaves) {
     const int64_t length = Bytes(leaf.source);
     if (block.runs.empty() || !Continues(block.runs.back(), leaf.source)) {
-      block.runs.push_back({.source = From(leaf.source, length), .begin = Aligned(block.length)});
+      block.runs.push_back(
+          {.source = FromHost(leaf.source, length), .begin = Aligned(block.length)});
     }
     Run& run = block.runs.back();
     const int64_t place = Address(leaf.source) - Address(run.source);
     leaf.begin = run.begin + place;
-    if (place + length > run.source.numel()) run.source = From(run.source, place + length);
+    if (place + length > run.source.numel()) run.source = FromHost(run.source, place + length);
     block.length = std::max(block.length, leaf.begin + length);
   }
   block.leaves = std::move(leaves);

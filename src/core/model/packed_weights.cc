@@ -12,17 +12,17 @@ namespace oxbow::model {
 namespace {
 
 // Operators of PyTorch's own compiler (torch.compile), which no header declares.
-std::optional<c10::OperatorHandle> Find(const char* name) {
+std::optional<c10::OperatorHandle> FindOperator(const char* name) {
   return c10::Dispatcher::singleton().findSchema({name, ""});
 }
 
 const std::optional<c10::OperatorHandle>& Reorder() {
-  static const auto found = Find("mkldnn::_reorder_linear_weight");
+  static const auto found = FindOperator("mkldnn::_reorder_linear_weight");
   return found;
 }
 
-const std::optional<c10::OperatorHandle>& Multiply() {
-  static const auto found = Find("mkldnn::_linear_pointwise");
+const std::optional<c10::OperatorHandle>& MultiplyPacked() {
+  static const auto found = FindOperator("mkldnn::_linear_pointwise");
   return found;
 }
 
@@ -34,7 +34,7 @@ at::Tensor Call(const c10::OperatorHandle& operation, torch::jit::Stack stack) {
 }  // namespace
 
 at::Tensor Packed(const at::Tensor& weight) {
-  const bool can = Reorder() && Multiply() && at::hasMKLDNN() && weight.is_cpu() &&
+  const bool can = Reorder() && MultiplyPacked() && at::hasMKLDNN() && weight.is_cpu() &&
                    weight.scalar_type() == at::kFloat && weight.dim() == 2 && weight.numel() > 0 &&
                    !weight.is_mkldnn();
   if (!can) return weight;
@@ -52,7 +52,7 @@ void PackLinears(const LinearModules& modules, NamedTensors& weights) {
 
 at::Tensor PackedProduct(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
   const c10::IValue added = bias.defined() ? c10::IValue(bias) : c10::IValue();
-  return Call(*Multiply(),
+  return Call(*MultiplyPacked(),
               {rows, weight, added, "none", c10::List<std::optional<at::Scalar>>(), ""});
 }
 

@@ -25,10 +25,10 @@ ShapeKey KeyOf(const at::Tensor& x, const Conditioning& conditioning) {
   return key;
 }
 
-class Recorded final : public VelocityModel {
+class RecordedStep final : public VelocityModel {
  public:
-  Recorded(std::unique_ptr<VelocityModel> model, std::vector<at::Tensor> weights,
-           std::shared_ptr<GraphRecorder> recorder, size_t recordings_max)
+  RecordedStep(std::unique_ptr<VelocityModel> model, std::vector<at::Tensor> weights,
+               std::shared_ptr<GraphRecorder> recorder, size_t recordings_max)
       : model_(std::move(model)),
         weights_(std::move(weights)),
         recorder_(std::move(recorder)),
@@ -135,8 +135,8 @@ std::unique_ptr<VelocityModel> MakeRecorded(std::unique_ptr<VelocityModel> model
                                             std::vector<at::Tensor> weights,
                                             std::shared_ptr<GraphRecorder> recorder,
                                             size_t recordings_max) {
-  return std::make_unique<Recorded>(std::move(model), std::move(weights), std::move(recorder),
-                                    recordings_max);
+  return std::make_unique<RecordedStep>(std::move(model), std::move(weights), std::move(recorder),
+                                        recordings_max);
 }
 
 }  // namespace oxbow::model

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "core/model/sd3.h"
 
@@ -11,57 +11,59 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kSizeMax = 1 << 20;  // The largest number; keeps products inside 64 bits.
+constexpr int64_t kSd3SizeMax = 1 << 20;  // The largest number; keeps products inside 64 bits.
 
-struct Field {
+struct Sd3Field {
   const char* key;
   int64_t Sd3Params::*member;
 };
 
-constexpr Field kFields[] = {{"sample_size", &Sd3Params::sample_size},
-                             {"patch_size", &Sd3Params::patch_size},
-                             {"in_channels", &Sd3Params::in_channels},
-                             {"num_layers", &Sd3Params::num_layers},
-                             {"attention_head_dim", &Sd3Params::attention_head_dim},
-                             {"num_attention_heads", &Sd3Params::num_attention_heads},
-                             {"joint_attention_dim", &Sd3Params::joint_attention_dim},
-                             {"caption_projection_dim", &Sd3Params::caption_projection_dim},
-                             {"pooled_projection_dim", &Sd3Params::pooled_projection_dim},
-                             {"out_channels", &Sd3Params::out_channels},
-                             {"pos_embed_max_size", &Sd3Params::pos_embed_max_size}};
+constexpr Sd3Field kSd3Fields[] = {{"sample_size", &Sd3Params::sample_size},
+                                   {"patch_size", &Sd3Params::patch_size},
+                                   {"in_channels", &Sd3Params::in_channels},
+                                   {"num_layers", &Sd3Params::num_layers},
+                                   {"attention_head_dim", &Sd3Params::attention_head_dim},
+                                   {"num_attention_heads", &Sd3Params::num_attention_heads},
+                                   {"joint_attention_dim", &Sd3Params::joint_attention_dim},
+                                   {"caption_projection_dim", &Sd3Params::caption_projection_dim},
+                                   {"pooled_projection_dim", &Sd3Params::pooled_projection_dim},
+                                   {"out_channels", &Sd3Params::out_channels},
+                                   {"pos_embed_max_size", &Sd3Params::pos_embed_max_size}};
 
-absl::Status Bad(const std::string& what) {
+absl::Status BadSd3(const std::string& what) {
   return absl::InvalidArgumentError("transformer config: " + what);
 }
 
-bool IsSize(const Json& value, int64_t minimum) {
+bool IsSd3Size(const Json& value, int64_t minimum) {
   return value.is_number_integer() && value.get<int64_t>() >= minimum &&
-         value.get<int64_t>() <= kSizeMax;
+         value.get<int64_t>() <= kSd3SizeMax;
 }
 
 absl::Status ReadDualLayers(const Json& value, Sd3Params& params) {
-  if (!value.is_array()) return Bad("dual_attention_layers is not a list");
+  if (!value.is_array()) return BadSd3("dual_attention_layers is not a list");
   for (const Json& layer : value) {
-    if (!IsSize(layer, 0)) return Bad("dual_attention_layers holds something else than indices");
+    if (!IsSd3Size(layer, 0))
+      return BadSd3("dual_attention_layers holds something else than indices");
     params.dual_attention_layers.push_back(layer.get<int64_t>());
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadKey(const std::string& key, const Json& value, Sd3Params& params) {
-  for (const Field& field : kFields) {
+absl::Status ReadSd3Key(const std::string& key, const Json& value, Sd3Params& params) {
+  for (const Sd3Field& field : kSd3Fields) {
     if (key != field.key) continue;
-    if (!IsSize(value, 1)) return Bad(absl::StrCat(key, " is not a positive size: ", value.dump()));
+    if (!IsSd3Size(value, 1))
+      return BadSd3(absl::StrCat(key, " is not a positive size: ", value.dump()));
     params.*field.member = value.get<int64_t>();
     return absl::OkStatus();
   }
   if (key == "dual_attention_layers") return ReadDualLayers(value, params);
   if (key == "qk_norm") {
-    if (value != "rms_norm") return Bad("qk_norm other than rms_norm or null: " + value.dump());
+    if (value != "rms_norm") return BadSd3("qk_norm other than rms_norm or null: " + value.dump());
     params.qk_rms_norm = true;
     return absl::OkStatus();
   }
-  return Bad("unknown key, and its meaning may matter: " + key);
+  return BadSd3("unknown key, and its meaning may matter: " + key);
 }
 
 class Sd3Architecture final : public Architecture {
@@ -104,22 +106,22 @@ class Sd3Architecture final : public Architecture {
 }  // namespace
 
 absl::StatusOr<Sd3Params> ParseSd3Config(const std::string& config_json) {
-  const Json json = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Bad("not a JSON object");
+  const Json json = ParseJson(config_json);
+  if (!json.is_object()) return BadSd3("not a JSON object");
   Sd3Params params;
   for (const auto& [key, value] : json.items()) {
     if (key.starts_with("_") || value.is_null()) continue;
-    OXBOW_RETURN_IF_ERROR(ReadKey(key, value, params));
+    OXBOW_RETURN_IF_ERROR(ReadSd3Key(key, value, params));
   }
   if (!json.contains("out_channels") || json["out_channels"].is_null()) {
     params.out_channels = params.in_channels;
   }
   if (params.caption_projection_dim != params.width()) {
-    return Bad(absl::StrCat("caption_projection_dim must equal heads * head_dim: ",
-                            params.caption_projection_dim, " != ", params.width()));
+    return BadSd3(absl::StrCat("caption_projection_dim must equal heads * head_dim: ",
+                               params.caption_projection_dim, " != ", params.width()));
   }
   if (params.width() % 4 != 0)
-    return Bad(absl::StrCat("width not a multiple of 4: ", params.width()));
+    return BadSd3(absl::StrCat("width not a multiple of 4: ", params.width()));
   return params;
 }
 
@@ -137,7 +139,7 @@ std::string Sd3ConfigJson(const Sd3Params& params) {
   nlohmann::ordered_json json;
   json["_class_name"] = kSd3ClassName;
   json["_diffusers_version"] = "0.31.0";
-  for (const Field& field : kFields) json[field.key] = params.*field.member;
+  for (const Sd3Field& field : kSd3Fields) json[field.key] = params.*field.member;
   json["dual_attention_layers"] = params.dual_attention_layers;
   json["qk_norm"] = params.qk_rms_norm ? Json("rms_norm") : Json();
   return json.dump(2) + "\n";

@@ -4,11 +4,11 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/layers.h"
@@ -151,12 +151,12 @@ class T5 final : public T5Encoder {
   std::vector<RelativeBias> biases_;  // One, or one per block.
 };
 
-struct Field {
+struct T5Field {
   const char* key;
   int64_t T5Params::*member;
 };
 
-constexpr Field kFields[] = {
+constexpr T5Field kT5Fields[] = {
     {"vocab_size", &T5Params::vocab_size},
     {"d_model", &T5Params::d_model},
     {"d_kv", &T5Params::d_kv},
@@ -165,9 +165,9 @@ constexpr Field kFields[] = {
     {"num_heads", &T5Params::num_heads},
     {"relative_attention_num_buckets", &T5Params::relative_attention_num_buckets},
     {"relative_attention_max_distance", &T5Params::relative_attention_max_distance}};
-constexpr int64_t kSizeMax = 1 << 20;
+constexpr int64_t kT5SizeMax = 1 << 20;
 
-absl::Status Bad(const std::string& what) {
+absl::Status BadT5(const std::string& what) {
   return absl::InvalidArgumentError("T5 encoder config: " + what);
 }
 
@@ -178,32 +178,32 @@ absl::Status CheckActivation(const nlohmann::json& json) {
           ? json["feed_forward_proj"].get<std::string>()
           : "relu";
   if (projection == "gated-gelu" || projection == "gated-gelu_new") return absl::OkStatus();
-  return Bad("feed_forward_proj other than gated-gelu (is this the first T5, not v1.1?): " +
-             projection);
+  return BadT5("feed_forward_proj other than gated-gelu (is this the first T5, not v1.1?): " +
+               projection);
 }
 
 }  // namespace
 
 absl::StatusOr<T5Params> ParseT5Config(const std::string& config_json) {
-  const nlohmann::json json =
-      nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Bad("not a JSON object");
+  const nlohmann::json json = ParseJson(config_json);
+  if (!json.is_object()) return BadT5("not a JSON object");
   T5Params params;
-  for (const Field& field : kFields) {
+  for (const T5Field& field : kT5Fields) {
     if (!json.contains(field.key) || json[field.key].is_null()) continue;
     const auto& value = json[field.key];
-    if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > kSizeMax) {
-      return Bad(absl::StrCat(field.key, " is not a size: ", value.dump()));
+    if (!value.is_number_integer() || value.get<int64_t>() < 1 ||
+        value.get<int64_t>() > kT5SizeMax) {
+      return BadT5(absl::StrCat(field.key, " is not a size: ", value.dump()));
     }
     params.*field.member = value.get<int64_t>();
   }
   if (json.contains("layer_norm_epsilon")) {
-    if (!json["layer_norm_epsilon"].is_number()) return Bad("layer_norm_epsilon is not a number");
+    if (!json["layer_norm_epsilon"].is_number()) return BadT5("layer_norm_epsilon is not a number");
     params.layer_norm_epsilon = json["layer_norm_epsilon"].get<double>();
   }
   const int64_t exact = params.relative_attention_num_buckets / 4;
   if (exact < 1 || params.relative_attention_max_distance <= exact) {
-    return Bad(absl::StrCat(
+    return BadT5(absl::StrCat(
         "relative_attention_num_buckets must be at least 4, and a quarter of it "
         "less than relative_attention_max_distance: ",
         params.relative_attention_num_buckets, ", ", params.relative_attention_max_distance));
@@ -222,7 +222,7 @@ std::string T5ConfigJson(const T5Params& params) {
   json["feed_forward_proj"] = "gated-gelu";
   json["is_encoder_decoder"] = false;
   json["layer_norm_epsilon"] = params.layer_norm_epsilon;
-  for (const Field& field : kFields) json[field.key] = params.*field.member;
+  for (const T5Field& field : kT5Fields) json[field.key] = params.*field.member;
   json["eos_token_id"] = 1;
   json["pad_token_id"] = 0;
   return json.dump(2) + "\n";
@@ -246,7 +246,7 @@ absl::StatusOr<std::unique_ptr<T5Encoder>> MakeT5Encoder(const T5Params& params,
   if (const auto other = weights.find(kTokensToo); other != weights.end()) {
     const auto [tokens, alone] = weights.try_emplace(kTokens, other->second);
     if (!alone && !at::equal(tokens->second, other->second)) {
-      return Bad(
+      return BadT5(
           absl::StrCat(kTokens, " and ", kTokensToo,
                        " differ, and an encoder has one table of tokens: remove the one that "
                        "is not meant"));

@@ -11,7 +11,7 @@
 namespace oxbow::reward {
 namespace {
 
-bool Fits(int64_t length) { return length >= 1 && length <= kResizeSideMax; }
+bool CropFits(int64_t length) { return length >= 1 && length <= kResizeSideMax; }
 
 size_t BorderOf(int difference, CropBorder border) {
   if (border == CropBorder::kDown) return static_cast<size_t>(difference / 2);
@@ -51,9 +51,9 @@ Image8 ToRgb(const Image8& image) {
 }
 
 bool CanClipCrop(ImageSize size, int side) {
-  if (!Fits(size.width) || !Fits(size.height) || !Fits(side)) return false;
+  if (!CropFits(size.width) || !CropFits(size.height) || !CropFits(side)) return false;
   const ImageSize resized = ShorterSideTo(size, side);
-  return Fits(resized.width) && Fits(resized.height);
+  return CropFits(resized.width) && CropFits(resized.height);
 }
 
 Image8 ClipCrop(const Image8& image, int side, CropBorder border) {

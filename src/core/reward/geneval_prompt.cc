@@ -2,10 +2,10 @@
 #include "core/reward/geneval_prompt.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/json.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 
@@ -13,7 +13,7 @@ namespace oxbow::reward {
 namespace {
 
 using Json = nlohmann::json;
-using Names = absl::Span<const char* const>;
+using ClassNames = absl::Span<const char* const>;
 
 constexpr const char* kThings[] = {"person",
                                    "bicycle",
@@ -103,16 +103,14 @@ constexpr int64_t kCountMax = 1000;
 constexpr size_t kEntriesMax = 100;
 
 // Parts of metadata in messages: UTF-8 or not, and never long.
-std::string Shown(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80);
-}
+std::string Shown(const Json& value) { return JsonText(value).substr(0, 80); }
 
 absl::Status Wrong(const std::string& place, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("the prompt's metadata: ", place, ": ", what));
 }
 
 // Index of the string at `key`.
-absl::StatusOr<int> NameAt(const Json& entry, const char* key, Names names,
+absl::StatusOr<int> NameAt(const Json& entry, const char* key, ClassNames names,
                            const std::string& place) {
   const auto found = entry.find(key);
   const std::string name =
@@ -183,12 +181,12 @@ absl::StatusOr<std::vector<GenevalDemand>> DemandsAt(const Json& metadata, const
 
 }  // namespace
 
-Names GenevalThings() { return kThings; }
-Names GenevalColours() { return kColours; }
-Names GenevalRelations() { return kRelations; }
+ClassNames GenevalThings() { return kThings; }
+ClassNames GenevalColours() { return kColours; }
+ClassNames GenevalRelations() { return kRelations; }
 
 absl::StatusOr<GenevalPrompt> ParseGenevalPrompt(std::string_view metadata_json) {
-  const Json metadata = Json::parse(metadata_json, nullptr, /*allow_exceptions=*/false);
+  const Json metadata = ParseJson(metadata_json);
   if (!metadata.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat("the prompt's metadata are not a JSON object: ",
                                                    std::string(metadata_json.substr(0, 80))));

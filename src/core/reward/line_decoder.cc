@@ -3,17 +3,17 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 
 namespace oxbow::reward {
 
 absl::StatusOr<std::vector<std::string>> ParseCharacters(std::string_view config_json,
                                                          int64_t classes) {
   using Json = nlohmann::json;
-  const Json config = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const Json config = ParseJson(config_json);
   if (!config.is_object()) return absl::InvalidArgumentError("is not a JSON object");
   const auto list = config.find("character_list");
   const auto is_string = [](const Json& item) { return item.is_string(); };

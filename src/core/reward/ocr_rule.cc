@@ -5,12 +5,12 @@
 #include <unicode/unistr.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::reward {
@@ -19,7 +19,7 @@ namespace {
 constexpr char kTextKey[] = "text";
 
 // Without spaces, in lower case, one element per code point.
-std::u32string Normalised(const std::string& text) {
+std::u32string NormalisedAnswer(const std::string& text) {
   icu::UnicodeString unicode = icu::UnicodeString::fromUTF8(text);
   unicode.findAndReplace(icu::UnicodeString(u' '), icu::UnicodeString());
   unicode.toLower(icu::Locale::getRoot());
@@ -51,7 +51,7 @@ double RewardOf(size_t distance, size_t length) {
 }
 
 absl::StatusOr<std::u32string> CheckedTarget(const std::string& target) {
-  std::u32string points = Normalised(target);
+  std::u32string points = NormalisedAnswer(target);
   if (points.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the text that an image should show is empty: \"", target, "\""));
@@ -67,7 +67,7 @@ absl::StatusOr<std::u32string> CheckedTarget(const std::string& target) {
 // `text` of the metadata, or empty if they have none.
 absl::StatusOr<std::string> TextOfMetadata(const std::string& metadata_json) {
   if (metadata_json.empty()) return std::string();
-  const auto metadata = nlohmann::json::parse(metadata_json, nullptr, /*allow_exceptions=*/false);
+  const auto metadata = ParseJson(metadata_json);
   if (!metadata.is_object()) {
     return absl::InvalidArgumentError("the prompt's metadata are not a JSON object: " +
                                       metadata_json.substr(0, 80));
@@ -107,7 +107,7 @@ absl::StatusOr<std::string> OcrTarget(const std::string& prompt_text,
 
 absl::StatusOr<double> OcrReward(const std::string& target, const std::string& read) {
   OXBOW_ASSIGN_OR_RETURN(const std::u32string wanted, CheckedTarget(target));
-  const std::u32string found = Normalised(read);
+  const std::u32string found = NormalisedAnswer(read);
   const bool contained = found.find(wanted) != std::u32string::npos;
   return RewardOf(contained ? 0 : CappedDistance(wanted, found), wanted.size());
 }
@@ -118,7 +118,7 @@ absl::StatusOr<double> OcrVideoReward(const std::string& target,
   double sum = 0;
   size_t counted = 0;
   for (const std::string& frame : read) {
-    const double reward = RewardOf(CappedDistance(wanted, Normalised(frame)), wanted.size());
+    const double reward = RewardOf(CappedDistance(wanted, NormalisedAnswer(frame)), wanted.size());
     if (reward <= 0) continue;
     sum += reward;
     ++counted;

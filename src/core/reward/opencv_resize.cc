@@ -12,25 +12,25 @@ constexpr int kBits = 11;
 constexpr float kOne = 1 << kBits;
 
 // Two neighbours of an output pixel along one axis, and their weights.
-struct Tap {
+struct OpencvTap {
   int first = 0;
   int second = 0;
   int weight_first = 0;
   int weight_second = 0;
 };
 
-enum class Axis { kX, kY };
+enum class ImageAxis { kX, kY };
 
 // Beyond the border, x has one whole neighbour, and y two that are the same.
-std::vector<Tap> TapsOf(int in, int out, Axis axis) {
+std::vector<OpencvTap> OpencvTapsOf(int in, int out, ImageAxis axis) {
   const double scale = 1 / (static_cast<double>(out) / in);
-  std::vector<Tap> taps;
+  std::vector<OpencvTap> taps;
   taps.reserve(static_cast<size_t>(out));
   for (int i = 0; i < out; ++i) {
     auto centre = static_cast<float>((i + 0.5) * scale - 0.5);
     int first = static_cast<int>(std::floor(centre));
     centre -= static_cast<float>(first);
-    if (axis == Axis::kX && (first < 0 || first >= in - 1)) {
+    if (axis == ImageAxis::kX && (first < 0 || first >= in - 1)) {
       centre = 0;
       first = std::clamp(first, 0, in - 1);
     }
@@ -60,13 +60,13 @@ Image8 Halved(const Image8& image, int width, int height) {
 }
 
 // One row of the input, resized; 11 bits behind the point.
-std::vector<int> MixedRow(const Image8& image, int y, const std::vector<Tap>& taps) {
+std::vector<int> MixedRow(const Image8& image, int y, const std::vector<OpencvTap>& taps) {
   const auto channels = static_cast<size_t>(image.channels);
   const uint8_t* const row =
       &image.pixels[static_cast<size_t>(y) * static_cast<size_t>(image.width) * channels];
   std::vector<int> mixed;
   mixed.reserve(taps.size() * channels);
-  for (const Tap& tap : taps) {
+  for (const OpencvTap& tap : taps) {
     for (size_t c = 0; c < channels; ++c) {
       mixed.push_back(row[static_cast<size_t>(tap.first) * channels + c] * tap.weight_first +
                       row[static_cast<size_t>(tap.second) * channels + c] * tap.weight_second);
@@ -80,12 +80,12 @@ std::vector<int> MixedRow(const Image8& image, int y, const std::vector<Tap>& ta
 Image8 ResizeAsOpencv(const Image8& image, int width, int height) {
   if (width == image.width && height == image.height) return image;
   if (image.width == 2 * width && image.height == 2 * height) return Halved(image, width, height);
-  const std::vector<Tap> columns = TapsOf(image.width, width, Axis::kX);
+  const std::vector<OpencvTap> columns = OpencvTapsOf(image.width, width, ImageAxis::kX);
   Image8 resized{width, height, image.channels, {}};
   resized.pixels.reserve(columns.size() * static_cast<size_t>(height * image.channels));
   int above_y = -1, below_y = -1;  // Output rows share input rows.
   std::vector<int> above, below;
-  for (const Tap& tap : TapsOf(image.height, height, Axis::kY)) {
+  for (const OpencvTap& tap : OpencvTapsOf(image.height, height, ImageAxis::kY)) {
     if (tap.first == below_y) {
       above.swap(below);
       std::swap(above_y, below_y);

@@ -33,7 +33,7 @@ struct Vector {
 };
 
 // Clipper's rounding: half away from zero.
-BoxPoint Rounded(Vector at, Vector along, double distance) {
+BoxPoint RoundedPixel(Vector at, Vector along, double distance) {
   return {static_cast<float>(std::round(at.x + along.x * distance)),
           static_cast<float>(std::round(at.y + along.y * distance))};
 }
@@ -68,7 +68,7 @@ void AddCorner(Vector at, Vector before, Vector after, double distance, const Tu
   double sine = before.x * after.y - after.x * before.y;
   const double cosine = before.x * after.x + before.y * after.y;
   if (std::abs(sine * distance) < 1 && cosine > 0) {  // Hardly a corner.
-    outline.push_back(Rounded(at, before, distance));
+    outline.push_back(RoundedPixel(at, before, distance));
     return;
   }
   sine = std::clamp(sine, -1.0, 1.0);
@@ -76,11 +76,11 @@ void AddCorner(Vector at, Vector before, Vector after, double distance, const Tu
   const int steps = std::max(static_cast<int>(std::round(turn.per_radian * angle)), 1);
   Vector normal = before;
   for (int i = 0; i < steps; ++i) {
-    outline.push_back(Rounded(at, normal, distance));
+    outline.push_back(RoundedPixel(at, normal, distance));
     normal = {normal.x * turn.cosine - turn.sine * normal.y,
               normal.x * turn.sine + normal.y * turn.cosine};
   }
-  outline.push_back(Rounded(at, after, distance));
+  outline.push_back(RoundedPixel(at, after, distance));
 }
 
 bool Before(const TextBox& a, const TextBox& b) {

@@ -10,7 +10,7 @@
 namespace oxbow::rl {
 namespace {
 
-constexpr double kEpsilon = 1e-10;
+constexpr double kAwmEpsilon = 1e-10;
 
 }  // namespace
 
@@ -27,10 +27,10 @@ at::Tensor AwmLogProb(const AwmOptions& options, const at::Tensor& x0, const at:
     case AwmWeighting::kSquare:
       return -(time * time * l);
     case AwmWeighting::kHuber:
-      return -(time * ((l + kEpsilon).sqrt() - std::sqrt(kEpsilon)));
+      return -(time * ((l + kAwmEpsilon).sqrt() - std::sqrt(kAwmEpsilon)));
     case AwmWeighting::kGeneralHuber:
       return -(time / options.power *
-               ((l + kEpsilon).pow(options.power) - std::pow(kEpsilon, options.power)));
+               ((l + kAwmEpsilon).pow(options.power) - std::pow(kAwmEpsilon, options.power)));
   }
   OXBOW_CHECK(false) << "awm weighting " << static_cast<int>(options.weighting);
 }

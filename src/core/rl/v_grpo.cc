@@ -6,7 +6,7 @@
 namespace oxbow::rl {
 namespace {
 
-constexpr double kWeightMin = 1e-8;
+constexpr double kErrorMin = 1e-8;
 constexpr double kBoundTimeMin = 0.01;  // The bound's weight grows beyond all limits towards t = 0.
 
 at::Tensor ErrorOf(VGrpoPrediction prediction, const RowBatch& batch, const at::Tensor& v) {
@@ -31,7 +31,7 @@ at::Tensor VGrpoSurrogate(const VGrpoLoss& loss, const RowBatch& batch, const at
   const at::Tensor error = ErrorOf(bound ? VGrpoPrediction::kVelocity : loss.prediction, batch, v);
   at::Tensor squares = ElementMean(error.square());
   if (loss.weight == VGrpoWeight::kAdaptive) {
-    squares = squares / ElementMean(error.detach().abs()).clamp_min(kWeightMin);
+    squares = squares / ElementMean(error.detach().abs()).clamp_min(kErrorMin);
   } else if (bound) {
     const at::Tensor t = batch.sigma.to(squares.device(), at::kDouble).clamp_min(kBoundTimeMin);
     squares = squares * ((1 - t) / t);

@@ -3,11 +3,10 @@
 
 #include <ATen/ATen.h>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "io/prompts/prompt_store.h"
 
@@ -32,7 +31,7 @@ constexpr Taken kTaken[] = {
 };
 
 absl::StatusOr<int64_t> WidthOf(const DiffusersComponent& transformer, const char* key) {
-  const auto config = nlohmann::json::parse(transformer.config_json, nullptr, false);
+  const auto config = ParseJson(transformer.config_json);
   const auto found = config.find(key);
   if (found != config.end() && found->is_number_integer() && found->get<int64_t>() > 0) {
     return found->get<int64_t>();

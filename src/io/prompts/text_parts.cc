@@ -5,11 +5,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "io/prompts/prompt_store.h"
@@ -118,7 +118,7 @@ TokenCounter CounterOf(T5Side side, int64_t t5_length) {
 
 absl::Status CheckT5Width(const T5Side& t5, const DiffusersComponent& transformer, const char* key,
                           int64_t width) {
-  const auto config = nlohmann::json::parse(transformer.config_json, nullptr, false);
+  const auto config = ParseJson(transformer.config_json);
   const auto found = config.find(key);
   if (found != config.end() && found->is_number_integer()) width = found->get<int64_t>();
   if (t5.params.d_model == width) return absl::OkStatus();

@@ -54,7 +54,7 @@ std::string Title(const std::string& title, int width, int& y) {
 }
 
 // The names of the lines beside a stroke of each, in as many rows as `width` needs. `y` moves on.
-std::string Legend(const std::vector<Series>& series, int width, int& y) {
+std::string PictureLegend(const std::vector<Series>& series, int width, int& y) {
   std::string out;
   int x = kGap;
   y += kLegendRow;
@@ -96,7 +96,7 @@ std::string SvgPicture(const std::string& title, const std::vector<PictureChart>
     }
     if (column + 1 == across || i + 1 == charts.size()) y += kHead + kChartHeight + kGap;
   }
-  body += Legend(charts.front().series, width, y);
+  body += PictureLegend(charts.front().series, width, y);
   const int height = y + kGap;
   return absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "

@@ -14,10 +14,10 @@ namespace {
 // Ids of the tokenizer: 256 bytes, the same 256 bytes at the end of a word, three merges, begin,
 // end.
 constexpr int64_t kClipToken = 514;
-constexpr int64_t kBeginToken = 515;
-constexpr int64_t kEndToken = 516;
-constexpr int64_t kZeroToken = 256 + ('0' - '!');
-constexpr int64_t kTokens = 3 + kClipDigits;  // Begin, "clip", digits, end.
+constexpr int64_t kClipBeginToken = 515;
+constexpr int64_t kClipEndToken = 516;
+constexpr int64_t kClipZeroToken = 256 + ('0' - '!');
+constexpr int64_t kClipTokens = 3 + kClipDigits;  // Begin, "clip", digits, end.
 
 class ClipTaskTensors final : public TaskTensors {
  public:
@@ -31,7 +31,7 @@ class ClipTaskTensors final : public TaskTensors {
 
   std::optional<model::Sd3Params> transformer() const override { return std::nullopt; }
   model::ClipTextParams text() const override {
-    return SmallTextEncoder(kBeginToken, kEndToken, kTokens);
+    return SmallTextEncoder(kClipBeginToken, kClipEndToken, kClipTokens);
   }
 
   std::vector<std::string> prompts() const override { return PromptsOf(prompts_, &ClipPrompt); }
@@ -39,13 +39,13 @@ class ClipTaskTensors final : public TaskTensors {
   absl::StatusOr<at::Tensor> TokenIds(const std::vector<std::string>& prompts) const override {
     OXBOW_ASSIGN_OR_RETURN(const auto captions, ParseEach(prompts, &ParseClipPrompt));
     const auto count = static_cast<int64_t>(captions.size());
-    at::Tensor ids = at::empty({count, kTokens}, at::kLong);
+    at::Tensor ids = at::empty({count, kClipTokens}, at::kLong);
     auto rows = ids.accessor<int64_t, 2>();
     for (int64_t i = 0; i < count; ++i) {
-      rows[i][0] = kBeginToken;
+      rows[i][0] = kClipBeginToken;
       rows[i][1] = kClipToken;
-      for (int j = 0; j < kClipDigits; ++j) rows[i][2 + j] = kZeroToken + captions[i][j];
-      rows[i][2 + kClipDigits] = kEndToken;
+      for (int j = 0; j < kClipDigits; ++j) rows[i][2 + j] = kClipZeroToken + captions[i][j];
+      rows[i][2 + kClipDigits] = kClipEndToken;
     }
     return ids;
   }

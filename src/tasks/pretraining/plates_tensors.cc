@@ -15,12 +15,12 @@ namespace {
 
 // Ids of the tokenizer of models/digits: 256 bytes, the same 256 bytes at the end of a word, three
 // merges, begin, end.
-constexpr int64_t kTextToken = 514;
-constexpr int64_t kBeginToken = 515;
-constexpr int64_t kEndToken = 516;
+constexpr int64_t kPlateTextToken = 514;
+constexpr int64_t kPlateBeginToken = 515;
+constexpr int64_t kPlateEndToken = 516;
 constexpr int64_t kQuoteToken = 256 + ('"' - '!');
-constexpr int64_t kZeroToken = 256 + ('0' - '!');
-constexpr int64_t kTokens = 5 + kDigitCount;  // Begin, "text", quote, digits, quote, end.
+constexpr int64_t kPlateZeroToken = 256 + ('0' - '!');
+constexpr int64_t kPlateTokens = 5 + kDigitCount;  // Begin, "text", quote, digits, quote, end.
 
 class PlatesTaskTensors final : public TaskTensors {
  public:
@@ -48,7 +48,7 @@ class PlatesTaskTensors final : public TaskTensors {
   }
 
   model::ClipTextParams text() const override {
-    return SmallTextEncoder(kBeginToken, kEndToken, kTokens);
+    return SmallTextEncoder(kPlateBeginToken, kPlateEndToken, kPlateTokens);
   }
 
   std::vector<std::string> prompts() const override { return PromptsOf(prompts_, &PlatePrompt); }
@@ -89,17 +89,17 @@ class PlatesTaskTensors final : public TaskTensors {
 
 at::Tensor PlatesTokenIds(const std::vector<Digits>& prompts) {
   const auto count = static_cast<int64_t>(prompts.size());
-  at::Tensor ids = at::empty({count, kTokens}, at::kLong);
+  at::Tensor ids = at::empty({count, kPlateTokens}, at::kLong);
   auto* out = ids.data_ptr<int64_t>();
   for (const Digits& digits : prompts) {
-    const std::array<int64_t, kTokens> row = {kBeginToken,
-                                              kTextToken,
-                                              kQuoteToken,
-                                              kZeroToken + digits[0],
-                                              kZeroToken + digits[1],
-                                              kZeroToken + digits[2],
-                                              kQuoteToken,
-                                              kEndToken};
+    const std::array<int64_t, kPlateTokens> row = {kPlateBeginToken,
+                                                   kPlateTextToken,
+                                                   kQuoteToken,
+                                                   kPlateZeroToken + digits[0],
+                                                   kPlateZeroToken + digits[1],
+                                                   kPlateZeroToken + digits[2],
+                                                   kQuoteToken,
+                                                   kPlateEndToken};
     out = std::copy(row.begin(), row.end(), out);
   }
   return ids;

@@ -24,18 +24,19 @@
 namespace oxbow::model::exported {
 namespace {
 
-constexpr int64_t kTime = 2;  // The dimension of frames, of latents and of pixels.
+constexpr int64_t kFrameDimension = 2;  // The dimension of frames, of latents and of pixels.
 
 // The first frames of `pixels` fade over from the last ones of `before`, in place.
 void FadeOver(const at::Tensor& before, at::Tensor& pixels, int64_t frames) {
-  frames = std::min({before.size(kTime), pixels.size(kTime), frames});
+  frames = std::min({before.size(kFrameDimension), pixels.size(kFrameDimension), frames});
   if (frames == 0) return;
   const at::Tensor share = at::arange(frames, at::TensorOptions().dtype(at::kDouble))
                                .div(static_cast<double>(frames))
                                .view({1, 1, frames, 1, 1});
   const auto weight = [&](const at::Tensor& of) { return of.to(pixels.device(), at::kFloat); };
-  const at::Tensor last = before.narrow(kTime, before.size(kTime) - frames, frames);
-  at::Tensor first = pixels.narrow(kTime, 0, frames);
+  const at::Tensor last =
+      before.narrow(kFrameDimension, before.size(kFrameDimension) - frames, frames);
+  at::Tensor first = pixels.narrow(kFrameDimension, 0, frames);
   first.copy_(last * weight(1 - share) + first * weight(share));
 }
 
@@ -49,7 +50,7 @@ class RunningDecoder final : public ExportedDecoder {
         interpreter_(program, weights, PlainLinears(program->graph, weights), device, {}) {}
 
   at::Tensor Pixels(const at::Tensor& latents) const override {
-    return Joined(latents, kTime, [&](const at::Tensor& piece) { return piece; });
+    return Joined(latents, kFrameDimension, [&](const at::Tensor& piece) { return piece; });
   }
 
   at::Tensor Decode(const at::Tensor& latents) const override {
@@ -64,7 +65,7 @@ class RunningDecoder final : public ExportedDecoder {
   at::Tensor Joined(const at::Tensor& latents, int64_t time, const Change& change) const {
     const at::NoGradGuard no_gradients;
     const bool picture = video_ && latents.dim() == 4;
-    const at::Tensor all = picture ? latents.unsqueeze(kTime) : latents;
+    const at::Tensor all = picture ? latents.unsqueeze(kFrameDimension) : latents;
     OXBOW_CHECK(all.dim() == (video_ ? 5 : 4) && all.size(0) > 0) << "latents " << latents.sizes();
     std::vector<at::Tensor> rows;
     for (int64_t row = 0; row < all.size(0); ++row) {
@@ -81,18 +82,18 @@ class RunningDecoder final : public ExportedDecoder {
   void DecodeRow(const at::Tensor& latents,
                  const std::function<void(const at::Tensor&)>& take) const {
     if (facts_.tile_frames == 0) return take(Run(latents));
-    const int64_t frames = latents.size(kTime);
+    const int64_t frames = latents.size(kFrameDimension);
     at::Tensor before;
     for (int64_t first = 0; first < frames; first += facts_.tile_stride) {
       const int64_t count = std::min(frames - first, facts_.tile_frames + 1);
       if (first > 0 && count == 1) break;  // The tile before has made its frames.
-      at::Tensor pixels = Run(latents.narrow(kTime, first, count));
+      at::Tensor pixels = Run(latents.narrow(kFrameDimension, first, count));
       if (first > 0) {
-        pixels = pixels.narrow(kTime, 1, pixels.size(kTime) - 1);
+        pixels = pixels.narrow(kFrameDimension, 1, pixels.size(kFrameDimension) - 1);
         FadeOver(before, pixels, (facts_.tile_frames - facts_.tile_stride) * facts_.time);
       }
       const int64_t made = facts_.tile_stride * facts_.time + (first == 0 ? 1 : 0);
-      take(pixels.narrow(kTime, 0, std::min(made, pixels.size(kTime))));
+      take(pixels.narrow(kFrameDimension, 0, std::min(made, pixels.size(kFrameDimension))));
       before = pixels;
     }
   }
@@ -143,7 +144,8 @@ class ExportedDecoderArchitecture final : public DecoderArchitecture {
     const auto pixels = static_cast<uint64_t>(c10::multiply_integers(shapes->at(0)));
     const auto rows_at_once = static_cast<uint64_t>(video ? 1 : rows);
     const uint64_t frames_made = static_cast<uint64_t>((frames - 1) * facts.time + 1);
-    const uint64_t frames_of_tile = video ? static_cast<uint64_t>(shapes->at(0)[kTime]) : 1;
+    const uint64_t frames_of_tile =
+        video ? static_cast<uint64_t>(shapes->at(0)[kFrameDimension]) : 1;
     return *peak + (cut ? pixels * sizeof(float) : 0) +
            rows_at_once * (pixels / frames_of_tile) * frames_made;
   }
@@ -178,7 +180,8 @@ absl::Status CheckFactors(const std::shared_ptr<const Program>& program) {
                    absl::StrJoin(expected, ", "), "]"));
 }
 
-absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> FromGraph(const DecoderSource& source) {
+absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> DecoderFromGraph(
+    const DecoderSource& source) {
   OXBOW_ASSIGN_OR_RETURN(Graph graph, ParseGraph(source.graph_json));
   if (graph.class_name != source.class_name) {
     return absl::InvalidArgumentError(
@@ -205,7 +208,7 @@ absl::StatusOr<std::shared_ptr<const DecoderArchitecture>> ReadExportedDecoder(
     return absl::InvalidArgumentError(
         absl::StrCat("no graph of this autoencoder; ", ExportCommand(source.class_name)));
   }
-  auto architecture = FromGraph(source);
+  auto architecture = DecoderFromGraph(source);
   if (!architecture.ok()) return Annotate(architecture.status(), "graph");
   return architecture;
 }

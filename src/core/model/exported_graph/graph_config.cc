@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/exported_graph/graph_config.h"
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::model::exported {
@@ -40,7 +39,7 @@ absl::Status CheckObject(const std::string& path, const Json& exported, const Js
 }  // namespace
 
 absl::Status CheckConfig(const Graph& graph, const std::string& config_json) {
-  const Json config = Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const Json config = ParseJson(config_json);
   if (!config.is_object()) return absl::InvalidArgumentError("config.json is not a JSON object");
   return CheckObject("", Json::parse(graph.config_json), config, Json::parse(graph.defaults_json));
 }

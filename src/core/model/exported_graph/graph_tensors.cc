@@ -18,7 +18,7 @@ namespace {
 // The largest numbers of tensors, inputs, outputs and symbols.
 constexpr size_t kTensorsMax = 1 << 17;
 constexpr size_t kInputsMax = 16;
-constexpr size_t kOutputsMax = 16;
+constexpr size_t kGraphOutputsMax = 16;
 constexpr size_t kSymbolsMax = 16;
 
 struct NamedType {
@@ -106,7 +106,7 @@ absl::StatusOr<GraphInput> InputFrom(const Field& field, const Graph& graph) {
 }
 
 // x is [B, C, H, W] or [B, C, F, H, W], sigma [B].
-absl::Status CheckLatents(const Field& inputs, const Graph& graph) {
+absl::Status CheckGraphLatents(const Field& inputs, const Graph& graph) {
   const auto symbols = [](const GraphInput& input) {
     std::string all;
     for (const Dimension& dimension : input.shape) {
@@ -231,7 +231,7 @@ absl::Status ReadInputs(const Field& root, Graph& graph) {
     if (!names.insert(input.name).second) return element.Error("twice: " + input.name);
     graph.inputs.push_back(std::move(input));
   }
-  return graph.velocity ? CheckLatents(inputs, graph) : absl::OkStatus();
+  return graph.velocity ? CheckGraphLatents(inputs, graph) : absl::OkStatus();
 }
 
 absl::Status ReadOutputs(const Field& root, Graph& graph) {
@@ -242,7 +242,7 @@ absl::Status ReadOutputs(const Field& root, Graph& graph) {
     return absl::OkStatus();
   }
   OXBOW_ASSIGN_OR_RETURN(const Field outputs, root.At("outputs"));
-  OXBOW_RETURN_IF_ERROR(outputs.ExpectList(kOutputsMax));
+  OXBOW_RETURN_IF_ERROR(outputs.ExpectList(kGraphOutputsMax));
   if (outputs.size() == 0) return outputs.Error("there is none");
   std::set<std::string> names;
   for (size_t i = 0; i < outputs.size(); ++i) {

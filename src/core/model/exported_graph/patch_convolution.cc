@@ -9,7 +9,8 @@
 namespace oxbow::model::exported {
 namespace {
 
-constexpr size_t kArguments = 7;  // input, weight, bias, stride, padding, dilation, groups
+constexpr size_t kConvolutionArguments =
+    7;  // input, weight, bias, stride, padding, dilation, groups
 
 // [B, C, n1 k1, n2 k2, ..] -> [B n1 n2 .., C k1 k2 ..]; `counts` becomes n1, n2, ..
 at::Tensor Patches(const at::Tensor& x, at::IntArrayRef kernel, std::vector<int64_t>& counts) {
@@ -42,7 +43,8 @@ bool IsConvolution(std::string_view name, std::string_view overload) {
 
 bool ConvolvePatches(torch::jit::Stack& stack) {
   const auto numbers = [](const c10::IValue& value) { return value.isIntList(); };
-  if (stack.size() != kArguments || !std::all_of(&stack[3], &stack[6], numbers)) return false;
+  if (stack.size() != kConvolutionArguments || !std::all_of(&stack[3], &stack[6], numbers))
+    return false;
   const at::Tensor x = stack[0].toTensor();
   const at::Tensor weight = stack[1].toTensor();
   if (weight.dim() != x.dim() || weight.size(1) != x.size(1)) return false;

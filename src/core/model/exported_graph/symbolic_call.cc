@@ -182,7 +182,7 @@ std::vector<std::string_view> OperandNames(const Operation& operation) {
   return {"a", "b"};
 }
 
-bool Fits(SlotType type, Kind kind) {
+bool ShapeFits(SlotType type, Kind kind) {
   switch (kind) {
     case Kind::kTensor:
       return type == SlotType::kTensor;
@@ -255,7 +255,7 @@ absl::StatusOr<SymbolicCall> SymbolicCall::Resolve(const GraphNode& node,
                                     [&](const auto& named) { return named.first == name; });
     const TypedOperand operand =
         given == node.arguments.end() ? TypedOperand{} : OperandOf(given->second, types);
-    if (!Fits(operand.type, operation->operands[i])) {
+    if (!ShapeFits(operand.type, operation->operands[i])) {
       return absl::InvalidArgumentError(
           absl::StrCat("not what it takes: argument ", std::string(name)));
     }

@@ -32,7 +32,7 @@ Element TypeOf(const at::Tensor& x) {
 }
 
 // On a GPU, of a type that kernels read, and aligned for loads of 16 bytes.
-bool Fits(const at::Tensor& x) {
+bool KernelFits(const at::Tensor& x) {
   return x.is_cuda() && IsElement(x) && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
 
@@ -43,12 +43,12 @@ Results ResultsOf(const at::Tensor& x) { return {x.mutable_data_ptr(), TypeOf(x)
 
 // [B, D] whose rows lie `stride` apart, with values side by side.
 bool FitsCondition(const at::Tensor& condition, const at::Tensor& x) {
-  return Fits(condition) && condition.dim() == 2 && condition.size(0) == x.size(0) &&
+  return KernelFits(condition) && condition.dim() == 2 && condition.size(0) == x.size(0) &&
          condition.size(1) == x.size(2) && condition.stride(1) == 1 && condition.stride(0) % 8 == 0;
 }
 
 bool FitsTokens(const at::Tensor& x) {
-  return Fits(x) && x.dim() == 3 && x.scalar_type() == at::kFloat && x.is_contiguous() &&
+  return KernelFits(x) && x.dim() == 3 && x.scalar_type() == at::kFloat && x.is_contiguous() &&
          x.numel() > 0 && TakesTokens(x.size(2));
 }
 
@@ -66,7 +66,7 @@ struct Launch {
   const cudaStream_t stream;
 };
 
-struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
+struct FusedRmsNormFunction : torch::autograd::Function<FusedRmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             double eps) {
     context->save_for_backward({x, weight});
@@ -139,11 +139,11 @@ struct AddGatedFunction : torch::autograd::Function<AddGatedFunction> {
 }  // namespace
 
 std::optional<at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (!Fits(x) || !Fits(weight) || Trains(weight) || !x.is_contiguous() ||
+  if (!KernelFits(x) || !KernelFits(weight) || Trains(weight) || !x.is_contiguous() ||
       !weight.is_contiguous() || x.numel() == 0 || !TakesHeads(TypeOf(x), x.size(-1))) {
     return std::nullopt;
   }
-  return RmsNormFunction::apply(x, weight, eps);
+  return FusedRmsNormFunction::apply(x, weight, eps);
 }
 
 std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& scale,
@@ -158,7 +158,7 @@ std::optional<at::Tensor> NormModulate(const at::Tensor& x, const at::Tensor& sc
 
 std::optional<at::Tensor> AddGated(const at::Tensor& x, const at::Tensor& gate,
                                    const at::Tensor& y) {
-  if (!FitsTokens(x) || !FitsCondition(gate, x) || !Fits(y) || y.sizes() != x.sizes() ||
+  if (!FitsTokens(x) || !FitsCondition(gate, x) || !KernelFits(y) || y.sizes() != x.sizes() ||
       !y.is_contiguous() || Trains(gate)) {
     return std::nullopt;
   }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON as text. A source that parses or writes it by itself takes the compiler two seconds more.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace oxbow {
+
+// Discarded (is_discarded()) if the text is no JSON.
+nlohmann::json ParseJson(std::string_view text);
+
+// On one line, or with this indent. Bytes that are no UTF-8 become U+FFFD.
+std::string JsonText(const nlohmann::json& value, int indent = -1);
+
+}  // namespace oxbow
