@@ -32,11 +32,13 @@ fs::path ProgramOfPath(const std::string& name, const std::vector<std::string>& 
 }
 
 absl::StatusOr<int> RunProgram(const fs::path& program, std::vector<std::string> arguments,
-                               const std::vector<std::string>& environment, bool quiet) {
+                               const std::vector<std::string>& environment, bool quiet,
+                               int printed) {
   SpawnOptions options{.binary = program, .argv = std::move(arguments), .environment = environment};
   options.argv.insert(options.argv.begin(), program.string());
   const int nowhere = quiet ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
   if (nowhere >= 0) options.output = {.out = nowhere, .err = nowhere};
+  if (printed >= 0) options.output = {.out = printed, .err = STDERR_FILENO};
   const absl::StatusOr<pid_t> child = Spawn(options);
   if (nowhere >= 0) close(nowhere);
   if (!child.ok()) return child.status();

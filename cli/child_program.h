@@ -15,9 +15,11 @@ std::filesystem::path ProgramOfPath(const std::string& name,
                                     const std::vector<std::string>& environment);
 
 // Runs a program and returns its exit code, 128 and more for a signal. `quiet`: what it says is
-// left out. kUnavailable if it cannot be started or waited for.
+// left out. `printed`: a descriptor that gets its stdout instead. kUnavailable if it cannot be
+// started or waited for.
 absl::StatusOr<int> RunProgram(const std::filesystem::path& program,
                                std::vector<std::string> arguments,
-                               const std::vector<std::string>& environment, bool quiet);
+                               const std::vector<std::string>& environment, bool quiet,
+                               int printed = -1);
 
 }  // namespace oxbow::cli

@@ -12,6 +12,7 @@ namespace oxbow::cli {
 struct PythonPart {
   std::string module;              // "oxbow.convert.weights"; run as `python3 -m MODULE ARGUMENTS`.
   std::vector<std::string> needs;  // Packages of others that it imports, by the names of PyPI.
+  int printed = -1;                // A descriptor that gets its stdout; -1: this process's own.
 };
 
 // Runs it to its end and returns its exit code. Its Python is the first that has the package and

@@ -3,6 +3,7 @@
 // graph in models/graphs, autoencoders by their config, rewards by their number of weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -205,6 +206,37 @@ std::string LayoutLine(const std::string& recipe, int count,
                       BytesText(fullest),
                       problem.has_value() ? absl::StrCat(", too much: `", problem->key, "`") : "",
                       " | ", BytesText(HostBytes(rows)), " |");
+}
+
+// "256Gi".
+uint64_t GibibytesOf(const YAML::Node& size) {
+  const auto text = size.as<std::string>();
+  EXPECT_TRUE(text.ends_with("Gi")) << text;
+  return std::strtoull(text.c_str(), nullptr, 10) << 30;
+}
+
+// What deploy/k8s/node gives a pod: its GPUs all have a rank and a worker, and its memory holds
+// them and what they share.
+TEST(OneNodeTest, APodHasTheMemoryOfEachOverlaysPlan) {
+  const std::string k8s = OXBOW_SOURCE_DIR "/deploy/k8s/";
+  const YAML::Node job = YAML::LoadAllFromFile(k8s + "node/train.yaml").back();
+  const YAML::Node pod = job["spec"]["template"]["spec"];
+  const YAML::Node limits = pod["containers"][0]["resources"]["limits"];
+  const Gpus gpus = {.count = limits["nvidia.com/gpu"].as<int>(), .bytes = kNode.bytes};
+  uint64_t shared = 0;
+  for (const YAML::Node& volume : pod["volumes"]) {
+    const YAML::Node memory = volume["emptyDir"];
+    if (memory && memory["medium"]) shared += GibibytesOf(memory["sizeLimit"]);
+  }
+  const auto resolved =
+      config::LoadRunConfig(k8s + "overlays/sd35m-node/run.yaml", {}, {}, gpus.count);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  const v1::RunConfig& config = resolved->config;
+  EXPECT_EQ(config.learner().ranks(), 8);
+  EXPECT_EQ(config.services().rollout_workers(), 8);
+  const std::vector<ProcessRow> rows = RowsOf(config, gpus.count);
+  EXPECT_FALSE(CheckGpuLoad(config, rows, gpus).has_value()) << ProcessTable(rows, gpus);
+  EXPECT_LE(HostBytes(rows) + shared, GibibytesOf(limits["memory"])) << ProcessTable(rows, gpus);
 }
 
 TEST(OneNodeTest, ThePageHasTheLayoutsOfThePlan) {

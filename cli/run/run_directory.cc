@@ -32,22 +32,13 @@ using config::kResolvedConfig;
 // A learner ends soon after the `oxbow train` that started it, not at the same moment.
 constexpr absl::Duration kLearnerEnds = absl::Seconds(5);
 
-// Whether there is more than locks.
-bool IsUsed(const fs::path& run_dir) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
-    if (!run::IsLockFile(entry.path().filename())) return true;
-  }
-  return false;
-}
-
 absl::Status CannotPrepare(const fs::path& run_dir, const std::error_code& error) {
   return absl::UnavailableError(absl::StrCat(
       "cannot prepare the run's directory: ", error.message(), ": ", run_dir.string()));
 }
 
 absl::Status CheckEarlier(const fs::path& run_dir, EarlierRun earlier) {
-  const bool used = IsUsed(run_dir);
+  const bool used = HasRun(run_dir);
   switch (earlier) {
     case EarlierRun::kResume:
       if (used) return absl::OkStatus();
@@ -240,6 +231,14 @@ absl::StatusOr<Locks> TakeLocks(const fs::path& run_dir) {
 
 }  // namespace
 
+bool HasRun(const fs::path& run_dir) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
+    if (!run::IsLockFile(entry.path().filename())) return true;
+  }
+  return false;
+}
+
 absl::Status CheckResume(const fs::path& run_dir, const config::ResolvedConfig& resolved) {
   const std::optional<uint64_t> done = StepsDone(run_dir);
   if (!done.has_value()) return absl::OkStatus();
@@ -263,7 +262,7 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, Earl
                                                    const config::ResolvedConfig& resolved,
                                                    const std::function<absl::Status()>& prepare) {
   // Before the locks, because they would leave files in a directory that is none of ours.
-  if (earlier == EarlierRun::kResume || !IsUsed(run_dir)) {
+  if (earlier == EarlierRun::kResume || !HasRun(run_dir)) {
     OXBOW_RETURN_IF_ERROR(CheckCopies(run_dir, earlier, resolved.config));
   }
   OXBOW_RETURN_IF_ERROR(CheckEarlier(run_dir, earlier));
@@ -275,11 +274,11 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, Earl
     OXBOW_RETURN_IF_ERROR(CheckResume(run_dir, resolved));
     resumption = ResumptionOf(run_dir, resolved.config);
   }
-  if (earlier == EarlierRun::kOverwrite && IsUsed(run_dir)) {
+  if (earlier == EarlierRun::kOverwrite && HasRun(run_dir)) {
     OXBOW_RETURN_IF_ERROR(Delete(run_dir));
     said = absl::StrCat("deleted the earlier run: ", run_dir.string());
   }
-  if (earlier == EarlierRun::kSetAside && IsUsed(run_dir)) {
+  if (earlier == EarlierRun::kSetAside && HasRun(run_dir)) {
     OXBOW_ASSIGN_OR_RETURN(const fs::path aside, SetAside(run_dir));
     said = absl::StrCat("the earlier run is now ", aside.string());
     OXBOW_ASSIGN_OR_RETURN(locks, TakeLocks(run_dir));

@@ -25,6 +25,9 @@ enum class EarlierRun {
   kSetAside,   // Renamed to NAME.1, or the next number that is free.
 };
 
+// Whether the directory holds more than locks of a start that made nothing.
+bool HasRun(const std::filesystem::path& run_dir);
+
 struct EnteredDirectory {
   run::RunLock lock;  // For as long as this process may change the directory.
   std::string said;   // The fate of the earlier run, in one line; empty: nothing.

@@ -119,6 +119,15 @@ TEST_F(RunDirectoryTest, WhatIsNoRunIsNotTouched) {
   }
 }
 
+TEST_F(RunDirectoryTest, LocksAreNoRunYet) {
+  EXPECT_FALSE(HasRun(run_));
+  fs::create_directories(run_);
+  std::ofstream(run_ / "LOCK") << " ";
+  EXPECT_FALSE(HasRun(run_));
+  LeaveRun("5");
+  EXPECT_TRUE(HasRun(run_));
+}
+
 TEST_F(RunDirectoryTest, ResumeOfNothingMakesNothing) {
   EXPECT_THAT(Refused(absl::StatusCode::kNotFound, EarlierRun::kResume),
               HasSubstr("no run to resume"));

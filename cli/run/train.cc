@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -62,6 +63,7 @@ struct TrainFlags {
   std::string listen;
   std::string from;
   bool resume = false;
+  bool resume_if_any = false;
   bool accept_reward_change = false;
   bool overwrite = false;
   bool set_aside = false;
@@ -71,9 +73,9 @@ struct TrainFlags {
 
 // The flags' choice for an earlier run of this name.
 absl::StatusOr<EarlierRun> EarlierRunOf(const TrainFlags& flags) {
-  if (flags.resume + flags.overwrite + flags.set_aside > 1) {
+  if (flags.resume + flags.resume_if_any + flags.overwrite + flags.set_aside > 1) {
     return absl::InvalidArgumentError(
-        "--resume, --set-aside and --overwrite exclude each other; choose one");
+        "--resume, --resume-if-any, --set-aside and --overwrite exclude each other; choose one");
   }
   if (flags.resume) return EarlierRun::kResume;
   if (flags.overwrite) return EarlierRun::kOverwrite;
@@ -359,8 +361,8 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, uint64_t committed, uint
   return end.exit_code;
 }
 
-absl::StatusOr<int> TrainInFleet(const TrainFlags& flags) {
-  OXBOW_ASSIGN_OR_RETURN(const EarlierRun earlier, EarlierRunOf(flags));
+absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
+  OXBOW_RETURN_IF_ERROR(EarlierRunOf(flags).status());
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
   if (!flags.resume_dir.empty()) {
     std::error_code ignored;
@@ -376,6 +378,8 @@ absl::StatusOr<int> TrainInFleet(const TrainFlags& flags) {
         rpc::CheckServesHost(flags.tls.files.cert, resolved.config.services().host()));
   }
   const fs::path run_dir = DirectoryOf(resolved.config);
+  if (std::exchange(flags.resume_if_any, false)) flags.resume = HasRun(run_dir);
+  OXBOW_ASSIGN_OR_RETURN(const EarlierRun earlier, EarlierRunOf(flags));
   OXBOW_RETURN_IF_ERROR(CheckItsOwn(flags, run_dir));
   OXBOW_ASSIGN_OR_RETURN(const std::optional<run::StartWeights> start,
                          StartOf(flags, resolved.config));
@@ -456,6 +460,9 @@ void AddTrain(CLI::App& app, int& exit_code) {
       "RUN_DIR[@STEP|@best], or an adapter of another tool: a new run that starts from "
       "its weights");
   command->add_flag("--resume", flags->resume, "continue the run from its last checkpoint");
+  command->add_flag("--resume-if-any", flags->resume_if_any,
+                    "continue the run if there is one, else begin it: for launchers, which start "
+                    "the same command again");
   command->add_flag("--set-aside", flags->set_aside,
                     "rename an earlier run of this name to NAME.1, NAME.2, ...");
   command->add_flag("--overwrite", flags->overwrite, "delete an earlier run of this name");

@@ -84,8 +84,8 @@ std::string CommandToGoOn(const std::string& command, const std::filesystem::pat
   bool skipped = false;  // The value of --from.
   for (const std::string& word : WordsOf(command)) {
     if (std::exchange(skipped, word == "--from")) continue;
-    if (skipped || word.starts_with("--from=") || word == "--resume" || word == "--set-aside" ||
-        word == "--overwrite") {
+    if (skipped || word.starts_with("--from=") || word == "--resume" || word == "--resume-if-any" ||
+        word == "--set-aside" || word == "--overwrite") {
       continue;
     }
     words.push_back(word);

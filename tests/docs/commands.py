@@ -37,7 +37,7 @@ SHORT = {"OXBOW__RUN__STEPS": "12", "OXBOW__EVAL__IMAGES": "8", "OXBOW__EVAL__GR
 PROGRAMS = ("oxbow", "learner", "rollout_worker", "replay_buffer", "reward_server")
 
 
-FOREIGN = "src/config/import/testdata/sd3_5_geneval_cps.yaml"
+FOREIGN = "tests/golden/importers/sd3_5_geneval_cps.yaml"
 PACKAGES = ("google.protobuf", "grpc", "numpy", "PIL", "pandas", "yaml")
 FAR_AWAY = """oxbow train {0}/configs/digits.yaml --no-progress
 oxbow eval --run runs/digits --images 8

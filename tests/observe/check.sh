@@ -34,7 +34,7 @@ check "generated files" generated
 check "dashboards" "$python" tests/observe/check_dashboards.py
 check "types of Grafana and Kubernetes" "$python" tests/observe/check_types.py --node .deps/observe-node --kubectl "$kubectl"
 check "manifests" "$python" tests/observe/check_manifests.py --bin "$bin" --kubectl "$kubectl"
-check "pods as processes" "$python" tests/observe/pods_check.py --bin "$bin" --kubectl "$kubectl" digits-cpu jobset-hpa statefulset-tls
+check "pods as processes" "$python" tests/observe/pods_check.py --bin "$bin" --kubectl "$kubectl" digits-cpu jobset-hpa statefulset-tls node
 check "live run of the default recipe" "$python" tests/observe/live_check.py --run configs/digits.yaml --bin "$bin" --prometheus "$prometheus"
 check "live run without ratios and replay" "$python" tests/observe/live_check.py --run configs/recipes/digits-nft.yaml --bin "$bin" --prometheus "$prometheus"
 check "live run" "$python" tests/observe/live_check.py --bin "$bin" --prometheus "$prometheus"

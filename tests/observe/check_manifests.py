@@ -7,8 +7,8 @@ exist; mounts, claims, ConfigMaps and secrets exist; each container has limits, 
 workload has a NetworkPolicy; each server has TLS, with its files and probes that support it, or asks for plaintext;
 addresses in flags are Services and ports of the rendering. Flags and subcommands, also of
 deploy/compose, are in the binary's --help; each run.yaml resolves, and so does every recipe of configs/, with room in the
-learner's sink for the groups of its steps. A JobSet charges no eviction or drain, and repeats no end that would come again.
-Workers that have a GPU compute on it.
+learner's sink for the groups of its steps. A JobSet or Job charges no eviction or drain, and repeats no end that would come
+again. Every GPU that a pod asks for has a rank or a worker, and shared memory.
 
   check_manifests.py --bin build/release/bin [--kubectl PATH]
 """
@@ -22,10 +22,16 @@ from pathlib import Path
 
 import yaml
 
-from rendered import ROOT, all_rendered, config_maps, containers, pod_template, variables
+from rendered import ROOT, all_rendered, config_maps, containers, pod_template, trains_alone, variables
 
 WORKLOADS = {"Deployment", "StatefulSet", "JobSet"}
+GPU, SHM_LEAST_GIB = "nvidia.com/gpu", 1
 ADDRESS = re.compile(r"^([a-z0-9-]+):(\d+)$")
+
+
+def is_workload(document):
+    """Whether pods of the run come from it; a Job may be a loader's."""
+    return document["kind"] in WORKLOADS or trains_alone(document)
 
 
 def matches(selector, labels):
@@ -136,6 +142,10 @@ def service_breaches(pod, documents):
             yield f"{container['name']}: no such ConfigMap: {missing[0]}"
             continue
         said = variables(container, maps)
+        if trains_alone(pod):  # It listens on loopback alone.
+            yield from (f"{container['name']}: {what} that nothing answers" for what in container
+                        if what == "ports" or what.endswith("Probe"))
+            continue
         yield from probe_breaches(container, said)
         yield from transport_breaches(pod, container, said)
 
@@ -208,6 +218,8 @@ class Help:
         """Checks one command line: the binary, its subcommands, its flags."""
         if words[:2] == ["sh", "-c"]:
             words = words[2].split(">")[0].split()
+            if words[0] not in OURS:
+                return
         command = (Path(words[0]).name,)
         rest = list(words[1:])
         while rest and not rest[0].startswith("-") and self.text((*command, rest[0])) != "":
@@ -276,13 +288,31 @@ def recipe_breaches(directory):
             yield f"{file.relative_to(ROOT)}: {what}"
 
 
-def device_breaches(container):
-    """Checks that a worker with a GPU computes on it."""
-    if Path(container["command"][0]).name != "rollout_worker":
-        return
-    gpu = "nvidia.com/gpu" in container["resources"].get("limits", {})
-    if gpu != any(word.startswith("--device=cuda") for word in container.get("args", [])):
-        yield "a GPU without --device=cuda, or the other way round"
+def gpus_used(container):
+    """How many GPUs its process, or those that it starts, compute on; None: all."""
+    words = [*container["command"], *container.get("args", [])]
+    program = Path(words[0]).name
+    if program == "rollout_worker":
+        return None if "--gpus=all" in words else int(any(word.startswith("--device=cuda") for word in words))
+    if program == "learner":
+        return next((int(word.split("=")[1]) for word in words if word.startswith("--ranks=")), 1)
+    return None if program == "oxbow" else 0
+
+
+def device_breaches(pod, container):
+    """Checks that each GPU is computed on, and that the processes of several have shared memory for NCCL."""
+    asked = int(container["resources"].get("limits", {}).get(GPU, 0))
+    used = gpus_used(container)
+    # A learner on the CPU asks for none.
+    if used is not None and used != asked and not (asked == 0 and "learner" in container["command"]):
+        yield f"{container['name']}: {asked} GPUs, and {used} processes for them"
+    if used is None and asked < 2:
+        yield f"{container['name']}: takes all GPUs of its pod, which has {asked}"
+    sizes = {volume["name"]: volume["emptyDir"].get("sizeLimit", "") for volume in pod_template(pod)["spec"].get("volumes", [])
+             if volume.get("emptyDir", {}).get("medium") == "Memory"}
+    shared = [sizes.get(mount["name"], "") for mount in container.get("volumeMounts", []) if mount["mountPath"] == "/dev/shm"]
+    if asked > 0 and not any(re.fullmatch(r"\d+Gi", size) and int(size[:-2]) >= SHM_LEAST_GIB * asked for size in shared):
+        yield f"{container['name']}: {asked} GPUs, and less than {SHM_LEAST_GIB * asked}Gi at /dev/shm"
 
 
 def run_breaches(documents, directory):
@@ -295,8 +325,19 @@ def run_breaches(documents, directory):
             file.write(text)
             file.flush()
             config, why = resolved(file.name, directory)
-        for what in [why] if why else sink_breaches(config):
+        for what in [why] if why else (*sink_breaches(config), *place_breaches(documents, config)):
             yield document, what
+
+
+def place_breaches(documents, config):
+    """Checks that `oxbow train` writes the run to a claim; a learner is told by a flag."""
+    for pod in filter(trains_alone, documents):
+        spec = pod_template(pod)["spec"]
+        claims = {volume["name"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume}
+        kept = [mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]
+                if mount["name"] in claims and not mount.get("readOnly")]
+        if config["run"]["directory"] not in kept:
+            yield f"run.directory is {config['run']['directory']}, and the volumes that stay are {kept}"
 
 
 def compose_commands():
@@ -339,21 +380,30 @@ def compose_breaches():
             yield f"tls.yaml: {name}: still plaintext, or a file that is no secret"
 
 
-# The action of a JobSet when a rank ends with a code of docs/formats.md, is killed, or is evicted.
-ENDS = {"RestartJobSetAndIgnoreMaxRestarts": (3, 5, 9, 10, "evicted"), "RestartJobSet": (1, 6, 134, 137, 139),
-        "FailJobSet": (2, 4, 7, 8)}
+# What a JobSet or a Job does when a pod ends with a code of docs/formats.md, is killed, or is evicted.
+ENDS = {"not charged": (3, 5, 9, 10, "evicted"), "charged": (1, 6, 134, 137, 139), "the end": (2, 4, 7, 8)}
+DOES = {"RestartJobSetAndIgnoreMaxRestarts": "not charged", "RestartJobSet": "charged", "FailJobSet": "the end",
+        "Ignore": "not charged", "Count": "charged", "FailJob": "the end"}
 
 
-def action_after(job_set, end):
-    """As the Job and the JobSet controller decide it; the message is that of Kubernetes."""
-    reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
-    job = job_set["spec"]["replicatedJobs"][0]["template"]["spec"]
+def matched_rule(job, end):
+    """(index, action) of the first rule that a Job has for this end of a pod."""
     for index, rule in enumerate(job.get("podFailurePolicy", {}).get("rules", [])):
         evicted = any(one["type"] == "DisruptionTarget" for one in rule.get("onPodConditions", []))
         if (evicted and end == "evicted") or end in rule.get("onExitCodes", {}).get("values", []):
-            reason, message = "PodFailurePolicy", f"Pod run/rank matching {rule['action']} rule at index {index}"
-            break
-    for rule in job_set["spec"]["failurePolicy"].get("rules", []):
+            return index, rule["action"]
+    return None, "Count"
+
+
+def action_after(document, end):
+    """As the Job and the JobSet controller decide it; the message is that of Kubernetes."""
+    if document["kind"] == "Job":
+        return matched_rule(document["spec"], end)[1]
+    reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+    index, action = matched_rule(document["spec"]["replicatedJobs"][0]["template"]["spec"], end)
+    if index is not None:
+        reason, message = "PodFailurePolicy", f"Pod run/rank matching {action} rule at index {index}"
+    for rule in document["spec"]["failurePolicy"].get("rules", []):
         if reason in rule.get("onJobFailureReasons", [reason]) and any(
                 re.search(pattern, message) for pattern in rule.get("onJobFailureMessagePatterns", [""])):
             return rule["action"]
@@ -361,10 +411,13 @@ def action_after(job_set, end):
 
 
 def end_breaches(document):
-    for action, ends in ENDS.items() if document["kind"] == "JobSet" else ():
+    for wanted, ends in ENDS.items() if document["kind"] in ("JobSet", "Job") else ():
         for end in ends:
-            if (does := action_after(document, end)) != action:
-                yield f"{does} after {end}, which takes {action}"
+            if (does := DOES[action_after(document, end)]) != wanted:
+                yield f"{end} is {does}, and should be {wanted}"
+    # `oxbow train` ends so by SIGTERM: somebody deleted its pod.
+    if document["kind"] == "Job" and DOES[action_after(document, 143)] != "not charged":
+        yield "SIGTERM is charged"
 
 
 OURS = {"learner", "rollout_worker", "replay_buffer", "reward_server", "oxbow"}
@@ -380,10 +433,10 @@ def main():
     for name, documents in all_rendered(arguments.kubectl).items():
         def breach(document, what):
             breaches.append(f"{name}: {document['kind']} {document['metadata']['name']}: {what}")
-        workloads = [document for document in documents if document["kind"] in WORKLOADS]
+        workloads = [document for document in documents if is_workload(document)]
         services = {document["metadata"]["name"]: [port["port"] for port in document["spec"]["ports"]]
                     for document in documents if document["kind"] == "Service"}
-        jobs = [document for document in documents if document["kind"] == "Job"]
+        jobs = [document for document in documents if document["kind"] == "Job" and document not in workloads]
         for document, what in selector_breaches(documents, [*workloads, *jobs]):
             breach(document, what)
         for document, what in run_breaches(documents, arguments.bin):
@@ -396,7 +449,7 @@ def main():
                 commands += 1
                 words = [*container["command"], *container.get("args", [])]
                 for what in (*binaries.breaches(words), *address_breaches(container, services),
-                             *device_breaches(container)):
+                             *device_breaches(pod, container)):
                     breach(pod, what)
     breaches += compose_breaches()
     for place, words in compose_commands():

@@ -5,8 +5,9 @@
 Each pod gets its own address in 127.0.0.0/8 as its IP, a Service the address of one of its pods, and a volume
 a folder; a Certificate's secret is made by `oxbow certificates`. Init containers run first. Then: the
 learner commits two steps, every probe's port answers `oxbow_health` in the pod's environment and, under TLS, nobody
-without a certificate, and SIGTERM ends every process with exit code 0, ranks of the learner with 9. This tests no kubelet, no network policy and
-no volume.
+without a certificate, and SIGTERM ends every process with exit code 0, ranks of the learner with 9. A pod that is a whole run
+commits two steps, ends by SIGTERM with 143, and the same command goes on from there to the end. This tests no kubelet, no network
+policy and no volume.
 
   pods_check.py --bin build/release/bin [--kubectl PATH] RENDERING...
 """
@@ -23,7 +24,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from rendered import ROOT, all_rendered, config_maps, pod_template
+from rendered import ROOT, all_rendered, config_maps, pod_template, trains_alone
 
 SECONDS = 60
 
@@ -165,7 +166,42 @@ def committed_updates(address):
         return 0
 
 
+def steps_in(folder):
+    """Committed steps of a run's directory."""
+    file = folder / "steps.jsonl"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def problems_of_whole_run(name, job, documents, binaries, root):
+    """A Job whose pod is started again with the same command."""
+    runs = root / "claims" / "runs"
+    for life, steps, code in (("first", 100000, 143), ("second", None, 0)):
+        pod = Pod(job, 0, "127.0.0.1", root)
+        resumed = steps_in(runs / "run")
+        pod.variables = {"OXBOW__RUN__DIRECTORY": str(runs), "OXBOW__RUN__STEPS": str(steps or resumed + 2)}
+        pod.start(binaries, config_maps(documents), root / "secrets", {})
+        try:
+            deadline = time.monotonic() + SECONDS
+            while pod.process.poll() is None and (steps is None or steps_in(runs / "run") < 2):
+                if time.monotonic() > deadline:
+                    yield f"{name}: the {life} pod: no end of its steps in {SECONDS} s: {pod.last_words()}"
+                    return
+                time.sleep(0.3)
+            pod.process.send_signal(signal.SIGTERM)
+            if pod.process.wait(30) != code:
+                yield f"{name}: the {life} pod: exit code {pod.process.returncode}: {pod.last_words()}"
+                return
+        finally:
+            if pod.process.poll() is None:
+                pod.process.kill()
+    if steps_in(runs / "run") != resumed + 2:
+        yield f"{name}: {steps_in(runs / 'run')} steps after {resumed} and 2 more"
+
+
 def problems_of(name, documents, binaries, root):
+    for job in filter(trains_alone, documents):
+        yield from problems_of_whole_run(name, job, documents, binaries, root)
+        return
     pods = pods_of(documents, root)
     hosts = names_of(documents, pods)
     for document in documents:

@@ -10,13 +10,16 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent.parent
 K8S = ROOT / "deploy" / "k8s"
 # Overlays use some of the components; these mixtures cover the others, so that each component is
-# rendered.
+# rendered: the base, then its components.
 MIXTURES = {
-    "statefulset-gpu-hpa-monitoring": ["learner-statefulset", "gpu", "hpa", "monitoring"],
-    "jobset-hpa": ["learner-jobset", "hpa"],
-    "statefulset-tls": ["learner-statefulset", "tls"],
-    "jobset-gpu-tls": ["learner-jobset", "gpu", "tls"],
-    "statefulset-shards": ["learner-statefulset", "replay-shards"],
+    "statefulset-gpu-hpa-monitoring": ["base", "learner-statefulset", "gpu", "hpa", "monitoring"],
+    "jobset-hpa": ["base", "learner-jobset", "hpa"],
+    "statefulset-tls": ["base", "learner-statefulset", "tls"],
+    "jobset-gpu-tls": ["base", "learner-jobset", "gpu", "tls"],
+    "statefulset-shards": ["base", "learner-statefulset", "replay-shards"],
+    "jobset-gpu-node-tls-monitoring": ["base", "learner-jobset", "gpu-node", "tls", "monitoring"],
+    "statefulset-gpu-node": ["base", "learner-statefulset", "gpu-node"],
+    "node": ["node"],
 }
 
 
@@ -28,7 +31,7 @@ def render(kubectl, folder):
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-def mixture(kubectl, components):
+def mixture(kubectl, base, *components):
     with tempfile.TemporaryDirectory(dir=K8S, prefix=".mixture-") as scratch:
         # Kustomize accepts folders only by relative paths.
         def path(name):
@@ -36,9 +39,9 @@ def mixture(kubectl, components):
         (Path(scratch) / "kustomization.yaml").write_text(yaml.safe_dump({
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
-            "resources": [path("base")],
+            "resources": [path(base)],
             "components": [path(f"components/{name}") for name in components],
-            "configMapGenerator": [{"name": "run", "literals": ["run.yaml=recipe: digits-op-grpo"]}],
+            "configMapGenerator": [{"name": "run", "literals": ["run.yaml=recipe: digits-op-grpo\nrun: {name: run, directory: /runs}"]}],
         }))
         return render(kubectl, scratch)
 
@@ -47,14 +50,19 @@ def all_rendered(kubectl):
     """name -> documents."""
     made = {overlay.parent.name: render(kubectl, overlay.parent)
             for overlay in sorted((K8S / "overlays").glob("*/kustomization.yaml"))}
-    made.update({name: mixture(kubectl, components) for name, components in MIXTURES.items()})
-    used = {name for components in MIXTURES.values() for name in components}
+    made.update({name: mixture(kubectl, *parts) for name, parts in MIXTURES.items()})
+    used = {name for _, *components in MIXTURES.values() for name in components}
     for overlay in (K8S / "overlays").glob("*/kustomization.yaml"):
         used |= {Path(name).name for name in yaml.safe_load(overlay.read_text())["components"]}
     unused = {folder.name for folder in (K8S / "components").iterdir()} - used
     if unused:
         raise SystemExit(f"components that nothing here renders: {sorted(unused)}")
     return made
+
+
+def trains_alone(document):
+    """Whether its pod is a whole run, which `oxbow train` starts."""
+    return document["kind"] == "Job" and pod_template(document)["spec"]["containers"][0]["command"] == ["oxbow", "train"]
 
 
 def pod_template(document):

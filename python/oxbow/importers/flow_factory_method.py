@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of Flow-Factory's YAML that define sampling and training: train, scheduler and optimizers."""
+from __future__ import annotations
+
+import math
+
+from .translation import Translation
+
+ADVANTAGE_FLOOR = 1e-6  # Floor of the standard deviation; constant there.
+SINK_BYTES_MAX = GIBIBYTE = 1 << 30  # services.sink_bytes_max of configs/defaults.yaml.
+
+
+class _Method:
+    def __init__(self, t: Translation, model, size: list[str]):
+        self.t, self.model, self.size = t, model, size
+        self.trainer = t.get("train.trainer_type").text
+        self.forward = self.trainer in ("nft", "awm")
+        self.updates = 1
+        self.sde_count, self.trained_steps = 0, 0  # Stochastic steps, and those of an image that are trained.
+
+    def image(self) -> None:
+        t = self.t
+        frames, shift = t.get("train.num_frames"), t.get("scheduler.flow_shift")
+        kind = t.get("model.model_type")
+        if self.model.video:  # UniPC's whole timesteps and shift come with a video.
+            for key, s in (("sampling.frames", frames), ("sampling.shift", shift)):
+                if s.present:
+                    t.put(key, s.text, s)
+            t.put("sampling.whole_timesteps", True, kind)
+        else:
+            for s in (frames, t.get("eval.num_frames"), shift):
+                t.allow(s, [], "is for videos, and this model draws images")
+        for key, side in zip(("height", "width"), self.size):
+            own = t.get(f"train.{key}")
+            t.put(f"sampling.{key}", side, own if own.present else t.get("train.resolution"))
+        guidance = t.get("train.guidance_scale")
+        t.put(self.model.guidance, max(self.model.guidance_min, guidance.number()), guidance)
+        storage = t.get("train.latent_storage_dtype")
+        if storage.shape == "null":
+            t.put("sampling.storage", "f32", storage)
+        else:
+            t.copy("train.latent_storage_dtype")
+        # linspace(1, 1/N, N), shifted by the model's scheduler.
+        t.put("sampling.schedule", "unipc_flow_whole" if self.model.video else "linspace", kind)
+
+    def checkpointing(self) -> None:
+        t, plain = self.t, self.t.get("train.enable_gradient_checkpointing")
+        mode = t.get("train.enable_gradient_checkpointing.mode")
+        if mode.present:
+            t.put("model.checkpoint_activations", mode.text != "none", mode)
+            if mode.text not in ("none", "full"):
+                t.differs(mode, "every block is checkpointed")
+        elif plain.yaml.lower() in ("true", "false"):
+            t.put("model.checkpoint_activations", plain.text.lower(), plain)
+        else:
+            t.refuse(plain, "expected true, false or a section with `mode`")
+
+    def steps(self) -> None:
+        t, dynamics = self.t, self.t.get("scheduler.dynamics_type")
+        if t.copy("scheduler.dynamics_type") and dynamics.text.lower() != "ode":
+            t.copy("scheduler.noise_level")
+            self.window()
+
+    def window(self) -> None:
+        """num_sde_steps of the candidates, drawn again for every epoch."""
+        t, steps = self.t, self.t.get("train.num_inference_steps").count
+        listed, drawn = t.get("scheduler.sde_steps"), t.get("scheduler.num_sde_steps")
+        candidates = {int(item) for item in listed.items} if listed.present else set(range(min(steps, 1000) - 1))
+        if candidates and max(candidates) >= steps:
+            t.refuse(listed, f"there are no steps beyond {steps} - 1")
+            return
+        if steps - 1 in candidates:
+            candidates.remove(steps - 1)
+            t.differs(listed, "the last step is never stochastic, for its density is degenerate")
+        if not candidates:
+            t.refuse(listed, "leaves no stochastic step")
+            return
+        if drawn.count == 0:
+            t.refuse(drawn, "at least one stochastic step is trained")
+            return
+        first, self.sde_count = min(candidates), max(candidates) - min(candidates) + 1
+        t.put("sampling.sde_first", first, listed)
+        t.put("sampling.sde_count", self.sde_count, listed)
+        gaps = self.sde_count > len(candidates)
+        self.trained_steps = min(drawn.count, len(candidates))
+        if drawn.count >= len(candidates):
+            t.put("sampling.window.kind", "fixed" if gaps else "all", drawn)
+            if gaps:
+                t.put("sampling.window.steps", f"{sorted(candidates)}", listed)
+        elif gaps:
+            t.refuse(listed, "steps are drawn from a range without gaps")
+        else:
+            t.put("sampling.window.kind", "subset", drawn)
+            t.put("sampling.window.size", drawn.text, drawn)
+
+    def batch(self) -> None:
+        t, accumulation = self.t, self.t.get("train.gradient_accumulation_steps")
+        self.updates = t.get("train.gradient_step_per_epoch").count
+        if accumulation.text.lower() == "auto":
+            t.copy("train.gradient_step_per_epoch")
+            return
+        if not accumulation.text.isdecimal() or accumulation.count == 0:
+            t.refuse(accumulation, "expected `auto` or a whole number above 0")
+            return
+        images = t.get("train.unique_sample_num_per_epoch").count * t.get("train.group_size").count
+        at_once = max(1, t.get("num_processes").count) * max(1, t.get("train.per_device_batch_size").count)
+        each = at_once * accumulation.count
+        if images == 0 or images % each:
+            t.refuse(accumulation, f"an update of {each} images (times {at_once} at once) does not divide the epoch's "
+                                   f"{images}; take `auto`, and gradient_step_per_epoch updates")
+            return
+        self.updates = images // each
+        t.put("batch.updates", self.updates, accumulation)
+
+    def advantages(self) -> None:
+        t, whole, limit = self.t, self.t.get("train.global_std"), self.t.get("train.adv_clip_range")
+        t.put("method.advantage_std", "global" if whole.flag else "group", whole)
+        t.put("method.advantage_divisor", "floor", whole)
+        t.put("method.advantage_epsilon", ADVANTAGE_FLOOR, whole)
+        if len(limit.items) == 2 and limit.number(0) != -limit.number(1):
+            t.refuse(limit, "advantages are clipped at the same distance on both sides")
+        else:
+            t.put("method.advantage_clip", abs(limit.number(-1)), limit)
+
+    def kl(self) -> None:
+        t, weight, kind = self.t, self.t.get("train.kl_beta"), self.t.get("train.kl_type")
+        t.put("method.kl_weight", weight.text, weight)
+        if weight.number() == 0:
+            return
+        if not (kind.text == "v-based" if kind.present else self.forward):
+            t.refuse(kind, "their distance of latents is not divided by the step's variance and has no counterpart: take "
+                           "v-based, and choose kl_beta again (about 1e-3)")
+            return
+        t.put("method.kl_space", "velocity", kind)
+        t.put("method.kl_all_steps", True, kind)
+        t.put("method.zero_variance", "unmasked", weight)  # Groups without a signal train the KL.
+        t.allow(t.get("train.kl_weight"), ["uniform"], "the distance weighs the same at all times")
+
+    def method(self) -> None:
+        t, trainer = self.t, self.t.get("train.trainer_type")
+        t.put("replay.fraction", 0, trainer)
+        self.kl()
+        if self.trainer != "nft":
+            limits = t.get("train.clip_range")
+            t.put("method.clip_range", abs(limits.number()), limits)
+            if len(limits.items) == 2 and limits.number(1) != -limits.number(0):
+                t.put("method.clip_range_high", limits.number(1), limits)
+        if self.trainer == "grpo-guard":
+            t.put("method.guard.time_weight", False, trainer)
+        if not self.forward:
+            return
+        self.times()
+        if self.trainer == "nft":
+            t.copy("train.nft_beta")
+            return
+        t.copy("train.awm_weighting", "train.ghuber_power", "train.ema_kl_beta")
+        off = t.get("train.off_policy")
+        if off.flag:
+            t.refuse(off, "awm samples with the policy itself")
+
+    def times(self) -> None:
+        t, strategy, limits = self.t, self.t.get("train.time_sampling_strategy"), self.t.get("train.timestep_range")
+        self.trained_steps = t.get("train.num_train_timesteps").count
+        t.copy("train.num_train_timesteps", "train.time_shift")
+        if t.copy("train.time_sampling_strategy") and not strategy.text.startswith("discrete"):
+            t.differs(t.get("train.time_shift"),
+                      "shift pushes times to noise, as in AWM's own code; theirs to the clean side")
+        if len(limits.items) == 2 and limits.number(0) != 0:
+            t.refuse(limits, "times begin at the noisiest level: the range must begin at 0")
+        else:
+            t.put("method.times.fraction", limits.number(-1), limits)
+
+    def averages(self) -> None:
+        """Their running average: of the weights for evaluation, or the old policy of nft and awm."""
+        t, decay, every = self.t, self.t.get("train.ema_decay"), self.t.get("train.ema_update_interval")
+        if self.forward or decay.number() == 0:
+            t.put("ema.enabled", False, decay)
+            t.put("eval.use_ema", False, decay)
+        if self.forward:
+            self.old_policy()
+        elif decay.number():
+            # The same memory in updates: its average moves every so many epochs, oxbow's after every update.
+            apart = max(1, every.count) * t.get("train.num_inner_epochs").count * max(1, self.updates)
+            t.put("ema.decay_max", round(decay.number() ** (1 / apart), 6), decay)
+            t.differs(decay, f"the average follows every update here instead of every {apart}: ema.decay_max is its root")
+
+    def old_policy(self) -> None:
+        t, off = self.t, self.t.get("train.off_policy")
+        if self.trainer == "nft" and not off.flag:
+            t.put("method.old_policy.shape", "constant", off)
+            t.put("method.old_policy.decay", 0, off)
+            t.differs(off, "the old policy is the policy at the start of a learner step")
+        else:
+            t.copy("train.ema_decay_schedule", "train.ema_decay", "train.ema_update_interval", "train.ramp_rate",
+                   "train.flat_steps", "train.warmup_steps")
+
+    def memory(self) -> None:
+        t, images = self.t, self.t.get("train.per_device_batch_size")
+        # Their batch of a device counts images, a pass here the trained steps of images.
+        t.put("batch.rows_per_pass", images.count * max(1, self.trained_steps), images)
+        # Room for the latents of two steps, with 16 channels and an eighth of the image's height and width.
+        groups, storage = t.get("train.unique_sample_num_per_epoch"), t.get("train.latent_storage_dtype")
+        latents = 1 if self.forward else self.sde_count + 1
+        width = 4 if storage.shape == "null" or storage.text == "fp32" else 2
+        needed = (2 * groups.count * t.get("train.group_size").count * latents * width * 16
+                  * (int(self.size[0]) / 8) * (int(self.size[1]) / 8))
+        if needed > SINK_BYTES_MAX:
+            t.put("services.sink_bytes_max", math.ceil(needed / GIBIBYTE) * GIBIBYTE, groups, "sizes of batch and image")
+
+    def optimizer(self) -> None:
+        t, betas = self.t, self.t.get("optimizers[0].betas")
+        if t.size("optimizers") > 1:
+            t.refuse(t.get("optimizers[1].learning_rate"), "one policy is trained, with one optimiser")
+        if len(betas.items) != 2:
+            t.refuse(betas, "expected a list of two numbers")
+        else:
+            t.put("optimizer.beta1", betas.items[0], betas)
+            t.put("optimizer.beta2", betas.items[1], betas)
+
+
+def translate_method(t: Translation, model, size: list[str]) -> None:
+    m = _Method(t, model, size)
+    for part in (m.image, m.checkpointing, m.steps, m.batch, m.advantages, m.method, m.averages, m.optimizer, m.memory):
+        part()
