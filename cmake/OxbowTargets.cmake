@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# oxbow_library(name SOURCES ... HEADERS ... DEPS ... [TORCH] [APART ...])
+# oxbow_library(name SOURCES ... DEPS ... [TORCH] [APART ...])
 #   A static library whose headers are included as "folder/file.h" from src/ or the repository root.
 # oxbow_test(name SOURCES ... DEPS ... [TORCH] [APART ...] [LABEL l] [ENV k=v ...])
 #   A GoogleTest binary, one per folder. It is one test of ctest: a process that loads LibTorch takes half a second, and
@@ -12,11 +12,11 @@
 option(OXBOW_UNITY "Compile the sources of a target twelve at a time: the first build is twice as fast, and \
 one after an edit is slower" OFF)
 # The headers that its sources share, which are most of what they include, are compiled once.
-function(_oxbow_unity target)
+function(_oxbow_unity target batch)
   if(NOT OXBOW_UNITY)
     return()
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   # A class of a source with a member from its anonymous namespace: fine in a source, not in a header.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -56,12 +56,12 @@ function(_oxbow_headers target visibility torch suffix)
 endfunction()
 
 function(oxbow_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;HEADERS;DEPS;APART" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS;APART" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} Threads::Threads)
   _oxbow_headers(${name} PUBLIC ${ARG_TORCH} "")
-  _oxbow_unity(${name} ${ARG_APART})
+  _oxbow_unity(${name} 12 ${ARG_APART})
 endfunction()
 
 function(oxbow_binary name)
@@ -72,7 +72,7 @@ function(oxbow_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
   _oxbow_executable(${name})
   _oxbow_headers(${name} PRIVATE ${ARG_TORCH} "")
-  _oxbow_unity(${name})
+  _oxbow_unity(${name} 12)
 endfunction()
 
 function(oxbow_test name)
@@ -90,7 +90,7 @@ function(oxbow_test name)
   _oxbow_executable(${name})
   target_compile_options(${name} PRIVATE ${OXBOW_TEST_OPTIMISATION})
   _oxbow_headers(${name} PRIVATE ${ARG_TORCH} _of_tests)
-  _oxbow_unity(${name} ${ARG_APART})
+  _oxbow_unity(${name} 8 ${ARG_APART})
   set(_env OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 ${ARG_ENV})
   if(OXBOW_SANITIZE MATCHES "thread")
     list(APPEND _env "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/tsan.supp \

@@ -215,7 +215,7 @@ uint64_t GibibytesOf(const YAML::Node& size) {
   return std::strtoull(text.c_str(), nullptr, 10) << 30;
 }
 
-// What deploy/k8s/node gives a pod: its GPUs all have a rank and a worker, and its memory holds
+// The pod of deploy/k8s/node: its GPUs all have a rank and a worker, and its memory holds
 // them and what they share.
 TEST(OneNodeTest, APodHasTheMemoryOfEachOverlaysPlan) {
   const std::string k8s = OXBOW_SOURCE_DIR "/deploy/k8s/";

@@ -90,8 +90,8 @@ TEST(ReplayProcessTest, StaysUnderItsMemoryBudgetThroughARun) {
     }
     ASSERT_TRUE(client.Advance(kEpoch, LearnerStep(step), {}, {}).ok());
   }
-  RecordProperty("resident_mib_max", static_cast<int>(buffer->resident_bytes_max() >> 20));
-  EXPECT_LT(buffer->resident_bytes_max(), uint64_t{150} << 20);
+  RecordProperty("resident_mib_max", static_cast<int>(buffer->own_bytes_max() >> 20));
+  EXPECT_LT(buffer->own_bytes_max(), uint64_t{150} << 20);
 }
 
 TEST(ReplayProcessTest, SecondProcessOnTheSameDirectoryIsRefused) {

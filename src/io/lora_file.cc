@@ -79,7 +79,7 @@ absl::Status CheckLora(const LoraExport& lora) {
   return absl::OkStatus();
 }
 
-TensorBytes ScaledTensor(TensorBytes tensor, double scale) {
+TensorBytes Scaled(TensorBytes tensor, double scale) {
   if (scale == 1) return tensor;
   for (size_t i = 0; i < tensor.data.size(); i += sizeof(float)) {
     float value;
@@ -94,7 +94,7 @@ std::map<std::string, TensorBytes> FoldedTensors(const LoraExport& lora) {
   const double scale = lora.alpha / static_cast<double>(lora.rank);
   std::map<std::string, TensorBytes> tensors = lora.tensors;
   for (auto& [name, tensor] : tensors) {
-    if (name.ends_with(kUp)) tensor = ScaledTensor(std::move(tensor), scale);
+    if (name.ends_with(kUp)) tensor = Scaled(std::move(tensor), scale);
   }
   return tensors;
 }

@@ -380,7 +380,7 @@ def compose_breaches():
             yield f"tls.yaml: {name}: still plaintext, or a file that is no secret"
 
 
-# What a JobSet or a Job does when a pod ends with a code of docs/formats.md, is killed, or is evicted.
+# The actions of a JobSet or a Job when a pod ends with a code of docs/formats.md, is killed, or is evicted.
 ENDS = {"not charged": (3, 5, 9, 10, "evicted"), "charged": (1, 6, 134, 137, 139), "the end": (2, 4, 7, 8)}
 DOES = {"RestartJobSetAndIgnoreMaxRestarts": "not charged", "RestartJobSet": "charged", "FailJobSet": "the end",
         "Ignore": "not charged", "Count": "charged", "FailJob": "the end"}
