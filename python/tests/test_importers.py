@@ -82,6 +82,7 @@ REFUSED = {  # Text of the published file, what takes its place, and what is sai
     "video": ("resolution: 512\n  num", "resolution: 512\n  num_frames: 33\n  num", "train.num_frames: is for videos"),
     "resume": ("resume_path: null", "resume_path: x/y", "model.resume_path"),
     "distance of latents": ("kl_type: 'v-based'\n  kl_beta: 0", "kl_type: 'x-based'\n  kl_beta: 0.01", "their distance of latents"),
+    "a negative average": ("ema_decay: 0.99", "ema_decay: -1", "train.ema_decay: expected a number from 0 to 1, got -1"),
     "gaps": ("sde_steps: [1, 2, 3, 4, 5]", "sde_steps: [1, 3, 5]", "steps are drawn from a range without gaps"),
     "beyond the end": ("sde_steps: [1, 2, 3, 4, 5]", "sde_steps: [1, 12]", "there are no steps beyond 10 - 1"),
     "no step": ("num_sde_steps: 2", "num_sde_steps: 0", "at least one stochastic step"),
@@ -134,7 +135,7 @@ class FlowFactoryTest(unittest.TestCase):
         self.assertEqual((ours["optimizer.learning_rate"], ours["sampling.dynamics"]), ("3.0e-4", "flow_sde"))
 
     def test_a_run_has_as_many_ranks_and_workers_as_theirs_has_processes(self):
-        for processes, ranks in ((8, "8"), (7, "6"), (64, "48")):  # Ranks divide the 48 groups.
+        for processes, ranks in ((8, "8"), (7, "6"), (64, "48"), (10**18, "48")):  # Ranks divide the 48 groups.
             ours = values(changed("num_processes: 8", f"num_processes: {processes}"))
             self.assertEqual((ours["learner.ranks"], ours["services.rollout_workers"]), (ranks, str(processes)))
 
@@ -256,6 +257,15 @@ class DanceGrpoTest(unittest.TestCase):
             text = text.replace(before, after)
         return dance_grpo.translate(text, "run.sh", gpus)
 
+    def test_any_text_is_translated_or_refused(self):
+        chance, text = random.Random(11), (GOLDENS / "mixgrpo.sh").read_text()
+        for _ in range(300):
+            mutant = list(text)
+            for _ in range(chance.randint(1, 8)):
+                mutant[chance.randrange(len(mutant))] = chance.choice(list("-0=$\\\n \"'{}#.") + ["--", "nan", "\x00"])
+            with contextlib.suppress(Refused):
+                draft(dance_grpo.translate("".join(mutant), "run.sh", None))
+
     def test_variables_of_the_script_are_followed(self):
         ours = values(self.script("mixgrpo.sh"))
         self.assertEqual((ours["sampling.steps"], ours["sampling.window.hold"], ours["learner.ranks"]), ("25", "25", "32"))
@@ -285,7 +295,8 @@ class DanceGrpoTest(unittest.TestCase):
 
 
 PUBLISHED = [("flow-factory", path.name) for path in sorted(GOLDENS.glob("*.yaml"))]
-PUBLISHED += [("flow-grpo", "grpo.py:pickscore"), ("flow-grpo", "grpo.py:without_guidance")]
+PUBLISHED += [("flow-grpo", "grpo.py:pickscore"), ("flow-grpo", "grpo.py:without_guidance"),
+              ("flow-grpo", "grpo.py:qwen_image")]
 PUBLISHED += [("dance-grpo", path.name) for path in sorted(GOLDENS.glob("*.sh"))]
 
 

@@ -6,9 +6,15 @@ from .python_values import File, Section, flatten
 from .settings import Refused, Table
 from .translation import Translation
 
-MODELS = {  # Part of pretrained.model: recipe with the model's own settings.
+MODELS = {  # The end of pretrained.model: recipe with the model's own settings.
     "stable-diffusion-3.5-medium": "sd35m", "stable-diffusion-3.5-large": "sd35m", "FLUX.1-dev": "flux-dev",
-    "Wan2.1-T2V": "wan21",
+    "Wan2.1-T2V-1.3B-Diffusers": "wan21", "Wan2.1-T2V-14B-Diffusers": "wan21", "Qwen-Image": "sd35m",
+}
+QWEN_IMAGE = {  # As in scripts/train_qwenimage.py where that differs from SD3, without two modules that are not there.
+    "model.lora.rank": 64, "model.lora.alpha": 128, "sampling.schedule": "linspace", "sampling.negative_prompt": " ",
+    "model.lora.targets": "[attn.to_q, attn.to_k, attn.to_v, attn.to_out.0, attn.add_q_proj, attn.add_k_proj, "
+                          "attn.add_v_proj, attn.to_add_out, img_mlp.net.0.proj, txt_mlp.net.0.proj]",
+    "method.zero_variance": "mean_over_all",
 }
 REWARDS = {"pickscore": "pickscore", "clipscore": "clipscore", "aesthetic": "aesthetic", "imagereward": "imagereward",
            "ocr": "ocr", "video_ocr": "ocr", "geneval": "geneval"}
@@ -100,6 +106,10 @@ class _Config:
         model, data = t.get("pretrained.model"), t.get("dataset")
         t.put("model.path", model.text, model)
         t.differs(model, "model.path is a directory, or an id of the Hub that `oxbow fetch` gets")
+        if model.text.rstrip("/").endswith("Qwen-Image"):
+            t.differs(model, "prompts are encoded once by tools/encode_prompts (docs/models.md): set prompts.cache")
+            for key, value in QWEN_IMAGE.items():
+                t.put(key, value, model, "scripts/train_qwenimage.py")
         if lora.present and lora.text:
             if t.get("use_lora").flag:
                 t.put("model.lora.path", lora.text, lora)
@@ -156,10 +166,12 @@ class _Config:
             t.put("batch.updates", batches.count // accumulation.count, accumulation)
             t.processes(self.gpus, groups, batches, "gpu_number")
 
-    def method(self) -> None:
-        for key, value in (("method.name", "grpo"), ("method.zero_variance", "mean_over_kept"), ("method.kl_space", "mean"),
-                           ("method.kl_all_steps", True), ("replay.fraction", 0)):
-            self.t.put(key, value, self.t.get("train.beta"), "scripts/train_*.py")
+    def distance(self) -> None:
+        """The recipes say the rest of the method, which is in flow_grpo's scripts."""
+        weight = self.t.get("train.beta")
+        if weight.number():
+            self.t.put("method.kl_space", "mean", weight, "scripts/train_*.py")
+            self.t.put("method.kl_all_steps", True, weight, "scripts/train_*.py")
 
     def rewards(self) -> None:
         t, terms, entries, first = self.t, [], [], self.t.get("reward_fn")
@@ -186,8 +198,8 @@ def translate(read, path: str, function: str, gpus: int | None) -> Translation:
         raise Refused(f"{path}: {function}: not understood: {error}") from None
     if not isinstance(config, Section):
         raise Refused(f"{path}: {function}: returns no config")
-    model = str(config.get("pretrained", {}).get("model", ""))
-    recipe = next((recipe for part, recipe in MODELS.items() if part in model and "Kontext" not in model), None)
+    model = str(config.get("pretrained", {}).get("model", "")).rstrip("/")
+    recipe = next((recipe for end, recipe in MODELS.items() if model.endswith(end)), None)
     if recipe is None:
         raise Refused(f"{path}: {function}: pretrained.model = {model}: no counterpart; known are {', '.join(MODELS)}")
     t = Translation("flow_grpo", path, KEYS, flatten(config), recipe)
@@ -197,7 +209,7 @@ def translate(read, path: str, function: str, gpus: int | None) -> Translation:
     if not t.problems:
         t.take_rows()
         c = _Config(t, function, gpus or names.get("gpu_number"))
-        for part in (c.run, c.sampling, c.batch, c.method, c.rewards):
+        for part in (c.run, c.sampling, c.batch, c.distance, c.rewards):
             part()
         t.sort_out_rest()
     return t
