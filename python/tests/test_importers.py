@@ -5,6 +5,7 @@ With OXBOW_BUILD the whole command is tried. OXBOW_WRITE_GOLDENS=1 writes tests/
 difference before you commit it.
 """
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -64,6 +65,18 @@ class TableTest(unittest.TestCase):
                         self.assertNotEqual(table[row.text.replace("[0]", "[]")].use, ">")
                     elif row.use in "~-":
                         self.assertTrue(row.text)
+
+    def test_default_modules_of_an_adapter_are_in_the_network(self):
+        targets = {model: one.targets for model, one in flow_factory.MODELS.items() if one.targets}
+        targets |= {"flow_grpo": flow_grpo.QWEN_IMAGE["model.lora.targets"], "dance": dance_grpo.TARGETS}
+        graphs = {"flux1": "Flux*flux.1-dev", "flux2": "Flux2T*flux.2-dev", "flux2-klein": "Flux2T*klein-4b", "dance": "Flux*flux.1-dev",
+                  "wan2_t2v": "Wan*14b", "qwen-image": "QwenImageT*", "flow_grpo": "QwenImageT*", "z-image": "ZImageT*"}
+        for name, modules in targets.items():
+            graph, = (ROOT / "models/graphs").glob(f"{graphs[name]}.json.gz")
+            parameters = json.loads(gzip.decompress(graph.read_bytes()))["parameters"]
+            known = {f".{one['name'].rpartition('.')[0]}" for one in parameters}
+            for module in modules.strip("[]").split(", "):
+                self.assertTrue(any(one.endswith(f".{module}") for one in known), f"{name}: {module}")
 
     def test_what_depends_on_defaults_knows_them(self):
         known = defaults()

@@ -75,13 +75,18 @@ ignore_last                  flag   .    - the last step is never stochastic, fo
 drop_last_sample             flag   .    - the last step is never stochastic, for its density is degenerate
 data_json_path               text   .    !
 {cfg,selective_checkpointing,ema_start_step,allow_tf32,loss_coef}         any    . - a run here does not need it
-{node_rank,master_addr,master_port,rdzv_endpoint,rdzv_id,rdzv_backend}    any    . - processes: learner.ranks and services.rollout_workers say how many
-{vae_model_path,dit_model_name_or_path,cache_dir,logging_dir,wandb_key}   any    . - model.path has all parts, and run.directory takes the rest
-{dataloader_num_workers,train_sp_batch_size,use_cpu_offload,fsdp_sharding_startegy,master_weight_type,sampler_seed}  any . - the learner has memory, processes and seeds of its own
+{node_rank,master_addr,master_port,rdzv_endpoint,rdzv_id,rdzv_backend}    any    . - `oxbow train` starts the processes
+{vae_model_path,dit_model_name_or_path,cache_dir}    any    . - model.path has all parts
+{logging_dir,wandb_key}      any    .    - a run logs into its directory; `oxbow-follow --to wandb` copies it
+{dataloader_num_workers,train_sp_batch_size,use_cpu_offload}  any . - the learner has memory and processes of its own
+{fsdp_sharding_startegy,master_weight_type}  any . - the learner has memory and processes of its own
+sampler_seed any . - all noise follows from run.seed
 {hps_path,hps_clip_path,clip_score_path,image_reward_path,image_reward_med_config}  any . - reward.scorers says where weights of rewards are
-{image_reward_http_proxy,image_reward_https_proxy,pick_score_http_proxy,pick_score_https_proxy}  any . - `oxbow fetch` gets weights
+{image_reward_http_proxy,image_reward_https_proxy}  any . - `oxbow fetch` gets weights
+{pick_score_http_proxy,pick_score_https_proxy}  any . - `oxbow fetch` gets weights
 unified_reward_url           text   .    ~ none: UnifiedReward is not among the rewards here
-{unified_reward_default_question_type,unified_reward_num_workers,unified_reward_weight}  any . - UnifiedReward is not among the rewards here
+{unified_reward_default_question_type,unified_reward_num_workers}  any . - UnifiedReward is not among the rewards here
+unified_reward_weight any . - UnifiedReward is not among the rewards here
 {dpm_solver_order,dpm_solver_type}                                        any    . - compressed steps have a solver of second order
 """)
 
@@ -187,7 +192,8 @@ class _Script:
 def translate(text: str, name: str, gpus: int | None) -> Translation:
     script, values = command_of(text, name)
     if script.rpartition("/")[2] not in SCRIPTS:
-        raise Refused(f"{name}: starts {script or 'no training'}: no counterpart; known are {' and '.join(SCRIPTS)} by torchrun")
+        raise Refused(f"{name}: starts {script or 'no training'}: no counterpart; known are {' and '.join(SCRIPTS)} "
+                      "by torchrun")
     unresolved = [s for s in values if "$" in s.text and s.path in ("nnodes", "nproc_per_node", "node_rank", "master_addr")]
     t = Translation("DanceGRPO", name, KEYS, [s for s in values if s not in unresolved], "flux-dev-dance")
     needed = ("sampling_steps", "eta", "h", "w", "train_batch_size", "num_generations", "pretrained_model_name_or_path")
