@@ -283,6 +283,9 @@ class DanceGrpoTest(unittest.TestCase):
         ours = values(self.script("mixgrpo.sh"))
         self.assertEqual((ours["sampling.steps"], ours["sampling.window.hold"], ours["learner.ranks"]), ("25", "25", "32"))
 
+    def test_a_key_is_never_repeated(self):
+        self.assertNotIn("s3cret", self.script("mixgrpo.sh", ('wandb_key=""', 'wandb_key="s3cret"')).draft())
+
     def test_windows_are_those_of_mixgrpo(self):
         fixed = values(self.script("mixgrpo.sh", ("prog_overlap_step=1", "prog_overlap_step=0")))
         self.assertEqual((fixed["sampling.window.kind"], fixed["sampling.window.steps"]), ("fixed", "[0, 1, 2, 3]"))
