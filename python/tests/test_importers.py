@@ -85,6 +85,26 @@ class TableTest(unittest.TestCase):
         self.assertEqual(flow_factory_rewards.TIMEOUT, known["reward"]["timeout_seconds"])
 
 
+VALUES = ["-1", "0", "0.5", "1e400", "10**30", "99999999999999999999", "null", "None", "nan", "[1, 2]", "{}", "'x'", "True", "config", ""]
+
+
+def mutants(text, count, seed):
+    """The text with a few values or letters changed."""
+    chance = random.Random(seed)
+    for index in range(count):
+        lines, letters = text.split("\n"), list(text)
+        for _ in range(chance.randint(1, 5)):
+            at = chance.randrange(len(lines))
+            lines[at] = re.sub(r"^(\s*(?:--\w+ |[\w.]+ = |[\w -]+: ))\S+", lambda found: found[1] + chance.choice(VALUES), lines[at])
+            letters[chance.randrange(len(letters))] = chance.choice("-0.:()[]{}$&*=/%#\\\n \"'x,\x00\t")
+        yield "".join(letters) if index % 2 else "\n".join(lines)
+
+
+def survives(translate, text):
+    with contextlib.suppress(Refused, ArithmeticError):
+        assert draft(translate(text))["title"]
+
+
 REFUSED = {  # Text of the published file, what takes its place, and what is said.
     "text for a number": ("noise_level: 0.8", "noise_level: some", "scheduler.noise_level: expected a number, got some"),
     "fraction for a count": ("group_size: 24", "group_size: 2.5", "train.group_size: expected a whole number, got 2.5"),
@@ -161,15 +181,9 @@ class FlowFactoryTest(unittest.TestCase):
         self.assertEqual(float(values(changed("x", "x", flux))["sampling.embedded_guidance"]), 3.5)
 
     def test_any_text_is_translated_or_refused(self):
-        chance = random.Random(42)
-        text = GRPO.read_text()
-        for _ in range(300):
-            mutant = list(text)
-            for _ in range(chance.randint(1, 8)):
-                mutant[chance.randrange(len(mutant))] = chance.choice(list("0:[]{}-\n &*'\"x,") + ["null", "-1", "1e999", "\t"])
-            mutant = "".join(mutant)[:chance.randint(1, 2 * len(text))]
-            with self.subTest(mutant[:0]), contextlib.suppress(Refused):
-                self.assertTrue(draft(flow_factory.translate(mutant, "run.yaml"))["title"])
+        for file in ("sd3_5_grpo", "sd3_5_nft", "flux2_v06"):
+            for mutant in mutants((GOLDENS / f"{file}.yaml").read_text(), 300, 42):
+                survives(lambda text: flow_factory.translate(text, "run.yaml"), mutant)
 
 
 @unittest.skipUnless(yaml, "needs PyYAML")
@@ -251,14 +265,13 @@ class FlowGrpoTest(unittest.TestCase):
         self.assertEqual(values(command.translate("flow-grpo", f"{self.FILE}:from_adapter"))["model.lora.path"], "adapters/first")
 
     def test_any_text_is_translated_or_refused(self):
-        chance, text = random.Random(7), Path(self.FILE).read_text()
-        for _ in range(200):
-            mutant = list(text)
-            for _ in range(chance.randint(1, 6)):
-                mutant[chance.randrange(len(mutant))] = chance.choice(list("0.()[]\n =*/'x,%") + ["**", "None", "\x00"])
-            texts = {"grpo.py": "".join(mutant), "base.py": (GOLDENS / "base.py").read_text()}
-            with contextlib.suppress(Refused):
-                draft(flow_grpo.translate(lambda path, texts=texts: texts[path], "grpo.py", "pickscore", None))
+        base = (GOLDENS / "base.py").read_text()
+        for function in ("pickscore", "qwen_image"):
+            for mutant in mutants(Path(self.FILE).read_text(), 300, 7):
+                survives(lambda text: flow_grpo.translate({"grpo.py": text, "base.py": base}.get, "grpo.py", function, None), mutant)
+        for mutant in mutants(base, 300, 8):
+            texts = {"grpo.py": Path(self.FILE).read_text(), "base.py": mutant}
+            survives(lambda _: flow_grpo.translate(texts.get, "grpo.py", "pickscore", None), mutant)
 
 
 @unittest.skipUnless(yaml, "needs PyYAML")
@@ -271,13 +284,9 @@ class DanceGrpoTest(unittest.TestCase):
         return dance_grpo.translate(text, "run.sh", gpus)
 
     def test_any_text_is_translated_or_refused(self):
-        chance, text = random.Random(11), (GOLDENS / "mixgrpo.sh").read_text()
-        for _ in range(300):
-            mutant = list(text)
-            for _ in range(chance.randint(1, 8)):
-                mutant[chance.randrange(len(mutant))] = chance.choice(list("-0=$\\\n \"'{}#.") + ["--", "nan", "\x00"])
-            with contextlib.suppress(Refused):
-                draft(dance_grpo.translate("".join(mutant), "run.sh", None))
+        for file in ("mixgrpo.sh", "dance_flux.sh"):
+            for mutant in mutants((GOLDENS / file).read_text(), 300, 11):
+                survives(lambda text: dance_grpo.translate(text, "run.sh", None), mutant)
 
     def test_variables_of_the_script_are_followed(self):
         ours = values(self.script("mixgrpo.sh"))

@@ -64,7 +64,7 @@ sample.global_std                flag   false = method.advantage_std: true globa
 sample.guidance_scale            number . !
 sample.eval_guidance_scale       number . !
 sample.{sde_window_size,train_num_steps,num_image_per_prompt,num_batches_per_epoch} count . !
-sample.sde_window_range          any    . !
+sample.sde_window_range          counts . !
 sample.{train_batch_size,mini_num_image_per_prompt} count . !
 sample.kl_reward                 number . ~ 0, 0.0: rewards without a part of the distance alone
 sample.{test_batch_size,batch_size,sample_time_per_prompt} any . - batch.groups and batch.group_size say it for all machines
@@ -128,14 +128,17 @@ class _Config:
             t.differs(measured, f"evaluation has sampling.guidance {scale.text}")
         for side in ("height", "width"):
             own = t.get(side) if t.get(side).present else t.get("resolution")
-            t.put(f"sampling.{side}", own.text, own)
+            if own.present:
+                t.put(f"sampling.{side}", own.text, own)
+            else:
+                t.refuse(own, "images have a size")
         self.window(t.get("sample.num_steps").count)
 
     def window(self, steps: int) -> None:
         """The window of the fast scripts; the others have none and train a fraction of the steps."""
         t, size, span = self.t, self.t.get("sample.sde_window_size"), self.t.get("sample.sde_window_range")
         # base.py sets a window for all; scripts that have one name its range or train all steps of it.
-        if size.present and size.count and span.present and "base.py:" not in span.place:
+        if size.present and size.count and len(span.items) == 2 and "base.py:" not in span.place:
             first, end = (int(item) for item in span.items)
             t.put("sampling.sde_first", first, span)
             t.put("sampling.sde_count", end - first, span)
@@ -198,7 +201,9 @@ def translate(read, path: str, function: str, gpus: int | None) -> Translation:
         raise Refused(f"{path}: {function}: not understood: {error}") from None
     if not isinstance(config, Section):
         raise Refused(f"{path}: {function}: returns no config")
-    model = str(config.get("pretrained", {}).get("model", "")).rstrip("/")
+    pretrained, processes = config.get("pretrained"), names.get("gpu_number")
+    model = pretrained.get("model") if isinstance(pretrained, Section) else None
+    model = model.rstrip("/") if isinstance(model, str) else ""
     recipe = next((recipe for end, recipe in MODELS.items() if model.endswith(end)), None)
     if recipe is None:
         raise Refused(f"{path}: {function}: pretrained.model = {model}: no counterpart; known are {', '.join(MODELS)}")
@@ -208,7 +213,7 @@ def translate(read, path: str, function: str, gpus: int | None) -> Translation:
     t.problems += [f"{path}: {function}: {one} is not set" for one in needed if not t.get(one).present and not t.problems]
     if not t.problems:
         t.take_rows()
-        c = _Config(t, function, gpus or names.get("gpu_number"))
+        c = _Config(t, function, gpus or (processes if isinstance(processes, int) else None))
         for part in (c.run, c.sampling, c.batch, c.distance, c.rewards):
             part()
         t.sort_out_rest()
