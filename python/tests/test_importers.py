@@ -5,6 +5,7 @@ With OXBOW_BUILD the whole command is tried. OXBOW_WRITE_GOLDENS=1 writes tests/
 difference before you commit it.
 """
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -65,11 +66,43 @@ class TableTest(unittest.TestCase):
                     elif row.use in "~-":
                         self.assertTrue(row.text)
 
+    def test_default_modules_of_an_adapter_are_in_the_network(self):
+        targets = {model: one.targets for model, one in flow_factory.MODELS.items() if one.targets}
+        targets |= {"flow_grpo": flow_grpo.QWEN_IMAGE["model.lora.targets"], "dance": dance_grpo.TARGETS}
+        graphs = {"flux1": "Flux*flux.1-dev", "flux2": "Flux2T*flux.2-dev", "flux2-klein": "Flux2T*klein-4b", "dance": "Flux*flux.1-dev",
+                  "wan2_t2v": "Wan*14b", "qwen-image": "QwenImageT*", "flow_grpo": "QwenImageT*", "z-image": "ZImageT*"}
+        for name, modules in targets.items():
+            graph, = (ROOT / "models/graphs").glob(f"{graphs[name]}.json.gz")
+            parameters = json.loads(gzip.decompress(graph.read_bytes()))["parameters"]
+            known = {f".{one['name'].rpartition('.')[0]}" for one in parameters}
+            for module in modules.strip("[]").split(", "):
+                self.assertTrue(any(one.endswith(f".{module}") for one in known), f"{name}: {module}")
+
     def test_what_depends_on_defaults_knows_them(self):
         known = defaults()
         self.assertEqual(flow_factory.EVAL_IMAGES, known["eval"]["images"])
         self.assertEqual(flow_factory_method.SINK_BYTES_MAX, known["services"]["sink_bytes_max"])
         self.assertEqual(flow_factory_rewards.TIMEOUT, known["reward"]["timeout_seconds"])
+
+
+VALUES = ["-1", "0", "0.5", "1e400", "10**30", "99999999999999999999", "null", "None", "nan", "[1, 2]", "{}", "'x'", "True", "config", ""]
+
+
+def mutants(text, count, seed):
+    """The text with a few values or letters changed."""
+    chance = random.Random(seed)
+    for index in range(count):
+        lines, letters = text.split("\n"), list(text)
+        for _ in range(chance.randint(1, 5)):
+            at = chance.randrange(len(lines))
+            lines[at] = re.sub(r"^(\s*(?:--\w+ |[\w.]+ = |[\w -]+: ))\S+", lambda found: found[1] + chance.choice(VALUES), lines[at])
+            letters[chance.randrange(len(letters))] = chance.choice("-0.:()[]{}$&*=/%#\\\n \"'x,\x00\t")
+        yield "".join(letters) if index % 2 else "\n".join(lines)
+
+
+def survives(translate, text):
+    with contextlib.suppress(Refused, ArithmeticError):
+        assert draft(translate(text))["title"]
 
 
 REFUSED = {  # Text of the published file, what takes its place, and what is said.
@@ -82,6 +115,7 @@ REFUSED = {  # Text of the published file, what takes its place, and what is sai
     "video": ("resolution: 512\n  num", "resolution: 512\n  num_frames: 33\n  num", "train.num_frames: is for videos"),
     "resume": ("resume_path: null", "resume_path: x/y", "model.resume_path"),
     "distance of latents": ("kl_type: 'v-based'\n  kl_beta: 0", "kl_type: 'x-based'\n  kl_beta: 0.01", "their distance of latents"),
+    "a negative average": ("ema_decay: 0.99", "ema_decay: -1", "train.ema_decay: expected a number from 0 to 1, got -1"),
     "gaps": ("sde_steps: [1, 2, 3, 4, 5]", "sde_steps: [1, 3, 5]", "steps are drawn from a range without gaps"),
     "beyond the end": ("sde_steps: [1, 2, 3, 4, 5]", "sde_steps: [1, 12]", "there are no steps beyond 10 - 1"),
     "no step": ("num_sde_steps: 2", "num_sde_steps: 0", "at least one stochastic step"),
@@ -134,7 +168,7 @@ class FlowFactoryTest(unittest.TestCase):
         self.assertEqual((ours["optimizer.learning_rate"], ours["sampling.dynamics"]), ("3.0e-4", "flow_sde"))
 
     def test_a_run_has_as_many_ranks_and_workers_as_theirs_has_processes(self):
-        for processes, ranks in ((8, "8"), (7, "6"), (64, "48")):  # Ranks divide the 48 groups.
+        for processes, ranks in ((8, "8"), (7, "6"), (64, "48"), (10**18, "48")):  # Ranks divide the 48 groups.
             ours = values(changed("num_processes: 8", f"num_processes: {processes}"))
             self.assertEqual((ours["learner.ranks"], ours["services.rollout_workers"]), (ranks, str(processes)))
 
@@ -147,15 +181,9 @@ class FlowFactoryTest(unittest.TestCase):
         self.assertEqual(float(values(changed("x", "x", flux))["sampling.embedded_guidance"]), 3.5)
 
     def test_any_text_is_translated_or_refused(self):
-        chance = random.Random(42)
-        text = GRPO.read_text()
-        for _ in range(300):
-            mutant = list(text)
-            for _ in range(chance.randint(1, 8)):
-                mutant[chance.randrange(len(mutant))] = chance.choice(list("0:[]{}-\n &*'\"x,") + ["null", "-1", "1e999", "\t"])
-            mutant = "".join(mutant)[:chance.randint(1, 2 * len(text))]
-            with self.subTest(mutant[:0]), contextlib.suppress(Refused):
-                self.assertTrue(draft(flow_factory.translate(mutant, "run.yaml"))["title"])
+        for file in ("sd3_5_grpo", "sd3_5_nft", "flux2_v06"):
+            for mutant in mutants((GOLDENS / f"{file}.yaml").read_text(), 300, 42):
+                survives(lambda text: flow_factory.translate(text, "run.yaml"), mutant)
 
 
 @unittest.skipUnless(yaml, "needs PyYAML")
@@ -237,14 +265,13 @@ class FlowGrpoTest(unittest.TestCase):
         self.assertEqual(values(command.translate("flow-grpo", f"{self.FILE}:from_adapter"))["model.lora.path"], "adapters/first")
 
     def test_any_text_is_translated_or_refused(self):
-        chance, text = random.Random(7), Path(self.FILE).read_text()
-        for _ in range(200):
-            mutant = list(text)
-            for _ in range(chance.randint(1, 6)):
-                mutant[chance.randrange(len(mutant))] = chance.choice(list("0.()[]\n =*/'x,%") + ["**", "None", "\x00"])
-            texts = {"grpo.py": "".join(mutant), "base.py": (GOLDENS / "base.py").read_text()}
-            with contextlib.suppress(Refused):
-                draft(flow_grpo.translate(lambda path, texts=texts: texts[path], "grpo.py", "pickscore", None))
+        base = (GOLDENS / "base.py").read_text()
+        for function in ("pickscore", "qwen_image"):
+            for mutant in mutants(Path(self.FILE).read_text(), 300, 7):
+                survives(lambda text: flow_grpo.translate({"grpo.py": text, "base.py": base}.get, "grpo.py", function, None), mutant)
+        for mutant in mutants(base, 300, 8):
+            texts = {"grpo.py": Path(self.FILE).read_text(), "base.py": mutant}
+            survives(lambda _: flow_grpo.translate(texts.get, "grpo.py", "pickscore", None), mutant)
 
 
 @unittest.skipUnless(yaml, "needs PyYAML")
@@ -256,9 +283,17 @@ class DanceGrpoTest(unittest.TestCase):
             text = text.replace(before, after)
         return dance_grpo.translate(text, "run.sh", gpus)
 
+    def test_any_text_is_translated_or_refused(self):
+        for file in ("mixgrpo.sh", "dance_flux.sh"):
+            for mutant in mutants((GOLDENS / file).read_text(), 300, 11):
+                survives(lambda text: dance_grpo.translate(text, "run.sh", None), mutant)
+
     def test_variables_of_the_script_are_followed(self):
         ours = values(self.script("mixgrpo.sh"))
         self.assertEqual((ours["sampling.steps"], ours["sampling.window.hold"], ours["learner.ranks"]), ("25", "25", "32"))
+
+    def test_a_key_is_never_repeated(self):
+        self.assertNotIn("s3cret", self.script("mixgrpo.sh", ('wandb_key=""', 'wandb_key="s3cret"')).draft())
 
     def test_windows_are_those_of_mixgrpo(self):
         fixed = values(self.script("mixgrpo.sh", ("prog_overlap_step=1", "prog_overlap_step=0")))
@@ -285,7 +320,8 @@ class DanceGrpoTest(unittest.TestCase):
 
 
 PUBLISHED = [("flow-factory", path.name) for path in sorted(GOLDENS.glob("*.yaml"))]
-PUBLISHED += [("flow-grpo", "grpo.py:pickscore"), ("flow-grpo", "grpo.py:without_guidance")]
+PUBLISHED += [("flow-grpo", "grpo.py:pickscore"), ("flow-grpo", "grpo.py:without_guidance"),
+              ("flow-grpo", "grpo.py:qwen_image")]
 PUBLISHED += [("dance-grpo", path.name) for path in sorted(GOLDENS.glob("*.sh"))]
 
 

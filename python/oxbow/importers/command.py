@@ -48,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         print(translate(args.tool, args.file, args.gpus).draft())
+    except ArithmeticError:
+        print(f"oxbow import-config: {args.file}: a number in it is out of all bounds", file=sys.stderr)
+        return EXIT_USAGE
     except Refused as why:
         print(f"oxbow import-config: {why}", file=sys.stderr)
         return EXIT_USAGE

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shell script of DanceGRPO or MixGRPO that trains FLUX.1 as a run that builds on the recipe flux-dev-dance.
-
-Only the command that starts the training is looked at, with the variables that the script sets before it.
-"""
+"""A shell script of DanceGRPO or MixGRPO that trains FLUX.1 as a run that builds on the recipe flux-dev-dance."""
 from __future__ import annotations
 
 import re
 
-from .settings import Refused, Setting, Table
+from .settings import Refused, Table
+from .shell_values import command_of
 from .translation import Translation
 
 SCRIPTS = ("train_grpo_flux.py", "train_grpo_flux_lora.py")
@@ -18,6 +16,8 @@ REWARDS = {  # --reward_model: names here, and the flag of each weight.
     "hpsv2_clip_score": {"hpsv2": "hps_weight", "clipscore": "clip_score_weight"},
     "multi_reward": {"hpsv2": "hps_weight", "imagereward": "image_reward_weight", "pickscore": "pick_score_weight"},
 }
+WEIGHTS = {"hpsv2": "HPS_v2.1", "pickscore": "yuvalkirstain/PickScore_v1", "imagereward": "ImageReward",
+           "clipscore": "apple/DFN5B-CLIP-ViT-H-14-384, variant: flow_factory"}
 
 KEYS = Table("""
 {nnodes,nproc_per_node,train_batch_size,num_generations}                  count  . !
@@ -75,47 +75,20 @@ ignore_last                  flag   .    - the last step is never stochastic, fo
 drop_last_sample             flag   .    - the last step is never stochastic, for its density is degenerate
 data_json_path               text   .    !
 {cfg,selective_checkpointing,ema_start_step,allow_tf32,loss_coef}         any    . - a run here does not need it
-{node_rank,master_addr,master_port,rdzv_endpoint,rdzv_id,rdzv_backend}    any    . - processes: learner.ranks and services.rollout_workers say how many
-{vae_model_path,dit_model_name_or_path,cache_dir,logging_dir,wandb_key}   any    . - model.path has all parts, and run.directory takes the rest
-{dataloader_num_workers,train_sp_batch_size,use_cpu_offload,fsdp_sharding_startegy,master_weight_type,sampler_seed}  any . - the learner has memory, processes and seeds of its own
+{node_rank,master_addr,master_port,rdzv_endpoint,rdzv_id,rdzv_backend}    any    . - `oxbow train` starts the processes
+{vae_model_path,dit_model_name_or_path,cache_dir}    any    . - model.path has all parts
+{logging_dir,wandb_key}      any    .    - a run logs into its directory; `oxbow-follow --to wandb` copies it
+{dataloader_num_workers,train_sp_batch_size,use_cpu_offload}  any . - the learner has memory and processes of its own
+{fsdp_sharding_startegy,master_weight_type}  any . - the learner has memory and processes of its own
+sampler_seed any . - all noise follows from run.seed
 {hps_path,hps_clip_path,clip_score_path,image_reward_path,image_reward_med_config}  any . - reward.scorers says where weights of rewards are
-{image_reward_http_proxy,image_reward_https_proxy,pick_score_http_proxy,pick_score_https_proxy}  any . - `oxbow fetch` gets weights
-{unified_reward_url,unified_reward_default_question_type,unified_reward_num_workers,unified_reward_weight}  any . - UnifiedReward is not among the rewards
+{image_reward_http_proxy,image_reward_https_proxy}  any . - `oxbow fetch` gets weights
+{pick_score_http_proxy,pick_score_https_proxy}  any . - `oxbow fetch` gets weights
+unified_reward_url           text   .    ~ none: UnifiedReward is not among the rewards here
+{unified_reward_default_question_type,unified_reward_num_workers}  any . - UnifiedReward is not among the rewards here
+unified_reward_weight any . - UnifiedReward is not among the rewards here
 {dpm_solver_order,dpm_solver_type}                                        any    . - compressed steps have a solver of second order
 """)
-
-
-def command_of(text: str, name: str) -> tuple[str, list[Setting]]:
-    """The training script that a shell script starts, and the flags of the command, each with its line."""
-    variables, words, script = {}, [], ""
-    for number, line in enumerate(text.splitlines(), 1):
-        assigned = re.match(r"\s*(?:export\s+)?(\w+)=([^\s;]*)\s*(?:#.*)?$", line)
-        if assigned and not words:
-            variables[assigned[1]] = assigned[2].strip("\"'")
-        start = re.search(r"(?<!\S)(torchrun|accelerate\s+launch|python3? -m torch\.distributed\.run)\s", line)
-        if words or (start and not line.lstrip().startswith("#")):
-            part = line[start.end():] if start and not words else line
-            part = re.sub(r"(?<!\S)#.*", "", part)
-            part = re.sub(r"\\?\$\{?(\w+)\}?", lambda one: variables.get(one[1], one[0]), part)
-            words += [(word, number) for word in re.sub(r"[\"'\\]", " ", part).split()]
-            if not line.rstrip().endswith("\\"):
-                break
-    values, index = [], 0
-    while index < len(words):
-        (word, number), following = words[index], words[index + 1][0] if index + 1 < len(words) else "--"
-        index += 1
-        if not word.startswith("--"):
-            script = script or word
-            continue
-        flag, equals, value = word[2:].partition("=")
-        if not equals and not following.startswith("--") and not following.endswith(".py"):
-            value, index = following, index + 1
-        value = "(not repeated)" if flag.endswith("_key") else value
-        values.append(Setting(flag.replace("-", "_"), f"{name}:{number}", [value or "true"]))
-    if script.rpartition("/")[2] not in SCRIPTS:
-        raise Refused(f"{name}: starts {script or 'no training'}: no counterpart; known are {' and '.join(SCRIPTS)} by "
-                      "torchrun or accelerate")
-    return script, values
 
 
 class _Script:
@@ -153,7 +126,7 @@ class _Script:
             return
         self.updates = total // accumulation.count
         t.put("batch.updates", self.updates, accumulation)
-        t.processes(count, groups, each if each.present else size)
+        t.processes(count, groups, each if each.present else size, "nnodes x nproc_per_node")
 
     def window(self) -> None:
         """All steps but the last are stochastic, and a fraction is trained; MixGRPO has a window of stochastic steps."""
@@ -168,7 +141,7 @@ class _Script:
         kind, overlap = t.get("sample_strategy").text, t.get("prog_overlap").flag
         if overlap and step.count == 0:
             t.put("sampling.window.kind", "fixed", step)
-            t.put("sampling.window.steps", f"{list(range(size.count))}", size)
+            t.put("sampling.window.steps", f"{list(range(min(size.count, steps.count)))}", size)
         elif t.copy("sample_strategy"):
             t.put("sampling.window.size", size.text, size)
             t.put("sampling.window.stride", step.text if overlap else size.text, step if overlap else size)
@@ -193,7 +166,7 @@ class _Script:
         t.put("ema.enabled", t.get("use_ema").flag, t.get("use_ema"))
         t.put("eval.use_ema", t.get("use_ema").flag, t.get("use_ema"))
         if t.get("use_ema").flag:
-            t.put("ema.decay_max", round(decay.number() ** (1 / self.updates), 6), decay)
+            t.put("ema.decay_max", round(abs(decay.number()) ** (1 / self.updates), 6), decay)
 
     def rewards(self) -> None:
         t, model = self.t, self.t.get("reward_model")
@@ -216,12 +189,11 @@ class _Script:
                           "gets (docs/rewards.md)")
 
 
-WEIGHTS = {"hpsv2": "HPS_v2.1", "pickscore": "yuvalkirstain/PickScore_v1", "clipscore": "apple/DFN5B-CLIP-ViT-H-14-384",
-           "imagereward": "ImageReward"}
-
-
 def translate(text: str, name: str, gpus: int | None) -> Translation:
     script, values = command_of(text, name)
+    if script.rpartition("/")[2] not in SCRIPTS:
+        raise Refused(f"{name}: starts {script or 'no training'}: no counterpart; known are {' and '.join(SCRIPTS)} "
+                      "by torchrun")
     unresolved = [s for s in values if "$" in s.text and s.path in ("nnodes", "nproc_per_node", "node_rank", "master_addr")]
     t = Translation("DanceGRPO", name, KEYS, [s for s in values if s not in unresolved], "flux-dev-dance")
     needed = ("sampling_steps", "eta", "h", "w", "train_batch_size", "num_generations", "pretrained_model_name_or_path")

@@ -8,6 +8,7 @@ from pathlib import Path
 from .flow_factory_keys import KEYS, LISTS, WHOLE
 from .flow_factory_method import translate_method
 from .flow_factory_rewards import translate_rewards
+from .flow_factory_sampling import size_of
 from .settings import Setting
 from .translation import Translation
 from .yaml_values import flatten
@@ -47,13 +48,6 @@ MODELS = {
 }
 KNOWN = ("models here are Stable Diffusion 3 (sd3, sd3-5), FLUX.1 (flux1), FLUX.2 (flux2, flux2-klein), Wan2.1 from text "
          "(wan2_t2v), Qwen-Image (qwen-image) and Z-Image (z-image)")
-
-
-def size_of(t: Translation, section: str) -> list[str]:
-    """Height and width from a section with `resolution`, `height` and `width`."""
-    sides = t.get(f"{section}.resolution").items or ["", ""]
-    own = [t.get(f"{section}.height"), t.get(f"{section}.width")]
-    return [s.text if s.present else side for s, side in zip(own, (sides[0], sides[-1]))]
 
 
 def _run(t: Translation) -> None:
@@ -159,7 +153,7 @@ def translate(text: str, name: str) -> Translation:
         _run(t)
         _prompts(t)
         _model(t, model)
-        translate_method(t, model, size_of(t, "train"))
+        translate_method(t, model)
         _evaluation(t, model)
         translate_rewards(t)
         t.sort_out_rest()

@@ -28,6 +28,7 @@ _REWARD = """
 {0}[].timeout number . !
 {0}[].canonicalize flag . !
 {0}[].{{max_retries,retry_attempts}} any . - @tries
+{0}[].applicable_datasets any . - @one
 """
 
 _OLD = """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of Flow-Factory's YAML that define sampling and training: train, scheduler and optimizers."""
+"""The sections of Flow-Factory's YAML that define training: train and optimizers."""
 from __future__ import annotations
 
 import math
 
+from .flow_factory_sampling import Sampling, translate_sampling
 from .translation import Translation
 
 ADVANTAGE_FLOOR = 1e-6  # Floor of the standard deviation; constant there.
@@ -11,87 +12,11 @@ SINK_BYTES_MAX = GIBIBYTE = 1 << 30  # services.sink_bytes_max of configs/defaul
 
 
 class _Method:
-    def __init__(self, t: Translation, model, size: list[str]):
-        self.t, self.model, self.size = t, model, size
+    def __init__(self, t: Translation, sampling: Sampling):
+        self.t, self.sampling = t, sampling
         self.trainer = t.get("train.trainer_type").text
         self.forward = self.trainer in ("nft", "awm")
-        self.updates = 1
-        self.sde_count, self.trained_steps = 0, 0  # Stochastic steps, and those of an image that are trained.
-
-    def image(self) -> None:
-        t = self.t
-        frames, shift = t.get("train.num_frames"), t.get("scheduler.flow_shift")
-        kind = t.get("model.model_type")
-        if self.model.video:  # UniPC's whole timesteps and shift come with a video.
-            for key, s in (("sampling.frames", frames), ("sampling.shift", shift)):
-                if s.present:
-                    t.put(key, s.text, s)
-            t.put("sampling.whole_timesteps", True, kind)
-        else:
-            for s in (frames, t.get("eval.num_frames"), shift):
-                t.allow(s, [], "is for videos, and this model draws images")
-        for key, side in zip(("height", "width"), self.size):
-            own = t.get(f"train.{key}")
-            t.put(f"sampling.{key}", side, own if own.present else t.get("train.resolution"))
-        guidance = t.get("train.guidance_scale")
-        t.put(self.model.guidance, max(self.model.guidance_min, guidance.number()), guidance)
-        storage = t.get("train.latent_storage_dtype")
-        if storage.shape == "null":
-            t.put("sampling.storage", "f32", storage)
-        else:
-            t.copy("train.latent_storage_dtype")
-        # linspace(1, 1/N, N), shifted by the model's scheduler.
-        t.put("sampling.schedule", "unipc_flow_whole" if self.model.video else "linspace", kind)
-
-    def checkpointing(self) -> None:
-        t, plain = self.t, self.t.get("train.enable_gradient_checkpointing")
-        mode = t.get("train.enable_gradient_checkpointing.mode")
-        if mode.present:
-            t.put("model.checkpoint_activations", mode.text != "none", mode)
-            if mode.text not in ("none", "full"):
-                t.differs(mode, "every block is checkpointed")
-        elif plain.yaml.lower() in ("true", "false"):
-            t.put("model.checkpoint_activations", plain.text.lower(), plain)
-        else:
-            t.refuse(plain, "expected true, false or a section with `mode`")
-
-    def steps(self) -> None:
-        t, dynamics = self.t, self.t.get("scheduler.dynamics_type")
-        if t.copy("scheduler.dynamics_type") and dynamics.text.lower() != "ode":
-            t.copy("scheduler.noise_level")
-            self.window()
-
-    def window(self) -> None:
-        """num_sde_steps of the candidates, drawn again for every epoch."""
-        t, steps = self.t, self.t.get("train.num_inference_steps").count
-        listed, drawn = t.get("scheduler.sde_steps"), t.get("scheduler.num_sde_steps")
-        candidates = {int(item) for item in listed.items} if listed.present else set(range(min(steps, 1000) - 1))
-        if candidates and max(candidates) >= steps:
-            t.refuse(listed, f"there are no steps beyond {steps} - 1")
-            return
-        if steps - 1 in candidates:
-            candidates.remove(steps - 1)
-            t.differs(listed, "the last step is never stochastic, for its density is degenerate")
-        if not candidates:
-            t.refuse(listed, "leaves no stochastic step")
-            return
-        if drawn.count == 0:
-            t.refuse(drawn, "at least one stochastic step is trained")
-            return
-        first, self.sde_count = min(candidates), max(candidates) - min(candidates) + 1
-        t.put("sampling.sde_first", first, listed)
-        t.put("sampling.sde_count", self.sde_count, listed)
-        gaps = self.sde_count > len(candidates)
-        self.trained_steps = min(drawn.count, len(candidates))
-        if drawn.count >= len(candidates):
-            t.put("sampling.window.kind", "fixed" if gaps else "all", drawn)
-            if gaps:
-                t.put("sampling.window.steps", f"{sorted(candidates)}", listed)
-        elif gaps:
-            t.refuse(listed, "steps are drawn from a range without gaps")
-        else:
-            t.put("sampling.window.kind", "subset", drawn)
-            t.put("sampling.window.size", drawn.text, drawn)
+        self.updates, self.trained_steps = 1, sampling.trained_steps
 
     def batch(self) -> None:
         t, accumulation = self.t, self.t.get("train.gradient_accumulation_steps")
@@ -178,6 +103,8 @@ class _Method:
             t.put("eval.use_ema", False, decay)
         if self.forward:
             self.old_policy()
+        elif decay.number() < 0:
+            t.refuse(decay, "expected a number from 0 to 1")
         elif decay.number():
             # The same memory in updates: its average moves every so many epochs, oxbow's after every update.
             apart = max(1, every.count) * t.get("train.num_inner_epochs").count * max(1, self.updates)
@@ -200,10 +127,10 @@ class _Method:
         t.put("batch.rows_per_pass", images.count * max(1, self.trained_steps), images)
         # Room for the latents of two steps, with 16 channels and an eighth of the image's height and width.
         groups, storage = t.get("train.unique_sample_num_per_epoch"), t.get("train.latent_storage_dtype")
-        latents = 1 if self.forward else self.sde_count + 1
+        latents = 1 if self.forward else self.sampling.sde_count + 1
         width = 4 if storage.shape == "null" or storage.text == "fp32" else 2
         needed = (2 * groups.count * t.get("train.group_size").count * latents * width * 16
-                  * (int(self.size[0]) / 8) * (int(self.size[1]) / 8))
+                  * (int(self.sampling.size[0]) / 8) * (int(self.sampling.size[1]) / 8))
         if needed > SINK_BYTES_MAX:
             t.put("services.sink_bytes_max", math.ceil(needed / GIBIBYTE) * GIBIBYTE, groups, "sizes of batch and image")
 
@@ -218,7 +145,7 @@ class _Method:
             t.put("optimizer.beta2", betas.items[1], betas)
 
 
-def translate_method(t: Translation, model, size: list[str]) -> None:
-    m = _Method(t, model, size)
-    for part in (m.image, m.checkpointing, m.steps, m.batch, m.advantages, m.method, m.averages, m.optimizer, m.memory):
+def translate_method(t: Translation, model) -> None:
+    m = _Method(t, translate_sampling(t, model))
+    for part in (m.batch, m.advantages, m.method, m.averages, m.optimizer, m.memory):
         part()

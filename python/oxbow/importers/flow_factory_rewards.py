@@ -105,7 +105,8 @@ class _Rewards:
         ours = TYPES.get(dtype.text.lower() if dtype.present else "bf16")
         if ours is None:
             self.t.refuse(dtype, "expected float32, bfloat16 or float16")
-        self.t.differs(model, f"the `model` of its entry, {directory}, is a directory, or an id of the Hub that `oxbow fetch` gets")
+        self.t.differs(model, f"the `model` of its entry, {directory}, is a directory, or an id of the Hub that "
+                              "`oxbow fetch` gets")
         keys = {"scorer": scorer, "model": quoted(directory), "device": self.text("device", "cuda"), "dtype": ours}
         return {**keys, "variant": "flow_factory"} if scorer == "clipscore" else keys
 

@@ -6,9 +6,15 @@ from .python_values import File, Section, flatten
 from .settings import Refused, Table
 from .translation import Translation
 
-MODELS = {  # Part of pretrained.model: recipe with the model's own settings.
+MODELS = {  # The end of pretrained.model: recipe with the model's own settings.
     "stable-diffusion-3.5-medium": "sd35m", "stable-diffusion-3.5-large": "sd35m", "FLUX.1-dev": "flux-dev",
-    "Wan2.1-T2V": "wan21",
+    "Wan2.1-T2V-1.3B-Diffusers": "wan21", "Wan2.1-T2V-14B-Diffusers": "wan21", "Qwen-Image": "sd35m",
+}
+QWEN_IMAGE = {  # As in scripts/train_qwenimage.py where that differs from SD3, without two modules that are not there.
+    "model.lora.rank": 64, "model.lora.alpha": 128, "sampling.schedule": "linspace", "sampling.negative_prompt": " ",
+    "model.lora.targets": "[attn.to_q, attn.to_k, attn.to_v, attn.to_out.0, attn.add_q_proj, attn.add_k_proj, "
+                          "attn.add_v_proj, attn.to_add_out, img_mlp.net.0.proj, txt_mlp.net.0.proj]",
+    "method.zero_variance": "mean_over_all",
 }
 REWARDS = {"pickscore": "pickscore", "clipscore": "clipscore", "aesthetic": "aesthetic", "imagereward": "imagereward",
            "ocr": "ocr", "video_ocr": "ocr", "geneval": "geneval"}
@@ -58,7 +64,7 @@ sample.global_std                flag   false = method.advantage_std: true globa
 sample.guidance_scale            number . !
 sample.eval_guidance_scale       number . !
 sample.{sde_window_size,train_num_steps,num_image_per_prompt,num_batches_per_epoch} count . !
-sample.sde_window_range          any    . !
+sample.sde_window_range          counts . !
 sample.{train_batch_size,mini_num_image_per_prompt} count . !
 sample.kl_reward                 number . ~ 0, 0.0: rewards without a part of the distance alone
 sample.{test_batch_size,batch_size,sample_time_per_prompt} any . - batch.groups and batch.group_size say it for all machines
@@ -100,6 +106,10 @@ class _Config:
         model, data = t.get("pretrained.model"), t.get("dataset")
         t.put("model.path", model.text, model)
         t.differs(model, "model.path is a directory, or an id of the Hub that `oxbow fetch` gets")
+        if model.text.rstrip("/").endswith("Qwen-Image"):
+            t.differs(model, "prompts are encoded once by tools/encode_prompts (docs/models.md): set prompts.cache")
+            for key, value in QWEN_IMAGE.items():
+                t.put(key, value, model, "scripts/train_qwenimage.py")
         if lora.present and lora.text:
             if t.get("use_lora").flag:
                 t.put("model.lora.path", lora.text, lora)
@@ -118,14 +128,17 @@ class _Config:
             t.differs(measured, f"evaluation has sampling.guidance {scale.text}")
         for side in ("height", "width"):
             own = t.get(side) if t.get(side).present else t.get("resolution")
-            t.put(f"sampling.{side}", own.text, own)
+            if own.present:
+                t.put(f"sampling.{side}", own.text, own)
+            else:
+                t.refuse(own, "images have a size")
         self.window(t.get("sample.num_steps").count)
 
     def window(self, steps: int) -> None:
         """The window of the fast scripts; the others have none and train a fraction of the steps."""
         t, size, span = self.t, self.t.get("sample.sde_window_size"), self.t.get("sample.sde_window_range")
         # base.py sets a window for all; scripts that have one name its range or train all steps of it.
-        if size.present and size.count and span.present and "base.py:" not in span.place:
+        if size.present and size.count and len(span.items) == 2 and "base.py:" not in span.place:
             first, end = (int(item) for item in span.items)
             t.put("sampling.sde_first", first, span)
             t.put("sampling.sde_count", end - first, span)
@@ -156,10 +169,12 @@ class _Config:
             t.put("batch.updates", batches.count // accumulation.count, accumulation)
             t.processes(self.gpus, groups, batches, "gpu_number")
 
-    def method(self) -> None:
-        for key, value in (("method.name", "grpo"), ("method.zero_variance", "mean_over_kept"), ("method.kl_space", "mean"),
-                           ("method.kl_all_steps", True), ("replay.fraction", 0)):
-            self.t.put(key, value, self.t.get("train.beta"), "scripts/train_*.py")
+    def distance(self) -> None:
+        """The recipes say the rest of the method, which is in flow_grpo's scripts."""
+        weight = self.t.get("train.beta")
+        if weight.number():
+            self.t.put("method.kl_space", "mean", weight, "scripts/train_*.py")
+            self.t.put("method.kl_all_steps", True, weight, "scripts/train_*.py")
 
     def rewards(self) -> None:
         t, terms, entries, first = self.t, [], [], self.t.get("reward_fn")
@@ -186,8 +201,10 @@ def translate(read, path: str, function: str, gpus: int | None) -> Translation:
         raise Refused(f"{path}: {function}: not understood: {error}") from None
     if not isinstance(config, Section):
         raise Refused(f"{path}: {function}: returns no config")
-    model = str(config.get("pretrained", {}).get("model", ""))
-    recipe = next((recipe for part, recipe in MODELS.items() if part in model and "Kontext" not in model), None)
+    pretrained, processes = config.get("pretrained"), names.get("gpu_number")
+    model = pretrained.get("model") if isinstance(pretrained, Section) else None
+    model = model.rstrip("/") if isinstance(model, str) else ""
+    recipe = next((recipe for end, recipe in MODELS.items() if model.endswith(end)), None)
     if recipe is None:
         raise Refused(f"{path}: {function}: pretrained.model = {model}: no counterpart; known are {', '.join(MODELS)}")
     t = Translation("flow_grpo", path, KEYS, flatten(config), recipe)
@@ -196,8 +213,8 @@ def translate(read, path: str, function: str, gpus: int | None) -> Translation:
     t.problems += [f"{path}: {function}: {one} is not set" for one in needed if not t.get(one).present and not t.problems]
     if not t.problems:
         t.take_rows()
-        c = _Config(t, function, gpus or names.get("gpu_number"))
-        for part in (c.run, c.sampling, c.batch, c.method, c.rewards):
+        c = _Config(t, function, gpus or (processes if isinstance(processes, int) else None))
+        for part in (c.run, c.sampling, c.batch, c.distance, c.rewards):
             part()
         t.sort_out_rest()
     return t

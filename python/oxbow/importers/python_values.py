@@ -153,6 +153,8 @@ def flatten(section: Section, above: str = "") -> list[Setting]:
     values = []
     for name, value in section.items():
         path, place = above + name, section.lines.get(name, "")
+        if above.count(".") > DEPTH_MAX:
+            raise Refused(f"{place}: not understood: a config within itself")
         if isinstance(value, Section):
             values += flatten(value, f"{path}.")
         elif isinstance(value, dict):

@@ -14,6 +14,8 @@ from dataclasses import replace
 
 from .settings import TYPES, Row, Setting, Table
 
+RANKS_MAX = 4096
+
 
 class Translation:
     def __init__(self, tool: str, name: str, table: Table, values: list[Setting], recipe: str = ""):
@@ -114,7 +116,7 @@ class Translation:
     def processes(self, count: int, groups: int, s: Setting, path: str = "") -> None:
         """Ranks and workers of a run that had so many processes, each with a GPU: one of each on every GPU."""
         s = replace(s, path=path or s.path, items=s.items if not path else [str(count)])
-        ranks = max(rank for rank in range(1, max(count, 1) + 1) if groups % rank == 0)
+        ranks = max(rank for rank in range(1, min(max(count, 1), RANKS_MAX) + 1) if groups % rank == 0)
         self.put("learner.ranks", ranks, s)
         self.put("services.rollout_workers", max(count, 1), s)
         if ranks < count:

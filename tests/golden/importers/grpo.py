@@ -80,6 +80,15 @@ def harmful():
     return common()
 
 
+def qwen_image():
+    config = without_guidance()
+    config.pretrained.model = "Qwen/Qwen-Image"
+    config.sample.guidance_scale = 4
+    config.train.cfg = True
+    config.sample.sde_type = "sde"
+    return config
+
+
 def endless():
     return endless()
 
