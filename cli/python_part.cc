@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/python_part.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/process.h"
+#include "base/status_macros.h"
 #include "cli/child_program.h"
 
 namespace oxbow::cli {
@@ -29,26 +34,41 @@ std::string ValueOf(const std::string& name, const std::vector<std::string>& env
 }
 
 // The sources above this program, as in build/release/bin; empty: it was installed elsewhere.
-fs::path Sources() {
-  const auto program = ExecutablePath();
-  if (!program.ok()) return {};
-  const fs::path sources = program->parent_path().parent_path().parent_path().parent_path();
+fs::path SourcesOf(const fs::path& program) {
+  const fs::path sources = program.parent_path().parent_path().parent_path().parent_path();
   std::error_code ignored;
   return fs::exists(sources / "python/oxbow/__init__.py", ignored) ? sources : fs::path();
 }
 
-}  // namespace
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
 
-absl::StatusOr<int> RunPythonPart(const PythonPart& part, const std::vector<std::string>& arguments,
-                                  std::vector<std::string> environment) {
+// A part that can be started.
+struct Found {
+  fs::path python;
+  std::vector<std::string> words;  // Behind the program's name.
+  std::vector<std::string> environment;
+};
+
+absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string>& arguments,
+                           std::vector<std::string> environment) {
   const std::string own = ValueOf("OXBOW_PYTHON", environment);
   std::vector<fs::path> pythons;
-  if (const fs::path sources = Sources(); !sources.empty()) {
+  // Once: a shell takes the last of two, and Python the first.
+  const auto set = [&](const std::string& name, const std::string& value) {
+    std::erase_if(environment, [&](const auto& line) { return line.starts_with(name + "="); });
+    environment.push_back(absl::StrCat(name, "=", value));
+  };
+  OXBOW_ASSIGN_OR_RETURN(const fs::path program, ExecutablePath());
+  set("OXBOW_PROGRAM", program.string());
+  if (const fs::path sources = SourcesOf(program); !sources.empty()) {
     const std::string former = ValueOf("PYTHONPATH", environment);
-    // Once: a shell takes the last of two, and Python the first.
-    std::erase_if(environment, [](const auto& line) { return line.starts_with("PYTHONPATH="); });
-    environment.push_back(absl::StrCat("PYTHONPATH=", (sources / "python").string(),
-                                       former.empty() ? "" : ":", former));
+    set("PYTHONPATH",
+        absl::StrCat((sources / "python").string(), former.empty() ? "" : ":", former));
     pythons.push_back(sources / ".deps/venv/bin/python3");
   }
   if (fs::path python = ProgramOfPath("python3", environment); !python.empty()) {
@@ -57,20 +77,37 @@ absl::StatusOr<int> RunPythonPart(const PythonPart& part, const std::vector<std:
   if (!own.empty()) pythons = {own};
   std::vector<std::string> check = {"-c", kAllThere, part.module.substr(0, part.module.rfind('.'))};
   check.insert(check.end(), part.needs.begin(), part.needs.end());
-  for (const fs::path& python : pythons) {
+  for (fs::path& python : pythons) {
     const auto there = RunProgram(python, check, environment, /*quiet=*/true);
     if (!there.ok() || *there != 0) continue;
     std::vector<std::string> words = {"-m", part.module};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    return RunProgram(python, std::move(words), environment, /*quiet=*/false, part.printed);
+    return Found{std::move(python), std::move(words), std::move(environment)};
   }
   return absl::UnavailableError(absl::StrCat(
       "this command is a part of the Python package, and ",
       own.empty() ? "no Python here has" : absl::StrCat("OXBOW_PYTHON=", own, " does not have"),
       " it with ", absl::StrJoin(part.needs, ", "),
       ": install these and the folder python of the sources with pip, or name a Python that has "
-      "them: "
-      "OXBOW_PYTHON=PATH"));
+      "them: OXBOW_PYTHON=PATH"));
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunPythonPart(const PythonPart& part, const std::vector<std::string>& arguments,
+                                  std::vector<std::string> environment, int printed) {
+  OXBOW_ASSIGN_OR_RETURN(Found found, Find(part, arguments, std::move(environment)));
+  return RunProgram(found.python, std::move(found.words), found.environment, /*quiet=*/false,
+                    printed);
+}
+
+absl::Status BecomePythonPart(const PythonPart& part, const std::vector<std::string>& arguments,
+                              std::vector<std::string> environment) {
+  OXBOW_ASSIGN_OR_RETURN(Found found, Find(part, arguments, std::move(environment)));
+  found.words.insert(found.words.begin(), found.python.string());
+  execve(found.python.c_str(), Pointers(found.words).data(), Pointers(found.environment).data());
+  return absl::UnavailableError(
+      absl::StrCat("cannot start: ", std::strerror(errno), ": ", found.python.string()));
 }
 
 }  // namespace oxbow::cli

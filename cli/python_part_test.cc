@@ -6,8 +6,11 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -21,29 +24,28 @@ class PythonPartTest : public ::testing::Test {
   std::string Python(bool has_them) {
     const std::string path = (scratch_.path() / (has_them ? "full" : "bare")).string();
     std::ofstream(path) << "#!/bin/sh\nif [ \"$1\" = -c ]; then exit " << (has_them ? 0 : 1)
-                        << "; fi\necho \"$@\" > " << path << ".words\nexit 7\n";
+                        << "; fi\necho \"$@\" of $OXBOW_PROGRAM > " << path << ".words\nexit 7\n";
     chmod(path.c_str(), 0755);
     return path;
   }
-  absl::StatusOr<int> Run(const std::string& python) {
-    return RunPythonPart({.module = "oxbow.convert.weights", .needs = {"torch", "numpy"}},
-                         {"a b", "c"}, {"OXBOW_PYTHON=" + python});
+  absl::Status Become(const std::string& python) {
+    return BecomePythonPart({.module = "oxbow.convert.weights", .needs = {"torch", "numpy"}},
+                            {"a b", "c"}, {"OXBOW_PYTHON=" + python});
   }
 
   const testing::ScopedDirectory scratch_;
 };
 
-TEST_F(PythonPartTest, RunsTheModuleAndPassesOnItsExitCode) {
+TEST_F(PythonPartTest, TheProcessBecomesTheModuleWithItsExitCode) {
   const std::string python = Python(true);
-  const auto ended = Run(python);
-  ASSERT_TRUE(ended.ok()) << ended.status();
-  EXPECT_EQ(*ended, 7);
-  EXPECT_EQ(*ReadFile(python + ".words"), "-m oxbow.convert.weights a b c\n");
+  EXPECT_EXIT(std::cerr << Become(python), ::testing::ExitedWithCode(7), "");
+  EXPECT_EQ(*ReadFile(python + ".words"),
+            absl::StrCat("-m oxbow.convert.weights a b c of ", ExecutablePath()->string(), "\n"));
 }
 
 TEST_F(PythonPartTest, APythonThatIsNamedAndDoesNotHaveItIsSaidAndNoOtherIsTried) {
   for (const std::string& python : {Python(false), std::string("/nowhere/python3")}) {
-    const absl::Status status = Run(python).status();
+    const absl::Status status = Become(python);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     EXPECT_THAT(std::string(status.message()),
                 ::testing::AllOf(HasSubstr("OXBOW_PYTHON=" + python + " does not have it"),

@@ -29,7 +29,7 @@ cp -r python "$work/python"
 for set in oldest newest trackers; do
   [ "$set" != newest ] || export OXBOW_BUILD=$PWD/$build
   tests=()
-  [ "$set" != trackers ] || tests=(test_cluster test_follow test_notebook test_run test_trackers)
+  [ "$set" != trackers ] || tests=(test_bench_command test_cluster test_follow test_notebook test_run test_trackers)
   python=$PWD/.deps/python-$set/bin/python
   part "wheel with the $set packages" "$python" -m pip wheel -q --disable-pip-version-check --no-index --no-deps \
     --no-build-isolation -w "$work/$set" "$work/python"

@@ -70,9 +70,9 @@ absl::StatusOr<Draft> DraftFromPython(const ImportFlags& flags) {
   const std::string path = absl::StrCat("/proc/self/fd/", printed);
   Lines arguments = {"--", flags.tool, flags.file};
   if (flags.gpus > 0) arguments.insert(arguments.begin(), absl::StrCat("--gpus=", flags.gpus));
-  const auto ended = RunPythonPart(
-      {.module = "oxbow.importers.command", .needs = {"PyYAML", "numpy"}, .printed = printed},
-      arguments, config::ProcessEnvironment());
+  const auto ended =
+      RunPythonPart({.module = "oxbow.importers.command", .needs = {"PyYAML", "numpy"}}, arguments,
+                    config::ProcessEnvironment(), printed);
   const auto text = ReadFile(path);
   close(printed);
   OXBOW_RETURN_IF_ERROR(ended.status());

@@ -249,8 +249,8 @@ std::string DifferencesText(const std::vector<fs::path>& run_dirs) {
   for (const Difference& difference : DifferencesOf(run_dirs)) {
     rows.push_back({difference.key});
     for (const std::string& value : difference.values) {
-      rows.back().push_back(value.size() <= kCellMax ? value
-                                                     : value.substr(0, kCellMax - 3) + "...");
+      rows.back().push_back(
+          value.size() <= kCellMax ? value : absl::StrCat(value.substr(0, kCellMax - 3), "..."));
     }
   }
   if (rows.size() == 1) return "the settings are the same\n";

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers and callers for tests. Every wait has a deadline."""
-import os
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
+from programs import PATIENCE, built  # noqa: F401: tests take both from here.
 
 from oxbow.reward import wire
 from oxbow.reward.assembly import Limits
@@ -13,8 +12,6 @@ from oxbow.reward.contract.client import Client, request_of
 from oxbow.reward.contract.pictures import picture, raw
 from oxbow.reward.server import Options, running
 from oxbow.reward.tls import Tls
-
-PATIENCE = 60.0  # Seconds; a test that waits so long has failed.
 
 
 @contextmanager
@@ -53,12 +50,6 @@ def values(responses):
     return [response.rewards[0].value if response.rewards else None for response in responses]
 
 
-def built(program):
-    """The path of a program of oxbow's build, which OXBOW_BUILD names; None if there is none."""
-    path = Path(os.environ.get("OXBOW_BUILD", "/none"), "bin", program)
-    return str(path) if path.exists() else None
-
-
 class Gate:
     """A reward that says when it begins and waits until it may go on."""
 
@@ -89,7 +80,3 @@ def call_in_thread(function):
         return box[0]
 
     return result
-
-
-__all__ = ["Gate", "PATIENCE", "ask", "built", "call_in_thread", "colourful", "grey", "levels", "serving", "values",
-           "wire"]

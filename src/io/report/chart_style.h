@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How drawings of svg_chart.h look, in a page (html.cc) and as a file (svg_picture.cc).
+// How drawings of svg_chart.h look in a page (html.cc).
 #pragma once
 
 namespace oxbow::io {

@@ -283,8 +283,7 @@ Axis StepAxis(const std::vector<Series>& drawn, bool bars) {
   return x;
 }
 
-}  // namespace
-
+// The drawing alone: no title, no legend. Requires a finite point.
 std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
   const std::vector<Series> drawn = spec.stacked ? Stack(series) : series;
   const Axis x = StepAxis(drawn, spec.stacked);
@@ -303,6 +302,8 @@ std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series) {
   }
   return out + "<line class=\"cursor\" y1=\"10\" y2=\"196\"/></svg>";
 }
+
+}  // namespace
 
 std::vector<double> NiceTicks(double low, double high, int count) {
   if (!std::isfinite(low) || !std::isfinite(high)) low = 0, high = 1;

@@ -57,9 +57,6 @@ std::vector<Point> Thinned(const std::vector<Point>& points, size_t count);
 // Whether some point is finite.
 bool HasPoints(const Series& series);
 
-// The drawing alone, 460 by 230: no title, no legend. Requires a finite point.
-std::string Drawing(const ChartSpec& spec, const std::vector<Series>& series);
-
 // Draws the series that have a finite point, each in the colour of its place among all, with a
 // legend that holds each last value, or the share of the whole where they are stacked. Requires one
 // such series. Every second line is dashed, so that colour is not all that tells two apart. A

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/exit_code.h"
+#include "cli/commands.h"
+#include "cli/python_part.h"
+#include "config/run_config.h"
+
+namespace oxbow::cli {
+namespace {
+
+struct BenchFlags {
+  std::string plan;
+  std::string out;
+  uint32_t seeds = 0;  // 0: as in the plan.
+  double level = 0;    // 0: as in the plan.
+  uint32_t jobs = 1;
+  bool table_only = false;
+};
+
+std::vector<std::string> BenchWords(const BenchFlags& flags) {
+  std::vector<std::string> words = {absl::StrCat("--jobs=", flags.jobs)};
+  if (!flags.out.empty()) words.push_back("--out=" + flags.out);
+  if (flags.seeds > 0) words.push_back(absl::StrCat("--seeds=", flags.seeds));
+  if (flags.level > 0) words.push_back(absl::StrFormat("--level=%.17g", flags.level));
+  if (flags.table_only) words.emplace_back("--table-only");
+  words.insert(words.end(), {"--", flags.plan});
+  return words;
+}
+
+}  // namespace
+
+void AddBench(CLI::App& app, int& exit_code) {
+  CLI::App* const bench = app.add_subcommand("bench", "Compare recipes");
+  bench->footer("Example: oxbow bench learning configs/bench/digits.yaml");
+  bench->require_subcommand(1);
+  CLI::App* const command = bench->add_subcommand(
+      "learning",
+      "Train every recipe of a comparison with every seed; steps, time and cost to a level. What "
+      "is finished is not trained again.");
+  command->footer(
+      "It runs in Python, with numpy, PyYAML and matplotlib; `make build` has them.\n"
+      "Example: oxbow bench learning configs/bench/digits.yaml");
+  const auto flags = std::make_shared<BenchFlags>();
+  command->add_option("PLAN", flags->plan, "comparison, a YAML file")->required();
+  command->add_option("--out", flags->out,
+                      "directory of runs and table (default: runs/bench/NAME)");
+  command->add_option("--seeds", flags->seeds, "seeds of each recipe (default: the plan's)")
+      ->check(CLI::Range(1, 1000));
+  command
+      ->add_option("--level", flags->level,
+                   "held-out reward to reach (default: the plan's, or the baseline's at its end)")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--jobs", flags->jobs,
+                   "runs that train at once (default: 1); times are comparable with 1 alone")
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--table-only", flags->table_only, "train nothing, show what is finished");
+  command->callback([flags, &exit_code] {
+    const absl::Status failed = BecomePythonPart(
+        {.module = "oxbow.bench.command", .needs = {"numpy", "PyYAML", "matplotlib"}},
+        BenchWords(*flags), config::ProcessEnvironment());
+    std::cerr << "oxbow bench learning: " << failed.message() << "\n";
+    exit_code = ExitCodeOf(failed);
+  });
+}
+
+}  // namespace oxbow::cli
