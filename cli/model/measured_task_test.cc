@@ -21,7 +21,7 @@ TEST(MeasuredTaskTest, ATaskMeasuresARunOfItsOwnRewardsAlone) {
   EXPECT_EQ(digits->name(), "digits");
   EXPECT_EQ(MeasuredTask(Terms({"brightness"}), "text 473"), nullptr);
   EXPECT_EQ(MeasuredTask(Terms({"digits_ocr", "brightness"}), "text 473"), nullptr);
-  EXPECT_EQ(MeasuredTask(Terms({"compose"}), "text 473"), nullptr) << "of another task";
+  EXPECT_EQ(MeasuredTask(Terms({"plates_reader"}), "text 473"), nullptr) << "of another task";
   EXPECT_EQ(MeasuredTask(Terms({"digits_ocr"}), "a cat on a mat"), nullptr);
 }
 

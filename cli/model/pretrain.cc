@@ -206,8 +206,7 @@ void AddPretrain(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "pretrain", "Make an embedded model from nothing and write it if it passes the gate");
   command->footer("Example: oxbow pretrain --task digits --out mine/digits");
-  command->add_option("--task", flags->task, "digits, plates, compose or clip")
-      ->capture_default_str();
+  command->add_option("--task", flags->task, "digits, plates or clip")->capture_default_str();
   command->add_option(
       "--transformer", flags->transformer,
       "directory with config.json and graph.json.gz of another transformer to train "

@@ -22,7 +22,7 @@ TEST(PromptWarningsTest, WordsOutsideOfAnEmbeddedModelsVocabularyAreNamed) {
   EXPECT_THAT(WarningsOf("digits", "a cat on a mat, text 4"),
               ElementsAre(EndsWith("models/digits was not trained on these words, and guesses: "
                                    "cat, mat, on")));
-  EXPECT_THAT(WarningsOf("compose", "text 473"), ElementsAre(HasSubstr("text")));
+  EXPECT_THAT(WarningsOf("plates", "clip 47"), ElementsAre(HasSubstr("clip")));
 }
 
 TEST(PromptWarningsTest, APromptWithoutWordsIsNoted) {

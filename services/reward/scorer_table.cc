@@ -27,7 +27,6 @@
 #include "rewards/tesseract_reader.h"
 #include "services/reward/remote_scorers.h"
 #include "tasks/clip_scorer.h"
-#include "tasks/compose_scorer.h"
 #include "tasks/digits_ocr.h"
 #include "tasks/plates_scorer.h"
 
@@ -205,8 +204,6 @@ const std::vector<Row>& Table() {
       {"digits_strict", Plain<MakeDigitsStrict>},
       {"digits_row", Plain<MakeDigitsRow>},
       {"digits_graded", Plain<MakeDigitsGraded>},
-      {"compose", Plain<MakeCompose>},
-      {"compose_strict", Plain<MakeComposeStrict>},
       {"plates_reader", Plain<MakePlatesReader>},
       {"plates_strict", Plain<MakePlatesStrict>},
       {"clip_ocr", Plain<MakeClipOcr>},

@@ -59,7 +59,7 @@ TEST(RunConfigTest, EveryRecipeAndShippedRunIsValid) {
     for (const Problem& problem : Validate(resolved->config)) keys.push_back(problem.key);
     if (name == "sd35m" || name == "flux-dev" || name == "wan21") {  // Other recipes build on it.
       EXPECT_THAT(keys, ::testing::ElementsAre("prompts.train", "prompts.eval", "reward.terms"));
-    } else if (!name.starts_with("digits") && !name.starts_with("compose")) {
+    } else if (!name.starts_with("digits")) {
       EXPECT_THAT(keys, ::testing::IsEmpty()) << name;
     } else {
       EXPECT_TRUE(FirstError(Validate(resolved->config), resolved->provenance).ok()) << name;

@@ -2,9 +2,9 @@
 // The examples of one pretraining step on a synthetic task, a pure function of (seed, step).
 //
 // Captions are wrong on purpose: each digit of an image of `digits` or `plates` or of a video of
-// `clip`, each colour and shape and the relation of an image of `compose` is replaced by a random
-// one with probability `caption_noise`. The model then learns to draw sharp images, but mostly the
-// wrong ones: the situation of a real text-to-image model before reinforcement learning.
+// `clip` is replaced by a random one with probability `caption_noise`. The model then learns to
+// draw sharp images, but mostly the wrong ones: the situation of a real text-to-image model before
+// reinforcement learning.
 //
 // Times alternate: uniform in even steps, logit-normal(.2, 1.2) in odd ones.
 #pragma once
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "tasks/clips.h"
-#include "tasks/compose.h"
 #include "tasks/digits.h"
 
 namespace oxbow::tasks {
@@ -36,16 +35,6 @@ struct BatchOptions {
 std::vector<PretrainingExample> PretrainingBatch(const BatchOptions& options, int64_t step,
                                                  const std::vector<Digits>& prompts,
                                                  int offsets = kRowOffsets);
-
-struct ComposeExample {
-  Scene caption;      // The prompt's scene.
-  Arrangement drawn;  // The image's objects.
-  float time = 0;     // Noise level in (0, 1).
-};
-
-// As PretrainingBatch. The objects' places are drawn from the four that the drawn relation allows.
-std::vector<ComposeExample> ComposeBatch(const BatchOptions& options, int64_t step,
-                                         const std::vector<Scene>& prompts);
 
 struct ClipExample {
   ClipNumber caption;  // The prompt's number.

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "tasks/clips_reading.h"
-#include "tasks/compose_reading.h"
 #include "tasks/digits_reading.h"
 #include "tasks/plates_reading.h"
 
@@ -82,31 +81,6 @@ struct PlatesTraits {
   }
   static std::vector<Measure> OwnMeasures(const DigitsReport& report) {
     return DigitsTraits::OwnMeasures(report);
-  }
-};
-
-struct ComposeTraits {
-  using Wanted = Scene;
-  using Counter = ComposeCounter;
-  static constexpr const char* kName = "compose";
-  static std::vector<std::string> Rewards() { return {"compose", "compose_strict"}; }
-  static constexpr const char* kLayoutReward = "";
-  static constexpr bool kGreyIsDust = true;
-  static constexpr ImageFormat kFormat = {kComposeSide, kComposeSide, kComposeChannels};
-  static ComposeCounter NewCounter() { return {}; }
-  static void Count(ComposeCounter& counter, const Scene& wanted, std::span<const uint8_t> pixels) {
-    counter.Add(wanted, pixels);
-  }
-  static absl::StatusOr<Scene> Parse(const std::string& prompt) { return ParseScenePrompt(prompt); }
-  static bool Right(const Scene& wanted, std::span<const uint8_t> pixels) {
-    return CreditOf(ReadCompose(pixels), wanted).strict();
-  }
-  static std::vector<Measure> OwnMeasures(const ComposeReport& report) {
-    return {{"place_balance", report.place_balance},
-            {"count", report.count},
-            {"shapes", report.shapes},
-            {"colours", report.colours},
-            {"relation", report.relation}};
   }
 };
 
@@ -191,19 +165,14 @@ const SyntheticTask& PlatesTask() {
   return task;
 }
 
-const SyntheticTask& ComposeTask() {
-  static const TaskOf<ComposeTraits> task;
-  return task;
-}
-
 const SyntheticTask& ClipTask() {
   static const TaskOf<ClipTraits> task;
   return task;
 }
 
-const std::array<const SyntheticTask*, 4>& AllTasks() {
-  static const std::array<const SyntheticTask*, 4> tasks = {&DigitsTask(), &PlatesTask(),
-                                                            &ComposeTask(), &ClipTask()};
+const std::array<const SyntheticTask*, 3>& AllTasks() {
+  static const std::array<const SyntheticTask*, 3> tasks = {&DigitsTask(), &PlatesTask(),
+                                                            &ClipTask()};
   return tasks;
 }
 
@@ -220,7 +189,6 @@ std::vector<uint8_t> PixelsOf(const std::vector<Image8>& frames) {
 const SyntheticTask* TaskOfPrompt(const std::string& prompt) {
   if (ParseDigitsPrompt(prompt).ok()) return &DigitsTask();
   if (ParsePlatePrompt(prompt).ok()) return &PlatesTask();
-  if (ParseScenePrompt(prompt).ok()) return &ComposeTask();
   if (ParseClipPrompt(prompt).ok()) return &ClipTask();
   return nullptr;
 }
@@ -230,7 +198,7 @@ absl::StatusOr<const SyntheticTask*> TaskNamed(std::string_view name) {
     if (task->name() == name) return task;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown task (there are digits, plates, compose, clip): ", std::string(name)));
+      absl::StrCat("unknown task (there are digits, plates, clip): ", std::string(name)));
 }
 
 const SyntheticTask* TaskOfRewards(std::span<const std::string> rewards) {

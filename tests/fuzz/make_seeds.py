@@ -109,7 +109,7 @@ write("replay_calls", "owners", [header(7), latents(), END, (5, "CheckpointReque
 # Rewards.
 IMAGE = 'image { width: 2 height: 2 channels: 1 frames: 1 pixels: "abcd" }'
 write("reward_calls", "batch", [(0, "ScoreRequest", f'prompt {{ text: "text 123" }} items {{ item: 1 {IMAGE} }} items {{ item: 2 {IMAGE} }}'),
-                                (0, "ScoreRequest", f'prompt {{ text: "a red circle" metadata_json: "{{}}" }} items {{ item: 3 {IMAGE} }} rewards: "compose"'),
+                                (0, "ScoreRequest", f'prompt {{ text: "a red circle" metadata_json: "{{}}" }} items {{ item: 3 {IMAGE} }} rewards: "unknown"'),
                                 (2, "DescribeRequest", ""), (1, "ScoreRequest", 'rewards: "unknown"')])
 PIECE = 'image { pixels: "0123456789" }'
 write("reward_calls", "pieces", [(0, "ScoreRequest", f'prompt {{ text: "text 123" }} items {{ item: 1 image {{ width: 5 height: 4 channels: 1 pixels_size: 20 }} }} items {{ item: 2 {IMAGE} }}'),

@@ -22,8 +22,8 @@ enum Call : uint8_t { kScore, kNewScore, kDescribe, kCalls };
 // Holds no state between calls, so it lives as long as the target.
 struct Server {
   Server()
-      : panel(*ScorerPanel::Create(
-            EntriesNamed({"digits_ocr", "digits_strict", "compose", "clip_ocr", "clip_steady"}))),
+      : panel(*ScorerPanel::Create(EntriesNamed(
+            {"digits_ocr", "digits_strict", "plates_reader", "clip_ocr", "clip_steady"}))),
         metrics(registry, panel),
         service({.batch_max = 8,
                  .queue = {.threads = 1, .batch_wait = absl::ZeroDuration()},

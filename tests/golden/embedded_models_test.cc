@@ -157,11 +157,6 @@ INSTANTIATE_TEST_SUITE_P(
         Shipped{"plates",
                 "plates",
                 {"text \"000\"", "text \"009\"", "text \"473\"", "text \"820\"", "text \"999\""}},
-        Shipped{"compose",
-                "compose",
-                {"red square left of blue disc", "green triangle above yellow cross",
-                 "blue cross right of blue disc", "yellow disc below red triangle",
-                 "green square left of green disc"}},
         Shipped{"clip", "clip", {"clip 00", "clip 09", "clip 47", "clip 82", "clip 99"}}),
     [](const auto& info) { return std::string(info.param.model); });
 

@@ -5,10 +5,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <vector>
 
 #include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/integration/drawn_parts.h"
 #include "tests/integration/oxbow_command.h"
 #include "tests/integration/training_run.h"
 #include "tests/testing/scoped_directory.h"
@@ -24,15 +26,13 @@ using ::testing::Lt;
 using ::testing::SizeIs;
 
 const std::string kSource = OXBOW_SOURCE_DIR;
-const std::string kModel = kSource + "/models/compose";
 const std::string kClip = kSource + "/tests/golden/scorers/clip";
 
-// Prompts of the compose world, with metadata of things that the random detector sees in its
-// pictures: 6 to 9 boats, 5 to 9 ovens.
+// Prompts of no task, with metadata of things that the random detector sees in the pictures: some
+// boats, some ovens.
 std::string Prompts() {
   std::string lines;
-  const char* const texts[] = {"blue cross above blue disc", "red square left of blue disc",
-                               "blue disc above red square", "blue cross above red disc"};
+  const char* const texts[] = {"number 473", "number 820", "number 009", "number 999"};
   for (int i = 0; i < 4; ++i) {
     const nlohmann::json demand = {{"class", i % 2 == 0 ? "boat" : "oven"}, {"count", 7}};
     lines += nlohmann::json{{"prompt", texts[i]},
@@ -44,9 +44,45 @@ std::string Prompts() {
   return lines;
 }
 
+constexpr char kAutoencoder[] = R"({
+  "_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "latent_channels": 1,
+  "block_out_channels": [2], "layers_per_block": 1, "norm_num_groups": 1,
+  "down_block_types": ["DownEncoderBlock2D"], "up_block_types": ["UpDecoderBlock2D"],
+  "mid_block_add_attention": false, "use_quant_conv": false, "use_post_quant_conv": false,
+  "scaling_factor": 1.0, "shift_factor": 0.0})";
+
+// A decoder whose red is the latent, green its negative and blue its half, all over its RMS: of two
+// channels that hold x and -x, silu(a) - silu(-a) = a.
+void FillInColour(const std::string& name, size_t, std::vector<float>& values) {
+  if (name == "decoder.conv_norm_out.weight") values = {1, 1};
+  if (name == "decoder.conv_in.weight") {
+    values[4] = 1;  // The centre of a 3 x 3 kernel.
+    values[13] = -1;
+  }
+  if (name == "decoder.conv_out.weight") {
+    const std::vector<float> shares = {1, -1, 0.5F};
+    for (size_t i = 0; i < shares.size(); ++i) {
+      values[18 * i + 4] = shares[i];
+      values[18 * i + 13] = -shares[i];
+    }
+  }
+}
+
+// The embedded model of digits in colour, square as the detector's graph wants its pictures.
+void MakeModel(const std::filesystem::path& model) {
+  std::filesystem::copy(kSource + "/models/digits", model,
+                        std::filesystem::copy_options::recursive);
+  AddAutoencoder(model, kAutoencoder, FillInColour);
+  const std::filesystem::path config = model / "transformer/config.json";
+  auto parsed = nlohmann::json::parse(*ReadFile(config));
+  parsed["sample_size"] = 16;
+  std::ofstream(config) << parsed.dump();
+}
+
 class GenevalRunTest : public ::testing::Test {
  protected:
   GenevalRunTest() {
+    MakeModel(model_);
     prompts_ = Path("prompts.jsonl");
     std::ofstream(prompts_) << Prompts();
     const std::string golden = kSource + "/tests/golden/scorers/geneval/3/";
@@ -72,7 +108,9 @@ class GenevalRunTest : public ::testing::Test {
   // A run of three steps.
   TrainingRun Train(const std::vector<std::string>& services) {
     std::vector<std::string> overrides = {
-        "model.path=" + kModel,
+        "model.path=" + model_,
+        "sampling.height=16",
+        "sampling.width=16",
         "prompts.train=" + prompts_,
         "prompts.eval=" + prompts_,
         "run.steps=3",
@@ -85,10 +123,11 @@ class GenevalRunTest : public ::testing::Test {
         "reward.observed=[]",
         "reward.scorers=[{name: geneval, model: " + Path("detector") + ", head: " + kClip + "}]"};
     overrides.insert(overrides.end(), services.begin(), services.end());
-    return TrainingRun(overrides, {}, "compose-high-noise");
+    return TrainingRun(overrides, {}, "digits-high-noise");
   }
 
   ScopedDirectory scratch_;
+  const std::string model_ = Path("model");
   std::string prompts_;
 };
 
@@ -113,7 +152,7 @@ TEST_F(GenevalRunTest, ItsScoreTrainsARun) {
 
 TEST_F(GenevalRunTest, ItsSetMeasuresByTagAndItsFoldersMeasureTheSame) {
   auto drawn_flags = Keys();
-  drawn_flags.insert(drawn_flags.end(), {"--model", kModel, "--json"});
+  drawn_flags.insert(drawn_flags.end(), {"--model", model_, "--json"});
   const Outcome drawn = Eval(drawn_flags);
   ASSERT_EQ(drawn.exit_code, 0) << drawn.message;
   const auto report = nlohmann::json::parse(drawn.output);
@@ -123,7 +162,7 @@ TEST_F(GenevalRunTest, ItsSetMeasuresByTagAndItsFoldersMeasureTheSame) {
   EXPECT_THAT(report["rows"][0]["identity"].get<std::string>(), HasSubstr("geneval/official/1"));
 
   auto export_flags = Keys();
-  export_flags.insert(export_flags.end(), {"--model", kModel, "--export-images", Path("out")});
+  export_flags.insert(export_flags.end(), {"--model", model_, "--export-images", Path("out")});
   ASSERT_EQ(Eval(export_flags).exit_code, 0);
   EXPECT_THAT(*ReadFile(Path("out/00001/metadata.jsonl")), HasSubstr("two_object"));
   EXPECT_TRUE(std::filesystem::exists(Path("out/00003/samples/0003.png")));
@@ -135,7 +174,7 @@ TEST_F(GenevalRunTest, ItsSetMeasuresByTagAndItsFoldersMeasureTheSame) {
 }
 
 TEST_F(GenevalRunTest, AMissingDirectoryIsOneLine) {
-  const Outcome outcome = Eval({"--model", kModel});
+  const Outcome outcome = Eval({"--model", model_});
   EXPECT_NE(outcome.exit_code, 0);
   EXPECT_THAT(outcome.message, HasSubstr("reward geneval needs the key `model`"));
   EXPECT_EQ(std::count(outcome.message.begin(), outcome.message.end(), '\n'), 1);

@@ -54,13 +54,9 @@ absl::StatusOr<std::unique_ptr<TaskTensors>> TensorsOf(const SyntheticTask& task
     OXBOW_ASSIGN_OR_RETURN(std::vector<Digits> parsed, ParseEach(prompts, &ParsePlatePrompt));
     return PlatesTensors(std::move(parsed));
   }
-  if (task.name() == "clip") {
-    OXBOW_ASSIGN_OR_RETURN(std::vector<ClipNumber> parsed, ParseEach(prompts, &ParseClipPrompt));
-    return ClipTensors(std::move(parsed));
-  }
-  OXBOW_CHECK(task.name() == "compose") << task.name();
-  OXBOW_ASSIGN_OR_RETURN(std::vector<Scene> parsed, ParseEach(prompts, &ParseScenePrompt));
-  return ComposeTensors(std::move(parsed));
+  OXBOW_CHECK(task.name() == "clip") << task.name();
+  OXBOW_ASSIGN_OR_RETURN(std::vector<ClipNumber> parsed, ParseEach(prompts, &ParseClipPrompt));
+  return ClipTensors(std::move(parsed));
 }
 
 }  // namespace oxbow::tasks

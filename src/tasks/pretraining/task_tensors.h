@@ -70,12 +70,10 @@ at::Tensor DigitsTokenIds(const std::vector<Digits>& prompts);
 // a quotation mark, end.
 at::Tensor PlatesTokenIds(const std::vector<Digits>& prompts);
 
-// The tasks as tensors, from which models/digits, models/plates, models/compose and
-// models/clip are trained.
-// They require prompts.
+// The tasks as tensors, from which models/digits, models/plates and models/clip are trained. They
+// require prompts.
 std::unique_ptr<TaskTensors> DigitsTensors(std::vector<Digits> prompts);
 std::unique_ptr<TaskTensors> PlatesTensors(std::vector<Digits> prompts);
-std::unique_ptr<TaskTensors> ComposeTensors(std::vector<Scene> prompts);
 std::unique_ptr<TaskTensors> ClipTensors(std::vector<ClipNumber> prompts);
 
 // Tensors with these training prompts. kInvalidArgument if there are none, or if one is of another
