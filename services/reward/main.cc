@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // reward_server: scores images over gRPC until SIGTERM.
+#include <signal.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -99,6 +105,25 @@ RewardService::Options OptionsOf(const Flags& flags) {
   return options;
 }
 
+// Ends the process once a reward computes no more in it. A device that is full may have room again.
+class BrokenReward {
+ public:
+  void Takes(const absl::Status& why) {
+    absl::MutexLock lock(&mutex_);
+    if (!why_.ok()) return;
+    why_ = IsOutOfMemory(why) ? ErrorOf(kExitFull, why.message()) : why;
+    ::kill(::getpid(), SIGTERM);
+  }
+  absl::Status why() const {
+    absl::MutexLock lock(&mutex_);
+    return why_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  absl::Status why_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Serves until a stop signal. Health answers while the rewards load. Objects are declared in the
 // order of their use, so that the exposer is destroyed last.
 absl::Status Serve(const Flags& flags) {
@@ -110,7 +135,10 @@ absl::Status Serve(const Flags& flags) {
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
   std::optional<ScorerPanel> panel;
   std::optional<RewardMetrics> verbs;
-  RewardService service(OptionsOf(flags), names, Clock::Steady());
+  BrokenReward broken;
+  RewardService::Options options = OptionsOf(flags);
+  options.broken = [&broken](const absl::Status& why) { broken.Takes(why); };
+  RewardService service(std::move(options), names, Clock::Steady());
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                          rpc::Server::Start({.listen = flags.service.listen}, {&service}));
   OXBOW_ASSIGN_OR_RETURN(panel, ScorerPanel::Create(entries));
@@ -128,7 +156,7 @@ absl::Status Serve(const Flags& flags) {
   stop.Wait();
   for (const auto& scorer : panel->scorers()) scorer->Stop();
   server->Shutdown(absl::Seconds(10));
-  return absl::OkStatus();
+  return broken.why();
 }
 
 }  // namespace

@@ -100,8 +100,11 @@ void RewardService::Work::Finish(size_t scorer, ScorerQueue::Results scored) {
 
 RewardService::RewardService(Options options, const std::vector<std::string>& rewards,
                              const Clock& clock)
-    : options_(options), clock_(clock), health_(rewards), room_(options.media_bytes_max) {
-  runner_.emplace(options.streams);
+    : options_(std::move(options)),
+      clock_(clock),
+      health_(rewards),
+      room_(options_.media_bytes_max) {
+  runner_.emplace(options_.streams);
   MarkMethodStreamed(kScoreMethod, nullptr);
   MarkMethodCallback(kScoreMethod,
                      rpc::StreamHandler<v1::ScoreRequest, v1::ScoreResponse>(
@@ -110,7 +113,7 @@ RewardService::RewardService(Options options, const std::vector<std::string>& re
 
 RewardService::RewardService(Options options, const ScorerPanel& panel, RewardMetrics& metrics,
                              const Clock& clock)
-    : RewardService(options, panel.names(), clock) {
+    : RewardService(std::move(options), panel.names(), clock) {
   Open(panel, metrics);
 }
 
@@ -124,6 +127,7 @@ void RewardService::Open(const ScorerPanel& panel, RewardMetrics& metrics) {
           const RewardFacts& facts = scorer->facts();
           metrics_->BatchScored(facts, batch.items, batch.waited, batch.took);
           metrics_->Serves(facts.name, health_.BatchScored(facts.name, batch.scored, batch.failed));
+          if (!batch.broken.ok()) options_.broken(batch.broken);
         });
   }
   open_ = true;

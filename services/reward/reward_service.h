@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +39,8 @@ class RewardService final : public v1::Reward::Service,
     uint64_t medium_bytes_max = uint64_t{256} << 20;  // Pixels of one medium, decoded.
     uint64_t media_bytes_max = uint64_t{2} << 30;     // Media of all calls together.
     ScorerQueue::Options queue;
+    // Called for each batch of a scorer that computes no more in this process (ScorerQueue::Batch).
+    std::function<void(const absl::Status&)> broken = [](const absl::Status&) {};
     rpc::StreamRunner::Options streams = {.threads = 2};
   };
 

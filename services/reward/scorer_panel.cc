@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -15,8 +16,16 @@
 namespace oxbow::reward {
 namespace {
 
+// With what the error says of the process: that its device is lost.
+absl::Status Named(const std::string& who, const absl::Status& error) {
+  absl::Status named = Annotate(error, who);
+  error.ForEachPayload(
+      [&](const auto& type, const absl::Cord& content) { named.SetPayload(type, content); });
+  return named;
+}
+
 absl::StatusOr<Score> Checked(const RewardFacts& facts, absl::StatusOr<Score> score) {
-  if (!score.ok()) return Annotate(score.status(), facts.name);
+  if (!score.ok()) return Named(facts.name, score.status());
   if (!std::isfinite(score->value)) {
     return absl::InternalError(absl::StrCat(facts.name, ": score is not finite: ", score->value));
   }

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/exit_code.h"
 #include "rpc/retry_after.h"
 #include "services/reward/scorer_panel.h"
 
@@ -28,6 +29,17 @@ uint64_t BytesOf(const std::vector<Item>& items) {
 bool HasFailed(const absl::Status& status) {
   return !status.ok() && !absl::IsInvalidArgument(status) && !absl::IsFailedPrecondition(status) &&
          !absl::IsResourceExhausted(status);
+}
+
+// The error by which this process has to end, if there is one; callers see a server that is away.
+absl::Status TakeBroken(ScorerQueue::Results& results) {
+  absl::Status broken;
+  for (absl::StatusOr<Score>& result : results) {
+    if (!IsDeviceError(result.status()) && !IsOutOfMemory(result.status())) continue;
+    broken.Update(result.status());
+    result = absl::UnavailableError(std::string(result.status().message()));
+  }
+  return broken;
 }
 
 }  // namespace
@@ -148,13 +160,15 @@ void ScorerQueue::ScorePieces(const std::vector<Piece>& batch) {
   }
   const absl::Duration start = clock_.Now();
   Results results = ScoreItems(scorer_, items);
+  const absl::Status broken = TakeBroken(results);
   scored_({.items = items.size(),
            .scored =
                static_cast<size_t>(absl::c_count_if(results, [](const auto& r) { return r.ok(); })),
            .failed = static_cast<size_t>(
                absl::c_count_if(results, [](const auto& r) { return HasFailed(r.status()); })),
            .waited = start - batch.front().entry->since,
-           .took = clock_.Now() - start});
+           .took = clock_.Now() - start,
+           .broken = broken});
   size_t next = 0;
   for (const Piece& piece : batch) {
     for (size_t i = piece.begin; i < piece.end; ++i) {

@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
+#include "base/exit_code.h"
 #include "rpc/retry_after.h"
 
 namespace oxbow::reward {
@@ -88,6 +89,44 @@ struct Caller {
   absl::Notification answered;
   ScorerQueue::Results results;
 };
+
+// The GPU is lost; that of another one is only full.
+class BrokenScorer final : public Scorer {
+ public:
+  explicit BrokenScorer(absl::Status why) : why_(std::move(why)) {}
+  const RewardFacts& facts() const override { return facts_; }
+  int concurrency_max() const override { return 1; }
+  std::vector<absl::StatusOr<reward::Score>> ScoreBatch(absl::Span<const Item> items) override {
+    return {items.size(), why_};
+  }
+
+ private:
+  const RewardFacts facts_{.name = "taste"};
+  const absl::Status why_;
+};
+
+TEST(ScorerQueueTest, AScorerThatComputesNoMoreIsToldApartFromItsItems) {
+  const std::pair<absl::Status, int> ends[] = {
+      {DeviceError(kExitDeviceLost, "CUDA error: an illegal memory access"), kExitDeviceLost},
+      {DeviceError(kExitUsage, "CUDA error: no kernel image is available"), kExitUsage},
+      {OutOfMemoryError("out of memory"), kExitOutOfMemory},
+      {absl::InvalidArgumentError("no such picture"), kExitOk}};
+  for (const auto& [why, code] : ends) {
+    BrokenScorer scorer(why);
+    Caller caller({"a", "b"});
+    absl::Status broken;
+    ScorerQueue queue({}, scorer, Clock::Steady(),
+                      [&](const ScorerQueue::Batch& batch) { broken = batch.broken; });
+    ASSERT_TRUE(queue.Push(caller.Request()).ok());
+    caller.answered.WaitForNotification();
+    EXPECT_EQ(ExitCodeOf(broken), code) << broken;
+    for (const absl::StatusOr<reward::Score>& result : caller.results) {
+      // Callers ask another server, and blame no picture.
+      EXPECT_EQ(absl::IsUnavailable(result.status()), code != kExitOk) << result.status();
+      EXPECT_THAT(std::string(result.status().message()), HasSubstr("taste: "));
+    }
+  }
+}
 
 const ScorerQueue::Options kPatient{.batch_wait = absl::Hours(1)};
 const auto kIgnored = [](const ScorerQueue::Batch&) {};

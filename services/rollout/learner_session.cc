@@ -19,6 +19,7 @@
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
+#include "rpc/retry.h"
 #include "rpc/tls.h"
 #include "services/rollout/local_weights.h"
 
@@ -57,7 +58,14 @@ struct NoNetwork : public std::runtime_error {
 
 // Whether the sampler cannot go on after this error.
 bool IsUnusable(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) || ExitCodeOf(status) == kExitDeviceLost;
+  return absl::IsResourceExhausted(status) || IsDeviceError(status);
+}
+
+// Whether a service that the worker asked was away, busy or silent, which is no failure of the
+// worker.
+bool IsElsewhere(const absl::Status& status) {
+  const rpc::Failure failure = rpc::FailureOf(status);
+  return failure != rpc::Failure::kNone && failure != rpc::Failure::kAnswer;
 }
 
 // The steps that the lease wants stochastic; all that may be stochastic if it names none.
@@ -238,17 +246,18 @@ void LearnerSession::PrepareLease(v1::Lease lease) {
   preparations_.Push([this, lease = std::move(lease)]() mutable {
     const TraceScope scope(TraceOf(lease));
     const uint64_t id = lease.lease_id();
-    bool elsewhere = false;
-    absl::StatusOr<ReadyLease> ready = Prepared(std::move(lease), elsewhere);
+    bool no_head = false;
+    absl::StatusOr<ReadyLease> ready = Prepared(std::move(lease), no_head);
     if (ready.ok()) {
       leases_.Ready(*std::move(ready));
     } else {
-      Finish(id, {.failure = ready.status().ToString(), .elsewhere = elsewhere});
+      Finish(id, {.failure = ready.status().ToString(),
+                  .elsewhere = no_head || IsElsewhere(ready.status())});
     }
   });
 }
 
-absl::StatusOr<ReadyLease> LearnerSession::Prepared(v1::Lease lease, bool& elsewhere) {
+absl::StatusOr<ReadyLease> LearnerSession::Prepared(v1::Lease lease, bool& no_head) {
   if (lease.has_pictures()) return pictures_->Prepare(std::move(lease));
   ReadyLease ready{.head = std::nullopt, .conditioning = conditioning_.Held(lease)};
   if (ready.conditioning == nullptr) {
@@ -256,7 +265,7 @@ absl::StatusOr<ReadyLease> LearnerSession::Prepared(v1::Lease lease, bool& elsew
   }
   if (lease.has_head()) {
     absl::StatusOr<rl::Trajectory> head = ReadHead(lease);
-    elsewhere = !head.ok();
+    no_head = !head.ok();
     if (!head.ok()) return Annotate(head.status(), "cannot read the replayed head");
     ready.head = *std::move(head);
   }
@@ -304,7 +313,7 @@ void LearnerSession::SampleLoop() {
   }
 }
 
-// kResourceExhausted if they do not fit, kExitDeviceLost if the device is lost: nothing would be
+// kResourceExhausted if they do not fit, a DeviceError of the device: nothing would be
 // leased to a worker without weights, or soon to one with old ones. Other errors are told the
 // learner, and the weights in use stay.
 absl::Status LearnerSession::ApplyNewest() {
@@ -404,9 +413,7 @@ void LearnerSession::SampleBatch(std::vector<ReadyLease> batch) {
                     leases);
   } catch (const std::exception& error) {
     if (const auto host = model::HostMemoryText(error)) return FailFull(*host, leases);
-    if (const auto lost = model::DeviceLostText(error)) {
-      return FailUnusable(ErrorOf(kExitDeviceLost, *lost), leases);
-    }
+    if (const auto device = model::DeviceErrorOf(error)) return FailUnusable(*device, leases);
     for (const v1::Lease& lease : leases)
       Finish(lease.lease_id(), {.failure = absl::StrCat("torch: ", error.what())});
     return;
@@ -430,9 +437,7 @@ void LearnerSession::DrawPictures(const std::vector<ReadyLease>& batch) {
     return std::make_unique<Watched>(network, progress_);
   };
   pictures_->Draw(batch, model_, watch, [&](const v1::Lease& lease, PictureWork::Drawn drawn) {
-    if (ExitCodeOf(drawn.status()) == kExitDeviceLost) {
-      return FailUnusable(drawn.status(), {lease});
-    }
+    if (IsDeviceError(drawn.status())) return FailUnusable(drawn.status(), {lease});
     if (!drawn.ok()) return Finish(lease.lease_id(), {.failure = drawn.status().ToString()});
     leases_.Sampled(lease.lease_id());
     auto pictures = std::make_shared<const PictureWork::Pictures>(*std::move(drawn));
@@ -444,7 +449,8 @@ void LearnerSession::DeliverPictures(const v1::Lease& lease,
                                      const PictureWork::Pictures& pictures) {
   const absl::StatusOr<bool> taken = pictures_->Deliver(
       lease, pictures, [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });
-  Finish(lease.lease_id(), {.failure = taken.ok() ? "" : taken.status().ToString()});
+  Finish(lease.lease_id(), {.failure = taken.ok() ? "" : taken.status().ToString(),
+                            .elsewhere = IsElsewhere(taken.status())});
 }
 
 void LearnerSession::Finish(uint64_t lease_id, const WorkStream::Outcome& outcome) {

@@ -75,8 +75,8 @@ class LearnerSession {
   Trace TraceOf(const v1::Lease& lease) const;
   void TakeLease(const v1::Lease& lease);
   void PrepareLease(v1::Lease lease);
-  // `elsewhere`: set if the failure is that of a service.
-  absl::StatusOr<ReadyLease> Prepared(v1::Lease lease, bool& elsewhere);
+  // `no_head`: set if the replayed head could not be read.
+  absl::StatusOr<ReadyLease> Prepared(v1::Lease lease, bool& no_head);
   absl::StatusOr<rl::Trajectory> ReadHead(const v1::Lease& lease);
   void SampleLoop();
   absl::Status ApplyNewest();

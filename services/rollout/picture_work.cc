@@ -7,11 +7,9 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/model/device_memory.h"
@@ -103,9 +101,8 @@ void PictureWork::Draw(const std::vector<ReadyLease>& leases, SamplerModel& mode
     try {
       drawn = DrawOne(ready, model, watch);
     } catch (const std::exception& error) {
-      const std::optional<std::string> lost = model::DeviceLostText(error);
-      drawn = lost.has_value() ? ErrorOf(kExitDeviceLost, *lost)
-                               : absl::InternalError(absl::StrCat("torch: ", error.what()));
+      drawn = model::DeviceErrorOf(error).value_or(
+          absl::InternalError(absl::StrCat("torch: ", error.what())));
     }
     take(ready.lease, std::move(drawn));
   }

@@ -95,7 +95,7 @@ absl::Status WithoutThrow(const std::function<absl::Status()>& use) {
     return absl::ResourceExhaustedError(model::MemoryText(error));
   } catch (const std::exception& error) {
     if (const auto host = model::HostMemoryText(error)) return absl::ResourceExhaustedError(*host);
-    if (const auto lost = model::DeviceLostText(error)) return ErrorOf(kExitDeviceLost, *lost);
+    if (auto device = model::DeviceErrorOf(error)) return *std::move(device);
     return absl::InternalError(absl::StrCat("torch: ", error.what()));
   }
 }

@@ -26,7 +26,7 @@ bool IsFinalStatus(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          status.code() == absl::StatusCode::kUnimplemented ||
          status.code() == absl::StatusCode::kPermissionDenied || IsOutOfMemory(status) ||
-         ExitCodeOf(status) == kExitDeviceLost;
+         IsDeviceError(status);
 }
 
 }  // namespace

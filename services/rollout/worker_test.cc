@@ -187,13 +187,12 @@ class FullDevice {
 // A device that answers the passes of the network as one does after an Xid.
 class LostDevice {
  public:
-  LostDevice() {
+  explicit LostDevice(const std::string& says = "an illegal memory access was encountered") {
     testing::CountingAllocator::Install();
-    testing::CountingAllocator::Get().Refuse([](size_t bytes) {
+    testing::CountingAllocator::Get().Refuse([says](size_t bytes) {
       char thread[16] = "";
       pthread_getname_np(pthread_self(), thread, sizeof thread);
-      TORCH_CHECK(bytes < kActivations || std::string(thread) != "sampler",
-                  "CUDA error: an illegal memory access was encountered");
+      TORCH_CHECK(bytes < kActivations || std::string(thread) != "sampler", "CUDA error: ", says);
       return false;
     });
   }
@@ -258,6 +257,18 @@ TEST(WorkerTest, ALostDeviceEndsTheWorkerWithAnExitCodeOfItsOwnAndGivesItsLeases
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("illegal memory access"));
 }
 
+TEST(WorkerTest, ABuildWithoutCodeForItsGpuEndsTheWorkerForGood) {
+  FakeLearner learner({.leases = 2, .rewards_away = true});
+  RunningWorker worker(learner.endpoint());
+  learner.Await([](const Seen& seen) { return !seen.reports.empty(); });
+  const LostDevice device("no kernel image is available for execution on the device");
+  learner.BringRewards();
+  ASSERT_TRUE(worker.AwaitEnd());
+  const absl::Status status = worker.Stop();
+  EXPECT_EQ(ExitCodeOf(status), kExitUsage) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no kernel image"));
+}
+
 TEST(WorkerTest, ADeviceTooSmallForTheWeightsEndsTheWorkerInOneLine) {
   FakeLearner learner({.leases = 1});
   const FullDevice device(1 << 30);
@@ -309,12 +320,23 @@ TEST(WorkerTest, ConditioningOfAnEarlierLeaseIsNotFetchedAgain) {
   EXPECT_LE(bytes("learner"), 2 * each) << "two leases may come together";
 }
 
+// It opens no breaker: the learner blames the service, and not the worker that asked it.
+TEST(WorkerTest, ALeaseWhoseConditioningIsAwayIsNoFailureOfTheWorker) {
+  FakeLearner learner({.leases = 1, .conditioning_away = true});
+  RunningWorker worker(learner.endpoint());
+  const Seen seen = learner.Await([](const Seen& s) { return !s.failures.empty(); });
+  ASSERT_EQ(seen.failures.size(), 1u);
+  EXPECT_THAT(seen.failures[0].failure(), HasSubstr("conditioning: "));
+  EXPECT_TRUE(seen.failures[0].elsewhere()) << seen.failures[0].failure();
+}
+
 TEST(WorkerTest, ALeaseWhoseConditioningIsAnotherFailsAndNothingIsSampled) {
   FakeLearner learner({.leases = 1, .forges_conditioning = true});
   RunningWorker worker(learner.endpoint());
   const Seen seen = learner.Await([](const Seen& s) { return !s.failures.empty(); });
   ASSERT_EQ(seen.failures.size(), 1u);
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("another hash"));
+  EXPECT_FALSE(seen.failures[0].elsewhere());
   EXPECT_TRUE(seen.groups.empty());
 }
 

@@ -11,6 +11,7 @@ namespace oxbow {
 namespace {
 
 constexpr char kOutOfMemory[] = "oxbow/out_of_memory";  // The name of a payload without content.
+constexpr char kDevice[] = "oxbow/device_error";        // Another one.
 constexpr char kCode[] = "oxbow/exit_code";             // The code in digits.
 
 // For codes that no status code stands for.
@@ -38,6 +39,14 @@ absl::Status OutOfMemoryError(std::string_view message) {
 bool IsOutOfMemory(const absl::Status& status) {
   return status.GetPayload(kOutOfMemory).has_value();
 }
+
+absl::Status DeviceError(int exit_code, std::string_view message) {
+  absl::Status status = ErrorOf(exit_code, message);
+  status.SetPayload(kDevice, {});
+  return status;
+}
+
+bool IsDeviceError(const absl::Status& status) { return status.GetPayload(kDevice).has_value(); }
 
 bool EndsEarly(const absl::Status& status) {
   const int code = CodeIn(status).value_or(kExitOk);

@@ -40,6 +40,10 @@ bool EndsEarly(const absl::Status& status);
 absl::Status OutOfMemoryError(std::string_view message);
 bool IsOutOfMemory(const absl::Status& status);
 
+// ErrorOf of a device on which this process computes no more; IsDeviceError knows it again.
+absl::Status DeviceError(int exit_code, std::string_view message);
+bool IsDeviceError(const absl::Status& status);
+
 // True if the same start would end the same way: a process with this code is not started again.
 bool IsFinal(int exit_code);
 

@@ -6,9 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "core/model/device_memory.h"
 #include "core/reward/clip_crop.h"
 
 namespace oxbow::rewards {
+namespace {
+
+constexpr char kSmaller[] = "give the reward a device with more room (device), or dtype: bfloat16";
+
+}  // namespace
 
 using reward::Item;
 using reward::Score;
@@ -26,7 +32,14 @@ std::vector<absl::StatusOr<Score>> BatchScorer::ScoreBatch(absl::Span<const Item
     places.push_back(i);
   }
   if (sound.empty()) return scores;
-  const absl::StatusOr<std::vector<double>> values = Values(sound);
+  absl::StatusOr<std::vector<double>> values = std::vector<double>();
+  const absl::Status computed = model::WithMemoryFor(
+      [&] {
+        values = Values(sound);
+        return values.status();
+      },
+      kSmaller);
+  if (!computed.ok()) values = computed;
   OXBOW_CHECK(!values.ok() || values->size() == sound.size()) << facts_.name;
   for (size_t i = 0; i < sound.size(); ++i) {
     if (!values.ok()) {

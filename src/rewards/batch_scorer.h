@@ -23,7 +23,8 @@ class BatchScorer : public reward::Scorer {
   // kInvalidArgument for an image that the model does not take.
   virtual absl::Status CheckImage(const Image8& image) const = 0;
 
-  // One value per item, of images that CheckImage takes. An error is that of all of them.
+  // One value per item, of images that CheckImage takes. An error is that of all of them; so is
+  // what torch throws of a device that is lost or full.
   virtual absl::StatusOr<std::vector<double>> Values(
       absl::Span<const reward::Item* const> items) const = 0;
 

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "core/model/device_memory.h"
 #include "core/reward/line_decoder.h"
 #include "io/diffusers_directory.h"
 #include "rewards/network_files.h"
@@ -133,6 +134,7 @@ class PpocrReader final : public TextReader {
   std::string help() const override { return "PP-OCRv5"; }
 
  private:
+  absl::StatusOr<std::string> TextOf(const Image8& picture) const;
   absl::StatusOr<std::vector<reward::TextBox>> Find(const Image8& picture) const;
   absl::Status ReadLines(absl::Span<const Image8* const> lines,
                          absl::Span<reward::LineText* const> texts) const;
@@ -203,6 +205,17 @@ absl::Status PpocrReader::ReadLines(absl::Span<const Image8* const> lines,
 
 absl::StatusOr<std::string> PpocrReader::Read(const Image8& picture) {
   OXBOW_RETURN_IF_ERROR(CheckReadable(picture));
+  absl::StatusOr<std::string> text = std::string();
+  OXBOW_RETURN_IF_ERROR(model::WithMemoryFor(
+      [&] {
+        text = TextOf(picture);
+        return text.status();
+      },
+      "give the reward a device with more room (device)"));
+  return text;
+}
+
+absl::StatusOr<std::string> PpocrReader::TextOf(const Image8& picture) const {
   const Image8 colour = Padded(picture, {picture.width, picture.height});
   OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::TextBox> boxes, Find(colour));
   std::vector<Image8> lines;

@@ -48,6 +48,7 @@ class FakeLearner {
     bool renews = true;                 // False: every lease has expired when it is renewed.
     bool one_prompt = false;            // All leases have the same conditioning.
     bool forges_conditioning = false;   // It serves other bytes than leases name.
+    bool conditioning_away = false;     // Where workers ask for it nobody answers.
   };
   // The worker's calls, as the learner saw them.
   struct Seen {

@@ -5,10 +5,13 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,6 +23,17 @@ namespace oxbow::model {
 namespace {
 
 constexpr size_t kSumOfAllPools = 0;  // The first statistic of each kind.
+
+// In CUDA's words: the build has no code for this GPU, or none that this driver takes.
+constexpr const char* kUnfit[] = {"no kernel image is available",
+                                  "device kernel image is invalid",
+                                  "invalid device function",
+                                  "named symbol not found",
+                                  "unsupported toolchain",
+                                  "PTX JIT compil",
+                                  "driver version is insufficient",
+                                  "unsupported display driver",
+                                  "forward compatibility was attempted"};
 
 std::string GiB(double bytes) { return absl::StrFormat("%.2f GiB", bytes / (1 << 30)); }
 
@@ -110,7 +124,7 @@ std::optional<std::string> HostMemoryText(const std::exception& error) {
 
 // "CUDA error: an illegal memory access was encountered", "CUDA error: uncorrectable ECC error
 // encountered", "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED".
-std::optional<std::string> DeviceLostText(const std::exception& error) {
+std::optional<absl::Status> DeviceErrorOf(const std::exception& error) {
   const auto* const torch = dynamic_cast<const c10::Error*>(&error);
   if (torch == nullptr || dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
     return std::nullopt;
@@ -122,7 +136,15 @@ std::optional<std::string> DeviceLostText(const std::exception& error) {
     const std::string line = text.substr(at, text.find('\n', at) - at);
     const bool full = line.find("out of memory") != std::string::npos ||
                       line.find("ALLOC_FAILED") != std::string::npos;
-    return full ? std::nullopt : std::optional(line);
+    if (full) return std::nullopt;
+    const bool unfit = std::any_of(std::begin(kUnfit), std::end(kUnfit), [&](const char* words) {
+      return absl::StrContains(line, words);
+    });
+    if (!unfit) return DeviceError(kExitDeviceLost, line);
+    return DeviceError(kExitUsage,
+                       absl::StrCat(line,
+                                    ": this build of LibTorch or this driver does not fit "
+                                    "the GPU; take others (oxbow --version, nvidia-smi)"));
   }
   return std::nullopt;
 }
@@ -166,7 +188,7 @@ absl::Status WithMemoryFor(const std::function<absl::Status()>& run, std::string
     return OutOfMemoryError(
         absl::StrCat("out of memory: ", MemoryText(error), ": ", std::string(remedy)));
   } catch (const std::exception& error) {
-    if (const auto lost = DeviceLostText(error)) return ErrorOf(kExitDeviceLost, *lost);
+    if (auto device = DeviceErrorOf(error)) return *std::move(device);
     const std::optional<std::string> host = HostMemoryText(error);
     if (!host.has_value()) throw;
     return OutOfMemoryError(

@@ -25,9 +25,11 @@ std::string MemoryText(const c10::OutOfMemoryError& error);
 // plain or for pinned memory; nothing for other errors.
 std::optional<std::string> HostMemoryText(const std::exception& error);
 
-// Torch's message, in one line, where CUDA answers with an error that is no want of memory: then it
-// answers so for as long as the process lives. Nothing for other errors.
-std::optional<std::string> DeviceLostText(const std::exception& error);
+// A DeviceError (base/exit_code.h) with torch's message, in one line, where CUDA answers with an
+// error that is no want of memory: then it answers so for as long as the process lives. Its exit
+// code is kExitDeviceLost, or kExitUsage where this build or the driver does not fit the GPU and
+// another process would be answered the same. Nothing for other errors.
+std::optional<absl::Status> DeviceErrorOf(const std::exception& error);
 
 // The size of the smallest GPU of this machine; 0 without one.
 uint64_t GpuBytes();
@@ -39,8 +41,7 @@ at::Tensor InPortions(int64_t rows, std::atomic<int64_t>& rows_max, std::string_
                       const std::function<at::Tensor(int64_t first, int64_t count)>& f);
 
 // Calls `run`. Where torch runs out of memory in it, returns an error (base/exit_code.h) of one
-// line: MemoryText and `remedy`, which says what to change, or HostMemoryText; DeviceLostText where
-// the device is lost.
+// line: MemoryText and `remedy`, which says what to change, or HostMemoryText; or DeviceErrorOf.
 absl::Status WithMemoryFor(const std::function<absl::Status()>& run, std::string_view remedy);
 
 }  // namespace oxbow::model

@@ -111,6 +111,12 @@ TEST(DeviceMemoryTest, AnErrorOfCudaThatIsNoWantOfMemoryIsALostDevice) {
             kExitDeviceLost);
   EXPECT_EQ(code_of("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), kExitDeviceLost);
   EXPECT_EQ(code_of("CUDA error: out of memory"), kExitOutOfMemory);
+  // Another process would hear the same.
+  EXPECT_EQ(code_of("CUDA error: no kernel image is available for execution on the device\n"
+                    "CUDA kernel errors might be asynchronously reported"),
+            kExitUsage);
+  EXPECT_EQ(code_of("CUDA error: the provided PTX was compiled with an unsupported toolchain."),
+            kExitUsage);
   EXPECT_ANY_THROW(code_of("mat1 and mat2 shapes cannot be multiplied"));
   EXPECT_FALSE(IsFinal(kExitDeviceLost));
 }
