@@ -202,12 +202,12 @@ void OverrideRecipe(std::vector<Assignment>& assignments, RecipeChoice& choice) 
   assignments = std::move(rest);
 }
 
-absl::Status Apply(const std::vector<Assignment>& assignments, ResolvedConfig* resolved) {
+void Apply(const std::vector<Assignment>& assignments, ResolvedConfig* resolved,
+           AllErrors& errors) {
   for (const Assignment& assignment : assignments) {
-    OXBOW_RETURN_IF_ERROR(SetByText(assignment.key, assignment.text, assignment.source,
-                                    &resolved->config, &resolved->provenance));
+    errors.Add(SetByText(assignment.key, assignment.text, assignment.source, &resolved->config,
+                         &resolved->provenance));
   }
-  return absl::OkStatus();
 }
 
 // Files that the config in `path` names and that are not in the working directory.
@@ -248,8 +248,10 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   OXBOW_RETURN_IF_ERROR(MergeDefaults(&resolved));
   if (!recipe.name.empty()) OXBOW_RETURN_IF_ERROR(MergeRecipe(recipe, {}, &resolved));
   OXBOW_RETURN_IF_ERROR(MergeYaml(root, source, "", &resolved.config, &resolved.provenance));
-  OXBOW_RETURN_IF_ERROR(Apply(from_environment, &resolved));
-  OXBOW_RETURN_IF_ERROR(Apply(from_flags, &resolved));
+  AllErrors errors;
+  Apply(from_environment, &resolved, errors);
+  Apply(from_flags, &resolved, errors);
+  OXBOW_RETURN_IF_ERROR(errors.status());
   FindFilesOf(path, resolved.config);
   FindFetchedModels(environment, resolved.config);
   resolved.counted_ranks = resolved.config.learner().ranks() == kAuto;

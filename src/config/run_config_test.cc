@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "absl/strings/str_split.h"
 #include "base/nearest_name.h"
 #include "config/embedded_yaml.h"
 #include "config/validate.h"
@@ -21,6 +22,7 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // A run file in its own directory.
 class RunFile {
@@ -262,6 +264,28 @@ INSTANTIATE_TEST_SUITE_P(
             "UnknownRecipe", "run: {name: a}\nrecipe: digits-op-grp\n",
             "2: recipe: no recipe of that name; did you mean `digits-op-grpo`? (digits-op-grp)"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RunConfigTest, AllMistakesOfAFileAreSaidAtOnceALineEach) {
+  const RunFile file(
+      "rum: {name: a}\n"
+      "batch:\n  group_sise: 8\n  groups: many\n  updates: 2\n"
+      "reward:\n  terms:\n    - {name: a, wight: 1}\n    - b\n"
+      "sampling: {dynamics: flowsde}\n");
+  const auto resolved = file.Load();
+  ASSERT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
+  const std::vector<std::string> lines = absl::StrSplit(resolved.status().message(), '\n');
+  const std::string path = file.path().string();
+  ASSERT_EQ(lines.size(), 6u) << resolved.status();
+  EXPECT_THAT(lines[0], StartsWith(path + ":1: rum: unknown key"));
+  EXPECT_THAT(lines[1], StartsWith(path + ":3: batch.group_sise: unknown key"));
+  EXPECT_THAT(lines[2], StartsWith(path + ":4: batch.groups: expected a whole number"));
+  EXPECT_THAT(lines[3], StartsWith(path + ":8: reward.terms[0].wight: unknown key"));
+  EXPECT_THAT(lines[4], StartsWith(path + ":9: reward.terms[1]: expected a section"));
+  EXPECT_THAT(lines[5], StartsWith(path + ":10: sampling.dynamics: expected one of"));
+  EXPECT_EQ(LoadRunConfig({}, {"run.setps=1", "run.seed=x"}, {}).status().message(),
+            "--set: run.setps: unknown key; did you mean `steps`?\n"
+            "--set: run.seed: expected a whole number from 0 to 2^64 - 1, got \"x\"");
+}
 
 TEST(RunConfigTest, MissingFileIsNotFound) {
   EXPECT_EQ(LoadRunConfig("no/such.yaml", {}, {}).status().code(), absl::StatusCode::kNotFound);

@@ -136,21 +136,21 @@ absl::Status MergeList(const YAML::Node& node, const Spot& spot, const FieldDesc
         node, absl::StrCat("expected a list, each ", ExpectedOf(field), ", got ", KindOf(node)));
   }
   message->GetReflection()->ClearField(message, &field);
+  AllErrors errors;
   int index = 0;
   for (const YAML::Node& element : node) {
     const Spot at{spot.source, absl::StrCat(spot.key, "[", index++, "]")};
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      if (!element.IsMap()) {
-        return at.Error(element, absl::StrCat("expected a section, got ", KindOf(element)));
-      }
-      OXBOW_RETURN_IF_ERROR(MergeYaml(element, spot.source, at.key,
-                                      message->GetReflection()->AddMessage(message, &field),
-                                      nullptr));
+      errors.Add(
+          element.IsMap()
+              ? MergeYaml(element, spot.source, at.key,
+                          message->GetReflection()->AddMessage(message, &field), nullptr)
+              : at.Error(element, absl::StrCat("expected a section, got ", KindOf(element))));
     } else {
-      OXBOW_RETURN_IF_ERROR(MergeScalar(element, at, field, message));
+      errors.Add(MergeScalar(element, at, field, message));
     }
   }
-  return absl::OkStatus();
+  return errors.status();
 }
 
 absl::Status MergeField(const YAML::Node& node, const Spot& spot, const FieldDescriptor& field,
@@ -166,6 +166,26 @@ absl::Status MergeField(const YAML::Node& node, const Spot& spot, const FieldDes
                                             : MergeScalar(node, spot, field, message));
   if (provenance != nullptr) (*provenance)[spot.key] = spot.source.Place(node);
   return absl::OkStatus();
+}
+
+// A key with its value. `section`: the place of the map. `seen`: its keys so far.
+absl::Status MergePair(const YAML::Node& key, const YAML::Node& value, const Spot& section,
+                       std::set<std::string>& seen, pb::Message* message, Provenance* provenance) {
+  if (!key.IsScalar()) return section.Error(key, "keys must be plain names");
+  const pb::Descriptor& type = *message->GetDescriptor();
+  const std::string name = key.Scalar();
+  const Spot spot{section.source, Join(section.key, name)};
+  const FieldDescriptor* field = type.FindFieldByName(name);
+  if (field == nullptr) return spot.Error(key, UnknownKey(name, type));
+  if (!seen.insert(name).second) return spot.Error(key, "the key is given twice; keep one");
+  // A missing value has no place of its own, so errors name the place of its key.
+  if (value.IsNull() &&
+      (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE)) {
+    return spot.Error(
+        key, absl::StrCat("expected ", field->is_repeated() ? "a list" : ExpectedOf(*field),
+                          ", got nothing"));
+  }
+  return MergeField(value, spot, *field, message, provenance);
 }
 
 // Whether the elements of a list have names, so that a dotted key may go on into one of them.
@@ -238,29 +258,12 @@ absl::StatusOr<YAML::Node> ParseYaml(const std::string& text, const YamlSource& 
 absl::Status MergeYaml(const YAML::Node& node, const YamlSource& source, const std::string& prefix,
                        pb::Message* message, Provenance* provenance) {
   OXBOW_CHECK(node.IsMap()) << "MergeYaml needs a map at " << prefix;
-  const pb::Descriptor& type = *message->GetDescriptor();
+  AllErrors errors;
   std::set<std::string> seen;
   for (const auto& pair : node) {
-    if (!pair.first.IsScalar()) {
-      return Spot{source, prefix}.Error(pair.first, "keys must be plain names");
-    }
-    const std::string name = pair.first.Scalar();
-    const Spot spot{source, Join(prefix, name)};
-    const FieldDescriptor* field = type.FindFieldByName(name);
-    if (field == nullptr) return spot.Error(pair.first, UnknownKey(name, type));
-    if (!seen.insert(name).second)
-      return spot.Error(pair.first, "the key is given twice; keep one");
-    // A missing value has no place of its own, so errors name the place of its key.
-    if (pair.second.IsNull() &&
-        (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE)) {
-      return spot.Error(
-          pair.first,
-          absl::StrCat("expected ", field->is_repeated() ? "a list" : ExpectedOf(*field),
-                       ", got nothing"));
-    }
-    OXBOW_RETURN_IF_ERROR(MergeField(pair.second, spot, *field, message, provenance));
+    errors.Add(MergePair(pair.first, pair.second, {source, prefix}, seen, message, provenance));
   }
-  return absl::OkStatus();
+  return errors.status();
 }
 
 absl::Status SetByText(const std::string& dotted_key, const std::string& text,

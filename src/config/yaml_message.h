@@ -28,11 +28,28 @@ struct YamlSource {
   std::string Place(const YAML::Node& node) const;
 };
 
+// All errors of a source, a line each: a person mends them together.
+class AllErrors {
+ public:
+  void Add(const absl::Status& status) {
+    if (status.ok()) return;
+    if (!lines_.empty()) lines_ += "\n";
+    lines_ += std::string(status.message());
+  }
+  // kInvalidArgument with the lines of all errors, in order.
+  absl::Status status() const {
+    return lines_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(lines_);
+  }
+
+ private:
+  std::string lines_;
+};
+
 // Parses one document. kInvalidArgument with line and column on a syntax error.
 absl::StatusOr<YAML::Node> ParseYaml(const std::string& text, const YamlSource& source);
 
 // Merges `node` (a map) into `message`. `prefix` is the dotted key of `message`, "" at the root.
-// After an error `message` may hold a part of the node.
+// The error has a line for each key that is wrong; `message` then holds the others.
 absl::Status MergeYaml(const YAML::Node& node, const YamlSource& source, const std::string& prefix,
                        google::protobuf::Message* message, Provenance* provenance);
 
