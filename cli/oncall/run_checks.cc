@@ -75,7 +75,7 @@ Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs) {
 }
 
 Check CheckRewards(const v1::RunConfig& config) {
-  const auto rewards = CheckOwnRewards(config);
+  const auto rewards = CheckOwnRewards(config, "doctor");
   if (!rewards.ok()) {
     return {"config", "rewards", Verdict::kFail, std::string(rewards.status().message()),
             "correct reward.scorers, or the file that it names"};

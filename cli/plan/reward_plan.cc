@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "cli/plan/bytes_text.h"
+#include "cli/run/work_progress.h"
 #include "core/model/device.h"
 #include "io/weight_files.h"
 #include "run/prompt_files.h"
@@ -76,7 +77,8 @@ bool HasKey(const v1::Prompt& prompt, const std::string& key) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(const v1::RewardConfig& reward) {
+absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(
+    const v1::RewardConfig& reward, const std::function<void(const std::string& doing)>& says) {
   std::vector<std::unique_ptr<reward::Scorer>> scorers;  // Together: they may share a model.
   std::vector<reward::RewardFacts> facts;
   for (const std::string& name : run::OwnRewards(reward)) {
@@ -85,6 +87,7 @@ absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(const v1::Reward
       OXBOW_RETURN_IF_ERROR(Annotate(model::DeviceNamed(entry.device()).status(), name));
       entry.set_device("cpu");
     }
+    says(absl::StrCat("reading and hashing the files of reward ", name));
     OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<reward::Scorer> scorer, reward::MakeScorer(entry));
     facts.push_back(scorer->facts());
     facts.back().identity = run::IdentityVia(reward.transport(), facts.back().identity);
@@ -93,8 +96,12 @@ absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(const v1::Reward
   return facts;
 }
 
-absl::StatusOr<std::vector<reward::RewardFacts>> CheckOwnRewards(const v1::RunConfig& config) {
-  OXBOW_ASSIGN_OR_RETURN(std::vector<reward::RewardFacts> rewards, LoadOwnRewards(config.reward()));
+absl::StatusOr<std::vector<reward::RewardFacts>> CheckOwnRewards(const v1::RunConfig& config,
+                                                                 const std::string& command) {
+  WorkProgress progress(command);
+  OXBOW_ASSIGN_OR_RETURN(
+      std::vector<reward::RewardFacts> rewards,
+      LoadOwnRewards(config.reward(), [&](const std::string& doing) { progress.Begin(doing); }));
   const std::pair<std::string, run::PromptSplit> files[] = {
       {config.prompts().train(), run::PromptSplit::kTrain},
       {config.prompts().eval(), run::PromptSplit::kHeldOut}};

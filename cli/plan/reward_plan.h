@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,17 @@
 namespace oxbow::cli {
 
 // Loads them, on the CPU: a process that goes on keeps nothing on a GPU. Errors name the reward,
-// and the file or tensor that is missing.
-absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(const v1::RewardConfig& reward);
+// and the file or tensor that is missing. `says` is told what begins: files of gigabytes are
+// hashed.
+absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(
+    const v1::RewardConfig& reward,
+    const std::function<void(const std::string& doing)>& says = [](const std::string&) {});
 
 // The same, and whether the prompts of both files have what these rewards need to know of them, as
-// CheckMetadataKeys. `oxbow validate` and `oxbow train` both ask this.
-absl::StatusOr<std::vector<reward::RewardFacts>> CheckOwnRewards(const v1::RunConfig& config);
+// CheckMetadataKeys. `oxbow validate` and `oxbow train` both ask this. `command` names this one in
+// lines of progress on stderr, where it takes long.
+absl::StatusOr<std::vector<reward::RewardFacts>> CheckOwnRewards(const v1::RunConfig& config,
+                                                                 const std::string& command);
 
 // Weights that a reward server holds. Rewards over one model, device and type hold them once.
 struct RewardWeights {

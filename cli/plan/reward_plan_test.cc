@@ -49,6 +49,19 @@ TEST(RewardPlanTest, TheIdentitiesOfTheRunsOwnRewardsAreKnown) {
   EXPECT_EQ(RewardsText(config, LoadOwnRewards(config.reward()).value()), "");
 }
 
+// Gigabytes of PickScore are hashed for half a minute.
+TEST(RewardPlanTest, EachRewardIsSaidBeforeItsFilesAreRead) {
+  v1::RunConfig config;
+  config.mutable_reward()->add_observed("digits_row");
+  Add(config, "pickscore", "").set_model("/nowhere");
+  std::vector<std::string> said;
+  EXPECT_FALSE(LoadOwnRewards(config.reward(), [&](const std::string& doing) {
+                 said.push_back(doing);
+               }).ok());
+  EXPECT_THAT(said, ElementsAre("reading and hashing the files of reward digits_row",
+                                "reading and hashing the files of reward pickscore"));
+}
+
 TEST(RewardPlanTest, WeightsCountOnceForAllRewardsOverThem) {
   v1::RunConfig config;
   config.mutable_services()->set_reward_servers(2);

@@ -46,7 +46,7 @@ absl::Status PrintPlan(config::ResolvedConfig resolved, const Gpus& gpus, bool e
   for (const config::Problem& problem : problems) Print(problem, resolved.provenance);
   OXBOW_ASSIGN_OR_RETURN(
       const std::vector<reward::RewardFacts> rewards,
-      CheckOwnRewards(elsewhere ? WithoutDevices(resolved.config) : resolved.config));
+      CheckOwnRewards(elsewhere ? WithoutDevices(resolved.config) : resolved.config, "validate"));
   std::cout << text << "\n"
             << ProcessTable(rows, gpus) << "\n"
             << RewardsText(resolved.config, rewards);

@@ -126,7 +126,7 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const TrainFlags& flags,
       CheckMemory(resolved.config, ProcessesOn(gpus, resolved.config, facts), gpus);
   OXBOW_RETURN_IF_ERROR(FirstMemoryError(memory, resolved.provenance));
   for (const config::Problem& problem : memory) Warn(problem, resolved.provenance);
-  OXBOW_RETURN_IF_ERROR(CheckOwnRewards(resolved.config).status());
+  OXBOW_RETURN_IF_ERROR(CheckOwnRewards(resolved.config, "train").status());
   return resolved;
 }
 

@@ -69,6 +69,12 @@ std::string NamesOf(const Options& options) {
   });
 }
 
+// An option with a word and a flag, such as RUN_DIR and --run, is shown twice and needed once.
+std::string RequiredText(const CLI::Option* option) {
+  if (!option->get_positional() || !option->nonpositional()) return "required";
+  return absl::StrCat(option->get_name(true), " or ", option->get_name(), " is required");
+}
+
 std::string Heading(const CLI::App* group) {
   const bool required = group->get_require_option_min() > 0;
   if (group->get_require_option_max() != 1) return required ? "At least one of these:" : "Options:";
@@ -120,7 +126,7 @@ std::string HelpPage::make_option_desc(const CLI::Option* option) const {
   const auto add = [&](const char* label, const std::string& fact) {
     if (!fact.empty()) facts.push_back(absl::StrCat(label, fact));
   };
-  if (option->get_required()) facts.push_back("required");
+  if (option->get_required()) facts.push_back(RequiredText(option));
   add("", Bounds(TypeOf(option).check));
   const std::string standard = option->get_default_str();
   if (!TypeOf(option).type.empty() && standard != "[]" && !absl::StrContains(text, "default")) {
