@@ -75,9 +75,15 @@ struct PromptRow {
   size_t place = 0;  // Its first picture on the sheets.
   double first = 0;
   double last = 0;
+  int pictures = 0;  // Of the last evaluation, with a score.
 };
 
-std::map<std::string, double> MeansOf(const Sheet& sheet) {
+struct PromptMean {
+  double value = 0;  // NaN of no picture.
+  int pictures = 0;
+};
+
+std::map<std::string, PromptMean> MeansOf(const Sheet& sheet) {
   std::map<std::string, std::pair<double, int>> sums;
   for (const EvaluatedPicture& picture : sheet.pictures) {
     auto& [sum, count] = sums[picture.prompt];
@@ -85,8 +91,8 @@ std::map<std::string, double> MeansOf(const Sheet& sheet) {
     sum += picture.reward;
     ++count;
   }
-  std::map<std::string, double> means;
-  for (const auto& [prompt, sum] : sums) means[prompt] = sum.first / sum.second;
+  std::map<std::string, PromptMean> means;
+  for (const auto& [prompt, sum] : sums) means[prompt] = {sum.first / sum.second, sum.second};
   return means;
 }
 
@@ -99,8 +105,9 @@ std::vector<PromptRow> RowsOf(const std::vector<PlacedSheet>& sheets) {
   std::vector<PromptRow> rows;
   for (const auto& [prompt, place] : places) {
     const auto first = before.find(prompt);
-    rows.push_back(
-        {prompt, place, first == before.end() ? std::nan("") : first->second, after.at(prompt)});
+    const PromptMean& mean = after.at(prompt);
+    rows.push_back({prompt, place, first == before.end() ? std::nan("") : first->second.value,
+                    mean.value, mean.pictures});
   }
   std::stable_sort(rows.begin(), rows.end(), [](const PromptRow& a, const PromptRow& b) {
     return std::isnan(a.last) ? !std::isnan(b.last) : a.last < b.last;
@@ -119,6 +126,17 @@ std::vector<size_t> ColumnsOf(size_t sheets) {
   return columns;
 }
 
+// "of 1 picture", "mean of 2 to 4 pictures": what the rewards of these rows are.
+std::string PicturesBehind(std::vector<PromptRow>::const_iterator row,
+                           std::vector<PromptRow>::const_iterator end) {
+  const auto [least, most] = std::minmax_element(
+      row, end, [](const PromptRow& a, const PromptRow& b) { return a.pictures < b.pictures; });
+  if (most->pictures == 1) return "of 1 picture";
+  return absl::StrCat("mean of ", least->pictures,
+                      least->pictures == most->pictures ? "" : absl::StrCat(" to ", most->pictures),
+                      " pictures");
+}
+
 std::string Table(const std::vector<PlacedSheet>& sheets, const std::vector<size_t>& columns,
                   std::vector<PromptRow>::const_iterator row,
                   std::vector<PromptRow>::const_iterator end) {
@@ -128,7 +146,7 @@ std::string Table(const std::vector<PlacedSheet>& sheets, const std::vector<size
   for (const size_t column : columns) {
     absl::StrAppend(&out, "<th>", sheets[column].sheet->step, "</th>");
   }
-  out += "<th>reward</th></tr>\n";
+  absl::StrAppend(&out, "<th>reward, ", PicturesBehind(row, end), "</th></tr>\n");
   for (; row != end; ++row) {
     absl::StrAppend(&out, "<tr><td>", PromptText(row->prompt), "</td>");
     for (const size_t column : columns) {

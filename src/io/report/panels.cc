@@ -34,6 +34,34 @@ struct Panel {
   bool zero_is_news = false;
 };
 
+// The step of all points of all series, where it is the same one.
+std::optional<double> OnlyStep(const std::vector<Series>& series) {
+  std::optional<double> only;
+  for (const Series& one : series) {
+    for (const Point& point : one.points) {
+      if (std::isfinite(point.y) && only.value_or(point.x) != point.x) return std::nullopt;
+      if (std::isfinite(point.y)) only = point.x;
+    }
+  }
+  return only;
+}
+
+// In place of a chart of one step: "largest 2.1e-05, allowed 5e-05, measured at step 1 alone so
+// far".
+std::string PlainNumbers(const ChartSpec& spec, const std::vector<Series>& series, double step) {
+  std::vector<std::string> numbers;
+  for (const Series& one : series) {
+    for (const Point& point : one.points) {
+      if (!std::isfinite(point.y)) continue;
+      numbers.push_back(
+          absl::StrCat(EscapeHtml(one.name), " <b>", Number(point.y, spec.scientific), "</b>"));
+    }
+  }
+  return absl::StrCat("<h3>", EscapeHtml(spec.title), " <small>", EscapeHtml(spec.unit),
+                      "</small></h3><p class=\"one\">", absl::StrJoin(numbers, ", "),
+                      ", measured at step ", StepText(step), " alone so far</p>");
+}
+
 bool AllZero(const std::vector<Point>& points) {
   return std::all_of(points.begin(), points.end(),
                      [](const Point& point) { return point.y == 0 || !std::isfinite(point.y); });
@@ -57,8 +85,10 @@ std::string Draw(const History& history, const Panel& panel, const Marks& marks)
   ChartSpec spec = panel.spec;
   spec.marks = marks.evaluations;
   spec.changes = marks.changes;
-  return absl::StrCat("<figure class=\"chart\">", Chart(spec, series), "<p class=\"how\">",
-                      panel.how_to_read, "</p></figure>\n");
+  const std::optional<double> only = OnlyStep(series);
+  return absl::StrCat("<figure class=\"chart\">",
+                      only ? PlainNumbers(spec, series, *only) : Chart(spec, series),
+                      "<p class=\"how\">", panel.how_to_read, "</p></figure>\n");
 }
 
 std::string Section(const History& history, std::string_view heading,

@@ -147,6 +147,7 @@ TEST_F(ReportTest, PromptsAreSortedByTheirRewardAtTheEnd) {
   const size_t lowest = page.find("Lowest reward at the end"), highest = page.find("Highest");
   const std::string low = page.substr(lowest, highest - lowest);
   EXPECT_THAT(low, HasSubstr(">digits 116<"));
+  EXPECT_THAT(low, HasSubstr("<th>reward, mean of 2 pictures</th>"));
   EXPECT_THAT(low, HasSubstr("0.25 &rarr; <b>0.25</b>"));
   EXPECT_THAT(low, Not(HasSubstr(">digits 100<")));
   EXPECT_THAT(page.substr(highest), HasSubstr("0.25 &rarr; <b>1.00</b>"));
@@ -167,6 +168,7 @@ TEST_F(ReportTest, APictureWithoutAScoreIsShownAndCountsInNoMean) {
   const size_t lowest = page.find("Lowest reward at the end");
   const std::string low = page.substr(lowest, page.find("Highest") - lowest);
   EXPECT_LT(low.find(">digits 101<"), low.find(">digits 100<")) << "without any score: first";
+  EXPECT_THAT(low, HasSubstr("<th>reward, mean of 0 to 2 pictures</th>"));
   EXPECT_THAT(low, HasSubstr("<b>no score</b></td>"));
   EXPECT_EQ(CountOf(low, "<b>0.25</b></td>"), 5u) << "the mean of the others";
 }
@@ -188,6 +190,27 @@ TEST_F(ReportTest, APanelWithoutNumbersIsLeftOutAndSaidOnce) {
   EXPECT_THAT(page, Not(HasSubstr("Age of fresh samples"))) << "0 at every step";
   EXPECT_THAT(page, Not(HasSubstr("is full"))) << "the reward has no full value";
   EXPECT_THAT(page, HasSubstr("Not part of this run: replay (replay.fraction is 0)."));
+}
+
+TEST_F(ReportTest, ANumberThatWasMeasuredOnceIsNoChart) {
+  const auto page_of = [&](int checks) {
+    std::string metrics;
+    for (int step = 0; step < 4; ++step) {
+      std::map<std::string, double> line = {{"train/reward_mean", 0.1 * step}};
+      if (step < checks) line["train/onpolicy_ratio_err"] = 2e-5;
+      metrics += FormatMetricsLine(static_cast<uint64_t>(step), step, line);
+    }
+    return Render(metrics);
+  };
+  const std::string once = page_of(1);
+  const size_t heading = once.find("On-policy ratio error");
+  ASSERT_NE(heading, std::string::npos);
+  const std::string panel = once.substr(heading, once.find("</figure>", heading) - heading);
+  EXPECT_THAT(panel, HasSubstr("measured at step 0 alone so far"));
+  EXPECT_THAT(panel, Not(HasSubstr("<svg")));
+  const std::string twice = page_of(2);
+  const size_t chart = twice.find("On-policy ratio error");
+  EXPECT_THAT(twice.substr(chart, twice.find("</figure>", chart) - chart), HasSubstr("<svg"));
 }
 
 constexpr size_t kPageBytesMax = 6'000'000;
@@ -323,7 +346,7 @@ TEST_F(ReportTest, WorksForARunThatHasOnlyBegun) {
   EXPECT_THAT(Render(""), HasSubstr("No step has been logged yet."));
   const std::string one =
       Render("{\"step\":1,\"train/reward_mean\":0.5}\n{\"step\":2,\"tr", {.live = true});
-  EXPECT_THAT(one, HasSubstr("<circle"));
+  EXPECT_THAT(one, HasSubstr("reward <b>0.5</b>, measured at step 1 alone so far"));
   EXPECT_THAT(one, HasSubstr("No pictures yet."));
   EXPECT_THAT(one, HasSubstr("data-reload=\"10\""));
   EXPECT_THAT(Render("{\"step\":1,\"train/reward_mean\":0.5}\n"),

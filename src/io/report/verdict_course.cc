@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/statistics.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
@@ -67,6 +70,18 @@ Course RewardCourse(const History& history) {
 
 bool TooEarly(const History& history) {
   return history.last_step() < kEarlySteps || RewardCourse(history).all.size() < kEarlyEvaluations;
+}
+
+std::string TooEarlyText(const History& history) {
+  std::vector<std::string> few;
+  const size_t evaluations = RewardCourse(history).all.size();
+  if (history.last_step() < kEarlySteps) {
+    few.push_back(absl::StrCat(StepText(history.last_step()), " of ", kEarlySteps, " steps"));
+  }
+  if (evaluations < kEarlyEvaluations) {
+    few.push_back(absl::StrCat(evaluations, " of ", kEarlyEvaluations, " evaluations"));
+  }
+  return absl::StrCat("too early to say (", absl::StrJoin(few, ", "), ")");
 }
 
 double NoiseOf(const History& history, const RunFacts& facts, double scale,

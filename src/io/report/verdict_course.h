@@ -49,6 +49,8 @@ Course RewardCourse(const History& history);
 
 // Whether the run has too few steps or evaluations for a trend.
 bool TooEarly(const History& history);
+// "too early to say (3 of 5 evaluations)", of such a run.
+std::string TooEarlyText(const History& history);
 
 // The standard error of one evaluation's mean of a reward, from its spread among the run's first
 // samples; without one, from `scale`, its size. Without a name, of the weighted sum.

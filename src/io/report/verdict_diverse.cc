@@ -35,12 +35,13 @@ VerdictLine Diverse(const History& history) {
     seen.push_back(absl::StrCat("pictures of a group differ by ", Number(Mean(before)), " -> ",
                                 Number(Mean(after))));
   }
-  line.says = seen.empty() ? "not known before a few steps" : absl::StrJoin(seen, ", ");
+  line.says = absl::StrJoin(seen, ", ");
   if (TooEarly(history)) {
     line.level = Level::kUnknown;
-    if (!seen.empty()) line.says = absl::StrCat("too early to say: ", line.says);
+    line.says = absl::StrCat(TooEarlyText(history), seen.empty() ? "" : ": ", line.says);
     return line;
   }
+  if (seen.empty()) line.says = "not measured in this run";
   if (line.level == Level::kBad) line.says = absl::StrCat("mode collapse: ", line.says);
   if (line.level >= Level::kWatch) {
     line.advice =

@@ -206,13 +206,13 @@ VerdictLine Honest(const History& history, const RunFacts& facts) {
   const Course reward(history.Column(metric::kEvalRewardMean));
   const Course speckle(history.Column(metric::kEvalSpeckleMean));
   if (reward.all.size() < 2) {
-    line.says = "not known before the second evaluation";
+    line.says = TooEarly(history) ? TooEarlyText(history) : "no second evaluation to compare with";
     return line;
   }
   const std::string looks =
       speckle.all.empty() ? LooksText(history) : absl::StrCat(", speckle ", Change(speckle));
   if (TooEarly(history)) {
-    line.says = absl::StrCat("too early to say: held-out reward ", Change(reward), looks);
+    line.says = absl::StrCat(TooEarlyText(history), ": held-out reward ", Change(reward), looks);
     return line;
   }
   const auto worse = speckle.all.empty() ? LooksThatMoved(history, facts) : DustThatRose(speckle);

@@ -60,8 +60,33 @@ std::optional<double> IdleShare(const History& history) {
          static_cast<double>(trained.size());
 }
 
+// Where groups have equal rewards because their prompts are too easy or too hard for the model:
+// how, and what would help. Nothing where the scale of the reward is not known, or the level is
+// neither.
+std::optional<VerdictLine> UnfitPrompts(const History& history, const RunFacts& facts) {
+  const std::vector<double> rewards = Late(history, metric::kTrainRewardMean, 0.3);
+  if (rewards.empty() || !facts.full_reward) return std::nullopt;
+  const double low = facts.reward_min.value_or(0);
+  const double share = (Mean(rewards) - low) / (*facts.full_reward - low);
+  if (share >= kNearFull) {
+    return VerdictLine{
+        "", Level::kBad,
+        absl::StrCat("at ", Number(Mean(rewards)), " of ", Number(*facts.full_reward),
+                     ": the prompts (prompts.train) are too easy for this model"),
+        "harder prompts, or a reward that tells good pictures apart"};
+  }
+  if (share <= 1 - kNearFull) {
+    return VerdictLine{"", Level::kBad,
+                       absl::StrCat("at ", Number(Mean(rewards)),
+                                    ": the prompts (prompts.train) are too hard for this model"),
+                       "prompts that it sometimes solves, a reward that pays for a part, a larger "
+                       "batch.group_size or replay"};
+  }
+  return std::nullopt;
+}
+
 // Why nothing is learnt although the run goes on; level kUnknown where none of these is the case.
-VerdictLine Cause(const History& history) {
+VerdictLine Cause(const History& history, const RunFacts& facts) {
   if (const auto same = SameNumber(history)) {
     return {"", Level::kBad,
             absl::StrCat("the reward gives every picture the same number (", Number(*same),
@@ -71,11 +96,15 @@ VerdictLine Cause(const History& history) {
   // Before idle steps, whose usual reason it is.
   const std::vector<double> equal = Late(history, metric::kTrainRewardZeroStdRatio, 0.3);
   if (!equal.empty() && Mean(equal) > metric::kZeroStdRatioMax.value) {
-    return {"", Level::kBad,
-            absl::StrCat("no signal: in ", Percent(Mean(equal)),
-                         " of the groups all rewards are equal"),
-            "a graded reward, a larger batch.group_size, more noise (sampling.eta) or replay; "
-            "docs/runbooks/zero_std_ratio_high.md"};
+    const std::string page = "; docs/runbooks/zero_std_ratio_high.md";
+    const std::string same = absl::StrCat("no signal: in ", Percent(Mean(equal)),
+                                          " of the groups all rewards are equal");
+    if (const auto prompts = UnfitPrompts(history, facts)) {
+      return {"", Level::kBad, absl::StrCat(same, ", ", prompts->says), prompts->advice + page};
+    }
+    return {
+        "", Level::kBad, same,
+        "a graded reward, a larger batch.group_size, more noise (sampling.eta) or replay" + page};
   }
   if (const auto idle = IdleShare(history); idle > metric::kIdleStepsMax.value) {
     return {"", Level::kBad,
@@ -179,13 +208,13 @@ VerdictLine LearningOfScored(const History& history, const RunFacts& facts, cons
     line.advice = "lower optimizer.learning_rate";
   } else if (!early && near_full) {
     line.level = Level::kGood;
-  } else if (const VerdictLine cause = near_full ? VerdictLine() : Cause(history);
+  } else if (const VerdictLine cause = near_full ? VerdictLine() : Cause(history, facts);
              cause.level == Level::kBad) {
     line.level = Level::kBad;
     line.says = absl::StrCat(cause.says, "; ", line.says);
     line.advice = cause.advice;
   } else if (early) {
-    line.says = absl::StrCat("too early to say: ", line.says);
+    line.says = absl::StrCat(TooEarlyText(history), ": ", line.says);
   } else if (course.gain() > kErrors * noise) {
     JudgeRise(course, fell > kErrors * std::sqrt(2.0) * noise, line);
   } else {

@@ -24,7 +24,14 @@ TEST(VerdictLearningTest, UnderTwentyStepsOrFiveEvaluationsItIsTooEarly) {
     for (const double to : {0.5, 0.45, 0.9}) {
       const Verdict verdict = run(steps, 0.5, to);
       EXPECT_EQ(Levels(verdict).substr(0, 3), "nnn") << VerdictText(verdict);
-      EXPECT_THAT(verdict[0].says, StartsWith("too early to say: held-out reward 0.5"));
+      // What is short, and of how many; the lines have one wording.
+      const std::string early = absl::StrCat(
+          "too early to say (", steps < 20 ? absl::StrCat(steps, " of 20 steps, ") : "",
+          steps / 10 + 1, " of 5 evaluations)");
+      EXPECT_THAT(verdict[0].says, StartsWith(early + ": held-out reward 0.5"));
+      for (const VerdictLine& line : {verdict[1], verdict[2]}) {
+        EXPECT_THAT(line.says, StartsWith(early));
+      }
       EXPECT_EQ(verdict[0].advice, "");
     }
   }
@@ -64,6 +71,29 @@ TEST(VerdictLearningTest, ARewardThatGivesEveryPictureTheSameNumberIsNamed) {
       EXPECT_THAT(line.advice, Not(HasSubstr("learning_rate")));
     }
   }
+}
+
+// A model cannot be at fault where its prompts teach it nothing.
+TEST(VerdictLearningTest, PromptsThatAreTooEasyOrTooHardAreNamed) {
+  const auto judge = [](double trained, RunFacts facts) {
+    const auto flat = [=](int step, Numbers& line) {
+      Held(line, 0.5);
+      if (step == 0) return;
+      line["train/reward_mean"] = trained;
+      line["train/reward_zero_std_ratio"] = 0.9;
+    };
+    return Judge(flat, kSteps, facts)[0];
+  };
+  EXPECT_THAT(
+      judge(0.98, Facts()).says,
+      HasSubstr("no signal: in 90 % of the groups all rewards are equal, at 0.98 of 1.00: the "
+                "prompts (prompts.train) are too easy for this model"));
+  EXPECT_THAT(judge(0.98, Facts()).advice, StartsWith("harder prompts"));
+  EXPECT_THAT(judge(0.01, Facts()).says, HasSubstr("too hard for this model"));
+  EXPECT_THAT(judge(0.5, Facts()).says, Not(HasSubstr("prompts")));
+  RunFacts unbounded = Facts();
+  unbounded.full_reward = std::nullopt;
+  EXPECT_THAT(judge(0.01, unbounded).says, Not(HasSubstr("prompts")));
 }
 
 TEST(VerdictLearningTest, PicturesWithoutAScoreAreTheFirstCause) {

@@ -14,6 +14,8 @@
 namespace oxbow::io {
 namespace {
 
+constexpr size_t kEarlyNorms = 5;
+
 // Evaluations that lost much of what the run had and got it back later.
 int Dips(const Course& course, double noise) {
   int dips = 0;
@@ -73,9 +75,12 @@ VerdictLine Stable(const History& history, const RunFacts& facts) {
                                          StepText(peak->x), ", median ", Number(median));
     line.advice = "if it comes again: lower optimizer.learning_rate";
   } else {
-    line.level = all.size() < 5 ? Level::kUnknown : Level::kGood;
-    line.says = absl::StrCat(all.size() < 5 ? "too early to say: " : "", "gradient norm ",
-                             Number(late), ", median ", Number(median));
+    const bool early = all.size() < kEarlyNorms;
+    line.level = early ? Level::kUnknown : Level::kGood;
+    line.says = absl::StrCat(
+        early ? absl::StrCat("too early to say (", all.size(), " of ", kEarlyNorms, " steps): ")
+              : "",
+        "gradient norm ", Number(late), ", median ", Number(median));
   }
   return line;
 }
