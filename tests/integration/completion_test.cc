@@ -67,7 +67,8 @@ TEST_F(CompletionTest, OffersTheCommandsThatBeginSo) {
 }
 
 TEST_F(CompletionTest, OffersTheFlagsOfTheCommandThatIsTyped) {
-  EXPECT_THAT(Offered({"oxbow", "train", "run.yaml", "--res"}), ElementsAre("--resume"));
+  EXPECT_THAT(Offered({"oxbow", "train", "run.yaml", "--res"}),
+              ElementsAre("--resume", "--resume-if-any"));
   EXPECT_THAT(Offered({"oxbow", "replay", "list", "--"}),
               AllOf(Contains("--run"), Not(Contains("--resume"))));
   EXPECT_THAT(Offered({"oxbow", "train", "--name", "list", "--ov"}), ElementsAre("--overwrite"));
