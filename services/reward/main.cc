@@ -111,7 +111,7 @@ class BrokenReward {
   void Takes(const absl::Status& why) {
     absl::MutexLock lock(&mutex_);
     if (!why_.ok()) return;
-    why_ = IsOutOfMemory(why) ? ErrorOf(kExitFull, why.message()) : why;
+    why_ = IsOutOfMemory(why) ? ErrorOf(kExitFull, std::string(why.message())) : why;
     ::kill(::getpid(), SIGTERM);
   }
   absl::Status why() const {

@@ -51,7 +51,7 @@ class ScorerQueue {
     size_t failed = 0;      // Items without one, for which their callers are not to blame.
     absl::Duration waited;  // By the oldest of its items.
     absl::Duration took;
-    // Of a scorer that computes no more in this process: its device is lost, unfit or full. The
+    // Not OK: the scorer computes no more in this process, its device is lost, unfit or full. The
     // items' own errors are kUnavailable: their callers ask another server.
     absl::Status broken = absl::OkStatus();
   };

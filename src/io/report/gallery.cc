@@ -75,7 +75,7 @@ struct PromptRow {
   size_t place = 0;  // Its first picture on the sheets.
   double first = 0;
   double last = 0;
-  int pictures = 0;  // Of the last evaluation, with a score.
+  int pictures = 0;  // With a score, in the last evaluation.
 };
 
 struct PromptMean {

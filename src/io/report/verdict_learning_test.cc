@@ -24,7 +24,7 @@ TEST(VerdictLearningTest, UnderTwentyStepsOrFiveEvaluationsItIsTooEarly) {
     for (const double to : {0.5, 0.45, 0.9}) {
       const Verdict verdict = run(steps, 0.5, to);
       EXPECT_EQ(Levels(verdict).substr(0, 3), "nnn") << VerdictText(verdict);
-      // What is short, and of how many; the lines have one wording.
+      // It says how much is missing; the lines have one wording.
       const std::string early = absl::StrCat(
           "too early to say (", steps < 20 ? absl::StrCat(steps, " of 20 steps, ") : "",
           steps / 10 + 1, " of 5 evaluations)");
