@@ -17,7 +17,7 @@ namespace oxbow::reward {
 namespace {
 
 // With what the error says of the process: that its device is lost.
-absl::Status Named(const std::string& who, const absl::Status& error) {
+absl::Status NamedError(const std::string& who, const absl::Status& error) {
   absl::Status named = Annotate(error, who);
   error.ForEachPayload(
       [&](const auto& type, const absl::Cord& content) { named.SetPayload(type, content); });
@@ -25,7 +25,7 @@ absl::Status Named(const std::string& who, const absl::Status& error) {
 }
 
 absl::StatusOr<Score> Checked(const RewardFacts& facts, absl::StatusOr<Score> score) {
-  if (!score.ok()) return Named(facts.name, score.status());
+  if (!score.ok()) return NamedError(facts.name, score.status());
   if (!std::isfinite(score->value)) {
     return absl::InternalError(absl::StrCat(facts.name, ": score is not finite: ", score->value));
   }
