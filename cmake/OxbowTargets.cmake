@@ -6,8 +6,8 @@
 #   there are thousands of cases. With LABEL, each of its cases is one, and they are listed when ctest runs.
 # oxbow_binary(name SOURCES ... DEPS ... [TORCH])
 #   An executable in build/<preset>/bin.
-# APART: those of the sources that are always compiled alone (OXBOW_UNITY), since a name in their anonymous
-#   namespace is in another source's as well, or since a test's program has its own of them: a table of models.
+# APART: sources that are always compiled alone (OXBOW_UNITY): of a test, those whose anonymous namespaces have a name of
+#   another one's; of a library, a table of models in whose place a test has its own.
 
 option(OXBOW_UNITY "Compile the sources of a target twelve at a time: the first build is twice as fast, and \
 one after an edit is slower" OFF)

@@ -169,7 +169,7 @@ class HeldWorkers {
 };
 
 // The workers, held at a moment at which they draw. Null if the evaluation is over before.
-std::unique_ptr<HeldWorkers> HoldWhileTheyDraw(const TrainingRun& run) {
+std::unique_ptr<HeldWorkers> HoldWhileTheyDraw(TrainingRun& run) {
   const absl::Time give_up = absl::Now() + kRunDeadline;
   while (absl::Now() < give_up) {
     auto held = std::make_unique<HeldWorkers>(run, run.process().pid());
