@@ -317,7 +317,7 @@ TEST(WorkerTest, ConditioningOfAnEarlierLeaseIsNotFetchedAgain) {
   };
   const double each = (bytes("learner") + bytes("held")) / 5;
   EXPECT_GE(bytes("learner"), each);
-  EXPECT_LE(bytes("learner"), 2 * each) << "two leases may come together";
+  EXPECT_GT(bytes("held"), 0) << "leases in flight may ask together, the fifth comes later";
 }
 
 // It opens no breaker: the learner blames the service, and not the worker that asked it.
