@@ -19,10 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Python looks for modules in the working directory first, which may be a folder of other people's
+// files. This takes it out of the way before anything is imported from there.
+#define OXBOW_WITHOUT_WORKING_DIRECTORY "import sys; sys.path[:] = [p for p in sys.path if p]\n"
+
+constexpr char kRunModule[] = OXBOW_WITHOUT_WORKING_DIRECTORY
+    "import runpy\n"
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)\n";
+
 // Ends with 0 if the module and all packages are there. It imports none of them: torch alone takes
 // two seconds.
-constexpr char kAllThere[] =
-    "import importlib.metadata, importlib.util, sys\n"
+constexpr char kAllThere[] = OXBOW_WITHOUT_WORKING_DIRECTORY
+    "import importlib.metadata, importlib.util\n"
     "for name in sys.argv[2:]: importlib.metadata.distribution(name)\n"
     "sys.exit(importlib.util.find_spec(sys.argv[1]) is None)\n";
 
@@ -80,7 +88,7 @@ absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string
   for (fs::path& python : pythons) {
     const auto there = RunProgram(python, check, environment, /*quiet=*/true);
     if (!there.ok() || *there != 0) continue;
-    std::vector<std::string> words = {"-m", part.module};
+    std::vector<std::string> words = {"-c", kRunModule, part.module};
     words.insert(words.end(), arguments.begin(), arguments.end());
     return Found{std::move(python), std::move(words), std::move(environment)};
   }

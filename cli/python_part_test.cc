@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -23,8 +25,9 @@ class PythonPartTest : public ::testing::Test {
   // A Python that has all packages or none, notes its words and ends with 7.
   std::string Python(bool has_them) {
     const std::string path = (scratch_.path() / (has_them ? "full" : "bare")).string();
-    std::ofstream(path) << "#!/bin/sh\nif [ \"$1\" = -c ]; then exit " << (has_them ? 0 : 1)
-                        << "; fi\necho \"$@\" of $OXBOW_PROGRAM > " << path << ".words\nexit 7\n";
+    std::ofstream(path) << "#!/bin/sh\ncase \"$2\" in *find_spec*) exit " << (has_them ? 0 : 1)
+                        << ";; esac\nshift 2\necho \"$@\" of $OXBOW_PROGRAM > " << path
+                        << ".words\nexit 7\n";
     chmod(path.c_str(), 0755);
     return path;
   }
@@ -40,7 +43,7 @@ TEST_F(PythonPartTest, TheProcessBecomesTheModuleWithItsExitCode) {
   const std::string python = Python(true);
   EXPECT_EXIT(std::cerr << Become(python), ::testing::ExitedWithCode(7), "");
   EXPECT_EQ(*ReadFile(python + ".words"),
-            absl::StrCat("-m oxbow.convert.weights a b c of ", ExecutablePath()->string(), "\n"));
+            absl::StrCat("oxbow.convert.weights a b c of ", ExecutablePath()->string(), "\n"));
 }
 
 TEST_F(PythonPartTest, APythonThatIsNamedAndDoesNotHaveItIsSaidAndNoOtherIsTried) {
@@ -51,6 +54,20 @@ TEST_F(PythonPartTest, APythonThatIsNamedAndDoesNotHaveItIsSaidAndNoOtherIsTried
                 ::testing::AllOf(HasSubstr("OXBOW_PYTHON=" + python + " does not have it"),
                                  HasSubstr("torch, numpy")));
   }
+}
+
+TEST_F(PythonPartTest, FilesOfTheWorkingDirectoryAreNotRun) {
+  const std::string ran = (scratch_.path() / "ran").string();
+  for (const char* module : {"argparse.py", "runpy.py", "importlib.py", "json.py"}) {
+    std::ofstream(scratch_.path() / module) << "open('" << ran << "', 'w')\n";
+  }
+  const auto former = std::filesystem::current_path();
+  std::filesystem::current_path(scratch_.path());
+  const auto code = RunPythonPart({.module = "json.tool", .needs = {}}, {"--help"},
+                                  {absl::StrCat("PATH=", std::getenv("PATH"))});
+  std::filesystem::current_path(former);
+  EXPECT_EQ(code.value(), 0);
+  EXPECT_FALSE(std::filesystem::exists(ran));
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 // the rules applied to them.
 #include <sys/mman.h>
 #include <unistd.h>
-#include <yaml-cpp/yaml.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -18,6 +18,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/python_part.h"
@@ -28,6 +29,8 @@ namespace oxbow::cli {
 namespace {
 
 using Lines = std::vector<std::string>;
+
+constexpr int kLastOwnCode = 5;  // Above it Python has said nothing: it was killed.
 
 struct ImportFlags {
   std::string tool;
@@ -47,20 +50,24 @@ struct Draft {
   Lines problems, unknown, different, needless;
 };
 
-Draft DraftOf(const std::string& text) {
-  const YAML::Node root = YAML::Load(text);  // JSON, which is YAML.
-  const auto lines = [&](const char* name) { return root[name].as<Lines>(); };
-  Draft draft{.title = root["title"].as<std::string>(),
-              .recipe = root["recipe"].as<std::string>(),
-              .keys = {},
-              .problems = lines("problems"),
-              .unknown = lines("unknown"),
-              .different = lines("different"),
-              .needless = lines("needless")};
-  for (const auto& key : root["keys"].as<std::vector<Lines>>()) {
-    draft.keys.push_back({key.at(0), key.at(1), key.at(2), key.at(3)});
+absl::StatusOr<Draft> DraftOf(const std::string& text) {
+  const nlohmann::json root = ParseJson(text);
+  try {
+    Draft draft{.title = root.at("title").get<std::string>(),
+                .recipe = root.at("recipe").get<std::string>(),
+                .keys = {},
+                .problems = root.at("problems").get<Lines>(),
+                .unknown = root.at("unknown").get<Lines>(),
+                .different = root.at("different").get<Lines>(),
+                .needless = root.at("needless").get<Lines>()};
+    for (const auto& [ours, text_of, origin, named] :
+         root.at("keys").get<std::vector<std::array<std::string, 4>>>()) {
+      draft.keys.push_back({ours, text_of, origin, named});
+    }
+    return draft;
+  } catch (const nlohmann::json::exception& error) {
+    return absl::InternalError(absl::StrCat("Python wrote no draft: ", error.what()));
   }
-  return draft;
 }
 
 // The draft, or the exit code of a Python part that has said itself why there is none.
@@ -70,18 +77,21 @@ absl::StatusOr<Draft> DraftFromPython(const ImportFlags& flags) {
   const std::string path = absl::StrCat("/proc/self/fd/", printed);
   Lines arguments = {"--", flags.tool, flags.file};
   if (flags.gpus > 0) arguments.insert(arguments.begin(), absl::StrCat("--gpus=", flags.gpus));
-  const auto ended =
-      RunPythonPart({.module = "oxbow.importers.command", .needs = {"PyYAML", "numpy"}}, arguments,
-                    config::ProcessEnvironment(), printed);
+  const auto ended = RunPythonPart({.module = "oxbow.importers.command", .needs = {"PyYAML"}},
+                                   arguments, config::ProcessEnvironment(), printed);
   const auto text = ReadFile(path);
   close(printed);
   OXBOW_RETURN_IF_ERROR(ended.status());
+  if (*ended < 0 || *ended > kLastOwnCode) {
+    return absl::InternalError(
+        absl::StrCat("Python ended with code ", *ended, " while it read ", flags.file));
+  }
   if (*ended != kExitOk) return ErrorOf(*ended, "");
   OXBOW_RETURN_IF_ERROR(text.status());
   return DraftOf(*text);
 }
 
-// Sets the draft's keys and applies the rules. What they say joins the draft's lines, with the
+// Sets the draft's keys and applies the rules. Their words join the draft's lines, with the
 // place in the other tool's file.
 absl::StatusOr<config::ResolvedConfig> Resolved(Draft& draft) {
   std::vector<std::string> recipe;
