@@ -90,7 +90,9 @@ std::vector<Part> PartsOf(const v1::StatusResponse& status, std::optional<double
   add(kAge, metric::kBufferStalenessMean,
       [](double x) { return absl::StrFormat("head age %.1f", x); });
   if (Metric(status, metric::kTrainSamplesTrained) == 0.) {
-    put(kTrouble, "the last step trained no sample");
+    const bool equal = Metric(status, metric::kTrainRewardZeroStdRatio) == 1.;
+    put(kTrouble, equal ? "the last step trained no sample: the rewards of each group are equal"
+                        : "the last step trained no sample");
   }
   if (!steps_per_second || *steps_per_second <= 0) {
     // A worker that waits for rewards says more of that phase than its name.
@@ -100,7 +102,8 @@ std::vector<Part> PartsOf(const v1::StatusResponse& status, std::optional<double
       put(kPhase, status.phase());
     }
   } else {
-    put(kImages, absl::StrFormat("%.0f images/s", *steps_per_second * images_per_step));
+    const double images = *steps_per_second * images_per_step;
+    put(kImages, absl::StrFormat(images < 10 ? "%.2g images/s" : "%.0f images/s", images));
     const uint64_t left =
         status.steps_total() - std::min(status.steps_total(), status.learner_step());
     put(kEta, absl::StrCat("ETA ", ClockText(left / *steps_per_second)));

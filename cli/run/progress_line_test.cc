@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/progress_line.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace oxbow::cli {
@@ -43,7 +44,13 @@ TEST(ProgressLineTest, AStepThatTrainedNothingIsOnTheLine) {
   EXPECT_EQ(ProgressLine(status, std::nullopt, 64),
             "step 37/100  reward 0.900  clip 0.4 %  head age 1.5  the last step trained no sample"
             "  waiting");
-  trained.set_value(64);
+  auto& equal = *status.add_metrics();
+  equal.set_name("train/reward_zero_std_ratio");
+  equal.set_value(1);
+  EXPECT_THAT(ProgressLine(status, std::nullopt, 64),
+              ::testing::HasSubstr("no sample: the rewards of each group are equal"));
+  status.mutable_metrics()->RemoveLast();
+  status.mutable_metrics(status.metrics_size() - 1)->set_value(64);
   EXPECT_EQ(ProgressLine(status, std::nullopt, 64), ProgressLine(Status(), std::nullopt, 64));
 }
 

@@ -108,6 +108,7 @@ void RunDisplay::ShowNotices(const v1::StatusResponse& status) {
 void RunDisplay::Show(absl::Duration now, const v1::StatusResponse& status) {
   committed_ = status.learner_step();
   steps_total_ = status.steps_total();
+  trouble_ = TroubleOf(status);
   rate_.Observe(now, committed_);
   if (!first_) {
     first_ = committed_;

@@ -53,6 +53,8 @@ class RunDisplay {
   // Steps that the learner said it has done, or has logged; 0 before the first call.
   uint64_t committed() const { return committed_; }
   uint64_t steps_total() const { return steps_total_; }
+  // The learner's trouble as it was last shown (TroubleOf); empty: none.
+  const std::string& trouble() const { return trouble_; }
 
  private:
   void ShowInPlace(const std::string& text);
@@ -70,6 +72,7 @@ class RunDisplay {
   std::optional<uint64_t> first_;  // The first step that the learner reported.
   uint64_t committed_ = 0;
   uint64_t steps_total_ = 0;
+  std::string trouble_;
   std::set<std::string> noticed_;
   bool explained_ = false;                  // Legend was shown.
   std::optional<absl::Duration> answered_;  // When the learner last did.

@@ -253,10 +253,15 @@ void Summarise(const fs::path& run_dir) {
   Row("curves", absl::StrCat("tensorboard --logdir ", run::Quoted(run_dir.string())));
 }
 
+// Why `oxbow train` itself ended the run, and the trouble that the learner was in.
+std::string OwnReason(const Supervisor& supervisor, const std::string& trouble) {
+  return trouble.empty() ? supervisor.failure() : absl::StrCat(supervisor.failure(), "; ", trouble);
+}
+
 // "No space left on device: FILE (learner ended with exit code 5)".
-std::string FailureOf(const Fleet& fleet) {
+std::string FailureOf(const Fleet& fleet, const std::string& trouble) {
   const Supervisor& supervisor = fleet.supervisor();
-  if (supervisor.failed_child().empty()) return supervisor.failure();
+  if (supervisor.failed_child().empty()) return OwnReason(supervisor, trouble);
   std::string words = fleet.LastWordsOf(supervisor.failed_child());
   const size_t program = words.find(": ");  // "learner: No space ..."
   if (program != words.npos && words.find(' ') > program) words.erase(0, program + 2);
@@ -270,7 +275,8 @@ bool IsOrderly(run::RunEnd end) {
 }
 
 // How the run ended. The learner has said it, if it lived to say so.
-run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, uint64_t committed) {
+run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, const std::string& trouble,
+                     uint64_t committed) {
   const Supervisor& supervisor = fleet.supervisor();
   run::EndRecord record{.end = run::RunEnd::kInterrupted,
                         .step = committed,
@@ -281,7 +287,7 @@ run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, uint64_t commi
                         .time = absl::Now()};
   if (!supervisor.failure().empty()) {
     record.end = run::RunEnd::kFailed;
-    record.reason = FailureOf(fleet);
+    record.reason = FailureOf(fleet, trouble);
   } else if (const auto said = run::ReadEnd(run_dir); said.has_value() && IsOrderly(said->end)) {
     record = *said;
     const bool by_rule = said->end == run::RunEnd::kByRule;
@@ -291,12 +297,13 @@ run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, uint64_t commi
 }
 
 // The reason comes last, where a person looks first.
-void ExplainFailure(const fs::path& run_dir, const Fleet& fleet) {
+void ExplainFailure(const fs::path& run_dir, const Fleet& fleet, const std::string& trouble) {
   const Supervisor& supervisor = fleet.supervisor();
   // About the steps that were done, if any.
   io::WriteReport(run_dir, learner::FactsOfRun(run_dir, /*live=*/false)).IgnoreError();
-  std::string why = supervisor.failure();
-  if (const std::string& child = supervisor.failed_child(); !child.empty()) {
+  const std::string& child = supervisor.failed_child();
+  std::string why = child.empty() ? OwnReason(supervisor, trouble) : supervisor.failure();
+  if (!child.empty()) {
     std::cerr << fleet.LogTailOf(child, 10) << "\n(all of it: " << fleet.LogOf(child).string()
               << ")\n";
     absl::StrAppend(&why, ": ", fleet.LastWordsOf(child));
@@ -337,14 +344,15 @@ void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, b
 }
 
 // Writes down and says how the run ended. Returns the exit code.
-int SayEnd(const fs::path& run_dir, const Fleet& fleet, uint64_t committed, uint64_t steps) {
-  const run::EndRecord end = EndOf(run_dir, fleet, committed);
+int SayEnd(const fs::path& run_dir, const Fleet& fleet, const std::string& trouble,
+           uint64_t committed, uint64_t steps) {
+  const run::EndRecord end = EndOf(run_dir, fleet, trouble, committed);
   if (const absl::Status written = run::WriteEnd(run_dir, end); !written.ok()) {
     std::cerr << "oxbow train: warning: why it ended was not written: " << written.message()
               << "\n";
   }
   if (end.end == run::RunEnd::kFailed) {
-    ExplainFailure(run_dir, fleet);
+    ExplainFailure(run_dir, fleet, trouble);
     return end.exit_code;
   }
   Summarise(run_dir);
@@ -415,7 +423,7 @@ absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
                         !rpc::IsLoopback(absl::StrCat(resolved.config.services().host(), ":0"));
   Supervise(fleet, display, joinable);
 
-  return SayEnd(run_dir, fleet, std::max(display.committed(), entered.step),
+  return SayEnd(run_dir, fleet, display.trouble(), std::max(display.committed(), entered.step),
                 resolved.config.run().steps());
 }
 

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "base/build_version.h"
 #include "base/check.h"
+#include "base/first_part.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
@@ -20,7 +21,8 @@
 namespace oxbow::reward {
 namespace {
 
-constexpr int kScoreMethod = 1;  // Its index in service Reward.
+constexpr int kScoreMethod = 1;        // Its index in service Reward.
+constexpr size_t kTextMax = 16 << 10;  // Of a reason or a note.
 
 absl::Status StillLoads() {
   return absl::UnavailableError("this server is still loading its rewards");
@@ -279,7 +281,7 @@ void RewardService::AddOutcome(const std::string& reward,
   if (!score.ok()) {
     metrics_->ItemRefused(reward, score.status());
     outcome.set_status_code(static_cast<int32_t>(score.status().code()));
-    outcome.set_status_message(std::string(score.status().message()));
+    outcome.set_status_message(FirstPart(std::string(score.status().message()), kTextMax));
     if (response.status_code() != 0) return;
     response.set_status_code(outcome.status_code());
     response.set_status_message(outcome.status_message());
@@ -287,7 +289,7 @@ void RewardService::AddOutcome(const std::string& reward,
   }
   metrics_->ItemScored(reward, *score);
   outcome.set_value(score->value);
-  outcome.set_note(score->note);
+  outcome.set_note(FirstPart(score->note, kTextMax));
   v1::NamedValue& value = *response.add_rewards();
   value.set_name(reward);
   value.set_value(score->value);

@@ -23,18 +23,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Returns the number it was built with.
+// Returns the number and the note it was built with.
 class ConstantScorer final : public PictureScorer {
  public:
-  ConstantScorer(std::string name, double value)
-      : PictureScorer({.name = std::move(name)}), value_(value) {}
+  ConstantScorer(std::string name, double value, std::string note = "constant")
+      : PictureScorer({.name = std::move(name)}), value_(value), note_(std::move(note)) {}
   absl::StatusOr<reward::Score> ScorePicture(std::string_view, std::string_view,
                                              const Image8&) const override {
-    return reward::Score{.value = value_, .note = "constant"};
+    return reward::Score{.value = value_, .note = note_};
   }
 
  private:
   const double value_;
+  const std::string note_;
 };
 
 ScorerPanel DigitsAndBroken() {
@@ -43,6 +44,7 @@ ScorerPanel DigitsAndBroken() {
   scorers.push_back(
       std::make_unique<ConstantScorer>("not_a_number", std::numeric_limits<double>::quiet_NaN()));
   scorers.push_back(std::make_unique<ConstantScorer>("constant", 0.5));
+  scorers.push_back(std::make_unique<ConstantScorer>("no_utf8", 0.5, "cut \xe4\xb8"));
   return ScorerPanel(std::move(scorers));
 }
 
@@ -92,11 +94,19 @@ class RewardServiceTest : public ::testing::Test {
   std::unique_ptr<v1::Reward::Stub> stub_;
 };
 
+// A client cannot read a message with such a text at all.
+TEST_F(RewardServiceTest, ATextThatIsNoUtf8CostsNoAnswer) {
+  const auto [answers, status] = Score({Request(2, "no_utf8")});
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0].outcomes(0).note(), "cut ??");
+}
+
 TEST_F(RewardServiceTest, DescribesItsRewardsAndBatchLimit) {
   v1::DescribeResponse response;
   const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
   ASSERT_TRUE(stub_->Describe(context.get(), {}, &response).ok());
-  ASSERT_EQ(response.rewards_size(), 3);
+  ASSERT_EQ(response.rewards_size(), 4);
   EXPECT_EQ(response.rewards(0).name(), "digits_ocr");
   EXPECT_EQ(response.rewards(0).value_max(), 1);
   EXPECT_EQ(response.rewards(0).identity(), "digits_ocr/1");

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/first_part.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
@@ -349,7 +350,7 @@ absl::Status LearnerSession::ApplyNewest() {
     OXBOW_LOG(Error) << "weights refused" << Field("version", version)
                      << Field("reason", status.ToString());
     follow_metrics_.Refused();
-    report.set_failure(status.ToString());  // The weights in use stay in use.
+    report.set_failure(FirstPart(status.ToString(), 4096));  // The weights in use stay in use.
   }
   OfferCredit();
   // Not on the torch thread: a slow answer must not delay sampling.

@@ -7,8 +7,9 @@
 
 namespace oxbow {
 
-// One line of at most `bytes_max` bytes, cut between characters; "..." says that it was cut.
-// Control characters are blanks.
+// One line of UTF-8 of at most `bytes_max` bytes, cut between characters; "..." says that it was
+// cut. Control characters are blanks, and a byte that is of no character is a question mark: in a
+// message of the protocol it would make the whole message unreadable.
 std::string FirstPart(std::string text, size_t bytes_max);
 
 }  // namespace oxbow

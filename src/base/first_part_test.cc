@@ -21,5 +21,17 @@ TEST(FirstPartTest, IsOneLineCutBetweenCharacters) {
   }
 }
 
+TEST(FirstPartTest, BytesThatAreOfNoCharacterAreQuestionMarks) {
+  EXPECT_EQ(FirstPart("a\xff"
+                      "b",
+                      99),
+            "a?b");
+  EXPECT_EQ(FirstPart("cut \xe4\xb8", 99), "cut ??");
+  EXPECT_EQ(FirstPart("\xc0\x80 overlong", 99), "?? overlong");
+  EXPECT_EQ(FirstPart("\xed\xa0\x80 half of a pair", 99), "??? half of a pair");
+  EXPECT_EQ(FirstPart("\xf4\x90\x80\x80 beyond", 99), "???? beyond");
+  EXPECT_EQ(FirstPart("\xe4\xb8\xad\xf0\x9f\xa6\x8a", 99), "\u4e2d\U0001f98a");
+}
+
 }  // namespace
 }  // namespace oxbow

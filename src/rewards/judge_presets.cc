@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/first_part.h"
 #include "base/json.h"
 #include "core/reward/pillow_resize.h"
 #include "io/image.h"
@@ -112,7 +113,7 @@ absl::StatusOr<reward::Score> JudgeScore(JudgePreset preset, const ChatAnswer& a
       unified ? FinalScore(answer.text) : YesShare(answer.first_token);
   if (!value.ok()) return value.status();
   return reward::Score{.value = unified ? *value / 5 : *value,
-                       .note = answer.text.substr(0, kJudgedExcerptMax)};
+                       .note = FirstPart(answer.text, kJudgedExcerptMax)};
 }
 
 }  // namespace oxbow::rewards

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/first_part.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "rewards/judge_presets.h"
@@ -83,7 +84,7 @@ absl::StatusOr<Score> JudgeScorer::ScoreItem(const Item& item, absl::Duration un
   if (!chat.ok()) return server_.Clean(chat.status());
   absl::StatusOr<Score> score = JudgeScore(preset_, *chat);
   if (!score.ok()) return server_.Clean(score.status());
-  score->note = server_.WithoutKey(score->note).substr(0, kNoteMax);
+  score->note = FirstPart(server_.WithoutKey(score->note), kNoteMax);
   return score;
 }
 

@@ -64,7 +64,7 @@ TEST(JudgeScorerTest, UnifiedRewardIsAskedAsFlowGrpoAsks) {
       reward::ScoreOne(*MakeJudge(settings).value(), "two {prompt} cats", "", kPicture);
   ASSERT_TRUE(score.ok()) << score.status();
   EXPECT_EQ(score->value, .9);
-  EXPECT_EQ(score->note, "Fine.\nFinal Score: 4.5");
+  EXPECT_EQ(score->note, "Fine. Final Score: 4.5");
   const Request request = server.requests().front();
   EXPECT_THAT(request.head, HasSubstr("POST /v1/chat/completions HTTP/1.1"));
   EXPECT_THAT(request.head, HasSubstr("Authorization: Bearer sesame"));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/file.h"
+#include "base/first_part.h"
 #include "base/status_macros.h"
 #include "rewards/remote_answer.h"
 
@@ -111,9 +112,8 @@ std::string RemoteServer::WithoutKey(const std::string& text) const {
 }
 
 absl::Status RemoteServer::Clean(const absl::Status& error) const {
-  std::string message = WithoutKey(std::string(error.message()));
-  if (message.size() > kMessageMax) message = message.substr(0, kMessageMax) + "...";
-  return absl::Status(error.code(), message);
+  return absl::Status(error.code(),
+                      FirstPart(WithoutKey(std::string(error.message())), kMessageMax));
 }
 
 absl::StatusOr<std::string> ReadKey(const std::string& file) {

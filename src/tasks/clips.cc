@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/first_part.h"
 
 namespace oxbow::tasks {
 namespace {
@@ -58,7 +59,7 @@ absl::StatusOr<ClipNumber> ParseClipPrompt(std::string_view text) {
   const auto refuse = [&] {
     return absl::InvalidArgumentError(
         absl::StrCat("prompt is not \"clip\" and two digits, as \"clip 47\": ",
-                     std::string(text.substr(0, 80))));
+                     FirstPart(std::string(text), 80)));
   };
   if (text.size() != kClipPrefix.size() + kClipDigits || !text.starts_with(kClipPrefix))
     return refuse();

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/first_part.h"
 #include "base/status_macros.h"
 
 namespace oxbow::tasks {
@@ -66,7 +67,7 @@ absl::StatusOr<Digits> ParseDigitsPrompt(std::string_view text) {
   const auto refuse = [&] {
     return absl::InvalidArgumentError(
         absl::StrCat("prompt is not \"text\" and three digits, as \"text 473\": ",
-                     std::string(text.substr(0, 80))));
+                     FirstPart(std::string(text), 80)));
   };
   if (text.size() != kPrefix.size() + kDigitCount || text.substr(0, kPrefix.size()) != kPrefix) {
     return refuse();

@@ -4,6 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/first_part.h"
 #include "tasks/plate_glyphs.h"
 
 namespace oxbow::tasks {
@@ -62,7 +63,7 @@ absl::StatusOr<Digits> ParsePlatePrompt(std::string_view text) {
   if (right) return digits;
   return absl::InvalidArgumentError(
       absl::StrCat("prompt is not \"text\" and three digits in quotation marks, as text \"473\": ",
-                   std::string(text.substr(0, 80))));
+                   FirstPart(std::string(text), 80)));
 }
 
 }  // namespace oxbow::tasks

@@ -27,8 +27,9 @@ std::string ExposedRewards(const History& history) {
   const std::vector<double> waits = Late(history, metric::kTimeWaitS, 0.5);
   const std::vector<double> scores = Late(history, metric::kRolloutRewardSMean, 0.5);
   if (waits.empty() || scores.empty() || Mean(scores) < kScoringSeen) return "";
-  return absl::StrCat("; at most ", Percent(std::min(1.0, Mean(waits) / Mean(scores))),
-                      " of the rewards' time holds a step up");
+  return absl::StrCat("; a step waits for at most ",
+                      Percent(std::min(1.0, Mean(waits) / Mean(scores))),
+                      " of the time that its rewards take");
 }
 
 // Rollouts are late because their rewards are slow: more workers would wait for the same servers.

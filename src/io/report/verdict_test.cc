@@ -183,9 +183,9 @@ TEST(VerdictTest, ItSaysHowMuchOfTheRewardsTimeHoldsAStepUp) {
            })[4]
         .says;
   };
-  EXPECT_THAT(says(0.0001, 0.07), HasSubstr("at most 0 % of the rewards' time holds a step up"));
-  EXPECT_THAT(says(0.03, 0.06), HasSubstr("at most 50 % of the rewards' time holds a step up"));
-  EXPECT_THAT(says(0.3, 0.06), HasSubstr("at most 100 % of the rewards' time"));
+  EXPECT_THAT(says(0.0001, 0.07), HasSubstr("at most 0 % of the time that its rewards take"));
+  EXPECT_THAT(says(0.03, 0.06), HasSubstr("at most 50 % of the time that its rewards take"));
+  EXPECT_THAT(says(0.3, 0.06), HasSubstr("at most 100 % of the time that its rewards take"));
   EXPECT_THAT(says(0.3, 0.002), Not(HasSubstr("rewards")));  // An embedded task's own.
 }
 
