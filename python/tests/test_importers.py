@@ -180,6 +180,22 @@ class FlowFactoryTest(unittest.TestCase):
         self.assertEqual(float(values(changed("guidance_scale: 4.5", "guidance_scale: 0"))["sampling.guidance"]), 1)
         self.assertEqual(float(values(changed("x", "x", flux))["sampling.embedded_guidance"]), 3.5)
 
+    def test_null_is_the_default(self):
+        ours = values(changed("group_size: 24", "group_size: null"))
+        self.assertEqual(ours["batch.group_size"], "1")
+        self.assertEqual(values(changed("  seed: 42\n\nscheduler:", "  seed: null\n\nscheduler:"))["run.seed"], "42")
+
+    def test_latents_whose_type_is_null_are_kept_in_full(self):
+        for given, ours in (("null", "f32"), ("fp32", "f32"), ("bf16", "bf16")):
+            t = changed("  group_size: 24", f"  group_size: 24\n  latent_storage_dtype: {given}")
+            self.assertEqual(values(t)["sampling.storage"], ours)
+
+    def test_a_secret_is_in_no_message(self):
+        for line in ("api_key: [s3cret]", "hub_token: s3cret", "my_secret: {a: s3cret}"):
+            said = changed("    batch_size: 16\n", f"    batch_size: 16\n    {line}\n").draft()
+            self.assertRegex(said, rf"theirs.yaml:\d+: rewards\[0\].{line.split(':')[0]}[.a]*: [^\"]*\(not repeated\)")
+            self.assertNotIn("s3cret", said)
+
     def test_any_text_is_translated_or_refused(self):
         for file in ("sd3_5_grpo", "sd3_5_nft", "flux2_v06"):
             for mutant in mutants((GOLDENS / f"{file}.yaml").read_text(), 300, 42):
