@@ -22,6 +22,7 @@ try:
     from oxbow.importers import command, dance_grpo, flow_factory, flow_factory_keys, flow_factory_method
     from oxbow.importers import flow_factory_rewards, flow_grpo
     from oxbow.importers.settings import Refused
+    from oxbow.importers.shell_values import command_of
     from oxbow.importers.yaml_values import flatten
 except ImportError:
     yaml = None
@@ -307,6 +308,39 @@ class DanceGrpoTest(unittest.TestCase):
     def test_variables_of_the_script_are_followed(self):
         ours = values(self.script("mixgrpo.sh"))
         self.assertEqual((ours["sampling.steps"], ours["sampling.window.hold"], ours["learner.ranks"]), ("25", "25", "32"))
+
+    def test_a_command_is_read_as_a_shell_reads_it(self):
+        script, flags = command_of("""# torchrun no.py --seed 1
+DIR="data/my flux"  # Two words.
+OUT=$DIR/out; export A=1 C=2; B="$A"
+E=3 F=$E
+echo don\\'t
+torchrun --standalone train.py --model "$DIR" --out="$OUT" --b ${B} --c '#1' --f $C$F \\
+  --last 2>&1 | tee --seed 7; python eval.py --seed 8
+""", "run.sh")
+        self.assertEqual(script, "train.py")
+        self.assertEqual([(one.path, one.place, one.text) for one in flags], [
+            ("standalone", "run.sh:6", "true"), ("model", "run.sh:6", "data/my flux"), ("out", "run.sh:6", "data/my flux/out"),
+            ("b", "run.sh:6", "1"), ("c", "run.sh:6", "#1"), ("f", "run.sh:6", "2$F"), ("last", "run.sh:7", "true")])
+
+    def test_a_command_that_only_a_shell_understands_is_refused(self):
+        for text in ("DIR='a b'\ntorchrun train.py --model $DIR", "torchrun train.py --model data/my flux",
+                     "torchrun train.py --model 'a", 'ssh a "torchrun train.py" --seed 1', "torchrun train.py $@"):
+            with self.subTest(text), self.assertRaisesRegex(Refused, r"run.sh:\d: "):
+                command_of(text, "run.sh")
+
+    def test_a_variable_that_the_script_does_not_set_is_refused(self):
+        for before in ("", "OUT=a\nOUT+=b\n", "OUT=a\nOUT=$(pwd)\n", "OUT=${OUT:-a}\n", "OUT=(a b)\n"):
+            with self.subTest(before):
+                problems = self.script("dance_flux.sh", ("torchrun", before + "torchrun"), ("data/outputs/grpo", "$OUT/x")).problems
+                self.assertRegex("".join(problems), r"^run.sh:\d+: output_dir: [^\n]*, got \$OUT/x$")
+
+    def test_a_run_has_a_bounded_number_of_steps(self):
+        for file, steps, more in (("dance_flux.sh", "--sampling_steps 16", ()),
+                                  ("mixgrpo.sh", "sampling_steps=25", (("prog_overlap_step=1", "prog_overlap_step=0"),
+                                                                       ("group_size=4", "group_size=100000000000")))):
+            many = re.sub(r"\d+", "100000000000", steps)
+            self.assertRegex("".join(self.script(file, (steps, many), *more).problems), r"run.sh:\d+: sampling_steps: at most 10000 steps")
 
     def test_a_key_is_never_repeated(self):
         self.assertNotIn("s3cret", self.script("mixgrpo.sh", ('wandb_key=""', 'wandb_key="s3cret"')).draft())
