@@ -281,6 +281,42 @@ class FlowGrpoTest(unittest.TestCase):
     def test_a_start_from_an_adapter_is_kept(self):
         self.assertEqual(values(command.translate("flow-grpo", f"{self.FILE}:from_adapter"))["model.lora.path"], "adapters/first")
 
+    def function(self, *lines, file="grpo.py"):
+        """pickscore() with these lines before it returns."""
+        body = "\n    ".join(("config = pickscore()", *lines, "return config"))
+        text = Path(self.FILE).read_text() + f"\n\ndef changed():\n    {body}\n"
+        read = {file: text, "base.py": (GOLDENS / "base.py").read_text()}.get
+        return flow_grpo.translate(read, file, "changed", None)
+
+    def test_a_config_from_a_literal_has_its_values(self):
+        t = self.function('config.prompt_fn_kwargs = ml_collections.ConfigDict({"a": 1, "b": {"c": 2}})')
+        said = "\n".join(t.needless)
+        for part in ("prompt_fn_kwargs.a: 1", "prompt_fn_kwargs.b.c: 2"):
+            self.assertRegex(said, rf"grpo.py:\d+: {part}")
+
+    def test_what_would_be_lost_is_refused(self):
+        for line in ('config.test = ml_collections.ConfigDict(a=1)', 'config.test = ml_collections.ConfigDict(common())',
+                     'config.test = ml_collections.ConfigDict({"a": 1}, {"b": 2})', 'config.test = common(seed=1)',
+                     'config.run_name = f"{config.seed:05d}"', 'config.run_name = f"{config.run_name!r}"',
+                     'config.train.again = config.train', 'config.test = config.train'):
+            with self.subTest(line), self.assertRaisesRegex(Refused, r"grpo.py:\d+: not understood: "):
+                self.function(line)
+
+    def test_what_grows_without_bounds_is_refused(self):
+        for first, growth in (("x = 'a'", "x = x + x"), ("x = [1]", "x = x + x"), ("x = [1]", "x = [x, x]"), ("x = [1]", "x = [x]"),
+                              ("x = 'a'", "x = f'{x}{x}'"), ("x = 'a'", "x = os.path.join(x, x)")):
+            with self.subTest(growth), self.assertRaisesRegex(Refused, r"grpo.py:\d+: not understood: (more than 1000000|nested)"):
+                self.function(first, *[growth] * 22, "config.run_name = 'a'")
+
+    def test_a_window_of_a_file_that_ends_in_base_py_counts(self):
+        lines = "config.sample.sde_window_size = 2", "config.sample.sde_window_range = (1, 4)"
+        ours = values(self.function(*lines, file="my_base.py"))
+        self.assertEqual((ours["sampling.sde_first"], ours["sampling.window.size"]), ("1", "2"))
+
+    def test_names_of_rewards_stay_texts(self):
+        t = self.function("config.reward_fn = {'yes': 1, 'a, weight: 2}, {name: b': 1}")
+        self.assertEqual([one["name"] for one in yaml.safe_load(values(t)["reward.terms"])], ["yes", "a, weight: 2}, {name: b"])
+
     def test_any_text_is_translated_or_refused(self):
         base = (GOLDENS / "base.py").read_text()
         for function in ("pickscore", "qwen_image"):
