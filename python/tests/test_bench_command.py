@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`oxbow bench learning` from end to end: what it trains, what it finds trained, what it writes."""
 import contextlib
+import errno
 import io
 import os
 import signal
@@ -117,6 +118,9 @@ class CommandTest(unittest.TestCase):
         self.assertIn("| slow | 0.510 | **0.600** |", table)
         self.assertIn("learning_rate: 0.001", (self.out / "slow-seed1/config.resolved.yaml").read_text())
         self.assertEqual(self.bench(plan=plan)[2], [])
+        _, said, trained = self.bench("--seeds=9", plan=plan, code=2)
+        self.assertIn("a seed is used for tuning and for the comparison: 9 + 1 and 1 + 9", said)
+        self.assertEqual(trained, [])
 
     def test_the_first_run_that_fails_ends_all(self):
         _, said, trained = self.bench("--jobs=2", plan=PLAN.replace("first_seed: 1", "first_seed: 0").replace("reach=1", "reach=99"), code=1)
@@ -133,6 +137,29 @@ class CommandTest(unittest.TestCase):
         self.assertIn("Not a directory", self.bench(code=3)[1])
         self.program = self.folder / "none"
         self.assertIn("cannot start: No such file or directory", self.bench(code=3)[1])
+
+    def test_a_full_disk_is_said_of_the_file_and_a_picture_that_fails_leaves_the_table(self):
+        full = OSError(errno.ENOSPC, "No space left on device")  # As a write has it: without a name.
+        with mock.patch.object(Path, "write_text", side_effect=full), self.assertRaisesRegex(OSError, "learning.md"):
+            command._write(self.out / "learning.md", "text")
+        with mock.patch.object(command, "_write", side_effect=full):
+            self.assertTrue(self.bench(code=5)[1].endswith("\noxbow bench learning: No space left on device\n"))
+        with mock.patch.object(command, "picture", side_effect=ValueError), self.assertRaises(ValueError):
+            self.bench()
+        self.assertIn("| fast | 2/2 |", (self.out / "learning.md").read_text())
+
+    def test_a_reader_that_left_ends_the_command_quietly(self):
+        self.bench()
+        words = [["oxbow.bench.command", "--table-only", "--out", str(self.out), str(self.folder / "plan.yaml")],
+                 ["oxbow.bench.command", "--help"], ["oxbow.convert.weights", "--help"]]
+        for one in words:
+            for both in (False, True):
+                reader, writer = os.pipe()
+                os.close(reader)
+                with open(writer, "wb") as closed:
+                    done = subprocess.run([sys.executable, "-m", *one], stdout=closed, stderr=closed if both else subprocess.PIPE,
+                                          env={**os.environ, "OXBOW_PROGRAM": str(self.program), "PYTHONUNBUFFERED": ""}, timeout=PATIENCE * 10)
+                self.assertEqual((done.returncode, done.stderr or b""), (128 + signal.SIGPIPE, b""), one)
 
     def test_before_the_first_run_there_is_a_page_without_a_picture(self):
         table, _, trained = self.bench("--table-only")
@@ -159,6 +186,9 @@ class PageTest(unittest.TestCase):
         self.assertIn("x: held-out reward by step, mean and two standard errors over seeds", texts)
         self.assertEqual([texts.count(one.name) for one in arms], [1, 1, 0])
         self.assertEqual(page.picture(plain), page.picture(plain), "the same bytes")
+        names = ["cost $x_{$ y", "a $b$"]
+        texts = self.texts(page.picture(Comparison(names[0], names[1], [arm(names[1], [jump(10)], grid="$g", point=names[0])])))
+        self.assertEqual([texts.count(one) for one in (names[0], "$g")], [1, 1], "no formulas")
         points = [replace(one, grid=one.name, point=point) for point in ("1e-4", "2e-4", "4e-4") for one in arms]
         texts = self.texts(page.picture(replace(plain, arms=points)))
         self.assertEqual([texts.count(one) for one in ("1e-4", "2e-4", "4e-4", "fast")], [1, 1, 1, 1])

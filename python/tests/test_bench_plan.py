@@ -47,6 +47,8 @@ class PlanTest(unittest.TestCase):
                 (": expected keys such as `recipes:` at the top level", "- a\n"),
                 (':2: seeds: expected a whole number from 0 to 4294967295, got "a"', "name: x\nseeds: a\n"),
                 (':2: seeds: expected a whole number from 0 to 4294967295, got "-1"', "name: x\nseeds: -1\n"),
+                (f':2: seeds: expected a whole number from 0 to 4294967295, got "{"9" * 400}"', f"name: x\nseeds: {'9' * 400}\n"),
+                (f':1: level: expected a number, got "{"9" * 400}"', f"level: {'9' * 400}\n"),
                 (":2: recipes[0].nam: unknown key; did you mean `name`?", "name: x\nrecipes: [{nam: a}]\n"),
                 (":1: recipes: expected a list, each a section, got a section", "recipes: {name: a}\n"),
                 (':1: set: expected a list, each text, got "run.steps=3"', "set: run.steps=3\n"),
@@ -126,6 +128,11 @@ class PlanTest(unittest.TestCase):
                     "{learning_rates: [1e-3]}", "{seeds: 2, first_seed: 20}", "{}", "{learning_rates: [1e-3, 0.001], seeds: 1, first_seed: 20}",
                     "{learning_rates: [-1], seeds: 1, first_seed: 20}"):
             self.assertIn("tuning", self.refusal(TUNED + bad))
+        tuned = TUNED + "{learning_rates: [1e-3], seeds: 2, first_seed: 14}"
+        self.plan(tuned)
+        self.assertEqual(len(Plan(self.path, 3).runs(Path("out"))), 3)
+        with self.assertRaisesRegex(Refused, "for tuning and for the comparison: 14 [+] 2 and 10 [+] 5"):
+            Plan(self.path, 5)
         grid = TUNED.replace("}]", "}, {name: b, file: f, grid: [{key: optimizer.learning_rate, values: [1e-4]}]}]")
         self.assertIn("overridden by the rate that tuning chooses", self.refusal(grid + "{learning_rates: [1e-3], seeds: 2, first_seed: 14}"))
 

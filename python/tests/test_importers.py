@@ -22,6 +22,7 @@ try:
     from oxbow.importers import command, dance_grpo, flow_factory, flow_factory_keys, flow_factory_method
     from oxbow.importers import flow_factory_rewards, flow_grpo
     from oxbow.importers.settings import Refused
+    from oxbow.importers.shell_values import command_of
     from oxbow.importers.yaml_values import flatten
 except ImportError:
     yaml = None
@@ -180,6 +181,22 @@ class FlowFactoryTest(unittest.TestCase):
         self.assertEqual(float(values(changed("guidance_scale: 4.5", "guidance_scale: 0"))["sampling.guidance"]), 1)
         self.assertEqual(float(values(changed("x", "x", flux))["sampling.embedded_guidance"]), 3.5)
 
+    def test_null_is_the_default(self):
+        ours = values(changed("group_size: 24", "group_size: null"))
+        self.assertEqual(ours["batch.group_size"], "1")
+        self.assertEqual(values(changed("  seed: 42\n\nscheduler:", "  seed: null\n\nscheduler:"))["run.seed"], "42")
+
+    def test_latents_whose_type_is_null_are_kept_in_full(self):
+        for given, ours in (("null", "f32"), ("fp32", "f32"), ("bf16", "bf16")):
+            t = changed("  group_size: 24", f"  group_size: 24\n  latent_storage_dtype: {given}")
+            self.assertEqual(values(t)["sampling.storage"], ours)
+
+    def test_a_secret_is_in_no_message(self):
+        for line in ("api_key: [s3cret]", "hub_token: s3cret", "my_secret: {a: s3cret}"):
+            said = changed("    batch_size: 16\n", f"    batch_size: 16\n    {line}\n").draft()
+            self.assertRegex(said, rf"theirs.yaml:\d+: rewards\[0\].{line.split(':')[0]}[.a]*: [^\"]*\(not repeated\)")
+            self.assertNotIn("s3cret", said)
+
     def test_any_text_is_translated_or_refused(self):
         for file in ("sd3_5_grpo", "sd3_5_nft", "flux2_v06"):
             for mutant in mutants((GOLDENS / f"{file}.yaml").read_text(), 300, 42):
@@ -264,6 +281,42 @@ class FlowGrpoTest(unittest.TestCase):
     def test_a_start_from_an_adapter_is_kept(self):
         self.assertEqual(values(command.translate("flow-grpo", f"{self.FILE}:from_adapter"))["model.lora.path"], "adapters/first")
 
+    def function(self, *lines, file="grpo.py"):
+        """pickscore() with these lines before it returns."""
+        body = "\n    ".join(("config = pickscore()", *lines, "return config"))
+        text = Path(self.FILE).read_text() + f"\n\ndef changed():\n    {body}\n"
+        read = {file: text, "base.py": (GOLDENS / "base.py").read_text()}.get
+        return flow_grpo.translate(read, file, "changed", None)
+
+    def test_a_config_from_a_literal_has_its_values(self):
+        t = self.function('config.prompt_fn_kwargs = ml_collections.ConfigDict({"a": 1, "b": {"c": 2}})')
+        said = "\n".join(t.needless)
+        for part in ("prompt_fn_kwargs.a: 1", "prompt_fn_kwargs.b.c: 2"):
+            self.assertRegex(said, rf"grpo.py:\d+: {part}")
+
+    def test_what_would_be_lost_is_refused(self):
+        for line in ('config.test = ml_collections.ConfigDict(a=1)', 'config.test = ml_collections.ConfigDict(common())',
+                     'config.test = ml_collections.ConfigDict({"a": 1}, {"b": 2})', 'config.test = common(seed=1)',
+                     'config.run_name = f"{config.seed:05d}"', 'config.run_name = f"{config.run_name!r}"',
+                     'config.train.again = config.train', 'config.test = config.train'):
+            with self.subTest(line), self.assertRaisesRegex(Refused, r"grpo.py:\d+: not understood: "):
+                self.function(line)
+
+    def test_what_grows_without_bounds_is_refused(self):
+        for first, growth in (("x = 'a'", "x = x + x"), ("x = [1]", "x = x + x"), ("x = [1]", "x = [x, x]"), ("x = [1]", "x = [x]"),
+                              ("x = 'a'", "x = f'{x}{x}'"), ("x = 'a'", "x = os.path.join(x, x)")):
+            with self.subTest(growth), self.assertRaisesRegex(Refused, r"grpo.py:\d+: not understood: (more than 1000000|nested)"):
+                self.function(first, *[growth] * 22, "config.run_name = 'a'")
+
+    def test_a_window_of_a_file_that_ends_in_base_py_counts(self):
+        lines = "config.sample.sde_window_size = 2", "config.sample.sde_window_range = (1, 4)"
+        ours = values(self.function(*lines, file="my_base.py"))
+        self.assertEqual((ours["sampling.sde_first"], ours["sampling.window.size"]), ("1", "2"))
+
+    def test_names_of_rewards_stay_texts(self):
+        t = self.function("config.reward_fn = {'yes': 1, 'a, weight: 2}, {name: b': 1}")
+        self.assertEqual([one["name"] for one in yaml.safe_load(values(t)["reward.terms"])], ["yes", "a, weight: 2}, {name: b"])
+
     def test_any_text_is_translated_or_refused(self):
         base = (GOLDENS / "base.py").read_text()
         for function in ("pickscore", "qwen_image"):
@@ -291,6 +344,39 @@ class DanceGrpoTest(unittest.TestCase):
     def test_variables_of_the_script_are_followed(self):
         ours = values(self.script("mixgrpo.sh"))
         self.assertEqual((ours["sampling.steps"], ours["sampling.window.hold"], ours["learner.ranks"]), ("25", "25", "32"))
+
+    def test_a_command_is_read_as_a_shell_reads_it(self):
+        script, flags = command_of("""# torchrun no.py --seed 1
+DIR="data/my flux"  # Two words.
+OUT=$DIR/out; export A=1 C=2; B="$A"
+E=3 F=$E
+echo don\\'t
+torchrun --standalone train.py --model "$DIR" --out="$OUT" --b ${B} --c '#1' --f $C$F \\
+  --last 2>&1 | tee --seed 7; python eval.py --seed 8
+""", "run.sh")
+        self.assertEqual(script, "train.py")
+        self.assertEqual([(one.path, one.place, one.text) for one in flags], [
+            ("standalone", "run.sh:6", "true"), ("model", "run.sh:6", "data/my flux"), ("out", "run.sh:6", "data/my flux/out"),
+            ("b", "run.sh:6", "1"), ("c", "run.sh:6", "#1"), ("f", "run.sh:6", "2$F"), ("last", "run.sh:7", "true")])
+
+    def test_a_command_that_only_a_shell_understands_is_refused(self):
+        for text in ("DIR='a b'\ntorchrun train.py --model $DIR", "torchrun train.py --model data/my flux",
+                     "torchrun train.py --model 'a", 'ssh a "torchrun train.py" --seed 1', "torchrun train.py $@"):
+            with self.subTest(text), self.assertRaisesRegex(Refused, r"run.sh:\d: "):
+                command_of(text, "run.sh")
+
+    def test_a_variable_that_the_script_does_not_set_is_refused(self):
+        for before in ("", "OUT=a\nOUT+=b\n", "OUT=a\nOUT=$(pwd)\n", "OUT=${OUT:-a}\n", "OUT=(a b)\n"):
+            with self.subTest(before):
+                problems = self.script("dance_flux.sh", ("torchrun", before + "torchrun"), ("data/outputs/grpo", "$OUT/x")).problems
+                self.assertRegex("".join(problems), r"^run.sh:\d+: output_dir: [^\n]*, got \$OUT/x$")
+
+    def test_a_run_has_a_bounded_number_of_steps(self):
+        for file, steps, more in (("dance_flux.sh", "--sampling_steps 16", ()),
+                                  ("mixgrpo.sh", "sampling_steps=25", (("prog_overlap_step=1", "prog_overlap_step=0"),
+                                                                       ("group_size=4", "group_size=100000000000")))):
+            many = re.sub(r"\d+", "100000000000", steps)
+            self.assertRegex("".join(self.script(file, (steps, many), *more).problems), r"run.sh:\d+: sampling_steps: at most 10000 steps")
 
     def test_a_key_is_never_repeated(self):
         self.assertNotIn("s3cret", self.script("mixgrpo.sh", ('wandb_key=""', 'wandb_key="s3cret"')).draft())

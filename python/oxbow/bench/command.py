@@ -3,7 +3,7 @@
 
     oxbow bench learning PLAN
 
-What is finished is not trained again. The environment variable OXBOW_PROGRAM names the oxbow command that trains.
+Finished runs are not trained again. The environment variable OXBOW_PROGRAM names the oxbow command that trains.
 """
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from ..command_line import end_with
 from . import EXIT_FULL, EXIT_UNAVAILABLE, Refused
 from .comparison import Arm, Comparison
 from .page import page, picture
@@ -25,8 +26,8 @@ from .tuning import best_rates, tuning_table
 
 
 def bench(args: argparse.Namespace) -> None:
-    plan = Plan(args.PLAN)
-    plan.seeds, plan.level = args.seeds or plan.seeds, args.level or plan.level
+    plan = Plan(args.PLAN, args.seeds)
+    plan.level = args.level or plan.level
     out = args.out or Path("runs/bench") / plan.name
     trainer = Trainer(Path(os.environ.get("OXBOW_PROGRAM") or shutil.which("oxbow") or "oxbow"))
     tuning = plan.tuning(out)
@@ -50,20 +51,23 @@ def bench(args: argparse.Namespace) -> None:
                         recipe["grid_of"], recipe["point"]))
     comparison = Comparison(plan.name, plan.baseline, arms, plan.level, plan.levels)
     tables = (tuning_table(scores) + "\n" if tuning else "") + learning_table(comparison)
+    _write(out / "learning.md", tables)  # First: a picture may fail.
     drawing = picture(comparison)
-    for name, text in (("md", tables), ("html", page(plan.name, tables, drawing)), ("svg", drawing)):
-        if text:
-            _write(out / f"learning.{name}", text)
+    _write(out / "learning.html", page(plan.name, tables, drawing))
+    if drawing:
+        _write(out / "learning.svg", drawing)
     print(tables, end="", flush=True)
     print(f"written to {out / 'learning.md'}, learning.html and learning.svg", file=sys.stderr)
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """The file appears whole or not at all. OSError names it."""
     whole = path.with_name(f"{path.name}.tmp.{secrets.token_hex(8)}")  # As src/base/atomic_file.h names it.
     try:
         whole.write_text(text, encoding="utf-8")
         os.replace(whole, path)
+    except OSError as why:  # A write that finds the disk full names no file.
+        raise OSError(why.errno, why.strerror, str(path)) from None
     finally:
         whole.unlink(missing_ok=True)
 
@@ -87,8 +91,10 @@ def main(arguments: list[str] | None = None) -> int:
     except Refused as why:
         print(f"oxbow bench learning: {why}", file=sys.stderr)
         return why.code
+    except BrokenPipeError:
+        raise
     except OSError as why:
-        print(f"oxbow bench learning: {why.strerror}: {why.filename}", file=sys.stderr)
+        print(f"oxbow bench learning: {why.strerror or why}{f': {why.filename}' if why.filename else ''}", file=sys.stderr)
         return EXIT_FULL if why.errno in (errno.ENOSPC, errno.EDQUOT) else EXIT_UNAVAILABLE
     except KeyboardInterrupt:
         return 130
@@ -96,4 +102,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

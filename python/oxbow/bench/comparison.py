@@ -79,7 +79,7 @@ def cost_ratio(arm: Arm, baseline: Arm, level: float, cost: str, to_whole_runs: 
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Of a mean over runs; 0 of a single value."""
+    """The standard error of a mean over runs; 0 of a single value."""
     return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 

@@ -60,7 +60,7 @@ class Curve:
         return int(min(self.places(level), len(self) - 1))
 
     def cost(self, name: str, levels: Any) -> Any:
-        """What it took to each level; all it took where it never got there."""
+        """The cost up to each level; all of it where the run never got there."""
         return self.costs[name][np.minimum(self.places(levels), len(self) - 1)]
 
     @property

@@ -38,7 +38,8 @@ def picture(comparison: Comparison) -> str:
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(dict.fromkeys(name for of in charts.values() for name, _ in of))}
     columns = min(COLUMNS, len(charts))
     rows = math.ceil(len(charts) / columns)
-    with rc_context({"svg.hashsalt": "oxbow", "svg.fonttype": "none"}):  # The same bytes each time; texts that can be searched.
+    # The same bytes each time; texts that can be searched; a `$` in a name is no formula.
+    with rc_context({"svg.hashsalt": "oxbow", "svg.fonttype": "none", "text.parse_math": False}):
         figure = Figure(figsize=(6 * columns if columns > 1 else 8, 3.4 * rows + 1.2), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).flat
         for ax, (point, of) in zip(axes, charts.items()):

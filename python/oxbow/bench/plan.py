@@ -29,11 +29,12 @@ class Run:
 
 
 class Plan:
-    """A file of comparisons (plan_file.SHAPE), in which a recipe with a grid is replaced by its points. Refused, with the
-    place, for an error in it."""
+    """A file of comparisons (plan_file.SHAPE), in which a recipe with a grid is replaced by its points. `seeds`, if given, stands
+    in place of the file's. Refused, with the place, for an error in it."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, seeds: int | None = None):
         of = read_plan_file(path)
+        of["seeds"] = seeds or of["seeds"]
         try:
             _check(of)
         except ValueError as why:

@@ -91,7 +91,7 @@ def _number(node: yaml.Node, shape: type) -> Any:
         number = shape(node.value)
     except ValueError:
         return None
-    return number if math.isfinite(number) and (shape is float or 0 <= number < 2**32) else None
+    return number if (math.isfinite(number) if shape is float else 0 <= number < 2**32) else None
 
 
 def _named(shape: Any) -> str:

@@ -45,7 +45,7 @@ def _row(arm: Arm, comparison: Comparison, level: float) -> list[str]:
 
 
 def _paired_row(arm: Arm, baseline: Arm, level: float) -> list[str]:
-    """What it cost to reach the level, as a ratio to what it cost the baseline to reach the same level."""
+    """The costs to reach the level, as ratios to those of the baseline to reach the same level."""
     pairs = pairs_of(arm, baseline)
     short, other_short = (any(not pair[i].reached(level) for pair in pairs) for i in (0, 1))
     sign = {(True, True): "~ ", (True, False): ">= ", (False, True): "<= "}.get((short, other_short), "")

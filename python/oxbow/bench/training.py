@@ -122,11 +122,11 @@ class Trainer:
                 return subprocess.Popen([*tie, self._program, "train", run.file, "--overwrite", "--no-progress", *words], env=self._environment,
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
         except OSError as why:
-            raise Refused(EXIT_UNAVAILABLE, f"cannot start a run: {why.strerror}: {why.filename}") from None
+            raise Refused(EXIT_UNAVAILABLE, f"cannot start a run: {why.strerror}: {why.filename or self._program}") from None
 
 
 def curve_at(run: Run) -> Curve:
-    """Of a finished run."""
+    """Requires a finished run. Refused: its metrics are damaged."""
     try:
         lines = read_lines(run.directory / METRICS)
     except ValueError as why:

@@ -19,6 +19,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..command_line import end_with
+
 EXIT_UNAVAILABLE, EXIT_DATA, EXIT_FULL = 3, 4, 5  # docs/formats.md, exit codes.
 TERMINAL = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -129,4 +131,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

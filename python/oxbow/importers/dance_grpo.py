@@ -9,6 +9,7 @@ from .shell_values import command_of
 from .translation import Translation
 
 SCRIPTS = ("train_grpo_flux.py", "train_grpo_flux_lora.py")
+STEPS_MAX = 10_000
 TARGETS = "[to_k, to_q, to_v, to_out.0]"  # As in fastvideo/train_grpo_flux_lora.py.
 REWARDS = {  # --reward_model: names here, and the flag of each weight.
     "hpsv2": {"hpsv2": "hps_weight"}, "clip_score": {"clipscore": "clip_score_weight"},
@@ -131,6 +132,9 @@ class _Script:
     def window(self) -> None:
         """All steps but the last are stochastic, and a fraction is trained; MixGRPO has a window of stochastic steps."""
         t, strategy, steps = self.t, self.t.get("training_strategy"), self.t.get("sampling_steps")
+        if steps.count > STEPS_MAX:
+            t.refuse(steps, f"at most {STEPS_MAX} steps")
+            return
         t.put("sampling.sde_first", 0, steps)
         t.put("sampling.sde_count", steps.count - 1, steps)
         if not strategy.present or strategy.text == "all":
@@ -198,6 +202,9 @@ def translate(text: str, name: str, gpus: int | None) -> Translation:
     t = Translation("DanceGRPO", name, KEYS, [s for s in values if s not in unresolved], "flux-dev-dance")
     needed = ("sampling_steps", "eta", "h", "w", "train_batch_size", "num_generations", "pretrained_model_name_or_path")
     t.problems += [f"{name}: --{one} is not given" for one in needed if not t.get(one).present and not t.problems]
+    for s in t.given.values():
+        if s.row.type == "text" and s.row.use != "-" and re.search("[$`]", s.text):
+            t.refuse(s, "the script does not say this value by itself; put it in")
     if not t.problems:
         t.take_rows()
         s = _Script(t, script, gpus)

@@ -20,7 +20,7 @@ ATTENTION = "attn.to_k, attn.to_q, attn.to_v, attn.to_out.0, attn.add_k_proj, at
 
 @dataclass(frozen=True)
 class Model:
-    """What the adapter of a model there implies."""
+    """A model, with all that its adapter there implies."""
     targets: str = ""  # Default LoRA modules; empty: those of configs/defaults.yaml.
     prompt_tokens: int = 0  # prompts.t5_length; 0: the default, or tools/encode_prompts decides.
     guidance: str = "sampling.guidance"  # The key that train.guidance_scale becomes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .flow_factory_sampling import Sampling, translate_sampling
+from .flow_factory_sampling import Sampling, stores_float32, translate_sampling
 from .translation import Translation
 
 ADVANTAGE_FLOOR = 1e-6  # Floor of the standard deviation; constant there.
@@ -126,9 +126,9 @@ class _Method:
         # Their batch of a device counts images, a pass here the trained steps of images.
         t.put("batch.rows_per_pass", images.count * max(1, self.trained_steps), images)
         # Room for the latents of two steps, with 16 channels and an eighth of the image's height and width.
-        groups, storage = t.get("train.unique_sample_num_per_epoch"), t.get("train.latent_storage_dtype")
+        groups = t.get("train.unique_sample_num_per_epoch")
         latents = 1 if self.forward else self.sampling.sde_count + 1
-        width = 4 if storage.shape == "null" or storage.text == "fp32" else 2
+        width = 4 if stores_float32(t) else 2
         needed = (2 * groups.count * t.get("train.group_size").count * latents * width * 16
                   * (int(self.sampling.size[0]) / 8) * (int(self.sampling.size[1]) / 8))
         if needed > SINK_BYTES_MAX:

@@ -13,7 +13,7 @@
 """
 from __future__ import annotations
 
-from .settings import Setting
+from .settings import Setting, quoted
 from .translation import Translation
 
 TIMEOUT_ROOM, TIMEOUT = 10, 30  # Seconds of a call beyond a server's; reward.timeout_seconds of configs/defaults.yaml.
@@ -24,12 +24,6 @@ CLIPS = {"pickscore": ("pickscore", "yuvalkirstain/PickScore_v1"),
          "clip": ("clipscore", "openai/clip-vit-large-patch14")}
 OF_SERVER = ("batch_size", "device", "dtype", "server_url", "timeout", "api_base_url", "vlm_model", "max_concurrent",
              "top_logprobs", "canonicalize")
-
-
-def quoted(text: str) -> str:
-    """A text as YAML between quotation marks."""
-    return '"' + "".join("\\" + c if c in '"\\' else c if ord(c) >= 32 and ord(c) != 127 else f"\\x{ord(c):02x}"
-                         for c in text) + '"'
 
 
 class _Rewards:
@@ -154,8 +148,7 @@ class _Rewards:
                 self.t.not_needed(s, "the reward server's own business")
         secret = self.of("api_key")
         if secret.present:
-            none, secret.items = secret.text == "EMPTY", ["(not repeated)"]
-            if none:
+            if secret.text == "EMPTY":
                 self.t.not_needed(secret, "no key is sent")
             else:
                 self.t.differs(secret, "write the key into a file and name that in the entry's key_file")

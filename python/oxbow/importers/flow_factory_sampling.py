@@ -12,6 +12,12 @@ def size_of(t: Translation, section: str) -> list[str]:
     return [s.text if s.present else side for s, side in zip(own, (sides[0], sides[-1]))]
 
 
+def stores_float32(t: Translation) -> bool:
+    """Whether latents are kept in full: null means that there, not the default."""
+    storage = t.given.get("train.latent_storage_dtype")
+    return storage is not None and (not storage.present or storage.text.lower() == "fp32")
+
+
 class Sampling:
     def __init__(self, t: Translation, model):
         self.t, self.model, self.size = t, model, size_of(t, "train")
@@ -34,9 +40,8 @@ class Sampling:
             t.put(f"sampling.{key}", side, own if own.present else t.get("train.resolution"))
         guidance = t.get("train.guidance_scale")
         t.put(self.model.guidance, max(self.model.guidance_min, guidance.number()), guidance)
-        storage = t.get("train.latent_storage_dtype")
-        if storage.shape == "null":
-            t.put("sampling.storage", "f32", storage)
+        if stores_float32(t):
+            t.put("sampling.storage", "f32", t.get("train.latent_storage_dtype"))
         else:
             t.copy("train.latent_storage_dtype")
         # linspace(1, 1/N, N), shifted by the model's scheduler.

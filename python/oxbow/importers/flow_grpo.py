@@ -2,8 +2,10 @@
 """A function of flow_grpo's config/*.py as a run that builds on a recipe. It is evaluated without running it."""
 from __future__ import annotations
 
+from pathlib import Path
+
 from .python_values import File, Section, flatten
-from .settings import Refused, Table
+from .settings import Refused, Table, quoted
 from .translation import Translation
 
 MODELS = {  # The end of pretrained.model: recipe with the model's own settings.
@@ -138,7 +140,7 @@ class _Config:
         """The window of the fast scripts; the others have none and train a fraction of the steps."""
         t, size, span = self.t, self.t.get("sample.sde_window_size"), self.t.get("sample.sde_window_range")
         # base.py sets a window for all; scripts that have one name its range or train all steps of it.
-        if size.present and size.count and len(span.items) == 2 and "base.py:" not in span.place:
+        if size.present and size.count and len(span.items) == 2 and Path(span.place.rpartition(":")[0]).name != "base.py":
             first, end = (int(item) for item in span.items)
             t.put("sampling.sde_first", first, span)
             t.put("sampling.sde_count", end - first, span)
@@ -182,7 +184,7 @@ class _Config:
             if path.startswith("reward_fn."):
                 name, first = path.removeprefix("reward_fn."), s if not terms else first
                 ours = REWARDS.get(name, name)
-                terms.append(f"{{name: {ours}, weight: {s.text}}}")
+                terms.append(f"{{name: {quoted(ours)}, weight: {s.text}}}")
                 entries += [f"{{name: {ours}, {SCORERS[ours]}, device: cuda}}"] if ours in SCORERS else []
                 if name not in REWARDS:
                     t.differs(s, "a server at reward.endpoints must have it (docs/own_reward.md)")

@@ -17,6 +17,7 @@ OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mu
              ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.Eq: operator.eq,
              ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
 DEPTH_MAX = 20
+WORK_MAX = 1_000_000  # Values that are evaluated, with their letters and elements.
 
 
 class Section(dict):
@@ -28,10 +29,10 @@ class Section(dict):
 
 
 class File:
-    """`read` gives a file's text."""
+    """`read` gives a file's text; `work` counts what is evaluated, over all files."""
 
-    def __init__(self, read, path):
-        self.read, self.path = read, Path(path)
+    def __init__(self, read, path, work=None):
+        self.read, self.path, self.work = read, Path(path), work or [0]
         try:
             body = ast.parse(read(str(path)), str(path)).body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -87,6 +88,22 @@ class Body:
                 raise self.error(target, type(target).__name__)
 
     def value(self, node):
+        value = self.evaluated(node)
+        self.file.work[0] += self.size(node, value)
+        if self.file.work[0] > WORK_MAX:
+            raise self.error(node, f"more than {WORK_MAX} values and letters up to here")
+        return value
+
+    def size(self, node, value, depth=0):
+        if depth > DEPTH_MAX:
+            raise self.error(node, "nested too deep")
+        if isinstance(value, str):
+            return 1 + len(value)
+        if isinstance(value, Section) or not isinstance(value, (list, dict)):
+            return 1
+        return 1 + sum(self.size(node, one, depth + 1) for one in (value.values() if isinstance(value, dict) else value))
+
+    def evaluated(self, node):
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name) and node.id in self.names:
@@ -108,6 +125,9 @@ class Body:
         if isinstance(node, ast.IfExp):
             return self.value(node.body if self.value(node.test) else node.orelse)
         if isinstance(node, ast.JoinedStr):
+            for part in node.values:
+                if isinstance(part, ast.FormattedValue) and (part.format_spec or part.conversion != -1):
+                    raise self.error(node, f"a format: {ast.unparse(node)}")
             return "".join(str(self.value(part.value if isinstance(part, ast.FormattedValue) else part))
                            for part in node.values)
         if isinstance(node, ast.Call):
@@ -127,36 +147,53 @@ class Body:
 
     def call(self, node):
         called = ast.unparse(node.func)
-        if called == "ml_collections.ConfigDict":
+        if node.keywords:
+            raise self.error(node, f"keywords of {called}")
+        if called == "ml_collections.ConfigDict" and not node.args:
             return Section()
-        if called == "os.getcwd":
+        if called == "ml_collections.ConfigDict" and len(node.args) == 1 and isinstance(node.args[0], ast.Dict):
+            return self.section(node.args[0])
+        if called == "os.getcwd" and not node.args:
             return "."
         values = [self.value(argument) for argument in node.args]
         if called == "os.path.join":
             return "/".join(part for part in values if part != ".")
         if called in ("int", "float") and len(values) == 1:
             return int(values[0]) if called == "int" else float(values[0])
-        if called == "base.get_config":
-            return File(self.file.read, self.file.path.with_name("base.py")).call("get_config", self.depth + 1)[0]
+        if called == "base.get_config" and not values:
+            return File(self.file.read, self.file.path.with_name("base.py"), self.file.work).call("get_config", self.depth + 1)[0]
         if called in self.file.functions and not values:
             result, names = self.file.call(called, self.depth + 1)
             self.called.update(names)
             return result
-        raise self.error(node, f"a call of {called}")
+        raise self.error(node, f"a call of {called}" + (" with these arguments" if values else ""))
+
+    def section(self, node):
+        """A literal dict as a ConfigDict; dicts within it are ConfigDicts, too."""
+        section = Section()
+        for key, item in zip(node.keys, node.values):
+            if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+                raise self.error(node, "a config whose names are no plain texts")
+            section[key.value] = self.section(item) if isinstance(item, ast.Dict) else self.value(item)
+            section.lines[key.value] = f"{self.file.path}:{item.lineno}"
+        return section
 
     def error(self, node, what):
         return Refused(f"{self.file.path}:{node.lineno}: not understood: {what}")
 
 
-def flatten(section: Section, above: str = "") -> list[Setting]:
+def flatten(section: Section, above: str = "", seen: set[int] | None = None) -> list[Setting]:
     """The values of a config by their path, each with the line that set it last."""
-    values = []
+    values, seen = [], set() if seen is None else seen
     for name, value in section.items():
         path, place = above + name, section.lines.get(name, "")
         if above.count(".") > DEPTH_MAX:
-            raise Refused(f"{place}: not understood: a config within itself")
+            raise Refused(f"{place}: not understood: nested too deep")
         if isinstance(value, Section):
-            values += flatten(value, f"{path}.")
+            if id(value) in seen:
+                raise Refused(f"{place}: not understood: the same config in two places, or within itself")
+            seen.add(id(value))
+            values += flatten(value, f"{path}.", seen)
         elif isinstance(value, dict):
             values += [Setting(f"{path}.{key}", place, [_text(item)]) for key, item in value.items()]
         elif isinstance(value, list):

@@ -46,6 +46,12 @@ def is_count(text: str) -> bool:
     return re.fullmatch(r"\+?[0-9]{1,19}", text) is not None
 
 
+def quoted(text: str) -> str:
+    """A text as YAML between quotation marks."""
+    return '"' + "".join("\\" + c if c in '"\\' else c if ord(c) >= 32 and ord(c) != 127 else f"\\x{ord(c):02x}"
+                         for c in text) + '"'
+
+
 @dataclass
 class Setting:
     path: str  # As in the file: "rewards[1].name".
@@ -77,6 +83,9 @@ class Setting:
 
     @property
     def yaml(self) -> str:
+        """The value as a run file or a message shows it; secrets are in none."""
+        if re.search(r"(?:key|token|secret|password)\b", self.path, re.I):
+            return "(not repeated)"
         if self.shape == "null":
             return "null"
         return self.items[0] if len(self.items) == 1 else f"[{', '.join(self.items)}]"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the settings of another tool.
+"""The settings of another tool, translated.
 
 Nothing is dropped silently: a setting is translated, or listed as a difference that the user should know, or as not
-needed, with the reason. What would make a different run is refused, and so is an unknown key. The result is a draft:
+needed, with the reason. A setting that would make a different run is refused, and so is an unknown key. The result is a draft:
 `oxbow import-config` sets the keys in its own schema, applies its rules and writes the file.
 """
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Translation:
         """The setting at a path that is in the table. Null means the default, too."""
         row = self._row(path)
         s = self.given.get(path) or Setting(path, self.name, given=False, present=False, row=row)
-        return s if s.present or row.default is None else replace(s, present=True, items=row.default)
+        return s if s.present or row.default is None else replace(s, present=True, items=row.default, shape="scalar")
 
     def size(self, name: str) -> int:
         """The number of sections in a list."""
