@@ -22,7 +22,7 @@ namespace oxbow::reward {
 namespace {
 
 constexpr int kScoreMethod = 1;        // Its index in service Reward.
-constexpr size_t kTextMax = 16 << 10;  // Of a reason or a note.
+constexpr size_t kTextMax = 16 << 10;  // Bytes of a reason or a note.
 
 absl::Status StillLoads() {
   return absl::UnavailableError("this server is still loading its rewards");
