@@ -87,6 +87,7 @@ class FakeLearner::Coordinator final : public v1::Coordinator::Service {
       learner_.seen_.waiting_for = request.renew().waiting_for();
       learner_.seen_.renewing = {request.renew().lease_ids().begin(),
                                  request.renew().lease_ids().end()};
+      learner_.seen_.renewed.insert(learner_.seen_.renewing);
       v1::WorkResponse::Renewed& renewed = *responses.emplace_back().mutable_renewed();
       if (learner_.script_.renews) *renewed.mutable_lease_ids() = request.renew().lease_ids();
     }

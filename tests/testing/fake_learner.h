@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,9 +60,10 @@ class FakeLearner {
     int registrations = 0;
     int scoring = 0;
     int renewals = 0;
-    int refused = 0;                 // Inserts.
-    std::vector<uint64_t> renewing;  // Lease ids in the last renewal.
-    std::string waiting_for;         // From the last renewal.
+    int refused = 0;                          // Inserts.
+    std::vector<uint64_t> renewing;           // Lease ids in the last renewal.
+    std::set<std::vector<uint64_t>> renewed;  // Those of each renewal so far.
+    std::string waiting_for;                  // From the last renewal.
     bool goodbye = false;
   };
 
