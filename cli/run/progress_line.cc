@@ -103,7 +103,8 @@ std::vector<Part> PartsOf(const v1::StatusResponse& status, std::optional<double
     }
   } else {
     const double images = *steps_per_second * images_per_step;
-    put(kImages, absl::StrFormat(images < 10 ? "%.2g images/s" : "%.0f images/s", images));
+    put(kImages, images < 10 ? absl::StrFormat("%.2g images/s", images)
+                             : absl::StrFormat("%.0f images/s", images));
     const uint64_t left =
         status.steps_total() - std::min(status.steps_total(), status.learner_step());
     put(kEta, absl::StrCat("ETA ", ClockText(left / *steps_per_second)));
