@@ -43,8 +43,8 @@ void AddBench(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   CLI::App* const command = bench->add_subcommand(
       "learning",
-      "Train every recipe of a comparison with every seed; steps, time and cost to a level. What "
-      "is finished is not trained again.");
+      "Train every recipe of a comparison with every seed; steps, time and cost to a level. "
+      "Finished runs are not trained again.");
   command->footer(
       "It runs in Python, with numpy, PyYAML and matplotlib; `make build` has them.\n"
       "Example: oxbow bench learning configs/bench/digits.yaml");

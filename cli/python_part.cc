@@ -21,18 +21,21 @@ namespace fs = std::filesystem;
 
 // Python looks for modules in the working directory first, which may be a folder of other people's
 // files. This takes it out of the way before anything is imported from there.
-#define OXBOW_WITHOUT_WORKING_DIRECTORY "import sys; sys.path[:] = [p for p in sys.path if p]\n"
+constexpr char kWithoutWorkingDirectory[] =
+    "import sys; sys.path[:] = [p for p in sys.path if p]\n";
 
-constexpr char kRunModule[] = OXBOW_WITHOUT_WORKING_DIRECTORY
+constexpr char kRunModule[] =
     "import runpy\n"
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)\n";
 
 // Ends with 0 if the module and all packages are there. It imports none of them: torch alone takes
 // two seconds.
-constexpr char kAllThere[] = OXBOW_WITHOUT_WORKING_DIRECTORY
+constexpr char kAllThere[] =
     "import importlib.metadata, importlib.util\n"
     "for name in sys.argv[2:]: importlib.metadata.distribution(name)\n"
     "sys.exit(importlib.util.find_spec(sys.argv[1]) is None)\n";
+
+std::string Script(const char* rest) { return absl::StrCat(kWithoutWorkingDirectory, rest); }
 
 std::string ValueOf(const std::string& name, const std::vector<std::string>& environment) {
   for (const std::string& line : environment) {
@@ -83,12 +86,13 @@ absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string
     pythons.push_back(std::move(python));
   }
   if (!own.empty()) pythons = {own};
-  std::vector<std::string> check = {"-c", kAllThere, part.module.substr(0, part.module.rfind('.'))};
+  std::vector<std::string> check = {"-c", Script(kAllThere),
+                                    part.module.substr(0, part.module.rfind('.'))};
   check.insert(check.end(), part.needs.begin(), part.needs.end());
   for (fs::path& python : pythons) {
     const auto there = RunProgram(python, check, environment, /*quiet=*/true);
     if (!there.ok() || *there != 0) continue;
-    std::vector<std::string> words = {"-c", kRunModule, part.module};
+    std::vector<std::string> words = {"-c", Script(kRunModule), part.module};
     words.insert(words.end(), arguments.begin(), arguments.end());
     return Found{std::move(python), std::move(words), std::move(environment)};
   }

@@ -82,7 +82,7 @@ absl::StatusOr<Draft> DraftFromPython(const ImportFlags& flags) {
   const auto text = ReadFile(path);
   close(printed);
   OXBOW_RETURN_IF_ERROR(ended.status());
-  if (*ended < 0 || *ended > kLastOwnCode) {
+  if (*ended > kLastOwnCode) {
     return absl::InternalError(
         absl::StrCat("Python ended with code ", *ended, " while it read ", flags.file));
   }

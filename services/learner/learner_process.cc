@@ -35,7 +35,6 @@ namespace oxbow::learner {
 namespace {
 
 // All groups are in and all weights are out; the remaining streams only wait for more.
-constexpr absl::Duration kShutdownGrace = absl::Milliseconds(300);
 constexpr absl::Duration kRanksGrace = absl::Seconds(5);
 
 void LogRefusal(const v1::ReportAppliedRequest& report) {

@@ -8,11 +8,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "core/parallel/c10d_ranks.h"
 #include "oxbow/v1/config.pb.h"
 #include "rpc/stop_signal.h"
 
 namespace oxbow::learner {
+
+// How long the calls of a rank's server may still take when the rank ends.
+inline constexpr absl::Duration kShutdownGrace = absl::Milliseconds(300);
 
 struct RunOptions {
   v1::RunConfig config;  // Resolved.

@@ -184,7 +184,7 @@ TEST_F(FrozenPlacesTest, AWorkersBaseIsHeldOnceAndPeersGetItsBytes) {
         const weights::Snapshot snapshot = Published(spec, ++version);
         const std::set<std::string> adapter = ChunksOf(snapshot, /*trained=*/true);
         ASSERT_TRUE(service_.Publish(snapshot).ok());
-        Worker parent("parent", learner(), spec), child("child", learner(), spec);
+        Worker parent("parent", learner(), spec);
         parent.AwaitAndApply(version);
         EXPECT_EQ(parent.store().bytes(), BytesOf(snapshot, adapter)) << "the adapter alone";
         for (const auto& [hash, chunk] : snapshot.chunks) {
@@ -193,6 +193,8 @@ TEST_F(FrozenPlacesTest, AWorkersBaseIsHeldOnceAndPeersGetItsBytes) {
           EXPECT_EQ(there.placed == nullptr, adapter.contains(hash));
           EXPECT_EQ(Sha256(*parent.store().Read(hash).value()), hash);
         }
+        Worker child("child", learner(), spec);
+        child.Await(version);  // The learner serves two; the third asks the first of them.
         Worker late("late", learner(), spec);
         EXPECT_EQ(late.AwaitAndApply(version),
                   BytesOf(snapshot, ChunksOf(snapshot, false)) + BytesOf(snapshot, adapter));

@@ -350,7 +350,8 @@ absl::Status LearnerSession::ApplyNewest() {
     OXBOW_LOG(Error) << "weights refused" << Field("version", version)
                      << Field("reason", status.ToString());
     follow_metrics_.Refused();
-    report.set_failure(FirstPart(status.ToString(), 4096));  // The weights in use stay in use.
+    report.set_failure(
+        FirstPart(status.ToString(), kReasonBytesMax));  // The weights in use stay in use.
   }
   OfferCredit();
   // Not on the torch thread: a slow answer must not delay sampling.

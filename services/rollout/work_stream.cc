@@ -123,7 +123,7 @@ std::vector<uint64_t> WorkStream::Expired(const v1::WorkResponse::Renewed& renew
 void WorkStream::Finished(uint64_t lease_id, const Outcome& outcome) {
   v1::WorkRequest request = Request();
   request.mutable_finished()->set_lease_id(lease_id);
-  request.mutable_finished()->set_failure(FirstPart(outcome.failure, 4096));
+  request.mutable_finished()->set_failure(FirstPart(outcome.failure, kReasonBytesMax));
   request.mutable_finished()->set_unscored(outcome.unscored);
   request.mutable_finished()->set_discarded(outcome.discarded);
   request.mutable_finished()->set_elsewhere(outcome.elsewhere);

@@ -7,6 +7,9 @@
 
 namespace oxbow {
 
+// The most of a reason that one process tells another.
+inline constexpr size_t kReasonBytesMax = 4096;
+
 // One line of UTF-8 of at most `bytes_max` bytes, cut between characters; "..." says that it was
 // cut. Control characters are blanks, and a byte that is of no character is a question mark: in a
 // message of the protocol it would make the whole message unreadable.

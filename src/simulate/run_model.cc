@@ -10,10 +10,6 @@
 namespace oxbow::simulate {
 namespace {
 
-double Transfer(double bytes, double bytes_per_second) {
-  return bytes_per_second > 0 ? bytes / bytes_per_second : 0;
-}
-
 // The worker's level in the tree; workers that the learner serves are on level 1.
 int DepthOf(uint32_t weight_fanout, uint32_t index) {
   uint64_t level_size = weight_fanout;

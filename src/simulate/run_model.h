@@ -17,6 +17,11 @@
 
 namespace oxbow::simulate {
 
+// Seconds that bytes take on a link.
+inline double Transfer(double bytes, double bytes_per_second) {
+  return bytes_per_second > 0 ? bytes / bytes_per_second : 0;
+}
+
 struct Costs {
   // A worker.
   double batch_s = 0;

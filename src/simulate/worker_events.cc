@@ -8,14 +8,6 @@
 #include "simulate/run_in_motion.h"
 
 namespace oxbow::simulate {
-namespace {
-
-double SecondsToSend(double bytes, double bytes_per_second) {
-  return bytes_per_second > 0 ? bytes / bytes_per_second : 0;
-}
-
-}  // namespace
-
 bool RunInMotion::Stalled(const Event& event) {
   switch (event.kind) {
     case EventKind::kGroupScored:
@@ -166,9 +158,9 @@ void RunInMotion::OnBatchDone(uint32_t index) {
 
 void RunInMotion::OnScored(uint32_t index, HeldLease& held) {
   if (Fails(held)) return OnFailed(index, held);
-  const double sent = now() + SecondsToSend(costs_.group_bytes, costs_.worker_link_bytes_per_s);
+  const double sent = now() + Transfer(costs_.group_bytes, costs_.worker_link_bytes_per_s);
   const double taken =
-      ingest_.Serve(sent, SecondsToSend(costs_.group_bytes, costs_.learner_link_bytes_per_s));
+      ingest_.Serve(sent, Transfer(costs_.group_bytes, costs_.learner_link_bytes_per_s));
   queue_.Add(EventKind::kGroupDelivered, taken + costs_.latency_s, index, 0, held.grant.id.value);
 }
 

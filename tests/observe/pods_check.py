@@ -129,6 +129,13 @@ class Pod:
             if subprocess.run(command, env=bare, capture_output=True, check=False).returncode != 2:
                 yield f"{self.name}: answers who has no certificate"
 
+    def ends_within(self, seconds):
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def last_words(self):
         return f"{self.name}: " + " | ".join((self.root / "log").read_text().splitlines()[-3:])
 
@@ -182,11 +189,10 @@ def problems_of_whole_run(name, job, documents, binaries, root):
         pod.start(binaries, config_maps(documents), root / "secrets", {})
         try:
             deadline = time.monotonic() + SECONDS
-            while pod.process.poll() is None and (steps is None or steps_in(runs / "run") < 2):
+            while not pod.ends_within(0.3) and (steps is None or steps_in(runs / "run") < 2):
                 if time.monotonic() > deadline:
                     yield f"{name}: the {life} pod: no end of its steps in {SECONDS} s: {pod.last_words()}"
                     return
-                time.sleep(0.3)
             pod.process.send_signal(signal.SIGTERM)
             if pod.process.wait(30) != code:
                 yield f"{name}: the {life} pod: exit code {pod.process.returncode}: {pod.last_words()}"
@@ -217,7 +223,7 @@ def problems_of(name, documents, binaries, root):
                 yield f"{name}: no two steps in {SECONDS} s"
                 yield from (pod.last_words() for pod in ended or pods)
                 return
-            time.sleep(0.3)
+            pods[0].ends_within(0.3)
         for pod in pods:
             yield from (f"{name}: {what}" for what in pod.probe())
         for pod in pods:

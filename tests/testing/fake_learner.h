@@ -62,7 +62,7 @@ class FakeLearner {
     int renewals = 0;
     int refused = 0;                          // Inserts.
     std::vector<uint64_t> renewing;           // Lease ids in the last renewal.
-    std::set<std::vector<uint64_t>> renewed;  // Those of each renewal so far.
+    std::set<std::vector<uint64_t>> renewed;  // Lease ids of each renewal so far.
     std::string waiting_for;                  // From the last renewal.
     bool goodbye = false;
   };

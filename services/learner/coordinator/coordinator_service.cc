@@ -22,7 +22,6 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr int kLeaseIdsMax = 1024;  // In one request.
-constexpr size_t kTextMax = 4096;   // Bytes of a reason that are kept.
 constexpr int kRegisterMethod = 0;  // Indices in service Coordinator.
 constexpr int kDeliverMethod = 4;
 
@@ -128,17 +127,17 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::WorkRequest, v1::Wor
       case v1::WorkRequest::kRenew: {
         const auto& ids = request_.renew().lease_ids();
         return coordinator_.Renew(*this, std::vector<LeaseId>(ids.begin(), ids.end()),
-                                  FirstPart(request_.renew().waiting_for(), kTextMax));
+                                  FirstPart(request_.renew().waiting_for(), kReasonBytesMax));
       }
       case v1::WorkRequest::kFinished:
         if (request_.finished().discarded()) coordinator_.CountUndelivered();
         return coordinator_.Finish(*this, LeaseId(request_.finished().lease_id()),
-                                   FirstPart(request_.finished().failure(), kTextMax),
+                                   FirstPart(request_.finished().failure(), kReasonBytesMax),
                                    BlameFor(request_.finished()));
       case v1::WorkRequest::kUnscored:
         return coordinator_.Unscored(*this, LeaseId(request_.unscored().lease_id()),
                                      request_.unscored().samples(),
-                                     FirstPart(request_.unscored().reason(), kTextMax));
+                                     FirstPart(request_.unscored().reason(), kReasonBytesMax));
       case v1::WorkRequest::kGoodbye:
         goodbye_ = true;
         return;
@@ -236,7 +235,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
                   << Field("host", request.host()) << Field("version", request.version());
   response.set_protocol(kProtocolRevision);
   response.set_version(BuildVersion());
-  coordinator_.Registered(request.worker_id(), FirstPart(request.version(), kTextMax));
+  coordinator_.Registered(request.worker_id(), FirstPart(request.version(), kReasonBytesMax));
   stream.Send(response);
   co_return absl::OkStatus();
 }
@@ -244,7 +243,7 @@ rpc::Handler CoordinatorService::Enter(RegisterStream& stream) {
 // One worker of another revision is refused, and the run goes on.
 absl::Status CoordinatorService::Speaks(const v1::RegisterRequest& request) {
   const std::string worker = absl::StrCat("worker ", request.worker_id());
-  const std::string version = FirstPart(request.version(), kTextMax);
+  const std::string version = FirstPart(request.version(), kReasonBytesMax);
   const std::string key = absl::StrCat(request.protocol(), " ", version);
   const absl::Status status =
       rpc::CheckRevision(worker, request.protocol(), version, "the learner");

@@ -21,11 +21,7 @@
 #include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
-namespace {
-
-constexpr absl::Duration kMemberShutdownGrace = absl::Milliseconds(300);
-
-}  // namespace
+namespace {}  // namespace
 
 MemberProcess::MemberProcess(const RunOptions& options, RunSetup setup)
     : options_(options), setup_(std::move(setup)) {}
@@ -143,7 +139,7 @@ absl::Status MemberProcess::Run() {
     if (command->has_draw()) DrawPictures(command->draw().evaluation());
   }
   options_.stop->Finish([](int) {});
-  server_->Shutdown(kMemberShutdownGrace);
+  server_->Shutdown(kShutdownGrace);
   server_.reset();
   sink_service_.reset();  // Waits for results that are being told to rank 0 by the stream.
   writer_.reset();        // Reports by the stream, too.

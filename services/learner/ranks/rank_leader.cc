@@ -14,7 +14,6 @@
 namespace oxbow::learner {
 namespace {
 
-constexpr absl::Duration kAliveEvery = absl::Seconds(1);
 constexpr absl::Duration kSaveMax = absl::Hours(1);  // For a rank's piece of a checkpoint.
 constexpr int kJoinMethod = 0;                       // Their indices in service LearnerRanks.
 constexpr int kAcceptMethod = 1;

@@ -17,7 +17,6 @@ namespace oxbow::learner {
 namespace {
 
 constexpr absl::Duration kLineDeadline = absl::Hours(24 * 365);  // Outlives any run.
-constexpr absl::Duration kMemberAliveEvery = absl::Seconds(1);
 
 }  // namespace
 
@@ -120,7 +119,7 @@ void RankStream::AliveLoop() {
   v1::RankReport alive;
   alive.set_rank(static_cast<uint32_t>(options_.rank));
   alive.mutable_alive();
-  while (!closing_.WaitForNotificationWithTimeout(kMemberAliveEvery)) {
+  while (!closing_.WaitForNotificationWithTimeout(kAliveEvery)) {
     bool silent = false;
     {
       absl::MutexLock lock(&mutex_);

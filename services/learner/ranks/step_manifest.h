@@ -6,12 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/ids.h"
 #include "oxbow/v1/learner_ranks.pb.h"
 #include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/coordinator/step_plan.h"
 
 namespace oxbow::learner {
+
+// Rank 0 and the others say so often that they are alive.
+inline constexpr absl::Duration kAliveEvery = absl::Seconds(1);
 
 // `received` and `planned` by group id.
 v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>& received,

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/clip_blocks.h"
+#include "core/model/config_sizes.h"
 #include "core/model/layers.h"
 
 namespace oxbow::model {
@@ -74,13 +75,7 @@ class ClipText final : public ClipTextEncoder {
   std::vector<ClipBlock> blocks_;
 };
 
-struct ClipTextField {
-  const char* key;
-  int64_t ClipTextParams::*member;
-  int64_t minimum;
-};
-
-constexpr ClipTextField kClipTextFields[] = {
+constexpr SizeKey<ClipTextParams> kClipTextFields[] = {
     {"vocab_size", &ClipTextParams::vocab_size, 1},
     {"hidden_size", &ClipTextParams::hidden_size, 1},
     {"intermediate_size", &ClipTextParams::intermediate_size, 1},
@@ -110,14 +105,9 @@ absl::StatusOr<ClipTextParams> ParseClipTextConfig(const std::string& config_jso
   const nlohmann::json json = ParseJson(config_json);
   if (!json.is_object()) return BadClipText("not a JSON object");
   ClipTextParams params;
-  for (const ClipTextField& field : kClipTextFields) {
-    if (!json.contains(field.key) || json[field.key].is_null()) continue;
-    const auto& value = json[field.key];
-    if (!value.is_number_integer() || value.get<int64_t>() < field.minimum ||
-        value.get<int64_t>() > kClipTextSizeMax) {
-      return BadClipText(absl::StrCat(field.key, " is not a size: ", value.dump()));
-    }
-    params.*field.member = value.get<int64_t>();
+  if (const absl::Status read = ReadSizes(json, kClipTextFields, kClipTextSizeMax, params);
+      !read.ok()) {
+    return BadClipText(std::string(read.message()));
   }
   if (json.contains("layer_norm_eps")) {
     if (!json["layer_norm_eps"].is_number()) return BadClipText("layer_norm_eps is not a number");
@@ -145,7 +135,7 @@ std::string ClipTextConfigJson(const ClipTextParams& params) {
   json["torch_dtype"] = "float32";
   json["hidden_act"] = params.hidden_act;
   json["layer_norm_eps"] = params.layer_norm_eps;
-  for (const ClipTextField& field : kClipTextFields) json[field.key] = params.*field.member;
+  for (const auto& field : kClipTextFields) json[field.key] = params.*field.member;
   return json.dump(2) + "\n";
 }
 

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/clip_blocks.h"
+#include "core/model/config_sizes.h"
 #include "core/model/layers.h"
 
 namespace oxbow::model {
@@ -69,12 +70,7 @@ class ClipVision final : public ClipVisionEncoder {
   std::vector<ClipBlock> blocks_;
 };
 
-struct ClipVisionField {
-  const char* key;
-  int64_t ClipVisionParams::*member;
-};
-
-constexpr ClipVisionField kClipVisionFields[] = {
+constexpr SizeKey<ClipVisionParams> kClipVisionFields[] = {
     {"hidden_size", &ClipVisionParams::hidden_size},
     {"intermediate_size", &ClipVisionParams::intermediate_size},
     {"projection_dim", &ClipVisionParams::projection_dim},
@@ -113,14 +109,9 @@ absl::StatusOr<ClipVisionParams> ParseClipVisionConfig(const std::string& config
   const auto json = ParseJson(config_json);
   if (!json.is_object()) return BadClipVision("not a JSON object");
   ClipVisionParams params;
-  for (const ClipVisionField& field : kClipVisionFields) {
-    if (!json.contains(field.key) || json[field.key].is_null()) continue;
-    const auto& value = json[field.key];
-    if (!value.is_number_integer() || value.get<int64_t>() < 1 ||
-        value.get<int64_t>() > kClipVisionSizeMax) {
-      return BadClipVision(absl::StrCat(field.key, " is not a size: ", JsonText(value)));
-    }
-    params.*field.member = value.get<int64_t>();
+  if (const absl::Status read = ReadSizes(json, kClipVisionFields, kClipVisionSizeMax, params);
+      !read.ok()) {
+    return BadClipVision(std::string(read.message()));
   }
   if (json.value("num_channels", nlohmann::json(kPixelChannels)) != kPixelChannels) {
     return BadClipVision("num_channels other than 3: " + json["num_channels"].dump());

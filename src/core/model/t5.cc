@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
+#include "core/model/config_sizes.h"
 #include "core/model/layers.h"
 
 namespace oxbow::model {
@@ -151,12 +152,7 @@ class T5 final : public T5Encoder {
   std::vector<RelativeBias> biases_;  // One, or one per block.
 };
 
-struct T5Field {
-  const char* key;
-  int64_t T5Params::*member;
-};
-
-constexpr T5Field kT5Fields[] = {
+constexpr SizeKey<T5Params> kT5Fields[] = {
     {"vocab_size", &T5Params::vocab_size},
     {"d_model", &T5Params::d_model},
     {"d_kv", &T5Params::d_kv},
@@ -188,14 +184,8 @@ absl::StatusOr<T5Params> ParseT5Config(const std::string& config_json) {
   const nlohmann::json json = ParseJson(config_json);
   if (!json.is_object()) return BadT5("not a JSON object");
   T5Params params;
-  for (const T5Field& field : kT5Fields) {
-    if (!json.contains(field.key) || json[field.key].is_null()) continue;
-    const auto& value = json[field.key];
-    if (!value.is_number_integer() || value.get<int64_t>() < 1 ||
-        value.get<int64_t>() > kT5SizeMax) {
-      return BadT5(absl::StrCat(field.key, " is not a size: ", value.dump()));
-    }
-    params.*field.member = value.get<int64_t>();
+  if (const absl::Status read = ReadSizes(json, kT5Fields, kT5SizeMax, params); !read.ok()) {
+    return BadT5(std::string(read.message()));
   }
   if (json.contains("layer_norm_epsilon")) {
     if (!json["layer_norm_epsilon"].is_number()) return BadT5("layer_norm_epsilon is not a number");
@@ -222,7 +212,7 @@ std::string T5ConfigJson(const T5Params& params) {
   json["feed_forward_proj"] = "gated-gelu";
   json["is_encoder_decoder"] = false;
   json["layer_norm_epsilon"] = params.layer_norm_epsilon;
-  for (const T5Field& field : kT5Fields) json[field.key] = params.*field.member;
+  for (const auto& field : kT5Fields) json[field.key] = params.*field.member;
   json["eos_token_id"] = 1;
   json["pad_token_id"] = 0;
   return json.dump(2) + "\n";
