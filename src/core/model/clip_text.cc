@@ -105,10 +105,8 @@ absl::StatusOr<ClipTextParams> ParseClipTextConfig(const std::string& config_jso
   const nlohmann::json json = ParseJson(config_json);
   if (!json.is_object()) return BadClipText("not a JSON object");
   ClipTextParams params;
-  if (const absl::Status read = ReadSizes(json, kClipTextFields, kClipTextSizeMax, params);
-      !read.ok()) {
-    return BadClipText(std::string(read.message()));
-  }
+  OXBOW_RETURN_IF_ERROR(
+      ReadSizes(json, kClipTextFields, kClipTextSizeMax, "text encoder config", params));
   if (json.contains("layer_norm_eps")) {
     if (!json["layer_norm_eps"].is_number()) return BadClipText("layer_norm_eps is not a number");
     params.layer_norm_eps = json["layer_norm_eps"].get<double>();

@@ -109,10 +109,8 @@ absl::StatusOr<ClipVisionParams> ParseClipVisionConfig(const std::string& config
   const auto json = ParseJson(config_json);
   if (!json.is_object()) return BadClipVision("not a JSON object");
   ClipVisionParams params;
-  if (const absl::Status read = ReadSizes(json, kClipVisionFields, kClipVisionSizeMax, params);
-      !read.ok()) {
-    return BadClipVision(std::string(read.message()));
-  }
+  OXBOW_RETURN_IF_ERROR(
+      ReadSizes(json, kClipVisionFields, kClipVisionSizeMax, "image encoder config", params));
   if (json.value("num_channels", nlohmann::json(kPixelChannels)) != kPixelChannels) {
     return BadClipVision("num_channels other than 3: " + json["num_channels"].dump());
   }

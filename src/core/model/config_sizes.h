@@ -15,17 +15,18 @@ struct SizeKey {
   int64_t least = 1;
 };
 
-// Sets the members whose keys are there and not null. kInvalidArgument names the key that is no
-// whole number from its least to `most`.
+// Sets the members whose keys are there and not null. kInvalidArgument, in the words of the config
+// `whose`, names the key that is no whole number from its least to `most`.
 template <typename Params, size_t n>
 absl::Status ReadSizes(const nlohmann::json& json, const SizeKey<Params> (&keys)[n], int64_t most,
-                       Params& params) {
+                       const char* whose, Params& params) {
   for (const SizeKey<Params>& key : keys) {
     if (!json.contains(key.key) || json[key.key].is_null()) continue;
     const auto& value = json[key.key];
     if (!value.is_number_integer() || value.template get<int64_t>() < key.least ||
         value.template get<int64_t>() > most) {
-      return absl::InvalidArgumentError(absl::StrCat(key.key, " is not a size: ", JsonText(value)));
+      return absl::InvalidArgumentError(
+          absl::StrCat(whose, ": ", key.key, " is not a size: ", JsonText(value)));
     }
     params.*key.member = value.template get<int64_t>();
   }

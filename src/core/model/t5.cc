@@ -184,9 +184,7 @@ absl::StatusOr<T5Params> ParseT5Config(const std::string& config_json) {
   const nlohmann::json json = ParseJson(config_json);
   if (!json.is_object()) return BadT5("not a JSON object");
   T5Params params;
-  if (const absl::Status read = ReadSizes(json, kT5Fields, kT5SizeMax, params); !read.ok()) {
-    return BadT5(std::string(read.message()));
-  }
+  OXBOW_RETURN_IF_ERROR(ReadSizes(json, kT5Fields, kT5SizeMax, "T5 encoder config", params));
   if (json.contains("layer_norm_epsilon")) {
     if (!json["layer_norm_epsilon"].is_number()) return BadT5("layer_norm_epsilon is not a number");
     params.layer_norm_epsilon = json["layer_norm_epsilon"].get<double>();
