@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <map>
-#include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -45,11 +44,7 @@ absl::Status StatusOfExit(int wait_status) {
       absl::StrCat("the command was killed by signal ", WTERMSIG(wait_status)));
 }
 
-std::string NewStart(uint64_t epoch) {
-  std::random_device random;
-  const unsigned first = random(), second = random();
-  return absl::StrFormat("%d %08x%08x", epoch, first, second);
-}
+std::string NewStart(uint64_t epoch) { return absl::StrFormat("%d %016x", epoch, RandomBits()); }
 
 uint64_t StartIn(const std::string& text) {
   uint64_t epoch = 0;

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <cstring>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 #include "io/tensor_torch.h"
 #include "io/weight_files.h"
@@ -112,8 +112,7 @@ absl::Status CheckDirectoryIsShared(parallel::Ranks& ranks,
   std::string token;
   absl::Status written;
   if (ranks.rank() == 0) {
-    std::random_device random;
-    token = absl::StrFormat("%08x%08x\n", random(), random());
+    token = absl::StrFormat("%016x\n", RandomBits());
     written = WriteFileAtomically(run_directory / kToken, token);
   }
   OXBOW_RETURN_IF_ERROR(ranks.BroadcastBytes(token, 0));

@@ -4,11 +4,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/memory_limits.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "config/evaluation_rules.h"
@@ -45,12 +45,6 @@ constexpr absl::Duration kReplayOfStep = absl::Seconds(3);
 uint32_t HeadFailuresMax(const v1::RunConfig& config) {
   return config.run().deterministic() ? lease::LeaseTable::Options().failures_max - 1
                                       : Coordinator::Options().head_failures_max;
-}
-
-// Tells two starts of the same count apart: those of a directory and of a copy of it.
-uint64_t RandomStart() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | (random() | 1);
 }
 
 absl::Status CheckPrompts(const RunSetup& setup) {
@@ -256,7 +250,7 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
           .backlog_bytes_max =
               std::min(setup.config.services().sink_bytes_max(), LimitOf(kBacklogShare)),
           .epoch = epoch,
-          .start = RandomStart(),
+          .start = RandomBits() | 1,  // Tells two starts of the same count apart.
           .seed = setup.config.run().seed(),
           .kept_steps = setup.config.method().kept_steps(),
           .images = config::ChosenMethod(setup.config.method()).trains_final_latents(),

@@ -2,10 +2,10 @@
 #include "services/rollout/work_stream.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "base/first_part.h"
+#include "base/process.h"
 #include "rpc/channel.h"
 #include "rpc/status.h"
 
@@ -19,10 +19,7 @@ constexpr absl::Duration kLineDeadline = absl::Hours(24 * 365);
 constexpr size_t kRenewalsMax = 64;
 
 uint64_t NumberOfThisProcess() {
-  static const uint64_t number = [] {
-    std::random_device random;
-    return uint64_t{random()} << 32 | random();
-  }();
+  static const uint64_t number = RandomBits();
   return number;
 }
 

@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 
 namespace oxbow {
@@ -42,9 +42,7 @@ bool IsOld(const fs::path& path) {
 }  // namespace
 
 fs::path TemporaryOf(const fs::path& path) {
-  std::random_device random;
-  const unsigned first = random(), second = random();
-  return absl::StrFormat("%s%s%08x%08x", path.string(), kMark, first, second);
+  return absl::StrFormat("%s%s%016x", path.string(), kMark, RandomBits());
 }
 
 AtomicFile::AtomicFile(Descriptor descriptor, std::string temporary, std::filesystem::path path)

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
 
 #include "absl/strings/match.h"
 #include "base/check.h"
@@ -120,6 +121,11 @@ uint64_t RaiseDescriptorLimit() {
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+uint64_t RandomBits() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
 }
 
 }  // namespace oxbow

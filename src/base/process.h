@@ -57,4 +57,7 @@ uint64_t RaiseDescriptorLimit();
 // This machine's name; empty if the system does not say.
 std::string HostName();
 
+// Random bits of the system, for names that no other process of any host makes.
+uint64_t RandomBits();
+
 }  // namespace oxbow

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
+#include "base/first_part.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/device_plan.h"
@@ -169,7 +170,7 @@ absl::StatusOr<Recipe> ReadRecipe(const RecipeChoice& choice) {
       nearest.empty()
           ? absl::StrCat("known: ", absl::StrJoin(names, ", "), "; or the path of a .yaml file")
           : absl::StrCat("did you mean `", nearest, "`?"),
-      " (", choice.name, ")"));
+      " (", FirstPart(choice.name, 200), ")"));
 }
 
 // Merges a recipe over the one that it builds on. `above`: the recipes that build on this one.

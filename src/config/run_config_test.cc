@@ -258,6 +258,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "2: run: the key is given twice; keep one"},
         Mistake{"Syntax", "run:\n  name: [a\nbatch: 3\n", "3:"},
         Mistake{"BeginsWithAComma", ", steps: 3\n", "1:1: not valid YAML"},
+        Mistake{"LinesInAValue", "sampling:\n  dynamics: \"a\\nb\\xff\"\n",
+                "2: sampling.dynamics: expected one of ode, flow_sde, dance_sde, cps, wan_sde, got "
+                "\"a b"},
+        Mistake{"LinesInAKey", "run:\n  \"a\\nb\": 1\n", "2: run.a b: unknown key"},
+        Mistake{"LinesInARecipe", "recipe: \"a\\nb\"\n", "1: recipe: no recipe of that name"},
         Mistake{"SecondDocument", "run: {name: a}\n---\nrun: {name: b}\n", "2: a second document"},
         Mistake{"ListAtTop", "- run\n", "1: expected sections"},
         Mistake{

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/first_part.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/device_plan.h"
@@ -27,13 +28,17 @@ namespace {
 namespace pb = google::protobuf;
 using pb::FieldDescriptor;
 
+// Bytes of an error, which is one line whatever keys and values hold.
+constexpr size_t kErrorMax = 4096;
+
 // A place in the document, for error messages.
 struct Spot {
   const YamlSource& source;
   std::string key;  // Dotted.
 
   absl::Status Error(const YAML::Node& node, const std::string& reason) const {
-    return absl::InvalidArgumentError(absl::StrCat(source.Place(node), ": ", key, ": ", reason));
+    return absl::InvalidArgumentError(
+        FirstPart(absl::StrCat(source.Place(node), ": ", key, ": ", reason), kErrorMax));
   }
 };
 

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <random>
 #include <sstream>
 #include <utility>
 
@@ -121,7 +120,6 @@ bool Names(const fs::path& path, int file) {
 }
 
 std::string NewRecord(const std::string& program, uint64_t start) {
-  std::random_device random;
   const nlohmann::json json = {
       {"program", program.substr(0, 64)},
       {"pid", getpid()},
@@ -129,7 +127,7 @@ std::string NewRecord(const std::string& program, uint64_t start) {
       {"since", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone())},
       {"process_start", StartOf(getpid()).value_or(0)},
       {"start", start},
-      {"token", absl::StrFormat("%08x%08x%08x%08x", random(), random(), random(), random())}};
+      {"token", absl::StrFormat("%016x%016x", RandomBits(), RandomBits())}};
   std::string record = JsonText(json);
   record.resize(kRecordBytes - 1, ' ');
   return record + "\n";

@@ -2,12 +2,12 @@
 #include "run/run_uid.h"
 
 #include <algorithm>
-#include <random>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "base/status_macros.h"
 
 namespace oxbow::run {
@@ -20,9 +20,7 @@ constexpr size_t kDigits = 16;
 std::string BeginOf(const std::string& run_name) { return run_name.substr(0, 200) + "-"; }
 
 std::string NewUid(const std::string& run_name) {
-  std::random_device random;
-  const uint64_t bits = uint64_t{random()} << 32 | random();
-  return absl::StrFormat("%s%016x", BeginOf(run_name), bits);
+  return absl::StrFormat("%s%016x", BeginOf(run_name), RandomBits());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // For any overrides of a run's config, one a line, as --set and the environment give them: each is
-// refused in one line, or sets its key.
+// refused with a line for each mistake, or sets its key.
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "config/yaml_message.h"
@@ -20,7 +21,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                {.name = "--set"}, &config, &provenance);
     if (set.ok()) continue;
     OXBOW_CHECK(absl::IsInvalidArgument(set)) << set.ToString();
-    OXBOW_CHECK(set.message().find('\n') == std::string_view::npos) << set.ToString();
+    for (const absl::string_view mistake : absl::StrSplit(set.message(), '\n')) {
+      OXBOW_CHECK(absl::StartsWith(mistake, "--set: ")) << set.ToString();
+    }
   }
   return 0;
 }
