@@ -132,6 +132,21 @@ class NamesTest(unittest.TestCase):
         if wrong:
             self.fail("\n" + "\n".join(wrong))
 
+    def test_peaks_of_device_budgets_are_those_that_are_counted(self):
+        cells = [[cell.strip() for cell in line.strip("|").split("|")]
+                 for name in ("tests/rehearsal/device_budgets.md", "docs/device_budgets.md")
+                 for line in (ROOT / name).read_text().splitlines() if line.startswith("|")]
+        counted = {row[0]: row[2] for row in cells if len(row) == 9}
+        seen, cases = 0, []
+        for row in cells:
+            if row[0] == "network":
+                cases = row[1:]
+            elif f"{row[0]}-lora-forward" in counted:
+                for case, value in zip(cases, row[1:], strict=True):
+                    self.assertEqual(value, counted.get(f"{row[0]}-{case}", "-"), f"{row[0]}-{case}")
+                    seen += value != "-"
+        self.assertGreater(seen, 40)
+
     def test_what_is_gone_is_found(self):
         for word in ("src/core/rl/gone.h", "src/core/rl/grpo.{h,gone}", "make gone", "ninja -C build/dev gone_test",
                      "GoneTest.NothingIsThere", "FingerprintTest.NothingIsThere", "method.gone", "ForwardGone", "kGone",
