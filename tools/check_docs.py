@@ -4,7 +4,7 @@
 
 Each link inside the repository leads to a file, and to a heading where it names one. Lines of prose have a limit. Each code block has a language, and
 each block of commands or Python says whether tests/docs executes it, or why not. Blocks of Python compile, those of JSON
-are read. Each test that docs/guarantees.md names exists. `--self-test` runs only the test of these rules, which every call runs first.
+are read. `--self-test` runs only the test of these rules, which every call runs first.
 """
 import json
 import re
@@ -15,9 +15,6 @@ from docs_pages import LANGUAGES, MARKED_LANGUAGES, ROOT, RUN_WORDS, anchors_of,
 
 PROSE_COLUMNS_MAX = 150
 OUTSIDE = ("http://", "https://", "mailto:")
-GUARANTEES = "docs/guarantees.md"
-NAMED_TEST = re.compile(r"`(?:[A-Z]\w*/)?([A-Z]\w*)?\.([A-Z]\w*|\*)(?:/\w+)?`")  # `Suite.Case`, `Suite.*`, or `.Case` of the suite before it.
-TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
 
 
 def link_findings(page, text, read):
@@ -79,21 +76,6 @@ def block_findings(page, text):
                 yield block.line, f"no JSON: {error}"
 
 
-def test_findings(text, tests):
-    """`tests`: pairs of suite and case."""
-    suites, suite = {name for name, _ in tests}, None
-    for number, line in enumerate(text.splitlines(), start=1):
-        for named in NAMED_TEST.finditer(line):
-            suite = named[1] or suite
-            if suite not in suites if named[2] == "*" else (suite, named[2]) not in tests:
-                yield number, f"no such test: {suite}.{named[2]}"
-
-
-def tests_of_sources():
-    return {found for folder in ("bench", "cli", "services", "src", "tests")
-            for file in (ROOT / folder).rglob("*.cc") for found in TEST.findall(file.read_text())}
-
-
 def self_test():
     other = "# A `b` c, d\n## Twice\n## Twice\n"
     read = {"docs/a.md": other, "docs": ""}.get
@@ -111,9 +93,6 @@ def self_test():
                   "```sh run: dry\nls\n```", "```json\n{\n```"):
         assert len(blocks(wrong)) == 1, f"not caught: {wrong}"
     assert [line for line, _ in line_findings("x\n" + "x " * 76 + "\n|" + "x " * 76 + "\n```text\n" + "x " * 76 + "\n```\n")] == [2]
-    known = set(TEST.findall("TEST(ATest, B) {\nTEST_P(\n    CTest, D) {"))
-    assert not list(test_findings("| `ATest.B`, `.B`, `All/CTest.D`, `CTest.*`, `a.b` |", known))
-    assert [line for line, _ in test_findings("`ATest.D`\n`DTest.*`\n`CTest.D`, `.B`", known)] == [1, 2, 3]
     table = list(blocks_of("p.md", "<!-- commands: run -->\n\n| command | does |\n|---|---|\n| `ls -l` or so | x |\n\ntext\n\n| `no` | x |\n"))
     assert [(block.line, block.text) for block in table] == [(5, "ls -l")], table
 
@@ -133,7 +112,6 @@ def main():
     for page in names:
         text = (ROOT / page).read_text()
         wrong += [f"{page}:{line}: {why}" for line, why in (*link_findings(page, text, read), *block_findings(page, text), *line_findings(text))]
-    wrong += [f"{GUARANTEES}:{line}: {why}" for line, why in test_findings((ROOT / GUARANTEES).read_text(), tests_of_sources())]
     print("\n".join(wrong))
     print(f"docs: {len(names)} pages, {len(wrong)} findings")
     return 1 if wrong else 0

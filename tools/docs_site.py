@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gathers the pages of the documentation's site in build/docs/pages: every page of Markdown, and every file that a page
 links to, at its place in the repository. Links to folders lead to their README.md; where there is none, the text stays
-and the link goes. mkdocs.yml makes the site of them.
+and the link goes. The page of guarantees gets its list. mkdocs.yml makes the site of them.
 """
 import re
 import shutil
 import sys
 
+import guarantees
 from check_docs import OUTSIDE, resolved
 from docs_pages import CODE, LINK, ROOT, links_of, pages, prose_lines
 
@@ -47,6 +48,8 @@ def main():
     names = pages()
     for page in names:
         text = (ROOT / page).read_text()
+        if page == "docs/guarantees.md":
+            text += guarantees.page()
         place = PAGES / page
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(rewritten(page, text))

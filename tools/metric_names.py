@@ -31,7 +31,7 @@ KEY = re.compile(r"(?<![\w/.\-{])(?:train|eval|buffer|rollout|time|throughput|ad
 EXPORTED = re.compile(r"\b(?:oxbow_(?:build|disk|learner|rollout|weights|replay|reward|rpc)_\w+|process_(?:cpu|resident|start)_\w+)\b")
 HISTOGRAM_PART = re.compile(r"_(?:bucket|sum|count)$")
 # Names of targets, binaries and buckets of storage that begin like a metric.
-OTHERWISE = re.compile(r"^oxbow_(?:learner|rollout|weights|replay|reward|rpc)_(?:client|service|store|loop|run|ranks|coordinator|"
+OTHERWISE = re.compile(r"^oxbow_(?:learner|rollout|weights|replay|reward|rpc)_(?:client|service|store|loop|plan|run|ranks|coordinator|"
                        r"member|probe|broadcast_group|worker|server|convert)\w*$")
 
 

@@ -72,6 +72,7 @@ TEST(EvaluationTableTest, APromptWithoutAValueIsLeftOutOnBothSides) {
 }
 
 // Prompts that are easy for one model are easy for the other. Pairing takes that away.
+// Promise: Numbers of a report are those of its pictures.
 TEST(EvaluationTableTest, ADifferenceIsPairedByPrompt) {
   std::vector<std::optional<double>> one, other;
   for (int i = 0; i < 100; ++i) {

@@ -45,6 +45,10 @@ std::vector<std::unique_ptr<reward::Scorer>> Scorers() {
   return scorers;
 }
 
+// Promise: Numbers of a report are those of its pictures. A prompt's value is the mean over its
+// scored pictures, however they are cut into batches; a picture without a score is counted and is
+// no number. Intervals are over prompts, repeatable, and paired where two models are compared.
+// Exported pictures give the values of the model that drew them.
 TEST(EvaluationTest, APromptIsTheMeanOfItsScoredPicturesWhateverTheChunk) {
   for (const size_t chunk : {1, 2, 100}) {
     const auto evaluation = Evaluate(Prompts(5), chunk, "model", TwoOfEach, Scorers());

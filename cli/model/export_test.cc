@@ -148,6 +148,7 @@ TEST_F(ExportedRunTest, AWholeModelIsRefusedOverItsBaseOrOfAnotherFormat) {
               HasSubstr("--whole-model needs --format merged"));
 }
 
+// Promise: The best checkpoint stays and can be named.
 TEST_F(ExportedRunTest, TheBestCheckpointIsExportedByName) {
   MakeRun("lora", kModel);  // Step 1 was evaluated higher than step 2.
   const fs::path file = "adapter_model.safetensors";
@@ -177,6 +178,7 @@ TEST_F(ExportedRunTest, AnotherRunStartsFromTheAverageOfACheckpoint) {
   EXPECT_THAT(StartWeightsFrom(run_.string(), NewRun({}).config)->from, HasSubstr("step 2"));
 }
 
+// Promise: A start from other weights is those weights.
 TEST_F(ExportedRunTest, AStartThatDoesNotFitIsRefusedInOneLine) {
   MakeRun("lora", kModel);
   const auto refusal = [&](const std::vector<std::string>& set) {

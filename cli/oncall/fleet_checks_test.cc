@@ -229,6 +229,7 @@ TEST(FleetChecksTest, RoundingIsNoBiasWhereTheRunRounds) {
   EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kWarn);
 }
 
+// Promise: No step is lost in silence.
 TEST(FleetChecksTest, AStepThatTrainedNothingIsSaid) {
   FleetFacts facts = Good();
   Set(*facts.status, "train/samples_trained", 64);

@@ -65,6 +65,7 @@ struct Spoilt {
 
 class SpoiltMachineTest : public ::testing::TestWithParam<Spoilt> {};
 
+// Promise: Limits add up to less than the memory.
 TEST_P(SpoiltMachineTest, IsSeenByItsCheckAlone) {
   MachineFacts facts = Good();
   GetParam().spoil(facts);

@@ -67,6 +67,7 @@ TEST(RunChecksTest, CopiesOfARunWithoutADirectoryAreNamed) {
   EXPECT_TRUE(found("another").empty());
 }
 
+// Promise: Drained is not done.
 TEST(RunChecksTest, ARunThatEndedBeforeItsLastStepSaysHowToGoOn) {
   const auto state = [](run::RunEnd end) {
     return JudgeRun({.step = 7, .steps_total = 40, .ended = run::EndRecord{.end = end}}).front();

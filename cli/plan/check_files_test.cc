@@ -28,6 +28,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+// Promise: `train` starts a config that `validate` accepts.
 class CheckFilesTest : public ::testing::Test {
  protected:
   void Write(const std::string& name, const std::string& content) {
@@ -135,6 +136,7 @@ TEST_F(CheckFilesTest, GraphsNeedABuildThatHasThem) {
   }
 }
 
+// Promise: A bad config does not start.
 TEST_F(CheckFilesTest, AGpuNeedsABuildThatHasIt) {
   config_.mutable_model()->set_device("cpu");
   EXPECT_EQ(Said("model.device"), "");
@@ -183,6 +185,7 @@ TEST_F(CheckFilesTest, ARankWiderThanTheAdaptedLayersIsSaid) {
               HasSubstr("narrowest adapted layer has, " + std::to_string(useful)));
 }
 
+// Promise: A bad config does not start.
 TEST_F(CheckFilesTest, ASizeThatTheModelCannotDrawIsRefusedBeforeTheLearnerDoes) {
   config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
   config_.mutable_model()->set_trained(v1::TRAINED_PART_FULL);
@@ -192,6 +195,7 @@ TEST_F(CheckFilesTest, ASizeThatTheModelCannotDrawIsRefusedBeforeTheLearnerDoes)
   EXPECT_EQ(Said("model.path"), "") << "the size is at fault";
 }
 
+// Promise: An adapter needs no list of layers.
 TEST_F(CheckFilesTest, AnAdapterOfAnyArchitectureNeedsNoTargets) {
   config_.mutable_model()->set_trained(v1::TRAINED_PART_LORA);
   config_.mutable_model()->mutable_lora()->set_rank(2);
@@ -313,6 +317,7 @@ TEST_F(CheckFilesTest, TheKeysOfTheRecipesPageNameEveryDirectoryOfTheirRewards) 
   EXPECT_EQ(reward::CheckScorer(run::ScorerOf(read->config.reward(), "ocr")), absl::OkStatus());
 }
 
+// Promise: A bad config does not start.
 TEST_F(CheckFilesTest, ATrajectoryThatFitsIntoNoEntryOfTheBufferIsRefusedInOneLine) {
   config_.mutable_model()->set_path(OXBOW_SOURCE_DIR "/models/digits");
   config_.mutable_model()->set_trained(v1::TRAINED_PART_FULL);

@@ -52,6 +52,11 @@ constexpr char kClient[] =
     "touch model.safetensors vocab.json\n"
     "[ $kind = models ] || { mkdir -p sets; echo 'a red cup' > sets/train.txt; }\n";
 
+// Promise: One command gets all that a run names by ids of the Hub. `oxbow fetch` has the Hub's own
+// client get model, rewards, tokenizers and prompts, of each repository the part that is read, says
+// what the cache has whole, and fetches again what is there in part. Without a client it prints the
+// commands. A CLIP reward whose model comes without a tokenizer takes the named one, else the
+// published one of the cache; without it, the error is the command that gets it.
 class FetchTest : public ::testing::Test {
  protected:
   FetchTest() {

@@ -63,6 +63,7 @@ TEST(MachineLoadTest, ADeviceWithANumberIsThatGpuForAll) {
   EXPECT_THAT(LoadOfGpus(Rows(RunWith({"model.device=cpu"}), {{"cpu", 3}}, 4)), IsEmpty());
 }
 
+// Promise: Each process has a device that holds it.
 TEST(MachineLoadTest, WhatCannotFitIsRefusedWithTheSettingThatHelps) {
   const v1::RunConfig run = RunWith({"model.device=cuda", "services.rollout_workers=1"});
   const uint64_t rank = RankOf(run), worker = WorkerOf(run);

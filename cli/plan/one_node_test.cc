@@ -163,6 +163,7 @@ using ::testing::HasSubstr;
 
 class EveryRecipeTest : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
 
+// Promise: Each process has a device that holds it.
 TEST_P(EveryRecipeTest, ARecipeFitsEightGpusOfEightyGigabytes) {
   const v1::RunConfig config = RecipeOn(GetParam().first, kNode);
   if (config.model().device() == "cpu") GTEST_SKIP() << "no GPU asked for";
@@ -217,6 +218,7 @@ uint64_t GibibytesOf(const YAML::Node& size) {
 
 // The pod of deploy/k8s/node: its GPUs all have a rank and a worker, and its memory holds
 // them and what they share.
+// Promise: Manifests match the binaries.
 TEST(OneNodeTest, APodHasTheMemoryOfEachOverlaysPlan) {
   const std::string k8s = OXBOW_SOURCE_DIR "/deploy/k8s/";
   const YAML::Node job = YAML::LoadAllFromFile(k8s + "node/train.yaml").back();

@@ -26,6 +26,7 @@ std::vector<config::Problem> ProblemsOf(const v1::RewardConfig& config, absl::Du
   return EndpointProblems(config, AskEndpoints(config, timeout));
 }
 
+// Promise: A bad config does not start.
 TEST(RewardEndpointsTest, AServerThatIsMissingOrSilentIsNamed) {
   const reward::FakeRewardServer there({reward::Described("redness")}, 4, nullptr);
   const ListeningSockets silent = Listen("127.0.0.1:0").value();

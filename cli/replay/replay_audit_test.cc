@@ -80,6 +80,7 @@ TEST(ReplayAuditTest, ReadsAllPagesAndGathersWhatIsWrong) {
   EXPECT_THAT(AuditJson(audit, "fake"), HasSubstr("\"sound\": false"));
 }
 
+// Promise: Verification names the damage.
 TEST(ReplayAuditTest, SecondLiveEntryOfAPromptIsFound) {
   FakeSource source(false);
   source.Add(1, 11);

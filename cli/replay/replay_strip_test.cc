@@ -65,6 +65,7 @@ TEST(ReplayStripTest, ManyChannelsAreShownInFalseColours) {
 }
 
 // One row per latent: the strip of a video is that of its frames as pictures.
+// Promise: A video is a video everywhere.
 TEST(ReplayStripTest, AVideoIsItsFramesFromLeftToRight) {
   std::vector<float> values;
   for (int i = 0; i < 2 * 3 * 4; ++i) values.push_back(static_cast<float>(i) * 0.08f - 1);

@@ -80,6 +80,7 @@ TEST_F(ComparisonTest, RunsThatDifferInTheirSeedAloneAreOneLineWithABand) {
   EXPECT_THAT(*page, HasSubstr("differ in their seed alone"));
 }
 
+// Promise: Pictures of any size are on the pages.
 TEST_F(ComparisonTest, LastPicturesOfARealSizeAreShownForEachRunAndLinkToTheirFiles) {
   const auto first = AddRun("a", {}), second = AddRun("b", {}), third = AddRun("c", {});
   io::AddPhotos(first, 20, 64, 512);

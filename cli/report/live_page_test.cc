@@ -44,6 +44,7 @@ class LivePageTest : public ::testing::Test {
   testing::ScopedDirectory directory_;
 };
 
+// Promise: Watching a run does not slow it.
 TEST_F(LivePageTest, OnlySectionsThatChangedAreSent) {
   LivePage page({.run_dir = run_dir(), .share_max = 0});
   std::string version = "of another server";
@@ -60,6 +61,9 @@ TEST_F(LivePageTest, OnlySectionsThatChangedAreSent) {
 }
 
 // Building takes 50 ms of this clock, so it may happen once in five seconds.
+// Promise: Watching a run does not slow it. `oxbow watch` builds its page so seldom that this takes
+// a hundredth of a core at most, however long the run and however many ask, and sends the sections
+// that changed.
 TEST_F(LivePageTest, ThePageIsBuiltSoSeldomThatItCostsAHundredthOfACore) {
   FakeClock clock;
   int built = 0;

@@ -79,6 +79,7 @@ TEST_F(RunSummaryTest, GoodHidesNothingThatIsNotKnown) {
 }
 
 // As `oxbow status --watch` does, every second.
+// Promise: Memory does not grow with a run.
 TEST_F(RunSummaryTest, ASecondLookReadsWhatIsNew) {
   std::string lines;
   for (int step = 0; step < 20'000; ++step) {
@@ -132,6 +133,7 @@ TEST_F(RunSummaryTest, StatesAreToldApartAndDamageHidesNoOtherRun) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
 }
 
+// Promise: Why a run ended is kept.
 TEST_F(RunSummaryTest, WhyARunEndedIsSaidFirst) {
   AddRun("full", "{\"step\":7,\"train/reward_mean\":0.5}\n");
   const auto full = runs_.path() / "full";

@@ -88,6 +88,7 @@ class Mirror {
   std::thread thread_;
 };
 
+// Promise: A run's page is as new as the run.
 TEST(WatchBrowserTest, ANewStepAppearsByItselfAtEveryWidth) {
   const std::string chromium = testing::FindChromium();
   if (chromium.empty()) {

@@ -61,6 +61,7 @@ TEST_F(WatchServerTest, ThePageFollowsTheRunAndSaysWhenItIsLive) {
 }
 
 // At every size that runs have: a sheet of 64 pictures of 256 px and more was answered with 404.
+// Promise: Pictures of any size are on the pages.
 TEST_F(WatchServerTest, PicturesOfEverySizeAreServedAndOtherFilesAreNot) {
   Log(0, 0.5);
   const auto server = WatchServer::Start({.page = Page()});

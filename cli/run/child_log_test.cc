@@ -13,6 +13,9 @@
 namespace oxbow::cli {
 namespace {
 
+// Promise: Logs of children are bounded. The log of a child of `oxbow train` that has grown to 16
+// MiB is moved to `NAME.log.1` while the child goes on. Why a child ended is read from the end of
+// its log. Not covered: a line that is written in the instant between the copy and the cut.
 class ChildLogTest : public ::testing::Test {
  protected:
   std::filesystem::path log() const { return directory_.path() / "child.log"; }

@@ -58,6 +58,7 @@ TEST_F(ChildProcessTest, LinesEnvironmentLogAndExitCodeArrive) {
 }
 
 // So the kernel kills one that is started again, and not the launcher.
+// Promise: Containers' quotas count.
 TEST_F(ChildProcessTest, WhereMemoryRunsOutAChildDiesBeforeItsParent) {
   int own = 0;
   std::ifstream("/proc/self/oom_score_adj") >> own;
@@ -67,6 +68,7 @@ TEST_F(ChildProcessTest, WhereMemoryRunsOutAChildDiesBeforeItsParent) {
             std::vector<std::string>{std::to_string(std::min(1000, own + 300))});
 }
 
+// Promise: Containers' quotas count.
 TEST_F(ChildProcessTest, WhereMemoryRunsOutTheLearnerIsTheLastChild) {
   int own = 0;
   std::ifstream("/proc/self/oom_score_adj") >> own;
@@ -125,6 +127,7 @@ TEST_F(ChildProcessTest, AMissingBinaryIsAnUnavailableExitWithItsPath) {
 }
 
 // The log, the pipe and the child's own files each need some; any lack is said as one that passes.
+// Promise: A port that answers stays open.
 TEST_F(ChildProcessTest, WithoutDescriptorsAStartIsRefusedAsOneThatMayBePossibleLater) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

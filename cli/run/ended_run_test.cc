@@ -76,12 +76,16 @@ TEST_F(EndedRunTest, HasEndedIfNobodyListensAndItsSupervisorIsGone) {
   EXPECT_TRUE(Check().ok()) << Check();
 }
 
+// Promise: A run can go back.
 TEST_F(EndedRunTest, WhoListensAndDoesNotAnswerMayBeItsLearner) {
   WriteFile(PidOfNobody());  // A busy learner, or one with TLS, is silent.
   EXPECT_EQ(Check().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Check().message()), HasSubstr("--force"));
 }
 
+// Promise: A run can go back. `oxbow rollback` makes an earlier whole checkpoint the newest and
+// deletes nothing. A deterministic run that continues from it has the losses and weights of a run
+// that never went further. The command refuses while the run lives, and where that cannot be known.
 TEST_F(EndedRunTest, LivesWhileItsSupervisorDoesThoughTheLearnerStartsAgain) {
   learner_.Close();
   ASSERT_TRUE(run::WriteEndpoints(directory_.path(), {{"learner", learner_.endpoint()}}).ok());

@@ -36,6 +36,7 @@ TEST(ProgressLineTest, ARunWithoutNumbersIsStillALine) {
   EXPECT_EQ(Bottleneck(status), "");
 }
 
+// Promise: No step is lost in silence.
 TEST(ProgressLineTest, AStepThatTrainedNothingIsOnTheLine) {
   v1::StatusResponse status = Status();
   auto& trained = *status.add_metrics();

@@ -64,6 +64,7 @@ class RunDirectoryTest : public ::testing::Test {
   const fs::path run_ = scratch_.path() / "run";
 };
 
+// Promise: One process changes a run's directory.
 TEST_F(RunDirectoryTest, ALiveRunIsLeftAloneWhateverIsAsked) {
   const auto live = Enter(EarlierRun::kRefuse);
   ASSERT_TRUE(live.ok()) << live.status();
@@ -82,6 +83,9 @@ TEST_F(RunDirectoryTest, ALearnerThatWasStartedByHandCounts) {
               HasSubstr("the run is live: learner, process"));
 }
 
+// Promise: Nobody loses a run. `make train` renames an ended run and never deletes one. A resume
+// with other settings, or with fewer steps than are done, is refused before a file of the run is
+// written, and names each key with both values. A closed terminal drains the run.
 TEST_F(RunDirectoryTest, AnEndedRunIsRenamedOrDeletedAndSaid) {
   LeaveRun("5");
   const auto aside = Enter(EarlierRun::kSetAside);
@@ -134,6 +138,7 @@ TEST_F(RunDirectoryTest, ResumeOfNothingMakesNothing) {
   EXPECT_FALSE(fs::exists(run_));
 }
 
+// Promise: Nobody loses a run.
 TEST_F(RunDirectoryTest, AResumeNamesEachChangedSettingAndWhereItIsFrom) {
   LeaveRun("5");
   const std::string said =
@@ -162,6 +167,7 @@ TEST_F(RunDirectoryTest, AResumeTakesMoreStepsAndOtherServices) {
 
 // Checkpoints of an older version are known by the name and place of their run, which the settings
 // of this start no longer have.
+// Promise: A run goes on wherever it lies.
 TEST_F(RunDirectoryTest, ARenamedRunOfAnOlderVersionKeepsWhatItWas) {
   LeaveRun("5");
   const fs::path manifest = run_ / "checkpoints/step_000005/manifest.json";

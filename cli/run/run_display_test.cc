@@ -63,6 +63,7 @@ TEST_F(RunDisplayTest, AnEvaluationStaysAboveTheLineThatIsRewritten) {
   EXPECT_TRUE(out_.str().ends_with("\r\033[K"));
 }
 
+// Promise: A first run looks as at real sizes.
 TEST_F(RunDisplayTest, ALineThatStandsSaysForHowLongAndInWhichPhase) {
   RunDisplay display = Make(80);
   display.Show(absl::Seconds(1), At(9));
@@ -78,6 +79,7 @@ TEST_F(RunDisplayTest, ALineThatStandsSaysForHowLongAndInWhichPhase) {
   EXPECT_LT(last.size(), 80);
 }
 
+// Promise: A first run looks as at real sizes.
 TEST_F(RunDisplayTest, ALearnerThatDoesNotAnswerIsNotSilence) {
   RunDisplay display = Make(80);
   display.ShowSilence(absl::Seconds(1));
@@ -92,6 +94,7 @@ TEST_F(RunDisplayTest, ALearnerThatDoesNotAnswerIsNotSilence) {
 }
 
 // A log file, or a job's output: somebody looks whether it hangs.
+// Promise: A first run looks as at real sizes.
 TEST_F(RunDisplayTest, WithoutATerminalALineEveryTenSecondsSaysWhereItStands) {
   RunDisplay display = Make(std::nullopt);
   for (int second = 1; second <= 12; ++second) display.ShowSilence(absl::Seconds(second));

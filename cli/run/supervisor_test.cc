@@ -65,6 +65,7 @@ class SupervisorTest : public ::testing::Test {
   Supervisor supervisor_{{}, clock_};
 };
 
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, ADeadWorkerIsStartedAgainAfterABackoffThatDoubles) {
   EXPECT_THAT(supervisor_.Exited("worker", kKilled), IsEmpty());
   EXPECT_THAT(After(absl::Milliseconds(199)), IsEmpty());
@@ -77,6 +78,7 @@ TEST_F(SupervisorTest, ADeadWorkerIsStartedAgainAfterABackoffThatDoubles) {
   EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
 }
 
+// Promise: A port that answers stays open.
 TEST_F(SupervisorTest, AStartThatIsNotPossibleYetIsTriedAgainAndIsNoDeath) {
   supervisor_.Exited("worker", kKilled);
   EXPECT_THAT(After(absl::Milliseconds(200)), ElementsAre(Action{Do::kStart, "worker"}));
@@ -103,11 +105,13 @@ TEST_F(SupervisorTest, AWorkerThatEndedWellIsNoDeathAndComesBackIfTheRunGoesOn) 
   EXPECT_EQ(supervisor_.failure(), "");
 }
 
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, ADeadLearnerResumes) {
   supervisor_.Exited("learner", kKilled);
   EXPECT_THAT(After(absl::Seconds(1)), ElementsAre(Action{Do::kStart, "learner", true}));
 }
 
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, TroubleOfTheOnlyOneThatMayPassEndsTheRunAfterItsPatience) {
   for (const int code :
        {int{kExitFailure}, int{kExitUnavailable}, int{kExitFull}, int{kExitDeviceLost}, kKilled}) {
@@ -134,6 +138,7 @@ TEST_F(SupervisorTest, TroubleOfTheOnlyOneThatMayPassEndsTheRunAfterItsPatience)
   }
 }
 
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, ADiskThatIsFullForTwoMinutesEndsNothing) {
   Loop("learner", Role::kLearner, kExitFull, absl::Seconds(120));
   EXPECT_THAT(supervisor_.TroubleOf("learner"),
@@ -147,6 +152,7 @@ TEST_F(SupervisorTest, ADiskThatIsFullForTwoMinutesEndsNothing) {
 }
 
 // Its pauses grow, though the steps of the others are committed meanwhile.
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, AWorkerThatAlwaysDiesEndsNothingWhileAnotherLives) {
   AddWorker("other");
   EXPECT_LE(Loop("worker", Role::kWorker, kKilled, absl::Seconds(120)), 10);
@@ -167,6 +173,7 @@ TEST_F(SupervisorTest, AWorkerThatAlwaysDiesEndsNothingWhileAnotherLives) {
   EXPECT_EQ(supervisor_.failure(), "");
 }
 
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, AFinalCodeOfAWorkerEndsTheRunOnlyIfNoOtherHasHope) {
   for (const int code : {kExitUsage, kExitData, kExitOutOfMemory}) {
     Supervisor supervisor({}, clock_);
@@ -206,6 +213,7 @@ TEST_F(SupervisorTest, ASteadyLifeMakesTheNextPauseShort) {
   EXPECT_THAT(After(absl::Milliseconds(200)), ElementsAre(Action{Do::kStart, "worker"}));
 }
 
+// Promise: Drained is not done.
 TEST_F(SupervisorTest, ALearnerThatEndsEarlySaysHow) {
   for (const int code : {kExitStopped, kExitDrained}) {
     Supervisor supervisor({}, clock_);
@@ -217,12 +225,14 @@ TEST_F(SupervisorTest, ALearnerThatEndsEarlySaysHow) {
   }
 }
 
+// Promise: Drained is not done.
 TEST_F(SupervisorTest, AWarningOfSlurmDrains) {
   EXPECT_THAT(supervisor_.StopRequested(SIGUSR1), ElementsAre(Action{Do::kDrain, "learner"}));
   supervisor_.Exited("learner", kExitDrained);
   EXPECT_EQ(supervisor_.exit_code(), kExitDrained);
 }
 
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, ACommittedStepForgivesEarlierDeaths) {
   for (uint64_t step = 1; step <= 5; ++step) {
     supervisor_.Committed(step);
@@ -233,6 +243,7 @@ TEST_F(SupervisorTest, ACommittedStepForgivesEarlierDeaths) {
   EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
 }
 
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, ALongLifeWithoutACommittedStepForgivesNothing) {
   for (int i = 0; i < 5; ++i) {
     supervisor_.Committed(7);  // A resumed learner repeats what it had; that is no progress.
@@ -248,6 +259,7 @@ TEST_F(SupervisorTest, ALongLifeWithoutACommittedStepForgivesNothing) {
   EXPECT_EQ(supervisor_.exit_code(), kExitUnavailable);
 }
 
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, WhatTheSameStartWouldMeetAgainIsNotTriedAgain) {
   for (const int code : {kExitUsage, kExitData, kExitOutOfMemory}) {
     Supervisor supervisor({}, clock_);
@@ -258,6 +270,7 @@ TEST_F(SupervisorTest, WhatTheSameStartWouldMeetAgainIsNotTriedAgain) {
   }
 }
 
+// Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, ANumberThatIsNotFiniteIsTriedAgainOnceAtAStep) {
   for (const uint64_t step : {3, 9}) {
     supervisor_.Committed(step);

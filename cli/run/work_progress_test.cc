@@ -19,6 +19,7 @@ class WorkProgressTest : public ::testing::Test {
   std::ostringstream out_;
 };
 
+// Promise: A first run looks as at real sizes.
 TEST_F(WorkProgressTest, WithoutATerminalALineSaysWhatIsDoneAndHowMuchIsLeft) {
   WorkProgress progress(On(std::nullopt), clock_, out_, /*runs=*/false);
   progress.Begin("loading the model");

@@ -20,6 +20,7 @@ def image(pixels, size=0, side=10):
     return wire.Image(width=side, height=1, channels=1, pixels=pixels, pixels_size=size)
 
 
+# Promise: A reward of your own breaks nothing else.
 class AssemblyTest(unittest.TestCase):
     def setUp(self):
         self.budget = Budget(LIMITS.items_waiting_max, LIMITS.bytes_waiting_max)

@@ -21,6 +21,7 @@ ONE = "recipes: [{name: a, file: f}]\n"
 TUNED = "name: x\nseeds: 4\nfirst_seed: 10\nbaseline: a\nrecipes: [{name: a, file: f}]\ntuning: "
 
 
+# Promise: Foreign bytes crash no process.
 @unittest.skipUnless(Plan, "needs numpy and PyYAML")
 class PlanTest(unittest.TestCase):
     def setUp(self):

@@ -103,6 +103,7 @@ class PlanTest(unittest.TestCase):
                           "MASTER_PORT": "99", "TORCHELASTIC_RESTART_COUNT": "3"})
 
 
+# Promise: Any one process may die, again and again.
 class RestartsTest(unittest.TestCase):
     """How often a process that dies at once is started within so many seconds, and whether it ended the run."""
 

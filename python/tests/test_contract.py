@@ -40,6 +40,8 @@ def failures(lines):
     return [line[6:] for line in lines if line.startswith("FAIL")]
 
 
+# Promise: The contract's checks find breaches. `oxbow-reward check` passes on servers that keep the
+# contract, and names the breach of servers and rewards that do not.
 class ContractTest(unittest.TestCase):
     def test_a_server_that_keeps_it_passes(self):
         code, lines = run(*good_rewards())
@@ -111,6 +113,7 @@ class ContractTest(unittest.TestCase):
         passed = sum(line.startswith("ok") for line in lines)
         self.assertEqual(lines[-1], f"check: {passed} passed, 0 failed, 1 left out")
 
+    # Promise: Media are bounded before they come.
     @unittest.skipUnless(built("reward_server"), "OXBOW_BUILD is no build of oxbow")
     def test_the_reward_server_of_the_build_passes(self):
         process = subprocess.Popen([built("reward_server"), "--rewards", "digits_ocr,digits_strict"],

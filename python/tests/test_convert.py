@@ -23,6 +23,10 @@ GOLDENS = ROOT / "tests/golden/checkpoints"
 SCORERS = ROOT / "tests/golden/scorers"
 
 
+# Promise: Weights cannot bring code. A `.pt` file is read by `torch.load(weights_only=True)`, which
+# builds nothing but tensors, numbers, texts and containers. A file that asks for any other function
+# or object is refused with its name in one line, and nothing of it is run. Anything but dense
+# tensors of real numbers is refused as well.
 @unittest.skipUnless(torch, "needs torch and safetensors")
 class ConvertTest(unittest.TestCase):
     def setUp(self):
@@ -88,6 +92,7 @@ class ConvertTest(unittest.TestCase):
         self.assertEqual(list(self.scratch.iterdir()), [])
 
 
+# Promise: Rewards are those of their projects.
 @unittest.skipUnless(torch, "needs torch and safetensors")
 class Mask2FormerTest(unittest.TestCase):
     @staticmethod

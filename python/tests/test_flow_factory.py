@@ -57,6 +57,9 @@ def calling(endpoint):
         client.close()
 
 
+# Promise: A server of Flow-Factory's protocol scores here as there. Its scores of pictures and
+# videos arrive unchanged, and its errors are errors here. A call without a score for each item
+# fails.
 @unittest.skipUnless(built("reward_server"), "OXBOW_BUILD is no build of oxbow")
 @unittest.skipUnless(flow_factory, "needs Pillow")
 class FlowFactoryTest(unittest.TestCase):

@@ -17,6 +17,7 @@ def read(image):
     return frames_of(image, image.pixels)
 
 
+# Promise: A reward of your own breaks nothing else.
 class ImagesTest(unittest.TestCase):
     def test_raw_pixels_are_rows_of_interleaved_channels(self):
         image = wire.Image(width=2, height=1, channels=3, frames=2, pixels=bytes(range(12)))

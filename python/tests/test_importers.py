@@ -203,6 +203,7 @@ class FlowFactoryTest(unittest.TestCase):
                 survives(lambda text: flow_factory.translate(text, "run.yaml"), mutant)
 
 
+# Promise: A judge's key stays a secret.
 @unittest.skipUnless(yaml, "needs PyYAML")
 class FlowFactoryRewardsTest(unittest.TestCase):
     @staticmethod
@@ -411,6 +412,7 @@ PUBLISHED += [("flow-grpo", "grpo.py:pickscore"), ("flow-grpo", "grpo.py:without
 PUBLISHED += [("dance-grpo", path.name) for path in sorted(GOLDENS.glob("*.sh"))]
 
 
+# Promise: Recipes train the published modules.
 @unittest.skipUnless(yaml and OXBOW.exists(), "needs PyYAML, and OXBOW_BUILD that is a build of oxbow")
 class ImportConfigTest(unittest.TestCase):
     """The command as a user calls it."""

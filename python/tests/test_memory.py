@@ -9,6 +9,7 @@ from oxbow.reward import memory
 from oxbow.reward.assembly import Limits
 
 
+# Promise: A server of Python cannot be locked.
 class MemoryTest(unittest.TestCase):
     def test_the_least_limit_of_the_groups_counts(self):
         with tempfile.TemporaryDirectory() as folder:

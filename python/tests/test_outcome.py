@@ -11,6 +11,10 @@ INVALID_ARGUMENT, INTERNAL = 3, 13
 ITEMS = [Item(np.zeros((1, 2, 2, 3), np.uint8))] * 3
 
 
+# Promise: A reward of your own breaks nothing else. A reward in Python that raises, exits, returns
+# NaN, too few scores or no numbers costs its items their score: an error status each, never a
+# number. Items of other calls that were in the same batch are scored again without them. Sizes are
+# checked before memory is taken, and what waits has a limit.
 class OutcomeTest(unittest.TestCase):
     def test_numbers_of_all_kinds_are_values(self):
         for one in (0.5, 1, True, np.float32(0.5), np.int64(-3), np.array(2.0), np.bool_(True)):

@@ -154,6 +154,7 @@ class BatchingTest(unittest.TestCase):
             self.assertEqual(values(ask(client, *map(grey, range(5)))), [0, 1, 2, 3, 4])
         self.assertLessEqual(max(sizes), 2)
 
+    # Promise: A reward of your own breaks nothing else.
     def test_no_caller_pays_for_the_items_of_another(self):
         def breaks(items):
             if 13 in levels(items):
@@ -166,6 +167,7 @@ class BatchingTest(unittest.TestCase):
             self.assertEqual(values(good()), [1, 2])
             self.assertEqual([one.status_message for one in bad()], ["level: ValueError: 13"] * 2)
 
+    # Promise: A reward of your own breaks nothing else.
     def test_what_finds_no_room_is_refused_and_room_comes_back(self):
         for limits in (Limits(items_waiting_max=2), Limits(bytes_waiting_max=2 * 12)):
             gate = Gate()
@@ -205,6 +207,7 @@ class BatchingTest(unittest.TestCase):
         self.assertEqual(gate.batches, [[1], [3]])
 
 
+# Promise: A reward of your own breaks nothing else.
 class RefusingTest(unittest.TestCase):
     def test_pieces_that_tarry_end_their_call_and_give_their_room_back(self):
         whole, end = grey(5), threading.Event()
@@ -222,6 +225,11 @@ class RefusingTest(unittest.TestCase):
             self.assertEqual(raised.exception.code().name, "DEADLINE_EXCEEDED")
             self.assertEqual(values(ask(client, whole)), [5])
 
+    # Promise: A server of Python cannot be locked. A reward server in Python ends a call that says
+    # nothing for 60 s, its first message included. One connection has at most 256 calls, all
+    # together 1,024; one more is refused as busy. Health is beside them, so that a busy server is
+    # not taken for a dead one. Waiting calls take at most three tenths of the memory that it may
+    # use. Its metrics page has one thread.
     def test_a_call_that_says_nothing_ends(self):
         end = threading.Event()
         with serving(named(), limits=Limits(idle_seconds=0.05)) as (_, client):
@@ -232,6 +240,7 @@ class RefusingTest(unittest.TestCase):
                 self.assertIn("the next request did not come", raised.exception.details())
             end.set()
 
+    # Promise: A server of Python cannot be locked.
     def test_no_connection_takes_all_calls_and_health_is_beside_them(self):
         end = threading.Event()
         limits = Limits(calls_max=3, calls_per_connection_max=2)
@@ -361,6 +370,7 @@ class LifeTest(unittest.TestCase):
             self.assertIn(line, lines)
 
 
+    # Promise: A server of Python cannot be locked.
     def test_callers_of_the_metrics_page_that_say_nothing_cost_no_threads(self):
         with serving(named()) as (server, _):
             before = threading.active_count()

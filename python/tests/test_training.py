@@ -43,6 +43,7 @@ class TrainingTest(unittest.TestCase):
             self.assertTrue(min(given) <= line["train/reward_darkness_mean"] <= max(given))
             self.assertEqual(line["train/samples_unscored"], 0)
 
+    # Promise: A reward of your own breaks nothing else.
     def test_an_item_without_a_score_is_dropped_and_never_0(self):
         def picky(items):
             """1, or nothing."""

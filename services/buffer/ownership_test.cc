@@ -43,6 +43,11 @@ class OwnershipTest : public ::testing::Test {
   std::unique_ptr<ReplayStore> store_;
 };
 
+// Promise: A buffer belongs to one run. A buffer takes changes from one run, and of that run from
+// its newest start. The learner of another run, of an earlier start or with another number of
+// shards ends at once with exit code 2 and one line that says whose buffer it is. Entries that a
+// start takes out are copied aside until the next checkpoint. An absurd epoch or step is refused
+// and changes nothing.
 TEST_F(OwnershipTest, EveryCallOfAnotherRunIsRefusedAndChangesNothing) {
   ASSERT_TRUE(Offer({Epoch(3), kMine}, 1).ok());
   for (const bool reopened : {false, true}) {
@@ -126,6 +131,7 @@ TEST_F(OwnershipTest, AnOlderStartIsFencedUntilItTakesItsOwnBuffer) {
   EXPECT_TRUE(Offer(older, 2).ok());
 }
 
+// Promise: A buffer belongs to one run.
 TEST_F(OwnershipTest, AnotherNumberOfShardsIsRefused) {
   const Caller mine{Epoch(1), kMine};
   ASSERT_TRUE(store_->Restore(mine, "", {.shards = 3, .shard = 1}).ok());
@@ -150,6 +156,7 @@ TEST_F(OwnershipTest, AnotherNumberOfShardsIsRefused) {
 }
 
 // One absurd number must not make all calls to come too old.
+// Promise: A buffer belongs to one run.
 TEST_F(OwnershipTest, AnEpochOrStepFarAheadIsRefusedAndForgotten) {
   const Caller mine{Epoch(1), kMine};
   ASSERT_TRUE(store_->Advance(mine, LearnerStep(9), {}, {}).ok());

@@ -105,6 +105,7 @@ class ReplayDamageTest : public ::testing::TestWithParam<bool> {
 
 INSTANTIATE_TEST_SUITE_P(InSegments, ReplayDamageTest, ::testing::Bool());
 
+// Promise: An acknowledged offer stays.
 TEST_P(ReplayDamageTest, ADrawIsWithoutADamagedEntryWhichLeaves) {
   TurnByteOf(directory_.path(), EntryOf(3000).conditioning);
   EXPECT_TRUE(store_->Find(EntryId(3000)).ok()) << "without the damaged part";
@@ -122,6 +123,7 @@ TEST_P(ReplayDamageTest, ADrawIsWithoutADamagedEntryWhichLeaves) {
 }
 
 // A page of damaged entries alone would say that the list has ended.
+// Promise: Reuse beyond a drawn head keeps its bounds.
 TEST_P(ReplayDamageTest, ALimitOfAListDoesNotCountDamagedEntries) {
   for (const uint64_t id : {2000, 3000})
     TurnByteOf(directory_.path(), EntryOf(id).header, {".sst"});
@@ -132,6 +134,7 @@ TEST_P(ReplayDamageTest, ALimitOfAListDoesNotCountDamagedEntries) {
   EXPECT_EQ(store_->Info().damaged, 2u);
 }
 
+// Promise: Reuse beyond a drawn head keeps its bounds.
 TEST_P(ReplayDamageTest, ALimitOfTheNewestDoesNotCountDamagedEntries) {
   for (const uint64_t id : {2000, 3000})
     TurnByteOf(directory_.path(), EntryOf(id).header, {".sst"});
@@ -152,6 +155,7 @@ TEST_P(ReplayDamageTest, AReaderIsToldOfTheDamageOnceAndThenThatItIsGone) {
 
 // Compaction moves old values to new files, so it reads them, and RocksDB writes no more after one
 // that it cannot read.
+// Promise: An acknowledged offer stays.
 TEST_P(ReplayDamageTest, CompactionThatMeetsADamagedEntryDoesNotStopWrites) {
   if (GetParam()) GTEST_SKIP() << "RocksDB does not compact segments (segments_test.cc does)";
   TurnByteOf(directory_.path(), EntryOf(3000).conditioning);

@@ -57,6 +57,7 @@ class ReplayFaultTest : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(InSegments, ReplayFaultTest, ::testing::Bool());
 
 // Metrics and Info are what an on-call engineer has left then.
+// Promise: A slow buffer costs a bounded share of the time.
 TEST_P(ReplayFaultTest, InfoDoesNotWaitForADiskThatHangs) {
   auto store = ReplayStore::Open(Options(directory_.path())).value();
   ASSERT_TRUE(store->Offer(kEpoch, Batch(10, 5)).ok());
@@ -79,6 +80,7 @@ TEST_P(ReplayFaultTest, InfoDoesNotWaitForADiskThatHangs) {
 
 // Fills the disk after the n-th write for n = 0, 1, ... until `call` gets by; each time the old
 // content must be whole, and the same call must work once there is room.
+// Promise: An acknowledged offer stays.
 TEST_P(ReplayFaultTest, OfferOnAFullDiskIsAllOrNothing) {
   int failures = 0;
   for (uint64_t appends = 0;; ++appends) {
@@ -110,6 +112,7 @@ TEST_P(ReplayFaultTest, OfferOnAFullDiskIsAllOrNothing) {
   EXPECT_GT(failures, 0);
 }
 
+// Promise: An acknowledged offer stays.
 TEST_P(ReplayFaultTest, CheckpointAndRestoreOnAFullDiskLeaveTheContent) {
   for (uint64_t appends = 0;; appends += 2) {
     const auto path = directory_.path() / std::to_string(appends);
@@ -136,6 +139,7 @@ TEST_P(ReplayFaultTest, CheckpointAndRestoreOnAFullDiskLeaveTheContent) {
 
 // The power goes right after each call: what a later call syncs must not hide what this one did
 // not.
+// Promise: An acknowledged offer stays.
 TEST_P(ReplayFaultTest, PowerLossKeepsEveryAcknowledgedCall) {
   const auto path = directory_.path() / "store";
   const auto store = ReplayStore::Open(Options(path)).value();

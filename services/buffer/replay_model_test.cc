@@ -372,6 +372,9 @@ class ModelRun {
 
 class ReplayModelTest : public ::testing::TestWithParam<std::pair<uint64_t, replay::Decay>> {};
 
+// Promise: One entry per prompt. At every instant each prompt has at most one live entry and the
+// buffer at most `replay.capacity`, under random operations, reopenings and restores too.
+// Promise: A success that new tails destroy leaves.
 TEST_P(ReplayModelTest, StoreFollowsTheRulesUnderRandomOperations) {
   const auto [seed, decay] = GetParam();
   ModelRun run(seed, decay);

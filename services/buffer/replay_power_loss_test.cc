@@ -94,6 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
       return info.param.entry_min < 5000 ? "Segments" : "Database";
     });
 
+// Promise: An acknowledged offer stays.
 TEST_P(PowerLossAfterFsyncTest, TheStoreHoldsAllAcknowledgedCalls) {
   const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};
   const auto disk = std::make_shared<FaultyFileSystem>();
@@ -142,6 +143,7 @@ TEST_P(PowerLossAfterFsyncTest, TheStoreHoldsAllAcknowledgedCalls) {
 
 // Many callers, who do not wait: each image is the content after some of the offers, in order, and
 // after all that were acknowledged.
+// Promise: An acknowledged offer stays.
 TEST_P(PowerLossAfterFsyncTest, OffersThatShareAnFsyncAreThereInOrder) {
   constexpr uint64_t kOffers = 150;
   const auto offer_of = [](uint64_t i) {
@@ -220,6 +222,7 @@ fs::path LogOf(const fs::path& store) {
 
 // A record cut off by a power loss was not acknowledged. One that was synced and rotted must not
 // pass for it.
+// Promise: An acknowledged offer stays.
 TEST(ReplayPowerLossTest, ARottenRecordAtTheEndOfTheLogIsNotTakenForACutOne) {
   const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};
   const fs::path path = directory.path() / "store";

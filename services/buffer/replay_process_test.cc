@@ -70,6 +70,7 @@ TEST(ReplayProcessTest, MakesItsDirectoryAndEndsWithZeroOnSigterm) {
   EXPECT_EQ(buffer->WaitExit(kPatience).value(), 0);
 }
 
+// Promise: Memory is bounded.
 TEST(ReplayProcessTest, StaysUnderItsMemoryBudgetThroughARun) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "a sanitizer's own memory would count";
@@ -106,6 +107,7 @@ TEST(ReplayProcessTest, SecondProcessOnTheSameDirectoryIsRefused) {
 
 #ifdef OXBOW_NO_FILE_LOCKS
 // Common on clusters. Nothing keeps a second process out then, which is said.
+// Promise: One process changes a run's directory.
 TEST(ReplayProcessTest, AFileSystemWithoutLocksServesAndWarns) {
   const ScopedDirectory directory;
   const auto buffer = Process::Start({.argv = {oxbow::testing::BinaryPath("replay_buffer"),
@@ -212,6 +214,11 @@ int Kills() {
   return asked == nullptr ? 6 : std::atoi(asked);
 }
 
+// Promise: An acknowledged offer stays. An entry whose Offer was answered INSERTED or REPLACED
+// survives kill -9 and power loss until a better entry displaces it. On a full disk a call fails
+// whole: nothing of it is stored. Offers of many callers share an fsync; what a power loss leaves
+// is the content after some of them in order, with all that were acknowledged. A damaged entry
+// costs itself alone.
 TEST(ReplayProcessTest, KillDashNineLosesNothingThatWasAcknowledged) {
   const int kills = Kills();
   const uint64_t seed = 17;

@@ -69,6 +69,7 @@ TEST_F(ReplayRestoreTest, AStoreBehindTheLearnerKeepsEverything) {
   EXPECT_THAT(Asides(), IsEmpty()) << "nothing left";
 }
 
+// Promise: A buffer belongs to one run.
 TEST_F(ReplayRestoreTest, WhatLeavesIsCopiedAsideUntilTheNextCheckpoint) {
   ASSERT_TRUE(store_->Restore(Epoch(2), "").ok());
   EXPECT_THAT(Ids(), IsEmpty());

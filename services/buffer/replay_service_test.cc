@@ -137,6 +137,7 @@ class ReplayServiceTest : public ::testing::Test {
   std::unique_ptr<ReplayClient> lossy_client_;
 };
 
+// Promise: Processes of one run speak one protocol.
 TEST_F(ReplayServiceTest, ALearnerOfAnotherRevisionIsRefusedAndChangesNothing) {
   OfferOne(TestMessage(1, 1, 0, 1));
   v1::RestoreResponse response;
@@ -182,6 +183,8 @@ TEST_F(ReplayServiceTest, EntryComesBackAsItWent) {
   EXPECT_EQ(client_->Read(EntryId(8), 0, 1).status().code(), absl::StatusCode::kNotFound);
 }
 
+// Promise: Calls may be repeated. A request or an answer that is lost and sent again has one
+// effect. Calls that belong to an earlier start of the learner are ABORTED.
 TEST_F(ReplayServiceTest, LostRequestAndLostResponseHaveOneEffect) {
   lossy_->LoseNext(Loss::kRequest);
   auto response = lossy_client_->Offer(kEpoch, {TestMessage(1, 1, 0, 1)});
@@ -298,6 +301,7 @@ TEST_F(ReplayServiceTest, BrokenStreamStoresNothing) {
   EXPECT_EQ(store_->Info().entries, 0u);
 }
 
+// Promise: Memory is bounded.
 TEST_F(ReplayServiceTest, SizesPastTheLimitsAreRefusedAndTheBudgetComesBack) {
   Serve({.entry_bytes_max = 4000, .offer_bytes_max = 9000});
   const auto result = OfferOne(TestMessage(1, 1, 0, 1, /*latent_bytes=*/4000));
@@ -329,6 +333,7 @@ TEST_F(ReplayServiceTest, HundredsOfOpenOffersAndReadsHoldUpNobody) {
   for (auto& offer : offers) (void)offer->Finish();
 }
 
+// Promise: Calls may be repeated.
 TEST_F(ReplayServiceTest, OlderEpochIsAborted) {
   OfferOne(TestMessage(1, 1, 0, 1));
   const Epoch older(kEpoch.value - 1);
@@ -493,6 +498,7 @@ TEST_F(ReplayServiceTest, EntriesOfPromptsAndTheNewestAreListedWholeInPages) {
 }
 
 // Entries that a step has already are often the newest.
+// Promise: Reuse beyond a drawn head keeps its bounds.
 TEST_F(ReplayServiceTest, TheNewestBehindManyUnwantedOnesTakeFewCalls) {
   class Counting final : public ReplayService {
    public:

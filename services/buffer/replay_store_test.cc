@@ -47,6 +47,7 @@ TEST(ReplayStoreTest, UndeclaredTablesAreRefusedAndEmptiedAtTheStart) {
   EXPECT_EQ(again->Info().tables[1].entries, 0u);
 }
 
+// Promise: A success that new tails destroy leaves.
 TEST(ReplayStoreTest, ASuccessThatItsNewTailsDestroyCountsLessAndThenLeaves) {
   const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};
   const auto open = [&] { return ReplayStore::Open({.directory = directory.path()}).value(); };
@@ -76,6 +77,7 @@ TEST(ReplayStoreTest, ASuccessThatItsNewTailsDestroyCountsLessAndThenLeaves) {
       store->Advance(Epoch(1), LearnerStep(6), {}, {}, {&odd, 1}).status()));
 }
 
+// Promise: A failure never replaces a success.
 TEST(ReplayStoreTest, AFailureNeverTakesThePlaceOfASuccessHoweverOld) {
   for (const replay::Decay& decay : {replay::Decay{replay::DecayForm::kSubtractive, .05, 0},
                                      replay::Decay{replay::DecayForm::kMultiplicative, .9, -1}}) {

@@ -74,6 +74,7 @@ Ids OfferedTo(const Shard& shard) {
   return ids;
 }
 
+// Promise: Another number of shards loses nothing.
 class ReshardLawTest : public ::testing::Test {
  protected:
   std::vector<fs::path> Paths(const std::string& name, size_t shards) const {

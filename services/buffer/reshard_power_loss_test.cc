@@ -95,6 +95,7 @@ class ReshardPowerLossTest : public ::testing::Test {
   std::map<std::string, std::string> wanted_;  // The content of each shard in the end.
 };
 
+// Promise: Another number of shards loses nothing.
 TEST_F(ReshardPowerLossTest, AShardInItsPlaceIsWholeAndSoAreAllOthers) {
   const std::vector<fs::path> from = {directory_.path() / "from"};
   const fs::path root = directory_.path() / "disk";

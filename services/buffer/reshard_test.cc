@@ -130,6 +130,13 @@ class ReshardTest : public ::testing::Test {
   const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};
 };
 
+// Promise: Another number of shards loses nothing. `oxbow replay reshard` puts every entry on the
+// shard of its prompt with its age, uses, rewards, bytes and place in its queue; ids stay known.
+// Back again, each shard holds what it held. Each new shard knows all ids, the latest step, epoch
+// and forgotten step of all old ones; of a prompt that was on two shards the better entry stays.
+// Shards of several runs, not all of a run's in their order, and one that is named twice or beside
+// its copy are refused. The new ones appear when all of them are whole, also where the power goes
+// on the way.
 TEST_F(ReshardTest, EveryEntryIsOnTheShardOfItsPromptAsItWasAndComesBack) {
   for (const auto& [shards, others] : {std::pair(1, 3), std::pair(3, 1), std::pair(2, 5)}) {
     SCOPED_TRACE(::testing::Message() << shards << " to " << others);
@@ -158,6 +165,7 @@ TEST_F(ReshardTest, EveryEntryIsOnTheShardOfItsPromptAsItWasAndComesBack) {
   }
 }
 
+// Promise: Another number of shards loses nothing.
 TEST_F(ReshardTest, AnIdThatWasOfferedIsKnownToEveryNewShard) {
   const auto from = Paths("from", 2);
   ASSERT_NO_FATAL_FAILURE(Fill(from, 1));
@@ -170,6 +178,7 @@ TEST_F(ReshardTest, AnIdThatWasOfferedIsKnownToEveryNewShard) {
   }
 }
 
+// Promise: Another number of shards loses nothing.
 TEST_F(ReshardTest, ShardsOfAnotherOrderOrRunAndExistingDirectoriesAreRefused) {
   const auto from = Paths("from", 2);
   ASSERT_NO_FATAL_FAILURE(Fill(from, 1));
@@ -182,6 +191,7 @@ TEST_F(ReshardTest, ShardsOfAnotherOrderOrRunAndExistingDirectoriesAreRefused) {
   EXPECT_TRUE(absl::IsAlreadyExists(Reshard(from, from).status()));
 }
 
+// Promise: Another number of shards loses nothing.
 TEST_F(ReshardTest, NoShardIsThereBeforeAllOfThemAreWhole) {
   const auto from = Paths("from", 2);
   ASSERT_NO_FATAL_FAILURE(Fill(from, 1));

@@ -70,6 +70,7 @@ class SegmentsTest : public ::testing::Test {
   std::unique_ptr<ReplayStore> store_;
 };
 
+// Promise: An acknowledged offer stays.
 TEST_F(SegmentsTest, AnyByteThatTurnsIsFound) {
   Open();
   Offer(7, 1, 1);

@@ -103,6 +103,7 @@ TEST(TableTest, TheNewestThatMayBeDrawnAreThoseOfASortedCopy) {
   }
 }
 
+// Promise: One entry per prompt.
 TEST(TableTest, SecondEntryOfAPromptDies) {
   Table table(replay::BestTable(2), kDecay);
   table.Add(RecordOf(1, 1));

@@ -136,6 +136,9 @@ TEST_F(VerificationTest, SoundStoreHasNoFindingsAndPagesHoldEachEntryOnce) {
   EXPECT_EQ(VerifyEntries(*database, "x", 1).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Promise: Verification names the damage. `oxbow replay verify` names each damaged entry and no
+// other, live and from the directory. Damaged means that a part is missing, short, undecodable,
+// contradicts its record, is not finite or fails its checksum.
 TEST_F(VerificationTest, MissingAndShortPartsAreNamed) {
   Put([](const Database& database, rocksdb::WriteBatch& batch) {
     batch.Delete(database.payload(), PartKey(EntryId(1), 1));
@@ -153,6 +156,7 @@ TEST_F(VerificationTest, MissingAndShortPartsAreNamed) {
 }
 
 // An entry's table is in its key, not only in a value that may be damaged.
+// Promise: Verification names the damage.
 TEST_F(VerificationTest, ARecordThatDoesNotDecodeIsOfItsOwnTable) {
   Put([](const Database& database, rocksdb::WriteBatch& batch) {
     batch.Put(database.index(), RecordKey({.id = EntryId(5)}), "no record");
@@ -170,6 +174,7 @@ TEST_F(VerificationTest, ARecordThatDoesNotDecodeIsOfItsOwnTable) {
                                   std::pair(8, "a queue")));
 }
 
+// Promise: Verification names the damage.
 TEST_F(VerificationTest, HeadersThatContradictTheirRecordAreNamed) {
   Put([](const Database& database, rocksdb::WriteBatch& batch) {
     const auto put = [&](uint64_t id, v1::ReplayEntry header) {
@@ -202,6 +207,7 @@ TEST_F(VerificationTest, HeadersThatContradictTheirRecordAreNamed) {
                                    "5: latents declare 3072 bytes, stored are 6144"));
 }
 
+// Promise: Verification names the damage.
 TEST_F(VerificationTest, NumbersThatAreNotFiniteAreNamed) {
   {
     const auto store = OpenStore(directory_.path());
@@ -216,6 +222,7 @@ class TurnedByteTest : public VerificationTest, public ::testing::WithParamInter
 INSTANTIATE_TEST_SUITE_P(InSegments, TurnedByteTest, ::testing::Bool());
 
 // The same bytes as any bad disk would turn.
+// Promise: Verification names the damage.
 TEST_P(TurnedByteTest, OnTheDiskNamesItsEntryAlone) {
   constexpr uint64_t kNever = uint64_t{1} << 40;
   const ReplayStore::Options options{.directory = directory_.path(),
@@ -247,6 +254,7 @@ TEST_P(TurnedByteTest, OnTheDiskNamesItsEntryAlone) {
   EXPECT_THAT(found[0], HasSubstr("replay store is damaged"));
 }
 
+// Promise: Inspection changes nothing.
 TEST_F(VerificationTest, LookingIntoAStoreWritesNothingAndExcludesItsProcess) {
   const auto content = [&] {
     std::map<std::string, std::pair<uint64_t, fs::file_time_type>> files;

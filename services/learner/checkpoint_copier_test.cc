@@ -59,6 +59,7 @@ class CheckpointCopierTest : public ::testing::Test {
   std::atomic<int> failed_ = 0;
 };
 
+// Promise: A copy of a checkpoint never ends a run.
 TEST_F(CheckpointCopierTest, ACopyIsACheckpointFromWhichARunGoesOn) {
   const auto copier = Copier(Second().string());
   for (const uint64_t step : {1u, 2u, 3u}) {
@@ -90,6 +91,12 @@ TEST_F(CheckpointCopierTest, ACommandGetsTheDirectoryAsOneArgumentAndKnowsTheRun
 }
 
 // Another run with the same target, and the run itself after its disk was lost, begin at step 0.
+// Promise: A copy of a checkpoint never ends a run. With `checkpoint.copy_to` each checkpoint is
+// copied beside training. A copy that fails is counted and logged. Copies are kept by run: none of
+// another run is deleted, and none of a later step. Two learners that go on from copies of one run
+// directory do not mix theirs: the newer start copies. A run whose directory was lost goes on from
+// a copy that is put back, as the same run: its buffer keeps all entries. A start on an empty
+// directory beside copies of its name is refused, with the command that puts them back.
 TEST_F(CheckpointCopierTest, NoCopyIsDeletedButOlderOnesOfTheSameRun) {
   const fs::path other = Second() / "digits-fedcba9876543210";
   for (const uint64_t step : {15u, 20u, 25u}) {
@@ -116,6 +123,7 @@ TEST_F(CheckpointCopierTest, NoCopyIsDeletedButOlderOnesOfTheSameRun) {
 }
 
 // Both go on from copies of one run directory.
+// Promise: A copy of a checkpoint never ends a run.
 TEST_F(CheckpointCopierTest, OfTwoStartsOfOneRunTheNewerOneCopies) {
   for (const uint64_t step : {10u, 20u, 30u}) Write(step);
   const auto copy = [&](CheckpointCopier& copier, uint64_t step) {
@@ -137,6 +145,7 @@ TEST_F(CheckpointCopierTest, OfTwoStartsOfOneRunTheNewerOneCopies) {
   EXPECT_EQ(StartThatCopies(target, "digits-fedcba9876543210"), 0u);
 }
 
+// Promise: A copy of a checkpoint never ends a run.
 TEST_F(CheckpointCopierTest, AnEmptyDirectoryBesideCopiesOfItsNameIsRefused) {
   const config::CopyTarget target = config::ParseCopyTarget(Second().string()).value();
   const fs::path run = directory_.path() / "run of mine";
@@ -167,6 +176,7 @@ TEST_F(CheckpointCopierTest, AnEmptyDirectoryBesideCopiesOfItsNameIsRefused) {
   EXPECT_FALSE(CheckNoCopies(run, "digits", target).ok());
 }
 
+// Promise: A copy of a checkpoint never ends a run.
 TEST_F(CheckpointCopierTest, AFailureIsCountedAndTheNextCopyIsTried) {
   std::ofstream(Second()) << "a file is in the way";
   const auto copier = Copier(Second().string());
@@ -203,6 +213,7 @@ TEST_F(CheckpointCopierTest, WhileOneIsMadeOnlyTheNewestWaits) {
   EXPECT_EQ(ReadFile(directory + "/log").value(), "step_000002\nstep_000005\n");
 }
 
+// Promise: A copy of a checkpoint never ends a run.
 TEST_F(CheckpointCopierTest, TheEndKillsACommandThatHangs) {
   const fs::path gate = directory_.path() / "gate";
   ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);

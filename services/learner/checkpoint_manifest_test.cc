@@ -41,6 +41,8 @@ nlohmann::json WithoutHash() {
   return object;
 }
 
+// Promise: Chosen prompts follow from the seed.
+// Promise: A run keeps its rewards.
 TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   const auto read = ParseManifest(ManifestText(Example()));
   ASSERT_TRUE(read.ok()) << read.status();
@@ -58,6 +60,7 @@ TEST(CheckpointManifestTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read->files, Example().files);
 }
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(CheckpointManifestTest, OwedEvaluationsAreOfStepsThatItHasInOrder) {
   for (const nlohmann::json& wrong :
        {nlohmann::json(3), nlohmann::json({26}), nlohmann::json({4, 4}), nlohmann::json({5, 4}),
@@ -76,6 +79,7 @@ TEST(CheckpointManifestTest, AHashOfZerosAtAFileIsNotTakenForItsOwn) {
   EXPECT_EQ(read->files, manifest.files);
 }
 
+// Promise: Resume continues from the checkpoint.
 TEST(CheckpointManifestTest, EveryChangedByteIsRefused) {
   const std::string text = ManifestText(Example());
   for (size_t i = 0; i + 1 < text.size(); ++i) {  // The newline at the end says nothing.
@@ -111,6 +115,7 @@ TEST(CheckpointManifestTest, OneOfAnOlderVersionIsReadAsItIs) {
   EXPECT_EQ(read->files, Example().files);
 }
 
+// Promise: Resume continues from the checkpoint.
 TEST(CheckpointManifestTest, AValueOfAnotherTypeIsDataLoss) {
   const nlohmann::json whole = WithoutHash();
   const std::vector<nlohmann::json> others = {nullptr, -1, 1.5, "text", true, {1, 2}, {{"a", 1}}};

@@ -97,6 +97,7 @@ TEST_F(CheckpointStoreTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(loaded->state.buffer_checkpoint, "step_000025");
 }
 
+// Promise: A run can go back.
 TEST_F(CheckpointStoreTest, RollBackMakesAnEarlierOneTheNewestAndKeepsTheOthersAside) {
   const CheckpointStore store(directory_, 9);
   for (const uint64_t step : {1u, 2u, 3u}) ASSERT_TRUE(Write(store, step).ok());
@@ -109,6 +110,7 @@ TEST_F(CheckpointStoreTest, RollBackMakesAnEarlierOneTheNewestAndKeepsTheOthersA
   EXPECT_TRUE(std::filesystem::exists(directory_ / "rolled_back_000003"));
 }
 
+// Promise: A run can go back.
 TEST_F(CheckpointStoreTest, RollBackToADamagedOneChangesNothing) {
   const CheckpointStore store(directory_, 9);
   for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(Write(store, step).ok());
@@ -134,6 +136,10 @@ absl::Status WriteScored(const CheckpointStore& store, uint64_t step, double rew
       .status();
 }
 
+// Promise: The best checkpoint stays and can be named. Besides the newest, the checkpoint whose
+// held-out evaluation has the highest `checkpoint.best` is kept over any number of later ones and
+// over restarts. Its measurement is in its own manifest, so a crash at any moment leaves a
+// consistent best.
 TEST_F(CheckpointStoreTest, TheBestIsKeptBesidesTheNewestAndIsNamed) {
   const CheckpointStore store(directory_, 1, kReward);
   ASSERT_TRUE(WriteScored(store, 10, 0.5).ok());
@@ -154,6 +160,7 @@ TEST_F(CheckpointStoreTest, TheBestIsKeptBesidesTheNewestAndIsNamed) {
   EXPECT_EQ(StepsIn(directory_), std::vector<std::string>{"step_000040"});
 }
 
+// Promise: The best checkpoint stays and can be named.
 TEST_F(CheckpointStoreTest, OfEqualsTheEarliestIsTheBestAndAnyMetricCanBeAskedFor) {
   const CheckpointStore store(directory_, 5);
   for (const uint64_t step : {10, 20, 30}) ASSERT_TRUE(WriteScored(store, step, 0.5).ok());
@@ -181,6 +188,7 @@ TEST_F(CheckpointStoreTest, ANumberThatIsNoStepIsRefused) {
 }
 
 // Whatever a crash leaves, the best follows from the checkpoints that are there.
+// Promise: The best checkpoint stays and can be named.
 TEST_F(CheckpointStoreTest, AStartAfterACrashFindsTheBestWithoutItsMark) {
   ASSERT_TRUE(WriteScored(CheckpointStore(directory_, 1, kReward), 10, 0.5).ok());
   // As a crash between the rename and the mark leaves it.
@@ -192,6 +200,7 @@ TEST_F(CheckpointStoreTest, AStartAfterACrashFindsTheBestWithoutItsMark) {
   EXPECT_EQ(StepsIn(directory_), (std::vector<std::string>{"step_000020", "step_000030"}));
 }
 
+// Promise: The best checkpoint stays and can be named.
 TEST_F(CheckpointStoreTest, AfterARollBackTheBestIsOneThatIsLeft) {
   const CheckpointStore store(directory_, 9, kReward);
   ASSERT_TRUE(WriteScored(store, 10, 0.5).ok());
@@ -201,6 +210,7 @@ TEST_F(CheckpointStoreTest, AfterARollBackTheBestIsOneThatIsLeft) {
   EXPECT_EQ(store.LoadNamed("best", kReward)->state.committed_steps, 10u);
 }
 
+// Promise: Resume continues from the checkpoint.
 TEST_F(CheckpointStoreTest, FallsBackWhenTheNewestIsDamagedInAnyFile) {
   const CheckpointStore store(directory_, 3);
   for (const std::string file : {"weights.safetensors", "manifest.json", "optimizer.safetensors"}) {
@@ -215,6 +225,8 @@ TEST_F(CheckpointStoreTest, FallsBackWhenTheNewestIsDamagedInAnyFile) {
 }
 
 // A run that resumed from an older checkpoint reaches the damaged one's number again.
+// Promise: Resume continues from the checkpoint.
+// Promise: A disk that fails for a while ends no run.
 TEST_F(CheckpointStoreTest, ADamagedOneIsRenamedAndNeverDeleted) {
   const CheckpointStore store(directory_, 1);
   for (int round = 0; round < 2; ++round) {
@@ -236,6 +248,8 @@ TEST_F(CheckpointStoreTest, ADamagedOneIsRenamedAndNeverDeleted) {
 }
 
 // Without descriptors nothing can be read for a while, as on a disk that is away.
+// Promise: Resume continues from the checkpoint.
+// Promise: A disk that fails for a while ends no run.
 TEST_F(CheckpointStoreTest, ADiskThatCannotBeReadIsNoDamage) {
   const CheckpointStore store(directory_, 9);
   for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(Write(store, step).ok());
@@ -270,6 +284,9 @@ TEST_F(CheckpointStoreTest, AnUnfinishedCheckpointIsNotSeen) {
 }
 
 // A file of 4 GiB and 8 bytes, all of them a hole.
+// Promise: Checkpoints have any size and take one copy. Files over 4 GiB are written and read.
+// Writing takes at most a tenth more host memory than one copy of what is saved, on a thread beside
+// training. A write that fails is its own alone: the next one is made.
 TEST_F(CheckpointStoreTest, AFileOfMoreThanFourGibibytesIsReadBack) {
   constexpr uint64_t kBytes = (uint64_t{4} << 30) + 8;
   constexpr char kHash[] = "5521ceac294c5e831f90c7de21c6385912da4944ecfe7e840868f4d8f335c463";
@@ -287,6 +304,7 @@ TEST_F(CheckpointStoreTest, AFileOfMoreThanFourGibibytesIsReadBack) {
 }
 
 // To hash it would take hours.
+// Promise: Resume continues from the checkpoint.
 TEST_F(CheckpointStoreTest, AFileThatBecameHugeIsDamageAndIsNotRead) {
   const CheckpointStore store(directory_, 2);
   for (const uint64_t step : {1u, 2u}) ASSERT_TRUE(Write(store, step).ok());
@@ -348,6 +366,11 @@ TEST_F(CheckpointStoreTest, ARefusalBeforeTheRenameLeavesNothing) {
 }
 
 // A disk that is full at any byte of the weights of an owed evaluation costs that evaluation alone.
+// Promise: An owed evaluation costs no checkpoint. The weights of an evaluation that a stop cut off
+// are written behind all that the run goes on from. If they cannot be stored, as on a full disk, or
+// leave no room for the manifest, the checkpoint is there without them and without that evaluation,
+// and one warning says so. Weights of any other step than the first owed one are never evaluated in
+// its place.
 TEST_F(CheckpointStoreTest, WhatAnOwedEvaluationCannotStoreCostsNoCheckpoint) {
   const CheckpointStore store(directory_, 1);
   const std::filesystem::path unfinished = UnfinishedCheckpoint(directory_, 25);
@@ -400,6 +423,7 @@ TEST_F(CheckpointStoreTest, WhatAnOwedEvaluationCannotStoreCostsNoCheckpoint) {
 
 // Owed weights that just fit may leave no room for the manifest. The limit on the size of files
 // stands in for the disk: a manifest that names one more file does not pass it.
+// Promise: An owed evaluation costs no checkpoint.
 TEST_F(CheckpointStoreTest, OwedWeightsThatLeaveNoRoomForTheManifestGo) {
   const CheckpointStore store(directory_, 1);
   std::map<std::string, FileContent> files;
@@ -434,6 +458,7 @@ TEST_F(CheckpointStoreTest, OwedWeightsThatLeaveNoRoomForTheManifestGo) {
 
 // The disk is full once all files of a checkpoint are written. The limit on the size of files
 // stands in for it: names change, and no byte is written.
+// Promise: Resume continues from the checkpoint.
 TEST_F(CheckpointStoreTest, AMarkForWhichThereIsNoRoomCostsNoCheckpoint) {
   const CheckpointStore store(directory_, 1);
   ASSERT_TRUE(Write(store, 1).ok());

@@ -11,6 +11,7 @@
 namespace oxbow::learner {
 namespace {
 
+// Promise: Checkpoints have any size and take one copy.
 TEST(CheckpointWriterTest, WritesWhileItsOwnerGoesOnAndOneAtATime) {
   absl::Notification go;
   std::atomic<int> at_once = 0;
@@ -33,6 +34,7 @@ TEST(CheckpointWriterTest, WritesWhileItsOwnerGoesOnAndOneAtATime) {
   EXPECT_EQ(written, 2);
 }
 
+// Promise: Checkpoints have any size and take one copy.
 TEST(CheckpointWriterTest, AFailureIsOfItsWriteAloneAndTheNextOneIsWritten) {
   CheckpointWriter writer;
   const absl::Status full = absl::ResourceExhaustedError("disk full");

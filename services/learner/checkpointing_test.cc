@@ -113,6 +113,7 @@ class CheckpointingTest : public ::testing::Test {
   const Checkpointing checkpointing_{directory_.path(), Config()};
 };
 
+// Promise: Resume continues from the checkpoint.
 TEST_F(CheckpointingTest, EveryTensorComesBackBitForBitFromTheNewest) {
   const Learner first(1), second(2);
   ASSERT_TRUE(Write(3, first).ok());
@@ -167,6 +168,7 @@ class FormerCheckpointTest : public CheckpointingTest {
   }
 };
 
+// Promise: A run goes on wherever it lies.
 TEST_F(FormerCheckpointTest, GoesOnAtItsPlaceAndElsewhereIfTheRunSaysWhatItWas) {
   config::ResolvedConfig before = config::LoadRunConfig("", {"run.name=a"}, {}).value();
   MakeFormer(before.config);
@@ -186,6 +188,7 @@ TEST_F(FormerCheckpointTest, GoesOnAtItsPlaceAndElsewhereIfTheRunSaysWhatItWas) 
   EXPECT_FALSE(Checkpointing(directory_.path(), renamed).LoadNewest().ok());
 }
 
+// Promise: Resume continues from the checkpoint.
 TEST_F(CheckpointingTest, AnotherModelIsRefusedByItsComponent) {
   RunState state;
   EXPECT_TRUE(checkpointing_.CheckModel(state, {{"vae", "a"}}).ok()) << "of an older version";
@@ -224,6 +227,8 @@ TEST_F(CheckpointingTest, AFileThatIsMissingIsNamed) {
 }
 
 // The copy is what is written: the policy may move on meanwhile.
+// Promise: Checkpoints have any size and take one copy.
+// Promise: A checkpoint is of the step's end, whatever follows.
 TEST_F(CheckpointingTest, WhatMovesAfterTheCopyIsNotInIt) {
   uint64_t step = 0;
   for (const auto moments : {rl::MomentPlace::kWithWeights, rl::MomentPlace::kHost}) {
@@ -263,6 +268,7 @@ TEST_F(CheckpointingTest, AChangedPromptFileIsRefusedByNameAndAnUnknownOneIsNot)
 }
 
 // The files take 192 MiB. They are written to memory that counts for no process.
+// Promise: Checkpoints have any size and take one copy.
 TEST_F(CheckpointingTest, WritingTakesAtMostATenthMoreThanOneCopy) {
   constexpr int64_t kValues = int64_t{16} << 20;
   constexpr double kBytes = 3 * 4.0 * kValues;
@@ -281,6 +287,7 @@ TEST_F(CheckpointingTest, WritingTakesAtMostATenthMoreThanOneCopy) {
 }
 
 // Two of the tensors are equal: their chunks are there once.
+// Promise: Any process draws an evaluation with the same bytes.
 TEST_F(CheckpointingTest, TensorsInChunksAreWrittenWithoutACopyAndLetGoOf) {
   constexpr int64_t kValues = int64_t{8} << 20;
   constexpr double kBytes = 3 * 4.0 * kValues;
@@ -314,6 +321,7 @@ TEST_F(CheckpointingTest, TensorsInChunksAreWrittenWithoutACopyAndLetGoOf) {
 }
 
 // An evaluation drawn with weights of another step would be a number on the wrong line.
+// Promise: An owed evaluation costs no checkpoint.
 TEST_F(CheckpointingTest, OwedWeightsAreThoseOfTheFirstOwedStepAloneAndOthersAreRefused) {
   const model::NamedTensors tensors = {{"a", at::arange(7).to(at::kFloat)}};
   const auto write = [&](std::vector<uint64_t> owed, bool beside) {

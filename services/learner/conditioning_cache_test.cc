@@ -118,6 +118,7 @@ TEST(ConditioningCacheTest, EncodingSaysEveryHalfMinuteHowFarItIs) {
 }
 
 // Else rank 0 would encode what is held out while the others wait for it, and give up.
+// Promise: A run encodes the prompts that it can take.
 TEST(ConditioningCacheTest, EveryRankEncodesWhatRankZeroDoes) {
   for (const int rank : {0, 1}) {
     const testing::ScopedDirectory directory;
@@ -136,6 +137,7 @@ TEST(ConditioningCacheTest, EveryRankEncodesWhatRankZeroDoes) {
   }
 }
 
+// Promise: A run encodes the prompts that it can take.
 TEST(ConditioningCacheTest, OfALargeFileOnlyWhatTheRunCanTakeIsEncoded) {
   const testing::ScopedDirectory directory;
   RunSetup setup;
@@ -150,6 +152,7 @@ TEST(ConditioningCacheTest, OfALargeFileOnlyWhatTheRunCanTakeIsEncoded) {
 }
 
 // Held-out prompts are the last five; a step of two groups is planned while another runs.
+// Promise: A run encodes the prompts that it can take.
 TEST(ConditioningCacheTest, PromptsThatAreEncodedBesideTheTrainingHaveTheSameBits) {
   const testing::ScopedDirectory at_once;
   const testing::ScopedDirectory ahead;

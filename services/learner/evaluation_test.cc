@@ -219,6 +219,7 @@ EvaluationResult EvaluatedBy(int ranks, const Evaluation::Options& options,
   return *std::move(result);
 }
 
+// Promise: The number of ranks changes no number.
 TEST(EvaluationTest, ItsResultDoesNotDependOnHowManyRanksDraw) {
   Gallery gallery;
   const auto rewards = reward::RewardClient::Create({.endpoints = {gallery.endpoint()}}).value();
@@ -249,6 +250,7 @@ TEST(EvaluationTest, ItsResultDoesNotDependOnHowManyRanksDraw) {
   }
 }
 
+// Promise: The number of ranks changes no number.
 TEST(HeldOutPicturesTest, SharesCoverAllPlacesOnceInWholeBatchesWhereAsked) {
   const auto decoder = model::MakePixelDecoder();
   ConditioningCache cache(Encoded());
@@ -320,6 +322,7 @@ TEST(EvaluationTest, ThereIsRightAndWrongWhereARewardCanBeFullOnly) {
 }
 
 // A pass that is asked for after Cancel computes nothing, and nothing is decoded or scored.
+// Promise: A stop signal is answered by a checkpoint.
 TEST(EvaluationTest, CancelledInAForwardPassMakesNoOther) {
   class CancellingModel final : public model::VelocityModel {
    public:
@@ -361,6 +364,7 @@ TEST(EvaluationTest, CancelledInAForwardPassMakesNoOther) {
   EXPECT_EQ(gallery.calls(), 0);
 }
 
+// Promise: An observed reward that fails touches nothing else.
 TEST(EvaluationTest, AnObservedRewardThatFailsIsMissingFromItsOwnMeanAlone) {
   // Every second image has no score of `taste`; no image has one of `row`.
   reward::FakeRewardServer server(
@@ -441,6 +445,10 @@ absl::StatusOr<EvaluationResult> EvaluatedWith(int scored) {
   return evaluation.Run(WatchingModel(nullptr));
 }
 
+// Promise: One picture without a score costs no evaluation. Means are over the pictures that have a
+// score, the others are counted, and all are shown. An evaluation fails only if more than 90 % have
+// none, or no server answers. A failed one is a line on the terminal and in `oxbow status`, which
+// name the settings that got no number.
 TEST(EvaluationTest, MeansAreOverThePicturesThatHaveAScoreAndTheOthersAreShownWithout) {
   const auto result = EvaluatedWith(4);
   ASSERT_TRUE(result.ok()) << result.status();
@@ -457,6 +465,7 @@ TEST(EvaluationTest, MeansAreOverThePicturesThatHaveAScoreAndTheOthersAreShownWi
   EXPECT_EQ(EvaluatedWith(10)->metrics.at("eval/samples_unscored"), 0);
 }
 
+// Promise: One picture without a score costs no evaluation.
 TEST(EvaluationTest, FailsInTheServersWordsOnceNearlyNoPictureHasAScore) {
   EXPECT_EQ(EvaluatedWith(1)->metrics.at("eval/reward_mean"), 1) << "nine of ten are allowed";
   const auto failed = EvaluatedWith(0);

@@ -50,6 +50,8 @@ TEST(FactsOfRunTest, TheHeadSaysWhatRunsAndWhatIsLeftOut) {
   EXPECT_THAT(facts.left_out, Not(Contains(Pair("replay", ::testing::_))));
 }
 
+// Promise: Why a run ended is kept.
+// Promise: Evaluations of different settings are not compared.
 TEST(FactsOfRunTest, WhyARunEndedComesFirstAndWhatEvaluationsMeasureFromWhereOn) {
   const testing::ScopedDirectory run;
   const auto resolved = config::LoadRunConfig("", {}, {});

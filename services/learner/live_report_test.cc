@@ -10,6 +10,10 @@ namespace {
 
 constexpr absl::Duration kDeadline = absl::Seconds(30);
 
+// Promise: A run's page is as new as the run. The learner writes the report after its first step,
+// after each evaluation and every five minutes, no matter what started the learner. A page that
+// nobody has written for ten minutes stops to load itself and says so. A page that is served shows
+// a new step by itself.
 TEST(LiveReportTest, IsWrittenWhenAskedAndNotBefore) {
   absl::Notification written;
   int writes = 0;
@@ -27,6 +31,7 @@ TEST(LiveReportTest, IsWrittenWhenAskedAndNotBefore) {
   LiveReport unused([] { return absl::InternalError("nobody asked"); }, absl::ZeroDuration());
 }
 
+// Promise: A run's page is as new as the run.
 TEST(LiveReportTest, StaysNewWhileNobodyAsks) {
   absl::Notification third;
   int writes = 0;

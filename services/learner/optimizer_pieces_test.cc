@@ -105,6 +105,11 @@ class OptimizerPiecesTest : public ::testing::Test {
   const Checkpointing checkpointing_{directory_.path(), Config()};
 };
 
+// Promise: Each rank writes its own moments. With `learner.shard_optimizer` no rank gathers the
+// moments: each writes and hashes its piece, the manifest lists all, and a checkpoint without one
+// of them is none. Any number of ranks loads the pieces of any other, bit for bit, and checkpoints
+// of older versions, which have whole moments. Writing takes at most a tenth more memory than what
+// the rank holds. Ranks that do not share the run directory are refused at the start, by name.
 TEST_F(OptimizerPiecesTest, PiecesOfAnyNumberOfRanksAreTheWholeForAnyOther) {
   for (int size = 1; size <= 5; ++size) {
     const State state = WholeState(Length(), 0.1 + size);
@@ -125,6 +130,7 @@ TEST_F(OptimizerPiecesTest, PiecesOfAnyNumberOfRanksAreTheWholeForAnyOther) {
   }
 }
 
+// Promise: Each rank writes its own moments.
 TEST_F(OptimizerPiecesTest, APieceThatIsMissingIsNamedAndADamagedOneCostsItsCheckpoint) {
   const State first = WholeState(Length(), 0.3);
   ASSERT_TRUE(Write(3, 1, first).ok());
@@ -140,6 +146,7 @@ TEST_F(OptimizerPiecesTest, APieceThatIsMissingIsNamedAndADamagedOneCostsItsChec
   EXPECT_TRUE(Equal(*Read(), first)) << "the one before";
 }
 
+// Promise: Each rank writes its own moments.
 TEST_F(OptimizerPiecesTest, ARankThatCouldNotWriteLeavesTheCheckpointBefore) {
   const State first = WholeState(Length(), 0.3);
   ASSERT_TRUE(Write(2, 1, first).ok());
@@ -152,6 +159,7 @@ TEST_F(OptimizerPiecesTest, ARankThatCouldNotWriteLeavesTheCheckpointBefore) {
   EXPECT_TRUE(Equal(*Read(), first));
 }
 
+// Promise: Each rank writes its own moments.
 TEST_F(OptimizerPiecesTest, RanksWithAnotherDirectoryAreNamedOnEveryRank) {
   const auto check = [&](const std::vector<int>& elsewhere) {
     std::vector<absl::Status> said(3);
@@ -171,6 +179,7 @@ TEST_F(OptimizerPiecesTest, RanksWithAnotherDirectoryAreNamedOnEveryRank) {
 }
 
 // 128 MiB, to files in memory that counts for no process.
+// Promise: Each rank writes its own moments.
 TEST_F(OptimizerPiecesTest, WritingTakesATenthMoreThanThePieceAndJoiningOnePieceMore) {
   constexpr int64_t kValues = int64_t{16} << 20;
   constexpr double kBytes = 2 * 4.0 * kValues;

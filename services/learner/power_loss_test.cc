@@ -219,14 +219,17 @@ class PowerLossTest : public ::testing::Test {
   const ScopedDirectory directory_{ScopedDirectory::Memory()};
 };
 
+// Promise: Resume continues from the checkpoint.
 TEST_F(PowerLossTest, TheNextStartFindsAllThatWasAcknowledgedAndNoPart) {
   EXPECT_GT(LoseInEveryWay(4, Live), 1000u);
 }
 
+// Promise: Resume continues from the checkpoint.
 TEST_F(PowerLossTest, TheOnlyCheckpointIsThereWhileAnotherTakesItsPlace) {
   EXPECT_GT(LoseInEveryWay(1, Live), 1000u);
 }
 
+// Promise: Resume continues from the checkpoint.
 TEST_F(PowerLossTest, ARollbackHappensOrDoesNot) {
   const auto live = [](LearnerFiles& run) {
     Live(run);

@@ -18,6 +18,7 @@ TEST(PublicationGateTest, WithoutAFloorEverythingGoesOut) {
   for (uint64_t step = 0; step < 5; ++step) EXPECT_TRUE(Admits(gate, step));
 }
 
+// Promise: Bad weights are not published.
 TEST(PublicationGateTest, CollapsedWeightsAreWithheldWhileTheBudgetLastsAndThenTheRunStops) {
   PublicationGate gate({.reward_floor = 0.5, .staleness_max = 2});
   EXPECT_TRUE(Admits(gate, 0));

@@ -111,6 +111,10 @@ TEST_F(PublisherTest, WithoutItsProbeNothingIsAnnounced) {
   EXPECT_FALSE(coordinator_.StepOfVersion(PolicyVersion(2)).has_value());
 }
 
+// Promise: Bad weights are not published. A snapshot with a value that is not finite is not
+// published and ends the run. With `publish.reward_floor`, a snapshot whose held-out reward
+// collapsed is not published either. Workers keep the last good weights while the staleness budget
+// lasts. Then the run stops with one line.
 TEST_F(PublisherTest, AValueThatIsNotFiniteIsNotPublishedAndItsTensorIsNamed) {
   const auto& [name, tensor] = *policy_->parameters().tensors().rbegin();
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {

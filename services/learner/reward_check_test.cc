@@ -16,6 +16,10 @@ std::map<std::string, reward::RewardFacts> Now(const std::string& identity) {
   return {{"pick", {.name = "pick", .identity = identity}}};
 }
 
+// Promise: A run keeps its rewards. The identity of each reward (weights, preprocessing, variant)
+// is in the checkpoint. A resume with another is refused and names both, unless
+// `--accept-reward-change` is given. Servers that disagree are refused; one that comes back as
+// another is not asked.
 TEST(RewardCheckTest, ARewardThatIsAnotherIsRefusedAndBothAreNamed) {
   const auto changed = CheckIdentities(Now("sha256:bb"), {{"pick", "sha256:aa"}});
   EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition);

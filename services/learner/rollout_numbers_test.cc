@@ -21,6 +21,7 @@ TEST(StepsSampledTest, AFreshSampleTakesAllStepsUpToTheWindowsEndAndACompressedR
   EXPECT_EQ(StepsSampled(SampleOf(0, 9), .5), 10);
 }
 
+// Promise: Compressed steps change no trained transition.
 TEST(StepsSampledTest, AReplayedSampleTakesThoseOfItsTail) {
   v1::Trajectory whole = SampleOf(2, 4);
   whole.set_replayed(true);

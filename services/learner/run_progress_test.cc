@@ -57,6 +57,7 @@ TEST(RunProgressTest, APhaseThatHasNotEndedCountsInTheShares) {
 }
 
 // The first words of `oxbow train --resume`: "resumed at step 5 of 9".
+// Promise: Resume continues from the checkpoint.
 TEST(RunProgressTest, AResumedRunIsAtItsCheckpointFromTheFirstStatusOn) {
   FakeClock clock;
   prometheus::Registry registry;

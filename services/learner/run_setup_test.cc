@@ -115,6 +115,10 @@ std::vector<v1::Prompt> SomeOf(const std::vector<v1::Prompt>& taken, uint64_t co
 }
 
 // Heads and waiting prompts are any that were taken before.
+// Promise: A run encodes the prompts that it can take. No step takes a prompt that was not among
+// those of the start, whatever heads and waiting prompts join it. Held-out prompts come first, then
+// those of training in the run's order. Prompts that are encoded beside the training have the same
+// bits, and a run that drains does not wait for them.
 TEST(PromptsNeededTest, NoStepTakesAPromptThatIsNotAmongThem) {
   uint64_t left_out = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
@@ -152,6 +156,7 @@ TEST(PromptsNeededTest, NoStepTakesAPromptThatIsNotAmongThem) {
   EXPECT_GT(left_out, 5000u) << "of a large file most is left out";
 }
 
+// Promise: A run encodes the prompts that it can take.
 TEST(PromptsNeededTest, WhereAnyMayBeTakenAllAreAndHeldOutOnesAreThoseThatAreDrawn) {
   RunSetup setup;
   setup.train = NumberedPrompts(100);

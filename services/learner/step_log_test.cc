@@ -96,6 +96,7 @@ TEST(StepLogTest, ReopeningAddsAndLosesNothing) {
   }
 }
 
+// Promise: One process changes a run's directory.
 TEST(StepLogTest, ALineOfAnotherStartsRunIsNotWritten) {
   const ScopedDirectory directory;
   const std::filesystem::path path = directory.path() / "steps.jsonl";
@@ -109,6 +110,7 @@ TEST(StepLogTest, ALineOfAnotherStartsRunIsNotWritten) {
 }
 
 // A full disk leaves such a line; the next one must not be appended to it.
+// Promise: Resume continues from the checkpoint.
 TEST(StepLogTest, ALineThatWasCutIsTakenAwayWhenTheLogIsOpenedAgain) {
   const ScopedDirectory directory;
   const std::filesystem::path path = directory.path() / "steps.jsonl";
@@ -124,6 +126,7 @@ TEST(StepLogTest, ALineThatWasCutIsTakenAwayWhenTheLogIsOpenedAgain) {
 }
 
 // Before the last line lies a hole of 5 GiB, which cannot be read in a moment, nor held.
+// Promise: Memory is bounded.
 TEST(StepLogTest, OpeningALogOfAnySizeReadsItsEndAlone) {
   const ScopedDirectory directory;
   const std::filesystem::path path = directory.path() / "steps.jsonl";

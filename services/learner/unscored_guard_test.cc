@@ -18,6 +18,7 @@ std::vector<ReceivedGroup> Groups(uint64_t groups, uint64_t unscored) {
   return step;
 }
 
+// Promise: A reward that cannot score at all ends the run once.
 TEST(UnscoredGuardTest, AStepWithoutScoresEndsTheRunInTheServersWords) {
   UnscoredGuard guard;
   EXPECT_TRUE(guard.Check(LearnerStep(2), Groups(4, 36), "why").ok()) << "nine in ten";
@@ -38,6 +39,7 @@ TEST(UnscoredGuardTest, SmallStepsAreJudgedTogetherAndOnlyInARow) {
 }
 
 // A dead shard of the buffer takes the heads of a step's groups, and nobody failed to score.
+// Promise: No plan waits for stored latents.
 TEST(UnscoredGuardTest, SamplesWhoseHeadWasLostAreNotThoseOfARewardServer) {
   UnscoredGuard guard;
   EXPECT_TRUE(guard.Check(LearnerStep(0), Groups(4, 40), "", /*lost=*/40).ok());

@@ -26,6 +26,13 @@ constexpr double kBytes = 4.0 * kTensor * kTensors;
 // Every chunk has bytes of its own.
 at::Tensor Values(int64_t count) { return at::arange(count, at::kInt).view(at::kFloat); }
 
+// Promise: A publication takes one copy of the weights. A publication takes at most a fifth more
+// host memory than the chunks that it serves: the copy from the device is given back as it is cut,
+// one tensor at a time, and the next copy waits for the one before. The frozen part takes no memory
+// where the network has it on the CPU, or the model's files have the same bytes on a disk; else at
+// most a tenth more than its chunks. Versions that are still served (`services.snapshots_kept`)
+// keep theirs, but for chunks that did not change. Several threads hash, and the hashes do not
+// depend on how many.
 TEST(WeightsSourceTest, APublicationTakesAFifthMoreThanItsChunks) {
   const at::Tensor flat = Values(kTensor * kTensors);
   TensorShapes shapes;
@@ -42,6 +49,7 @@ TEST(WeightsSourceTest, APublicationTakesAFifthMoreThanItsChunks) {
   EXPECT_TRUE(at::equal(*io::ToTorch(bytes.at("w17")), flat.narrow(0, 7 * kTensor, kTensor)));
 }
 
+// Promise: A publication takes one copy of the weights.
 TEST(WeightsSourceTest, TheFrozenPartTakesATenthMoreThanItsChunks) {
   model::NamedTensors base;
   const at::Tensor flat = Values(kTensor * kTensors);
@@ -56,6 +64,7 @@ TEST(WeightsSourceTest, TheFrozenPartTakesATenthMoreThanItsChunks) {
 }
 
 // The case of every learner whose frozen weights are on the CPU, offloaded ones among them.
+// Promise: A publication takes one copy of the weights.
 TEST(WeightsSourceTest, AFrozenPartInHostMemoryIsNotHeldAgain) {
   model::NamedTensors base;
   const at::Tensor flat = Values(kTensor * kTensors);
@@ -86,6 +95,7 @@ TEST(WeightsSourceTest, AFrozenPartInHostMemoryIsNotHeldAgain) {
 // A tensor that is not side by side in host memory stands for one on a GPU.
 at::Tensor Apart(const at::Tensor& tensor) { return tensor.t().contiguous().t(); }
 
+// Promise: A publication takes one copy of the weights.
 TEST(WeightsSourceTest, WhatIsNotInHostMemoryIsReadFromTheModelsFileIfThatHasTheSameBytes) {
   const testing::ScopedDirectory scratch;
   const model::NamedTensors stored = {{"same", at::randn({4, 5}).to(at::kBFloat16)},

@@ -49,6 +49,8 @@ class CountingScorer final : public Scorer {
   const RewardFacts facts_{.name = "counts", .identity = "counts/1", .videos = true};
 };
 
+// Promise: A cache changes no score. A kept score is given again for the same media, prompt and
+// metadata alone, and for frames that are the same share of a video. Errors are not kept.
 class CachedScorerTest : public ::testing::Test {
  protected:
   std::unique_ptr<CachedScorer> Cached(size_t items_max) {
@@ -121,6 +123,7 @@ TEST_F(CachedScorerTest, WhatWasNotAskedForTheLongestGoesFirst) {
   EXPECT_FALSE(is_kept(2));
 }
 
+// Promise: A cache changes no score.
 TEST(ScorerPanelTest, AnEntryMayHaveItsResultsKept) {
   v1::ScorerConfig entry;
   entry.set_name("digits_ocr");

@@ -8,6 +8,7 @@ namespace {
 
 constexpr absl::Duration kTrial = absl::Seconds(30);
 
+// Promise: A run waits for its reward servers.
 TEST(CircuitBreakerTest, RestsDoubleUpToTheLongestAndAnAnswerEndsThem) {
   CircuitBreaker breaker({.rest_first = absl::Seconds(1), .rest_max = absl::Seconds(5)});
   EXPECT_TRUE(breaker.Admits(absl::ZeroDuration(), kTrial));

@@ -151,6 +151,7 @@ TEST(RewardClientTest, ReplicaThatNeverAnswersRunsIntoTheDeadline) {
   released.Notify();
 }
 
+// Promise: A picture that cannot be scored is drawn once.
 TEST(RewardClientTest, AnErrorOfAnItemOrACallIsAskedForAgainAndThenTheImages) {
   for (const grpc::StatusCode code : {grpc::INVALID_ARGUMENT, grpc::UNAVAILABLE}) {
     FakeReplica by_item([&](const v1::ScoreRequest& request, Stream& stream) {
@@ -180,6 +181,7 @@ TEST(RewardClientTest, AnErrorOfAnItemOrACallIsAskedForAgainAndThenTheImages) {
   }
 }
 
+// Promise: A score is never made up.
 TEST(RewardClientTest, AnImageThatBreaksItsCallTakesNoOtherAlong) {
   FakeReplica replica([](const v1::ScoreRequest& request, Stream& stream) {
     for (const v1::ScoreItem& item : request.items()) {
@@ -199,6 +201,7 @@ bool Eventually(Condition condition) {
   return condition();
 }
 
+// Promise: A run waits for its reward servers.
 TEST(RewardClientTest, APatientCallWaitsUntilAServerComesBack) {
   auto replica = std::make_unique<FakeReplica>(AnswerAll);
   const std::string endpoint = replica->endpoint();
@@ -219,6 +222,7 @@ TEST(RewardClientTest, APatientCallWaitsUntilAServerComesBack) {
   EXPECT_EQ(client->waiting(), "");
 }
 
+// Promise: A run waits for its reward servers.
 TEST(RewardClientTest, WhoGivesUpWaitingOrCancelsIsAnsweredAtOnce) {
   const std::string gone = FakeReplica(AnswerAll).endpoint();
   absl::Notification asked;
@@ -249,6 +253,7 @@ TEST(RewardClientTest, WhoGivesUpWaitingOrCancelsIsAnsweredAtOnce) {
   EXPECT_EQ(left[0].status().code(), absl::StatusCode::kUnavailable);
 }
 
+// Promise: A busy server costs no group.
 TEST(RewardClientTest, BusyReplicasAreAskedAgainAndThatCostsNoTry) {
   std::atomic<int> refusals = 7;  // More than tries over both.
   const auto refuse_first = [&](const v1::ScoreRequest& request, Stream& stream) {
@@ -267,6 +272,7 @@ TEST(RewardClientTest, BusyReplicasAreAskedAgainAndThatCostsNoTry) {
   EXPECT_EQ(results[0].status().code(), absl::StatusCode::kUnavailable);
 }
 
+// Promise: A busy server costs no group.
 TEST(RewardClientTest, ABusyServerIsLeftAloneForThePauseThatItAsksForAndNoLongerThanTheDeadline) {
   std::atomic<int> refusals = 1;
   FakeReplica busy([&](const v1::ScoreRequest& request, Stream& stream) {
@@ -325,6 +331,7 @@ TEST(RewardClientTest, CreateNamesWhatIsMissing) {
   ExpectAllScored(ClientOf({"127.0.0.1:1", replica.endpoint()})->Score("p", "", Images(3)));
 }
 
+// Promise: Processes of one run speak one protocol.
 TEST(RewardClientTest, AServerOfAnotherRevisionIsRefusedInOneLine) {
   FakeReplica replica(AnswerAll);
   const auto create = [&](uint32_t revision) {
@@ -342,6 +349,7 @@ TEST(RewardClientTest, AServerOfAnotherRevisionIsRefusedInOneLine) {
 }
 
 // As a server with gRPC's default options ends it: with a GOAWAY after three pings.
+// Promise: A server that is not ours is not cut off.
 TEST(ServerLineTest, AfterTooManyPingsANewConnectionHasFew) {
   FakeReplica replica(AnswerAll);
   ServerLine line(replica.endpoint(), rpc::Pings::kDuringCalls);

@@ -6,6 +6,10 @@
 namespace oxbow::reward {
 namespace {
 
+// Promise: Each reward has a health of its own. It is not serving while its server loads, and when
+// its last batches gave no score at all through no fault of their callers. The first score ends
+// that.
+
 TEST(RewardHealthTest, NothingServesBeforeAllIsLoaded) {
   RewardHealth health({"a", "b"});
   for (const bool ready : {false, true}) {

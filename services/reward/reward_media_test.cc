@@ -104,6 +104,7 @@ struct Served {
   absl::StatusOr<std::unique_ptr<RewardClient>> client;
 };
 
+// Promise: Media are bounded before they come.
 TEST(RewardMediaTest, AClipOf97MegabytesPasses) {
   const Served served;
   ASSERT_TRUE(served.client.ok()) << served.client.status();
@@ -122,6 +123,7 @@ std::vector<Image8> EveryOf(const std::vector<Image8>& frames, size_t n) {
   return every;
 }
 
+// Promise: A video is a video everywhere.
 TEST(RewardMediaTest, OfAClipTheFramesTravelThatItsRewardReads) {
   const Served served({KeepingFacts(false, 4)});
   ASSERT_TRUE(served.client.ok()) << served.client.status();
@@ -136,6 +138,7 @@ TEST(RewardMediaTest, OfAClipTheFramesTravelThatItsRewardReads) {
 }
 
 // Frames that one of them reads travel once, and each sees its own.
+// Promise: A video is a video everywhere.
 TEST(RewardMediaTest, RewardsOfOneServerShareTheFramesThatTravel) {
   RewardFacts sixth = KeepingFacts(false, 6), pictures = KeepingFacts(false, 8);
   sixth.name = "sixth";
@@ -154,6 +157,7 @@ TEST(RewardMediaTest, RewardsOfOneServerShareTheFramesThatTravel) {
   for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(served.seen(2)[i].front() == frames[8 * i]);
 }
 
+// Promise: A video is a video everywhere.
 TEST(RewardMediaTest, AClipOverTheLimitsIsOneClearLine) {
   const Served served;
   ASSERT_TRUE(served.client.ok()) << served.client.status();
@@ -166,6 +170,7 @@ TEST(RewardMediaTest, AClipOverTheLimitsIsOneClearLine) {
 }
 
 // A server that says nothing of frames gets all of them, also beside one that does.
+// Promise: A video is a video everywhere.
 TEST(ScorePlanTest, WhatOneServerReadsOfAVideoTravelsToAll) {
   RewardDirectory directory({"one", "two"}, {});
   ASSERT_TRUE(directory.Described(0, {KeepingFacts(false, 4)}, 8).ok());
@@ -175,6 +180,7 @@ TEST(ScorePlanTest, WhatOneServerReadsOfAVideoTravelsToAll) {
   EXPECT_EQ(directory.FramesEvery({"unknown"}), 1);
 }
 
+// Promise: Media are bounded before they come.
 TEST(RewardMediaTest, AGroupLargerThanAMessageStaysWhole) {
   const Served served(v1::PICTURE_TRANSPORT_RAW, /*groupwise=*/true);
   ASSERT_TRUE(served.client.ok()) << served.client.status();
@@ -186,6 +192,7 @@ TEST(RewardMediaTest, AGroupLargerThanAMessageStaysWhole) {
   for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(served.seen()[i].front() == images[i]);
 }
 
+// Promise: Media are bounded before they come.
 TEST(ScorePlanTest, ALargeMediumTravelsAloneAndOneOverTheLimitNotAtAll) {
   for (const bool groupwise : {false, true}) {
     RewardDirectory directory({"server"}, {});
@@ -208,6 +215,9 @@ TEST(ScorePlanTest, ALargeMediumTravelsAloneAndOneOverTheLimitNotAtAll) {
   }
 }
 
+// Promise: Only JPEG changes pictures on their way. Raw pixels and PNG reach the scorer as they
+// were sent. Over JPEG the reward has another identity, and a run that was trained one way is not
+// scored the other.
 TEST(RewardMediaTest, OverPngTheScorerSeesThePixelsAndTheIdentityIsTheSame) {
   const Served served(v1::PICTURE_TRANSPORT_PNG);
   ASSERT_TRUE(served.client.ok()) << served.client.status();
@@ -218,6 +228,7 @@ TEST(RewardMediaTest, OverPngTheScorerSeesThePixelsAndTheIdentityIsTheSame) {
   for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(served.seen()[i].front() == images[i]);
 }
 
+// Promise: Only JPEG changes pictures on their way.
 TEST(RewardMediaTest, OverJpegTheIdentityIsAnother) {
   const Served served(v1::PICTURE_TRANSPORT_JPEG);
   ASSERT_TRUE(served.client.ok()) << served.client.status();
@@ -232,6 +243,7 @@ TEST(RewardMediaTest, OverJpegTheIdentityIsAnother) {
   EXPECT_TRUE(served.seen().back() == clip);
 }
 
+// Promise: Only JPEG changes pictures on their way.
 TEST(RewardMediaTest, ARunThatIsTrainedOverJpegIsNotScoredRaw) {
   const std::map<std::string, std::string> pinned = {{"keeps", "keeps/1; jpeg q95"}};
   EXPECT_TRUE(Served(v1::PICTURE_TRANSPORT_JPEG, false, pinned).client.ok());
@@ -284,6 +296,7 @@ void CheckMessages(const std::vector<Image8>& images, size_t batch_max, int requ
   for (size_t i = 0; i < images.size(); ++i) EXPECT_TRUE(taken[i].front() == images[i]) << i;
 }
 
+// Promise: Media are bounded before they come.
 TEST(ScoreWriterTest, WhatIsWrittenIsPutTogetherAgain) {
   std::vector<Image8> images;
   for (const int height : {1, 2000, 3, 4000, 5, 3000}) {
@@ -295,6 +308,7 @@ TEST(ScoreWriterTest, WhatIsWrittenIsPutTogetherAgain) {
 }
 
 // 21 of 81 frames, and not a byte more.
+// Promise: A video is a video everywhere.
 TEST(ScoreWriterTest, FramesThatNobodyReadsAreNotWritten) {
   std::vector<Image8> frames;
   for (uint32_t i = 0; i < 81; ++i) frames.push_back(Noise(400, 300, 3, i));

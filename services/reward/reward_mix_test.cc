@@ -74,6 +74,9 @@ std::unique_ptr<RewardClient> ClientOf(std::vector<std::string> endpoints,
   return *std::move(client);
 }
 
+// Promise: An observed reward that fails touches nothing else. Its samples are trained on and
+// evaluated as if it were not observed. Its failures are counted by reward, and its means are over
+// the samples that have it. Nobody waits for its server.
 TEST(RewardMixTest, AnObservedRewardThatFailsTakesNothingAlong) {
   FakeRewardServer server({Described("ocr"), Described("taste")}, 8, Answers("taste"));
   const auto client = ClientOf({server.endpoint()}, {"ocr", "taste"}, {"taste"});
@@ -94,6 +97,7 @@ TEST(RewardMixTest, ATrainedRewardThatFailsIsTheImagesFailure) {
   }
 }
 
+// Promise: An observed reward that fails touches nothing else.
 TEST(RewardMixTest, NobodyWaitsForTheServerOfAnObservedReward) {
   FakeRewardServer ocr({Described("ocr")}, 8, Answers());
   auto taste = std::make_unique<FakeRewardServer>(
@@ -105,6 +109,11 @@ TEST(RewardMixTest, NobodyWaitsForTheServerOfAnObservedReward) {
   for (const auto& scores : results) EXPECT_THAT(*scores, ElementsAre(Pair("ocr", ::testing::_)));
 }
 
+// Promise: Rewards may be spread over servers. Each server is asked for what it has, and a name
+// that none has is the error. A reward with an entry in `reward.scorers` is asked of the run's own
+// servers alone. A run waits for a trained reward's server that hangs, and loses nothing. Rewards
+// of one server fail and rest apart. Batches go out side by side. A groupwise reward gets its group
+// whole, or gives no score.
 TEST(RewardMixTest, EachServerIsAskedForWhatItHas) {
   FakeRewardServer ocr({Described("ocr")}, 8, Answers());
   FakeRewardServer both({Described("pick"), Described("taste")}, 2, Answers());
@@ -120,6 +129,7 @@ TEST(RewardMixTest, EachServerIsAskedForWhatItHas) {
   EXPECT_THAT(AskedFor(both), UnorderedElementsAre("taste", "pick", "taste", "pick"));
 }
 
+// Promise: Rewards may be spread over servers.
 TEST(RewardMixTest, AServerIsNotAskedForWhatAnotherOneIsToHave) {
   FakeRewardServer elsewhere({Described("ocr"), Described("pick", "sha256:bb")}, 8, Answers());
   FakeRewardServer own({Described("pick", "sha256:aa")}, 8, Answers());
@@ -135,6 +145,7 @@ TEST(RewardMixTest, AServerIsNotAskedForWhatAnotherOneIsToHave) {
   EXPECT_THAT(AskedFor(own), ElementsAre("pick", "pick", "pick"));
 }
 
+// Promise: Rewards may be spread over servers.
 TEST(RewardMixTest, ANameThatNoServerHasIsTheError) {
   FakeRewardServer ocr({Described("ocr")}, 8, Answers());
   FakeRewardServer pick({Described("pick")}, 8, Answers());
@@ -150,6 +161,7 @@ TEST(RewardMixTest, ANameThatNoServerHasIsTheError) {
   EXPECT_THAT(std::string(later.status().message()), HasSubstr("127.0.0.1:1"));
 }
 
+// Promise: Rewards may be spread over servers.
 TEST(RewardMixTest, BatchesOfAGroupGoOutSideBySide) {
   absl::Barrier all(4);
   const auto meet = [&](const v1::ScoreRequest& request, Stream& stream) {
@@ -164,6 +176,7 @@ TEST(RewardMixTest, BatchesOfAGroupGoOutSideBySide) {
   EXPECT_EQ(b.batches().size(), 2);
 }
 
+// Promise: Rewards may be spread over servers.
 TEST(RewardMixTest, AGroupwiseRewardGetsItsGroupWholeOrIsTheError) {
   v1::RewardDescription rank = Described("rank");
   rank.set_groupwise(true);
@@ -185,6 +198,7 @@ TEST(RewardMixTest, AGroupwiseRewardGetsItsGroupWholeOrIsTheError) {
   }
 }
 
+// Promise: Rewards may be spread over servers.
 TEST(RewardMixTest, ARewardThatIsAbsentOnOneServerIsAskedForOnAnother) {
   // The first loads its reward `pick`; its other reward goes on.
   FakeRewardServer loading({Described("ocr"), Described("pick")}, 8,
@@ -199,6 +213,7 @@ TEST(RewardMixTest, ARewardThatIsAbsentOnOneServerIsAskedForOnAnother) {
   EXPECT_GE(std::ranges::count(AskedFor(loading), "ocr"), 2);
 }
 
+// Promise: A run keeps its rewards.
 TEST(RewardMixTest, TwoIdentitiesOfOneNameAreTheError) {
   FakeRewardServer a({Described("pick", "sha256:aa")}, 8, Answers());
   FakeRewardServer b({Described("pick", "sha256:bb")}, 8, Answers());
@@ -211,6 +226,7 @@ TEST(RewardMixTest, TwoIdentitiesOfOneNameAreTheError) {
   EXPECT_EQ(one->Facts().at("pick").identity, "sha256:aa");
 }
 
+// Promise: A run keeps its rewards.
 TEST(RewardMixTest, AServerThatComesBackAsAnotherIsNotAsked) {
   auto server = std::make_unique<FakeRewardServer>(
       std::vector<v1::RewardDescription>{Described("pick", "sha256:aa")}, 8, Answers());

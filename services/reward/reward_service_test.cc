@@ -114,6 +114,7 @@ TEST_F(RewardServiceTest, DescribesItsRewardsAndBatchLimit) {
   EXPECT_EQ(response.batch_max(), 4);
 }
 
+// Promise: A score is never made up.
 TEST_F(RewardServiceTest, BadItemGetsItsStatusAndTheOthersTheirScore) {
   v1::ScoreRequest first = Request(3, "digits_ocr");
   first.mutable_items(1)->mutable_image()->set_pixels("short");
@@ -144,6 +145,9 @@ TEST_F(RewardServiceTest, BadItemGetsItsStatusAndTheOthersTheirScore) {
   EXPECT_THAT(text, HasSubstr("oxbow_reward_batch_items_count 2"));
 }
 
+// Promise: A score is never made up. An image to which a reward server answers without a score is
+// asked for again. Then it is dropped, or its group fails first, as `reward.on_failure` says. It
+// never counts as 0.
 TEST_F(RewardServiceTest, EachRewardHasAnOutcomeOfItsOwnAndOldClientsAllOrNothing) {
   v1::ScoreRequest request = Request(1, "digits_ocr");
   request.add_rewards("not_a_number");
@@ -162,6 +166,7 @@ TEST_F(RewardServiceTest, EachRewardHasAnOutcomeOfItsOwnAndOldClientsAllOrNothin
   EXPECT_EQ(answers[0].rewards_size(), 0);
 }
 
+// Promise: Media are bounded before they come.
 TEST_F(RewardServiceTest, WhatIsNoWholePictureIsTheStatusOfItsItem) {
   v1::ScoreRequest request = Request(4, "digits_ocr");
   request.mutable_items(1)->mutable_image()->set_frames(2);  // 80 bytes for 160.
@@ -174,6 +179,7 @@ TEST_F(RewardServiceTest, WhatIsNoWholePictureIsTheStatusOfItsItem) {
   for (int bad = 1; bad < 4; ++bad) EXPECT_EQ(answers[bad].status_code(), grpc::INVALID_ARGUMENT);
 }
 
+// Promise: Media are bounded before they come.
 TEST_F(RewardServiceTest, AMediumInPiecesHasTheScoreOfTheWhole) {
   v1::ScoreRequest first = Request(3, "digits_ocr");
   std::vector<v1::ScoreRequest> requests;
@@ -203,6 +209,7 @@ TEST_F(RewardServiceTest, AMediumInPiecesHasTheScoreOfTheWhole) {
   EXPECT_THAT(cut.error_message(), HasSubstr("before all pieces"));
 }
 
+// Promise: A score is never made up.
 TEST_F(RewardServiceTest, ScoreThatIsNotFiniteIsAnErrorAndNeverSent) {
   v1::ScoreRequest request = Request(1, "digits_ocr");
   request.add_rewards("not_a_number");
@@ -216,6 +223,7 @@ TEST_F(RewardServiceTest, ScoreThatIsNotFiniteIsAnErrorAndNeverSent) {
               HasSubstr(R"(oxbow_reward_items_total{outcome="failed",reward="not_a_number"} 1)"));
 }
 
+// Promise: Each reward has a health of its own.
 TEST_F(RewardServiceTest, ARewardWithoutScoresIsNotServingAndTheOthersAre) {
   for (int batch = 0; batch < RewardHealth::kFailuresMax; ++batch) {
     EXPECT_EQ(service_.Serves("oxbow.v1.Reward/not_a_number"), true);
@@ -280,6 +288,7 @@ class HeldScorer final : public PictureScorer {
   absl::Notification& go_on_;
 };
 
+// Promise: Open streams stop nobody.
 TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
   absl::Notification entered;
   absl::Notification go_on;
@@ -338,6 +347,7 @@ TEST(RewardServiceLoadTest, IdleStreamsCostNothingAndABatchTooManyIsRefused) {
   for (Call& call : idle) (void)call.stream->Finish();
 }
 
+// Promise: Each reward has a health of its own.
 TEST(RewardServiceLoadTest, WhileItLoadsItIsNotServingAndCallsAreUnavailable) {
   std::vector<std::unique_ptr<Scorer>> scorers;
   scorers.push_back(std::make_unique<ConstantScorer>("constant", 0.5));
@@ -434,6 +444,7 @@ TEST(RewardServiceLoadTest, AGroupWithAWrongItemHasNoScores) {
   }
 }
 
+// Promise: Batches change no score.
 TEST(RewardServiceLoadTest, CallersShareBatches) {
   std::vector<std::unique_ptr<Scorer>> scorers;
   scorers.push_back(std::make_unique<BatchScorer>());

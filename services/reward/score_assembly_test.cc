@@ -67,6 +67,11 @@ v1::ScoreRequest Piece(uint64_t item, const std::string& pixels) {
   return request;
 }
 
+// Promise: Media are bounded before they come. A reward server takes pictures and videos raw, as
+// PNG or JPEG, whole or in pieces, with the same score. Sizes are checked, and room is taken,
+// before a piece is read or a file decoded. A wrong medium costs no other its score. No message to
+// a server is larger than the 4 MiB that gRPC takes by default: larger media come in pieces, whole
+// groups too.
 class ScoreAssemblyTest : public ::testing::Test {
  protected:
   absl::StatusOr<ScoreAssembly> Begin(const std::vector<v1::Image>& images) {

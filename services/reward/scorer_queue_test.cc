@@ -105,6 +105,7 @@ class BrokenScorer final : public Scorer {
   const absl::Status why_;
 };
 
+// Promise: One bad worker ends no run.
 TEST(ScorerQueueTest, AScorerThatComputesNoMoreIsToldApartFromItsItems) {
   const std::pair<absl::Status, int> ends[] = {
       {DeviceError(kExitDeviceLost, "CUDA error: an illegal memory access"), kExitDeviceLost},
@@ -131,6 +132,8 @@ TEST(ScorerQueueTest, AScorerThatComputesNoMoreIsToldApartFromItsItems) {
 const ScorerQueue::Options kPatient{.batch_wait = absl::Hours(1)};
 const auto kIgnored = [](const ScorerQueue::Batch&) {};
 
+// Promise: Batches change no score. A scorer says of an item in a batch what it says of it alone,
+// whatever callers it shares the batch with. Callers of a few images fill batches.
 TEST(ScorerQueueTest, EveryItemGetsItsOwnScoreHoweverItIsBatched) {
   for (const uint32_t batch_max : {0U, 1U, 2U, 5U, 64U}) {
     GatedScorer scorer({.name = "length", .batch_max = batch_max}, 2);
@@ -154,6 +157,7 @@ TEST(ScorerQueueTest, EveryItemGetsItsOwnScoreHoweverItIsBatched) {
   }
 }
 
+// Promise: Batches change no score.
 TEST(ScorerQueueTest, CallersOfThreeFillBatchesOfEight) {
   GatedScorer scorer({.name = "length", .batch_max = 8}, 1);
   scorer.gate.Notify();
@@ -217,6 +221,7 @@ TEST(ScorerQueueTest, TooMuchIsRefusedAndSaysWhenToAskAgain) {
   }
 }
 
+// Promise: Batches change no score.
 TEST(ScorerQueueTest, WhatItsCallerGaveUpIsNotScored) {
   GatedScorer scorer({.name = "length"}, 1);
   ScorerQueue queue({}, scorer, Clock::Steady(), kIgnored);

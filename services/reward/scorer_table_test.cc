@@ -51,6 +51,7 @@ TEST(ScorerTableTest, WhatDoesNotFitIsAnErrorAndNoScore) {
   }
 }
 
+// Promise: Batches change no score.
 TEST(ScorerTableTest, ABatchHasTheScoresOfItsItemsAlone) {
   const std::vector<Image8> images = {ImageOf(1), ImageOf(473), ImageOf(470)};
   std::vector<Item> items;
@@ -231,6 +232,7 @@ TEST(ScorerTableTest, AModelIsARewardFromAnEntryAndGivesOneScoreUnderAnyName) {
 }
 
 // A CLIP model as some are published: the tokenizer is in another repository.
+// Promise: One command gets all that a run names by ids of the Hub.
 TEST(ScorerTableTest, AModelWithoutATokenizerTakesTheNamedOneOrThePublishedOneOfTheHub) {
   namespace fs = std::filesystem;
   const fs::path golden = OXBOW_SOURCE_DIR "/tests/golden/scorers/clip";
@@ -321,6 +323,7 @@ TEST(ScorerTableTest, ANetworkIsARewardFromAnEntry) {
 }
 #endif
 
+// Promise: A run keeps its rewards.
 TEST(ScorerTableTest, EveryScorerHasAnIdentityOfItsOwn) {
   std::set<std::string> identities;
   for (const std::string& name : PlainScorerNames()) {

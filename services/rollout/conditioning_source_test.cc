@@ -122,6 +122,7 @@ TEST_F(ConditioningSourceTest, WhatWasFetchedOnceIsHeld) {
   EXPECT_EQ(Bytes("held"), 4321);
 }
 
+// Promise: Conditioning is what the learner made.
 TEST_F(ConditioningSourceTest, PeersAreAskedBeforeTheLearner) {
   const std::string bytes(2345, 'p');
   v1::Lease lease = LeaseOf(bytes);
@@ -134,6 +135,12 @@ TEST_F(ConditioningSourceTest, PeersAreAskedBeforeTheLearner) {
   EXPECT_EQ(Bytes("learner"), 0);
 }
 
+// Promise: Conditioning is what the learner made. No worker samples with conditioning whose SHA-256
+// is not that of its lease, whatever its source. Decoded, it has the bits of the learner's, though
+// it travels in 16 bits where they hold every value. A peer that sends other bytes is left for the
+// next source and reported. A worker that starts again holds nothing and fetches again. The learner
+// sends a conditioning once for as long as workers hold it, and serves that of each group that
+// waits for a result.
 TEST_F(ConditioningSourceTest, OtherBytesThanTheHashSaysAreRefusedWhoeverSendsThem) {
   const std::string bytes(2000, 'a');
   v1::Lease lease = LeaseOf(bytes);
@@ -163,6 +170,7 @@ TEST_F(ConditioningSourceTest, APeerThatIsAwayCostsNothingButTheTry) {
   EXPECT_EQ(Bytes("learner"), 100);
 }
 
+// Promise: Conditioning is what the learner made.
 TEST_F(ConditioningSourceTest, WhatNobodyHasAnyMoreAndWhatALeaseCannotNameIsAnError) {
   v1::Lease lease = LeaseOf("gone");
   served_.reset();
@@ -275,6 +283,7 @@ std::vector<weights::Chunk> ChunksOf(int count) {
 }
 
 // A peer that fetches the same lacks a part of it only until its own next call.
+// Promise: Any process draws an evaluation with the same bytes.
 TEST_F(ConditioningSourceTest, APeerThatLacksAPartIsAskedAgainForWhatComesLater) {
   const std::vector<weights::Chunk> chunks = ChunksOf(3 * 512);
   const std::vector<ConditioningSource::Content> contents = ContentsOf(chunks);
@@ -321,6 +330,7 @@ class BreakingChannel final : public v1::WeightChannel::Service {
   std::atomic<int> calls_ = 0;
 };
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST_F(ConditioningSourceTest, ALearnerThatBringsSomethingInEachCallIsNotGivenUp) {
   const std::vector<weights::Chunk> chunks = ChunksOf(9);
   for (const auto& [sent, calls] : {std::pair(1, 9), std::pair(0, 3)}) {

@@ -35,6 +35,7 @@ class CountingChannel final : public weights::WeightChannelService {
   std::atomic<int> fetches_ = 0;
 };
 
+// Promise: Any process draws an evaluation with the same bytes.
 class EvaluatedWeightsTest : public ::testing::Test {
  protected:
   EvaluatedWeightsTest()

@@ -173,6 +173,13 @@ class FrozenPlacesTest : public ::testing::Test {
 };
 
 // In each form that a base has, offloaded and on a CPU.
+// Promise: A worker's base is in host memory once. Frozen weights on the CPU of a worker (the base
+// of a LoRA with `--offload-weights` in float32, bf16 and int8 among them) are held as the
+// network's tensors alone: other workers get each chunk from there, with the SHA-256 that names it,
+// also while new weights are applied. Weights that train are never read from the network. With
+// `--model DIR` chunks that a file has in the same type take no memory. A file that changes is
+// named and not served; its chunks are fetched again. Not covered: a base on a GPU without
+// `--model`, or rounded on the way from the files.
 TEST_F(FrozenPlacesTest, AWorkersBaseIsHeldOnceAndPeersGetItsBytes) {
   uint64_t version = 0;
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
@@ -206,6 +213,7 @@ TEST_F(FrozenPlacesTest, AWorkersBaseIsHeldOnceAndPeersGetItsBytes) {
 }
 
 // As a network may keep its weights: rounded, in another type, or none of the snapshot's.
+// Promise: A worker's base is in host memory once.
 TEST_F(FrozenPlacesTest, OtherBytesThanTheChunksAreNoPlace) {
   const at::Tensor weight = at::linspace(0, 1, 60);
   weights::Snapshot snapshot =
@@ -227,6 +235,7 @@ TEST_F(FrozenPlacesTest, OtherBytesThanTheChunksAreNoPlace) {
 }
 
 // New weights are written into the network while others read its base.
+// Promise: A worker's base is in host memory once.
 TEST_F(FrozenPlacesTest, WhatTrainsIsNeverReadFromTheNetworkNorTornWhileItChanges) {
   for (const model::Trained trained : {model::Trained::kLora, model::Trained::kFull}) {
     for (const bool on_host : {true, false}) {
@@ -267,6 +276,7 @@ TEST_F(FrozenPlacesTest, WhatTrainsIsNeverReadFromTheNetworkNorTornWhileItChange
 }
 
 // Then its places are in memory of a network that has gone, until the next one is made.
+// Promise: A worker's base is in host memory once.
 TEST_F(FrozenPlacesTest, ANewSessionReadsTheBaseFromWhereItIs) {
   RunSpec spec = SpecOf(model::Trained::kLora, at::kBFloat16, model::BaseWeights::kCompute);
   spec.weights_on_host = true;
@@ -285,6 +295,7 @@ TEST_F(FrozenPlacesTest, ANewSessionReadsTheBaseFromWhereItIs) {
 
 // The newest snapshot may wait while the first one is loaded: it holds nothing of the base, either,
 // nor of where the base was before.
+// Promise: A worker's base is in host memory once.
 TEST_F(FrozenPlacesTest, ASnapshotThatWaitsLetsGoOfTheBaseToo) {
   const RunSpec spec = SpecOf(model::Trained::kLora, at::kFloat, model::BaseWeights::kCompute);
   const weights::Snapshot snapshot = Published(spec, 1);

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int kKilled = 128 + 9;
 
+// Promise: A worker for each GPU.
+
 TEST(RestartsTest, WhatTheSameStartWouldEndAgainIsNotStartedAgain) {
   for (const int code : {kExitOk, kExitUsage, kExitUnavailable, kExitData, kExitOutOfMemory}) {
     Restarts restarts;

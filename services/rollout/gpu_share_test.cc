@@ -22,6 +22,11 @@ TaskOnNode TaskOf(const std::map<std::string, std::string>& environment) {
   });
 }
 
+// Promise: A worker for each GPU. `rollout_worker --gpus` has one process on each GPU, and each GPU
+// one process, also where tasks of Slurm share a machine. A process that dies comes again, for ever
+// while another lives; the last one does not where the same start would end again. All end with the
+// run, with SIGTERM, and with the first process.
+
 TEST(GpuShareTest, OneProcessTakesAllItSeesOrThoseItNames) {
   EXPECT_THAT(*GpusOf("all", 3, {}), ElementsAre(0, 1, 2));
   EXPECT_THAT(*GpusOf("2,0", 3, {}), ElementsAre(2, 0));

@@ -75,6 +75,7 @@ class GroupSamplerTest : public ::testing::Test {
   const std::unique_ptr<model::ImageDecoder> decoder_ = model::MakePixelDecoder();
 };
 
+// Promise: The worker that samples does not matter.
 TEST_F(GroupSamplerTest, TheSameLeaseGivesTheSameBitsInAnyCompany) {
   for (const bool sde_tail : {false, true}) {
     const RunSpec spec = Spec(at::kFloat, sde_tail);
@@ -110,6 +111,10 @@ TEST_F(GroupSamplerTest, StoredLatentsScoreToTheSameLogProbsInAnotherBatch) {
 }
 
 // Each step has the log-prob and the version of the weights that took it, whichever they were.
+// Promise: A step belongs to the weights that took it. With `off_policy.in_flight_updates` new
+// weights take over between two denoising steps, and each step has the log-prob and the version of
+// its own weights. The learner's ratio of a step of the current policy is 1 to the bit. Versions
+// that fall, or change where they may not, are refused.
 TEST_F(GroupSamplerTest, NewWeightsTakeOverBetweenTwoSteps) {
   const std::unique_ptr<model::Policy> newer = TinyPolicy(4);
   for (const int takeover : {0, 1, 2, 3, 4, kSteps}) {
@@ -142,6 +147,7 @@ TEST_F(GroupSamplerTest, NewWeightsTakeOverBetweenTwoSteps) {
 }
 
 // The batch of fresh members and that of tails each have steps of their own.
+// Promise: A step belongs to the weights that took it.
 TEST_F(GroupSamplerTest, ATailHasTheVersionsOfItsOwnSteps) {
   uint64_t version = 0;
   const NetworkOfStep network = [&] {
@@ -210,6 +216,7 @@ TEST_F(GroupSamplerTest, TheFinalLatentAloneIsSentWhereTrainingWantsNoTransition
 }
 
 // An anchor noises final images again, besides the transitions that a policy gradient trains.
+// Promise: An anchor holds every method.
 TEST_F(GroupSamplerTest, TransitionsAndTheFinalLatentAreSentWhereTrainingWantsBoth) {
   RunSpec spec = Spec();
   const GroupTask task = MixedTask(2, 3, /*kept_steps=*/1);
@@ -231,6 +238,7 @@ TEST_F(GroupSamplerTest, TransitionsAndTheFinalLatentAreSentWhereTrainingWantsBo
 
 // Compressed behind the window: what is sent is what a whole path would send, and the picture is
 // that of the shorter path. A tail is compressed, too.
+// Promise: Compressed steps change no trained transition.
 TEST_F(GroupSamplerTest, CompressedStepsChangeThePictureAndNothingThatIsTrained) {
   for (const bool sde_tail : {false, true}) {
     RunSpec spec = Spec(at::kHalf, sde_tail);
@@ -329,6 +337,7 @@ std::vector<at::Tensor> StartsOf(const SampledGroup& group) {
   return starts;
 }
 
+// Promise: Reuse beyond a drawn head keeps its bounds.
 TEST_F(GroupSamplerTest, BranchesGoOnFromOneHeadEachInItsOwnWay) {
   RunSpec spec = Spec(at::kFloat, /*sde_tail=*/true);
   const SampledGroup single = Sample(spec, {MixedTask(2, 5, 2)})[0];
@@ -429,6 +438,7 @@ RunSpec TreeSpec(at::ScalarType storage = at::kFloat) {
   return spec;
 }
 
+// Promise: Trees share steps and change no bit.
 TEST_F(GroupSamplerTest, ATreeHasTheBitsOfSamplesThatAreDrawnOneByOne) {
   for (const at::ScalarType storage : {at::kFloat, at::kBFloat16}) {
     const RunSpec spec = TreeSpec(storage);
@@ -452,6 +462,7 @@ TEST_F(GroupSamplerTest, ATreeHasTheBitsOfSamplesThatAreDrawnOneByOne) {
   }
 }
 
+// Promise: Trees share steps and change no bit.
 TEST_F(GroupSamplerTest, TreesOfOneBatchDoNotTouchEachOther) {
   RunSpec spec = TreeSpec();
   for (const bool shared_start : {false, true}) {
@@ -468,6 +479,7 @@ TEST_F(GroupSamplerTest, TreesOfOneBatchDoNotTouchEachOther) {
 }
 
 // That is what trees save.
+// Promise: Trees share steps and change no bit.
 TEST_F(GroupSamplerTest, ATreeSendsEachOfItsNodesThroughTheNetworkOnce) {
   const auto rows_of = [&](const RunSpec& spec) {
     const int64_t before = policy_->current().rows().forward;

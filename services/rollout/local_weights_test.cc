@@ -87,6 +87,7 @@ TEST(LocalWeightsTest, AllThatIsFrozenComesFromTheRunsModelInEachForm) {
 }
 
 // Chunks that a file has as the learner keeps them stay there; rounded ones are held.
+// Promise: A worker's base is in host memory once.
 TEST(LocalWeightsTest, ChunksThatAFileHasTakeNoMemory) {
   for (const v1::StorageDType compute : {v1::STORAGE_D_TYPE_F32, v1::STORAGE_D_TYPE_BF16}) {
     const testing::ScopedDirectory scratch;

@@ -37,6 +37,7 @@ TEST(RewardStageTest, TheRewardIsTheWeightedSumOfItsTermsAlone) {
   EXPECT_TRUE(samples[1].rewards.empty());
 }
 
+// Promise: An observed reward that fails touches nothing else.
 TEST(RewardStageTest, AnObservedRewardThatFailedIsCountedAndDropsNothing) {
   for (const auto policy : {v1::ON_REWARD_FAILURE_FAIL, v1::ON_REWARD_FAILURE_DROP_SAMPLE,
                             v1::ON_REWARD_FAILURE_DROP_GROUP}) {
@@ -70,6 +71,9 @@ TEST(RewardStageTest, FailNamesTheSampleAndTheReason) {
   EXPECT_EQ(failed.status().message(), "reward of sample 1: scorer broke");
 }
 
+// Promise: A picture that cannot be scored is drawn once. Where a reward server says that an image
+// cannot be scored (INVALID_ARGUMENT), its sample is dropped at once with every
+// `reward.on_failure`. Other answers without a score keep their tries.
 TEST(RewardStageTest, AnImageThatCannotBeScoredIsDroppedAtOnceUnlessAnotherMayBeYet) {
   std::vector<rl::Trajectory> samples(3);
   auto scores = OneMissing();

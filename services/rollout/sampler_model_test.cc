@@ -128,6 +128,7 @@ weights::VerifiedSnapshot AdapterOf(at::ScalarType compute, RunSpec& spec, uint6
 }
 
 // Whatever the run says of merging and recording, which weights in host memory exclude.
+// Promise: Where weights are changes no bit.
 TEST(SamplerModelTest, WeightsInHostMemoryDrawTheSameBits) {
   for (const bool lora : {false, true}) {
     for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
@@ -230,6 +231,7 @@ std::shared_ptr<weights::VerifiedSnapshot> EvaluatedOf(uint64_t seed, uint64_t p
 }
 
 // A model that samples with version 5, the weights of seed 3, for a run with evaluations.
+// Promise: Any process draws an evaluation with the same bytes.
 class EvaluatingModelTest : public ::testing::Test {
  protected:
   EvaluatingModelTest() {

@@ -66,6 +66,10 @@ auto Groups(size_t count) {
 }
 
 // A finished group is in memory: it is sent until the sink takes it.
+// Promise: A busy server costs no group. A server without room answers RESOURCE_EXHAUSTED, which is
+// counted and logged. Callers ask again after a jittered pause; a reward server says how long it is
+// to be at least. A finished group is sent until its sink answers, while its lease lives; a group
+// that is given up is counted as discarded. Health says SERVING only if calls get through.
 TEST(WorkerTest, ASinkThatRefusesForAWhileCostsNoGroup) {
   FakeLearner learner({.leases = 3, .refusals = 7});
   RunningWorker worker(learner.endpoint());
@@ -76,6 +80,7 @@ TEST(WorkerTest, ASinkThatRefusesForAWhileCostsNoGroup) {
 }
 
 // While no reward server answers, the worker is connected, says so and asks for nothing.
+// Promise: A run waits for its reward servers.
 TEST(WorkerTest, AWorkerThatFindsNoRewardServerSaysSoAndWaitsWithoutRegisteringAgain) {
   FakeLearner learner({.leases = 2, .rewards_away = true});
   RunningWorker worker(learner.endpoint());
@@ -92,6 +97,7 @@ TEST(WorkerTest, AWorkerThatFindsNoRewardServerSaysSoAndWaitsWithoutRegisteringA
   EXPECT_EQ(back.registrations, 1);
 }
 
+// Promise: A run waits for its reward servers.
 TEST(WorkerTest, AStopEndsAWorkerThatWaitsForARewardServer) {
   FakeLearner learner({.rewards_away = true});
   RunningWorker worker(learner.endpoint());
@@ -100,6 +106,7 @@ TEST(WorkerTest, AStopEndsAWorkerThatWaitsForARewardServer) {
   EXPECT_TRUE(learner.Await([](const Seen& seen) { return seen.goodbye; }).goodbye);
 }
 
+// Promise: A run waits for its reward servers.
 TEST(WorkerTest, ARewardServerWithoutTheRunsRewardEndsTheWorker) {
   FakeLearner learner({.reward = "sharpness"});
   RunningWorker worker(learner.endpoint());
@@ -111,6 +118,7 @@ TEST(WorkerTest, ARewardServerWithoutTheRunsRewardEndsTheWorker) {
 }
 
 // A sink that refuses for ever, and a lease that has expired: nobody waits for the group.
+// Promise: A busy server costs no group.
 TEST(WorkerTest, AGroupThatNobodyWaitsForIsThrownAwayAndReported) {
   FakeLearner learner({.leases = 4, .refusals = 1 << 20, .renews = false});
   RunningWorker worker(learner.endpoint());
@@ -243,6 +251,7 @@ TEST(WorkerTest, ADeviceTooSmallForOneRowEndsTheWorkerAndGivesItsLeasesBack) {
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("out of memory"));
 }
 
+// Promise: One bad worker ends no run.
 TEST(WorkerTest, ALostDeviceEndsTheWorkerWithAnExitCodeOfItsOwnAndGivesItsLeasesBack) {
   FakeLearner learner({.leases = 2, .rewards_away = true});
   RunningWorker worker(learner.endpoint());
@@ -257,6 +266,7 @@ TEST(WorkerTest, ALostDeviceEndsTheWorkerWithAnExitCodeOfItsOwnAndGivesItsLeases
   EXPECT_THAT(seen.failures[0].failure(), HasSubstr("illegal memory access"));
 }
 
+// Promise: One bad worker ends no run.
 TEST(WorkerTest, ABuildWithoutCodeForItsGpuEndsTheWorkerForGood) {
   FakeLearner learner({.leases = 2, .rewards_away = true});
   RunningWorker worker(learner.endpoint());
@@ -269,6 +279,7 @@ TEST(WorkerTest, ABuildWithoutCodeForItsGpuEndsTheWorkerForGood) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("no kernel image"));
 }
 
+// Promise: A full GPU is one line.
 TEST(WorkerTest, ADeviceTooSmallForTheWeightsEndsTheWorkerInOneLine) {
   FakeLearner learner({.leases = 1});
   const FullDevice device(1 << 30);
@@ -280,6 +291,7 @@ TEST(WorkerTest, ADeviceTooSmallForTheWeightsEndsTheWorkerInOneLine) {
               AllOf(HasSubstr("the weights do not fit"), ::testing::Not(HasSubstr("\n"))));
 }
 
+// Promise: Processes of one run speak one protocol.
 TEST(WorkerTest, ALearnerOfAnotherRevisionEndsItWithBothVersionsInOneLine) {
   for (const uint32_t revision : {0u, kProtocolRevision + 1}) {
     FakeLearner learner({.protocol = revision});
@@ -293,6 +305,7 @@ TEST(WorkerTest, ALearnerOfAnotherRevisionEndsItWithBothVersionsInOneLine) {
   }
 }
 
+// Promise: The worker that samples does not matter.
 TEST(WorkerTest, AnotherWorkerRepeatsTheSameBits) {
   std::string latents[2];
   for (std::string& bytes : latents) {
@@ -306,6 +319,7 @@ TEST(WorkerTest, AnotherWorkerRepeatsTheSameBits) {
   EXPECT_EQ(latents[0], latents[1]);
 }
 
+// Promise: Conditioning is what the learner made.
 TEST(WorkerTest, ConditioningOfAnEarlierLeaseIsNotFetchedAgain) {
   FakeLearner learner({.leases = 5, .one_prompt = true});
   RunningWorker worker(learner.endpoint());
@@ -321,6 +335,7 @@ TEST(WorkerTest, ConditioningOfAnEarlierLeaseIsNotFetchedAgain) {
 }
 
 // It opens no breaker: the learner blames the service, and not the worker that asked it.
+// Promise: One bad worker ends no run.
 TEST(WorkerTest, ALeaseWhoseConditioningIsAwayIsNoFailureOfTheWorker) {
   FakeLearner learner({.leases = 1, .conditioning_away = true});
   RunningWorker worker(learner.endpoint());
@@ -330,6 +345,7 @@ TEST(WorkerTest, ALeaseWhoseConditioningIsAwayIsNoFailureOfTheWorker) {
   EXPECT_TRUE(seen.failures[0].elsewhere()) << seen.failures[0].failure();
 }
 
+// Promise: Conditioning is what the learner made.
 TEST(WorkerTest, ALeaseWhoseConditioningIsAnotherFailsAndNothingIsSampled) {
   FakeLearner learner({.leases = 1, .forges_conditioning = true});
   RunningWorker worker(learner.endpoint());
@@ -351,6 +367,7 @@ TEST(WorkerTest, MissingScoreFailsTheGroupUnderFail) {
   EXPECT_TRUE(seen.groups.empty());
 }
 
+// Promise: An image that cannot be scored does not stop a run.
 TEST(WorkerTest, ALeaseOfAQuarantinedPromptDropsTheSampleUnderFail) {
   FakeLearner learner({.unscored = 1, .drops_unscored = true, .leases = 1});
   RunningWorker worker(learner.endpoint());
@@ -362,6 +379,7 @@ TEST(WorkerTest, ALeaseOfAQuarantinedPromptDropsTheSampleUnderFail) {
   EXPECT_TRUE(seen.failures.empty());
 }
 
+// Promise: A score is never made up.
 TEST(WorkerTest, MissingScoreDropsTheSampleOrTheGroup) {
   for (const auto policy : {v1::ON_REWARD_FAILURE_DROP_SAMPLE, v1::ON_REWARD_FAILURE_DROP_GROUP}) {
     FakeLearner learner({.on_failure = policy, .unscored = 1, .leases = 1});
@@ -385,6 +403,7 @@ TEST(WorkerTest, FencedGroupIsDroppedSilentlyAndCounted) {
   EXPECT_THAT(worker.Scrape(), HasSubstr("fenced\"} 3"));
 }
 
+// Promise: Weights are verified.
 TEST(WorkerTest, WeightsWithAWrongProbeAreNeverSampledWith) {
   FakeLearner learner({.wrong_probe = true, .leases = 1});
   RunningWorker worker(learner.endpoint());
@@ -433,6 +452,7 @@ TEST(WorkerTest, StopFinishesWhatIsHeldAndSaysGoodbye) {
   EXPECT_EQ(seen.groups.size(), 1u);
 }
 
+// Promise: CUDA graphs change no number.
 TEST(WorkerTest, ARunWithGraphsIsNothingForAWorkerOnACpu) {
   FakeLearner learner({.leases = 1, .cuda_graphs = true});
   RunningWorker worker(learner.endpoint());
@@ -442,6 +462,7 @@ TEST(WorkerTest, ARunWithGraphsIsNothingForAWorkerOnACpu) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("model.cuda_graphs needs a GPU"));
 }
 
+// Promise: Workers end with their run.
 TEST(WorkerTest, ACompleteRunEndsTheWorkerWell) {
   FakeLearner learner({.run_complete = true});
   RunningWorker worker(learner.endpoint());
@@ -450,6 +471,7 @@ TEST(WorkerTest, ACompleteRunEndsTheWorkerWell) {
   EXPECT_TRUE(learner.Await([](const Seen& s) { return s.goodbye; }).goodbye);
 }
 
+// Promise: Workers end with their run.
 TEST(WorkerTest, ALearnerThatStaysAwayIsGivenUp) {
   RunningWorker worker("127.0.0.1:1", absl::Milliseconds(200));
   ASSERT_TRUE(worker.AwaitEnd());

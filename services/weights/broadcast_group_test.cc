@@ -255,6 +255,7 @@ TEST_P(BroadcastGroupSizeTest, WhatChangedComesByBroadcastAlone) {
 }
 INSTANTIATE_TEST_SUITE_P(Workers, BroadcastGroupSizeTest, ::testing::Values(1, 3));
 
+// Promise: A broadcast can only save time.
 TEST_F(BroadcastGroupTest, WrongBytesAreNeverHandedOutAndFetchedAgain) {
   Gather(2);
   workers_[1]->faults.corrupt_pieces = 2;
@@ -270,6 +271,7 @@ TEST_F(BroadcastGroupTest, WrongBytesAreNeverHandedOutAndFetchedAgain) {
   AwaitRounds("whole", 2);
 }
 
+// Promise: A broadcast can only save time.
 TEST_F(BroadcastGroupTest, AMemberThatStopsInTheMiddleDelaysNobodyForLong) {
   Gather(3);
   workers_[1]->faults.stops_after = 1;
@@ -320,6 +322,7 @@ TEST_F(BroadcastGroupTest, WhoLeavesIsNotWaitedFor) {
 
 // A watcher that is invited and never comes: the others relay meanwhile. No one waits for the end
 // of the time to join, not even the learner when it stops.
+// Promise: A broadcast can only save time.
 TEST_F(BroadcastGroupTest, AnInvitationThatIsNotFollowedHoldsUpNothing) {
   Gather(1);
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(learner()));

@@ -137,6 +137,10 @@ TEST(BroadcastMembershipTest, WhatIsNewIsCountedFromTheOldestWeightsOfAMember) {
 
 // Whatever happens in whatever order: members watch, have weights, are at most so many, and none
 // has failed without having been heard of since; and a broadcast group is whole only once.
+// Promise: A broadcast can only save time. With `publish.transport: broadcast`, chunks are verified
+// as always, and chunks that a broadcast misses are relayed. A member may stop, die, join or never
+// be reached. It delays training and the others for at most a few seconds, and nobody waits for it
+// again before it is heard of. Losses equal the relay's bit for bit.
 TEST(BroadcastMembershipTest, LawsHoldForAnyHistory) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);

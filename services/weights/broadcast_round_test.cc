@@ -155,6 +155,7 @@ TEST_P(BroadcastRoundTest, OnlyWhatChangedGoesRoundAndAllOfItArrives) {
   }
 }
 
+// Promise: A broadcast can only save time.
 TEST_P(BroadcastRoundTest, AChunkThatIsNotItsHashIsLeftLacking) {
   for (std::string& piece : tape_.pieces) {
     if (&piece == &tape_.pieces.front() || &piece == &tape_.pieces.back()) piece[0] ^= 1;

@@ -35,6 +35,7 @@ TEST(ChunkStoreTest, SharedChunksAreHeldOnceAndLiveAsLongAsAnyUser) {
   EXPECT_EQ(store.bytes(), 12u);
 }
 
+// Promise: Memory is bounded.
 TEST(ChunkStoreTest, OldSnapshotsGoWhenBytesRunOutButNeverTheNewest) {
   ChunkStore store(10, 10);
   ASSERT_TRUE(store.Add(Of("1234", "a")).ok());
@@ -68,6 +69,7 @@ TEST(ChunkStoreTest, AChunkThatWasPlacedCountsFromWhenItIsHeld) {
 }
 
 // The case of a worker that has the bytes of a chunk elsewhere, too.
+// Promise: A worker's base is in host memory once.
 TEST(ChunkStoreTest, AChunkThatGetsAPlaceIsHeldNoLongerAndReadFromThere) {
   ChunkStore store(2, 10);
   const std::string bytes = "basebase", hash = Sha256(bytes);

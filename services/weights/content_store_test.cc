@@ -13,6 +13,10 @@ namespace {
 
 Chunk Bytes(size_t count) { return std::make_shared<const std::string>(count, 'x'); }
 
+// Promise: Memory is bounded. Queues, chunk stores, held conditioning, uploads and the backlog for
+// an absent buffer have a limit. Past it they refuse or drop. Sizes from the wire are checked
+// before memory is taken. The replay buffer's resident memory stays under its budget through a run.
+// A resume reads the end of the step log and of the metrics alone, however long the run was.
 TEST(ContentStoreTest, KeepsWhatWasUsedLastWithinItsLimit) {
   ContentStore store(/*bytes_max=*/30);
   for (const char* name : {"a", "b", "c"}) store.Put(name, Bytes(10));
@@ -31,6 +35,7 @@ TEST(ContentStoreTest, KeepsWhatWasUsedLastWithinItsLimit) {
   EXPECT_NE(store.Find("d"), nullptr);
 }
 
+// Promise: Conditioning is what the learner made.
 TEST(ContentStoreTest, FindsWhatSomebodyElseHoldsAsLongAsHeDoes) {
   ContentStore store(/*bytes_max=*/0);
   Chunk held = Bytes(10);

@@ -50,6 +50,7 @@ class ForgedChunkTest : public ::testing::Test {
   std::string name_;
 };
 
+// Promise: Weights are verified.
 TEST_F(ForgedChunkTest, Sha256RefusesItAndXxh3CannotTell) {
   Expect(ChunkCheck::kSha256, forged_, false);
   Expect(ChunkCheck::kSha256, "true", true);

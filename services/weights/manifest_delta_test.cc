@@ -32,6 +32,9 @@ v1::SnapshotManifest Manifest(std::mt19937_64& random, uint64_t version) {
   return manifest;
 }
 
+// Promise: A watcher is told what differs. A watcher that names one of the last manifests is sent
+// what differs from it. The result is checked by the hash of the whole manifest. After one that it
+// refuses it is sent the next one whole.
 TEST(ManifestDeltaTest, OlderAndDeltaMakeTheNewerWhateverTheyAre) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -65,6 +68,7 @@ TEST(ManifestDeltaTest, ADeltaNamesOnlyWhatDiffers) {
   EXPECT_LT(delta.ByteSizeLong(), newer.ByteSizeLong() / 20);
 }
 
+// Promise: A watcher is told what differs.
 TEST(ManifestDeltaTest, ADeltaToAnotherManifestAndOneOutOfOrderAreRefused) {
   std::mt19937_64 random(2);
   const v1::SnapshotManifest older = Manifest(random, 1);

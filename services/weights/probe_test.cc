@@ -38,6 +38,7 @@ TEST(ProbeTest, EqualWeightsGiveEqualBits) {
   EXPECT_NE(a.digest(), RunProbe(LinearModel(2), Shape(), 6).digest());
 }
 
+// Promise: Weights are verified.
 TEST(ProbeTest, WrongWeightsAreRefusedAndRoundingIsNot) {
   const auto expected = RunProbe(LinearModel(2), Shape(), 5);
   const auto far = CompareProbes(expected, RunProbe(LinearModel(2.01), Shape(), 5));

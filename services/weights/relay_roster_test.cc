@@ -41,6 +41,7 @@ TEST(RelayRosterTest, WatchersAreHandedTheirPeersWithTheLearnerAsTheLastResort) 
   EXPECT_EQ(peers[1].worker_id(), "w1");
 }
 
+// Promise: No slow worker delays new weights.
 TEST(RelayRosterTest, OneWatcherOfAMachineFetchesForTheOthersUntilItIsNoSource) {
   RelayRoster roster(2);
   std::vector<RelayRoster::Ticket> tickets;
@@ -60,6 +61,7 @@ TEST(RelayRosterTest, OneWatcherOfAMachineFetchesForTheOthersUntilItIsNoSource) 
       << "w2 fetches for its machine now; the silent one is no source";
 }
 
+// Promise: Weights are verified.
 TEST(RelayRosterTest, CorruptPeerIsNeverHandedOutAgain) {
   RelayRoster roster(2);
   const auto tickets = JoinAll(roster, 3);
@@ -73,6 +75,7 @@ TEST(RelayRosterTest, CorruptPeerIsNeverHandedOutAgain) {
   }
 }
 
+// Promise: A worker's leases are its own.
 TEST(RelayRosterTest, ACorruptWorkerThatStartsAgainUnderARelatedNameIsNoSource) {
   RelayRoster roster(1);
   roster.Join("w0", "host:0", kHost);
@@ -91,6 +94,7 @@ TEST(RelayRosterTest, ACorruptWorkerThatStartsAgainUnderARelatedNameIsNoSource) 
   }
 }
 
+// Promise: A worker's leases are its own.
 TEST(RelayRosterTest, AccusationsOfOneWorkersProcessesCountOnce) {
   RelayRoster roster(2);
   roster.Join("judge", "", kHost);
@@ -120,6 +124,7 @@ TEST(RelayRosterTest, SilentPeerIsHandedOutAgainWhenItIsHeardOf) {
   EXPECT_EQ(ParentOf(roster, tickets[2]), "w0");
 }
 
+// Promise: A worker's leases are its own.
 TEST(RelayRosterTest, AHostThatAccusesManyIsNotBelievedWhateverNamesItUses) {
   RelayRoster roster(2);
   JoinAll(roster, 10);
@@ -136,6 +141,7 @@ TEST(RelayRosterTest, AHostThatAccusesManyIsNotBelievedWhateverNamesItUses) {
   EXPECT_FALSE(roster.Accuse(Report("other", "other", v1::PEER_FAULT_CORRUPT), "10.0.0.8"));
 }
 
+// Promise: A worker's leases are its own.
 TEST(RelayRosterTest, OnlyAWatcherIsHeardAndOnlyFromItsHost) {
   RelayRoster roster(2);
   const auto tickets = JoinAll(roster, 3);
@@ -177,6 +183,7 @@ TEST(RelayRosterTest, AWatcherWithoutANameIsNobodysSource) {
   }
 }
 
+// Promise: A worker's leases are its own.
 TEST(RelayRosterTest, EndpointIsWhereOthersReachIt) {
   EXPECT_EQ(RelayEndpoint("127.0.0.1:5", "ipv4:127.0.0.1:40"), "127.0.0.1:5");
   EXPECT_EQ(RelayEndpoint("0.0.0.0:5", "ipv4:10.0.0.7:40"), "10.0.0.7:5");

@@ -43,6 +43,10 @@ TEST(RelayTreeTest, LearnerServesFanoutWatchersAndDepthGrowsLikeTheLogarithm) {
 }
 
 // Any mixture of those who relay and those who do not (too old, excluded, behind a wall).
+// Promise: No slow worker delays new weights. The learner sends each changed chunk at most
+// `services.weight_fanout` times while relays live. A watcher or peer that is slow, stopped or dead
+// delays no other. One worker of a machine fetches over the network, for all of them. A run
+// continues when a relaying worker is killed.
 TEST(RelayTreeTest, LawsHoldForAnyWatchers) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -78,6 +82,7 @@ TEST(RelayTreeTest, LawsHoldForAnyWatchers) {
   }
 }
 
+// Promise: No slow worker delays new weights.
 TEST(RelayTreeTest, OneWatcherOfEachMachineFetchesOverTheNetwork) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -135,6 +140,7 @@ TEST(RelayTreeTest, InAChainTheSecondSourceIsTheParentsParent) {
 }
 
 // So the death of one source costs nobody on its machine a second copy from elsewhere.
+// Promise: No slow worker delays new weights.
 TEST(RelayTreeTest, AMachinesHeadIsItsFirstSourceAndThoseBelowItHaveASecondOne) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

@@ -39,6 +39,7 @@ TEST(SnapshotTest, AssemblesWhatWasPublishedWhateverTheChunkSize) {
   }
 }
 
+// Promise: A publication takes one copy of the weights.
 TEST(SnapshotTest, AMakerHashesAgainOnlyWhatChanged) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

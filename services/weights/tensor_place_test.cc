@@ -65,6 +65,7 @@ class TensorPlaceTest : public ::testing::Test {
   TensorBytesByName base_, trained_;
 };
 
+// Promise: No byte of a model that changed under the run is sent.
 TEST_F(TensorPlaceTest, ASnapshotIsTheSameWhereverItsFrozenBytesAre) {
   const Snapshot held = Published(nullptr);
   EXPECT_EQ(held.placed, nullptr);
@@ -94,6 +95,10 @@ TEST_F(TensorPlaceTest, APlaceWithOtherBytesIsNotTaken) {
 }
 
 // Written into in place, and cut short: what a careless copy of another model does.
+// Promise: No byte of a model that changed under the run is sent. Frozen chunks that are read from
+// the model's files are checked against the manifest. A file that was written to, or cut short, is
+// named in one error for each time, and its chunks are not sent until it is back; a file that was
+// replaced or deleted is still the old one for the run.
 TEST_F(TensorPlaceTest, AFileThatChangesUnderTheRunIsNamedAndNoByteOfItIsSent) {
   const Snapshot snapshot = Published(InFile());
   std::string other = base_.at("w").data;
@@ -107,6 +112,7 @@ TEST_F(TensorPlaceTest, AFileThatChangesUnderTheRunIsNamedAndNoByteOfItIsSent) {
   EXPECT_TRUE(Fetched(snapshot).ok()) << "it was brought back";
 }
 
+// Promise: No byte of a model that changed under the run is sent.
 TEST_F(TensorPlaceTest, AFileThatAnotherReplacesIsStillTheOldOneForTheRun) {
   const Snapshot snapshot = Published(InFile());
   ASSERT_TRUE(WriteFileAtomically(file_, "another model").ok());

@@ -72,6 +72,7 @@ class WatcherIdentityTest : public ::testing::Test {
   std::unique_ptr<v1::WeightChannel::Stub> stub_;
 };
 
+// Promise: A certificate allows the calls of its role alone.
 TEST_F(WatcherIdentityTest, CallsInAnotherWorkersNameAreRefused) {
   service_.Stop();
   EXPECT_EQ(ReportApplied("w1"), grpc::StatusCode::OK);

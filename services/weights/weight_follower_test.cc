@@ -214,6 +214,7 @@ TEST_F(WeightFollowerTest, CorruptChunkIsFetchedAgain) {
   EXPECT_THAT(telemetry::ScrapeText(registry_), HasSubstr("oxbow_weights_corrupt_chunks_total 1"));
 }
 
+// Promise: Weights are verified.
 TEST_F(WeightFollowerTest, WeightsThatNeverVerifyAreReportedAndNeverHandedOut) {
   service_.Always({.corrupt = "adapter1"});
   ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
@@ -225,6 +226,7 @@ TEST_F(WeightFollowerTest, WeightsThatNeverVerifyAreReportedAndNeverHandedOut) {
   EXPECT_THAT(telemetry::ScrapeText(registry_), HasSubstr("outcome=\"refused\"} "));
 }
 
+// Promise: No byte of a model that changed under the run is sent.
 TEST_F(WeightFollowerTest, AChunkWhoseFileHasChangedIsRefusedWithTheFilesName) {
   const testing::ScopedDirectory scratch;
   const std::string file = (scratch.path() / "base.safetensors").string();
@@ -251,6 +253,7 @@ TEST_F(WeightFollowerTest, AChunkWhoseFileHasChangedIsRefusedWithTheFilesName) {
   EXPECT_EQ(DataOf(*snapshot, "base"), "base-onebase-twobase-tri");
 }
 
+// Promise: No byte of a model that changed under the run is sent.
 TEST_F(WeightFollowerTest, EveryChangeOfAFileIsSaidOnceHoweverOftenItIsAskedFor) {
   const testing::ScopedDirectory scratch;
   const std::string file = (scratch.path() / "base.safetensors").string();
@@ -289,6 +292,7 @@ TEST_F(WeightFollowerTest, EveryChangeOfAFileIsSaidOnceHoweverOftenItIsAskedFor)
   }
 }
 
+// Promise: Weights are verified.
 TEST_F(WeightFollowerTest, AlteredManifestIsRefused) {
   Snapshot snapshot = Version(1, "adapter1");
   snapshot.manifest.mutable_tensors(0)->set_name("other");
@@ -336,6 +340,7 @@ TEST_F(WeightFollowerTest, StopEndsAReportThatNobodyAnswers) {
   AwaitReport();  // The server has done with both notifications.
 }
 
+// Promise: A watcher is told what differs.
 TEST_F(WeightFollowerTest, AWatcherIsToldWhatDiffersFromTheManifestThatItHas) {
   const Snapshot first = Version(1, "adapter1");
   ASSERT_TRUE(service_.Publish(first).ok());
@@ -372,6 +377,7 @@ TEST_F(WeightFollowerTest, AWatcherIsToldWhatDiffersFromTheManifestThatItHas) {
   for (const auto& context : {&without, &with, &late}) (*context)->TryCancel();
 }
 
+// Promise: A watcher is told what differs.
 TEST_F(WeightFollowerTest, AfterAManifestThatWasRefusedTheNextOneIsTaken) {
   ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
   Follow();
@@ -431,6 +437,7 @@ TEST_F(WeightFollowerTest, SmallChunksTravelTogether) {
   EXPECT_LE(messages, 2 * large + 1 + (bytes >> 20));
 }
 
+// Promise: Calls may be repeated.
 TEST_F(WeightFollowerTest, AnotherEpochIsAborted) {
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(server_->endpoint()));
   v1::FetchRequest request;

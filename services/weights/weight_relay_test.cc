@@ -204,6 +204,7 @@ class WeightRelayTest : public ::testing::Test {
   std::unique_ptr<rpc::Server> server_;
 };
 
+// Promise: No slow worker delays new weights.
 TEST_F(WeightRelayTest, LearnerSendsFanoutCopiesToSevenWorkers) {
   std::vector<std::unique_ptr<Worker>> workers;
   ASSERT_TRUE(service_.Publish(Version(1)).ok());
@@ -248,6 +249,10 @@ TEST_F(WeightRelayTest, ChildThatHearsFirstIsServedAsTheChunksCome) {
   EXPECT_EQ(chunks, request.chunk_sha256_size());
 }
 
+// Promise: Weights are verified. No worker samples with weights whose manifest hash, chunk hashes
+// or probe did not match, whatever their source. Chunks are checked by SHA-256 under TLS, which
+// finds forged ones, and by checksum in plaintext, which finds damaged ones. A worker that passes
+// on wrong bytes is left for another source, is reported, and is never a source again.
 TEST_F(WeightRelayTest, CorruptPeerIsReportedAndNoLongerUsed) {
   ASSERT_TRUE(service_.Publish(Version(1)).ok());
   const auto corrupt = [](const v1::FetchRequest& request, FetchStream& stream) {
@@ -275,6 +280,7 @@ TEST_F(WeightRelayTest, CorruptPeerIsReportedAndNoLongerUsed) {
   EXPECT_THAT(Scrape(), HasSubstr("oxbow_weights_peers_excluded 1\n"));
 }
 
+// Promise: No slow worker delays new weights.
 TEST_F(WeightRelayTest, SilentAndDeadPeersDelayNobodyForLong) {
   ASSERT_TRUE(service_.Publish(Version(1)).ok());
   absl::Notification over;
@@ -299,6 +305,7 @@ TEST_F(WeightRelayTest, SilentAndDeadPeersDelayNobodyForLong) {
   over.Notify();
 }
 
+// Promise: No slow worker delays new weights.
 TEST_F(WeightRelayTest, AWatcherThatNeverReadsHoldsUpNobody) {
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(learner()));
   const auto context = rpc::ContextWithDeadline(kDeadline);
@@ -372,6 +379,7 @@ TEST_F(WeightRelayTest, WhatAPeerGaveIsKeptWhenItDies) {
 
 // More Fetches than a server has threads, all of them under way: a chunk that has not come, and
 // peers that do not read.
+// Promise: Open streams stop nobody.
 TEST_F(WeightRelayTest, AHundredOpenFetchesHoldUpNobody) {
   ASSERT_TRUE(service_.Publish(Version(1)).ok());
   Worker parent("parent", learner());
@@ -398,6 +406,7 @@ TEST_F(WeightRelayTest, AHundredOpenFetchesHoldUpNobody) {
 
 // Chunks that a worker has in a file are passed on from there, as long as they are what the learner
 // has named.
+// Promise: A worker's base is in host memory once.
 TEST_F(WeightRelayTest, AFileThatChangesIsNamedAndNotServedAndItsChunksAreFetchedAgain) {
   prometheus::Registry registry;
   PublishMetrics metrics(registry);

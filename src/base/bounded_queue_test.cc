@@ -14,6 +14,7 @@ TEST(BoundedQueueTest, HandsItemsOutInOrder) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(queue.Pop(), i);
 }
 
+// Promise: Memory is bounded.
 TEST(BoundedQueueTest, FullQueueRefusesAfterTheTimeout) {
   BoundedQueue<int> queue(1);
   EXPECT_TRUE(queue.Push(1));

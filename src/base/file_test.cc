@@ -35,6 +35,7 @@ TEST(FileTest, AFailedWriteLeavesTheOldFileAndNoLitter) {
 }
 
 // The limit on the size of files stands in for a disk on which a part fits.
+// Promise: A disk that fails for a while ends no run.
 TEST(FileTest, AnAppendThatFailsLeavesTheFileAsItWas) {
   const auto path = Scratch("appended");
   std::filesystem::remove(path);
@@ -60,6 +61,9 @@ TEST(FileTest, RefusesFilesOverTheLimit) {
 }
 
 // As processes of two containers do, which have one number each: that of the other.
+// Promise: Files are written whole, by any number of writers. A file is written to a temporary file
+// with a random name that its writer alone has made, and renamed. Encoders of two containers, which
+// have one process id each, may share a cache.
 TEST(AtomicFileTest, WritersOfOneFileAtTheSameTimeAreInNobodysWay) {
   const auto path = Scratch("shared");
   std::vector<AtomicFile> writers;
@@ -77,6 +81,7 @@ TEST(AtomicFileTest, WritersOfOneFileAtTheSameTimeAreInNobodysWay) {
   }
 }
 
+// Promise: Files are written whole, by any number of writers.
 TEST(AtomicFileTest, OldTemporariesAreSweptAndNothingElse) {
   const auto directory = Scratch("swept");
   std::filesystem::remove_all(directory);

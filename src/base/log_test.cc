@@ -35,6 +35,7 @@ TEST_F(LogTest, JsonIsOneObjectOnOneLineWhateverTheValues) {
   EXPECT_EQ(line.find('\n'), line.size() - 1);
 }
 
+// Promise: A worker's leases are its own.
 TEST_F(LogTest, NoValueForgesALineOfText) {
   ConfigureLog(LogLevel::kInfo, LogFormat::kText, "learner");
   const std::string line = Written([] {

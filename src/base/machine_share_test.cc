@@ -43,6 +43,8 @@ TEST_F(MachineShareTest, QuotasOfTheUnifiedHierarchyCount) {
   EXPECT_EQ(Quotas(cgroup).memory_left, 0u);
 }
 
+// Promise: Limits add up to less than the memory.
+// Promise: Containers' quotas count.
 TEST_F(MachineShareTest, ALimitOfAGroupAboveCounts) {
   Write("pod/cpu.max", "200000 100000\n");
   Write("pod/worker/cpu.max", "max 100000\n");
@@ -54,6 +56,9 @@ TEST_F(MachineShareTest, ALimitOfAGroupAboveCounts) {
   EXPECT_EQ(Quotas("0::/pod/worker\n").memory_limit, 900u);
 }
 
+// Promise: Containers' quotas count. Threads, engines and the memory that is left follow the
+// control groups of either version, those above included. Where memory runs out, the kernel prefers
+// a child of `oxbow train` to it, and the learner last.
 TEST_F(MachineShareTest, QuotasOfVersionOneCount) {
   const std::string cgroup =
       "9:name=systemd:/\n4:memory:/docker/ab\n1:cpu,cpuacct:/docker/ab\n0::/\n";

@@ -35,12 +35,19 @@ struct FullDisk {
   absl::Status stop;
 };
 
+// Promise: A disk that fails for a while ends no run. ENOSPC, EIO, ESTALE and the like on a write
+// to the run's directory: the learner tries again for `services.patience_minutes`, with pauses of
+// up to 60 s, and says why. A checkpoint is tried again at the next steps, and ends the run after 5
+// failures in a row that took longer than that. Each step is in `steps.jsonl` and `metrics.jsonl`
+// once. Reading a checkpoint at the start waits the same way: only damage makes an older one be
+// taken, and what is damaged is renamed.
 TEST(PatienceTest, TwoMinutesOfAFullDiskEndNothing) {
   FullDisk disk(absl::Seconds(120));
   EXPECT_TRUE(disk.Insist(absl::Minutes(30)).ok());
   EXPECT_EQ(disk.tries, 8) << "after 0, 1, 3, 7, 15, 31, 63 and 123 s";
 }
 
+// Promise: A disk that fails for a while ends no run.
 TEST(PatienceTest, PausesGrowToAMinuteAndTheLimitIsOne) {
   FullDisk disk(absl::InfiniteDuration());
   const absl::Status status = disk.Insist(absl::Minutes(30));

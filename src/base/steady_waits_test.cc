@@ -40,6 +40,7 @@ TEST(SteadyWaitsTest, TheWallClockIsWrongHere) {
   EXPECT_GT(absl::Now() - absl::TimeFromTimespec(kernel), absl::Minutes(59));
 }
 
+// Promise: A stalled worker delays nobody.
 TEST(SteadyWaitsTest, EachTimedWaitEndsAfterItsTimeAndNotBefore) {
   absl::Mutex mutex;
   absl::CondVar changed;

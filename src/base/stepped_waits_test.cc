@@ -47,12 +47,14 @@ class SteppedWaitsTest : public ::testing::TestWithParam<int64_t> {
 INSTANTIATE_TEST_SUITE_P(Seconds, SteppedWaitsTest, ::testing::Values(3600, -3600));
 
 // As gRPC's.
+// Promise: A stalled worker delays nobody.
 TEST_P(SteppedWaitsTest, AWaitForATimeOfTheSystemsClockLastsAsLongAsItShould) {
   const absl::Duration took = TimeOfWaitUntil([] { return SystemNow() + kTimeout; });
   EXPECT_GE(took, kTimeout - absl::Milliseconds(5));
 }
 
 // As Abseil's own, and ours.
+// Promise: A stalled worker delays nobody.
 TEST_P(SteppedWaitsTest, AWaitForATimeOfAbseilsClockLastsAsLongAsItShould) {
   const absl::Duration took = TimeOfWaitUntil([] { return absl::Now() + kTimeout; });
   EXPECT_GE(took, kTimeout - absl::Milliseconds(5));

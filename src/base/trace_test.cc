@@ -29,6 +29,7 @@ TEST(TraceTest, WhatIsNoHeaderIsNoTrace) {
   }
 }
 
+// Promise: One trace per group.
 TEST(TraceTest, IdsFollowFromWhatIsTracedAndDiffer) {
   std::set<std::string> ids;
   for (uint64_t i = 0; i < 1000; ++i) {

@@ -19,6 +19,8 @@ std::vector<std::string> WithTrees(const std::vector<std::string>& change) {
   return set;
 }
 
+// Promise: Trees share steps and change no bit.
+
 TEST(BranchRuleTest, ASmallForestIsValid) {
   for (const char* method : {"grpo", "guard", "dppo"}) {
     const std::string name = std::string("method.name=") + method;

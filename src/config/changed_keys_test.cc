@@ -59,6 +59,7 @@ TEST(ChangedKeysTest, WhatEvaluationsMeasureMayChangeAndIsTold) {
 }
 
 // Over all pairs of shipped configs: those of the golden fingerprints.
+// Promise: Nobody loses a run.
 TEST(ChangedKeysTest, AreNoneExactlyWhereTheFingerprintsAreEqual) {
   std::ifstream lines(OXBOW_SOURCE_DIR "/tests/golden/fingerprints.txt");
   std::vector<v1::RunConfig> configs;

@@ -88,6 +88,7 @@ TEST(DevicePlanTest, WorkersTakeTheGpusBehindTheRanksAndThenTheFirstOnes) {
   EXPECT_THAT(plan.workers, ElementsAre(2, 3, 0));
 }
 
+// Promise: Each process has a device that holds it.
 TEST(DevicePlanTest, RewardsHaveTheLastGpuAloneWhereNobodyMustShareForIt) {
   const auto plan = [](int gpus, const std::string& ranks, const std::string& workers,
                        const std::string& servers = "1") {
@@ -110,6 +111,11 @@ TEST(DevicePlanTest, RewardsHaveTheLastGpuAloneWhereNobodyMustShareForIt) {
 
 // Whatever the numbers are: each process has a GPU of the machine, and no GPU is idle while another
 // one has two workers.
+// Promise: Each process has a device that holds it. `oxbow train`, `validate` and `doctor` ask one
+// plan which process takes which GPU. No GPU is idle while another one has two workers, and rewards
+// are not beside rank 0 where there are two GPUs. Every recipe fits eight GPUs of 80 GiB, published
+// networks counted by their shapes. A run that cannot fit is refused with the GPU, the sizes and
+// the next setting that helps.
 TEST(DevicePlanTest, ProcessesAreSpreadOverAllGpus) {
   for (int gpus = 1; gpus <= 8; ++gpus) {
     for (int ranks = 1; ranks <= gpus; ++ranks) {

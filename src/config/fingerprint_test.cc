@@ -112,6 +112,7 @@ constexpr char kGrownSchema[] = R"(
     field { name: "free" number: 2 type: TYPE_BOOL label: LABEL_OPTIONAL }
   })";
 
+// Promise: Resume continues from the checkpoint.
 TEST(FingerprintTest, ANewKeyOfAnyTypeAtTheValueOlderConfigsMeantIsLikeNone) {
   pb::FileDescriptorProto file;
   ASSERT_TRUE(pb::TextFormat::ParseFromString(kGrownSchema, &file));
@@ -150,6 +151,7 @@ TEST(FingerprintTest, ItsTextIsFixedByteForByte) {
 }
 
 // A run that was renamed or moved, with its model and prompts, is the same run.
+// Promise: A run goes on wherever it lies.
 TEST(FingerprintTest, WhereARunAndItsFilesLieIsLeftOutAndFormerCheckpointsKnewIt) {
   const v1::RunConfig here = Resolved({});
   const std::vector<std::string> elsewhere = {
@@ -177,6 +179,7 @@ TEST(FingerprintTest, AValueThatOlderConfigsMeantIsLikeNone) {
   EXPECT_NE(FingerprintOf(config), before);
 }
 
+// Promise: An adapter needs no list of layers.
 TEST(FingerprintTest, NoTargetsOfAdaptersAreThoseThatWereTheDefault) {
   const std::string former =
       "model.lora.targets=[attn.add_q_proj, attn.add_k_proj, attn.add_v_proj, attn.to_add_out, "
@@ -195,6 +198,7 @@ TEST(FingerprintTest, NoTargetsOfAdaptersAreThoseThatWereTheDefault) {
 // Each line: the fingerprints that checkpoints of this config have, former and present, a recipe,
 // overrides. A recipe whose settings change on purpose gets a new line; for any other reason no
 // line may change.
+// Promise: Resume continues from the checkpoint.
 TEST(FingerprintTest, CheckpointsOfShippedRecipesStillFit) {
   std::ifstream lines(OXBOW_SOURCE_DIR "/tests/golden/fingerprints.txt");
   int count = 0;

@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr char kCommit[] = "b940f670f0eda2d07fbb75229e779da1ad11eb80";
 
+// Promise: One command gets all that a run names by ids of the Hub.
 class HubCacheTest : public ::testing::Test {
  protected:
   HubCacheTest() {

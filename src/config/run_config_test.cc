@@ -497,6 +497,7 @@ TEST_F(RecipeFilesTest, FilesAreFoundFromTheRunFileUp) {
 
 // A run that was renamed or moved is the one in the directory, and its values are from where they
 // were.
+// Promise: A run goes on wherever it lies.
 TEST_F(RecipeFilesTest, ARunIsLoadedAgainWhereverItLies) {
   Write("run.yaml", "recipe: digits-op-grpo\nrun: {name: a, directory: /nowhere, steps: 7}\n");
   const ResolvedConfig before = *Load("run.yaml");

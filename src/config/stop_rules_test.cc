@@ -40,6 +40,9 @@ std::optional<std::string> After(const std::string& list, const std::vector<doub
   return StopReason(rules, SeriesOf(rules, values));
 }
 
+// Promise: A rule ends a run as its last step would. A condition of `run.stop_if` that is met ends
+// the run with a checkpoint, final weights, one line and exit code 8, of `oxbow train` and of
+// `learner` alone. A rule that is still met ends a resumed run before it trains.
 TEST(StopRulesTest, BelowEndsARunThatHasCollapsed) {
   const std::string rule = "[{metric: eval/reward_mean, below: 0.1}]";
   EXPECT_EQ(After(rule, {0.5, 0.1}), std::nullopt);
@@ -61,6 +64,7 @@ TEST(StopRulesTest, AboveEndsARunAtItsGoal) {
               Optional(StrEq("eval/reward_mean is 0.95 at step 10, above 0.9 (run.stop_if[0])")));
 }
 
+// Promise: A rule ends a run as its last step would.
 TEST(StopRulesTest, NothingEndsARunBeforeItsStep) {
   const std::string rule = "[{metric: eval/reward_mean, below: 0.1, after_step: 20}]";
   EXPECT_EQ(After(rule, {0, 0, 0}), std::nullopt);  // At step 20.
@@ -69,6 +73,7 @@ TEST(StopRulesTest, NothingEndsARunBeforeItsStep) {
       << "the untrained model ends no run";
 }
 
+// Promise: A rule ends a run as its last step would.
 TEST(StopRulesTest, NoRiseCountsValuesThatAreNotAboveTheBestBefore) {
   const std::string rule = "[{metric: eval/reward_mean, no_rise_for: 3}]";
   EXPECT_EQ(After(rule, {0.5, 0.6, 0.6}), std::nullopt);
@@ -80,6 +85,7 @@ TEST(StopRulesTest, NoRiseCountsValuesThatAreNotAboveTheBestBefore) {
   EXPECT_EQ(After(rule, {0.6, 0.5, 0.5}), std::nullopt) << "too few values";
 }
 
+// Promise: A rule ends a run as its last step would.
 TEST(StopRulesTest, AValueThatIsNotFiniteIsNoRiseAndMeetsNoBound) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(After("[{metric: eval/reward_mean, below: 0.1}]", {0.5, nan}), std::nullopt);

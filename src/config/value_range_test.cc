@@ -133,6 +133,9 @@ TEST(ValueRangeTest, FormsOfARange) {
   }
 }
 
+// Promise: Documented bounds of keys are those of validation. The bounds that `oxbow config
+// explain` and the configuration reference print are those of validation, and the values that they
+// say of recipes are theirs.
 TEST(ValueRangeTest, ABoundIsThatOfValidation) {
   size_t ranges = 0;
   for (const std::string& key : NumericKeys()) {
@@ -146,6 +149,7 @@ TEST(ValueRangeTest, ABoundIsThatOfValidation) {
   EXPECT_GT(ranges, 80u);
 }
 
+// Promise: Documented bounds of keys are those of validation.
 TEST(ValueRangeTest, AKeyWithALowestValueSaysIt) {
   for (const std::string& key : NumericKeys()) {
     // A bound that depends on other keys is said in words.
@@ -157,6 +161,7 @@ TEST(ValueRangeTest, AKeyWithALowestValueSaysIt) {
 }
 
 // "recipes 8 to 64", "recipes 2 or 5", "all recipes 5"; a key that 0 turns off may also be 0.
+// Promise: Documented bounds of keys are those of validation.
 TEST(ValueRangeTest, RecipesHaveTheValuesThatAreSaidOfThem) {
   const std::regex form(R"(([-+.e\d]+)(?: (?:to|or) ([-+.e\d]+))?)");
   std::map<std::string, v1::RunConfig> recipes;

@@ -30,6 +30,7 @@ absl::StatusOr<BertTokenizer> Of(const std::string& vocabulary,
   return BertTokenizer::Load(directory, added);
 }
 
+// Promise: Rewards are those of their projects.
 TEST(BertTokenizerTest, AwkwardPromptsGetTheIdsOfTransformers) {
   const auto golden = nlohmann::json::parse(*ReadFile(Goldens() / "tokens.json"));
   const auto tokenizer =

@@ -17,6 +17,7 @@ std::filesystem::path Goldens() {
   return directory != nullptr ? directory : OXBOW_SOURCE_DIR "/tests/golden/models";
 }
 
+// Promise: Prompts become the tokens of transformers.
 TEST(ClipTokenizerTest, AwkwardPromptsGetTheIdsOfTransformers) {
   const auto tokenizer = ClipTokenizer::Load(Goldens() / "tokenizer");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();

@@ -69,6 +69,9 @@ LoraExport AdapterOn(const Shapes& weights, const std::function<bool(const std::
 
 class ComfyNamesTest : public ::testing::TestWithParam<const char*> {};
 
+// Promise: ComfyUI knows every name that is exported for it. All linear layers of the networks that
+// ComfyUI has are exported under names of its key maps, and change its weights, joined ones too, as
+// the adapter does. Others are refused.
 TEST_P(ComfyNamesTest, EveryLinearLayerHasANameThatComfyUiKnows) {
   const Network network = NetworkOf(GetParam());
   const auto all = [](const std::string&) { return true; };
@@ -84,6 +87,7 @@ TEST_P(ComfyNamesTest, EveryLinearLayerHasANameThatComfyUiKnows) {
 }
 
 // Joined modules give their parts back, also where some of them have no adapter.
+// Promise: ComfyUI knows every name that is exported for it.
 TEST_P(ComfyNamesTest, ReadingItBackGivesTheSameChangeOfEveryWeight) {
   const Network network = NetworkOf(GetParam());
   for (const bool some : {false, true}) {

@@ -158,6 +158,7 @@ TEST(DiffusersDirectoryTest, APathThatIsNoModelIsExplained) {
 }
 
 // The latents that each pipeline draws at such scales are in tests/golden/exported.
+// Promise: Guidance is the pipeline's own.
 TEST(PipelineTableTest, APipelinesOwnScaleOfGuidanceIsOneOfTheUsualFormula) {
   for (const Pipeline& row : PipelineTable()) {
     const bool z_image = row.class_name == "ZImagePipeline";

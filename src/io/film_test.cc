@@ -31,6 +31,8 @@ FilmCell Counting(int frames, int side) {
   return cell;
 }
 
+// Promise: A video is a video everywhere.
+
 TEST(FilmTest, ReadsBackEveryFrameInOrder) {
   for (const int channels : {1, 3}) {
     for (const int frames : {1, 2, 9}) {
@@ -90,6 +92,8 @@ TEST(FilmTest, RefusesMorePixelsThanTheLimitInAllFrames) {
   EXPECT_EQ(DecodeFilm(bytes, 299).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Promise: A video is a video everywhere.
+
 TEST(FilmGridTest, OfPicturesItIsTheirGrid) {
   const Image8 one{2, 1, 1, {0, 255}}, two{1, 1, 3, {1, 2, 3}};
   const Film film =
@@ -128,6 +132,7 @@ TEST(FilmGridTest, WhatWouldBeTooLargeIsDrawnSmaller) {
 }
 
 // A sheet of pictures at their own size had more pixels than its readers take.
+// Promise: Pictures of any size are on the pages.
 TEST(FilmGridTest, SixtyFourPicturesOfAnySizeStayUnderTheLimit) {
   for (const int side : {96, 128, 256, 512, 1024}) {
     const Image8 image{side, side, 1, std::vector<uint8_t>(static_cast<size_t>(side) * side, 90)};

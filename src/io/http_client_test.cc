@@ -47,6 +47,7 @@ TEST(HttpClientTest, SendsTheBodyAndTheKeyAndReturnsWhatTheServerSaid) {
   EXPECT_THAT(request.head, Not(HasSubstr("Expect")));
 }
 
+// Promise: A judge's key stays a secret.
 TEST(HttpClientTest, FollowsNoRedirectAndUsesNoProxy) {
   ScriptedHttpServer target([](const Request&) { return HttpText(200, "{}"); });
   ScriptedHttpServer server([&](const Request&) {
@@ -120,6 +121,7 @@ TEST(HttpClientTest, NobodyThereIsUnavailable) {
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable) << answer.status();
 }
 
+// Promise: A judge's key stays a secret.
 TEST(HttpClientTest, AUrlHasNoSecretsAndNoOtherScheme) {
   for (const char* url : {"http://judge:8000/v1", "https://judge", "http://[::1]:8000/a/b"}) {
     EXPECT_TRUE(CheckHttpUrl(url).ok()) << url;

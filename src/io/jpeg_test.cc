@@ -22,6 +22,7 @@ std::string FromHex(const std::string& hex) {
   return bytes;
 }
 
+// Promise: Rewards are those of their projects.
 TEST(JpegTest, BytesAndPixelsAreThoseOfPillow) {
   const auto golden = nlohmann::json::parse(*ReadFile(reward::RewardGolden("jpeg.json")));
   EXPECT_GE(golden["cases"].size(), 60u);

@@ -25,6 +25,9 @@ class MappedFileTest : public ::testing::Test {
       std::filesystem::path(::testing::TempDir()) / ("mapped_" + std::to_string(::getpid()));
 };
 
+// Promise: A file that is cut short under its reader is named. A mapped file of weights that
+// another process truncates, or whose disk goes away, ends the process that looks at it with one
+// line and exit code 4, or 3.
 TEST_F(MappedFileTest, AFileThatIsCutShortEndsTheProcessWithALineThatNamesIt) {
   const auto cut = [&] {
     MappedFile first = MappedFile::Open(path_.string()).value();

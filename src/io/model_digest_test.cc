@@ -58,6 +58,8 @@ class ModelDigestTest : public ::testing::Test {
 
 // The change lies between the pieces that samples of a tensor would take, and the file keeps size
 // and time.
+// Promise: Encoded prompts are of their encoders. A changed byte anywhere in a text encoder is
+// another directory of the cache, also where size and time of its file are put back.
 TEST_F(ModelDigestTest, AChangedByteInTheMiddleOfALargeTensorIsSeenAlthoughTheTimeIsPutBack) {
   Write({{"a", std::string(kLarge, 'x')}, {"b", "small"}});
   const auto before = Digests();

@@ -9,6 +9,8 @@
 namespace oxbow::io {
 namespace {
 
+// Promise: Pictures of any size are on the pages.
+
 TEST(PictureFileTest, IsAPngUpToTheLimitAndAJpegAbove) {
   const Image8 small = oxbow::testing::PhotoLike(kPngSideMax, 8, 1);
   const PictureFile png = PictureFileOf(7, 64, {small});
@@ -41,6 +43,11 @@ TEST(PictureFileTest, ASmallFilmMovesAndALargeOneIsItsFirstFrameAndAStrip) {
   EXPECT_FALSE(IsWholeFilm(128, 256, 1));
 }
 
+// Promise: A video is a video everywhere. The frames that a decoder gives reach the scorer in their
+// order, as they were sampled; of a longer clip those that its reward reads, and no byte more. A
+// video of one frame is a picture. A scorer of pictures gives a video the mean of its frames, or no
+// score. Files of videos hold every frame. The report, `watch` and `compare` play up to 24 frames
+// of an evaluation's large videos at full size, and say how many of all that is.
 TEST(PictureFileTest, AStripHasTheFramesInOrderAndAsLargeAsFits) {
   const struct {
     int width, height, count;                       // A video,

@@ -55,6 +55,8 @@ TEST(PngTest, RefusesMorePixelsThanTheLimitBeforeAllocating) {
 }
 
 // Rewards are trained and measured on what Pillow reads: tools/make_picture_goldens.py.
+// Promise: Pictures are read as Pillow reads them. Alpha is dropped, of 16 bits the upper 8 stay,
+// and no gamma is corrected, in PNG files of every kind.
 TEST(PngTest, EveryKindIsReadAsPillowReadsIt) {
   const char* const folder = std::getenv("OXBOW_REWARD_GOLDENS");
   ASSERT_NE(folder, nullptr);

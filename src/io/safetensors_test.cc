@@ -133,6 +133,7 @@ TEST(SafetensorsTest, LyingHeadersAreRefusedByName) {
   }
 }
 
+// Promise: Memory is bounded.
 TEST(SafetensorsTest, AHeaderLengthBeyondTheFileAllocatesNothing) {
   const std::string bytes = std::string(7, '\xff') + '\x7f' + "{}";
   EXPECT_EQ(ParseSafetensors(bytes, "f").status().code(), absl::StatusCode::kDataLoss);

@@ -68,6 +68,7 @@ TEST(SchedulerTest, UnipcHasItsFlowShift) {
   EXPECT_EQ(ShiftOfUnipc(config).status().code(), absl::StatusCode::kDataLoss);
 }
 
+// Promise: No scheduler's key is passed over.
 TEST(SchedulerTest, UnipcOfAnotherGridIsRefusedByItsKey) {
   const Json changes = {{"use_flow_sigmas", false},   {"prediction_type", "epsilon"},
                         {"num_train_timesteps", 100}, {"final_sigmas_type", "sigma_min"},
@@ -112,6 +113,8 @@ absl::Status StatusOfEuler(const Json& config, double shift) {
 }
 
 // A shift of the run's own replaces the scheduler's, and no more.
+// Promise: No scheduler's key is passed over. A key of either class that changes the grid or the
+// step, and one that is not known, is refused by its name.
 TEST(SchedulerTest, EulerOfAnotherGridOrStepIsRefusedByItsKey) {
   const Json changes = {{"use_karras_sigmas", true},
                         {"use_beta_sigmas", true},
@@ -187,10 +190,12 @@ void ExpectNoiseLevels(const std::string& file_name, const std::string& transfor
   }
 }
 
+// Promise: Noise levels equal those of diffusers.
 TEST(SchedulerTest, NoiseLevelsOfFluxAreThoseOfItsPipelineAtEverySize) {
   ExpectNoiseLevels("flux_sigmas.json", "FluxTransformer2DModel");
 }
 
+// Promise: Noise levels equal those of diffusers.
 TEST(SchedulerTest, NoiseLevelsOfFlux2FollowTheStepsAsWell) {
   ExpectNoiseLevels("flux2_sigmas.json", "Flux2Transformer2DModel");
   const DiffusersComponents fixed = PipelineWith("Flux2Transformer2DModel", {{"shift", 3.0}});

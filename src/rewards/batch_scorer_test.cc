@@ -37,6 +37,7 @@ absl::Status ErrorAfter(const std::string& error) {
   return model.ScoreBatch({&item, 1}).front().status();
 }
 
+// Promise: One bad worker ends no run.
 TEST(BatchScorerTest, AnErrorOfTheDeviceIsAStatusThatEndsTheProcess) {
   const absl::Status lost = ErrorAfter("CUDA error: an illegal memory access was encountered");
   EXPECT_TRUE(IsDeviceError(lost));

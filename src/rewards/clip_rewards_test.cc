@@ -74,6 +74,18 @@ std::shared_ptr<ClipTowers> Towers(const std::string& name, ClipTowersOptions op
   return *std::move(towers);
 }
 
+// Promise: Rewards are those of their projects. PickScore, HPSv2, CLIPScore in three conventions
+// and the aesthetic predictor score within 1e-5 of transformers, open_clip and torchvision, on
+// random models in the published formats. ImageReward scores within 1e-4 of a second writing of its
+// network, over the checkpoint's names. GenEval's verdicts are those of both published evaluators
+// on 1,000 random prompts and detections; its detector's probabilities are within 1e-4 of a second
+// writing, over mmdetection's names, and its logits within 1e-4 of the largest logit. PP-OCRv5's
+// networks, mobile and server, agree with transformers' float64 within 1e-4 or within three times
+// the distance of its float32 from that; its boxes, the masks that decide on them, its lines and
+// its texts are those of PaddleX's steps with OpenCV 4.10 and pyclipper. Resizing has Pillow's
+// bytes (before version 13), the text rule of OCR is that of flow_grpo and Flow-Factory. No
+// published weights were seen: their scores are not covered.
+// Promise: A reward's products are those of its weights.
 class ClipRewardsTest : public ::testing::Test {
  protected:
   ClipRewardsTest() {
@@ -231,6 +243,7 @@ TEST_F(ClipRewardsTest, EqualModelsAreLoadedOnceWhereverTheyAre) {
 }
 
 // A group has one prompt: the text encoder sees it once, whatever the number of images and rewards.
+// Promise: Batches change no score.
 TEST_F(ClipRewardsTest, APromptIsEncodedOncePerGroup) {
   const auto towers = Towers("clip");
   for (Item& item : items_) item.prompt = "a red cube";

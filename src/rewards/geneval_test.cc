@@ -156,6 +156,8 @@ at::Tensor Probabilities(const std::string& kind, const at::Tensor& logits) {
   return kind == "classes" ? logits.softmax(-1) : logits.sigmoid();
 }
 
+// Promise: Rewards are those of their projects.
+
 // Logits are rounded by their size, so their difference is in parts of the largest.
 TEST(GenevalTest, LogitsAreThoseOfThePapersNetwork) {
   double absolute = 0, relative = 0, of_probabilities = 0;
@@ -244,6 +246,8 @@ TEST(GenevalTest, DetectionsAreThoseOfTheReference) {
 }
 
 class GenevalScoreTest : public ::testing::TestWithParam<GenevalVariant> {};
+
+// Promise: Rewards are those of their projects.
 
 TEST_P(GenevalScoreTest, ScoresAreTheRulesOverTheReferencesDetectionsAndColours) {
   std::set<double> values;

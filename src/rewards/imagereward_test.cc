@@ -46,6 +46,7 @@ fs::path CopyOf(const std::string& name) {
   return copy;
 }
 
+// Promise: Rewards are those of their projects.
 class ImageRewardTest : public ::testing::Test {
  protected:
   ImageRewardTest() {

@@ -101,6 +101,7 @@ TEST(JsonScorerTest, AGroupwiseServerGetsEachGroupAlone) {
   EXPECT_THAT(server.requests(), SizeIs(2));
 }
 
+// Promise: Servers and judges of others make no score up.
 TEST(JsonScorerTest, WhatGoesWrongIsTheErrorOfItsItemsAndNoScore) {
   const Image8 picture = Grey(9);
   const std::vector<Item> items(2, {.prompt = "a", .frames = {&picture, 1}});

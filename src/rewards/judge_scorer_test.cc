@@ -145,6 +145,7 @@ TEST(JudgeScorerTest, TheIdentityHasModelAndPresetAndNeitherAddressNorKey) {
   EXPECT_EQ(identity, "vlm/1 yes_no m");
 }
 
+// Promise: A judge's key stays a secret.
 TEST(JudgeScorerTest, AnAnswerWithoutAScoreIsAnErrorThatHasTheJudgesWordsAndNoKey) {
   ScriptedHttpServer server([](const Request&) { return Words("I cannot rate sesame."); });
   JudgeSettings settings = SettingsOf(server, "unifiedreward");
@@ -184,6 +185,7 @@ TEST(JudgeScorerTest, SoManyRequestsAtATimeAndNoMore) {
   EXPECT_THAT(server.requests(), SizeIs(16));
 }
 
+// Promise: Servers and judges of others make no score up.
 TEST(JudgeScorerTest, AHungJudgeCostsABatchItsDeadlineOnce) {
   ScriptedHttpServer server([](const Request&) { return std::nullopt; });
   JudgeSettings settings = SettingsOf(server, "unifiedreward");

@@ -68,6 +68,11 @@ TEST(OcrScorerTest, PromptWithoutQuotationIsAnErrorOrTheWholePromptByVariant) {
 }
 
 // flow_grpo scores 0 where its engine fails.
+// Promise: The OCR engine makes no score up. A picture that Tesseract cannot read in time, or at
+// all, has no score, nor has one for which the networks of PP-OCRv5 give numbers that are not
+// finite, or regions that no text has. A reading depends on picture and settings alone, whatever
+// was read before and by how many threads. Each change of engine, data or settings that may change
+// a score changes the reward's identity.
 TEST(OcrScorerTest, WhatCannotBeReadHasNoScore) {
   Image8 truncated = PlateOf(473);
   truncated.pixels.pop_back();

@@ -42,6 +42,7 @@ double ValueOf(Scorer& scorer, const Image8& image) {
   return score.ok() ? score->value : 0;
 }
 
+// Promise: Batches change no score.
 TEST(PictureRewardsTest, ABatchHasTheScoresOfItsItemsAloneInAnyOrder) {
   std::vector<Image8> pictures = Pictures();
   for (const auto& scorer : All()) {

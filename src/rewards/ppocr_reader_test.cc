@@ -116,6 +116,8 @@ std::string KindOf(const std::string& name) {
   return name.starts_with("mobile") ? "PPOCRV5Mobile" : "PPOCRV5Server";
 }
 
+// Promise: Rewards are those of their projects.
+
 TEST(PpocrReaderTest, MapsAndProbabilitiesAreThoseOfTransformers) {
   const Inputs in = GoldenInputs();
   std::map<std::string, int> seen;
@@ -198,6 +200,7 @@ TEST(PpocrReaderTest, LinesOfLessConfidenceAreNotRead) {
   EXPECT_NE(sure->identity(), all->identity());
 }
 
+// Promise: The OCR engine makes no score up.
 TEST(PpocrReaderTest, AReadingDependsOnThePictureAlone) {
   const std::vector<Image8> pictures = Pictures();
   const auto reader = Open(Goldens() / "mobile/1");
@@ -208,6 +211,7 @@ TEST(PpocrReaderTest, AReadingDependsOnThePictureAlone) {
   for (const size_t i : {2, 0, 3, 1, 1, 0}) EXPECT_EQ(*reader->Read(pictures[i]), alone[i]) << i;
 }
 
+// Promise: The OCR engine makes no score up.
 TEST(PpocrReaderTest, ABatchOfScoresIsItsItemsInAnyOrder) {
   const std::vector<Image8> pictures = Pictures();
   auto made = MakeOcr({}, Open(Goldens() / "mobile/2"));
@@ -228,6 +232,7 @@ TEST(PpocrReaderTest, ABatchOfScoresIsItsItemsInAnyOrder) {
   }
 }
 
+// Promise: The OCR engine makes no score up.
 TEST(PpocrReaderTest, TinyAndStrangePicturesAreReadOrRefused) {
   const auto reader = Open(Goldens() / "mobile/0");
   for (const auto& [width, height] : {std::pair{1, 1}, {3, 9}, {9, 90}, {33, 31}, {200, 30}}) {

@@ -12,6 +12,11 @@ using ::testing::HasSubstr;
 
 std::string Said(const absl::Status& status) { return std::string(status.message()); }
 
+// Promise: Servers and judges of others make no score up. Over HTTP, what is not a finite number
+// (HTML, a redirect, null, NaN, a cut or huge answer, a judge without a score) is an error of its
+// image with its kind. All tries end within one deadline, so that a server that hangs costs it
+// once. An observed judge that misbehaves changes nothing but its own numbers. A reward server that
+// stops ends what it asked.
 TEST(RemoteAnswerTest, EveryItemHasItsNumberOrAnErrorOfItsOwn) {
   const auto scores =
       RewardsOfAnswer(R"({"rewards": [0.5, null, -2, "3", NaN, 1e3, -Infinity, true]})", 8);

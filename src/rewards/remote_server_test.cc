@@ -65,6 +65,7 @@ TEST_F(RemoteServerTest, ABusyOrAbsentServerIsAskedAgainUntilItAnswers) {
   }
 }
 
+// Promise: Servers and judges of others make no score up.
 TEST_F(RemoteServerTest, AllTriesEndWithinOneDeadline) {
   const absl::Duration start = clock_.Now();
   const absl::Status busy = Ask([](const Request&) { return HttpText(429, "later"); }).status();
@@ -135,6 +136,9 @@ TEST_F(RemoteServerTest, AHungServerCostsItsDeadlineOnce) {
   EXPECT_THAT(server_->requests(), SizeIs(1));
 }
 
+// Promise: A judge's key stays a secret. It is sent to its server and stands in no log, error, note
+// or identity, even where the server repeats it; an imported config never repeats one. No redirect
+// takes it elsewhere.
 TEST_F(RemoteServerTest, TheKeyIsSentAndNeverRepeated) {
   const std::string key = "sk-" + std::string(40, 'k') + "\"q";
   const std::string filler(290, 'x');  // The key lies across the end of what an error repeats.
@@ -154,6 +158,7 @@ TEST_F(RemoteServerTest, TheKeyIsSentAndNeverRepeated) {
   }
 }
 
+// Promise: A judge's key stays a secret.
 TEST(RemoteKeyTest, AKeyIsOneLineOfAFile) {
   const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) / "remote_key";
   const auto key_of = [&](const std::string& text) {

@@ -110,6 +110,7 @@ TEST(TesseractReaderTest, EmptyPictureHasNoText) {
   }
 }
 
+// Promise: The OCR engine makes no score up.
 TEST(TesseractReaderTest, SettingsChangeReadingAndIdentity) {
   const auto all = ReaderWith({});
   const auto digits = ReaderWith({.characters = "123456789"});
@@ -123,6 +124,7 @@ TEST(TesseractReaderTest, SettingsChangeReadingAndIdentity) {
 }
 
 // A picture that an engine read before must not colour what it reads next.
+// Promise: The OCR engine makes no score up.
 TEST(TesseractReaderTest, ReadingDependsOnThePictureAlone) {
   const auto alone = [](int number) { return ReaderWith({})->Read(PlateOf(number)).value(); };
   const auto reader = ReaderWith({.engines = 1});
@@ -132,6 +134,7 @@ TEST(TesseractReaderTest, ReadingDependsOnThePictureAlone) {
   }
 }
 
+// Promise: The OCR engine makes no score up.
 TEST(TesseractReaderTest, ManyThreadsReadWhatOneReads) {
   const auto reader = ReaderWith({.engines = 2});
   EXPECT_EQ(reader->engines(), 2);
@@ -160,6 +163,7 @@ TEST(TesseractReaderTest, OneThreadReadsAPicture) {
   EXPECT_EQ(threads(), before);
 }
 
+// Promise: The OCR engine makes no score up.
 TEST(TesseractReaderTest, PictureThatTakesTooLongIsAnErrorAndTheEngineIsFreeAgain) {
   const auto reader = ReaderWith({.deadline = absl::Milliseconds(1), .engines = 1});
   std::vector<int> numbers(64);

@@ -50,6 +50,8 @@ float Difference(const TextBox& a, const TextBox& b) {
   return most;
 }
 
+// Promise: Rewards are those of their projects.
+
 TEST(TextRegionsTest, BoxesAreThoseOfPaddleXWithinAPixel) {
   int boxes = 0;
   float most = 0;
@@ -123,6 +125,7 @@ std::vector<float> Dots(PixelSize size) {
   return map;
 }
 
+// Promise: The OCR engine makes no score up.
 TEST(TextRegionsTest, MoreRegionsThanTextHasAreAnError) {
   const PixelSize many{200, 200}, few{100, 100};
   EXPECT_THAT(*FindTextBoxes(Dots(few), few, few), ::testing::IsEmpty());

@@ -68,6 +68,7 @@ TEST_F(CertificateFilesTest, HostsThatCallersCannotFindAreRefusedWithWhatToPass)
   }
 }
 
+// Promise: Unauthenticated callers are refused.
 TEST_F(CertificateFilesTest, EachMistakeIsOneLineWithFlagFileAndReason) {
   constexpr auto kUnfit = absl::StatusCode::kFailedPrecondition;
   CertificateFiles files = Files();

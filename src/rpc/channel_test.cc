@@ -15,6 +15,7 @@ namespace oxbow::rpc {
 namespace {
 
 // A line around the world, or a machine that starts many processes at once.
+// Promise: The network may break.
 TEST(ChannelTest, TheFirstCallWaitsForAConnectionThatTakesLong) {
   v1::Coordinator::Service service;
   const auto server = Server::Start({}, {&service}).value();
@@ -42,6 +43,10 @@ class ProxyOfTheEnvironment {
   static constexpr const char* kNames[] = {"grpc_proxy", "https_proxy", "http_proxy"};
 };
 
+// Promise: The surroundings of a run change nothing. Calls between services go directly, whatever
+// proxy the environment names, unless the run is told otherwise. Variables of a launcher of ranks
+// do not reach the children of `oxbow train`. Certificates without addresses cause no line of an
+// error in a fleet that is well.
 TEST(ChannelTest, CallsOfARunPassNoProxyOfTheEnvironmentUnlessTheyAreToldTo) {
   v1::Coordinator::Service service;
   const auto server = Server::Start({}, {&service}).value();
@@ -68,6 +73,8 @@ int Argument(Pings pings, const std::string& name) {
 }
 
 // A server of gRPC's ends a connection after three pings without a call, or within 300 s.
+// Promise: A server that is not ours is not cut off. Servers of `reward.endpoints` are pinged only
+// during a call, and less often once they ask for it.
 TEST(ChannelTest, ServersOfSomebodyElseArePingedRarelyAndOnlyDuringCalls) {
   for (const Pings pings : {Pings::kDuringCalls, Pings::kRarely}) {
     EXPECT_EQ(Argument(pings, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS), 0);

@@ -91,6 +91,7 @@ TEST(ConvertTest, AssemblerRefusesWhatWasNotDeclaredAndStaysUsable) {
   EXPECT_EQ(std::move(*assembler).Take(), (std::vector<std::string>{"abcd", "ef"}));
 }
 
+// Promise: Memory is bounded.
 TEST(ConvertTest, AssemblerRefusesDeclarationsOverTheLimit) {
   const v1::Tensor four = Header(v1::DTYPE_U8, {4});
   EXPECT_TRUE(ChunkAssembler::Start({four, four}, 8).ok());
@@ -100,6 +101,7 @@ TEST(ConvertTest, AssemblerRefusesDeclarationsOverTheLimit) {
 }
 
 // A sender that changes its mind about a size would have the frames cut at other places.
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(ComingPicturesTest, AllPiecesOfAPictureNameOneSize) {
   Image8 image{.width = 1 << 10, .height = 1 << 10, .channels = 3, .pixels = {}};
   image.pixels.resize(size_t{3} << 20, 7);

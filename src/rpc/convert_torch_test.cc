@@ -106,6 +106,7 @@ TEST(ConvertTorchTest, ConditioningSurvivesTheWire) {
   for (const auto& [name, tensor] : sent) EXPECT_TRUE(SameBits(tensor, back->at(name))) << name;
 }
 
+// Promise: Conditioning is what the learner made.
 TEST(ConvertTorchTest, ConditioningTravelsInSixteenBitsWhereTheyHoldEveryValue) {
   std::mt19937_64 random(2);
   const auto travels_as = [](const at::Tensor& values) {

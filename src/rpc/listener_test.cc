@@ -82,6 +82,14 @@ class DescriptorsTest : public ::testing::Test {
   rlimit before_{};
 };
 
+// Promise: A port that answers stays open. A server that runs out of descriptors refuses
+// connections while it has none, keeps some for its own files, and accepts again afterwards.
+// Connections of the machine itself, by which its health is asked, have room of their own. Under
+// TLS one address has a limited number of connections that are as young as a handshake may be. A
+// process whose port answers nobody over a new connection ends within about two minutes with one
+// line and exit code 3, so that its supervisor starts it again. Connections that say nothing delay
+// no scrape of metrics. An `oxbow train` without descriptors goes on: it starts no child meanwhile,
+// which counts as no death, and starts it when some are free.
 TEST_F(DescriptorsTest, AServerThatRanOutOfDescriptorsAcceptsAgainWhenSomeAreFree) {
   const auto server = Server::Start({}, {}).value();
   ASSERT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
@@ -102,6 +110,7 @@ TEST_F(DescriptorsTest, AServerThatRanOutOfDescriptorsAcceptsAgainWhenSomeAreFre
   EXPECT_EQ(Ask(server->endpoint()), grpc::StatusCode::OK);
 }
 
+// Promise: A port that answers stays open.
 TEST_F(DescriptorsTest, StrangersThatTakeAllRoomLeaveSomeForHealth) {
   const auto server = Server::Start({}, {}).value();
   std::vector<Descriptor> strangers;
@@ -118,6 +127,7 @@ TEST_F(DescriptorsTest, SomeDescriptorsAreKeptFromConnections) {
   EXPECT_EQ(ConnectionDescriptorsMax(1 << 20), (1u << 20) - 1024);
 }
 
+// Promise: A port that answers stays open.
 TEST(ListenerTest, OneAddressHasALimitedNumberOfYoungConnections) {
   const auto server = Server::Start({.young_max = 8}, {}).value();
   const int port = PortOf(server->endpoint());
@@ -191,6 +201,7 @@ SelfProbe::Options Fast(std::function<void(const std::string&)> deaf) {
 }
 
 // The system completes connections of a socket that nobody accepts from.
+// Promise: A port that answers stays open.
 TEST(SelfProbeTest, APortThatAnswersNobodyIsReportedInOneLine) {
   const auto silent = Listener::Bind("127.0.0.1:0").value();
   const std::string endpoint = absl::StrCat("127.0.0.1:", silent->port());
@@ -207,6 +218,7 @@ TEST(SelfProbeTest, APortThatAnswersNobodyIsReportedInOneLine) {
 }
 
 // Also where the server refuses the call, and while it refuses connections for want of descriptors.
+// Promise: A port that answers stays open.
 TEST(SelfProbeTest, AnyAnswerIsOne) {
   const auto server = Server::Start({}, {}).value();
   const auto silent = Listener::Bind("127.0.0.1:0").value();
@@ -223,6 +235,7 @@ TEST(SelfProbeTest, AnyAnswerIsOne) {
   EXPECT_TRUE(enough.WaitForNotificationWithTimeout(kAnswer));
 }
 
+// Promise: A port that answers stays open.
 TEST(SelfProbeDeathTest, TheProcessEndsWithTheExitCodeOfWhatIsUnavailable) {
   EXPECT_EXIT(EndDeafProcess("the own port is deaf"), ::testing::ExitedWithCode(3), "is deaf");
 }

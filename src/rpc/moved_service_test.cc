@@ -36,6 +36,7 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
 namespace oxbow::rpc {
 namespace {
 
+// Promise: The network may break.
 TEST(MovedServiceTest, IsFoundAtItsNewAddressOnceTheNameHasIt) {
   setenv("GRPC_DNS_RESOLVER", "native", 1);  // The one that asks the function above.
   v1::Coordinator::Service service;

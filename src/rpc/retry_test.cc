@@ -35,6 +35,7 @@ TEST(RetryTest, AbsentAndBusyServersAreAskedAgainAndAnswersStand) {
   }
 }
 
+// Promise: A busy server costs no group.
 TEST(RetryTest, ACallWhoseAnswerIsWantedIsMadeUntilItIsAnswered) {
   Script script{{absl::ResourceExhaustedError(""), absl::DeadlineExceededError(""),
                  absl::UnavailableError(""), absl::ResourceExhaustedError(""),

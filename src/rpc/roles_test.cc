@@ -125,6 +125,12 @@ class RolesTest : public ::testing::Test {
   v1::Reward::Service reward_;
 };
 
+// Promise: A certificate allows the calls of its role alone. Under TLS each call has one row in one
+// table: who may make it and who may answer it. Any other call is PERMISSION_DENIED before a
+// handler runs, counted, and logged with the caller's identity. A worker speaks for the worker its
+// certificate names. A revoked certificate is refused within 10 s, on old connections too; its open
+// streams end with their next message. Not covered: `--tls-roles off`, plaintext, metrics,
+// collectives.
 TEST_F(RolesTest, EveryMethodOfEveryServiceHasARowAndEveryRowAMethod) {
   std::set<std::string> methods = {
       "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
@@ -154,6 +160,7 @@ TEST_F(RolesTest, EveryMethodOfEveryServiceHasARowAndEveryRowAMethod) {
   EXPECT_EQ(rows, methods);
 }
 
+// Promise: A certificate allows the calls of its role alone.
 TEST_F(RolesTest, AServerAnswersTheRolesOfItsRowAlone) {
   const auto server = Serve(Of("all"));
   for (const Role role : kEveryRole) {
@@ -168,6 +175,7 @@ TEST_F(RolesTest, AServerAnswersTheRolesOfItsRowAlone) {
   }
 }
 
+// Promise: A certificate allows the calls of its role alone.
 TEST_F(RolesTest, ACallerBelievesTheRolesOfItsRowAlone) {
   for (const Role role : kEveryRole) {
     const auto server = Serve(Of(NameOf(role)));
@@ -198,6 +206,7 @@ TEST_F(RolesTest, ARefusalNamesCallerCallAndRolesAndIsCounted) {
 }
 
 // A certificate of the authority that this program would not start with.
+// Promise: A certificate allows the calls of its role alone.
 TEST_F(RolesTest, NoRoleAndAnotherFleetMayDoNothing) {
   Access access("oxbow", RevocationList::Open("", absl::Seconds(1), Clock::Steady()).value());
   for (const char* folder : {"nobody", "stranger"}) {
@@ -251,6 +260,7 @@ absl::Status RefusalOf(const std::shared_ptr<grpc::Channel>& channel, const std:
   return status;
 }
 
+// Promise: A certificate allows the calls of its role alone.
 TEST_F(RolesTest, ARevokedCallerIsRefusedOnItsOldConnection) {
   EXPECT_LE(TlsOptions().reload_every, absl::Seconds(10))
       << "the list is read as often as promised";
@@ -269,6 +279,7 @@ TEST_F(RolesTest, ARevokedCallerIsRefusedOnItsOldConnection) {
   EXPECT_TRUE(absl::IsUnimplemented(Ask(other, call)));
 }
 
+// Promise: A certificate allows the calls of its role alone.
 TEST_F(RolesTest, ARevokedServerIsBelievedByNobody) {
   const auto server = Serve(Of("learner"));
   TlsOptions options = Of("all");
@@ -294,6 +305,7 @@ class EchoingWork final : public v1::Coordinator::Service {
   }
 };
 
+// Promise: A certificate allows the calls of its role alone.
 TEST_F(RolesTest, ARevokedCallersOldStreamEnds) {
   TlsOptions options = Of("all");
   options.revoked = scratch_.path() / "revoked";

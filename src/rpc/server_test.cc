@@ -70,6 +70,7 @@ uint64_t Refused() {
   return busy;
 }
 
+// Promise: A busy server costs no group.
 TEST(ServerTest, RefusedCallsAreCountedAndHealthDoesNotSayServing) {
   HeldService service;
   const auto server = Server::Start({.threads_max = 2}, {&service}).value();
@@ -105,6 +106,7 @@ TEST(ServerTest, AMessageOverTheLimitIsNoRefusal) {
   service.go_on.Notify();
 }
 
+// Promise: A busy server costs no group.
 TEST(ServerTest, HealthNeedsAThreadOfTheStreamsToo) {
   HeldStreams service;
   const auto server = Server::Start({}, {&service}).value();
@@ -130,6 +132,7 @@ class PartsService final : public v1::Coordinator::Service, public HasHealth {
   std::atomic<bool> ready = false;
 };
 
+// Promise: Each reward has a health of its own.
 TEST(ServerTest, HealthIsThatOfThePartThatIsAskedFor) {
   PartsService service;
   const auto server = Server::Start({}, {&service}).value();

@@ -171,6 +171,7 @@ TEST_F(StreamTest, MessagesGoBothWaysInOrderAndTheStatusFollowsThem) {
   EXPECT_EQ(status.error_message(), "as scripted");
 }
 
+// Promise: Open streams stop nobody.
 TEST_F(StreamTest, ManyOpenStreamsHoldNoThread) {
   std::vector<std::unique_ptr<Call>> idle;
   for (int i = 0; i < 400; ++i) {
@@ -222,6 +223,7 @@ class IdleStreamTest : public StreamTest {
   IdleStreamTest() : StreamTest({.threads = 2, .idle_max = absl::Milliseconds(50)}) {}
 };
 
+// Promise: Open streams stop nobody.
 TEST_F(IdleStreamTest, APeerThatSendsNothingIsToldSoAndTheStreamIsGone) {
   const auto call = Open();
   call->Do("");
@@ -234,6 +236,7 @@ TEST_F(IdleStreamTest, APeerThatSendsNothingIsToldSoAndTheStreamIsGone) {
 }
 
 // Its requests are read no more when so many answers wait for it.
+// Promise: A peer that does not read fills no memory.
 TEST_F(IdleStreamTest, APeerThatAsksAndTakesNoAnswersIsGoneBeforeTheyPileUp) {
   const auto call = Open();
   v1::InsertRequest request;

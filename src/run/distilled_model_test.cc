@@ -45,6 +45,9 @@ class DistilledModelTest : public ::testing::Test {
   testing::ScopedDirectory scratch_;
 };
 
+// Promise: Distilled models are known. schnell, Z-Image-Turbo and a distilled klein are told by
+// their directory. Noise and guidance that destroy them are warned of; guidance that klein's
+// pipeline ignores is refused.
 TEST_F(DistilledModelTest, SchnellIsWarnedOfNoiseAndOfGuidance) {
   Pipeline("FluxPipeline");
   Write("transformer/config.json", R"({"guidance_embeds": false})");
@@ -56,6 +59,7 @@ TEST_F(DistilledModelTest, SchnellIsWarnedOfNoiseAndOfGuidance) {
   EXPECT_THAT(Keys(0.9, 4), IsEmpty()) << "FLUX.1-dev";
 }
 
+// Promise: Distilled models are known.
 TEST_F(DistilledModelTest, ZImageTurboIsKnownByItsShift) {
   Pipeline("ZImagePipeline");
   Write("scheduler/scheduler_config.json", R"({"shift": 3.0})");
@@ -70,6 +74,7 @@ TEST_F(DistilledModelTest, ZImageTurboIsKnownByItsShift) {
 }
 
 // As Flux2KleinPipeline does it: no second pass, whatever the scale.
+// Promise: Distilled models are known.
 TEST_F(DistilledModelTest, GuidanceOfADistilledKleinIsRefused) {
   Pipeline("Flux2KleinPipeline", R"(, "is_distilled": true)");
   EXPECT_THAT(Keys(0.9, 4), ElementsAre("sampling.eta")) << "guidance is an error of its own";

@@ -50,6 +50,7 @@ absl::StatusOr<double> Resolved(double own, double set) {
   return EmbeddedGuidance(Network(own), config);
 }
 
+// Promise: Guidance that is an input is one scale everywhere.
 TEST(EmbeddedGuidanceTest, IsTheRunsOrElseTheNetworksOwn) {
   EXPECT_EQ(*Resolved(3.5, 0), 3.5);
   EXPECT_EQ(*Resolved(3.5, 1), 1);
@@ -58,6 +59,7 @@ TEST(EmbeddedGuidanceTest, IsTheRunsOrElseTheNetworksOwn) {
   EXPECT_EQ(*Resolved(-1, 0), 0);
 }
 
+// Promise: Guidance that is an input is one scale everywhere.
 TEST(EmbeddedGuidanceTest, RefusalsNameTheKey) {
   for (const auto& [own, set, why] :
        {std::tuple(-1.0, 3.5, "must be 0: this Network takes no scale of guidance"),

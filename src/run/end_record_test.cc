@@ -26,6 +26,8 @@ EndRecord Full() {
           .time = absl::FromUnixSeconds(1'795'443'602)};
 }
 
+// Promise: Why a run ended is kept.
+// Promise: A rule ends a run as its last step would.
 TEST(EndRecordTest, ComesBackUntilTheNextStart) {
   const testing::ScopedDirectory run;
   EXPECT_FALSE(ReadEnd(run.path()).has_value());
@@ -39,6 +41,8 @@ TEST(EndRecordTest, ComesBackUntilTheNextStart) {
 }
 
 // The room is the file's own: no other file is made, and it has the size that it had.
+// Promise: Why a run ended is kept. A run says afterwards whether it is done, was interrupted, was
+// ended by a rule or has failed, and why, also on a disk that is full.
 TEST(EndRecordTest, IsWrittenIntoTheRoomThatWasMadeForIt) {
   const testing::ScopedDirectory run;
   ASSERT_TRUE(ReserveEnd(run.path()).ok());

@@ -27,6 +27,9 @@ std::vector<config::Problem> ProblemsOf(std::vector<std::string> more) {
   return CheckKeptSteps(resolved->config, *spec);
 }
 
+// Promise: No step is lost in silence. A run whose off-policy samples would train nothing is
+// refused, and one where they lose steps is warned of. A stale sample that loses steps counts as a
+// whole one. A step that trains no sample is on the progress line, in a metric and in an alert.
 TEST(KeptStepsTest, ARunThatReusesSamplesAndKeepsNoStepIsRefused) {
   EXPECT_TRUE(ProblemsOf({}).empty()) << "on-policy, all steps are trained";
   for (const char* reuse : {"replay.fraction=0.25", "off_policy.staleness_max=4"}) {
@@ -42,6 +45,7 @@ TEST(KeptStepsTest, ARunThatReusesSamplesAndKeepsNoStepIsRefused) {
       << "a finished picture has no steps";
 }
 
+// Promise: No step is lost in silence.
 TEST(KeptStepsTest, WhereSamplesLoseStepsAWarningSaysHowMany) {
   const auto problems = ProblemsOf({"off_policy.staleness_max=1", "sampling.shift=3",
                                     "sampling.dynamics=flow_sde", "sampling.eta=0.7"});

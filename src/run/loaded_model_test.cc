@@ -171,6 +171,9 @@ TEST_F(LoadedModelTest, Int8WeightsAreRoundedOnceFromTheStoredOnes) {
 }
 
 // The tensors are read one by one to where the policy keeps them.
+// Promise: At the start a model is in memory once. Learner and workers read their base tensor by
+// tensor to where it stays, also into pinned host memory: one tensor beside it, and no copy as it
+// came.
 TEST_F(LoadedModelTest, AtTheStartAModelIsInMemoryOnce) {
   model::Sd3Params params =
       model::ParseSd3Config(ReadFile(model_ / "transformer/config.json").value()).value();

@@ -77,6 +77,7 @@ TEST(EvaluatedAtOnceTest, LargerPicturesAreFewerInProportion) {
   EXPECT_EQ(EvaluatedAtOnce({16, 8, 8}, {16, 256, 256}), 1);
 }
 
+// Promise: A bad config does not start.
 TEST_F(ModelFactsTest, TruncatedWeightsAreADataErrorThatNamesTheFile) {
   for (const char* file :
        {"transformer/diffusion_pytorch_model.safetensors", "text_encoder/model.safetensors"}) {
@@ -93,6 +94,7 @@ TEST_F(ModelFactsTest, TruncatedWeightsAreADataErrorThatNamesTheFile) {
 }
 
 // The learner would end on it, after everything else has started.
+// Promise: Prompts become the tokens of transformers.
 TEST_F(ModelFactsTest, AMissingTokenizerIsADataErrorThatNamesTheDirectory) {
   std::filesystem::remove(model_ / "tokenizer" / "vocab.json");
   const auto facts = ReadModelFacts(config_);
@@ -168,6 +170,7 @@ ModelFacts FluxFacts(const std::string& network, absl::Status& status) {
   return facts.ok() ? *facts : ModelFacts();
 }
 
+// Promise: A model that is a directory and a graph trains.
 TEST(ExportedModelTest, ADirectoryWithItsGraphIsAModel) {
   absl::Status status;
   const ModelFacts facts = FluxFacts("flux_schnell_tiny", status);
@@ -176,6 +179,7 @@ TEST(ExportedModelTest, ADirectoryWithItsGraphIsAModel) {
   EXPECT_THAT(facts.latent_shape, ElementsAre(4, 4, 8)) << "the decoder doubles a side";
 }
 
+// Promise: Prompts may be encoded elsewhere.
 TEST(ExportedModelTest, AModelWhosePromptsAreEncodedElsewhereIsAModel) {
   v1::RunConfig config;
   config.mutable_model()->set_path(OXBOW_SOURCE_DIR "/tests/golden/text/pipeline_qwen_image");

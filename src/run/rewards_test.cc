@@ -27,6 +27,7 @@ TEST(RewardsTest, ObservedRewardsAreScoredButNotTrainedOn) {
   EXPECT_FALSE(IsTerm(Config(), "strict"));
 }
 
+// Promise: Only JPEG changes pictures on their way.
 TEST(RewardsTest, OnlyJpegMakesAnotherReward) {
   EXPECT_EQ(IdentityVia(v1::PICTURE_TRANSPORT_UNSPECIFIED, "a"), "a");
   EXPECT_EQ(IdentityVia(v1::PICTURE_TRANSPORT_RAW, "a"), "a");
@@ -47,6 +48,7 @@ TEST(RewardsTest, EveryRewardIsInOnePlace) {
   EXPECT_EQ(ScorerOf(config, "ocr").name(), "ocr");
 }
 
+// Promise: Rewards may be spread over servers.
 TEST(RewardsTest, OnlyOwnServersAreAskedForARewardWithAnEntry) {
   v1::RewardConfig config = Config();
   config.add_endpoints("scores:7070");
@@ -70,6 +72,7 @@ TEST(RewardsTest, AnImageWithFullScoresHasTheFullReward) {
   EXPECT_EQ(WeightedReward(Config(), {{"ocr", 1}, {"taste", 1}}), FullReward(Config()));
 }
 
+// Promise: An observed reward that fails touches nothing else.
 TEST(RewardsTest, AnObservedRewardThatFailedIsCountedWhereTheSampleIsScored) {
   v1::Group group;
   for (int i = 0; i < 4; ++i) group.add_trajectories()->add_rewards()->set_name("ocr");

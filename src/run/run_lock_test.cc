@@ -49,6 +49,7 @@ class RunLockTest : public ::testing::Test {
   testing::ScopedDirectory scratch_;
 };
 
+// Promise: One process changes a run's directory.
 TEST_F(RunLockTest, IsHeldOnceAndNamesItsHolder) {
   const auto first = Take();
   ASSERT_TRUE(first.ok()) << first.status();
@@ -106,6 +107,7 @@ TEST_F(RunLockTest, ADirectoryThatIsGoneOrRenamedEndsItsHolder) {
   EXPECT_EQ(lock->CheckHeld().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// Promise: One process changes a run's directory.
 TEST_F(RunLockTest, WithoutLocksTheNewerStartGoesOnAndTheOlderEnds) {
   LeaveRecord(getpid(), "another-machine");
   const auto older = Take(NoLocks);
@@ -133,6 +135,7 @@ TEST_F(RunLockTest, WithoutLocksALiveProcessOfThisMachineIsRespected) {
 }
 
 // `oxbow train` looks at the learner's lock before it starts a learner, and lives on beside it.
+// Promise: One process changes a run's directory.
 TEST_F(RunLockTest, WithoutLocksWhatWasReleasedIsFreeThoughItsHolderLives) {
   for (uint64_t start = 1; start <= 3; ++start) {
     const auto lock = Take(NoLocks);
@@ -143,6 +146,7 @@ TEST_F(RunLockTest, WithoutLocksWhatWasReleasedIsFreeThoughItsHolderLives) {
 }
 
 // Abseil's clock follows the system's within two seconds.
+// Promise: A stalled worker delays nobody.
 TEST_F(RunLockTest, AWaitEndsThoughTheWallClockIsSetBack) {
   const auto lock =
       RunLock::Take(scratch_.path(), {.wait = absl::Seconds(4), .lock = HeldWhileTheClockGoesBack});

@@ -115,6 +115,7 @@ TEST(SamplingSpecTest, RolloutsOfTreesSplitAndEvaluationsDoNot) {
   EXPECT_TRUE(EvaluationSpecFromConfig(config)->splits.empty());
 }
 
+// Promise: Noise levels equal those of diffusers.
 TEST(SamplingSpecTest, WhatAConfigLeavesToTheModelIsTheSchedulers) {
   v1::SamplingConfig config;
   config.set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);

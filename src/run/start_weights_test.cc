@@ -68,6 +68,7 @@ TEST_F(StartWeightsTest, WithoutTheirRecordThereIsNoStart) {
   EXPECT_FALSE(ReadStart(run_).value().has_value());
 }
 
+// Promise: A start from other weights is those weights.
 TEST_F(StartWeightsTest, OtherBytesAreRefused) {
   ASSERT_TRUE(WriteStart(run_, {.from = "a", .tensors = Tensors()}).ok());
   std::string bytes = ReadFile(run_ / "start/weights.safetensors").value();
@@ -95,6 +96,7 @@ TEST_F(StartWeightsTest, ASmallerRankStaysAtTheSameStrength) {
   EXPECT_EQ(fitted->at(kB).data, Floats({1, 2}, {1, 2}).data);
 }
 
+// Promise: A start from other weights is those weights.
 TEST_F(StartWeightsTest, ALargerRankOrAnotherModuleIsRefusedInOneLine) {
   EXPECT_EQ(AdapterFor(Settings(1, 4), Adapter()).status().message(),
             "the adapter is of rank 2 at blocks.0.attn.to_q; set model.lora.rank to it, got 1");
@@ -102,6 +104,7 @@ TEST_F(StartWeightsTest, ALargerRankOrAnotherModuleIsRefusedInOneLine) {
             "the adapter has a module that model.lora.targets does not name: blocks.0.attn.to_q");
 }
 
+// Promise: A start from other weights is those weights.
 TEST_F(StartWeightsTest, FilesOfARunReadBackAsTheAdapter) {
   const std::string module = "transformer_blocks.0.attn.to_q";
   const std::filesystem::path model = OXBOW_SOURCE_DIR "/models/digits";

@@ -189,6 +189,7 @@ TEST(TrainerOptionsTest, KeptStepsArriveWhereHeadsAreReplayed) {
   EXPECT_EQ(MakeTrainerOptions(config, sampling, std::nullopt).kept_steps, 4);
 }
 
+// Promise: The clip feels no rounding of a worker.
 TEST(TrainerOptionsTest, TheClipsCentreIsRecomputedWhereRoundingFillsTheRange) {
   const auto resolved = [](std::vector<std::string> settings) {
     return config::LoadRunConfig({}, settings, {})->config;

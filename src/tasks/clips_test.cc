@@ -50,6 +50,8 @@ double SteadyOf(const std::vector<Image8>& frames) {
   return ScoreOf(*MakeClipSteady(), "clip 47", frames).value();
 }
 
+// Promise: The video demo learns its task.
+
 TEST(ClipsTest, EveryNumberReadsBackInEveryLayout) {
   for (int number = 0; number < 100; ++number) {
     const ClipNumber digits = {number / 10, number % 10};
@@ -94,6 +96,8 @@ TEST(ClipsTest, PromptIsClipAndTwoDigits) {
   EXPECT_EQ(tasks::TaskOfPrompt("clip 47")->name(), "clip");
 }
 
+// Promise: The video demo learns its task.
+
 TEST(ClipOcrTest, ADigitCountsAtItsPlaceAndInItsFrame) {
   const std::vector<Image8> right = ClipOf({4, 7}, 0);
   EXPECT_EQ(Ocr("clip 74", right), 0);
@@ -132,6 +136,8 @@ TEST(ClipOcrTest, WhatCannotBeReadScoresNothing) {
   EXPECT_EQ(Ocr("clip 47", {three}), 0);
 }
 
+// Promise: The video demo learns its task.
+
 TEST(ClipSteadyTest, WantsOneNumberOneRowAndEvenSteps) {
   const auto clip = [](std::vector<ClipPlace> places, std::vector<ClipNumber> numbers) {
     std::vector<Image8> frames;
@@ -152,6 +158,8 @@ TEST(ClipSteadyTest, WantsOneNumberOneRowAndEvenSteps) {
   for (Image8& frame : grey) std::fill(frame.pixels.begin(), frame.pixels.end(), 128);
   EXPECT_EQ(SteadyOf(grey), 0) << "unreadable";
 }
+
+// Promise: The video demo learns its task.
 
 TEST(ClipScorersTest, WrongInputIsAnErrorAndNoNumber) {
   const std::vector<Image8> right = ClipOf({4, 7}, 0);

@@ -67,6 +67,7 @@ TEST(PageServerTest, ThePageIsServedAndNothingElse) {
   EXPECT_THAT(Get(server->port(), "/metricsx"), StartsWith("HTTP/1.1 404"));
 }
 
+// Promise: A port that answers stays open.
 TEST(PageServerTest, CallersThatSayOrReadNothingDelayNobody) {
   const std::string large(8 << 20, 'x');
   const auto server =

@@ -74,6 +74,7 @@ TEST_F(RunLogTest, EveryStepIsReadableAsSoonAsItIsLogged) {
   EXPECT_TRUE(std::isnan(lines->front().at("train/kl_div")));
 }
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST_F(RunLogTest, NumbersThatComeLaterAreOnTheLineOfTheirStepAlone) {
   const auto log = Open();
   std::vector<std::string> lines;
@@ -93,6 +94,7 @@ TEST_F(RunLogTest, NumbersThatComeLaterAreOnTheLineOfTheirStepAlone) {
       << "a line that was lost";
 }
 
+// Promise: A disk that fails for a while ends no run.
 TEST_F(RunLogTest, ADiskThatIsFullForAWhileCostsNoLineAndNoEvent) {
   const auto log = Open();
   ASSERT_TRUE(log->Text(0, "config", std::string(4000, 'c')).ok());
@@ -210,6 +212,7 @@ TEST_F(RunLogTest, AResumedRunLeavesTheFileOfOneThatNeverStopped) {
 }
 
 // Before the last lines lies a hole of 5 GiB, which cannot be read in a moment, nor held.
+// Promise: Memory is bounded.
 TEST_F(RunLogTest, ResumingReadsNoMoreThanTheStepsThatItDrops) {
   { Open(); }
   const auto path = run_dir_ / "metrics.jsonl";

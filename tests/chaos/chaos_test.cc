@@ -85,6 +85,16 @@ TEST(FaultPlanTest, TwoFaultsAreThereAtOnceInManyPlans) {
 
 class ChaosTest : public ::testing::TestWithParam<uint64_t> {};
 
+// Promise: A port that answers stays open.
+// Promise: Runs under random faults keep the promises. Runs meet the faults of
+// tests/chaos/README.md at seeded moments, also two at once: kills, stops, hanging threads, broken
+// networks, full disks, no free descriptors, clocks that step, crowds of callers, scores that are
+// NaN, a buffer that is away at a checkpoint, one shard of several that dies, a worker that dies at
+// every start, stop signals to one rank and during a start, a second supervisor, damaged manifests
+// and checkpoints. They are judged by what they leave. Checked are the promises about offers,
+// entries per prompt, groups, deterministic bits, the end, weights, memory, order of prompts,
+// second starts, damaged checkpoints and early ends. A few such runs are in CI, hundreds in `make
+// chaos` (docs/lab/faults.md).
 TEST_P(ChaosTest, PromisesHold) {
   const TrialPlan plan = PlanTrial(GetParam());
   SCOPED_TRACE(Describe(plan));

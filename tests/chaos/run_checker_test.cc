@@ -274,6 +274,7 @@ class PlantedViolationTest : public ::testing::TestWithParam<Planted> {};
 INSTANTIATE_TEST_SUITE_P(Of, PlantedViolationTest, ::testing::ValuesIn(kPlanted),
                          [](const auto& info) { return info.param.name; });
 
+// Promise: Runs under random faults keep the promises.
 TEST_P(PlantedViolationTest, IsReported) {
   Evidence evidence = Kept();
   GetParam().plant(evidence);
@@ -308,6 +309,7 @@ TEST(RunCheckerTest, ACommitWithoutAnAnswerMayHaveDisplacedAnEntry) {
 }
 
 // An entry that one shard forgets, the other does not; each has its share of the capacity.
+// Promise: Runs under random faults keep the promises.
 TEST(RunCheckerTest, EachShardHasABookOfItsOwn) {
   const auto at = [](const char* shard, Event event) {
     event["shard"] = shard;

@@ -110,6 +110,7 @@ uint64_t MostOf(const Given& given) {
   return 450 * kMiB + grpc + limit(kPromptsShare) + sink + std::min(sink, limit(kBacklogShare));
 }
 
+// Promise: Limits add up to less than the memory.
 TEST(MemoryLimitsTest, DefaultLimitsAddUpToLessThanEachManifestGives) {
   std::map<std::string, int> seen;
   for (const auto& file : fs::recursive_directory_iterator(kDeploy)) {
@@ -127,6 +128,7 @@ TEST(MemoryLimitsTest, DefaultLimitsAddUpToLessThanEachManifestGives) {
   for (const std::string& program : kPrograms) EXPECT_GE(seen[program], 2) << program;
 }
 
+// Promise: Limits add up to less than the memory.
 TEST(MemoryLimitsTest, ALimitIsAShareWithinItsBounds) {
   constexpr MemoryShare kShare{0.25, 64 * kMiB, 1024 * kMiB};
   EXPECT_EQ(LimitOf(kShare, 2048 * kMiB), 512 * kMiB);
@@ -134,6 +136,7 @@ TEST(MemoryLimitsTest, ALimitIsAShareWithinItsBounds) {
   EXPECT_EQ(LimitOf(kShare, 65536 * kMiB), 1024 * kMiB);
 }
 
+// Promise: Limits add up to less than the memory.
 TEST(MemoryLimitsTest, ALauncherDividesItsMemory) {
   const uint64_t all = UsableMemory();
   EXPECT_EQ(MemoryFor(2, 8), "OXBOW_MEMORY_BYTES=" + std::to_string(all / 8 * 2));

@@ -14,6 +14,10 @@ Commands that are skipped are checked all the same: `oxbow` must know each comma
 run is trained, measured and sampled from an empty directory, by absolute paths. The last line is
 `docs commands: N passed, M failed`.
 """
+# Promise: Code blocks of the pages run. Each command block of README and docs, and each block of
+# Python, is executed by a test on its page's files, or says why not. Services are started, must say
+# something, and must end in order when told to. Every `oxbow` command and flag that a page names
+# exists.
 import os
 import re
 import shlex

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // For any graph file: it is refused as such, or every operator of it is resolved and its slots,
 // blocks and folded nodes are in range.
+// Promise: A graph is input.
 #include "base/check.h"
 #include "core/model/exported_graph/program.h"
 #include "tests/fuzz/bytes_input.h"

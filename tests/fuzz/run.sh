@@ -6,6 +6,10 @@
 # Without a seed each run tries other inputs. A target without threads tries the same ones with the same seed.
 # Inputs that crash a target go to BUILD_DIRECTORY/found. The last line sums up.
 # SPDX-License-Identifier: Apache-2.0
+# Promise: Foreign bytes crash no process. Any bytes as a message, a sequence of calls, a file or a
+# setting are taken or refused with an error; what is taken is within its limits. Each parser, file
+# format and service has a fuzz target (tests/fuzz/README.md), which runs under sanitizers in CI.
+# gRPC, protobuf, libpng and RocksDB themselves are not instrumented. A worker trusts its learner.
 set -uo pipefail
 build=$(realpath "$1") seconds=$2 seed=${3:-0}
 corpus=$(realpath "$(dirname "$0")/corpus")

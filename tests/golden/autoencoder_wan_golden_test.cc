@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kLengths[] = {1, 2, 3, 5};  // In latent frames.
 
+// Promise: A video autoencoder computes what diffusers' does.
 class WanAutoencoderGoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
   WanAutoencoderGoldenTest() : golden_(GetParam()) {
@@ -80,6 +81,10 @@ INSTANTIATE_TEST_SUITE_P(Configs, WanAutoencoderGoldenTest,
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(WanAutoencoderGoldenTest);
 
+// Promise: A video autoencoder computes what diffusers' does. Videos of eight small random
+// autoencoders of Wan2.1 and Qwen-Image equal diffusers' within 1e-5 at four lengths. The first
+// frames of a longer video and each row of a batch have the same bits alone. Memory beside the
+// video does not grow with its length. A config of another autoencoder is refused by its key.
 TEST(PublishedVideoAutoencodersTest, HaveTheTensorsThatDiffusersGivesThem) {
   const auto text = ReadFile(OXBOW_SOURCE_DIR "/tests/golden/models/published_wan.json");
   ASSERT_TRUE(text.ok()) << text.status();

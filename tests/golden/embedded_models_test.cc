@@ -50,6 +50,7 @@ tasks::ComponentWeights WeightsOf(const io::DiffusersComponents& components) {
   return weights;
 }
 
+// Promise: The video demo learns its task.
 class EmbeddedModelTest : public ::testing::TestWithParam<Shipped> {
  protected:
   std::vector<std::string> HeldOut() const {
@@ -83,6 +84,9 @@ void ExpectClose(const at::Tensor& ours, const at::Tensor& golden) {
             1e-5 * std::max(1.0, golden.abs().max().item<double>()));
 }
 
+// Promise: Embedded models are those of diffusers and fit to train. Token ids, prompts and
+// velocities of `models/digits`, `digits_flux`, `plates` and `clip` equal those of diffusers and
+// transformers, which load each directory, and each passes the gate of its task.
 TEST_P(EmbeddedModelTest, IdsEmbeddingsAndVelocitiesAreThoseOfDiffusers) {
   const std::vector<at::Tensor> ids = networks_.text->TokenIds(GetParam().prompts).value();
   EXPECT_TRUE(at::equal(ids[0], golden_.at("ids")));
@@ -128,6 +132,7 @@ TEST_P(EmbeddedModelTest, SchedulerGivesOurGrid) {
 }
 
 // The base model of every example: sharp images, mostly the wrong ones, in all layouts.
+// Promise: Embedded models are those of diffusers and fit to train.
 TEST_P(EmbeddedModelTest, ShippedModelPassesItsOwnGate) {
   const auto report = tasks::EvaluatePretrained(
       *task_, networks_, weights_, HeldOut(), /*per_prompt=*/8,

@@ -13,6 +13,7 @@ namespace {
 // Relative to the largest velocity. How products are summed depends on the processor.
 constexpr double kTolerance = 2.5e-5;
 
+// Promise: An exported graph is diffusers' network.
 class ExportedAdapterTest : public ExportedGolden {
  protected:
   // TEST_TMPDIR says where, for the tool.

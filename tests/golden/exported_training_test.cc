@@ -138,6 +138,8 @@ void ExpectTheSameLosses(const Task& task, const std::shared_ptr<const Architect
 
 class ExportedTrainingTest : public ExportedGolden {};
 
+// Promise: An exported graph is diffusers' network.
+
 TEST_P(ExportedTrainingTest, TheLossesAreThoseOfItsOwnCode) {
   const ExportedCase& golden = cases_.at(0);
   ExpectTheSameLosses({.weights = weights_,
@@ -146,6 +148,8 @@ TEST_P(ExportedTrainingTest, TheLossesAreThoseOfItsOwnCode) {
                        .lora = spec_},
                       *ReadArchitecture(source_), architecture_);
 }
+
+// Promise: An exported graph is diffusers' network.
 
 TEST(DigitsGraphTest, TrainsToTheLossesOfItsOwnCode) {
   at::set_num_threads(1);

@@ -61,6 +61,8 @@ GenevalVerdict VerdictOf(const Case& read, GenevalVariant variant) {
 
 class GenevalRuleGoldenTest : public ::testing::TestWithParam<GenevalVariant> {};
 
+// Promise: Rewards are those of their projects.
+
 TEST_P(GenevalRuleGoldenTest, VerdictsAreUpstreams) {
   const Json golden = Golden();
   ASSERT_GE(golden["cases"].size(), 1000u);

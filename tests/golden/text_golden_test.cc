@@ -151,6 +151,11 @@ void ExpectIdsOfClass(const nlohmann::json& golden, const fs::path& directory) {
 }
 
 // The tokenizer of each file is beside it or at an absolute path.
+// Promise: Prompts become the tokens of transformers. CLIP's and T5's tokenizers give the ids of
+// transformers, from `tokenizer.json` or from the older files. UMT5's vocabulary with byte pieces
+// is among them. FLUX.1's, Wan's and LTX-Video's prompts become what diffusers' `encode_prompt`
+// gives, Wan's after the cleaning of its pipeline. `oxbow validate` finds a directory whose text
+// side cannot be opened.
 TEST_F(TextGoldenTest, AwkwardPromptsGetTheIdsOfTransformers) {
   const std::vector<std::string> files = FilesOf("tokens_", ".json");
   EXPECT_FALSE(files.empty());
@@ -161,6 +166,7 @@ TEST_F(TextGoldenTest, AwkwardPromptsGetTheIdsOfTransformers) {
 }
 
 // transformers 5 saves a tokenizer as tokenizer.json alone.
+// Promise: Prompts become the tokens of transformers.
 TEST_F(TextGoldenTest, TokenizersInOneFileGiveTheSameIds) {
   for (const std::string& name : FilesOf("tokens_", ".json")) {
     const auto golden = nlohmann::json::parse(*ReadFile(Goldens() / (name + ".json")));

@@ -229,6 +229,10 @@ TEST_P(TrainingStepGoldenTest, NoiseLevelsAndNoiseAreTheSame) {
   }
 }
 
+// Promise: A whole step is that of PyTorch. Two epochs of two updates on a tiny SD3 (guided and
+// not), FLUX (guidance as an input) and Wan (a video, two forwards a step, its own noise, the KL
+// with the length of the step) give the paths, log-probs, gradients and matrices of diffusers,
+// peft, autograd and torch.optim: matrices within 1e-6 each, what the updates moved within 2e-4.
 TEST_P(TrainingStepGoldenTest, PathsAndLogProbsAreTheSameUnderTheSameWeights) {
   const auto policy = MakePolicy();
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
@@ -254,6 +258,7 @@ TEST_P(TrainingStepGoldenTest, PathsAndLogProbsAreTheSameUnderTheSameWeights) {
 }
 
 // Nothing is put right on the way: later updates start from our own earlier ones.
+// Promise: A whole step is that of PyTorch.
 TEST_P(TrainingStepGoldenTest, UpdatesAreThoseOfFlowGrpo) {
   const auto policy = MakePolicy();
   const auto ranks = parallel::MakeSingleRank();

@@ -83,6 +83,7 @@ std::unique_ptr<ClipVisionEncoder> EncoderOf(const std::string& config, const Na
   return *std::move(encoder);
 }
 
+// Promise: Rewards are those of their projects.
 class VisionGoldenTest : public ::testing::Test {
  private:
   const at::NoGradGuard no_gradients_;

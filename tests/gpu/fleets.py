@@ -14,6 +14,7 @@ the metrics.
 Where deterministic runs of one rank and of two are among them, their weights on the GPU must be equal, bit for bit.
 The last line is a summary; the exit code is 1 if a run failed.
 """
+# Promise: The number of ranks changes no number.
 import argparse
 import concurrent.futures
 import functools

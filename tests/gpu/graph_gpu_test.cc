@@ -18,6 +18,8 @@ class GraphGpuTest : public GpuTest, public ::testing::WithParamInterface<Policy
   }
 };
 
+// Promise: CUDA graphs change no number.
+// Promise: GPU code does what the CPU's does.
 TEST_P(GraphGpuTest, ReplaysHaveTheBitsOfLaunchesForAnyShapesAndWeights) {
   PolicyKind kind = Kind();
   const auto launched = GpuSizedPolicy(kind);

@@ -23,6 +23,7 @@ using model::exported::NetworkOptions;
 
 const fs::path kGoldens = OXBOW_SOURCE_DIR "/tests/golden/scorers";
 
+// Promise: GPU code does what the CPU's does.
 class RewardGpuTest : public model::GpuTest {
  protected:
   // The kinds of network that a GPU computes: in float32 and in bfloat16.

@@ -120,6 +120,7 @@ Stepped StepOn(const PolicyKind& kind, const std::vector<rl::Group>& groups) {
 
 // The same rollouts, sampled on the CPU. AdamW divides by the gradient's own size, so elements with
 // almost no gradient move by its rounding error.
+// Promise: GPU code does what the CPU's does.
 TEST_F(TrainingGpuTest, AWholeLearnerStepIsThatOfTheCpu) {
   const std::vector<rl::Group> groups = GroupsOf(GpuSizedPolicy({})->current());
   const Stepped here = StepOn({}, groups), there = StepOn({.device = gpu_}, groups);

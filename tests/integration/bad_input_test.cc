@@ -40,6 +40,8 @@ class BadInputTest : public ::testing::Test {
   ScopedDirectory scratch_;
 };
 
+// Promise: A bad config does not start. Unknown keys, missing or truncated models and unknown
+// rewards end with one line and its exit code (docs/formats.md).
 TEST_F(BadInputTest, UnknownKeyNamesFileLineAndNearestName) {
   const Outcome outcome = Train(ConfigFile("run:\n  name: x\nbatch:\n  group_sise: 8\n"));
   EXPECT_EQ(outcome.exit_code, 2);
@@ -47,6 +49,7 @@ TEST_F(BadInputTest, UnknownKeyNamesFileLineAndNearestName) {
               AllOf(HasSubstr("bad.yaml:4"), HasSubstr("group_sise"), HasSubstr("group_size")));
 }
 
+// Promise: Staleness is bounded.
 TEST_F(BadInputTest, ImpossibleStalenessIsRefusedBeforeAnythingStarts) {
   const Outcome outcome = Train(
       digits_, {"--set", "off_policy.publish_every=4", "--set", "off_policy.staleness_max=1"});
@@ -55,12 +58,14 @@ TEST_F(BadInputTest, ImpossibleStalenessIsRefusedBeforeAnythingStarts) {
   EXPECT_FALSE(std::filesystem::exists(scratch_.path() / "digits" / "replay"));
 }
 
+// Promise: A bad config does not start.
 TEST_F(BadInputTest, MissingModelExitsWithDataError) {
   const Outcome outcome = Train(digits_, {"--set", "model.path=/nowhere/model"});
   EXPECT_EQ(outcome.exit_code, 4);
   EXPECT_THAT(outcome.message, HasSubstr("/nowhere/model"));
 }
 
+// Promise: A bad config does not start.
 TEST_F(BadInputTest, TruncatedModelExitsWithDataErrorAndNamesTheFile) {
   const std::filesystem::path model = scratch_.path() / "model";
   std::filesystem::copy(std::string(OXBOW_SOURCE_DIR) + "/models/digits", model,
@@ -73,12 +78,14 @@ TEST_F(BadInputTest, TruncatedModelExitsWithDataErrorAndNamesTheFile) {
   EXPECT_THAT(outcome.message, HasSubstr("diffusion_pytorch_model.safetensors"));
 }
 
+// Promise: A bad config does not start.
 TEST_F(BadInputTest, UnknownRewardIsRefused) {
   const Outcome outcome = Train(digits_, {"--set", "reward.observed=[no_such_reward]"});
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.message, HasSubstr("no_such_reward"));
 }
 
+// Promise: A bad config does not start.
 TEST_F(BadInputTest, ValidateRefusesWhatTrainRefusesAndNothingElse) {
   for (const char* setting : {"sampling.width=21", "batch.group_size=1000000000",
                               "model.device=gpu", "learner.ranks=5", "sampling.steps=1"}) {
@@ -114,6 +121,7 @@ TEST_F(BadInputTest, ALossThatIsNotFiniteEndsTheRunAndSaysWhatToLower) {
               HasSubstr("(lower optimizer.learning_rate or optimizer.grad_norm_max)"));
 }
 
+// Promise: A bad config does not start.
 TEST_F(BadInputTest, AnExistingRunIsNotOverwritten) {
   std::filesystem::create_directories(scratch_.path() / "digits");
   std::ofstream(scratch_.path() / "digits" / "metrics.jsonl") << "{\"step\":1}\n";

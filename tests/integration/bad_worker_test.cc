@@ -28,6 +28,7 @@ void ExpectWell(ElasticRun& run) {
   EXPECT_EQ(run.StepsCommitted(), kSteps);
 }
 
+// Promise: One bad worker ends no run.
 TEST(BadWorkerRunTest, AWorkerThatFailsAtOnceGetsFewLeasesAndTheRunEndsWell) {
   ElasticRun run(Overrides());
   BadWorker bad(run.learner(), BadWorker::Kind::kFails);
@@ -41,6 +42,7 @@ TEST(BadWorkerRunTest, AWorkerThatFailsAtOnceGetsFewLeasesAndTheRunEndsWell) {
   EXPECT_THAT(run.GroupsTrained(), ::testing::SizeIs(kSteps * kGroups));
 }
 
+// Promise: A peer that does not read fills no memory.
 TEST(BadWorkerRunTest, AWorkerThatReadsNothingIsCutOffAndTheLearnerStaysSmall) {
   ElasticRun run(Overrides());
   run.Join("a");
@@ -54,6 +56,7 @@ TEST(BadWorkerRunTest, AWorkerThatReadsNothingIsCutOffAndTheLearnerStaysSmall) {
   std::printf("%d streams cut, %.1f MB more\n", static_cast<int>(deaf.cut_offs()), more / 1e6);
 }
 
+// Promise: Processes of one run speak one protocol.
 TEST(BadWorkerRunTest, AWorkerOfAnotherRevisionIsRefusedAndTheRunGoesOn) {
   ElasticRun run(Overrides());
   const BadWorker other(run.learner(), BadWorker::Kind::kOtherRevision);

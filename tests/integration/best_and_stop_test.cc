@@ -43,6 +43,7 @@ int64_t BestStep(const TrainingRun& run) {
   return best;
 }
 
+// Promise: The best checkpoint stays and can be named.
 TEST(BestCheckpointTest, IsKeptOverARestartExportedAndMeasured) {
   TrainingRun run({"run.steps=3", "eval.every=1", "checkpoint.every=0", "checkpoint.keep=1"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -68,6 +69,7 @@ TEST(BestCheckpointTest, IsKeptOverARestartExportedAndMeasured) {
   EXPECT_THAT(ReadFile(run.directory() / "report.html").value(), HasSubstr("best checkpoint"));
 }
 
+// Promise: A rule ends a run as its last step would.
 TEST(StopRuleTest, EndsTheRunWithACheckpointALineAndItsExitCode) {
   const std::vector<std::string> settings = {
       "run.steps=50", "eval.every=0", "checkpoint.every=0",
@@ -97,6 +99,9 @@ TEST(StopRuleTest, EndsTheRunWithACheckpointALineAndItsExitCode) {
               AllOf(HasSubstr("(done"), ::testing::Not(HasSubstr("ended  "))));
 }
 
+// Promise: A start from other weights is those weights. A run with `--from` or `model.lora.path`
+// begins with the bits of its source (B scaled where alpha differs) and keeps them, with their
+// hash, until its first checkpoint. A source that does not fit is refused in one line.
 TEST(StartFromTest, ANewRunBeginsWithTheWeightsOfAnother) {
   TrainingRun old({"run.steps=2", "eval.every=0", "optimizer.learning_rate=1e-2"});
   ASSERT_EQ(old.WaitExit().value(), 0) << old.process().error_output();
@@ -117,6 +122,7 @@ TEST(StartFromTest, ANewRunBeginsWithTheWeightsOfAnother) {
   EXPECT_THAT(next.metrics(), SizeIs(2)) << "its steps count from 0";
 }
 
+// Promise: A start from other weights is those weights.
 TEST(StartFromTest, AnAdaptersFileIsWhereARunBeginsAndItsHashIsKept) {
   const std::vector<std::string> lora = {"run.steps=1",        "eval.every=0",
                                          "model.trained=lora", "model.lora.rank=2",

@@ -22,6 +22,7 @@ using ::testing::SizeIs;
 constexpr char kByBroadcast[] = "oxbow_weights_fetched_bytes_total{source=\"broadcast\"}";
 constexpr char kMembers[] = "oxbow_weights_broadcast_members";
 
+// Promise: A broadcast can only save time.
 TEST(BroadcastTest, AMemberIsKilledAndTheRunHasTheLossesOfOneThatRelays) {
   const std::vector<std::string> settings = {"run.steps=100000", "run.deterministic=true",
                                              "replay.fraction=0", "services.lease_seconds=2"};

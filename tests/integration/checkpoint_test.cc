@@ -46,6 +46,7 @@ std::string UidOf(const TrainingRun& run) {
 }
 
 // The run's own checkpoints are lost; it goes on from the copies.
+// Promise: A stop signal is answered by a checkpoint.
 TEST(CheckpointRunTest, AStopWritesACheckpointAndNoEvaluationAndACopyIsEnoughToGoOn) {
   const ScopedDirectory second;
   const std::string copies = "checkpoint.copy_to=" + second.path().string();
@@ -72,6 +73,7 @@ TEST(CheckpointRunTest, AStopWritesACheckpointAndNoEvaluationAndACopyIsEnoughToG
 }
 
 // Runs of one name in other places, as after a disk was lost, and one target.
+// Promise: A copy of a checkpoint never ends a run.
 TEST(CheckpointRunTest, ARunBesideCopiesOfItsNameIsRefusedAndOneThatBeginsAnyhowDeletesNone) {
   const ScopedDirectory second;
   const std::string copies = "checkpoint.copy_to=" + second.path().string();
@@ -97,6 +99,7 @@ TEST(CheckpointRunTest, ARunBesideCopiesOfItsNameIsRefusedAndOneThatBeginsAnyhow
   EXPECT_TRUE(NamesIn(second.path() / UidOf(anyhow)).contains("step_000002"));
 }
 
+// Promise: A copy of a checkpoint never ends a run.
 TEST(CheckpointRunTest, ACopyThatFailsIsAWarningAndTheRunEndsWell) {
   TrainingRun run({"run.steps=2", "checkpoint.copy_to=command: exit 7 # {}"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -105,6 +108,7 @@ TEST(CheckpointRunTest, ACopyThatFailsIsAWarningAndTheRunEndsWell) {
 }
 
 // The learner drains and then waits for a copy that never ends.
+// Promise: A stop signal is answered by a checkpoint.
 TEST(CheckpointRunTest, ASecondSignalEndsTheLearnerAtOnce) {
   const ScopedDirectory scratch;
   const std::string gate = (scratch.path() / "gate").string();
@@ -122,6 +126,7 @@ TEST(CheckpointRunTest, ASecondSignalEndsTheLearnerAtOnce) {
   EXPECT_TRUE(ended());
 }
 
+// Promise: Resume continues from the checkpoint.
 TEST(CheckpointRunTest, OtherPromptsAreRefusedByName) {
   const ScopedDirectory scratch;
   const std::string prompts = (scratch.path() / "train.txt").string();
@@ -160,6 +165,10 @@ void Damage(const fs::path& file) {
 
 // Renamed and moved, with model and prompts at other paths: it goes on where it stopped, and not
 // with the run that has its former name.
+// Promise: A run goes on wherever it lies. A run directory that was renamed, moved or copied
+// resumes by `oxbow resume`, with model and prompts at other paths if their content is the same. It
+// never goes on with the run of its former name. Checkpoints of older versions, which knew names
+// and paths, do so too.
 TEST(MovedRunTest, GoesOnWhereverItLies) {
   const ScopedDirectory elsewhere;
   TrainingRun run({"run.steps=3", "checkpoint.every=1", "eval.every=1"});

@@ -203,6 +203,10 @@ TEST_F(CommandTest, CommandsOfCommandsHaveAnExampleToo) {
 }
 
 // A run that one refuses, the other refuses in the same words, before anything starts.
+// Promise: `train` starts a config that `validate` accepts. On one machine both ask the same
+// questions: rules, files, this build, its devices and addresses, rewards that load, and metadata
+// that they need. A refusal has the same words in both. A port or a disk that is taken between the
+// two is not known before.
 TEST_F(CommandTest, TrainAndValidateAgreeOnRewards) {
   std::filesystem::create_directories(scratch_.path() / "empty");
   const std::string model = (scratch_.path() / "empty").string();

@@ -19,6 +19,7 @@ using ::testing::SizeIs;
 
 class CrashTest : public ::testing::TestWithParam<const char*> {};
 
+// Promise: Any one process may die, again and again.
 TEST_P(CrashTest, TheRunFinishesAfterAKill) {
   constexpr int kSteps = 14;
   TrainingRun run({"run.steps=" + std::to_string(kSteps), "checkpoint.every=4",

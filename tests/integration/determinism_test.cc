@@ -48,6 +48,16 @@ void ExpectTheSameAfterACrashAndOnTwoRanks(TrainingRun& whole, std::vector<std::
   EXPECT_TRUE(ranks.FinalWeights() == whole.FinalWeights()) << "other bytes";
 }
 
+// Promise: Any one process may die, again and again.
+// Promise: Resume continues from the checkpoint. Weights, optimiser, average, version, prompt order
+// and replay content are the checkpoint's. A deterministic run whose learner is killed has the
+// losses of a run whose learner was not. If the newest checkpoint is damaged in any byte of any
+// file, the one before is used. A power loss at any moment leaves the newest finished checkpoint or
+// one that was being written, every step that the step log has acknowledged, and no part of a file
+// that passes for a whole one. A checkpoint that is skipped is said on the terminal. An upgrade
+// does not change which configs fit. Other training prompts, and another model, are refused by
+// name. A checkpoint that was written while the buffer was away brings back what the buffer still
+// has of the steps before it.
 TEST(DeterminismTest, KillingTheLearnerChangesNoLoss) {
   const std::vector<double> expected = UninterruptedLosses();
   ASSERT_THAT(expected, SizeIs(10));
@@ -60,6 +70,16 @@ TEST(DeterminismTest, KillingTheLearnerChangesNoLoss) {
 }
 
 // Draws, commits and workers' reads wait for the buffer, which the supervisor starts again.
+// Promise: No plan waits for stored latents.
+// Promise: Any one process may die, again and again. After kill -9 of a worker, a reward server (of
+// two), the replay buffer or the learner, a run under `oxbow train` ends well, with every step. A
+// worker, reward server or shard that dies at every start, whatever its exit code, never ends a run
+// in which another of its kind lives; its pauses grow to ten minutes. Passing trouble of the only
+// one of a kind (a full disk, a peer that is away, a crash) ends a run after
+// `services.patience_minutes` without a committed step, however long it lives; trouble that the
+// same start would meet again ends it at once. A deterministic run waits for its replay buffer, for
+// `services.rpc_timeout_seconds` at most, and has the same losses and weights whichever of them
+// dies. Its name changes nothing. Without replay a run has no buffer.
 TEST(DeterminismTest, KillingTheReplayBufferChangesNoLoss) {
   TrainingRun whole(kOverrides);
   ASSERT_EQ(whole.WaitExit().value(), 0) << whole.process().error_output();
@@ -80,6 +100,7 @@ TEST(DeterminismTest, KillingTheReplayBufferChangesNoLoss) {
 }
 
 // Ids of groups and entries, and so their draws, follow from seed, step and group.
+// Promise: Any one process may die, again and again.
 TEST(DeterminismTest, ARunsNameChangesNothing) {
   TrainingRun run(kOverrides);
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -125,6 +146,7 @@ TEST(DeterminismTest, KillingTheLearnerOfAnAdaptedRunChangesNoLoss) {
 }
 
 // Trees, pruned by width and by depth: all of it is a function of the step.
+// Promise: Trees share steps and change no bit.
 TEST(DeterminismTest, KillingTheLearnerOfARunOfTreesChangesNoLoss) {
   const std::vector<std::string> overrides = {"run.steps=10",
                                               "run.deterministic=true",
@@ -147,6 +169,7 @@ TEST(DeterminismTest, KillingTheLearnerOfARunOfTreesChangesNoLoss) {
 // A window that moves with compressed steps behind it, draws by variance, passes over what is
 // replayed, two pulls, and reincarnation after the crash: all follow from step, groups, buffer and
 // weights of the checkpoint.
+// Promise: An end of reuse is an end.
 TEST(DeterminismTest, KillingTheLearnerOfACompressedRunOfReMixChangesNoLoss) {
   const std::vector<std::string> overrides = {
       "run.steps=10",
@@ -178,6 +201,7 @@ TEST(DeterminismTest, KillingTheLearnerOfACompressedRunOfReMixChangesNoLoss) {
 
 // Heads of the whole window come back with the picture that is stored. Which ones do is counted by
 // the buffer, whose state the crash leaves as it was.
+// Promise: Any one process may die, again and again.
 TEST(DeterminismTest, KillingTheLearnerOfARunWithStoredPicturesChangesNoLoss) {
   const std::vector<std::string> overrides = {"run.steps=10",         "run.deterministic=true",
                                               "checkpoint.every=4",   "services.lease_seconds=3",
@@ -194,6 +218,8 @@ TEST(DeterminismTest, KillingTheLearnerOfARunWithStoredPicturesChangesNoLoss) {
 }
 
 // Need and rate of success are part of the checkpoint; what joins a step follows from the buffer's.
+// Promise: Reuse beyond a drawn head keeps its bounds.
+// Promise: Chosen prompts follow from the seed.
 TEST(DeterminismTest, KillingTheLearnerOfARunWithEveryFormOfReuseChangesNoLoss) {
   std::vector<std::string> overrides = ReuseOverrides();
   overrides.insert(overrides.end(),
@@ -214,6 +240,7 @@ TEST(DeterminismTest, KillingTheLearnerOfARunWithEveryFormOfReuseChangesNoLoss) 
   EXPECT_THAT(killed.Series("buffer/need"), ElementsAreArray(whole.Series("buffer/need")));
 }
 
+// Promise: A run can go back.
 TEST(DeterminismTest, ARunThatWasRolledBackEndsAsIfItHadNotGoneOn) {
   std::vector<std::string> overrides = kOverrides;
   overrides.insert(overrides.end(), {"checkpoint.keep=9"});
@@ -232,6 +259,9 @@ TEST(DeterminismTest, ARunThatWasRolledBackEndsAsIfItHadNotGoneOn) {
   EXPECT_TRUE(run.FinalWeights() == weights) << "other bytes";
 }
 
+// Promise: The worker that samples does not matter. The number of workers, the other groups in a
+// batch, attempts and deaths change no bit of a group and no loss of a deterministic run.
+// Promise: Any one process may die, again and again.
 TEST(DeterminismTest, WorkerCountAndDeathsChangeNoLoss) {
   const std::vector<double> expected = UninterruptedLosses();
   std::vector<std::string> overrides = kOverrides;

@@ -84,6 +84,7 @@ class DiskTroubleTest : public ::testing::TestWithParam<int> {
   std::set<std::string> set_;
 };
 
+// Promise: A disk that fails for a while ends no run.
 TEST_P(DiskTroubleTest, EndsNothingAndLosesNothing) {
   TroubleBelow({});
   TrainingRun run(With({"run.steps=8", "checkpoint.every=2", "eval.every=4"}));
@@ -102,6 +103,7 @@ TEST_P(DiskTroubleTest, EndsNothingAndLosesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Errors, DiskTroubleTest, ::testing::Values(ENOSPC, EIO, ESTALE));
 
+// Promise: A disk that fails for a while ends no run.
 TEST_F(DiskTroubleTest, ACheckpointThatCannotBeWrittenIsTriedAgainWhileTrainingGoesOn) {
   TroubleBelow("checkpoints");
   TrainingRun run(With({"run.steps=40", "checkpoint.every=10"}));
@@ -116,6 +118,7 @@ TEST_F(DiskTroubleTest, ACheckpointThatCannotBeWrittenIsTriedAgainWhileTrainingG
   ExpectWhole(40);
 }
 
+// Promise: A disk that fails for a while ends no run.
 TEST_F(DiskTroubleTest, PatienceEnds) {
   TroubleBelow("checkpoints");
   TrainingRun run(With({"run.steps=4", "checkpoint.every=2", "services.patience_minutes=0.02"}));
@@ -125,6 +128,7 @@ TEST_F(DiskTroubleTest, PatienceEnds) {
 }
 
 // How the run ended is the last that it writes.
+// Promise: A disk that fails for a while ends no run.
 TEST_F(DiskTroubleTest, TheLastWriteOfARunIsTriedAgain) {
   TroubleBelow("ended.json");
   TrainingRun run(With({"run.steps=12"}));
@@ -137,6 +141,7 @@ TEST_F(DiskTroubleTest, TheLastWriteOfARunIsTriedAgain) {
 }
 
 // An older checkpoint is not taken for one that cannot be read at this moment.
+// Promise: A disk that fails for a while ends no run.
 TEST_F(DiskTroubleTest, ADiskThatIsAwayAtAResumeIsWaitedFor) {
   {
     TrainingRun run(With({"run.steps=3", "checkpoint.every=1"}));

@@ -68,6 +68,11 @@ class LearnerSignalTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Signals, LearnerSignalTest, ::testing::Values(SIGTERM, SIGUSR1, SIGUSR2));
 
 // Nobody has told `oxbow train`.
+// Promise: Drained is not done. A learner that ends before its last step ends with exit code 9, and
+// 8 where a rule has ended it; all its ranks do, `ended.json` says so, and `oxbow train` prints it
+// and passes it on. Every rank hears SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 at every moment:
+// one that serves asks rank 0, and no step is lost; one that loads or waits for the others ends at
+// once.
 TEST_P(LearnerSignalTest, ADrainedLearnerIsNoDoneOne) {
   TrainingRun run({"run.steps=500", "checkpoint.every=0"});
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
@@ -86,6 +91,8 @@ TEST_P(LearnerSignalTest, ADrainedLearnerIsNoDoneOne) {
                             {"time", EndedOf(run.directory()).value("time", "")}}));
   EXPECT_TRUE(HasCheckpoint(run.directory(), committed));
 }
+
+// Promise: Drained is not done.
 
 TEST(EndedEarlyTest, ASignalToAnotherRankLosesNoStep) {
   const std::vector<std::string> settings = {"checkpoint.every=0", "learner.ranks=2",
@@ -118,6 +125,7 @@ std::vector<std::string> Rank(int rank, int port) {
 }
 
 // As an eviction tells them: all pods, or one of them.
+// Promise: A launcher may start the ranks.
 TEST(EndedEarlyTest, AllRanksEndWithTheCodeAndTheNextStartChangesNoBit) {
   LaunchedRun run(SmallDeterministicRun());
   int port = FreePort();
@@ -149,6 +157,7 @@ TEST(EndedEarlyTest, ASignalWhileTheRanksWaitForEachOtherEndsThemAtOnce) {
   }
 }
 
+// Promise: A rule ends a run as its last step would.
 TEST(EndedEarlyTest, ARuleEndsALearnerThatWasStartedByHandAsItEndsARun) {
   LaunchedRun run(
       {"run.steps=50", "run.stop_if=[{metric: train/reward_mean, above: -1, after_step: 2}]"});

@@ -51,6 +51,7 @@ class EvaluationSetCommandTest : public ::testing::Test {
   ScopedDirectory scratch_;
 };
 
+// Promise: Numbers of a report are those of its pictures.
 TEST_F(EvaluationSetCommandTest, PicturesThatWereExportedMeasureAsTheModelThatDrewThem) {
   const Outcome drawn = Eval({"--model", kModel, "--json"});
   ASSERT_EQ(drawn.exit_code, 0) << drawn.message;
@@ -104,6 +105,7 @@ TEST_F(EvaluationSetCommandTest, BadInputIsOneLineWithItsExitCode) {
 }
 
 // A picture that a reward cannot score is counted, and the report still comes.
+// Promise: Numbers of a report are those of its pictures.
 TEST_F(EvaluationSetCommandTest, AMissingScoreIsExitCodeFourAfterTheReport) {
   ASSERT_EQ(Eval({"--model", kModel, "--export-images", Path("out")}).exit_code, 0);
   File("prompts.jsonl",

@@ -31,6 +31,7 @@ bool ReportSays(const std::string& directory, const std::string& text) {
   return false;
 }
 
+// Promise: A run's page is as new as the run.
 TEST(HandStartedTest, TheRunIsFoundByItsDirectoryWhileItLivesAndAfterwards) {
   LaunchedRun run({"run.steps=100000", "checkpoint.every=2", "checkpoint.keep=100"});
   Process& learner = run.Launch({});

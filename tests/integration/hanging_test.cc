@@ -79,6 +79,7 @@ class Hanging {
   const pid_t thread_;
 };
 
+// Promise: A stalled worker delays nobody.
 TEST(HangingTest, AWorkerWhoseSamplerHangsLosesItsGroupsToOthersThoughItsProcessLives) {
   ElasticRun run({"run.steps=100000", "batch.groups=4", "services.lease_seconds=1",
                   "services.groups_in_flight=2", "services.speculation_quantile=0",
@@ -111,6 +112,7 @@ TEST(HangingTest, AWorkerWhoseSamplerHangsLosesItsGroupsToOthersThoughItsProcess
 #ifdef OXBOW_WALL_CLOCK_AHEAD
 // Each time of the wall clock that a process computes is an hour before its time in the kernel, as
 // if the clock had been set back at once. Leases expire, and the run ends.
+// Promise: A stalled worker delays nobody.
 TEST(HangingTest, ARunEndsThoughTheWallClockIsSetBackByAnHourAllTheTime) {
   ASSERT_EQ(setenv("LD_PRELOAD", OXBOW_WALL_CLOCK_AHEAD, 1), 0);
   TrainingRun run({"run.steps=8", "services.lease_seconds=2", "replay.fraction=0.25",

@@ -17,6 +17,7 @@ using ::testing::SizeIs;
 // One worker, of 40 steps a group, so that new weights come while groups are sampled: in a third of
 // the steps. With two workers it is rarer: one run of 30 steps trained no step of the current
 // policy.
+// Promise: A step belongs to the weights that took it.
 TEST(InFlightTest, EveryStepIsScoredByTheWeightsThatTookIt) {
   TrainingRun run({"run.steps=30", "off_policy.staleness_max=1",
                    "off_policy.in_flight_updates=true", "replay.fraction=0.25", "batch.groups=8",

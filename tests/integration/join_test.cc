@@ -69,6 +69,7 @@ TEST(JoinTest, AWorkerNeedsTheLineThatTrainPrintsAndEndsWithTheRun) {
   EXPECT_EQ((*worker)->WaitExit(kRunDeadline).value(), 0) << (*worker)->error_output();
 }
 
+// Promise: A bad config does not start.
 TEST(JoinTest, APortThatIsTakenIsSaidAtOnceAndNothingIsWritten) {
   const int port = ThreeFreePorts();
   ASSERT_NE(port, 0);

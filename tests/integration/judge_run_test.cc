@@ -87,6 +87,7 @@ std::string Entry(const ScriptedHttpServer& judge) {
                       judge.url(), "/v1\", timeout_seconds: 1}]");
 }
 
+// Promise: Servers and judges of others make no score up.
 TEST(JudgeRunTest, AnObservedJudgeThatMisbehavesChangesNothingButItsOwnNumbers) {
   const std::string terms = "reward.terms=[{name: digits_ocr, weight: 1}]";
   TrainingRun alone(Overrides({terms, "reward.observed=[]"}));
@@ -106,6 +107,7 @@ TEST(JudgeRunTest, AnObservedJudgeThatMisbehavesChangesNothingButItsOwnNumbers) 
   for (const double mean : means) EXPECT_NEAR(mean, kShare, 1e-6) << "over those that have a score";
 }
 
+// Promise: An observed reward that fails touches nothing else.
 TEST(JudgeRunTest, AnObservedJudgeThatAlwaysFailsChangesNothing) {
   const std::string terms = "reward.terms=[{name: digits_ocr, weight: 1}]";
   TrainingRun alone(Overrides({terms, "reward.observed=[]"}));
@@ -129,6 +131,7 @@ TEST(JudgeRunTest, AnObservedJudgeThatAlwaysFailsChangesNothing) {
   EXPECT_THAT(run.process().error_output(), Not(HasSubstr("started again")));
 }
 
+// Promise: Servers and judges of others make no score up.
 TEST(JudgeRunTest, ATrainedJudgeThatHangsCostsSamplesAndNotTheRun) {
   std::atomic<bool> first = true;  // The grey image of the check before the first step.
   ScriptedHttpServer judge([&](const Request& request) -> std::optional<std::string> {
@@ -148,6 +151,7 @@ TEST(JudgeRunTest, ATrainedJudgeThatHangsCostsSamplesAndNotTheRun) {
 }
 
 // The judge has an hour for its answer, and calls that run have ten seconds.
+// Promise: Servers and judges of others make no score up.
 TEST(JudgeRunTest, AJudgeThatHangsDoesNotDelayTheStopOfItsServer) {
   absl::Notification asked;
   ScriptedHttpServer judge([&](const Request&) -> std::optional<std::string> {

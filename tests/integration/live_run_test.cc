@@ -57,6 +57,11 @@ std::string LastLine(const std::string& text) {
   return lines.empty() ? "" : lines.back();
 }
 
+// Promise: One process changes a run's directory. A start on a live run is refused with one line
+// that names the process and its machine, and changes nothing. This holds for `oxbow train` with
+// any flag, `learner`, and `rollback` with `--force`. A process that was killed leaves no lock.
+// Where the file system has no locks, the process whose directory was taken over ends before its
+// next checkpoint, step or `endpoints.json`; a checkpoint is checked right before its rename.
 TEST(LiveRunTest, StartsOnALiveRunAreRefusedAndItGoesOn) {
   TrainingRun run({"run.steps=1000", "checkpoint.every=1"});
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
@@ -93,6 +98,7 @@ TEST(LiveRunTest, StartsOnALiveRunAreRefusedAndItGoesOn) {
   EXPECT_EQ(run.metrics().back()["step"], last + 2);
 }
 
+// Promise: Nobody loses a run.
 TEST(LiveRunTest, AClosedTerminalDrainsTheRun) {
   TrainingRun first({"run.steps=1000", "checkpoint.every=0"});
   ASSERT_TRUE(first.WaitForStep(1)) << first.process().error_output();
@@ -133,6 +139,9 @@ TEST(LiveRunTest, AServiceDrainsWhenItsTerminalClosesButNotUnderNohup) {
   }
 }
 
+// Promise: Nobody loses a run.
+// Promise: Workers end with their run. A worker that is connected when the run completes ends with
+// exit code 0. One that finds no learner for `--give-up-after` ends with exit code 3.
 TEST(LiveRunTest, ACompleteRunEndsItsWorkersAndAResumeChecksWhatItIsAskedFor) {
   ElasticRun elastic({"run.steps=2"});
   Process& worker = elastic.Join("w");
@@ -170,6 +179,7 @@ TEST(LiveRunTest, ACompleteRunEndsItsWorkersAndAResumeChecksWhatItIsAskedFor) {
 }
 
 // The end on a file system without locks when the run was started on another machine.
+// Promise: One process changes a run's directory.
 TEST(LiveRunTest, ALearnerWhoseDirectoryWasTakenOverEndsWithTheReasonLast) {
   TrainingRun run({"run.steps=1000"});
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();

@@ -48,6 +48,7 @@ std::vector<std::string> LongRun() {
 
 // The learner writes a checkpoint while the buffer is away. The buffer comes back and takes what
 // waited. Then the learner dies: it goes back to the checkpoint that names no buffer content.
+// Promise: Resume continues from the checkpoint.
 TEST(LostBufferTest, ACheckpointWithoutTheBufferDoesNotEmptyItAtTheNextStart) {
   LaunchedRun run(LongRun());
   Process& learner = run.Launch({});
@@ -74,6 +75,7 @@ TEST(LostBufferTest, ACheckpointWithoutTheBufferDoesNotEmptyItAtTheNextStart) {
 }
 
 // The buffer stays, the run directory is deleted: another run, which must not mix with the first.
+// Promise: A buffer belongs to one run.
 TEST(LostBufferTest, ABufferOfAnotherRunIsRefusedAtTheStartUntilItIsTaken) {
   LaunchedRun run(LongRun());
   Process& first = run.Launch({});
@@ -107,6 +109,7 @@ TEST(LostBufferTest, ABufferOfAnotherRunIsRefusedAtTheStartUntilItIsTaken) {
 }
 
 // The disk of the run is lost, again and again; copies of its checkpoints and its buffer are not.
+// Promise: A copy of a checkpoint never ends a run.
 TEST(LostBufferTest, ARunThatGoesOnFromACopyKeepsItsBuffer) {
   const ScopedDirectory second;
   std::vector<std::string> settings = LongRun();
@@ -163,6 +166,7 @@ TEST(LostBufferTest, ARunThatGoesOnFromACopyKeepsItsBuffer) {
 }
 
 // Two learners of one run: the older one ends for good instead of training on.
+// Promise: A buffer belongs to one run.
 TEST(LostBufferTest, ALearnerThatANewerStartHasFencedEnds) {
   LaunchedRun run(LongRun());
   Process& older = run.Launch({});

@@ -20,6 +20,8 @@ std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.rec
 
 class MethodsTest : public ::testing::TestWithParam<Case> {};
 
+// Promise: The FLUX demo learns its task. The recipe `digits-flux` trains the embedded FLUX from
+// its exported graph through all services: the held-out reward rises by .1 within five steps.
 TEST_P(MethodsTest, HeldOutRewardRises) {
   const std::string steps = std::to_string(GetParam().steps);
   const std::vector<std::string> set = {"run.steps=" + steps, "eval.every=" + steps,

@@ -114,6 +114,9 @@ TEST_F(OncallTest, ALiveRunIsWellAndAnEndedOneIsLookedAtAllTheSame) {
       << "nobody is expected to answer for a run that Ctrl-C has ended";
 }
 
+// Promise: One trace per group. Log lines of worker, reward server and learner about one group
+// carry the same trace id. So do log lines of learner and buffer about one step. Ids follow from
+// run, group and step.
 TEST_F(OncallTest, OneTraceLeadsThroughTheLogsOfAllProcesses) {
   ASSERT_TRUE(run_.WaitForStep(4));
   End();

@@ -84,6 +84,11 @@ std::vector<v1::ScoreRequest> Pictures(int seed) {
   return requests;
 }
 
+// Promise: Limits add up to less than the memory. Default limits of what waits, of caches and of
+// gRPC's buffers are shares of the control group's memory, or the machine's. With what a program
+// takes idle they are less than each manifest and compose file gives it. `oxbow train` divides the
+// memory among its processes. `doctor` warns of a run whose limits add up to more. A reward server
+// in 1 GiB that is asked for more than it scores says that it is busy, and is not killed.
 TEST(OverrunTest, ARewardServerThatIsOverrunIsBusyAndNotKilled) {
   const MemoryGroup group;
   std::vector<std::string> environment;

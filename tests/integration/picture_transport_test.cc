@@ -20,6 +20,7 @@ std::vector<std::string> Overrides(const std::string& transport, int steps) {
           "reward.transport=" + transport};
 }
 
+// Promise: A run keeps its rewards.
 TEST(PictureTransportTest, APngChangesNoLoss) {
   std::vector<std::vector<double>> losses;
   for (const char* transport : {"raw", "png"}) {
@@ -31,6 +32,7 @@ TEST(PictureTransportTest, APngChangesNoLoss) {
   EXPECT_THAT(losses[1], ElementsAreArray(losses[0]));
 }
 
+// Promise: A run keeps its rewards.
 TEST(PictureTransportTest, ARunOverJpegGoesOnRawOnlyIfThatIsAccepted) {
   TrainingRun run(Overrides("jpeg", 2));
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();

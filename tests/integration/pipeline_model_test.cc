@@ -69,6 +69,7 @@ TEST_F(PipelineModelTest, WorkersDecodeWhatTheLearnerSendsThem) {
   EXPECT_GT(run.metrics().back()["eval/reward_mean"], 0.3);
 }
 
+// Promise: The on-policy ratio is exactly 1.
 TEST_F(PipelineModelTest, GuidanceCostsTwoPassesAndRatiosStayExact) {
   TrainingRun run({ModelPath(), "run.steps=3", "sampling.guidance=1.5", "replay.fraction=0",
                    "batch.updates=1", "batch.rows_per_pass=10"});
@@ -80,6 +81,7 @@ TEST_F(PipelineModelTest, GuidanceCostsTwoPassesAndRatiosStayExact) {
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
 }
 
+// Promise: The on-policy ratio is exactly 1.
 TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
   TrainingRun run({ModelPath(), "run.steps=3", "model.trained=lora", "model.lora.rank=4",
                    "model.compute_dtype=bf16", "model.checkpoint_activations=true"});
@@ -89,6 +91,7 @@ TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
 }
 
 // Ratios are 1 to the bit only if workers have the very weights of the learner.
+// Promise: Workers sample with the learner's int8 weights.
 TEST_F(PipelineModelTest, AnAdapterTrainsOnInt8WeightsThatWorkersGetAsTheyAre) {
   for (const char* compute : {"f32", "bf16"}) {
     TrainingRun run({ModelPath(), "run.steps=3", "model.trained=lora", "model.lora.rank=4",
@@ -244,6 +247,10 @@ std::string Sheet(const TrainingRun& run, const fs::path& sheet,
   return bytes.ok() ? *bytes : "";
 }
 
+// Promise: A model that is a directory and a graph trains. FLUX.1 from a directory of diffusers,
+// with the exported graph of its transformer, trains, replays, evaluates and samples through all
+// services, and its on-policy ratio is 1 on CPUs; also in bf16 with recomputed blocks and a
+// negative prompt. So does LTX-Video on guided clips, whose decoder is a graph too.
 TEST(PipelineTest, FluxTrainsAnAdapterFromItsExportedGraph) {
   const ScopedDirectory scratch;
   TrainingRun run(FluxSettings(TinyFlux(scratch.path() / "model")));
@@ -253,6 +260,10 @@ TEST(PipelineTest, FluxTrainsAnAdapterFromItsExportedGraph) {
 
 // A worker that was given another scale would draw other paths: ratios would not be 1. The scale
 // reaches evaluation and `oxbow sample` as well, which draw with the run's unless another is asked.
+// Promise: Guidance that is an input is one scale everywhere. Learner, workers, evaluation and
+// `oxbow sample` give the network the same scale: the run's, or else the model's own. The on-policy
+// ratio is 1 with it. Another scale has another schedule id; ids of networks without it stay what
+// they were. A scale that the network does not take is refused by its key.
 TEST(PipelineTest, FluxWithEmbeddedGuidanceTrainsReplaysEvaluatesAndSamples) {
   const ScopedDirectory scratch;
   const fs::path model = TinyGuidedFlux(scratch.path() / "model");
@@ -298,6 +309,7 @@ void ExpectExported(const TrainingRun& run, const fs::path& out, size_t modules)
   EXPECT_EQ(trained, modules);
 }
 
+// Promise: A model that is a directory and a graph trains.
 TEST(PipelineTest, FluxTrainsInShortProductsGuidedReplayedAndExported) {
   const ScopedDirectory scratch;
   std::vector<std::string> settings = FluxSettings(TinyGuidedFlux(scratch.path() / "model"));
@@ -389,6 +401,11 @@ void ExpectEntriesOfVideos(const TrainingRun& run, const fs::path& out) {
   EXPECT_GT(fs::file_size(stem + ".png"), 100u);
 }
 
+// Promise: A model of videos trains. A small Wan2.1 from a directory of diffusers, with UMT5,
+// UniPC's scheduler and its autoencoder, trains an adapter on guided clips of five frames with KL
+// and replay through all services. Its on-policy ratio is 1 on CPUs, and `oxbow sample` draws
+// animated PNG. Its stored latents are listed, verified and exported with their frames. Latents of
+// another shape are not used, though their bytes fit.
 TEST(PipelineTest, WanTrainsAnAdapterOnVideosFromItsExportedGraph) {
   const ScopedDirectory scratch;
   TrainingRun run(WanSettings(TinyWan(scratch.path() / "model")));
@@ -400,6 +417,7 @@ TEST(PipelineTest, WanTrainsAnAdapterOnVideosFromItsExportedGraph) {
 }
 
 // Prompts of two lengths in one batch, which the mask tells apart, beside a negative one.
+// Promise: A model that is a directory and a graph trains.
 TEST(PipelineTest, LtxTrainsAnAdapterOnVideosFromItsExportedGraphs) {
   const ScopedDirectory scratch;
   std::vector<std::string> settings = FluxSettings(TinyLtx(scratch.path() / "model"));
@@ -414,6 +432,7 @@ TEST(PipelineTest, LtxTrainsAnAdapterOnVideosFromItsExportedGraphs) {
   EXPECT_NE(video.find("acTL"), std::string::npos) << "an animated PNG";
 }
 
+// Promise: A model of videos trains.
 TEST(PipelineTest, WanTrainsInShortProductsGuidedReplayedAndExported) {
   const ScopedDirectory scratch;
   std::vector<std::string> settings = WanSettings(TinyWan(scratch.path() / "model"));
@@ -425,6 +444,9 @@ TEST(PipelineTest, WanTrainsInShortProductsGuidedReplayedAndExported) {
 }
 
 // Without replay a run has no buffer.
+// Promise: A run of videos survives what a run of images does. A deterministic run of a small Wan
+// whose learner, worker, reward server or, with replay, buffer is killed has the losses and the
+// weights of an undisturbed one, bit for bit.
 TEST(PipelineTest, ARunOfVideosHasTheSameBitsWhicheverProcessIsKilled) {
   const ScopedDirectory scratch;
   const std::vector<std::string> common = WanSettings(TinyWan(scratch.path() / "model"));
@@ -451,6 +473,7 @@ TEST(PipelineTest, ARunOfVideosHasTheSameBitsWhicheverProcessIsKilled) {
   check("replay.fraction=0.5", {"replay_buffer"});
 }
 
+// Promise: Guidance that is an input is one scale everywhere.
 TEST(PipelineTest, AScaleThatTheNetworkDoesNotTakeIsRefusedInOneLine) {
   const ScopedDirectory scratch;
   std::vector<std::string> arguments = {"validate", OXBOW_SOURCE_DIR "/configs/digits.yaml"};

@@ -57,6 +57,7 @@ TrainingRun RunReadByNetworks(const std::filesystem::path& prompts,
   return TrainingRun(overrides, {}, "plates-ocr");
 }
 
+// Promise: The OCR engine makes no score up.
 TEST(PpocrRunTest, NetworksThatReadTextRewardARun) {
   const ScopedDirectory scratch;
   const std::filesystem::path prompts = scratch.path() / "prompts.jsonl";

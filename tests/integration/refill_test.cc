@@ -39,6 +39,11 @@ double Sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
+// Promise: Dynamic sampling changes no promise. `batch.dynamic_sampling_max` allows extra groups in
+// place of groups without a learning signal. The extra groups are the same for any number of
+// workers, ranks and starts. Each is made once, within the staleness budget, and never after a
+// later step's groups. The groups that they replace count in `rollout/samples`, in
+// `rollout/rows_forward` and in the costs that `oxbow bench learning` reports.
 TEST(RefillTest, MoreGroupsTeachAndTheRunStaysAFunctionOfItsConfiguration) {
   TrainingRun run(Overrides({}));
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -90,6 +95,7 @@ TEST(RefillTest, MoreGroupsTeachAndTheRunStaysAFunctionOfItsConfiguration) {
 
 // Weights are published every second step, and groups are planned ahead of them: refills must not
 // wait behind groups of later steps for room in the staleness budget.
+// Promise: Dynamic sampling changes no promise.
 TEST(RefillTest, StaleWeightsAndRefillsDoNotBlockEachOther) {
   TrainingRun run(Overrides({"run.deterministic=false", "off_policy.publish_every=2",
                              "off_policy.staleness_max=1", "services.rollout_workers=2"}));

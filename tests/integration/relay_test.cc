@@ -23,6 +23,7 @@ constexpr char kRelayed[] = "oxbow_weights_relayed_bytes_total";
 constexpr char kWatchers[] = "oxbow_weights_watchers";
 constexpr char kCopies[] = "oxbow_weights_egress_copies";
 
+// Promise: No slow worker delays new weights.
 TEST(RelayTest, TheRunFinishesWhenARelayingWorkerIsKilled) {
   ElasticRun run({"run.steps=100000", "services.lease_seconds=2"});
   // In this order, so that the third worker asks the first.
@@ -48,6 +49,7 @@ TEST(RelayTest, TheRunFinishesWhenARelayingWorkerIsKilled) {
 }
 
 // A learning rate that ruins the policy at once.
+// Promise: Bad weights are not published.
 TEST(RelayTest, CollapsedWeightsAreWithheldAndTheRunStopsWithOneLine) {
   TrainingRun run({"run.steps=30", "optimizer.learning_rate=0.02", "method.clip_range=0.1",
                    "eval.every=1", "eval.images=32", "publish.reward_floor=0.7"});

@@ -123,6 +123,9 @@ TEST_F(ReplayCommandTest, ShowsTheSameOfALiveBufferAndOfItsDirectory) {
   EXPECT_EQ(Replay("list", /*live=*/true).exit_code, 3) << "nobody answers";
 }
 
+// Promise: Inspection changes nothing. `oxbow replay` on a live buffer changes no use, age or
+// content. On a directory it writes no byte, and it never reads while a process holds the
+// directory.
 TEST_F(ReplayCommandTest, LookingLeavesNoTrace) {
   Fill();
   buffer::ReplayClient client(endpoint_, kPatience);
@@ -162,6 +165,7 @@ TEST_F(ReplayCommandTest, ExportsAStripOfTheSteps) {
 }
 
 // A path of videos: three latents [1, 2, 4, 8] whose numbers all differ.
+// Promise: A model of videos trains.
 TEST_F(ReplayCommandTest, TheFramesOfAVideoComeBackAsTheyWereOffered) {
   v1::ReplayEntry entry = EntryOf(1);
   v1::Tensor& latents = *entry.mutable_trajectory()->mutable_latents();
@@ -190,6 +194,7 @@ TEST_F(ReplayCommandTest, TheFramesOfAVideoComeBackAsTheyWereOffered) {
 }
 
 // A flipped byte on disk is found in the directory, and by the process that serves it.
+// Promise: Verification names the damage.
 TEST_F(ReplayCommandTest, VerifyNamesTheDamagedEntry) {
   Fill();
   {

@@ -59,6 +59,10 @@ bool IsPoisonous(const std::string& prompt, const v1::Image& image) {
   return text % 6 == 0 && pixels % 2 == 0;
 }
 
+// Promise: An image that cannot be scored does not stop a run. A group that fails twice because a
+// reward server answers without a score is made once more, without its unscored samples. Its prompt
+// is listed as quarantined. The images alone decide which samples are dropped: a deterministic run
+// has the same losses for any number of workers.
 TEST(RewardFailureTest, ImagesWithoutAScoreAreDroppedAndTheRunStaysAFunctionOfItsSeed) {
   const auto script = [](const std::string& prompt, const v1::Image& image) {
     Answer answer = Bright(image);
@@ -96,6 +100,8 @@ bool HasNoFace(const v1::Image& image) {
   return colours.size() > 1 && pixels % 9 == 0;
 }
 
+// Promise: One picture without a score costs no evaluation.
+// Promise: A picture that cannot be scored is drawn once.
 TEST(RewardFailureTest, APictureThatCannotBeScoredCostsNeitherItsGroupNorAnEvaluation) {
   ScriptedRewards rewards(kNames, [&](const std::string&, const v1::Image& image) {
     Answer answer = Bright(image);
@@ -120,6 +126,7 @@ TEST(RewardFailureTest, APictureThatCannotBeScoredCostsNeitherItsGroupNorAnEvalu
   EXPECT_THAT(StatusOf(run), HasSubstr("no face"));
 }
 
+// Promise: One picture without a score costs no evaluation.
 TEST(RewardFailureTest, AnEvaluationOfWhichNothingIsScoredSaysSoAndWhoGotNoNumber) {
   std::set<std::string> held_out;
   std::ifstream prompts(OXBOW_SOURCE_DIR "/configs/prompts/digits_eval.txt");
@@ -143,6 +150,9 @@ TEST(RewardFailureTest, AnEvaluationOfWhichNothingIsScoredSaysSoAndWhoGotNoNumbe
   EXPECT_THAT(StatusOf(run), HasSubstr("3 of 3 evaluations failed, the last at step 2"));
 }
 
+// Promise: A reward that cannot score at all ends the run once. The run ends in the server's words:
+// before the first step if one grey image cannot be scored, and later, with a checkpoint, if over
+// 90 % of a step's samples cannot. The exit code is final: nothing is started again.
 TEST(RewardFailureTest, ARewardThatNeverScoresEndsTheRunBeforeItsFirstStepInItsWords) {
   ScriptedRewards rewards(kNames, [](const std::string&, const v1::Image&) {
     return Answer{.value = 0, .item_error = {}, .call_error = "CUDA out of memory"};
@@ -155,6 +165,7 @@ TEST(RewardFailureTest, ARewardThatNeverScoresEndsTheRunBeforeItsFirstStepInItsW
   EXPECT_THAT(run.metrics(), SizeIs(0)) << "nothing was made";
 }
 
+// Promise: A reward that cannot score at all ends the run once.
 TEST(RewardFailureTest, ARewardThatBreaksDuringTheRunEndsItWithACheckpointAndItsWords) {
   std::atomic<bool> broken = false;
   ScriptedRewards rewards(kNames, [&](const std::string&, const v1::Image& image) {
@@ -181,6 +192,10 @@ TEST(RewardFailureTest, ARewardThatBreaksDuringTheRunEndsItWithACheckpointAndIts
   EXPECT_EQ(run.WaitExit().value(), kExitInterrupted) << run.process().error_output();
 }
 
+// Promise: A run waits for its reward servers. While no reward server answers, workers keep their
+// groups and leases, and no failure is counted. A worker that comes meanwhile is connected, says
+// that it waits and asks for no work. The run says that it waits, and names the server. It goes on
+// when a server answers. A stop request is obeyed meanwhile, also during an evaluation.
 TEST(RewardFailureTest, ARunWaitsForARewardServerThatIsAwayAndGoesOnWhenItIsBack) {
   const auto script = [](const std::string&, const v1::Image& image) { return Bright(image); };
   auto rewards = std::make_unique<ScriptedRewards>(kNames, script);
@@ -215,6 +230,7 @@ TEST(RewardFailureTest, ARunWaitsForARewardServerThatIsAwayAndGoesOnWhenItIsBack
 }
 
 // The evaluation would take 30 s for each of many calls.
+// Promise: A run waits for its reward servers.
 TEST(RewardFailureTest, AStopDuringAnEvaluationThatHangsIsObeyedAtOnce) {
   std::set<std::string> held_out;
   std::ifstream prompts(OXBOW_SOURCE_DIR "/configs/prompts/digits_eval.txt");

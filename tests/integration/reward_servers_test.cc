@@ -98,14 +98,17 @@ class RewardServersTest : public ::testing::Test {
   Server observed_ = Server("brightness");
 };
 
+// Promise: An observed reward that fails touches nothing else.
 TEST_F(RewardServersTest, TheServerOfAnObservedRewardDiesAndTheRunDoesNotNotice) {
   ExpectThatNobodyWaitsForTheObservedOne(SIGKILL);
 }
 
+// Promise: An observed reward that fails touches nothing else.
 TEST_F(RewardServersTest, TheServerOfAnObservedRewardHangsAndNobodyWaitsForIt) {
   ExpectThatNobodyWaitsForTheObservedOne(SIGSTOP);
 }
 
+// Promise: Rewards may be spread over servers.
 TEST_F(RewardServersTest, TheServerOfATrainedRewardHangsAndTheRunWaitsAndLosesNothing) {
   TrainingRun run(OnBothServers());
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
@@ -124,6 +127,7 @@ TEST_F(RewardServersTest, TheServerOfATrainedRewardHangsAndTheRunWaitsAndLosesNo
 }
 
 // A server elsewhere has the reward of an entry, too, under another scale.
+// Promise: Rewards may be spread over servers.
 TEST(RewardPlacesTest, OnlyOwnServersAreAskedForARewardWithAnEntry) {
   constexpr double kElsewhere = 1000;
   ScriptedRewards elsewhere(

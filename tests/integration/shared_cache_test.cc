@@ -27,6 +27,7 @@ std::pair<int, int> FilesIn(const fs::path& directory) {
   return count;
 }
 
+// Promise: Files are written whole, by any number of writers.
 TEST(SharedCacheTest, TwoEncodersWithOneProcessIdBothEndWell) {
   if (std::system("unshare --pid --fork true 2> /dev/null") != 0) {
     GTEST_SKIP() << "no right to make a namespace of processes";

@@ -57,6 +57,9 @@ class IdleStreams {
       streams_;
 };
 
+// Promise: Open streams stop nobody. Any number of idle or slow streams may be open on any server
+// of a run. Other calls are served, and groups arrive. A stream without a header holds none of the
+// sink's budget; one whose peer falls silent ends and gives it back.
 TEST(StreamsTest, IdleStreamsOnEveryServerDoNotStopTheRunAndNoGroupIsThrownAway) {
   TrainingRun run({"run.steps=100000", "batch.groups=4", "services.rollout_workers=1",
                    "services.reward_servers=1"});

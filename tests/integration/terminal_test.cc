@@ -97,6 +97,9 @@ bool MayBeWide(const std::string& line) {
 
 class TerminalWidthTest : public TerminalTest, public ::testing::WithParamInterface<uint16_t> {};
 
+// Promise: A terminal shows a run whole. `oxbow train` rewrites one line and breaks none of its own
+// at the terminal's edge, except paths. Evaluations stay, a line each. The summary is last, and of
+// a run that fails, the reason. Without a terminal there is no escape code.
 TEST_P(TerminalWidthTest, LinesFitEvaluationsStayAndTheSummaryComesLast) {
   const TerminalSession session = Train(GetParam());
   ASSERT_EQ(session.exit_code, 0) << session.text;
@@ -129,6 +132,7 @@ TEST_P(TerminalWidthTest, LinesFitEvaluationsStayAndTheSummaryComesLast) {
 
 INSTANTIATE_TEST_SUITE_P(Widths, TerminalWidthTest, ::testing::Values(60, 80, 200));
 
+// Promise: A terminal shows a run whole.
 TEST_F(TerminalTest, WithoutATerminalThereIsNoEscapeCode) {
   const Outcome outcome = RunOxbow(Arguments());
   ASSERT_EQ(outcome.exit_code, 0) << outcome.message;
@@ -143,6 +147,7 @@ TEST_F(TerminalTest, WithoutATerminalThereIsNoEscapeCode) {
   EXPECT_LT(IndexOf(lines, "learning "), IndexOf(lines, "report "));
 }
 
+// Promise: A terminal shows a run whole.
 TEST_F(TerminalTest, AFailureIsTheLastThingSaid) {
   const TerminalSession session = Train(80, {"optimizer.learning_rate=1e30"});
   EXPECT_EQ(session.exit_code, 6) << session.text;

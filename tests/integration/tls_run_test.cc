@@ -38,6 +38,7 @@ int Health(const std::string& endpoint, std::vector<std::string> flags) {
   return Process::Start({.argv = std::move(flags)}).value()->WaitExit(absl::Seconds(20)).value();
 }
 
+// Promise: Unauthenticated callers are refused.
 TEST(TlsRunTest, AFleetTrainsAndAnswersMembersAlone) {
   const ScopedDirectory scratch;
   const Authority ours("ours");
@@ -76,6 +77,7 @@ TEST(TlsRunTest, AFleetTrainsAndAnswersMembersAlone) {
 }
 
 // A renewal writes three files, one after another.
+// Promise: Unauthenticated callers are refused.
 TEST(TlsRunTest, AChildIsStartedAgainOnceKeyAndCertificateFit) {
   const ScopedDirectory scratch;
   const std::filesystem::path folder = scratch.path() / "tls";
@@ -203,6 +205,7 @@ class RunOfRoles {
   const std::filesystem::path revoked_ = scratch_.path() / "revoked";
 };
 
+// Promise: A certificate allows the calls of its role alone.
 TEST(TlsRunTest, ARunOfOneCertificatePerServiceRefusesWhatNoRoleMay) {
   const RunOfRoles run;
   const auto worker = run.Worker("gpu-0");

@@ -73,6 +73,7 @@ TEST(TrainingRunTest, AnEvaluationMayHaveASizeOfItsOwn) {
   EXPECT_THAT(refused.process().error_output(), HasSubstr("pictures of eval.height"));
 }
 
+// Promise: The on-policy ratio is exactly 1.
 TEST(TrainingRunTest, LeavesMetricsReportWeightsAndCheckpoints) {
   TrainingRun run({"run.steps=6", "checkpoint.every=3", "eval.every=6"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -128,6 +129,7 @@ TEST(TrainingRunTest, EveryStepSaysWhatItCostAndHowAlikeItsImagesAre) {
 
 // Steps behind the window are compressed: 5, of which two stay as one, behind a window of two. What
 // a mixed group samples begins where its head ends.
+// Promise: Compressed steps change no trained transition.
 TEST(TrainingRunTest, TheCostOfSamplingIsThatOfTheStepsThatWereTaken) {
   TrainingRun run({"run.steps=6", "replay.fraction=0.5", "sampling.steps=8", "sampling.sde_count=3",
                    "sampling.compression.share=0.5", "method.kept_steps=2"});
@@ -180,6 +182,7 @@ TEST(TrainingRunTest, MethodsWithoutDensityReplayWholeImages) {
   }
 }
 
+// Promise: Staleness is bounded.
 TEST(TrainingRunTest, DelayedWeightsStayWithinTheStalenessBudget) {
   TrainingRun run({"run.steps=8", "off_policy.publish_every=2", "off_policy.staleness_max=2"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -210,6 +213,7 @@ TEST(TrainingRunTest, AnEpsilonAboveTheGradientsIsAWarning) {
               Not(HasSubstr(std::string(kWarning))));
 }
 
+// Promise: The on-policy ratio is exactly 1.
 TEST(TrainingRunTest, LoraLeavesAnAdapter) {
   TrainingRun run({"run.steps=2", "model.trained=lora", "model.lora.rank=4", "model.lora.alpha=8"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
@@ -220,6 +224,7 @@ TEST(TrainingRunTest, LoraLeavesAnAdapter) {
 
 // Variables that clusters and launchers leave in a shell: a proxy that is for the world outside,
 // and ranks of somebody else's job.
+// Promise: The surroundings of a run change nothing.
 TEST(TrainingRunTest, ProxiesAndRanksOfItsSurroundingsAreNotForARun) {
   const std::pair<const char*, const char*> surroundings[] = {{"http_proxy", "http://127.0.0.1:9"},
                                                               {"https_proxy", "http://127.0.0.1:9"},
@@ -235,6 +240,7 @@ TEST(TrainingRunTest, ProxiesAndRanksOfItsSurroundingsAreNotForARun) {
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), SizeIs(2));
 }
 
+// Promise: Resume continues from the checkpoint.
 TEST(TrainingRunTest, InterruptDrainsWritesACheckpointAndResumes) {
   TrainingRun run({"run.steps=500", "checkpoint.every=0"});
   ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();

@@ -41,6 +41,16 @@ const RunResults& DrawnByTheLearner() {
   return left;
 }
 
+// Promise: Any process draws an evaluation with the same bytes. With `eval.drawn_by: workers`
+// held-out pictures, sheets, files and numbers are those of the learner's own evaluation on the
+// same kind of device, for any number of workers, and whichever process dies. Each number is on the
+// line of the weights that it is about, also where training went on meanwhile. Lost leases are
+// taken over, and a learner that dies meanwhile evaluates again. A run that is stopped meanwhile
+// ends at once, and draws what it owes when it is resumed: numbers, files, losses and weights are
+// those of one that was never stopped, also after a second stop and where the learner draws. No
+// picture is drawn with weights whose probe differs; pictures that were not asked for, of another
+// size or for another start of the learner are refused. With `model.lora.merge_for_rollouts`
+// pictures differ from the learner's by rounding.
 TEST(WorkerEvaluationTest, HasTheBytesOfTheLearnersOwnForAnyNumberOfWorkers) {
   ASSERT_GT(DrawnByTheLearner().numbers.size(), 4 * 3u) << "of steps 0, 2, 4 and 6";
   ASSERT_THAT(DrawnByTheLearner().files, Not(IsEmpty()));
@@ -52,6 +62,7 @@ TEST(WorkerEvaluationTest, HasTheBytesOfTheLearnersOwnForAnyNumberOfWorkers) {
 }
 
 // Nothing but numbers depends on these evaluations, and no checkpoint waits for them.
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, TrainingGoesOnMeanwhileAndEveryNumberIsOnItsOwnLine) {
   ExpectTheSame(RunOf({"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0"}),
                 DrawnByTheLearner());
@@ -80,6 +91,7 @@ v1::StatusResponse StatusOf(const TrainingRun& run) {
 }
 
 // Before the run ends, where the learner waits for its last evaluation.
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage) {
   TrainingRun run(Overrides(
       {"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0", "run.steps=100000"}));
@@ -101,6 +113,7 @@ TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage
 }
 
 // Workers have them, and load nothing.
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, HasTheBytesOfThePublishedWeightsWhereThoseAreEvaluated) {
   const RunResults expected = RunOf({"eval.use_ema=false"});
   EXPECT_NE(expected.numbers, DrawnByTheLearner().numbers) << "the average is another network";
@@ -196,6 +209,7 @@ const RunResults& ManyDrawnByTheLearner() {
   return left;
 }
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AWorkerThatDiesMeanwhileChangesNoBit) {
   TrainingRun run(Overrides(ManyByWorkers()));
   ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
@@ -217,6 +231,7 @@ class LearnerDeathTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(By, LearnerDeathTest,
                          ::testing::Values("checkpoint.best=eval/reward_mean", "checkpoint.best="));
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST_P(LearnerDeathTest, DuringAnEvaluationChangesNoBit) {
   std::vector<std::string> overrides = ManyByWorkers(GetParam());
   // A checkpoint that is due would wait for it.
@@ -227,6 +242,7 @@ TEST_P(LearnerDeathTest, DuringAnEvaluationChangesNoBit) {
   ExpectTheSame(ResultsOf(run), ManyDrawnByTheLearner());
 }
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AStopMeanwhileIsObeyedAtOnce) {
   TrainingRun run(Overrides(ManyByWorkers("eval.images=100000")));
   const absl::Time give_up = absl::Now() + kRunDeadline;
@@ -281,6 +297,7 @@ const RunResults& NeverStopped() {
 }
 
 // Training has gone on meanwhile, so the weights to evaluate are not those of the checkpoint.
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTrainingWentOn) {
   ExpectTheSame(
       StoppedAndResumed({"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0"},
@@ -288,16 +305,19 @@ TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTrainingWentOn) {
       NeverStopped());
 }
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTrainingWaited) {
   ExpectTheSame(StoppedAndResumed({"eval.drawn_by=workers"}), NeverStopped());
 }
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTheLearnerDraws) {
   ExpectTheSame(StoppedAndResumed({}), NeverStopped());
 }
 
 // Nothing keeps the learner from one more step, after which it would have the evaluated weights no
 // more.
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTheGroupsOfTheNextStepAreThere) {
   const std::vector<std::string> overrides = {"run.steps=4", "eval.every=3", "eval.images=3000",
                                               "batch.groups=8", "services.rollout_workers=2"};

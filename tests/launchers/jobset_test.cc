@@ -23,6 +23,7 @@ std::vector<std::string> Pod(int index, int attempt, int port) {
           "JOBSET_RESTART_ATTEMPT=" + std::to_string(attempt)};
 }
 
+// Promise: A launcher may start the ranks.
 TEST(JobSetTest, AKilledPodEndsTheOthersAndTheNextAttemptChangesNoBit) {
   LaunchedRun run(SmallDeterministicRun());
   const int port = FreePort();

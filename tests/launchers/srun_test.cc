@@ -42,6 +42,7 @@ TEST_F(SrunTest, TwoTasksAreTwoRanks) {
 }
 
 // As docs/launching.md's batch script does: srun itself restarts nothing.
+// Promise: A launcher may start the ranks.
 TEST_F(SrunTest, AKilledTaskEndsTheStepAndTheNextOneGoesOn) {
   LaunchedRun run(SmallDeterministicRun());
   const std::string loop =

@@ -36,6 +36,9 @@ class TorchrunRestartTest : public TorchrunTest, public ::testing::WithParamInte
 INSTANTIATE_TEST_SUITE_P(KilledRank, TorchrunRestartTest, ::testing::Values(0, 1));
 
 // Rank 1 dies before the first checkpoint, rank 0 after it.
+// Promise: A launcher may start the ranks. Ranks may be started by torchrun, by srun or as the pods
+// of a JobSet. A killed rank ends the others. All are started again with the same command line, and
+// the run ends with the same bytes.
 TEST_P(TorchrunRestartTest, AKilledRankIsStartedAgainWithAllAndChangesNoBit) {
   LaunchedRun run(SmallDeterministicRun());
   run.Work(run.Launch({.launcher = OneMachine()}));
@@ -47,6 +50,7 @@ TEST_P(TorchrunRestartTest, AKilledRankIsStartedAgainWithAllAndChangesNoBit) {
 
 // SIGTERM goes to all ranks; rank 0 finishes its step with them, writes a checkpoint and releases
 // them.
+// Promise: A launcher may start the ranks.
 TEST_F(TorchrunTest, SigtermDrainsAllRanksAndAnotherLaunchGoesOn) {
   LaunchedRun run(SmallDeterministicRun());
   Process& first = run.Launch({.launcher = OneMachine()});
@@ -63,6 +67,7 @@ TEST_F(TorchrunTest, SigtermDrainsAllRanksAndAnotherLaunchGoesOn) {
 }
 
 // Two agents, as on two machines. The agent whose rank dies counts a restart, the other does not.
+// Promise: A launcher may start the ranks.
 TEST_F(TorchrunTest, AgentsThatCountRestartsApartMeetAgain) {
   LaunchedRun run(SmallDeterministicRun());
   const std::vector<std::string> words = Torchrun(

@@ -9,6 +9,12 @@ watch, compare, trackers, exports, and diffusers again. The Python that runs thi
 trackers' Python serves the reward and follows. --keep leaves all files in DIR. --without leaves out what is broken, to see
 what lies behind it. The last line is `real: N passed, N failed`.
 """
+# Promise: A first run looks as at real sizes. At 512 x 512 pixels, and with clips of 240 x 416 x 17
+# frames, every held-out picture is a file of full size and on the pages, an evaluation of 64 writes
+# under 12 MB and the page has under 6 MB. Prompts stay whole in any script. A terminal says
+# something new at least every 10 s, and so does the output of a job without one, of `train`,
+# `eval`, `sample`, `score`, `encode` and `export`. Looked at with narrow models on a CPU.
+# Promise: Media are bounded before they come.
 import argparse
 import contextlib
 import os

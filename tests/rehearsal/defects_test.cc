@@ -25,6 +25,7 @@ std::string Thrown(const Call& call) {
   return "nothing";
 }
 
+// Promise: GPU code does what the CPU's does.
 class PlantedDefectTest : public GpuTest {
  protected:
   void SetUp() override {

@@ -31,6 +31,11 @@ std::string Thrown(const Call& call) {
   return "nothing";
 }
 
+// Promise: GPU code does what the CPU's does. On a device that LibTorch takes for CUDA, which
+// refuses what a GPU refuses (docs/decisions/0032-rehearsal-device.md), all tests of `tests/gpu`
+// pass, with kernels at once and as late as waits allow. Short runs of all programs have the CPU's
+// metrics. The memory of published networks is counted (docs/device_budgets.md). This shows neither
+// speed nor the rounding of CUDA's kernels.
 class RehearsalDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -143,6 +148,7 @@ TEST_F(RehearsalDeviceTest, BlockingCopiesInBothDirectionsAreWaits) {
   EXPECT_EQ(waits(pinned, there, true), 0);
 }
 
+// Promise: GPU code does what the CPU's does.
 using RehearsalDeathTest = RehearsalDeviceTest;
 
 TEST_F(RehearsalDeathTest, AHostThatReadsDeviceMemoryDiesByName) {

@@ -16,7 +16,7 @@
 namespace oxbow::rehearsal {
 
 struct DryCase {
-  std::string name;  // "sd35m-lora-forward": a row of docs/device_budgets.md.
+  std::string name;  // "sd35m-lora-forward": a row of device_budgets.md.
   std::shared_ptr<const DryModel> model;
   bool trains = false;   // A learner step with one update, else one velocity of all rows.
   bool samples = false;  // Whole paths of all rows, as a worker draws them; figures are of a step.

@@ -13,7 +13,7 @@
 namespace oxbow::rehearsal {
 
 struct DryDecoding {
-  std::string name;  // "sd35-decode-image": a row of docs/device_budgets.md.
+  std::string name;  // "sd35-decode-image": a row of device_budgets.md.
   std::shared_ptr<const model::DecoderArchitecture> architecture;
   std::vector<int64_t> latent;  // [C, H, W], or of a video [C, F, H, W].
   int64_t rows = 1;             // Latents that are decoded by one call.

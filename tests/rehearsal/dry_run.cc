@@ -9,6 +9,8 @@
 //                            than 3 %, or `oxbow validate` is wrong by more than 15 % of a peak, of
 //                            decoding by more than 5 % of what that takes beside the weights
 //   dry_run --write FILE.md  replaces the file's table
+// Promise: `validate` knows the memory of a GPU.
+// Promise: `validate` knows the memory of decoding.
 #include <ATen/Parallel.h>
 
 #include <algorithm>

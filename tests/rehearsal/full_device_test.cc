@@ -113,6 +113,11 @@ void SweepOf(const PolicyKind& kind, const std::vector<rl::Group>& groups) {
   EXPECT_GT(failed, finished);
 }
 
+// Promise: A full GPU is one line. Where an allocation fails, wherever that is, a learner ends with
+// exit code 7 and one line: what was tried, how much was in use, which setting helps. So is a full
+// host, of plain or of pinned memory. It is not started again. A worker, and every pass without
+// gradients, goes on with half the rows; a worker without room for weights, prompts or one row ends
+// like a learner. Nothing stays on the device.
 TEST_F(FullDeviceTest, AFailedAllocationAnywhereInAStepIsOneLineAndLeavesNothingBehind) {
   c10::SetStackTraceFetcher([] { return std::string(); });  // Else an error takes half a second.
   const std::vector<rl::Group> groups = {MadeUpGroup()};
@@ -132,6 +137,7 @@ TEST_F(FullDeviceTest, AFailedAllocationAnywhereInAStepIsOneLineAndLeavesNothing
 }
 
 // Nobody may throw while the average is taken back: there is no one to catch it.
+// Promise: A full GPU is one line.
 TEST_F(FullDeviceTest, AnAverageOnTheHostIsExchangedWithoutMemoryOfTheDevice) {
   auto& device = rehearsal::DeviceMemory::Of(0);
   const auto policy = GpuSizedPolicy({.device = gpu_, .trained = Trained::kFull, .average = true});
@@ -147,6 +153,7 @@ TEST_F(FullDeviceTest, AnAverageOnTheHostIsExchangedWithoutMemoryOfTheDevice) {
 }
 
 // A network without gradients goes on with fewer rows, whatever did not fit.
+// Promise: A full GPU is one line.
 TEST_F(FullDeviceTest, WeightsThatHaveNoRoomYetComeAgain) {
   auto& device = rehearsal::DeviceMemory::Of(0);
   const PolicyKind kind{.device = gpu_,

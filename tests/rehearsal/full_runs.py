@@ -9,6 +9,7 @@ There are several kinds of runs: all weights train, or a LoRA; with recomputatio
 there; with the average alone. Seven allocations of each fail in turn, spread over the run. With `--every 10`, every tenth
 of a run does, first the learner's and then the worker's; what was cut off goes on with `--kind`, `--program` and `--first`.
 """
+# Promise: A full GPU is one line.
 import argparse
 import concurrent.futures
 import json

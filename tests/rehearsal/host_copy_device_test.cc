@@ -36,6 +36,7 @@ class HostCopyDeviceTest : public ::testing::Test {
   const at::Device gpu_ = at::Device(at::kCUDA, 0);
 };
 
+// Promise: A checkpoint is of the step's end, whatever follows.
 TEST_F(HostCopyDeviceTest, WhatIsOnTheDeviceIsCopiedAsItWas) {
   at::Tensor flat = at::zeros({kCopied}, gpu_);
   const auto waits = TheLog().Of(0).AllWaits().count;
@@ -48,6 +49,7 @@ TEST_F(HostCopyDeviceTest, WhatIsOnTheDeviceIsCopiedAsItWas) {
   for (int i = kUpdates; i-- > 0;) ExpectAll(copies[static_cast<size_t>(i)], static_cast<float>(i));
 }
 
+// Promise: A checkpoint is of the step's end, whatever follows.
 TEST_F(HostCopyDeviceTest, WhatIsInHostMemoryIsSharedAndStaysAsItWas) {
   auto moments = parallel::HostCopy::Zeros(kCopied, gpu_);
   const auto waits = TheLog().Of(0).AllWaits().count;

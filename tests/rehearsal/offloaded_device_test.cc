@@ -68,6 +68,7 @@ TEST_F(OffloadedDeviceTest, NoWeightsComeWhereOthersAreStillRead) {
 }
 
 // New weights for a path that is half sampled: what was queued computes with those before.
+// Promise: Where weights are changes no bit.
 TEST_F(OffloadedDeviceTest, SourcesMayBeWrittenOnceTheyWereRead) {
   const c10::StreamGuard computes(NewStream(0));
   const std::vector<at::Tensor> results = Doubled();

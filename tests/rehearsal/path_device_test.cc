@@ -71,6 +71,7 @@ class TreeDeviceTest : public PathDeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Late, TreeDeviceTest, ::testing::Values(Mode::kLate));
 
 // Trees of four samples: which rows have a node in common goes there before the first step.
+// Promise: Trees share steps and change no bit.
 TEST_P(TreeDeviceTest, NoStepWaitsAndTheBitsAreThoseOfTheCpu) {
   flow::SamplingSpec spec = Spec();
   spec.splits = {.steps = {0, 3}, .width = 2};

@@ -13,6 +13,6 @@ done
 echo "== gpu_test_rehearsed, late"
 if OXBOW_REHEARSAL_MODE=late timeout 600 "$programs/gpu_test_rehearsed" --gtest_brief=1; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 echo "== dry_run"
-if timeout 900 "$programs/dry_run" --check docs/device_budgets.md; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+if timeout 900 "$programs/dry_run" --check tests/rehearsal/device_budgets.md; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 echo "rehearsal: $passed passed, $failed failed"
 [ "$failed" = 0 ]

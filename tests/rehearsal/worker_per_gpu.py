@@ -5,6 +5,7 @@
 A run without workers of its own gets one process on each GPU. One of them is killed and comes again; all end with the
 run, a process that never saw its learner too. A worker whose first process is killed leaves none behind. The last line is a summary.
 """
+# Promise: A worker for each GPU.
 import os
 import json
 import pathlib

@@ -225,6 +225,7 @@ std::vector<rl::Group> GroupsOf(const learner::RunSetup& setup, const rollout::R
   return groups;
 }
 
+// Promise: A video is a video everywhere.
 TEST_P(SecondArchitectureTest, TrainsThroughTheWholeStack) {
   auto setup = learner::ReadSetup(Config());
   ASSERT_TRUE(setup.ok()) << setup.status();

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exported graph against the module it came from: at other sizes than the trace's, forward and gradients."""
+# Promise: An exported graph is its pipeline's velocity.
 import torch
 
 from export_model.graph_file import exported_graph

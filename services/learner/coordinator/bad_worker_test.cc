@@ -11,6 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// Promise: One bad worker ends no run.
 class BadWorkerTest : public CoordinatorServiceTest {
  protected:
   v1::WorkerStatus StatusOf(const std::string& worker) const {
@@ -103,6 +104,10 @@ class DeafSession final : public Coordinator::Session {
   int cut = 0;
 };
 
+// Promise: A peer that does not read fills no memory. A worker that is told more than 256 messages
+// or 4 MiB which it does not read loses its stream; that is counted and logged, and its leases go
+// to others. From any other stream no request is read while 256 answers wait for its peer. A
+// request names at most 1,024 leases, and of a reason 4 KiB are kept.
 TEST_F(BadWorkerTest, AWorkerThatDoesNotReadIsCutOffAtALimitAndItsLeasesGoToOthers) {
   const auto deaf = std::make_shared<DeafSession>();
   ASSERT_TRUE(coordinator_.Open(*deaf, "deaf", 7).ok());
@@ -121,6 +126,7 @@ TEST_F(BadWorkerTest, AWorkerThatDoesNotReadIsCutOffAtALimitAndItsLeasesGoToOthe
   EXPECT_EQ(other.Next().lease().group_id(), 0u);
 }
 
+// Promise: A peer that does not read fills no memory.
 TEST_F(BadWorkerTest, ARequestThatNamesMoreLeasesThanAWorkerMayHoldEndsItsStream) {
   const auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
   const auto context = rpc::ContextWithDeadline(absl::Seconds(20));
@@ -135,6 +141,7 @@ TEST_F(BadWorkerTest, ARequestThatNamesMoreLeasesThanAWorkerMayHoldEndsItsStream
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+// Promise: A peer that does not read fills no memory.
 TEST_F(BadWorkerTest, AReasonWithoutEndIsKeptInPart) {
   WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 1);

@@ -9,6 +9,7 @@
 namespace oxbow::learner {
 namespace {
 
+// Promise: A busy server costs no group.
 TEST(ByteBudgetTest, PlacesAreServedInTheirOrderAndALargeOneIsNotPassed) {
   ByteBudget budget(10);
   std::vector<int> served;

@@ -25,6 +25,7 @@ TEST(ConditioningHoldersTest, TheLastWorkersOfAConditioningAreNamedTheNewestFirs
   EXPECT_THAT(holders.Of("other"), IsEmpty());
 }
 
+// Promise: Memory is bounded.
 TEST(ConditioningHoldersTest, ConditioningsThatWereLeasedLongestAgoAreForgotten) {
   ConditioningHolders holders({.conditionings_max = 3, .workers_max = 2});
   for (const char* hash : {"a", "b", "c"}) holders.Given(hash, "w");

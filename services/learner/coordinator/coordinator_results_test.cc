@@ -80,6 +80,7 @@ TEST_F(CoordinatorServiceTest, AGroupIsSampledWithTheWindowItWasPlannedWith) {
   EXPECT_EQ(answer([](v1::Trajectory&) {}), "");
 }
 
+// Promise: Calls may be repeated.
 TEST_F(CoordinatorServiceTest, AResultOfAnotherEpochIsFenced) {
   WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 1);
@@ -99,6 +100,7 @@ v1::StatusResponse Asked(const std::string& endpoint) {
 }
 
 // Noise is a function of the group: what a reward server cannot score, it cannot score again.
+// Promise: An image that cannot be scored does not stop a run.
 TEST_F(CoordinatorServiceTest, AGroupThatCannotBeScoredDropsItsSamplesInTheEnd) {
   PlannedGroup mixed{.id = GroupId(2), .step = LearnerStep(1)};
   mixed.prompt.set_id(7);
@@ -139,6 +141,7 @@ TEST_F(CoordinatorServiceTest, AGroupThatCannotBeScoredDropsItsSamplesInTheEnd) 
   EXPECT_EQ(status.prompts_quarantined(), 1);
 }
 
+// Promise: A run waits for its reward servers.
 TEST_F(CoordinatorServiceTest, AWorkerThatWaitsForARewardServerSaysSoAndKeepsItsLease) {
   WorkerStreams worker(server_->endpoint(), "a");
   worker.Credit(0, 1);

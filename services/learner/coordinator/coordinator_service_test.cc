@@ -22,6 +22,7 @@ TEST_F(CoordinatorServiceTest, GroupsGoFromLeaseToTheLearnerSortedById) {
   EXPECT_EQ((*groups)[1].group.trajectories(1).latents().data().size(), 64u);
 }
 
+// Promise: Staleness is bounded.
 TEST_F(CoordinatorServiceTest, NewWeightsAdmitTheNextStepAndStaleOnesDoNot) {
   coordinator_.Plan(PlanOf(1));
   WorkerStreams worker(server_->endpoint(), "a");
@@ -38,6 +39,7 @@ TEST_F(CoordinatorServiceTest, NewWeightsAdmitTheNextStepAndStaleOnesDoNot) {
   EXPECT_EQ(next.policy_version_min(), 2u);
 }
 
+// Promise: Conditioning is what the learner made.
 TEST_F(CoordinatorServiceTest, ALeaseNamesItsConditioningAndTheWorkersThatWereLeasedIt) {
   const auto bytes = std::make_shared<const std::string>(1 << 20, 'c');
   StepPlan plan = PlanOf(1);
@@ -73,6 +75,7 @@ TEST_F(CoordinatorServiceTest, ALeaseNamesItsConditioningAndTheWorkersThatWereLe
   EXPECT_EQ(again.conditioning_peers(0).worker_id(), "first");
 }
 
+// Promise: Each group is trained once.
 TEST_F(CoordinatorServiceTest, ExpiredLeaseIsCancelledFencedAndGivenToAnother) {
   WorkerStreams slow(server_->endpoint(), "slow");
   slow.Credit(0, 1);
@@ -89,6 +92,7 @@ TEST_F(CoordinatorServiceTest, ExpiredLeaseIsCancelledFencedAndGivenToAnother) {
   EXPECT_EQ(quick.Insert(quick.Result(again, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
 }
 
+// Promise: A stalled worker delays nobody.
 TEST_F(CoordinatorServiceTest, SilentWorkerLosesItsCreditWithItsLeasesUntilItSpeaks) {
   WorkerStreams silent(server_->endpoint(), "silent");
   silent.Credit(0, 3);
@@ -103,6 +107,7 @@ TEST_F(CoordinatorServiceTest, SilentWorkerLosesItsCreditWithItsLeasesUntilItSpe
   EXPECT_EQ(silent.Next().lease().attempt(), 2u);
 }
 
+// Promise: A stalled worker delays nobody.
 TEST_F(CoordinatorServiceTest, IdleWorkerHelpsAStragglerAndTheLaterResultIsNobodysFailure) {
   WorkerStreams quick(server_->endpoint(), "quick");
   WorkerStreams slow(server_->endpoint(), "slow");
@@ -175,6 +180,7 @@ TEST_F(CoordinatorServiceTest, NobodySamplesAWholeHead) {
   EXPECT_FALSE(lease.has_head());
 }
 
+// Promise: Calls may be repeated.
 TEST_F(CoordinatorServiceTest, AnotherEpochIsAborted) {
   auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
   const auto context = rpc::ContextWithDeadline(absl::Seconds(10));
@@ -205,6 +211,7 @@ TEST_F(CoordinatorServiceTest, DrainReachesWorkersAndTheRun) {
   EXPECT_TRUE(worker.Next().drain().run_complete());
 }
 
+// Promise: One bad worker ends no run.
 TEST_F(CoordinatorServiceTest, FailuresBeyondTheLimitStopTheLearnerWithTheReason) {
   std::vector<std::unique_ptr<WorkerStreams>> workers;
   for (const char* name : {"c", "b", "a"}) {

@@ -24,6 +24,7 @@ v1::StatusResponse StatusOf(const Coordinator& coordinator) {
   return status;
 }
 
+// Promise: A worker's leases are its own.
 TEST_F(CoordinatorServiceTest, ASecondProcessOfANameIsRefusedWithAReasonAndSeen) {
   WorkerStreams first(server_->endpoint(), "gpu-1", 1);
   first.Credit(0, 1);
@@ -43,6 +44,7 @@ TEST_F(CoordinatorServiceTest, ASecondProcessOfANameIsRefusedWithAReasonAndSeen)
   EXPECT_THAT(StatusOf(coordinator_).duplicate_worker_ids(), IsEmpty());
 }
 
+// Promise: A worker's leases are its own.
 TEST_F(CoordinatorServiceTest, ANewStreamOfTheSameProcessTakesThePlaceOfTheOldOne) {
   WorkerStreams old(server_->endpoint(), "a", 7);
   old.Credit(0, 1);
@@ -54,6 +56,13 @@ TEST_F(CoordinatorServiceTest, ANewStreamOfTheSameProcessTakesThePlaceOfTheOldOn
   EXPECT_TRUE(again.Next().has_lease());
 }
 
+// Promise: A worker's leases are its own. Only the worker that holds a lease can end it, by a
+// result or by a failure. While a process is connected under a name, another process of that name
+// is refused, and a warning, a metric and an alert say so. Names are short and cannot forge a line
+// of a log. A worker gets at most `services.groups_in_flight` leases, whatever it asks for.
+// Accusations of relays count by the host of the caller. The processes NAME, NAME.1, NAME.2 of one
+// host count as one worker. A relay is only where its call comes from. Names are not proof of
+// identity: a member may still take the name of a worker that is not connected.
 TEST_F(CoordinatorServiceTest, OnlyItsHolderEndsALease) {
   WorkerStreams holder(server_->endpoint(), "holder");
   WorkerStreams other(server_->endpoint(), "other");
@@ -70,6 +79,7 @@ TEST_F(CoordinatorServiceTest, OnlyItsHolderEndsALease) {
   EXPECT_EQ(holder.Insert(holder.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
 }
 
+// Promise: A worker's leases are its own.
 TEST_F(CoordinatorServiceTest, CreditBeyondWhatAWorkerMayHoldIsCut) {
   WorkerStreams greedy(server_->endpoint(), "greedy");
   for (uint64_t step = 1; step <= 40; ++step) coordinator_.Plan(PlanOf(step));
@@ -79,6 +89,7 @@ TEST_F(CoordinatorServiceTest, CreditBeyondWhatAWorkerMayHoldIsCut) {
   EXPECT_THAT(greedy.Renew(1), IsEmpty()) << "the next message is the answer, not a lease";
 }
 
+// Promise: A worker's leases are its own.
 TEST_F(CoordinatorServiceTest, ANameThatCouldForgeALineOfALogIsRefused) {
   WorkerStreams worker(server_->endpoint(), "w\nE learner: forged");
   worker.Credit(0, 1);
@@ -92,6 +103,13 @@ TEST_F(CoordinatorServiceTest, ANameThatCouldForgeALineOfALogIsRefused) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+// Promise: Processes of one run speak one protocol. Worker, ranks and replay buffer say the
+// revision of the protocol that they speak when they meet the learner, and reward servers when they
+// are described. Another revision is refused in one line that names both sides and the fix. The
+// side that cannot go on without the other ends with exit code 2: a worker, a rank with rank 0, a
+// learner before its buffer. A worker of another revision does not disturb the run. Another build
+// is a warning, once. Not covered: two builds of one version from source, which are told apart only
+// where they were given their commit (`-DOXBOW_REVISION`), as images are.
 TEST_F(CoordinatorServiceTest, AWorkerOfAnotherRevisionIsRefusedInOneLineAndSeenOnce) {
   const auto stub = v1::Coordinator::NewStub(rpc::Connect(server_->endpoint()));
   const auto enter = [&](const std::string& id, uint32_t revision, const std::string& version) {
@@ -127,6 +145,7 @@ TEST_F(CoordinatorServiceTest, AWorkerOfAnotherRevisionIsRefusedInOneLineAndSeen
 }
 
 // Each thread that the server has for calls is taken; a registration needs none of them.
+// Promise: Workers come and go.
 TEST_F(CoordinatorServiceTest, RegistrationsOfAThousandWorkersAtOnceAreAllAnswered) {
   absl::Notification go_on;
   CoordinatorService service(

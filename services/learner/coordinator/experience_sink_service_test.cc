@@ -33,6 +33,7 @@ struct OpenInsert {
   std::unique_ptr<grpc::ClientReaderWriter<v1::InsertRequest, v1::InsertResponse>> stream;
 };
 
+// Promise: Open streams stop nobody.
 TEST_F(CoordinatorServiceTest, HundredsOfIdleInsertsHoldUpNobody) {
   std::vector<std::unique_ptr<OpenInsert>> idle;
   for (int i = 0; i < 300; ++i) idle.push_back(std::make_unique<OpenInsert>(server_->endpoint()));
@@ -120,6 +121,7 @@ TEST_F(CoordinatorServiceTest, LatentsInAHeaderWaitForRoom) {
 }
 
 // A budget of one group and a worker that sends half of it and no more.
+// Promise: Open streams stop nobody.
 TEST_F(CoordinatorServiceTest, AWorkerThatFallsSilentGivesItsRoomToTheNext) {
   ByteBudget budget(kGroupBytes);
   ExperienceSinkService sink(coordinator_, budget, Rules(), metrics_,

@@ -47,6 +47,7 @@ TEST(GroupCheckTest, AFirstLatentBeyondTheRunIsRefusedHoweverLargeItIs) {
   }
 }
 
+// Promise: Foreign bytes crash no process.
 TEST(GroupCheckTest, KeptStepsBeyondTheRunAreRefusedHoweverManyTheyAre) {
   for (const uint32_t huge : kHuge) {
     v1::Group group = OneSample();
@@ -57,6 +58,7 @@ TEST(GroupCheckTest, KeptStepsBeyondTheRunAreRefusedHoweverManyTheyAre) {
   }
 }
 
+// Promise: A step belongs to the weights that took it.
 TEST(GroupCheckTest, WeightsChangeBetweenStepsOnlyInFlightAndOnlyForward) {
   const auto with = [](std::vector<uint64_t> versions, bool in_flight) {
     v1::Group group = OneSample();
@@ -83,6 +85,7 @@ TEST(GroupCheckTest, EveryVersionOfAGroupIsSeen) {
   EXPECT_EQ(BehaviourVersions(group), (std::vector{PolicyVersion(12)}));
 }
 
+// Promise: An anchor holds every method.
 TEST(GroupCheckTest, WhatTrainingNeedsBeyondTheTransitionsMustBeThere) {
   GroupRules rules = Rules();
   v1::Group group = OneSample();
@@ -96,6 +99,7 @@ TEST(GroupCheckTest, WhatTrainingNeedsBeyondTheTransitionsMustBeThere) {
   EXPECT_TRUE(CheckHeader(group, rules).ok());
 }
 
+// Promise: An anchor holds every method.
 TEST(GroupCheckTest, ATailMayBeLeftOutOnlyWhereTrainingDoesNotNeedItsEnd) {
   GroupRules rules = Rules();
   v1::Group group = OneSample();

@@ -103,6 +103,7 @@ class UnsteadyWorker {
   std::set<uint64_t> ids_;
 };
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST_F(CoordinatorServiceTest, PicturesAreAllThereOnceWhateverBecomesOfTheWorkers) {
   for (uint32_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
@@ -206,6 +207,7 @@ TEST_F(CoordinatorServiceTest, PicturesComeByCallsAndGroupsComeFirstUntilTheLear
   }
 }
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST_F(CoordinatorServiceTest, PicturesThatWereNotAskedForCountAsAFailureAndEndTheEvaluation) {
   std::mt19937 random(2);
   const auto results = std::make_shared<DrawnPictures>(1);
@@ -234,6 +236,7 @@ TEST_F(CoordinatorServiceTest, PicturesThatWereNotAskedForCountAsAFailureAndEndT
 }
 
 // A lease's number may be that of an earlier start of the learner.
+// Promise: Any process draws an evaluation with the same bytes.
 TEST_F(CoordinatorServiceTest, PicturesOfAnotherStartAreRefusedAndNoFailureOfTheLease) {
   std::mt19937 random(4);
   const auto results = std::make_shared<DrawnPictures>(1);
@@ -252,6 +255,7 @@ TEST_F(CoordinatorServiceTest, PicturesOfAnotherStartAreRefusedAndNoFailureOfThe
   EXPECT_TRUE(coordinator_.SubmitPictures("a", LeaseId(lease.lease_id()), Drawn(lease.pictures())));
 }
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST_F(CoordinatorServiceTest, APictureOfAnotherSizeIsAFailureOfItsLease) {
   const std::vector<v1::Lease::Pictures> units = [] {
     std::vector<v1::Lease::Pictures> one(1);
@@ -275,6 +279,7 @@ TEST_F(CoordinatorServiceTest, APictureOfAnotherSizeIsAFailureOfItsLease) {
   }
 }
 
+// Promise: Any process draws an evaluation with the same bytes.
 TEST(DrawnPicturesTest, AllPicturesOfAnEvaluationHaveTheChannelsOfTheFirst) {
   DrawnPictures drawn(2);
   EXPECT_TRUE(drawn.Check({PictureOf(0), PictureOf(1)}).ok()) << "of any size";

@@ -86,6 +86,10 @@ struct ChosenRun {
   }
 };
 
+// Promise: Chosen prompts follow from the seed. With `prompts.choice: learnable` a run that is
+// resumed at any step, of any staleness budget and any number of ranks, takes the same prompts: the
+// plan of a step knows the outcomes of the steps before it less the budget, and nothing else. All
+// prompts of a step are distinct, and none is given up.
 TEST(PromptChoiceTest, ARunThatIsResumedAnywhereChoosesTheSamePrompts) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -111,6 +115,7 @@ TEST(PromptChoiceTest, ARunThatIsResumedAnywhereChoosesTheSamePrompts) {
   }
 }
 
+// Promise: Chosen prompts follow from the seed.
 TEST(PromptChoiceTest, TheOrderInWhichGroupsAreToldDoesNotMatter) {
   const PromptChoice::Options options{.learnable = true, .run_seed = 5, .staleness_max = 1};
   ChosenRun one(options, 0, {});
@@ -122,6 +127,7 @@ TEST(PromptChoiceTest, TheOrderInWhichGroupsAreToldDoesNotMatter) {
   EXPECT_EQ(one.prompts, other.prompts);
 }
 
+// Promise: Chosen prompts follow from the seed.
 TEST(PromptChoiceTest, PromptsThatAreSometimesRightComeMoreOftenAndNoneIsGivenUp) {
   ChosenRun run({.learnable = true, .run_seed = 11}, 0, {});
   while (run.committed < kSteps) run.Step();

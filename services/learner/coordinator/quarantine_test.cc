@@ -13,6 +13,7 @@ v1::Prompt PromptOf(uint64_t id) {
   return prompt;
 }
 
+// Promise: An image that cannot be scored does not stop a run.
 TEST(QuarantineTest, APromptEntersAfterFailuresOfOneGroupAndLeavesWhenAGroupIsScored) {
   Quarantine quarantine;
   EXPECT_FALSE(quarantine.Failed(GroupId(1), LearnerStep(0), PromptOf(7), "why"));

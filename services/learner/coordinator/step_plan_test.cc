@@ -35,6 +35,7 @@ TEST(PromptOrderTest, EachPassTakesEveryPromptOnceInAnotherOrder) {
   EXPECT_NE(passes[0], passes[1]);
 }
 
+// Promise: Resume continues from the checkpoint.
 TEST(PromptOrderTest, PositionIsAllAResumedRunNeeds) {
   PromptOrder order(Prompts(13), 7);
   for (int i = 0; i < 100; ++i) {
@@ -128,6 +129,7 @@ TEST(StepPlanTest, AllGroupsHaveTheStepsWindow) {
   for (const PlannedGroup& group : plan.groups) EXPECT_EQ(group.sde, window);
 }
 
+// Promise: Dynamic sampling changes no promise.
 TEST(PromptOrderTest, ExtraPromptsBelongToTheStepAndLeaveTheOrderAlone) {
   const PromptOrder order(Prompts(20), 7);
   const PromptOrder later(Prompts(20), 7, {.pass = 3, .taken = 5});
@@ -180,6 +182,7 @@ TEST(StepPlanTest, RefillsTakeThePlacesAndTheIdsAfterTheStepsOwn) {
   }
 }
 
+// Promise: Without replay a step is Flow-GRPO.
 TEST(StepPlanTest, WithoutEntriesEveryGroupIsFreshAndEqualToFractionZero) {
   PromptOrder with(Prompts(20), 3);
   PromptOrder without(Prompts(20), 3);

@@ -87,6 +87,7 @@ TEST_F(WorkerIdentityTest, ItsOwnNameAndNamesThatBeginWithItAreTaken) {
   }
 }
 
+// Promise: A certificate allows the calls of its role alone.
 TEST_F(WorkerIdentityTest, AnotherWorkersNameIsRefused) {
   for (const char* other : {"w2", "w10"}) {
     EXPECT_EQ(Register(other), grpc::StatusCode::PERMISSION_DENIED) << other;

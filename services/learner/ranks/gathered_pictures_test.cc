@@ -43,6 +43,7 @@ std::vector<parallel::Share> RandomShares(std::mt19937& random) {
   return shares;
 }
 
+// Promise: The number of ranks changes no number.
 TEST(GatheredPicturesTest, PicturesAreThoseThatWereSentInAnyOrderOfRanks) {
   for (uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(seed);

@@ -121,6 +121,7 @@ TEST(RankLeaderTest, NamesTheRanksThatDoNotJoin) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("1"));
 }
 
+// Promise: Foreign bytes crash no process.
 TEST(RankLeaderTest, ARankBeyondIntIsRefusedAndNotCounted) {
   World world;
   const auto stub = v1::LearnerRanks::NewStub(rpc::Connect(world.server->endpoint()));
@@ -136,6 +137,7 @@ TEST(RankLeaderTest, ARankBeyondIntIsRefusedAndNotCounted) {
   EXPECT_FALSE(world.leader.AwaitAll(absl::ZeroDuration()).ok());
 }
 
+// Promise: Processes of one run speak one protocol.
 TEST(RankLeaderTest, ARankOfAnotherRevisionEndsBothWithTheSameLine) {
   World world;
   const auto stub = v1::LearnerRanks::NewStub(rpc::Connect(world.server->endpoint()));
@@ -206,6 +208,7 @@ TEST(RankLeaderTest, AStepReachesTheRankWithItsHeadsAndStopEndsTheLine) {
   EXPECT_TRUE(command->has_stop());
 }
 
+// Promise: Drained is not done.
 TEST(RankLeaderTest, ARankThatIsAskedToStopTellsRankZeroAndEndsAsItDoes) {
   World world;
   const auto line = world.Join(1);
@@ -220,6 +223,7 @@ TEST(RankLeaderTest, ARankThatIsAskedToStopTellsRankZeroAndEndsAsItDoes) {
   EXPECT_EQ(command->stop().reason(), "drained at step 7");
 }
 
+// Promise: A lost rank ends all ranks.
 TEST(RankLeaderTest, ALostRankIsToldOnceAndByName) {
   World world;
   auto line = world.Join(1);
@@ -230,6 +234,7 @@ TEST(RankLeaderTest, ALostRankIsToldOnceAndByName) {
   EXPECT_THAT(std::string(world.leader_lost.why.message()), HasSubstr("learner rank 1"));
 }
 
+// Promise: Each rank writes its own moments.
 TEST(RankLeaderTest, ASaveEndsWithTheFilesOfAllOrTheNameOfTheRankThatCouldNot) {
   World world;
   const auto line = world.Join(1);
@@ -259,6 +264,7 @@ TEST(RankLeaderTest, ASaveEndsWithTheFilesOfAllOrTheNameOfTheRankThatCouldNot) {
   }
 }
 
+// Promise: Each rank writes its own moments.
 TEST(RankLeaderTest, ALostRankEndsTheWaitForItsFile) {
   World world;
   auto line = world.Join(1);
@@ -268,6 +274,7 @@ TEST(RankLeaderTest, ALostRankEndsTheWaitForItsFile) {
   EXPECT_EQ(world.leader.AwaitSaved().status().code(), absl::StatusCode::kUnavailable);
 }
 
+// Promise: A stop signal is answered by a checkpoint.
 TEST(RankLeaderTest, PicturesComeFromTheRanksThatWereAskedAndNoneOnceTheyAreEnded) {
   World world;
   const auto line = world.Join(1);
@@ -298,6 +305,7 @@ TEST(RankLeaderTest, PicturesComeFromTheRanksThatWereAskedAndNoneOnceTheyAreEnde
   }
 }
 
+// Promise: A lost rank ends all ranks.
 TEST(RankLeaderTest, ALostRankEndsTheWaitForItsPicturesAndEveryLaterOne) {
   World world;
   auto line = world.Join(1);
@@ -313,6 +321,7 @@ TEST(RankLeaderTest, ALostRankEndsTheWaitForItsPicturesAndEveryLaterOne) {
   EXPECT_TRUE(absl::IsUnavailable(world.leader.AwaitPictures(kDeadline).status()));
 }
 
+// Promise: A lost rank ends all ranks.
 TEST(RankStreamTest, ALostLeaderEndsTheDrawing) {
   World world;
   const auto line = world.Join(1);
@@ -323,6 +332,7 @@ TEST(RankStreamTest, ALostLeaderEndsTheDrawing) {
   EXPECT_TRUE(line->DrawingEnded(1));
 }
 
+// Promise: A lost rank ends all ranks.
 TEST(RankStreamTest, ALostLeaderEndsTheWaitForCommands) {
   World world;
   const auto line = world.Join(1);
@@ -372,6 +382,7 @@ TEST(HeldGroupsTest, AResultThatIsFencedTakesNoAcceptedGroupWithIt) {
   EXPECT_EQ(kept->group.group_id(), 14u);
 }
 
+// Promise: Ranks agree on what counts.
 TEST(HeldGroupsTest, WithoutAnAnswerNothingCounts) {
   HeldGroups held({.storage = v1::DTYPE_F32}, false, [](const v1::Group&) {
     return absl::StatusOr<v1::InsertResponse::Ack>(absl::UnavailableError("gone"));
@@ -404,6 +415,7 @@ class CancelsOneCall final : public v1::LearnerRanks::Service {
   std::atomic<int> calls = 0;
 };
 
+// Promise: Ranks agree on what counts.
 TEST(HeldGroupsTest, ACancelledCallIsNoAnswerAndIsMadeAgain) {
   CancelsOneCall leader;
   const auto server = rpc::Server::Start({}, {&leader}).value();
@@ -420,6 +432,8 @@ TEST(HeldGroupsTest, ACancelledCallIsNoAnswerAndIsMadeAgain) {
 }
 
 // The first answers are lost after rank 0 has decided. Asking again must not change the outcome.
+// Promise: Ranks agree on what counts. A rank asks rank 0 about a group until it is answered; no
+// answer is never taken for an answer. A step of any size reaches the ranks, in pieces.
 TEST(HeldGroupsTest, ALostAnswerIsAskedForUntilItComes) {
   World world;
   const auto line = world.Join(1);
@@ -432,6 +446,7 @@ TEST(HeldGroupsTest, ALostAnswerIsAskedForUntilItComes) {
   EXPECT_TRUE(held.Take(LeaseId(100)).ok()) << "the manifest may name it";
 }
 
+// Promise: Ranks agree on what counts.
 TEST(StepManifestTest, AManifestOfAnySizeComesInPiecesAndIsTheSameAgain) {
   v1::StepManifest manifest;
   manifest.set_step(7);
@@ -455,6 +470,7 @@ TEST(StepManifestTest, AManifestOfAnySizeComesInPiecesAndIsTheSameAgain) {
 }
 
 // Over the limit of one message: 16 MiB.
+// Promise: Ranks agree on what counts.
 TEST(RankLeaderTest, AStepOfFiftyThousandTrajectoriesReachesTheRank) {
   World world;
   const auto line = world.Join(1);
@@ -480,6 +496,7 @@ TEST(RankLeaderTest, AStepOfFiftyThousandTrajectoriesReachesTheRank) {
 }
 
 // More ranks than a server has threads.
+// Promise: Open streams stop nobody.
 TEST(RankLeaderTest, AHundredRanksJoinAndRankZeroStillAnswers) {
   RecordedResults results;
   Loss lost;

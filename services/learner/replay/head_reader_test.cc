@@ -18,6 +18,10 @@ HeadReader::Entries Echo(const std::vector<EntryId>& ids) {
   return entries;
 }
 
+// Promise: No plan waits for stored latents. A step is planned and leased from what the buffer says
+// of its entries; their latents are read meanwhile, and the learner has them when the step trains.
+// A head that cannot be read then leaves its group, whose other samples train; it is no image that
+// could not be scored. A deterministic run reads it again and waits for the shard first.
 TEST(HeadReaderTest, ItsOwnerGoesOnWhileItReads) {
   absl::Notification may_read;
   HeadReader reader([&](const std::vector<EntryId>& ids) {
@@ -36,6 +40,7 @@ TEST(HeadReaderTest, ItsOwnerGoesOnWhileItReads) {
   EXPECT_FALSE(reader.Take(LearnerStep(3)).has_value()) << "it was handed over";
 }
 
+// Promise: No plan waits for stored latents.
 TEST(HeadReaderTest, AnErrorIsThatStepsAlone) {
   HeadReader reader([](const std::vector<EntryId>& ids) -> HeadReader::Entries {
     if (ids[0] == EntryId(1)) return absl::UnavailableError("away");

@@ -22,6 +22,9 @@ v1::Group Mixed(const std::vector<double>& fresh, double stored, double again,
 
 bool Failed(const v1::Group& group) { return RegenerationOf(group, true).value().failed; }
 
+// Promise: A success that new tails destroy leaves. The new reward of a replayed head is written
+// back, and after `replay.failures_max` failed regenerations in a row the entry leaves. Both are
+// part of the committed step and of checkpoints.
 TEST(RegenerationsTest, ALostSuccessFailedUnlessItStillBeatsItsGroup) {
   EXPECT_TRUE(Failed(Mixed({0, 0, 0}, 1, 0))) << "a dead group";
   EXPECT_TRUE(Failed(Mixed({0, 1, 0}, 1, 0))) << "the policy is pushed away from it";

@@ -72,6 +72,7 @@ TEST(ReplayLinkDrawsTest, AHeadIsTheEntryUpToTheLastKeptTransition) {
 }
 
 // A run whose latents have frames finds pictures of as many bytes, or the other way round.
+// Promise: A model of videos trains.
 TEST(ReplayLinkDrawsTest, LatentsOfAnotherRankAreRefusedThoughTheirBytesFit) {
   Linked linked;
   v1::ReplayEntry other = Entry(1, 9, 0, 1);
@@ -91,6 +92,7 @@ TEST(ReplayLinkDrawsTest, LatentsOfAnotherRankAreRefusedThoughTheirBytesFit) {
   EXPECT_THAT(log, HasSubstr("[10]"));
 }
 
+// Promise: No plan waits for stored latents.
 TEST(ReplayLinkDrawsTest, AHeadThatCannotBeReadAnyMoreLeavesItsGroupAlone) {
   Linked linked(/*shard_count=*/2);
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(1, 2, 0, 1), Entry(2, 3, 0, 1)}});
@@ -118,6 +120,7 @@ TEST(ReplayLinkDrawsTest, AGroupMayGoOnWithoutItsHeadAndAStepWithoutAnyDraw) {
 }
 
 // The entry counts its newest picture, a sample with the first one keeps that one's reward.
+// Promise: A success that new tails destroy leaves.
 TEST(ReplayLinkDrawsTest, ARegenerationIsWrittenBack) {
   Linked linked;
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(1, 9, 0, 1), Entry(2, 8, 0, 1)}});

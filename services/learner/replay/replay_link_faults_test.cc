@@ -32,6 +32,7 @@ std::vector<uint64_t> Ids(const Shard& shard) {
 
 // The learner's checkpoint of step 4 was taken while the buffer was away. Then the learner went on,
 // the buffer came back and took the backlog, and the learner was started again.
+// Promise: Resume continues from the checkpoint.
 TEST(ReplayLinkFaultsTest, ACheckpointTakenWhileTheBufferWasAwayDoesNotEmptyIt) {
   Linked linked;
   for (uint64_t step = 0; step < 3; ++step) linked.link->Commit(OneOffer(step));
@@ -74,6 +75,7 @@ TEST(ReplayLinkFaultsTest, AnotherRunEndsAndLeavesTheBufferAsItIs) {
   EXPECT_THAT(Ids(*linked.shards[0]), SizeIs(4));
 }
 
+// Promise: A buffer belongs to one run.
 TEST(ReplayLinkFaultsTest, AFencedStartEndsAndHasNoEffect) {
   Linked linked;
   const auto older = linked.Another("digits-1", Epoch(1));
@@ -89,6 +91,7 @@ TEST(ReplayLinkFaultsTest, AFencedStartEndsAndHasNoEffect) {
 }
 
 // More ids than can be remembered, step after step: the oldest are forgotten, and replay goes on.
+// Promise: Memory is bounded.
 TEST(ReplayLinkFaultsTest, TheBoundOfRememberedIdsDoesNotEndReplay) {
   Linked linked(1, 64, false, kKept, buffer::kOfferCallBytes, buffer::kOfferBytesMax,
                 uint64_t{1} << 30, /*remembered_max=*/5);
@@ -120,6 +123,7 @@ TEST(ReplayLinkFaultsTest, MoreOffersInOneStepThanIdsIsARefusalAndNotAnAbsence) 
   EXPECT_THAT(Ids(*linked.shards[0]), ElementsAre(4));
 }
 
+// Promise: Memory is bounded.
 TEST(ReplayLinkFaultsTest, TheBacklogIsBoundedByBytesAndCountsWhatItDrops) {
   const uint64_t bytes = OneOffer(1).offers[0].ByteSizeLong();
   Linked linked(1, /*commits_max=*/64, false, kKept, buffer::kOfferCallBytes,
@@ -143,6 +147,7 @@ TEST(ReplayLinkFaultsTest, ACommitLargerThanTheBacklogStillMovesTheAge) {
   EXPECT_EQ(linked.shards[0]->store->Info().step, LearnerStep(1));
 }
 
+// Promise: Any one process may die, again and again.
 TEST(ReplayLinkFaultsTest, ADeadShardTakesNothingFromTheOthers) {
   Linked always(3), short_of_one(3);
   const auto commit = [](uint64_t step) {
@@ -174,6 +179,8 @@ TEST(ReplayLinkFaultsTest, ADeadShardTakesNothingFromTheOthers) {
 }
 
 // The door stays shut for longer than one call tries.
+// Promise: No plan waits for stored latents.
+// Promise: Any one process may die, again and again.
 TEST(ReplayLinkFaultsTest, ALinkThatWaitsDrawsWhatItWouldHaveDrawnWithoutTheAbsence) {
   Linked always, waiting;
   waiting.Awaiting(absl::Seconds(60));
@@ -202,6 +209,11 @@ TEST(ReplayLinkFaultsTest, ALinkThatWaitsDrawsWhatItWouldHaveDrawnWithoutTheAbse
 }
 
 // Its calls have 20 s each, and as many again for each step, if nothing bounds them.
+// Promise: A slow buffer costs a bounded share of the time. The calls of a step to its replay
+// buffer have three seconds in all, or a tenth of the time since the last step. A shard that uses
+// them up is counted and left alone for a rest that doubles; fresh groups are trained meanwhile.
+// Offers that waited are handed in later. A deterministic run waits as it says. The buffer's
+// metrics and Info answer while a write hangs.
 TEST(ReplayLinkFaultsTest, AHungBufferCostsAStepItsBudgetAndTheNextOnesNothing) {
   Linked linked;
   linked.Within(absl::Milliseconds(200));
@@ -230,6 +242,7 @@ TEST(ReplayLinkFaultsTest, AHungBufferCostsAStepItsBudgetAndTheNextOnesNothing) 
   EXPECT_THAT(linked.Metrics(), HasSubstr("oxbow_learner_buffer_commits_dropped_total 0\n"));
 }
 
+// Promise: A slow buffer costs a bounded share of the time.
 TEST(ReplayLinkFaultsTest, HeadsOfABufferThatHangsAreGivenUpWithinTheBudget) {
   Linked linked;
   linked.Within(absl::Milliseconds(200));
@@ -245,6 +258,7 @@ TEST(ReplayLinkFaultsTest, HeadsOfABufferThatHangsAreGivenUpWithinTheBudget) {
   linked.shards[0]->door.Hang(false);
 }
 
+// Promise: Any one process may die, again and again.
 TEST(ReplayLinkFaultsTest, ALinkWaitsForAShardOnceAndThenGoesOnWithoutIt) {
   Linked linked;
   linked.Awaiting(absl::Milliseconds(300));

@@ -35,6 +35,7 @@ ReplayLink::StepCommit CommitOf(uint64_t step) {
   return commit;
 }
 
+// Promise: Any one process may die, again and again.
 TEST(ReplayLinkTest, AnAbsenceLeavesTheContentThatNoAbsenceWouldHaveLeft) {
   Linked always, sometimes;
   for (uint64_t step = 0; step < 10; ++step) {
@@ -51,6 +52,7 @@ TEST(ReplayLinkTest, AnAbsenceLeavesTheContentThatNoAbsenceWouldHaveLeft) {
   EXPECT_THAT(sometimes.Metrics(), HasSubstr("oxbow_learner_buffer_attached 1\n"));
 }
 
+// Promise: Memory is bounded.
 TEST(ReplayLinkTest, TheBacklogKeepsTheNewestOffersAndCountsWhatItDrops) {
   Linked linked(/*shard_count=*/1, /*commits_max=*/3);
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(1, 1, 0, 1)}});
@@ -171,6 +173,7 @@ TEST(ReplayLinkTest, ACheckpointTheBufferDoesNotHaveEmptiesIt) {
 }
 
 // The buffer knows no noise levels of a group's trajectories: they are those of its schedule.
+// Promise: Verification names the damage.
 TEST(ReplayLinkTest, AGroupThatIsKeptIsSoundToItsBuffer) {
   Linked linked;
   PlannedGroup planned = PlannedOf(1, 0, 0);
@@ -218,6 +221,7 @@ ReplayLink::StepCommit LargeCommit(uint64_t& entry_bytes) {
   return commit;
 }
 
+// Promise: Memory is bounded.
 TEST(ReplayLinkTest, ACommitLargerThanACallLeavesWhatOneCallWouldHaveLeft) {
   uint64_t bytes = 0;
   const ReplayLink::StepCommit commit = LargeCommit(bytes);

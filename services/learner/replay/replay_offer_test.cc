@@ -130,6 +130,10 @@ TEST(ReplayOfferTest, GroupsWithoutVarianceOfferNothingUnlessAllowed) {
 }
 
 // Else a replayed success lends its reward to a group that failed whole.
+// Promise: A failure never replaces a success. An offer beat the mean of its group, with fresh
+// samples that differ; a replayed success beside it is no evidence. An offer without that proof
+// takes no place of a higher raw reward, whatever decay and floor are. Every reward but the floor
+// itself decays, below the floor too.
 TEST(ReplayOfferTest, OnlyFreshSamplesMakeASuccess) {
   v1::Group failed = GroupOf({0, 0, 1});
   failed.mutable_trajectories(2)->set_replayed(true);
@@ -143,6 +147,7 @@ TEST(ReplayOfferTest, OnlyFreshSamplesMakeASuccess) {
   EXPECT_EQ(MakeOffer(weak, Planned(), kRules)->raw_reward(), .9);
 }
 
+// Promise: A failure never replaces a success.
 TEST(ReplayOfferTest, WhatIsOfferedWithoutAContrastIsUnproven) {
   OfferRules rules = kRules;
   rules.requires_std = false;
@@ -150,6 +155,8 @@ TEST(ReplayOfferTest, WhatIsOfferedWithoutAContrastIsUnproven) {
   EXPECT_FALSE(MakeOffer(GroupOf({0, 1}), Planned(), rules)->unproven());
 }
 
+// Promise: Draws follow from the seed. Ids of replay entries, and so draws, follow from seed, group
+// and sample. Runs that differ in their name alone replay the same.
 TEST(ReplayOfferTest, EntryIdsAreStableAndDistinct) {
   std::set<uint64_t> ids;
   for (uint64_t group = 0; group < 100; ++group) {

@@ -50,6 +50,9 @@ void Join(StoredSuccesses& successes, uint64_t step, Groups& groups) {
   successes.Join(LearnerStep(step), groups.signal, groups.received, groups.planned);
 }
 
+// Promise: Reuse beyond a drawn head keeps its bounds.
+
+// Promise: An end of reuse is an end.
 TEST(StoredSuccessesTest, AfterTheEndOfReuseNothingJoinsAStep) {
   Linked linked(1);
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(11, 1, 0, 1)}});
@@ -259,6 +262,7 @@ TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
 
 // With weights of up to two steps of age, steps are planned two steps ahead. Need falls from step
 // to step, so each plan has heads of its own.
+// Promise: Reuse beyond a drawn head keeps its bounds.
 TEST(StoredSuccessesTest, ARunThatIsResumedAnywherePlansTheSameHeads) {
   constexpr uint32_t kAhead = 2;
   constexpr uint64_t kSteps = 7;

@@ -53,6 +53,7 @@ at::Tensor Solved(const Compression& c, const std::vector<double>& levels, const
   return x;
 }
 
+// Promise: Compressed steps change no trained transition.
 TEST(CompressedPathTest, GoldenLatentsBehindTheWindow) {
   for (const auto& r : CompressionGolden()["compression"]) {
     const std::vector<double> sigmas = r["sigmas"];
@@ -75,6 +76,10 @@ TEST(CompressedPathTest, GoldenLatentsBehindTheWindow) {
 
 // A path up to the window's end is that of a run without compression, bit for bit: its transitions
 // are scored by the learner, which knows of no compression.
+// Promise: Compressed steps change no trained transition. With `sampling.compression` a path up to
+// the end of its window, and what the learner gets of it, has the bits of one without. A stored
+// head has no level that is left out. `rollout/rows_forward` counts the steps that were taken.
+// Levels and latents are those of MixGRPO's public code.
 TEST(CompressedPathTest, UpToTheWindowsEndThePathIsTheWholeOne) {
   for (const std::vector<int>& window : {std::vector<int>{0, 1}, {3, 4, 5}, {2, 7}, {10}}) {
     for (const bool carry : {false, true}) {
@@ -145,6 +150,7 @@ TEST(CompressedPathTest, TheSolverBeforeTheWindowIsNotThatBehindIt) {
 }
 
 // A replayed head ends within the window, or at its end. Its tail is the path's own from there.
+// Promise: Compressed steps change no trained transition.
 TEST(CompressedPathTest, ATailGoesOnAsThePathDid) {
   const SamplingSpec spec = WindowSpec({2, 3, 4}, {.share = .4, .shift = 3});
   const Paths whole = SamplePaths(spec, SomeKeys(), kLatent, at::kHalf, Counted());

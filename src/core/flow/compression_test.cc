@@ -21,6 +21,7 @@ TEST(CompressionTest, AShareOfOneLeavesTheGridAsItIs) {
   EXPECT_EQ(CompressedLevels({}, grid, 4), rest);
 }
 
+// Promise: Compressed steps change no trained transition.
 TEST(CompressionTest, GoldenLevels) {
   for (const auto& r : oxbow::testing::CompressionGolden()["compression"]) {
     const std::vector<double> wanted = r["sigmas"];

@@ -256,6 +256,7 @@ TEST(DynamicsTest, TheLastStepIsDeterministicWhateverTheFlagsSay) {
   EXPECT_GT(KernelAt(spec, 8).scale, 0);
 }
 
+// Promise: Guidance that is an input is one scale everywhere.
 TEST(DynamicsTest, SpecIdSeesEveryField) {
   const SamplingSpec base = TenSteps();
   std::vector<SamplingSpec> specs(12, base);
@@ -277,6 +278,8 @@ TEST(DynamicsTest, SpecIdSeesEveryField) {
 }
 
 // The id is stored with every trajectory: its bytes must never change silently.
+// Promise: Noise levels equal those of diffusers.
+// Promise: Guidance that is an input is one scale everywhere.
 TEST(DynamicsTest, SpecIdIsStable) {
   const SamplingSpec spec{.sigmas = {1, 0.5, 0}, .sde = {true, false}};
   EXPECT_EQ(spec.Id(), 0xa852a92b3e4d98beu);

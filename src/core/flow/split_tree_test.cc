@@ -34,6 +34,8 @@ std::set<uint32_t> NodesOf(const Forest& forest, int step) {
   return nodes;
 }
 
+// Promise: Trees share steps and change no bit.
+
 TEST(SplitTreeTest, WithoutSplitsEverySampleIsATreeByItself) {
   const SplitTree none;
   EXPECT_EQ(none.Leaves(), 1u);

@@ -85,6 +85,14 @@ void ExpectSameBits(const Paths& a, const Paths& b) {
   EXPECT_TRUE(at::equal(a.log_prob, b.log_prob));
 }
 
+// Promise: Trees share steps and change no bit. With `sampling.split_steps` a worker computes each
+// node once: latents, log-probs and pictures are those of samples that are drawn one by one,
+// whatever part of a tree a batch has. A GPU learns before the first step which rows share a node.
+// Samples are equal until they part and different afterwards. An edge below which a sample is
+// scored and kept is trained once, with the advantage of its node among those of its step; loss and
+// gradient are the mean over edges. A killed learner and two ranks give the same weights. A setting
+// that trees do not go with is refused in one line.
+
 TEST(TreeSamplerTest, ComputingEachNodeOnceChangesNoBit) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);

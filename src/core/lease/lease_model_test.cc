@@ -519,6 +519,10 @@ const Scenario kFailing = {
 const Scenario kRenewing = {
     .name = "one group, renewed for ever", .in_flight = 1, .tick = kLease / 2};
 
+// Promise: Each group is trained once. Exactly one attempt at a group is accepted, even if leases
+// expire and results are repeated or late. No group is lost. The model test walks every order of
+// events of two workers, two groups and a crash, and sees broken rules.
+// Promise: One bad worker ends no run.
 TEST(LeaseModelTest, EveryOrderOfEventsKeepsThePromises) {
   for (const Scenario& scenario : {kOneStep, kTwoSteps, kStale, kFailing, kRenewing}) {
     Explorer explorer(scenario, {});
@@ -528,6 +532,7 @@ TEST(LeaseModelTest, EveryOrderOfEventsKeepsThePromises) {
   }
 }
 
+// Promise: Each group is trained once.
 TEST(LeaseModelTest, EveryBrokenRuleIsSeen) {
   const auto seen = [](const Scenario& scenario, const Rules& rules) {
     return Explorer(scenario, rules).Run();

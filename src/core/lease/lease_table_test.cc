@@ -21,6 +21,8 @@ LeaseTable::Options Spec(uint64_t groups, uint64_t staleness) {
           .lease_time = absl::Seconds(30)};
 }
 
+// Promise: Staleness is bounded. No fresh sample is trained more than `off_policy.staleness_max`
+// steps after its weights. A budget that would deadlock is refused before anything starts.
 TEST(LeaseTableTest, BoundAdmitsExactlyTheStalenessBudget) {
   FakeClock clock;
   LeaseTable table(Spec(4, 1), clock);
@@ -44,6 +46,7 @@ std::vector<LeaseGrant> AcceptAll(LeaseTable& table, LearnerStep weights_step) {
 
 // With old weights the bound admits only groups of the step itself. A refill gets the room of the
 // group that it replaces, and no group of a later step may take it.
+// Promise: Dynamic sampling changes no promise.
 TEST(LeaseTableTest, RefillsComeBeforeLaterStepsWithinTheStalenessBudget) {
   FakeClock clock;
   LeaseTable::Options options = Spec(4, 1);
@@ -86,6 +89,7 @@ TEST(LeaseTableDeathTest, MoreRefillsThanThereAreIdsFor) {
   EXPECT_DEATH(table.Refill(LearnerStep(0), 1), "groups of step");
 }
 
+// Promise: Each group is trained once.
 TEST(LeaseTableTest, LateResultOfAnExpiredLeaseIsFencedAndItsSuccessorAccepted) {
   FakeClock clock;
   LeaseTable table(Spec(1, 0), clock);
@@ -107,6 +111,7 @@ TEST(LeaseTableTest, LateResultOfAnExpiredLeaseIsFencedAndItsSuccessorAccepted) 
 }
 
 // A restarted learner plans the same groups again. Leases that it granted before must not count.
+// Promise: Calls may be repeated.
 TEST(LeaseTableTest, LeasesOfAnotherEpochMeanNothing) {
   FakeClock clock;
   LeaseTable before(Spec(1, 0), clock);
@@ -165,6 +170,7 @@ TEST(LeaseTableTest, TimeInWhichAWorkerWaitsForRewardsIsNoAge) {
   EXPECT_LE(life, 5 * options.lease_time);
 }
 
+// Promise: A stalled worker delays nobody.
 TEST(LeaseTableTest, ALeaseThatIsRenewedForEverEndsAtItsMaximumAgeWhichDoublesWithEachAttempt) {
   FakeClock clock;
   LeaseTable::Options options = Spec(20, 0);
@@ -257,6 +263,7 @@ LeaseTable WithAStraggler(FakeClock& clock, std::optional<LeaseGrant>& slow) {
   return table;
 }
 
+// Promise: A stalled worker delays nobody.
 TEST(LeaseTableTest, StragglerIsLeasedOnceMoreToAnIdleWorkerAndTheFirstResultWins) {
   for (const bool helper_is_first : {false, true}) {
     FakeClock clock;
@@ -527,6 +534,7 @@ class Reference {
   uint64_t superseded_ = 0;
 };
 
+// Promise: Each group is trained once.
 TEST(LeaseTableTest, RandomEventsAcceptEachGroupOnceWithinTheBudgetAndLoseNone) {
   uint64_t superseded = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {

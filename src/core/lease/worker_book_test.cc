@@ -16,6 +16,17 @@
 namespace oxbow::lease {
 namespace {
 
+// Promise: One bad worker ends no run. A worker whose leases fail one after another gets none after
+// three of them, then one as a trial after 30 seconds, doubled up to 10 minutes, until one
+// succeeds. Held-out pictures are leased by the same rule. A group that a worker failed goes to
+// another one. It ends the run only after eight failures, by three workers that have made groups
+// before, or by all such workers if there are fewer. Beside seven healthy workers one that fails at
+// once gets less than 5 % of the leases. Where all are bad, the run waits for
+// `services.patience_minutes`. A service that is away makes no worker bad, nor do conditioning or
+// weights that cannot be fetched. A worker or reward server whose GPU answers with an error ends
+// with exit code 10, and a new process takes the GPU; where the build has no code for the GPU it
+// ends with 2. Callers of that reward server ask another one, and blame no picture.
+
 TEST(WorkerBookTest, ABadWorkerRestsTwiceAsLongEachTimeAndGetsOneLeaseAsATrial) {
   FakeClock clock;
   WorkerBook book({}, clock);

@@ -72,6 +72,8 @@ class ActivationMemoryTest : public ::testing::Test {
   }
 };
 
+// Promise: The activation estimate is an upper bound. The figure of `oxbow validate` for a backward
+// pass is at least what the forward pass keeps, and within a quarter of the peak.
 TEST_F(ActivationMemoryTest, IsAnUpperBoundAndCloseOnRandomNetworks) {
   std::mt19937_64 random(5);
   const auto pick = [&](std::initializer_list<int64_t> of) {
@@ -110,6 +112,7 @@ TEST_F(ActivationMemoryTest, IsAnUpperBoundAndCloseOnRandomNetworks) {
   }
 }
 
+// Promise: The activation estimate is an upper bound.
 TEST_F(ActivationMemoryTest, RecomputedBlocksTakeWhatIsSaidAndMuchLess) {
   const Sd3Params params = FourHeads(/*blocks=*/12, /*head_dim=*/16);
   const Measured kept = Measure(params, {}, kSize);

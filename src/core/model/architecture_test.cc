@@ -78,6 +78,7 @@ TEST(ArchitectureTest, FramesAreTheFirstAndThoseOfEachFurtherLatentFrame) {
   EXPECT_THAT(*LatentShape(kVideos, {}, {.frames = 6}), ElementsAre(4, 6, 8, 8)) << "no decoder";
 }
 
+// Promise: A video autoencoder computes what diffusers' does.
 TEST(ArchitectureTest, FramesThatDoNotFitAreRefusedWithTheNearestThatDo) {
   const auto why = [](const LatentGeometry& geometry, int64_t frames) {
     const auto shape = LatentShape(geometry, {.time = 4, .space = 8}, {.frames = frames});

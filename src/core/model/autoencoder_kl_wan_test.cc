@@ -58,6 +58,8 @@ std::unique_ptr<AutoencoderKlWan> RandomModel(const AutoencoderKlWanParams& para
   return *MakeAutoencoderKlWan(params, weights);
 }
 
+// Promise: A video autoencoder computes what diffusers' does.
+
 TEST(AutoencoderKlWanTest, ThePublishedConfigIsTheDefault) {
   const auto params = ParseAutoencoderKlWanConfig(Published().dump());
   ASSERT_TRUE(params.ok()) << params.status();

@@ -99,6 +99,7 @@ TEST(DeviceMemoryTest, ItsErrorIsOneLineWithTheRemedyAndAnExitCodeOfItsOwn) {
   EXPECT_TRUE(WithMemoryFor([] { return absl::OkStatus(); }, "").ok());
 }
 
+// Promise: One bad worker ends no run.
 TEST(DeviceMemoryTest, AnErrorOfCudaThatIsNoWantOfMemoryIsALostDevice) {
   const auto code_of = [](const std::string& text) {
     const absl::Status status =
@@ -121,6 +122,7 @@ TEST(DeviceMemoryTest, AnErrorOfCudaThatIsNoWantOfMemoryIsALostDevice) {
   EXPECT_FALSE(IsFinal(kExitDeviceLost));
 }
 
+// Promise: A full GPU is one line.
 TEST(DeviceMemoryTest, AFullHostIsTheSameErrorAndOtherErrorsStayTheirs) {
   const auto status_of = [](const std::function<void()>& fail) {
     return WithMemoryFor(

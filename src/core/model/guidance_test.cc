@@ -95,6 +95,7 @@ TEST(BoundedTest, NoForwardPassHasMoreRowsAndTheResultIsTheSame) {
   }
 }
 
+// Promise: Guidance is the pipeline's own.
 TEST(GuidanceTest, ATokenCanKeepTheNormThatItHasWithThePrompt) {
   at::manual_seed(8);
   const at::Tensor a = at::full({1}, 0.5);
@@ -133,6 +134,7 @@ class ShownLevel final : public VelocityModel {
 };
 
 // Timesteps of diffusers' scheduler for its network, from the levels as they are stored: float32.
+// Promise: Noise levels equal those of diffusers.
 TEST(WholeTimestepsTest, AreThoseOfTheGoldenGrids) {
   const auto model = MakeWholeTimesteps(std::make_unique<ShownLevel>());
   for (const auto& grid : testing::UnipcGolden()["grids"]) {

@@ -75,6 +75,7 @@ TEST(ImageSamplerTest, LargeVideosAreDrawnOneByOne) {
 }
 
 // Frame f of sample b is of value 10 b + f.
+// Promise: A video is a video everywhere.
 TEST(ImageDecoderTest, TheFramesOfAVideoComeOutInOrder) {
   const at::Tensor value = at::arange(2).view({2, 1, 1, 1, 1}) * 10 + at::arange(3).view({3, 1, 1});
   const at::Tensor videos = (value / 127.5 - 1).expand({2, 3, 3, 4, 6});  // [B, C, F, H, W]
@@ -91,6 +92,7 @@ TEST(ImageDecoderTest, TheFramesOfAVideoComeOutInOrder) {
   }
 }
 
+// Promise: A video is a video everywhere.
 TEST(ImageDecoderTest, AVideoOfOneFrameIsThePicture) {
   const at::Tensor pictures = at::linspace(-1.2, 1.2, 2 * 3 * 4 * 5).view({2, 3, 4, 5});
   const auto decoder = MakePixelDecoder();

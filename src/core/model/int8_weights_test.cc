@@ -115,6 +115,9 @@ at::Tensor GradientOf(Policy& policy) {
   return policy.parameters().flat_grad();
 }
 
+// Promise: Workers sample with the learner's int8 weights. With `model.base_weights: int8` the
+// learner rounds the base once and workers get its bytes. Velocities and gradients are, bit for
+// bit, those of a network with the rounded weights.
 TEST(Int8WeightsTest, APolicyComputesWhatOneOfThePlainWeightsDoes) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
     for (const bool recompute : {false, true}) {
@@ -143,6 +146,7 @@ TEST(Int8WeightsTest, APolicyComputesWhatOneOfThePlainWeightsDoes) {
 }
 
 // As a worker makes its policy of what the learner sends.
+// Promise: Workers sample with the learner's int8 weights.
 TEST(Int8WeightsTest, FrozenWeightsMakeAnotherPolicyOfTheSameBits) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
     Policy::Options options = Options(compute);

@@ -17,6 +17,8 @@ Linear Drawn(int64_t in, int64_t out, int64_t rank) {
   return linear;
 }
 
+// Promise: An exported graph is diffusers' network.
+
 TEST(LinearTest, ARowHasTheSameBitsWhereverItStands) {
   at::set_num_threads(1);
   at::manual_seed(11);

@@ -43,6 +43,7 @@ TEST(LoraTargetsTest, ATargetThatMatchesNothingNamesTheNearestOne) {
   EXPECT_EQ(MatchLoraTargets(kModules, {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Promise: An adapter of any tool is what that tool says.
 TEST(CompletedAdapterTest, WhatIsMissingIsFreshAndAddsNothing) {
   const LinearModules modules = {{"a", {3, 2}}, {"b", {3, 2}}};
   const NamedTensors fresh =

@@ -56,6 +56,7 @@ void ExpectSameStep(Policy& plain, Policy& offloaded) {
 }
 
 // All that follows the policy is written to, one after another, and read through its network.
+// Promise: Where weights are changes no bit.
 TEST(OffloadedWeightsTest, OldPolicyAndAReferenceThatMovesHaveTheSameBits) {
   at::set_num_threads(1);
   const auto plain = PolicyOf(false, /*moving=*/true), offloaded = PolicyOf(true, /*moving=*/true);
@@ -96,6 +97,13 @@ std::unique_ptr<Policy> AdapterOf(bool offloaded, BaseWeights base, bool moving)
   return policy;
 }
 
+// Promise: Where weights are changes no bit. With `learner.offload_weights` velocities, gradients,
+// weights, average and checkpoints are, bit for bit, those of a run without, also where the
+// reference and the old policy are on the host, and for any number of ranks that is deterministic.
+// So they are for a LoRA whose frozen weights are there, in bf16 and int8, and for a worker with
+// `--offload-weights`. A GPU holds the weights of two blocks and what is in no block. New weights
+// are written to host memory once copies to the GPU have read the old ones. A failed step changes
+// nothing.
 TEST(OffloadedWeightsTest, VelocitiesGradientsAndStepsHaveTheSameBits) {
   at::set_num_threads(1);
   const auto plain = PolicyOf(false), offloaded = PolicyOf(true);
@@ -110,6 +118,7 @@ TEST(OffloadedWeightsTest, VelocitiesGradientsAndStepsHaveTheSameBits) {
   }
 }
 
+// Promise: Where weights are changes no bit.
 TEST(OffloadedWeightsTest, WhatIsFrozenOfALoraComesBlockByBlockWithTheSameBits) {
   at::set_num_threads(1);
   for (const BaseWeights base : {BaseWeights::kCompute, BaseWeights::kInt8}) {
@@ -199,6 +208,7 @@ TEST_F(BlocksTest, LeavesHaveValuesWhileTheyAreHeldAndNoMemoryBefore) {
 }
 
 // Forward and back, each block but the two at the turn comes twice.
+// Promise: Where weights are changes no bit.
 TEST_F(BlocksTest, TheNextBlockComesWhileOneIsHeldAndNoneComesInVain) {
   for (const size_t block : {0, 1, 2}) {
     const auto hold = weights_.Use(block);
@@ -211,6 +221,7 @@ TEST_F(BlocksTest, TheNextBlockComesWhileOneIsHeldAndNoneComesInVain) {
   EXPECT_EQ(BlocksBrought(), 4u);
 }
 
+// Promise: Where weights are changes no bit.
 TEST_F(BlocksTest, ChangedWeightsComeAgain) {
   for (const int64_t first : {0, 1}) {
     flat_.narrow(0, first * kLength, 1).add_(7);  // In the block, and in its neighbour.

@@ -11,6 +11,9 @@
 namespace oxbow::model {
 namespace {
 
+// Promise: A reward's products are those of its weights. Weights that are packed for a CPU give the
+// products of plain ones up to rounding, and a row has the same bits in any company.
+
 TEST(PackedWeightsTest, ProductsAreThoseOfPlainWeights) {
   at::manual_seed(21);
   for (const auto& [in, out] : {std::pair(1, 1), {3, 5}, {64, 48}, {100, 7}, {768, 512}}) {

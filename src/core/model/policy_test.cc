@@ -69,6 +69,7 @@ TEST(PolicyTest, AFreshPolicyEqualsItsReferenceAndAverageExactly) {
 }
 
 // On any device; here both are on the CPU.
+// Promise: Where moments are changes no bit.
 TEST(PolicyTest, AnAverageInHostMemoryTakesThePlaceOfTheWeightsWhileItIsInUse) {
   for (Policy::Options options : {FullOptions(), LoraOptions()}) {
     options.average_on_host = true;
@@ -186,6 +187,7 @@ TEST(PolicyTest, CopiesThatFollowAreOfTheTrainablePartAlone) {
   }
 }
 
+// Promise: Noise levels equal those of diffusers.
 TEST(PolicyTest, WholeTimestepsAreOfEveryNetwork) {
   const auto at_level = [](const VelocityModel& model, double sigma) {
     return model.Velocity(

@@ -46,6 +46,7 @@ at::Tensor LossOf(const Policy& policy) {
 
 class RecomputeTest : public ::testing::TestWithParam<Trained> {};
 
+// Promise: Micro-batches and activation checkpointing change no result.
 TEST_P(RecomputeTest, LossHasTheSameBitsAndGradientsAgree) {
   at::set_num_threads(1);
   const auto kept = PolicyOf(GetParam(), false), again = PolicyOf(GetParam(), true);
@@ -68,6 +69,7 @@ struct CountGradients final : torch::autograd::PostAccumulateGradHook {
 };
 
 // A hook of the gradient's sum over ranks dies when a leaf gets a second gradient.
+// Promise: Micro-batches and activation checkpointing change no result.
 TEST_P(RecomputeTest, EveryLeafGetsItsGradientOnce) {
   const auto policy = PolicyOf(GetParam(), true);
   std::map<std::string, int> gradients;

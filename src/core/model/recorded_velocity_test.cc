@@ -101,6 +101,9 @@ class RecordedVelocityTest : public ::testing::TestWithParam<Kind> {
   void SetUp() override { at::set_num_threads(1); }
 };
 
+// Promise: CUDA graphs change no number. With `model.cuda_graphs`, velocities have the bits of
+// kernels launched one by one, for any shapes and for weights that come and go. A network that
+// cannot record is refused. The rules are tested on CPUs, the bits on a GPU.
 TEST_P(RecordedVelocityTest, HasTheBitsOfTheNetworkForAnyShapesAndWeights) {
   const auto recorder = std::make_shared<FakeRecorder>();
   const auto plain = PolicyOf(GetParam(), nullptr), recorded = PolicyOf(GetParam(), recorder);
@@ -169,6 +172,7 @@ struct Bookkeeping : ::testing::Test {
 
 using RecordedBookkeepingTest = Bookkeeping;
 
+// Promise: CUDA graphs change no number.
 TEST_F(RecordedBookkeepingTest, TheShapeUsedLongestAgoMakesRoom) {
   const auto model = Recorded(/*recordings_max=*/2);
   for (const int64_t rows : {1, 2, 1, 3}) Ask(*model, rows);  // 3 takes the place of 2.
@@ -192,6 +196,7 @@ TEST_F(RecordedBookkeepingTest, PromptsOfAnotherLengthAreAnotherShape) {
   EXPECT_EQ(recorder->records, 2);
 }
 
+// Promise: CUDA graphs change no number.
 TEST_F(RecordedBookkeepingTest, WeightsThatMovedAreRecordedAnewAndThoseThatChangedInPlaceAreNot) {
   const auto model = Recorded(kRecordingsMax);
   for (const int64_t rows : {1, 2}) Ask(*model, rows);
@@ -222,6 +227,7 @@ TEST_F(RecordedBookkeepingTest, ARecordingThatFailedIsTriedAgain) {
   EXPECT_EQ(recorder->records, 1);
 }
 
+// Promise: CUDA graphs change no number.
 TEST(GraphRecorderTest, WhatCannotRecordIsRefusedInOneLine) {
   const absl::Status cpu = CheckGraphs(at::kCPU);
   EXPECT_EQ(cpu.code(), absl::StatusCode::kInvalidArgument);

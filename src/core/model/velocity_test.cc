@@ -85,6 +85,7 @@ class RowInvarianceTest : public ::testing::TestWithParam<Trained> {
   std::unique_ptr<Policy> policy_;
 };
 
+// Promise: The worker that samples does not matter.
 TEST_P(RowInvarianceTest, ARowHasTheSameBitsInEveryBatchWithAndWithoutGradients) {
   constexpr int64_t kRows = 168;
   const Inputs all = RandomInputs(kRows);

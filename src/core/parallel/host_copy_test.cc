@@ -20,6 +20,10 @@ at::Tensor Whole(const HostCopy& copy) {
 }
 
 // Copies beside tensors that are copied for good, over random writes and copies of one another.
+// Promise: A checkpoint is of the step's end, whatever follows. Weights, average, moments and
+// copies of the policy leave a GPU while the next updates are queued; moments in host memory are
+// shared with the checkpoint until an update writes to them. The checkpoint has their values at the
+// end of the step.
 TEST(HostCopyTest, CopiesThatShareMemoryAreAsCopiesThatDoNot) {
   constexpr uint32_t kSeed = 7;
   SCOPED_TRACE(kSeed);

@@ -108,6 +108,7 @@ TEST(RankEnvironmentTest, HalfSetOrImpossibleNamesWhatIsWrong) {
   EXPECT_EQ(Summary(impossible), "not a port in the environment: MASTER_PORT=70000");
 }
 
+// Promise: Foreign bytes crash no process.
 TEST(RankEnvironmentTest, MachinesAndTheirRanksThatCannotBeAreRefused) {
   Variables machines = {{"NUM_NODES", "2"},  {"GPUS_PER_NODE", "2"}, {"NODE_RANK", "0"},
                         {"LOCAL_RANK", "2"}, {"MASTER_ADDR", "x"},   {"MASTER_PORT", "5"}};
@@ -121,6 +122,7 @@ TEST(RankEnvironmentTest, MachinesAndTheirRanksThatCannotBeAreRefused) {
             "the environment names too many ranks: 2147483647 machines with 2 each");
 }
 
+// Promise: The surroundings of a run change nothing.
 TEST(RankEnvironmentTest, WithoutTheVariablesOfLaunchersThereIsOneRankWhateverElseIsSet) {
   const std::vector<std::string> left_out = RankVariables();
   const auto place = ReadRankEnvironment([&](const std::string& name) {

@@ -69,6 +69,10 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ShardedGradientTest, ::testing::Values(1, 2, 3, 
 
 // In every update the ranks have other numbers of passes: a rank without work in a pass takes part
 // in its sums. In the first one that is rank 0, which therefore cannot tell the order.
+// Promise: Gradients in pieces train the same network. With `learner.shard_gradients` no rank holds
+// a whole gradient, and each pass is summed over ranks, also over ranks that have fewer passes or
+// none. Deterministic runs with whole gradients and with pieces make the same bits for every number
+// of ranks; others agree within the rounding of sums. A failed step is undone.
 TEST_P(ShardedGradientTest, PiecesAreThoseOfTheWholeSum) {
   const auto body = [](Ranks& ranks) {
     for (const int64_t bucket_bytes : {4 * kWeights, 8 * kLayer, 4 * kLayer, int64_t{4}}) {
@@ -123,6 +127,7 @@ struct Ignores : torch::autograd::Function<Ignores> {
   }
 };
 
+// Promise: Gradients in pieces train the same network.
 TEST_P(ShardedGradientTest, ALeafThatABlockIgnoresAddsNothing) {
   const auto body = [](Ranks& ranks) {
     ShardedChain chain;
@@ -154,6 +159,7 @@ TEST_P(ShardedGradientTest, OnTheHostItIsTheWholeGradientOfThisRank) {
   EXPECT_THAT(RunRanks(GetParam(), {}, body), Each(0));
 }
 
+// Promise: Gradients in pieces train the same network.
 TEST(ShardedGradientFailureTest, DeadRankIsAnErrorOfFinish) {
   const auto body = [](Ranks& ranks) {
     ShardedChain chain;

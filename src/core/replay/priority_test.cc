@@ -119,6 +119,7 @@ TEST(PriorityTest, BelowTheFloorStaysBelowEverythingAboveIt) {
             KeyOf(decay, -2, LearnerStep(0), EntryId(2)));
 }
 
+// Promise: A failure never replaces a success.
 TEST(PriorityTest, RewardsBelowTheFloorAgeToo) {
   const Decay decay{DecayForm::kMultiplicative, 0.5, 0};
   EXPECT_EQ(PriorityAt(decay, -1, 2), -4);

@@ -36,6 +36,7 @@ TEST(ReplacementTest, FullComparesWithTheLowest) {
   EXPECT_EQ(Offer(0.05, std::nullopt, 4, 4).verdict, Verdict::kReject);
 }
 
+// Promise: A failure never replaces a success.
 TEST(ReplacementTest, AnUnprovenCandidateMustBeatTheRewardBeforeDecay) {
   const Occupant old{.id = EntryId(3), .priority = -.5, .raw_reward = 1};
   for (const bool same : {true, false}) {

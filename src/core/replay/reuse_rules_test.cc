@@ -18,6 +18,18 @@ StoredEntry Stored(uint64_t id, uint64_t prompt, uint64_t birth, double reward =
           .reward = reward};
 }
 
+// Promise: Reuse beyond a drawn head keeps its bounds. The number of replayed groups follows the
+// need of fresh groups alone, which is part of every checkpoint. A run that is resumed plans the
+// steps under way with as many of them, whatever the staleness budget. Only a fresh group that
+// failed whole gets a stored success, only its own prompt's, and none that is in the step already.
+// Successes that stand beside the groups change no mean, spread or denominator of theirs, weigh no
+// more than the fresh samples with a signal, and are never pushed away. The head of k branches is
+// judged once and each tail against its siblings. Stored successes are chosen as from a list of the
+// whole buffer, and the bytes that the buffer sends for them do not grow with it. Groups that
+// dynamic sampling replaced tell of need and of success, rates are shares of the full reward, and a
+// run that asks for its own window gets no other. A killed learner and two ranks give the same
+// losses with all of it at once.
+
 // H(z) by hand: (z - .25) / .5 of four groups, rounded.
 TEST(ReuseRulesTest, GoldenShareOfMixedGroups) {
   const struct {

@@ -10,6 +10,7 @@
 namespace oxbow::reward {
 namespace {
 
+// Promise: Rewards are those of their projects.
 TEST(ClipCropTest, BytesAreThoseOfTheImageProcessor) {
   const auto golden = nlohmann::json::parse(*ReadFile(RewardGolden("clip_crop.json")));
   EXPECT_GE(golden["cases"].size(), 40u);

@@ -28,6 +28,7 @@ TEST(LikenessTest, DistanceIsTheRootMeanSquareOverPixels) {
 }
 
 // Whichever frames differ, it is as if one picture had all their pixels.
+// Promise: A video is a video everywhere.
 TEST(LikenessTest, AVideoIsComparedOverAllItsFrames) {
   Image8 other = Flat(0);
   other.pixels[1] = 255;

@@ -24,6 +24,7 @@ void ExpectTarget(const nlohmann::json& item, const char* key, OcrVariant varian
   }
 }
 
+// Promise: Rewards are those of their projects.
 TEST(OcrRuleTest, RewardsAreThoseOfTheRuleInPython) {
   const nlohmann::json golden = Golden();
   EXPECT_GE(golden["cases"].size(), 1000u);

@@ -10,6 +10,7 @@
 namespace oxbow::reward {
 namespace {
 
+// Promise: Rewards are those of their projects.
 TEST(OpencvResizeTest, BytesAreThoseOfOpencv) {
   const auto golden = nlohmann::json::parse(*ReadFile(RewardGolden("opencv_resize.json")));
   EXPECT_GE(golden["cases"].size(), 200u);

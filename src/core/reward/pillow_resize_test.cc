@@ -13,6 +13,7 @@ namespace {
 
 constexpr ResizeKernel kKernels[] = {ResizeKernel::kBilinear, ResizeKernel::kBicubic};
 
+// Promise: Rewards are those of their projects.
 TEST(PillowResizeTest, BytesAreThoseOfPillow) {
   const auto golden = nlohmann::json::parse(*ReadFile(RewardGolden("pillow_resize.json")));
   const auto& cases = golden["cases"];

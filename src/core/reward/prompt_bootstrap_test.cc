@@ -32,6 +32,7 @@ TEST(PromptBootstrapTest, TheIntervalIsAboutTwoStandardErrorsWide) {
 }
 
 // 95 of 100 intervals should hold the truth; 300 of them leave a standard error of 1.3 %.
+// Promise: Numbers of a report are those of its pictures.
 TEST(PromptBootstrapTest, MostIntervalsHoldTheTruth) {
   int hold = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {

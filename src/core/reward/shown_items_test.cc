@@ -33,6 +33,8 @@ absl::StatusOr<Score> Scored(const RewardFacts& facts, const Item& item) {
   return shown.Combine(std::move(scores)).front();
 }
 
+// Promise: A video is a video everywhere.
+
 TEST(ShownItemsTest, AScorerOfPicturesSeesTheFramesInOrderAndTheirMeanIsTheScore) {
   for (const uint32_t every : {1U, 4U}) {
     const RewardFacts facts{.name = "r", .frames_every = every};

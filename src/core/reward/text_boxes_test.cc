@@ -39,6 +39,8 @@ double Reach(const std::vector<BoxPoint>& points, double angle) {
 // A box that begins at a point.
 TextBox At(float x, float y) { return {{{x, y}, {x + 5, y}, {x + 5, y + 5}, {x, y + 5}}}; }
 
+// Promise: Rewards are those of their projects.
+
 TEST(TextBoxesTest, SizesAreThoseOfPaddleX) {
   const json golden = Golden();
   ASSERT_GE(golden["sizes"].size(), 100u);

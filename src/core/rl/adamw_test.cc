@@ -41,6 +41,7 @@ TEST(GradNormTest, ScalesOnlyWhatIsTooLong) {
   EXPECT_NEAR(grad.norm().item<double>(), 1, 1e-6);
 }
 
+// Promise: Gradients in pieces train the same network.
 TEST(GradNormTest, OfPiecesHasTheSameBitsHoweverTheyAreCut) {
   const at::Tensor x = (at::arange(700'001, at::kFloat) * 12.9898).sin() * 3;
   std::vector<double> norms;
@@ -90,6 +91,7 @@ at::Tensor Wave(int64_t length, double seed) {
   return (at::arange(length, at::kFloat) * 12.9898 + 78.233 * seed).sin();
 }
 
+// Promise: Where moments are changes no bit.
 TEST(AdamWTest, MomentsInHostMemoryComeBackFromACopyAndGiveTheSameBits) {
   at::Tensor one = Wave(100'000, 0), two = one.clone();
   AdamW with(kOptions, one), host(kOptions, two, MomentPlace::kHost);
@@ -118,6 +120,9 @@ TEST(AdamWTest, MomentsInHostMemoryComeBackFromACopyAndGiveTheSameBits) {
 class ShardedAdamWTest : public ::testing::TestWithParam<int> {};
 
 // Lengths that fit no rank, leave ranks without elements, and end in every kind of remainder.
+// Promise: Where moments are changes no bit. With `learner.offload_optimizer` and
+// `learner.offload_average` weights, moments, average and checkpoints are, bit for bit, those of a
+// run without. A failed step is undone, too.
 TEST_P(ShardedAdamWTest, GivesTheBitsOfTheWholeForEqualGradients) {
   const auto body = [](Ranks& ranks) {
     for (const int64_t length : {1, 63, 64, 100, 257, 1000, 40961}) {

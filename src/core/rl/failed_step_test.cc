@@ -157,6 +157,8 @@ void ExpectEqual(const std::map<std::string, at::Tensor>& a,
 
 class FailedStepTest : public ::testing::TestWithParam<Path> {};
 
+// Promise: Gradients in pieces train the same network.
+// Promise: Where weights are changes no bit.
 TEST_P(FailedStepTest, LeavesEverythingAsItWas) {
   const Path& path = GetParam();
   parallel::ThreadWorld(path.ranks).Run([&](Ranks& world) {

@@ -10,6 +10,8 @@
 namespace oxbow::rl {
 namespace {
 
+// Promise: Reuse beyond a drawn head keeps its bounds.
+
 // By hand: (R - p) / sqrt(p (1 - p) + .01).
 TEST(ImitationTest, AdvantagesByHand) {
   EXPECT_NEAR(ImitationAdvantage(1, 0, 20), 10, 1e-12);

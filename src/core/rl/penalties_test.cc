@@ -149,6 +149,9 @@ TrainerOptions GrpoOptionsOf(double anchor) {
   return options;
 }
 
+// Promise: An anchor holds every method. With `method.anchor`, trajectories reach the learner up to
+// their final latent, replayed ones included; a group without it is refused. Training stays nearer
+// to the reference at the anchor's levels.
 TEST(AnchorTest, TrainingStaysNearerToTheReference) {
   for (TrainerOptions options : {AwmOptionsOf(0), GrpoOptionsOf(0)}) {
     options.adamw.learning_rate = 3e-3;

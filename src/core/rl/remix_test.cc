@@ -228,6 +228,11 @@ TEST(ReplayPassesTest, TheExtraUpdateComparesWithThePolicyBeforeTheStep) {
   EXPECT_EQ(without.at("train/staleness_max"), 0);
 }
 
+// Promise: An end of reuse is an end. After `replay.reincarnate_after` steps the reference is the
+// policy of that step, no later step replays anything, and each passes its samples once. A
+// deterministic run whose learner is killed before or after, or has other ranks, has the same
+// losses and bytes of weights; so has one with further passes over replayed samples, a pull to the
+// policy before the step and draws by variance.
 TEST(ReincarnationTest, ItEndsFurtherPassesAndMovesTheReferenceOnce) {
   TrainerOptions options = Options();
   options.passes = 2;

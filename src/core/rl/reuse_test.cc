@@ -56,6 +56,7 @@ double Weight(const PlannedTrajectory& planned) {
 }
 
 // Else the learning rate would come and go with staleness.
+// Promise: No step is lost in silence.
 TEST(ReuseTest, AStaleSampleCountsAsMuchAsAFreshOneThoughItLosesSteps) {
   Bench bench(Options());
   const Group group = bench.Rollout(/*version=*/7)[0];
@@ -102,6 +103,9 @@ std::vector<Group> Rounded(std::vector<Group> groups) {
   return groups;
 }
 
+// Promise: The clip feels no rounding of a worker. With `method.old_log_prob: recompute`, which
+// `auto` chooses where the clip range is near the rounding of the device, weights do not depend on
+// the rounding of a worker's log-probs. The error is still measured.
 TEST(ReuseTest, ARecomputedCentreFeelsNoRoundingOfTheWorker) {
   Bench exact(Options());
   const std::vector<Group> groups = exact.Rollout();

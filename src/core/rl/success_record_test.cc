@@ -58,6 +58,7 @@ TEST(SuccessRecordTest, EvidenceIsTheSumOfWhatIsLeftOfEachOutcome) {
   }
 }
 
+// Promise: Chosen prompts follow from the seed.
 TEST(SuccessRecordTest, WhatIsKnownOfAStepIsTheSameBitsWheneverItIsAsked) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);

@@ -249,6 +249,9 @@ TEST_P(TrainerMethodsTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRa
 }
 
 // 7 rows hold a whole sample; 2 are a part of one, except for methods that need it whole.
+// Promise: Micro-batches and activation checkpointing change no result. Smaller backward passes and
+// recomputed blocks give the gradient of whole ones. Each weight gets its gradient once, so sums
+// over ranks may overlap with the backward pass.
 TEST_P(TrainerMethodsTest, PassesOfFewRowsAddUpToTheWholeGradient) {
   TrainerOptions options = Options(GetParam());
   if (options.settings.values.contains("batch_bias")) {
@@ -269,6 +272,7 @@ TEST_P(TrainerMethodsTest, PassesOfFewRowsAddUpToTheWholeGradient) {
 }
 
 // The reference moves at step 2, once or again and again: a resumed run has it from its state.
+// Promise: An end of reuse is an end.
 TEST_P(TrainerMethodsTest, ARunResumedFromItsStateHasTheSameBits) {
   for (const bool once : {false, true}) {
     TrainerOptions options = Options(GetParam());

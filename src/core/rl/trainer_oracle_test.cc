@@ -464,6 +464,12 @@ Vector GradientAt(const std::vector<OracleRow>& rows, const Vector& weights, con
 
 class TrainerOracleTest : public ::testing::TestWithParam<Case> {};
 
+// Promise: A step belongs to the weights that took it.
+// Promise: A step is its formula. Loss, gradient and weights W of a step equal those computed
+// separately in float64. The test covers fresh, stale and replayed samples, and those that new
+// weights took over before, at and after i_off, every correction and all three KL spaces, branches
+// of one head, weights of steps, and stored successes in groups that failed and beside the groups.
+// Under a window that moves each step is a step of that window, whatever its steps weigh.
 TEST_P(TrainerOracleTest, LossGradientAndWeightsFollowTheFormulas) {
   World world(OptionsOf(GetParam()), GetParam().in_flight);
   std::vector<Group> groups = world.Groups(GetParam().branches);
@@ -536,6 +542,7 @@ INSTANTIATE_TEST_SUITE_P(
              .clip = 2e-3}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// Promise: A step is its formula.
 TEST(TrainerKlTest, OneRandomStepPerSampleIsUnbiased) {
   TrainerOptions options = OptionsOf({"", Correction::kSequence});
   options.kl.all_steps = false;

@@ -117,6 +117,9 @@ std::vector<Outcome> Train(int ranks, bool deterministic, Shards shards = Shards
 class TrainerRanksTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Of, TrainerRanksTest, ::testing::Values(2, 3, 4));
 
+// Promise: The number of ranks changes no number.
+// Promise: Gradients in pieces train the same network.
+// Promise: Where weights are changes no bit.
 TEST_P(TrainerRanksTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRanks) {
   const Outcome alone = Train(1, true)[0];
   constexpr std::array<Shards, 5> kShards = {Shards::kNothing, Shards::kNothing, Shards::kMoments,
@@ -145,6 +148,7 @@ TEST_P(TrainerRanksTest, RecomputedCentresHaveTheSameBitsForEveryNumberOfRanks) 
   }
 }
 
+// Promise: A stop signal is answered by a checkpoint.
 TEST_P(TrainerRanksTest, AnInterruptionOfOneRankStopsAllAndChangesNoBit) {
   const Outcome alone = Train(1, true)[0];
   for (const Outcome& outcome :
@@ -154,6 +158,7 @@ TEST_P(TrainerRanksTest, AnInterruptionOfOneRankStopsAllAndChangesNoBit) {
   }
 }
 
+// Promise: The number of ranks changes no number.
 TEST_P(TrainerRanksTest, TrainingAgreesWithOneRankWithinReductionError) {
   const Outcome alone = Train(1, false)[0];
   for (const Shards shards :
@@ -173,6 +178,7 @@ TEST_P(TrainerRanksTest, TrainingAgreesWithOneRankWithinReductionError) {
 }
 
 // Ranks have other numbers of passes, and take part in each other's.
+// Promise: Gradients in pieces train the same network.
 TEST_P(TrainerRanksTest, GradientsInPiecesAreThoseOfSmallPassesToo) {
   const Outcome alone = Train(1, false)[0];
   for (const Outcome& outcome : Train(GetParam(), false, Shards::kGradients, {}, false, 7)) {
@@ -187,6 +193,7 @@ TEST_P(TrainerRanksTest, GradientsInPiecesAreThoseOfSmallPassesToo) {
 }
 
 // Sharded moments, gathered on four ranks and loaded on two.
+// Promise: The number of ranks changes no number.
 TEST(TrainerStateTest, AStateGoesOnWithAnotherNumberOfRanks) {
   const Outcome whole = Train(1, true)[0];
   std::map<std::string, at::Tensor> saved;
@@ -226,6 +233,9 @@ TEST(TrainerStateTest, AStateGoesOnWithAnotherNumberOfRanks) {
   });
 }
 
+// Promise: Ranks do not drift apart. The weights of all ranks are compared bit for bit before the
+// first step of every start, and every `learner.drift_check_every` steps. A difference ends the
+// run. The message names the first tensor and which rank holds what.
 TEST(TrainerAgreementTest, RanksThatDriftedApartStopAndNameTheTensor) {
   parallel::ThreadWorld(2).Run([&](parallel::Ranks& world) {
     TrainerOptions options = Options(false);
@@ -250,6 +260,7 @@ TEST(TrainerAgreementTest, RanksThatDriftedApartStopAndNameTheTensor) {
 }
 
 // Rank 0 alone has read the checkpoint; moments are sharded.
+// Promise: Where moments are changes no bit.
 TEST(TrainerStateTest, AllTakeTheStateOfRankZero) {
   std::map<std::string, at::Tensor> saved;
   at::Tensor weights;

@@ -45,6 +45,10 @@ TEST(DiversityTest, AFailureGainsNothingByBeingRare) {
 }
 
 // A reward that gives every picture .5 says nothing, however the pictures differ.
+// Promise: A reward that says nothing trains nothing. A group whose scored rewards are all equal
+// trains no sample, whatever makes its pictures rare, and counts as one without a signal: it is
+// replaced, and no success of it is kept. The verdict names a reward that gives every picture the
+// same number.
 TEST(DiversityTest, WhereRewardsAreEqualWhatIsRareTrainsNothing) {
   Group partly_scored = GroupOf({.5, .5, 9, .5}, {.75, .75, .75, .25});
   partly_scored.trajectories[2].reward_failed = true;
@@ -58,6 +62,7 @@ TEST(DiversityTest, WhereRewardsAreEqualWhatIsRareTrainsNothing) {
 }
 
 // Where stored rewards count, they are what must differ.
+// Promise: A reward that says nothing trains nothing.
 TEST(DiversityTest, ARewardThatCountsAsStoredIsASignal) {
   Group group = GroupOf({.5, .5, .5}, {.75, .75, .25});
   group.trajectories[0].replayed = true;
@@ -133,6 +138,8 @@ std::vector<std::pair<size_t, double>> Trained(const TrainingPlan& plan) {
   return trained;
 }
 
+// Promise: Reuse beyond a drawn head keeps its bounds.
+
 TEST(AddedTest, TheGroupsOfTheStepAreTrainedAsIfNothingStoodBesideThem) {
   const std::vector<Group> fresh = {GroupOf({1, 0, 0, 0}, {1, 1, 1, 1}),
                                     GroupOf({0, 0, 0, 0}, {1, 1, 1, 1})};
@@ -193,6 +200,7 @@ TEST(AddedTest, RewardsAreSharesOfTheFullOneWithoutDiversity) {
 }
 
 // Rewards 1, 0, 0, 0 and branches 1, 1, 0 of a head that ends at step 2: mean 3/7.
+// Promise: Reuse beyond a drawn head keeps its bounds.
 TEST(BranchesTest, AHeadIsJudgedOnceAndTailsAgainstTheirSiblings) {
   Group group = GroupOf({1, 0, 0, 0, 1, 1, 0}, std::vector<double>(7, 1));
   for (size_t s = 4; s < 7; ++s) {

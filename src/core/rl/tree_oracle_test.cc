@@ -156,6 +156,7 @@ Losses LossesAt(const std::vector<Edge>& edges, const std::vector<double>& sigma
   return losses;
 }
 
+// Promise: Trees share steps and change no bit.
 TEST(TreeOracleTest, LossAndGradientAreTheMeanOverEdges) {
   const TrainerOptions options = Options();
   const std::vector<double>& sigmas = options.sampling.sigmas;
@@ -230,6 +231,7 @@ at::Tensor Trained(int ranks, BranchPruning pruning) {
   return weights[0];
 }
 
+// Promise: Trees share steps and change no bit.
 TEST(TreeOracleTest, WeightsHaveTheSameBitsForEveryNumberOfRanks) {
   for (const BranchPruning pruning : {BranchPruning::kNone, BranchPruning::kExtremes}) {
     const at::Tensor alone = Trained(1, pruning);

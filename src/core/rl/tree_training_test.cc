@@ -102,6 +102,8 @@ double LossOf(const json& record, const TrainingPlan& plan) {
   return loss / static_cast<double>(*plan.edges_counted);
 }
 
+// Promise: Trees share steps and change no bit.
+
 TEST(TreeTrainingTest, GoldenEdgesAndLoss) {
   ASSERT_GE(BranchGolden()["branch_grpo"].size(), 24u);
   for (const json& record : BranchGolden()["branch_grpo"]) {

@@ -55,6 +55,7 @@ void KeepSpan(Trajectory& trajectory) {
 }
 
 // A run whose window moves does in each step what a run that only ever had that window would do.
+// Promise: A step is its formula.
 TEST(WindowReplayTest, AStepOfAMovingWindowIsAStepOfThatWindow) {
   const flow::WindowPlan window{
       .kind = flow::WindowKind::kProgressive, .begin = 0, .end = 8, .size = 3, .stride = 2};

@@ -105,6 +105,7 @@ TEST(EncodedPromptsTest, TheTinyPipelineEncodesAsDiffusersDoes) {
 }
 
 // As today's diffusers saves it: tokenizer.json alone, a CLIP without projection or prefix.
+// Promise: Prompts become the tokens of transformers.
 TEST(EncodedPromptsTest, TheTinyFluxEncodesAsDiffusersDoes) {
   const fs::path model = Fresh("float_flux");
   fs::copy(Goldens() / "pipeline_flux", model, fs::copy_options::recursive);
@@ -130,6 +131,7 @@ fs::path WanPipeline() {
 }
 
 // UMT5 with its own vocabulary; prompts are cleaned, padding is neither seen nor passed on.
+// Promise: Prompts become the tokens of transformers.
 TEST(EncodedPromptsTest, TheTinyWanEncodesAsDiffusersDoes) {
   Safetensors golden = *ReadSafetensors(Goldens() / "wan_prompts.safetensors");
   const auto out = *AllToTorch(golden.tensors);
@@ -150,6 +152,7 @@ TEST(EncodedPromptsTest, TheTinyWanEncodesAsDiffusersDoes) {
               out.at("out.negative_tokens"));
 }
 
+// Promise: Prompts become the tokens of transformers.
 TEST(EncodedPromptsTest, PromptsAreCleanedAsWanPipelineDoes) {
   const auto golden = nlohmann::json::parse(*ReadFile(Goldens() / "clean_prompts.json"));
   EXPECT_GE(golden.size(), 300u);
@@ -173,6 +176,7 @@ fs::path LtxPipeline() {
 }
 
 // T5 attends to the padding; the transformer is told where the text ends.
+// Promise: Prompts become the tokens of transformers.
 TEST(EncodedPromptsTest, TheTinyLtxEncodesAsDiffusersDoes) {
   Safetensors golden = *ReadSafetensors(Goldens() / "ltx_prompts.safetensors");
   const auto out = *AllToTorch(golden.tensors);
@@ -277,6 +281,9 @@ TEST(EncodedPromptsTest, WhereARunDoesNotSayTheModelHasItsNumberOfTokens) {
 }
 
 // A cache that tools/encode_prompts wrote, for a pipeline whose encoders are not here.
+// Promise: Prompts may be encoded elsewhere. The output of `tools/encode_prompts` is found by its
+// identity, which both sides compute alike. A missing prompt is refused with the whole command that
+// encodes it. The stored parts are those of the pipeline for each prompt alone.
 TEST(EncodedPromptsTest, PromptsThatWereEncodedElsewhereAreFound) {
   const fs::path room = Fresh("elsewhere");
   fs::copy(Goldens() / "encoded_qwen_image", room, fs::copy_options::recursive);
@@ -366,6 +373,7 @@ TEST(EncodedPromptsTest, ProcessesThatStartTogetherShareTheWork) {
 }
 
 // The identity must change with everything that changes what encoders say, and with nothing else.
+// Promise: Encoded prompts are of their encoders.
 TEST(EncodedPromptsTest, OtherModelsAndLengthsAreOtherRooms) {
   const fs::path model = Fresh("other_model");
   fs::copy(Goldens() / "pipeline", model, fs::copy_options::recursive);

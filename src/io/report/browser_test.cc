@@ -173,6 +173,7 @@ TEST_F(BrowserTest, FitsEveryWidthAndShowsPicturesAndValues) {
   }
 }
 
+// Promise: Pictures of any size are on the pages.
 TEST_F(BrowserTest, PicturesOfARealSizeAreLargeOpenWholeAndSwitchOnANarrowScreen) {
   ASSERT_TRUE(WriteFileAtomically(directory_ / "metrics.jsonl", MadeUpMetrics()).ok());
   for (const int step : {0, 20, 40}) AddPhotos(directory_, step, 64, 512);
@@ -231,6 +232,7 @@ parent.postMessage(seen, '*');
 })();
 </script></body>)js";
 
+// Promise: A video is a video everywhere.
 TEST_F(BrowserTest, AVideoOfARealSizePlaysInTheDialog) {
   ASSERT_TRUE(WriteFileAtomically(directory_ / "metrics.jsonl", MadeUpMetrics()).ok());
   for (const int step : {0, 40}) AddVideos(directory_, step, 4, 416, 240, 17);
@@ -261,6 +263,7 @@ TEST_F(BrowserTest, NothingWaitsUntilItIsScrolledTo) {
 }
 
 // A run that was killed with its supervisor leaves a page that still says that it runs.
+// Promise: A run's page is as new as the run.
 TEST_F(BrowserTest, APageThatNobodyWritesAnyMoreStopsToLoadItselfAndSaysSo) {
   ASSERT_TRUE(WriteFileAtomically(directory_ / "metrics.jsonl", MadeUpMetrics()).ok());
   for (int step = 0; step <= 100; step += 50) AddMadeUpSheet(directory_, step, "", 0.009 * step);

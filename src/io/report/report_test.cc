@@ -71,6 +71,7 @@ TEST_F(ReportTest, ShowsVerdictPicturesAndCurvesWithoutTheNetwork) {
   EXPECT_THAT(page, Not(HasSubstr("data-reload=\"")));
 }
 
+// Promise: Evaluations of different settings are not compared.
 TEST_F(ReportTest, CardsAndVerdictSayTheSame) {
   const std::string page = Render(MadeUpMetrics(), {.full_reward = 1});
   EXPECT_THAT(page, HasSubstr("<em>0.52 &rarr;</em> 0.962"));
@@ -78,6 +79,7 @@ TEST_F(ReportTest, CardsAndVerdictSayTheSame) {
   EXPECT_THAT(page, HasSubstr("last <b>0.962</b>"));
 }
 
+// Promise: Evaluations of different settings are not compared.
 TEST_F(ReportTest, AfterAChangeOfTheHeldOutPromptsNothingIsComparedAcrossIt) {
   AddSheet(0, "", 0.5);
   AddPhotos(run_dir_, 40, 8, 160);
@@ -94,6 +96,7 @@ TEST_F(ReportTest, AfterAChangeOfTheHeldOutPromptsNothingIsComparedAcrossIt) {
 }
 
 // A run at a real size showed stills, and nothing said that they were videos.
+// Promise: A video is a video everywhere.
 TEST_F(ReportTest, VideosPlayOrSayThatTheyAreStills) {
   AddVideos(run_dir_, 0, 2, 208, 120, 17);
   AddVideos(run_dir_, 100, 2, 208, 120, 17);
@@ -216,6 +219,11 @@ TEST_F(ReportTest, ANumberThatWasMeasuredOnceIsNoChart) {
 constexpr size_t kPageBytesMax = 6'000'000;
 
 // Each picture has a cell in which it is shown, and the page has an image of it.
+// Promise: Pictures of any size are on the pages. Report, `oxbow watch` and `oxbow compare` show
+// every held-out picture of 96 to 1024 pixels and link to its file. A sheet has at most 2^23
+// pixels, and enlarges no picture of 96 and more. Prompts are text, cut after three lines until
+// they are folded out. A picture that is missing, cut or damaged, and an evaluation that cannot be
+// shown, is a line on the page and in the log.
 TEST_F(ReportTest, SixtyFourPicturesOfARealSizeAreShown) {
   for (const int step : {0, 20, 40}) AddPhotos(run_dir_, step, 64, 512);
   const std::string page = Render(MadeUpMetrics());
@@ -231,6 +239,7 @@ TEST_F(ReportTest, SixtyFourPicturesOfARealSizeAreShown) {
   EXPECT_LT(page.size(), kPageBytesMax);
 }
 
+// Promise: Pictures of any size are on the pages.
 TEST_F(ReportTest, APageShowsPicturesAsLargeAsItsSizeAllows) {
   const struct {
     int side, at_least;
@@ -267,6 +276,7 @@ TEST_F(ReportTest, APromptOfAnyScriptIsTextAndALongOneIsFolded) {
 }
 
 // Each of them left an empty frame, or no evaluation at all, without a word.
+// Promise: Pictures of any size are on the pages.
 TEST_F(ReportTest, WhatCannotBeShownIsSaid) {
   AddPhotos(run_dir_, 0, 8, 160);
   const auto directory = run_dir_ / "samples/step_000000";
@@ -300,6 +310,7 @@ TEST_F(ReportTest, WhatCannotBeShownIsSaid) {
   EXPECT_THAT(page, HasSubstr("cannot be shown: step 0: eval.jsonl: "));
 }
 
+// Promise: Pictures of any size are on the pages.
 TEST_F(ReportTest, AnEvaluationOfOtherPromptsIsNamedAndNotMixedIn) {
   AddSheet(0, "", 0.5);
   AddPhotos(run_dir_, 20, 8, 160);

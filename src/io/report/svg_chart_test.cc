@@ -136,6 +136,7 @@ std::pair<double, double> AxisOf(const std::string& chart) {
   return {low, high};
 }
 
+// Promise: Evaluations of different settings are not compared.
 TEST(SvgChartTest, AFlatLineLooksFlatAndAChangeThatCountsDoesNot) {
   const auto axis = [](ChartSpec spec, double from, double to) {
     spec.title = "x";

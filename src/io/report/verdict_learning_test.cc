@@ -53,6 +53,7 @@ TEST(VerdictLearningTest, AShortRunOfASolvedTaskIsNotCalledBroken) {
   EXPECT_EQ(Judge(solved)[0].level, Level::kGood);
 }
 
+// Promise: A reward that says nothing trains nothing.
 TEST(VerdictLearningTest, ARewardThatGivesEveryPictureTheSameNumberIsNamed) {
   for (const double number : {0.5, 0.125, 0.0, -3.5}) {
     const auto constant = [=](int step, Numbers& line) {

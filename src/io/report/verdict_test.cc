@@ -23,6 +23,7 @@ TEST(VerdictTest, AGoodRunIsGood) {
 }
 
 // A chart, a card and a table show the last evaluation; three of them are judged.
+// Promise: Evaluations of different settings are not compared.
 TEST(VerdictTest, NumbersAreThoseOfEvaluationsAndAreJudgedByTheMeanOfThree) {
   const auto last_is = [](double reward) {
     return Judge([=](int step, Numbers& line) {
@@ -37,6 +38,11 @@ TEST(VerdictTest, NumbersAreThoseOfEvaluationsAndAreJudgedByTheMeanOfThree) {
 }
 
 // Before the change the same numbers are a collapse, and dust.
+// Promise: Evaluations of different settings are not compared. After a resume with other held-out
+// prompts, or another size or sampler of evaluations, cards, verdict, `oxbow runs`, `status` and
+// `compare` take the evaluations behind it alone, and no picture of other weights than step 0 is
+// called *before*. Cards, tables and the verdict name the same evaluations. A chart's axis shows
+// what is flat as flat.
 TEST(VerdictTest, EvaluationsOfOtherHeldOutPromptsAreNotCompared) {
   const auto change = [](int step, Numbers& line) {
     if (step <= 20) return;

@@ -169,6 +169,7 @@ TEST(PretrainingTest, ATaskWithoutATransformerSaysSo) {
 }
 
 // A mean would hide a frame that does not follow the prompt.
+// Promise: The video demo learns its task.
 TEST(PretrainingTest, GateRefusesAModelOfClipsThatIgnoresOneFrame) {
   const auto task = TensorsOf(**TaskNamed("clip"), {"clip 47"});
   const auto fit = [&](double steady, std::array<double, 3> frames) {

@@ -46,6 +46,7 @@ def run(*words, warnings=None):
     return said.getvalue()
 
 
+# Promise: Prompts may be encoded elsewhere.
 class EncodePromptsTest(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()

@@ -52,6 +52,12 @@ class Nodes(unittest.TestCase):
         self.assertEqual(block_runs(nodes, {"blocks"}), [["blocks.0", 1, 4], ["blocks.0", 5, 6], ["blocks.1", 6, 7]])
 
 
+# Promise: An exported graph is its pipeline's velocity. Graphs of small random models of eight
+# classes were compared in float32 with what diffusers' pipelines give their schedulers, at four
+# sizes, batches of one and prompts of unequal length among them: velocities within 1e-5, all
+# gradients within 1e-4. A wrong scale of the timestep or of the guidance and a wrong sign are
+# found. Graphs of published sizes have the tensors of their classes, and shapes alone go through
+# them; they were not run with weights.
 class GraphOfOnesOwnClass(unittest.TestCase):
     def test_it_is_the_module_at_other_sizes(self):
         self.assertIn("ok  drift", self_check.check_graph(DriftWrapper, "drift", {}))
@@ -128,6 +134,7 @@ class GraphOfANetwork(unittest.TestCase):
             self_check.check_graph(wrapper, self.name, wrapper.tiny[self.name])
 
 
+# Promise: An exported graph is its pipeline's velocity.
 class Refusals(unittest.TestCase):
     def refused(self, pattern, function, *args):
         with self.assertRaisesRegex(ExportError, pattern), contextlib.redirect_stderr(io.StringIO()):

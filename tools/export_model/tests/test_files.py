@@ -23,6 +23,7 @@ GOLDENS = sorted((ROOT / "tests/golden/exported").iterdir())
 GRAPHS = sorted((ROOT / "models/graphs").glob("*.json.gz"))
 
 
+# Promise: An exported graph is its pipeline's velocity.
 class Goldens(unittest.TestCase):
     def test_there_is_one_for_every_small_model(self):
         drawn = re.compile(r"_\d+$")  # Other configurations of the same class.
@@ -97,6 +98,7 @@ class Decoders(unittest.TestCase):
                 self.assertEqual(graph_bytes(made), (directory / "graph.json.gz").read_bytes())
 
 
+# Promise: An exported graph is its pipeline's velocity.
 class PublishedGraphs(unittest.TestCase):
     def test_there_is_one_for_every_known_config(self):
         names = sorted(f"{class_name}-{name}.json.gz" for name, (class_name, _) in PUBLISHED.items())

@@ -51,6 +51,8 @@ at::Tensor Velocity(const VelocityModel& network, const Inputs& in) {
   return network.Velocity(in.x, in.sigma, in.conditioning);
 }
 
+// Promise: A graph is input.
+
 TEST(ExportedGraphTest, ComputesWhatItSays) {
   const auto architecture = Small();
   const NamedTensors weights = SmallWeights();
@@ -130,12 +132,14 @@ TEST(ExportedGraphTest, WhatAGraphKeepsInFloat32IsNeitherRoundedNorMultipliedInA
   EXPECT_TRUE(at::allclose(v, expected, 1e-6, 1e-6)) << (v - expected).abs().max();
 }
 
+// Promise: Guidance that is an input is one scale everywhere.
 TEST(ExportedGraphTest, AScaleOfGuidanceIsWhatTheGraphSays) {
   Json graph = SmallGraph();
   graph["inputs"][3]["default"] = 2.5;
   EXPECT_EQ((*Read(graph))->default_guidance(), 2.5);
 }
 
+// Promise: Guidance that is an input is one scale everywhere.
 TEST(ExportedGraphTest, APolicyGivesItsNetworksTheScale) {
   const auto architecture = Small();
   const Inputs in = SomeInputs(2);
@@ -255,10 +259,12 @@ void ExpectSameBitsWithOffloadedWeights(Trained trained) {
   }
 }
 
+// Promise: Where weights are changes no bit.
 TEST(ExportedGraphTest, TrainingWithWeightsThatComeBlockByBlockHasTheSameBits) {
   ExpectSameBitsWithOffloadedWeights(Trained::kFull);
 }
 
+// Promise: Where weights are changes no bit.
 TEST(ExportedGraphTest, ALoraWhoseBaseComesBlockByBlockHasTheSameBits) {
   ExpectSameBitsWithOffloadedWeights(Trained::kLora);
 }
@@ -327,6 +333,9 @@ struct BadGraph {
 
 class BadGraphTest : public ::testing::TestWithParam<BadGraph> {};
 
+// Promise: A graph is input. A graph of another class or config, an operator that is not allowed,
+// slots, sizes, types or blocks that do not fit, and a write to a weight are refused when the graph
+// is read, in one line with the key.
 TEST_P(BadGraphTest, IsRefusedInOneLineThatNamesTheKey) {
   Json graph = SmallGraph();
   graph[Json::json_pointer(GetParam().pointer)] = Json::parse(GetParam().value);

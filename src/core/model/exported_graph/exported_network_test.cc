@@ -39,6 +39,8 @@ std::string Refusal(const NamedTensors& inputs) {
   return std::string(status.message());
 }
 
+// Promise: Rewards are those of their projects.
+
 TEST(ExportedNetworkTest, OutputsAreWhatTheGraphComputesByName) {
   for (const int64_t rows : {1, 2, 5}) {
     const NamedTensors inputs = Inputs(rows), weights = Weights();
