@@ -27,7 +27,7 @@ HEAD = """# Configuration reference
 
 Every key of a run file. `tools/config_reference.py --write` makes this page from `proto/oxbow/v1/config.proto` and
 `configs/defaults.yaml`. A run file states only what differs from the defaults; `--set SECTION.KEY=VALUE` sets one value.
-[Formats](formats.md#config) has the rules of precedence, and [methods](methods/README.md) explain the losses.
+[Formats](formats/run_files.md#config) has the rules of precedence, and [methods](methods/README.md) explain the losses.
 
 `oxbow config explain KEY` prints the same of one key. A key with a \\* may have another value when a run is resumed: it
 changes no result, or rounding alone. `model.path` and `prompts.train` may lead elsewhere, to the same content.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The room of encoded prompts that oxbow reads (docs/formats.md, "Encoded prompts"), and its identity."""
+"""The room of encoded prompts that oxbow reads (docs/formats/model_files.md), and its identity."""
 import hashlib
 import json
 import mmap

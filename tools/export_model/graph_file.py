@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file: header, slots, constants and nodes as JSON (docs/formats.md, "Exported graphs")."""
+"""The file: header, slots, constants and nodes as JSON (docs/formats/exported_graphs.md)."""
 import base64
 import gzip
 import hashlib

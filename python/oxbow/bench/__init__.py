@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`oxbow bench learning`: several recipes with several seeds, and which one learns fastest (docs/formats.md)."""
+"""`oxbow bench learning`: several recipes with several seeds, and which one learns fastest (docs/formats/run_files.md)."""
 
 
 class Refused(Exception):

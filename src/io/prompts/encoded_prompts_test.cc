@@ -464,7 +464,7 @@ TEST(EncodedPromptsTest, ATextEncoderWithTwoTablesOfTokensIsRefused) {
       << status;
 }
 
-// Other programs may read it: docs/formats.md.
+// Other programs may read it: docs/formats/model_files.md.
 TEST(EncodedPromptsTest, AnEntryLiesWhereTheFormatSays) {
   const fs::path directory = Fresh("layout");
   const auto prompts = Opened(Components(), 9, directory);
