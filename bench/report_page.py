@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the page of a long run weighs, how soon a browser paints it, and what serving it costs a run.
+"""Weight of the page of a long run, its time to paint in a browser, and the cost of serving it.
 
   bench/report_page.py RUN [--bin build/release/bin] [--steps 1000] [--sheets 100] [--live CONFIG.yaml]
 

@@ -41,7 +41,7 @@ CODE = re.compile(r"(`+)(.+?)\1")
 @dataclass(frozen=True)
 class Block:
     page: str
-    line: int  # Where its fence stands, or its row of a table.
+    line: int  # The line of its fence, or of its row of a table.
     language: str
     marker: str  # "run", "skip: WHY" or whatever else stands there.
     text: str
@@ -67,7 +67,7 @@ class Block:
         return self.marker.removeprefix("skip:").strip() if self.marker.startswith("skip:") else ""
 
     def commands(self):
-        """What a shell executes."""
+        """The lines that a shell executes."""
         if self.language != "console":
             return self.text
         return "\n".join(line[2:] for line in self.text.splitlines() if line.startswith("$ "))

@@ -16,7 +16,7 @@ PAGES = ROOT / "build/docs/pages"
 
 
 def target_of(page, link):
-    """What a link of the site leads to: the same link, a folder's README.md, or None for a folder without one."""
+    """The target of a link of the site: the same link, a folder's README.md, or None for a folder without one."""
     path, mark, anchor = link.partition("#")
     if link.startswith(OUTSIDE) or not path:
         return link

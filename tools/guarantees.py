@@ -127,7 +127,7 @@ def markdown(promises):
 
 
 def page():
-    """What `make docs` appends to docs/guarantees.md."""
+    """The text that `make docs` appends to docs/guarantees.md."""
     return "\n".join(markdown(promises_of(tracked())[0].values())) + "\n"
 
 

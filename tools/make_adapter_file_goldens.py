@@ -82,7 +82,7 @@ def by_peft(directory, model, dtype, **config):
 
 
 def read_by_diffusers(directory, pipeline, model):
-    """What the pipeline's own loader makes of the directory's file."""
+    """The directory's file as the pipeline's own loader reads it."""
     arguments = {"return_alphas": True} if pipeline is diffusers.FluxPipeline else {}
     state, *alphas, metadata = pipeline.lora_state_dict(directory, return_lora_metadata=True, **arguments)
     more = {"network_alphas": alphas[0]} if alphas else {}

@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 
 
 class Code:
-    """What a hostile file does: a function of its choice is called when it is loaded."""
+    """A hostile file: a function of its choice is called when it is loaded."""
 
     def __reduce__(self):
         return os.system, ("echo this must never run",)

@@ -146,7 +146,7 @@ def as_jpeg(image):
 
 
 def exact_logits(pixels, state, config):
-    """Of the network in float64, rounded."""
+    """Results of the network in float64, rounded."""
     torch.set_default_dtype(torch.float64)
     logits = paper.detect(pixels.double(), {name: tensor.double() for name, tensor in state.items()}, config)
     torch.set_default_dtype(torch.float32)

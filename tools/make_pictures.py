@@ -29,7 +29,7 @@ PAGE = """<meta charset="utf-8"><body style="margin:0;background:#0d1117;color:#
 
 
 def record(command, folder):
-    """What the command writes to a terminal of COLUMNS columns."""
+    """The command's output on a terminal of COLUMNS columns."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(folder)

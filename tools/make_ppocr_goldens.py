@@ -153,7 +153,7 @@ def millionths(tensor):
 
 
 def reading(image, detector, recogniser, characters):
-    """What is read in a picture, or None where that hangs on a rounding."""
+    """The text read in a picture, or None where that hangs on a rounding."""
     sure = True
 
     def seen(probabilities):

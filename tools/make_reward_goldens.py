@@ -157,7 +157,7 @@ def some_text(rng, longest):
 
 
 def misread(rng, text):
-    """What an OCR might return for an image that should show `text`."""
+    """A text that an OCR might return for an image that should show `text`."""
     if rng.random() < 0.1:
         return some_text(rng, 30) if rng.random() < 0.7 else ""
     letters = list(text)

@@ -49,7 +49,7 @@ def write(path, mu_of, sizes):
 
 
 def pipeline_levels(name, pipeline, shift_terminal):
-    """What the pipeline's own call sets its scheduler to, for a tiny model of its kind."""
+    """The scheduler's state after the pipeline's own call, for a tiny model of its kind."""
     class_name, config = TINY[name]
     wrapper = WRAPPERS[class_name]
     transformer = randomised(make_transformer(wrapper, config), 0)

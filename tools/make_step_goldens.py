@@ -41,7 +41,7 @@ ETA, SHIFT = 0.7, 3.0
 
 
 class Network:
-    """What the classes below differ in. The noise of a stochastic step is that of Flow-SDE, and its KL has no dt."""
+    """The facts in which the classes below differ. The noise of a stochastic step is that of Flow-SDE, and its KL has no dt."""
     shape, pooled = (4, 6, 4), True
 
     @staticmethod

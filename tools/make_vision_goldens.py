@@ -114,7 +114,7 @@ def open_clip_models(out, seed):
 
 
 def longest_and_padded(x, side):
-    """What HPSv2's image transform does to a tensor before it normalises."""
+    """HPSv2's image transform of a tensor, before it normalises."""
     height, width = x.shape[1:]
     scale = side / float(max(height, width))
     if scale == 1.0:

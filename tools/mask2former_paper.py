@@ -27,7 +27,7 @@ def convolved(x, s, name, **given):
 
 
 def regions(length, window, shift):
-    """Of each row of a shifted map: rows of different regions do not see each other."""
+    """The region of each row of a shifted map: rows of different regions do not see each other."""
     at = torch.arange(length)
     return (at >= length - window).long() + (at >= length - shift).long()
 

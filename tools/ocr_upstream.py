@@ -34,7 +34,7 @@ class TellingEngine:
 
 
 class BaseModel:
-    """What the scorer needs of Flow-Factory's base class."""
+    """The part of Flow-Factory's base class that the scorer needs."""
 
     def __init__(self, config, accelerator):
         self.config, self.accelerator, self.device = config, accelerator, "cpu"

@@ -26,7 +26,7 @@ def compiled():
 
 
 def text(descriptors):
-    """What protoc reads in a descriptor set; later versions of protoc may write json_name and the like otherwise."""
+    """The parts of a descriptor set that protoc reads; later versions of protoc may write json_name and the like otherwise."""
     done = subprocess.run(["protoc", "--decode_raw"], input=descriptors, check=True, capture_output=True)
     return re.sub(rb'\n *10: "\w+"', b"", done.stdout)
 

@@ -49,7 +49,7 @@ def built(name, builds):
 
 
 def trained(build, config, settings, directory):
-    """What a run of this build left: rows of metrics.jsonl without times, and the digest of each file of weights."""
+    """The results of a run of this build: rows of metrics.jsonl without times, and the digest of each file of weights."""
     command = [str(build / "bin/oxbow"), "train", str(config), "--no-progress"]
     for setting in settings + [f"run.directory={directory}", "run.name=run"]:
         command += ["--set", setting]

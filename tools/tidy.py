@@ -32,6 +32,7 @@ BARE_OF = re.compile(r"Of ")
 BARE_WHAT = re.compile(r"(What|Who|Which|Whose|Whoever|Those of)\b")
 # The first line of a file; the comment after it is another one.
 LICENCE = re.compile(r"SPDX-License-Identifier:")
+DOCSTRING = re.compile(r'"""(\w.*)')
 # Text that is compared byte by byte, or that others wrote.
 AS_IT_IS = ("tests/golden/", "tests/fuzz/corpus/", "models/", "tools/requirements/")
 UNPLAIN = re.compile(r"\b(whom|whoever|anew|lacks)\b", re.IGNORECASE)
@@ -75,7 +76,7 @@ def line_errors(path, lines):
 
 
 def prose_of(path, line):
-    """What a line says in words: its comment, in Markdown the line without code; None: nothing."""
+    """The words of a line: its comment, in Markdown the line without code; None: nothing."""
     if path.endswith(".md"):
         return CODE_SPAN.sub("", line)
     found = COMMENT[path.endswith(SLASHES)].search(line)
@@ -83,13 +84,16 @@ def prose_of(path, line):
 
 
 def openings(path, lines):
-    """Yields (line, text) of each comment that begins: at the end of a line of code, or on a line
-    of its own behind no comment, an empty one, the licence's, or one that ends with '.', ':' or
-    '?'."""
+    """Yields (line, text) of each docstring and comment that begins: at the end of a line of code, or
+    on a line of its own behind no comment, an empty one, the licence's, or one that ends with '.',
+    ':' or '?'."""
     mark = "//" if path.endswith(SLASHES) else "#"
     before = ""
     for number, line in enumerate(lines, 1):
         stripped = line.strip()
+        docstring = DOCSTRING.match(stripped) if path.endswith(".py") else None
+        if docstring:
+            yield number, docstring.group(1)
         if stripped.startswith(mark):
             text = stripped.lstrip(mark).strip()
             if not before or before.endswith((".", ":", "?")) or LICENCE.match(before):
@@ -135,7 +139,7 @@ def self_test():
     errors = {"a.h": "int rows;  // Of a pass.", "a.cc": "// Of products.", "a.proto": "  // Of a step.",
               "a.py": "# Of a run.", "a.yaml": "rate: 0  # Of the step.", "b.h": "// What became of it.",
               "b.cc": "f(\"x\");  // Those of a run.", "c.cc": "// The rows.\n// Which of them.",
-              "d.cc": "// Rows:\n//\n//   Whose they are.", "b.py": "x = 1  # Who asks.", "c.py": "\n# Which one?",
+              "d.cc": "// Rows:\n//\n//   Whose they are.", "b.py": "x = 1  # Who asks.", "c.py": "\n# Which one?", "e.py": 'def f():\n    """What it does."""',
               "b.yaml": "# Rows?\n# What they are.", "b.proto": "f();\n// What it is.", "CMakeLists.txt": "# What it has.",
               "d.h": "// SPDX-License-Identifier: Apache-2.0\n// What it is.",
               "d.py": "#!/bin/x\n# SPDX-License-Identifier: Apache-2.0\n# Which of them."}

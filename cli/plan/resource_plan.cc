@@ -464,8 +464,7 @@ uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& fac
              run::EntryBytes(config.sampling(), facts.latent_shape, conditioning);
   }
   if (adaptation.enabled()) {
-    const uint64_t prompts = adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups;
-    buffer += prompts * conditioning;
+    buffer += groups * conditioning;
     buffer += groups * adaptation.recent_steps() *
               (run::GroupBytesMax(config, facts.latent_shape) + conditioning);
   }

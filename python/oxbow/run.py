@@ -47,7 +47,7 @@ class Run:
 
     @property
     def uid(self) -> str:
-        """Which run this is, whatever its directory is called; empty before its learner's first start."""
+        """The run's own id, whatever its directory is called; empty before its learner's first start."""
         path = self.directory / UID
         return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 

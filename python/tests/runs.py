@@ -65,14 +65,14 @@ class WrittenRun:
                 file.write(self.line(step))
 
     def row(self, step, number):
-        """What is said of one picture of an evaluation; the last one has no file."""
+        """The line of one picture of an evaluation; the last one has no file."""
         picture = {"picture": f"{number:03d}.png"} if number < 2 else {}
         return json.dumps({"prompt": PROMPTS[number], "reward": step / 16, "right": False, **picture, "width": 4, "height": 2,
                            "rewards": {"digits_ocr": step / 16, "redness": None if number else 0.25},
                            "seed": str(SEEDS[number]), "group": "7", "sample": number}) + "\n"
 
     def cut_to(self, last):
-        """What a resumed learner does: the lines past its checkpoint go."""
+        """As a resumed learner does: the lines past its checkpoint go."""
         self.metrics.write_text("".join(self.line(step) for step in range(last + 1)))
 
     def hold(self, pid=None, host=None):

@@ -210,7 +210,7 @@ class ClusterTest(unittest.TestCase):
         return child
 
     def read_until(self, child, *texts):
-        """What it says up to the first line that has one of the texts."""
+        """Its output up to the first line that has one of the texts."""
         told = ""
         for line in child.stdout:
             told += line
@@ -223,7 +223,7 @@ class ClusterTest(unittest.TestCase):
         told = self.read_until(child, "joins") + self.read_until(child, "joins")
         self.assertEqual(told.count("joins"), 2, told)
         self.cluster.remove_node(self.second, allow_graceful=False)
-        # Where the node had the buffer or a reward server too, that may be seen first: then all ranks and workers start again.
+        # If the node had the buffer or a reward server too, that may be seen first: then all ranks and workers start again.
         self.read_until(child, "is gone with its node", "ended with -9")
         self.cluster.add_node(num_cpus=4)
         self.read_until(child, "joins")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What @reward takes and what it says of a reward."""
+"""The arguments of @reward, and the description that it makes."""
 import tempfile
 import unittest
 from pathlib import Path

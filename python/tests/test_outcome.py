@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reward returns becomes a finite number or a status, and nothing else."""
+"""The answer of a reward becomes a finite number or a status, and nothing else."""
 import unittest
 
 import numpy as np

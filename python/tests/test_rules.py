@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which items a reward gets."""
+"""The items that a reward gets."""
 import unittest
 
 import numpy as np

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reward sees of a clip, and what the frames' scores say of it."""
+"""The frames of a clip that a reward sees, and the clip's score."""
 import unittest
 
 import numpy as np

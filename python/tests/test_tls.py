@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may call a reward server under TLS, and what a server's own certificate must be."""
+"""The callers that a reward server takes under TLS, and what a server's own certificate must be."""
 import base64
 import re
 import socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trackers stored locally: [(step, name, value)] in the order of the files, of pictures the tuple of their captions."""
+"""The local files of trackers: [(step, name, value)] in the order of the files, of pictures the tuple of their captions."""
 import glob
 import json
 import math

@@ -47,9 +47,8 @@ struct Entry {
   std::string conditioning;  // Read only where asked for.
   std::string latents;       // Offered only: latent_count of equal size. ReadLatents reads them.
 
-  bool unproven = false;  // Offered only: no better than the rest of its group.
-  std::string invalid;    // Offered only: why it cannot be stored; then no field but the id counts.
-  double priority = 0;    // Read only: at the store's step.
+  std::string invalid;  // Offered only: why it cannot be stored; then no field but the id counts.
+  double priority = 0;  // Read only: at the store's step.
 
   double value() const {
     return rescored.value_or(reward);

@@ -37,7 +37,6 @@ absl::StatusOr<Entry> EntryFromProto(v1::ReplayEntry header) {
   entry.prompt = PromptId(header.prompt().id());
   entry.birth = LearnerStep(header.birth_step());
   entry.reward = header.raw_reward();
-  entry.unproven = header.unproven();
   entry.latent_count = none ? 0 : static_cast<uint32_t>(latents.shape(0));
   entry.conditioning = header.conditioning().SerializeAsString();
   header.clear_conditioning();

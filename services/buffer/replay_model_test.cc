@@ -151,7 +151,6 @@ class ModelRun {
     // Quarters, with subtractive decay in sixteenths: equal priorities are equal as doubles too.
     plain.reward = random_.NextBelow(2) == 0 ? static_cast<double>(random_.NextBelow(5)) / 4 - 0.25
                                              : random_.NextNormal();
-    plain.unproven = random_.NextBelow(4) == 0;
     made_[plain.id] = plain;
     return plain;
   }
@@ -168,7 +167,6 @@ class ModelRun {
       const size_t latent_bytes = random_.NextBelow(3) == 0 ? 1500 : 40;
       entries.push_back(TestEntry(plain.id, plain.prompt, plain.birth, plain.reward, latent_bytes));
       entries.back().table = policy.name;
-      entries.back().unproven = plain.unproven;
       if (policy.name != kPrompts) continue;
       entries.back().latent_count = 0;
       entries.back().latents.clear();

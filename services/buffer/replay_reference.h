@@ -33,8 +33,7 @@ inline std::vector<TablePolicy> Policies(DrawPolicy draw) {
 
 struct Plain {
   uint64_t id = 0, prompt = 0, birth = 0, uses = 0, last_used = 0;
-  double reward = 0;      // The newest one.
-  bool unproven = false;  // Nothing shows that it is a success.
+  double reward = 0;  // The newest one.
   uint64_t failures = 0;
   uint64_t tries = 0, tries_failed = 0;
 };
@@ -150,9 +149,6 @@ struct Reference {
       const auto other = std::find_if(table.begin(), table.end(),
                                       [&](const Plain& plain) { return plain.id == *rival; });
       if (better && !(entry.reward > Priority(*other, step))) return Outcome::kRejectedLower;
-      if (better && entry.unproven && other->reward >= entry.reward) {
-        return Outcome::kRejectedLower;
-      }
       Drop(*rival);
       replaced = *rival;
     }

@@ -77,29 +77,6 @@ TEST(ReplayStoreTest, ASuccessThatItsNewTailsDestroyCountsLessAndThenLeaves) {
       store->Advance(Epoch(1), LearnerStep(6), {}, {}, {&odd, 1}).status()));
 }
 
-// Promise: A failure never replaces a success.
-TEST(ReplayStoreTest, AFailureNeverTakesThePlaceOfASuccessHoweverOld) {
-  for (const replay::Decay& decay : {replay::Decay{replay::DecayForm::kSubtractive, .05, 0},
-                                     replay::Decay{replay::DecayForm::kMultiplicative, .9, -1}}) {
-    const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};
-    const auto store =
-        ReplayStore::Open(
-            {.directory = directory.path(), .tables = {replay::BestTable(1)}, .decay = decay})
-            .value();
-    ASSERT_TRUE(store->Offer(Epoch(1), {TestEntry(7, 1, 0, 1)}).ok());
-    ASSERT_TRUE(store->Advance(Epoch(1), LearnerStep(100), {}, {}).ok());
-    ASSERT_LT(store->Info().priority_min, 0);
-    for (const uint64_t prompt : {1, 2}) {
-      Entry failure = TestEntry(8 + prompt, prompt, 100, 0);
-      failure.unproven = true;
-      EXPECT_EQ(store->Offer(Epoch(1), {failure})->results[0].outcome, Outcome::kRejectedLower);
-    }
-    EXPECT_EQ(store->Offer(Epoch(1), {TestEntry(11, 2, 100, .5)})->results[0].outcome,
-              Outcome::kReplaced)
-        << "what beat its group is compared with the decayed priority";
-  }
-}
-
 TEST(ReplayStoreTest, PoliciesThatAreNoQueueAreRefused) {
   const testing::ScopedDirectory directory{testing::ScopedDirectory::Memory()};
   for (const TablePolicy& policy : {TablePolicy{.name = "best"}, TablePolicy{.name = ""},

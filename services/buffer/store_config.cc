@@ -44,11 +44,9 @@ std::vector<replay::TablePolicy> TablesOf(const v1::RunConfig& config) {
   const v1::AdaptationConfig& adaptation = config.adaptation();
   if (!adaptation.enabled()) return tables;
   const uint64_t groups = config.batch().groups();
-  const uint64_t prompts =
-      share(adaptation.hard_capacity() > 0 ? adaptation.hard_capacity() : groups);
   for (replay::TablePolicy& table : replay::AdaptationTables(
-           adaptation.again_every() > 0 ? prompts : 0, share(groups * adaptation.recent_steps()),
-           adaptation.recent_steps())) {
+           adaptation.again_every() > 0 ? share(groups) : 0,
+           share(groups * adaptation.recent_steps()), adaptation.recent_steps())) {
     tables.push_back(std::move(table));
   }
   return tables;

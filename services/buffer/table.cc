@@ -17,13 +17,12 @@ replay::PriorityKey Table::KeyOf(const Entry& entry) const {
 replay::Decision Table::Decide(const Entry& candidate, LearnerStep now) const {
   const auto occupant = [&](const Entry* entry) -> std::optional<replay::Occupant> {
     if (entry == nullptr) return std::nullopt;
-    return replay::Occupant{entry->id, PriorityOf(*entry, now), entry->value()};
+    return replay::Occupant{entry->id, PriorityOf(*entry, now)};
   };
   const Entry* same_prompt = NewestOfPrompt(candidate.prompt);
   switch (policy_.insert) {
     case replay::InsertPolicy::kBetter:
       return replay::Decide({.candidate_reward = candidate.value(),
-                             .unproven = candidate.unproven,
                              .same_prompt = occupant(same_prompt),
                              .lowest = occupant(NextToLeave()),
                              .size = size(),

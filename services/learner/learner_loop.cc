@@ -321,7 +321,7 @@ absl::StatusOr<bool> LearnerLoop::RefillOnce(LearnerStep step, StepGroups& group
   for (size_t i = 0; i < count; ++i) {
     const size_t place = planned[i].place;
     // Afterwards nothing tells of the head of a dead group.
-    const auto again = RegenerationOf(groups.received[place].group, options_.refresh);
+    const auto again = RegenerationOf(groups.received[place].group);
     if (again.has_value()) groups.rescored.push_back(*again);
     const auto outcome = choice_.OutcomeOf(step, groups.received[place].group);
     if (outcome.has_value()) groups.outcomes.push_back(*outcome);
@@ -468,7 +468,7 @@ void LearnerLoop::CommitToBuffer(LearnerStep step, const StepGroups& groups,
   const std::set<EntryId> used(result.used.begin(), result.used.end());
   commit.used.assign(used.begin(), used.end());
   for (const ReceivedGroup& item : received) {
-    const auto again = RegenerationOf(item.group, options_.refresh);
+    const auto again = RegenerationOf(item.group);
     if (again.has_value()) commit.rescored.push_back(*again);
   }
   for (size_t i = 0; options_.replays && i < received.size(); ++i) {

@@ -93,8 +93,7 @@ class LearnerLoop {
     OfferRules offers;
     uint64_t run_seed = 0;
     std::optional<flow::WindowPlan> window;  // None: no step is stochastic.
-    bool refresh = false;       // Entries take the rewards of their regenerated pictures.
-    uint32_t failures_max = 0;  // Regenerations in a row that may fail; 0: any number.
+    uint32_t failures_max = 0;               // Regenerations in a row that may fail; 0: any number.
     std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
     SamplingForm form;                              // Its groups.
     v1::RewardConfig reward;

@@ -179,7 +179,7 @@ struct LearnerMetrics::Impl {
                {"inserted", "replaced", "rejected_lower", "duplicate", "rejected_invalid"}),
         heads_missing(Metric(r, exported::kLearnerHeadsMissingTotal)),
         heads_refused(r, exported::kLearnerHeadsRefusedTotal, "reason",
-                      {"schedule", "no_density", "window", "size"}),
+                      {"schedule", "no_density", "size"}),
         evaluation_failures(Metric(r, exported::kLearnerEvaluationFailuresTotal)),
         checkpoints(Metric(r, exported::kLearnerCheckpointsTotal)),
         write_failures(r, exported::kLearnerWriteFailuresTotal, "what",

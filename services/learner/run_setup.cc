@@ -257,7 +257,6 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
           .schedule_id = rules.schedule_id,
           .latent_bytes = rules.LatentBytes(),
           .latent_shape = rules.latent_shape,
-          .same_window = setup.config.replay().same_window(),
           .stored_tail = setup.config.sampling().tail() == v1::TAIL_KIND_STORED};
 }
 
@@ -299,13 +298,11 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .stop_if = config.run().stop_if(),
           .wall_seconds_before = wall_seconds_before,
           .offers = {.run_seed = config.run().seed(),
-                     .requires_std = config.replay().insert_requires_std(),
                      .kept_steps = run::KeptStepsOf(config, setup.sampling),
                      .images = config::ChosenMethod(config.method()).trains_final_latents(),
                      .sigmas = setup.sampling.sigmas},
           .run_seed = config.run().seed(),
           .window = setup.window,
-          .refresh = config.replay().refresh(),
           .failures_max = config.replay().failures_max(),
           .adaptation = config.adaptation().enabled()
                             ? std::optional(AdaptationOf(config.adaptation()))

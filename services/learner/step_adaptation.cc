@@ -40,8 +40,6 @@ rl::BatchAdaptation AdaptationOf(const v1::AdaptationConfig& config) {
           .rule = RuleOf(config.thresholds()),
           .reuse_min = config.reuse_min(),
           .reuse_max = config.reuse_max(),
-          .reuse_min_range = {.low = config.reuse_min_low(), .high = config.reuse_min_high()},
-          .reuse_max_range = {.low = config.reuse_max_low(), .high = config.reuse_max_high()},
           .again_every = config.again_every(),
           .again_max = config.again_max(),
           .recent_steps = config.recent_steps()};

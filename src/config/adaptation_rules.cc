@@ -16,16 +16,10 @@ constexpr uint32_t kGroupsToAdapt = 5;
 void ThresholdRules(const v1::AdaptationConfig& a, Findings& f) {
   f.Require(a.hard_max() >= 0 && a.hard_max() < 1, "adaptation.hard_max",
             "must be in [0, 1): a mean reward", a.hard_max());
-  const auto range = [](double low, double high) { return low >= 0 && low <= high && high <= 1; };
-  f.Require(range(a.reuse_min(), a.reuse_max()), "adaptation.reuse_min",
+  f.Require(a.reuse_min() >= 0 && a.reuse_min() <= a.reuse_max() && a.reuse_max() <= 1,
+            "adaptation.reuse_min",
             "must be at least 0 and at most adaptation.reuse_max, which is at most 1",
             a.reuse_min());
-  f.Require(range(a.reuse_min_low(), a.reuse_min_high()), "adaptation.reuse_min_low",
-            "must be at least 0 and at most adaptation.reuse_min_high, which is at most 1",
-            a.reuse_min_low());
-  f.Require(range(a.reuse_max_low(), a.reuse_max_high()), "adaptation.reuse_max_low",
-            "must be at least 0 and at most adaptation.reuse_max_high, which is at most 1",
-            a.reuse_max_low());
 }
 
 // Thresholds are shares of what is right, so rewards are in [0, 1].

@@ -55,10 +55,6 @@ TEST(ChosenMethodTest, RulesReadSettingsThatTheSectionHas) {
     for (const rl::SettingRule& rule : method.setting_rules) {
       EXPECT_TRUE(settings.contains(rule.key)) << method.name << "." << rule.key;
     }
-    for (const char* flag :
-         {method.clip.no_max_if, method.whole_groups_if, method.whole_samples_if}) {
-      EXPECT_TRUE(flag == nullptr || settings.contains(flag)) << method.name << "." << flag;
-    }
   }
 }
 
@@ -67,9 +63,7 @@ TEST(ChosenMethodTest, OwnSettingsAreNumbers) {
   method.set_name(v1::METHOD_NAME_AWM);
   method.mutable_awm()->set_weighting(v1::AWM_WEIGHTING_HUBER);
   method.mutable_awm()->set_power(0.5);
-  method.mutable_awm()->set_mean_first(true);
-  const std::map<std::string, double> want = {
-      {"weighting", 3}, {"power", 0.5}, {"mean_first", 1}, {"ratio", 0}};
+  const std::map<std::string, double> want = {{"weighting", 3}, {"power", 0.5}, {"ratio", 0}};
   EXPECT_EQ(OwnSettings(method), want);
   method.set_name(v1::METHOD_NAME_GRPO);
   EXPECT_TRUE(OwnSettings(method).empty()) << "it has no section";

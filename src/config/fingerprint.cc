@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -96,12 +97,21 @@ std::string YamlText(const pb::Message& message, const pb::FieldDescriptor& fiel
   return ValueText(message, field, -1);
 }
 
-std::vector<const pb::FieldDescriptor*> FieldsByNumber(const pb::Descriptor& type) {
-  std::vector<const pb::FieldDescriptor*> fields;
-  for (int i = 0; i < type.field_count(); ++i) fields.push_back(type.field(i));
-  std::sort(fields.begin(), fields.end(),
-            [](const auto* a, const auto* b) { return a->number() < b->number(); });
-  return fields;
+// A field of a type, or a key that was one.
+struct Part {
+  const pb::FieldDescriptor* field = nullptr;
+  const v1::FormerKey* former = nullptr;
+};
+
+std::map<uint32_t, Part> PartsByNumber(const pb::Descriptor& type) {
+  std::map<uint32_t, Part> parts;
+  for (int i = 0; i < type.field_count(); ++i) {
+    parts[static_cast<uint32_t>(type.field(i)->number())].field = type.field(i);
+  }
+  for (const v1::FormerKey& key : type.options().GetRepeatedExtension(v1::former)) {
+    parts[key.number()].former = &key;
+  }
+  return parts;
 }
 
 // Whether a value enters. Without `unset_as`, one that is 0, false or empty does not.
@@ -136,7 +146,13 @@ void AppendRepeated(const pb::Message& message, const pb::FieldDescriptor& field
 
 void AppendFields(const pb::Message& message, const std::string& indent, Writing& writing) {
   std::string& text = writing.text;
-  for (const pb::FieldDescriptor* field : FieldsByNumber(*message.GetDescriptor())) {
+  for (const auto& [number, part] : PartsByNumber(*message.GetDescriptor())) {
+    if (part.former != nullptr) {
+      if (part.former->text().empty()) continue;
+      absl::StrAppend(&text, indent, part.former->key(), ": ", part.former->text(), "\n");
+      continue;
+    }
+    const pb::FieldDescriptor* const field = part.field;
     const v1::FingerprintRules& rules = field->options().GetExtension(v1::fingerprint);
     if (!rules.constant().empty()) {
       absl::StrAppend(&text, indent, field->name(), ": \"", absl::CEscape(rules.constant()),

@@ -19,17 +19,11 @@ std::string DynamicsOf(const RunConfig& c) {
   return EnumText(*v1::DynamicsKind_descriptor()->FindValueByNumber(c.sampling().dynamics()));
 }
 
-// The flag `key` of the method's own section; null: it has none, which counts as off.
-bool IsOn(const v1::MethodConfig& m, const char* key) {
-  return key != nullptr && OwnSettings(m).at(key) != 0;
-}
-
 // The range on one side of ratio 1.
 void SideRules(const v1::MethodConfig& m, const char* key, double clip, Findings& f) {
   const rl::ClipLimits& limits = ChosenMethod(m).clip;
   if (limits.max == 0) return;
-  const bool inside =
-      clip > 0 && clip >= limits.min && (clip <= limits.max || IsOn(m, limits.no_max_if));
+  const bool inside = clip > 0 && clip >= limits.min && clip <= limits.max;
   f.Require(inside, key, limits.rule, clip);
   if (inside && limits.usual_max > 0 && clip > limits.usual_max) {
     f.Warn(key, absl::StrCat(limits.unusual, ", got ", clip));
@@ -71,11 +65,6 @@ void AdvantageRules(const RunConfig& c, Findings& f) {
 
 void WeightRules(const v1::MethodConfig& m, Findings& f) {
   f.Require(m.weight_cap() > 0, "method.weight_cap", "must be above 0", m.weight_cap());
-  f.Require(m.weight_floor() >= 0 && m.weight_floor() < std::max(m.weight_cap(), 1e-300),
-            "method.weight_floor", "must be at least 0 and below method.weight_cap",
-            m.weight_floor());
-  f.Require(m.weight_log_clamp() > 0, "method.weight_log_clamp", "must be above 0",
-            m.weight_log_clamp());
 }
 
 // The pull towards the policy before the step, which the first update has not left.
@@ -186,7 +175,6 @@ void OldPolicyRules(const v1::MethodConfig& m, Findings& f) {
   const v1::OldPolicyConfig& o = m.old_policy();
   const auto fraction = [](double d) { return d >= 0 && d < 1; };
   f.Require(fraction(o.decay()), "method.old_policy.decay", "must be in [0, 1)", o.decay());
-  f.Require(fraction(o.start()), "method.old_policy.start", "must be in [0, 1)", o.start());
   f.Require(o.rate() >= 0, "method.old_policy.rate", "must be at least 0", o.rate());
   f.Require(o.every() >= 1, "method.old_policy.every", "must be at least 1", o.every());
 }
@@ -206,8 +194,8 @@ void DiversityRules(const RunConfig& c, Findings& f) {
 void AnchorRules(const RunConfig& c, Findings& f) {
   const v1::AnchorConfig& a = c.method().anchor();
   f.Require(a.weight() >= 0, "method.anchor.weight", "must be at least 0", a.weight());
-  f.Require(a.low() > 0 && a.low() < a.high() && a.high() <= 1, "method.anchor.low",
-            "must be above 0 and below method.anchor.high, which is at most 1", a.low());
+  f.Require(a.high() > rl::kAnchorLow && a.high() <= 1, "method.anchor.high",
+            absl::StrCat("must be above ", rl::kAnchorLow, " and at most 1"), a.high());
   if (a.weight() > 0 && ChosenMethod(c.method()).needs_density() && c.replay().fraction() > 0 &&
       c.sampling().tail() == v1::TAIL_KIND_STORED) {
     f.Error("method.anchor.weight",
@@ -235,15 +223,6 @@ void OldPullRules(const v1::MethodConfig& m, Findings& f) {
 }
 
 }  // namespace
-
-void WholeGroupRules(const RunConfig& c, Findings& f) {
-  const rl::MethodFacts& method = ChosenMethod(c.method());
-  const uint32_t rows = c.batch().rows_per_pass();
-  if (rows == 0 || !IsOn(c.method(), method.whole_groups_if)) return;
-  f.Error("batch.rows_per_pass",
-          absl::StrCat("splits groups, over which method.", method.name, ".",
-                       method.whole_groups_if, " averages; set one of the two off, got ", rows));
-}
 
 void MethodRules(const RunConfig& c, Findings& f) {
   DiversityRules(c, f);

@@ -14,7 +14,4 @@ void MethodRules(const v1::RunConfig& c, Findings& f);
 // Rules for settings of methods that train on final images, and for each method's own section.
 void ForwardProcessRules(const v1::RunConfig& c, Findings& f);
 
-// A method whose loss needs whole groups takes no smaller backward passes.
-void WholeGroupRules(const v1::RunConfig& c, Findings& f);
-
 }  // namespace oxbow::config

@@ -98,10 +98,6 @@ void ReuseRules(const RunConfig& c, Findings& f) {
   BranchRules(c, f);
   DrawRules(c, f);
   MixRules(c, f);
-  f.Require(r.added_weight_max() >= 0, "replay.added_weight_max", "must be at least 0",
-            r.added_weight_max());
-  f.Require(r.added_advantage_max() > 0, "replay.added_advantage_max", "must be above 0",
-            r.added_advantage_max());
   if (r.by_need() && r.fraction() <= 0) {
     f.Warn("replay.by_need", "has no effect while replay.fraction is 0");
   }

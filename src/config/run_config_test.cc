@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/nearest_name.h"
 #include "config/embedded_yaml.h"
+#include "config/fingerprint.h"
 #include "config/validate.h"
 
 namespace oxbow::config {
@@ -290,6 +291,26 @@ TEST(RunConfigTest, AllMistakesOfAFileAreSaidAtOnceALineEach) {
   EXPECT_EQ(LoadRunConfig({}, {"run.setps=1", "run.seed=x"}, {}).status().message(),
             "--set: run.setps: unknown key; did you mean `steps`?\n"
             "--set: run.seed: expected a whole number from 0 to 2^64 - 1, got \"x\"");
+}
+
+// Promise: Older runs go on. A key that is gone may still be given with the value that is left, and
+// fingerprints still have it. Another value is refused by name.
+TEST(RunConfigTest, AFormerKeyTakesTheValueThatIsLeft) {
+  const RunFile kept(
+      "run: {name: a}\nmethod: {weight_log_clamp: 20.0, weight_scale: mean, nft: {advantage: "
+      "all}}\n"
+      "learner: {drift_check_every: 50}\n");
+  const auto resolved = LoadRunConfig(kept.path(), {"replay.same_window=false"}, {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_THAT(FingerprintText(resolved->config, FingerprintAge::kPresent),
+              HasSubstr("  correction: CORRECTION_SEQUENCE\n  weight_scale: WEIGHT_SCALE_MEAN\n"));
+  EXPECT_EQ(
+      LoadRunConfig({}, {"method.weight_scale=sum"}, {}).status().message(),
+      "--set: method.weight_scale: this key is gone, and mean is what remains of it: remove the "
+      "key");
+  const RunFile other("method:\n  nft: {advantage: [all]}\n");
+  EXPECT_THAT(std::string(other.Load().status().message()),
+              HasSubstr(":2: method.nft.advantage: this key is gone, and all is what remains"));
 }
 
 TEST(RunConfigTest, MissingFileIsNotFound) {

@@ -256,7 +256,6 @@ void BatchRules(const RunConfig& c, Findings& f) {
   }
   f.Require(b.updates() >= 1, "batch.updates", "must be at least 1", b.updates());
   f.Require(b.passes() >= 1, "batch.passes", "must be at least 1", b.passes());
-  WholeGroupRules(c, f);
   if (b.dynamic_sampling_max() > 0 && c.method().zero_variance() == v1::ZERO_VARIANCE_UNMASKED) {
     f.Error("batch.dynamic_sampling_max",
             absl::StrCat("replaces groups without variance, which method.zero_variance: unmasked "

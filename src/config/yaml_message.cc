@@ -73,6 +73,24 @@ std::string UnknownKey(const std::string& name, const pb::Descriptor& type) {
                          : absl::StrCat("unknown key; did you mean `", nearest, "`?");
 }
 
+// A key that no field of the type has. It may be one of former versions with the value that is
+// left.
+absl::Status OtherKey(const std::string& name, const YAML::Node& key, const YAML::Node& value,
+                      const Spot& spot, const pb::Descriptor& type) {
+  for (const v1::FormerKey& former : type.options().GetRepeatedExtension(v1::former)) {
+    if (former.key() != name) continue;
+    const std::string text = value.IsScalar() ? value.Scalar() : "";
+    double given = 0, left = 0;
+    const bool equal = absl::SimpleAtod(text, &given) && absl::SimpleAtod(former.value(), &left)
+                           ? given == left
+                           : text == former.value();
+    if (equal) return absl::OkStatus();
+    return spot.Error(key, absl::StrCat("this key is gone, and ", former.value(),
+                                        " is what remains of it: remove the key"));
+  }
+  return spot.Error(key, UnknownKey(name, type));
+}
+
 const pb::EnumValueDescriptor* FindEnumValue(const pb::EnumDescriptor& type,
                                              const std::string& text) {
   for (int i = 0; i < type.value_count(); ++i) {
@@ -181,7 +199,7 @@ absl::Status MergePair(const YAML::Node& key, const YAML::Node& value, const Spo
   const std::string name = key.Scalar();
   const Spot spot{section.source, Join(section.key, name)};
   const FieldDescriptor* field = type.FindFieldByName(name);
-  if (field == nullptr) return spot.Error(key, UnknownKey(name, type));
+  if (field == nullptr) return OtherKey(name, key, value, spot, type);
   if (!seen.insert(name).second) return spot.Error(key, "the key is given twice; keep one");
   // A missing value has no place of its own, so errors name the place of its key.
   if (value.IsNull() &&
@@ -280,7 +298,9 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
     key = Join(key, names[i]);
     const Spot spot{source, key};
     field = message->GetDescriptor()->FindFieldByName(names[i]);
-    if (field == nullptr) return spot.Error({}, UnknownKey(names[i], *message->GetDescriptor()));
+    if (field == nullptr) {
+      return OtherKey(names[i], {}, YAML::Node(text), spot, *message->GetDescriptor());
+    }
     if (i + 1 == names.size()) break;
     if (IsNamedList(*field)) {
       OXBOW_ASSIGN_OR_RETURN(pb::Message* const element,

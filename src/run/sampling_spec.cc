@@ -266,9 +266,7 @@ uint64_t RowsOfPass(const v1::RunConfig& config) {
   if (batch.rows_per_pass() == 0 || steps == 0) return samples * steps;
   const uint64_t whole = batch.rows_per_pass() / steps;
   const rl::MethodFacts& method = config::ChosenMethod(config.method());
-  if (whole == 0 && !rl::NeedsWholeSamples(method, config::OwnSettings(config.method()))) {
-    return batch.rows_per_pass();
-  }
+  if (whole == 0 && !method.whole_samples) return batch.rows_per_pass();
   return steps * std::min(samples, std::max<uint64_t>(1, whole));
 }
 

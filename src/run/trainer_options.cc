@@ -28,9 +28,9 @@ static_assert(static_cast<int>(rl::RewardMix::kGdpo) == v1::REWARD_MIX_GDPO - 1)
 static_assert(static_cast<int>(rl::StepWeight::kSensitivity) == v1::STEP_WEIGHT_SENSITIVITY - 1);
 static_assert(static_cast<int>(rl::TimeSampler::kLogitNormal) == v1::TIME_SAMPLER_LOGIT_NORMAL - 1);
 static_assert(static_cast<int>(rl::Sharing::kStep) == v1::SHARING_STEP - 1);
-static_assert(static_cast<int>(rl::DecayShape::kWarmupCosine) == v1::DECAY_SHAPE_WARMUP_COSINE - 1);
+static_assert(static_cast<int>(rl::DecayShape::kPiecewiseLinear) ==
+              v1::DECAY_SHAPE_PIECEWISE_LINEAR - 1);
 static_assert(static_cast<int>(rl::RateShape::kCosine) == v1::RATE_SHAPE_COSINE - 1);
-static_assert(static_cast<int>(rl::WeightScale::kSum) == v1::WEIGHT_SCALE_SUM - 1);
 static_assert(static_cast<int>(rl::BranchFusion::kSoftmax) == v1::BRANCH_FUSION_SOFTMAX - 1);
 static_assert(static_cast<int>(rl::BranchPruning::kExtremes) == v1::BRANCH_PRUNING_EXTREMES - 1);
 static_assert(static_cast<int>(rl::KlSpace::kTransition) == v1::KL_SPACE_TRANSITION - 1);
@@ -50,19 +50,13 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   options.diversity_weight = method.diversity().weight();
   options.stored_rewards = config.replay().reward() == v1::REPLAY_REWARD_STORED;
   options.full_reward = WholeOf(config.reward());
-  options.added_advantage_max = config.replay().added_advantage_max();
-  options.added_weight_max = config.replay().added_weight_max();
   options.replayed_in_mean = config.replay().in_mean();
   options.zero_variance = FromWire<rl::ZeroVariance>(method.zero_variance());
 }
 
 void SetPolicyGradient(const v1::MethodConfig& method, rl::TrainerOptions& options) {
   options.correction = FromWire<rl::Correction>(method.correction());
-  options.weight = {.scale = FromWire<rl::WeightScale>(method.weight_scale()),
-                    .geometric = method.weight_geometric(),
-                    .cap = method.weight_cap(),
-                    .floor = method.weight_floor(),
-                    .log_clamp = method.weight_log_clamp()};
+  options.weight_cap = method.weight_cap();
   options.kept_kc_max = method.kept_kc_max();
   options.step_fraction = method.step_fraction();
   options.step_weight = FromWire<rl::StepWeight>(method.step_weight());
@@ -85,20 +79,16 @@ void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& optio
                    .times = FromWire<rl::Sharing>(times.times()),
                    .noise = FromWire<rl::Sharing>(times.noise())};
   options.old_kl_weight = method.old_kl_weight();
-  options.anchor = {.weight = method.anchor().weight(),
-                    .low = method.anchor().low(),
-                    .high = method.anchor().high()};
+  options.anchor = {.weight = method.anchor().weight(), .high = method.anchor().high()};
 }
 
 rl::CopyOptions CopiesOf(const v1::RunConfig& config) {
   const v1::OldPolicyConfig& old = config.method().old_policy();
   return {.old = {.shape = FromWire<rl::DecayShape>(old.shape()),
                   .decay = old.decay(),
-                  .start = old.start(),
                   .rate = old.rate(),
                   .flat = old.flat(),
                   .warmup = old.warmup(),
-                  .length = old.length(),
                   .every = old.every()},
           .reference_every = static_cast<int>(config.method().reference_every()),
           .reference_at = MovesReference(config) ? config.replay().reincarnate_after() : 0};
@@ -130,10 +120,8 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   rl::TrainerOptions options;
   options.sampling = sampling;
   options.window = window;
-  options.cps_surrogate = config.sampling().cps_log_prob() == v1::CPS_LOG_PROB_SURROGATE;
   options.run_seed = config.run().seed();
   options.deterministic = config.run().deterministic();
-  options.drift_check_every = static_cast<int>(config.learner().drift_check_every());
   options.shard_optimizer =
       config.learner().shard_optimizer() && config.model().trained() == v1::TRAINED_PART_FULL;
   options.shard_gradients = options.shard_optimizer && config.learner().shard_gradients();

@@ -9,7 +9,6 @@
 #include "core/parallel/ranks.h"
 #include "core/rl/awm.h"
 #include "core/rl/method.h"
-#include "core/rl/nft.h"
 #include "core/rl/v_grpo.h"
 #include "tests/testing/toy_policy.h"
 
@@ -17,19 +16,14 @@ namespace oxbow::run {
 namespace {
 
 // Choices of a method's own section count from 0 in the order of its class's enum.
-static_assert(static_cast<int>(rl::NftAdvantage::kBinary) == v1::NFT_ADVANTAGE_BINARY - 1);
 static_assert(static_cast<int>(rl::AwmWeighting::kGeneralHuber) ==
               v1::AWM_WEIGHTING_GENERAL_HUBER - 1);
 
 void SetForwardProcess(v1::MethodConfig& method) {
-  method.mutable_guard()->set_batch_bias(true);
   method.mutable_guard()->set_time_weight(false);
   method.mutable_nft()->set_beta(0.12);
-  method.mutable_nft()->set_advantage(v1::NFT_ADVANTAGE_NEGATIVE);
   method.mutable_awm()->set_weighting(v1::AWM_WEIGHTING_SQUARE);
   method.mutable_awm()->set_power(0.26);
-  method.mutable_awm()->set_mean_first(true);
-  method.mutable_v_grpo()->set_sum_norms(true);
   method.mutable_v_grpo()->set_prediction(v1::V_GRPO_PREDICTION_VELOCITY);
   method.mutable_v_grpo()->set_weight(v1::V_GRPO_WEIGHT_BOUND);
   v1::TimesConfig& times = *method.mutable_times();
@@ -42,13 +36,11 @@ void SetForwardProcess(v1::MethodConfig& method) {
   times.set_times(v1::SHARING_GROUP);
   times.set_noise(v1::SHARING_STEP);
   v1::OldPolicyConfig& old = *method.mutable_old_policy();
-  old.set_shape(v1::DECAY_SHAPE_COSINE);
+  old.set_shape(v1::DECAY_SHAPE_LINEAR);
   old.set_decay(0.71);
-  old.set_start(0.19);
   old.set_rate(0.0041);
   old.set_flat(74);
   old.set_warmup(13);
-  old.set_length(217);
   old.set_every(6);
 }
 
@@ -56,7 +48,6 @@ void SetForwardProcess(v1::MethodConfig& method) {
 v1::RunConfig Config() {
   v1::RunConfig config;
   config.mutable_run()->set_seed(101);
-  config.mutable_sampling()->set_cps_log_prob(v1::CPS_LOG_PROB_GAUSSIAN);
   config.mutable_batch()->set_updates(3);
   config.mutable_batch()->set_passes(5);
   v1::MethodConfig& method = *config.mutable_method();
@@ -66,11 +57,7 @@ v1::RunConfig Config() {
   method.set_advantage_std(v1::ADVANTAGE_STD_NONE);
   method.set_zero_variance(v1::ZERO_VARIANCE_MEAN_OVER_KEPT);
   method.set_correction(v1::CORRECTION_NAIVE);
-  method.set_weight_scale(v1::WEIGHT_SCALE_SUM);
-  method.set_weight_geometric(true);
   method.set_weight_cap(2.5);
-  method.set_weight_floor(0.05);
-  method.set_weight_log_clamp(21);
   method.set_kept_steps(4);
   method.set_kept_kc_max(0.35);
   method.set_kl_weight(0.012);
@@ -126,7 +113,6 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.window->end, 1);
   EXPECT_EQ(options.sampling.Id(), sampling.Id());
   EXPECT_EQ(options.run_seed, 101u);
-  EXPECT_FALSE(options.cps_surrogate);
   EXPECT_EQ(options.updates, 3);
   EXPECT_EQ(options.clip().low, 0.11);
   EXPECT_EQ(options.clip().high, 0.12);
@@ -134,11 +120,7 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.advantage.std, rl::AdvantageStd::kNone);
   EXPECT_EQ(options.zero_variance, rl::ZeroVariance::kMeanOverKept);
   EXPECT_EQ(options.correction, rl::Correction::kNaive);
-  EXPECT_EQ(options.weight.scale, rl::WeightScale::kSum);
-  EXPECT_TRUE(options.weight.geometric);
-  EXPECT_EQ(options.weight.cap, 2.5);
-  EXPECT_EQ(options.weight.floor, 0.05);
-  EXPECT_EQ(options.weight.log_clamp, 21);
+  EXPECT_EQ(options.weight_cap, 2.5);
   EXPECT_EQ(options.kept_steps, 2) << "this method replays whole images";
   EXPECT_EQ(options.kept_kc_max, 0.35);
   EXPECT_EQ(options.kl.weight, 0.012);
@@ -238,13 +220,11 @@ TEST(TrainerOptionsTest, EverySettingOfForwardProcessMethodsArrives) {
   EXPECT_EQ(options.times.high, 0.94);
   EXPECT_EQ(options.times.times, rl::Sharing::kGroup);
   EXPECT_EQ(options.times.noise, rl::Sharing::kStep);
-  EXPECT_EQ(options.copies.old.shape, rl::DecayShape::kCosine);
+  EXPECT_EQ(options.copies.old.shape, rl::DecayShape::kLinear);
   EXPECT_EQ(options.copies.old.decay, 0.71);
-  EXPECT_EQ(options.copies.old.start, 0.19);
   EXPECT_EQ(options.copies.old.rate, 0.0041);
   EXPECT_EQ(options.copies.old.flat, 74u);
   EXPECT_EQ(options.copies.old.warmup, 13u);
-  EXPECT_EQ(options.copies.old.length, 217u);
   EXPECT_EQ(options.copies.old.every, 6u);
 }
 
@@ -259,18 +239,14 @@ TEST(TrainerOptionsTest, TheChosenMethodsOwnSectionArrives) {
   };
   using Values = std::map<std::string, double>;
   EXPECT_EQ(settings(v1::METHOD_NAME_GRPO), Values());
-  EXPECT_EQ(settings(v1::METHOD_NAME_GUARD), (Values{{"batch_bias", 1}, {"time_weight", 0}}));
-  EXPECT_EQ(
-      settings(v1::METHOD_NAME_NFT),
-      (Values{{"beta", 0.12}, {"advantage", static_cast<double>(rl::NftAdvantage::kNegative)}}));
+  EXPECT_EQ(settings(v1::METHOD_NAME_GUARD), (Values{{"time_weight", 0}}));
+  EXPECT_EQ(settings(v1::METHOD_NAME_NFT), (Values{{"beta", 0.12}}));
   EXPECT_EQ(settings(v1::METHOD_NAME_AWM),
             (Values{{"weighting", static_cast<double>(rl::AwmWeighting::kSquare)},
                     {"power", 0.26},
-                    {"mean_first", 1},
                     {"ratio", 0}}));
   EXPECT_EQ(settings(v1::METHOD_NAME_V_GRPO),
-            (Values{{"sum_norms", 1},
-                    {"prediction", static_cast<double>(rl::VGrpoPrediction::kVelocity)},
+            (Values{{"prediction", static_cast<double>(rl::VGrpoPrediction::kVelocity)},
                     {"weight", static_cast<double>(rl::VGrpoWeight::kBound)}}));
 }
 

@@ -23,14 +23,13 @@ TEST(TrainingRowsTest, RowsOfAPassAreThoseOfAnUpdateOrSamplesOrAPartOfOne) {
 }
 
 TEST(TrainingRowsTest, AMethodThatNeedsWholeSamplesHasAtLeastOne) {
-  const auto rows = [](const std::string& method, const std::string& mean_first) {
-    return RowsOfPass(Config({"method.name=" + method, "method.times.count=4",
-                              "method.awm.mean_first=" + mean_first, "batch.rows_per_pass=2"}));
+  const auto rows = [](const std::string& method) {
+    return RowsOfPass(
+        Config({"method.name=" + method, "method.times.count=4", "batch.rows_per_pass=2"}));
   };
-  EXPECT_EQ(rows("v_grpo", "false"), 4u);
-  EXPECT_EQ(rows("awm", "true"), 4u);
-  EXPECT_EQ(rows("awm", "false"), 2u);
-  EXPECT_EQ(rows("gspo", "false"), 5u) << "the trained steps of a path";
+  EXPECT_EQ(rows("v_grpo"), 4u);
+  EXPECT_EQ(rows("awm"), 2u);
+  EXPECT_EQ(rows("gspo"), 5u) << "the trained steps of a path";
 }
 
 TEST(TrainingRowsTest, AMethodOfFinalImagesTrainsItsNoiseLevels) {

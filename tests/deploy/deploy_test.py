@@ -110,7 +110,7 @@ def check_images(docker, ledger):
 
 
 def check_cuda_image(docker, ledger):
-    """What can be seen of oxbow/torch:cuda without a GPU."""
+    """The facts of oxbow/torch:cuda that are seen without a GPU."""
     image = "oxbow/torch:cuda"
     ledger.check(f"{image} runs as user 10001 and has its labels", lambda: image_checks.check_labels(docker, image))
     ledger.check(f"{image} has no compiler", lambda: image_checks.check_content(docker, image, True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every manifest of deploy/, without a Docker or a cluster: they ask for nothing that a host may refuse."""
+"""Rules for every manifest of deploy/, without a Docker or a cluster: they ask for nothing that a host may refuse."""
 import re
 import unittest
 from pathlib import Path

@@ -216,7 +216,7 @@ class Help:
 
 
 def flag_findings(command, helps):
-    """What a command line of one of the programs says that the program does not know."""
+    """The parts of a command line that the program does not know."""
     try:
         words = shlex.split(command.replace("\\\n", " "), comments=True)
     except ValueError:

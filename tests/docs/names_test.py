@@ -67,7 +67,7 @@ def expanded(path):
 
 
 def missing(word, there):
-    """What a word in code style names and the repository does not have; None if all is well."""
+    """The thing that a word in code style names and the repository does not have; None if all is well."""
     if PLACEHOLDER.search(word) and "/" not in word:
         return None
     command = word.split()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the dashboards show of a shipped recipe that nothing is changed of but the pace.
+"""The dashboards of a shipped recipe of which nothing is changed but the pace.
 
 Every panel that is seen (not in a collapsed row) has data, but for those that known_empty.yml lists for the recipe.
 Those really have none: a list does not outlive its reasons. No alert fires.

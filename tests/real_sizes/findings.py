@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was seen: a line of `ok` or `FAIL` for each thing that a person would notice."""
+"""The findings: a line of `ok` or `FAIL` for each thing that a person would notice."""
 import contextlib
 import sys
 import threading
@@ -13,7 +13,7 @@ class Findings:
 
     @contextlib.contextmanager
     def see(self, what):
-        """What the block asserts. It fails by any error; the walk goes on."""
+        """A claim that the block asserts. It fails by any error; the walk goes on."""
         try:
             yield
         except Exception as error:  # pylint: disable=broad-except

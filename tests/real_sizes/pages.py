@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of a page: its words and its pictures."""
+"""The parts of a page that a person sees: its words and its pictures."""
 import base64
 import html
 import io

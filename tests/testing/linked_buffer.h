@@ -194,8 +194,8 @@ struct Shard {
 
 // A link and the shards it is linked to.
 struct Linked {
-  explicit Linked(size_t shard_count = 1, size_t commits_max = 64, bool same_window = false,
-                  uint32_t kept_steps = kKept, uint64_t call_bytes_max = buffer::kOfferCallBytes,
+  explicit Linked(size_t shard_count = 1, size_t commits_max = 64, uint32_t kept_steps = kKept,
+                  uint64_t call_bytes_max = buffer::kOfferCallBytes,
                   uint64_t offer_bytes_max = buffer::kOfferBytesMax,
                   uint64_t backlog_bytes_max = uint64_t{1} << 30,
                   uint64_t remembered_max = 1'000'000) {
@@ -209,8 +209,7 @@ struct Linked {
                                   .kept_steps = kept_steps,
                                   .schedule_id = kSchedule,
                                   .latent_bytes = kLatentBytes,
-                                  .latent_shape = {kLatentBytes / 4},
-                                  .same_window = same_window};
+                                  .latent_shape = {kLatentBytes / 4}};
     for (size_t i = 0; i < shard_count; ++i) {
       shards.push_back(std::make_unique<Shard>(offer_bytes_max, remembered_max));
       options.endpoints.push_back(shards.back()->server->endpoint());

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a limit of tokens does to prompts: those that are cut, and different ones of which the same is left."""
+"""The effect of a limit of tokens on prompts: those that are cut, and different ones of which the same is left."""
 from pipelines import encoded
 
 

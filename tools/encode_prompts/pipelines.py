@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each pipeline's own encode_prompt says, as the parts that its wrapper in tools/export_model takes."""
+"""The answer of each pipeline's own encode_prompt, as the parts that its wrapper in tools/export_model takes."""
 import torch
 
 

@@ -38,7 +38,7 @@ def weight_files(directory, base):
 
 
 def record_of(path):
-    """Where the digests of a file's tensors are remembered, as oxbow does (src/io/model_digest.h); None: nowhere."""
+    """The file in which digests of a file's tensors are remembered, as oxbow does (src/io/model_digest.h); None: nowhere."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME") and os.path.join(os.environ["HOME"], ".cache")
     return pathlib.Path(cache) / "oxbow" / "digests" / sha256(os.path.realpath(path).encode())[:32] if cache else None
 
@@ -93,7 +93,7 @@ def digests_of(path, data, places):
 
 
 def tensor_lines(path, name):
-    """Of each tensor in a file: its name and its line."""
+    """The name and the line of each tensor in a file."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         size, = struct.unpack("<Q", data[:8])
         entries = json.loads(data[8:8 + size])

@@ -190,7 +190,7 @@ def one_prompt(inputs):
 
 
 def norms(v, patch):
-    """Of tokens, which are all channels of patch x patch latents."""
+    """For tokens, which are all channels of patch x patch latents."""
     tokens = v.unflatten(-1, (-1, patch)).unflatten(-3, (-1, patch))
     return (tokens.square().sum((1, -3, -1), keepdim=True).sqrt().expand(tokens.shape)).flatten(-2).flatten(-3, -2)
 

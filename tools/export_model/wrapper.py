@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one class of transformer needs so that all look alike: a velocity of named tensors.
+"""One class of transformer, wrapped so that all look alike: a velocity of named tensors.
 
 A wrapper holds the diffusers module as `self.transformer` and turns (x, sigma, parts...) into its call: packing,
 position ids, the scale of the timestep, the sign. Everything that differs between classes is in such a file.

@@ -56,7 +56,7 @@ class Curve:
         return bool(self.places(level) < len(self))
 
     def place(self, level: float) -> int:
-        """Where it reached the level; else its end."""
+        """The step at which it reached the level; else its end."""
         return int(min(self.places(level), len(self) - 1))
 
     def cost(self, name: str, levels: Any) -> Any:

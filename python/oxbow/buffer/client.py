@@ -23,7 +23,7 @@ _DTYPES = {dtype.str: number for number, dtype in _NUMPY.items()}
 
 
 class Outcome(enum.IntEnum):
-    """What became of an entry (oxbow.v1.OfferOutcome)."""
+    """The outcome of an entry (oxbow.v1.OfferOutcome)."""
 
     INSERTED = 1
     REPLACED = 2

@@ -44,7 +44,7 @@ def _varint(value: int) -> bytes:
 
 
 def _opening(message: Any, field: str, size: int) -> bytes:
-    """What stands before `size` bytes of a field of bytes or of a message."""
+    """The header of `size` bytes of a field of bytes or of a message."""
     return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2) + _varint(size)
 
 

@@ -45,7 +45,7 @@ class Fleet:
         self._down: set[str] = set()  # Processes whose death is counted, and that have not started again.
         self._committed = 0
         self._launches = 0  # Starts of all ranks together.
-        self._master = ""  # Where ranks meet.
+        self._master = ""  # The address at which ranks meet.
         self._told: tuple[str, ...] = ()  # The addresses that the ranks were started with.
 
     def run(self) -> int:

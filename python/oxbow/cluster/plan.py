@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes a run has, where each may be, and with which arguments it starts."""
+"""The processes of a run, where each may be, and with which arguments it starts."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ ANY_PORT = "{host}:0"
 
 @dataclass(frozen=True)
 class Setting:
-    """What all processes of a run share."""
+    """Settings that all processes of a run share."""
 
     run_dir: Path
     config: Mapping[str, Any]
@@ -79,7 +79,7 @@ def learner(setting: Setting, listen: str, buffer_at: str, rewards_at: list[str]
 
 
 def rank_environment(setting: Setting, rank: int, master: str, restart: int) -> dict[str, str]:
-    """What torchrun would say to a rank; nothing where there is one rank. Ray shows each rank its own GPU alone."""
+    """The variables that torchrun would set for a rank; nothing where there is one rank. Ray shows each rank its own GPU alone."""
     if setting.ranks == 1:
         return {}
     host, _, port = master.rpartition(":")

@@ -27,7 +27,7 @@ def _die_with_parent() -> None:
 
 @dataclass(frozen=True)
 class Health:
-    """What a process looks like now."""
+    """The present state of a process."""
 
     exit_code: int | None = None  # None while it runs; minus the signal that killed it.
     endpoint: str = ""  # HOST:PORT, from its READY line.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a follower asks of an experiment tracker."""
+"""The interface of an experiment tracker for a follower."""
 from __future__ import annotations
 
 import importlib
@@ -13,7 +13,7 @@ from ..run import Run
 
 @dataclass(frozen=True)
 class Where:
-    """Where in the tracker the run goes."""
+    """The run's place in the tracker."""
 
     project: str = "oxbow"
     directory: str = ""  # For the tracker's local files; empty: its default.

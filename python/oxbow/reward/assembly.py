@@ -20,7 +20,7 @@ from .status import StatusError, invalid
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server takes from its callers."""
+    """The limits of a server for its callers."""
 
     batch_max: int = 64  # Items of one request.
     item_bytes_max: int = 256 << 20  # Pixels of one medium, decoded.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a certificate speaks for: URIs among its alternative names, as in oxbow's src/rpc/identity.h.
+"""The roles that a certificate names: URIs among its alternative names, as in oxbow's src/rpc/identity.h.
 
     oxbow://FLEET/ROLE          oxbow://FLEET/worker/ID
 
@@ -22,7 +22,7 @@ _ALTERNATIVE_NAMES = b"\x06\x03\x55\x1d\x11"  # The object identifier 2.5.29.17.
 
 @dataclass(frozen=True)
 class Holder:
-    """What is known of the holder of a certificate."""
+    """The holder of a certificate."""
 
     uris: tuple[str, ...] = ()  # Those that begin with oxbow://.
     dns_names: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reward is: a function of items, or a class with `score(items)`, and what Describe says of it."""
+"""The definition of a reward: a function of items, or a class with `score(items)`, and what Describe says of it."""
 from __future__ import annotations
 
 import hashlib

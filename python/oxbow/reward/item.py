@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reward gets: one picture or clip with its prompt."""
+"""The input of a reward: one picture or clip with its prompt."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field

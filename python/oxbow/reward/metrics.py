@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reward server counts, as verbs, and its page in Prometheus' text format.
+"""The counts of a reward server, as verbs, and its page in Prometheus' text format.
 
 Names, labels and buckets are those of oxbow's own reward server (docs/formats.md, metrics).
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of one item under one reward: a finite number, or a status. Nothing else gets out."""
+"""The outcome of one item under one reward: a finite number, or a status. Nothing else gets out."""
 from __future__ import annotations
 
 import math

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which items a reward does not take, and why. Pure functions of a request."""
+"""The items that a reward refuses, with reasons. Pure functions of a request."""
 from __future__ import annotations
 
 import json

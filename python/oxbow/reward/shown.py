@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reward is shown of an item, and what its answers say of it.
+"""The part of an item that a reward sees, and the meaning of its answers.
 
 A picture, or a clip and a reward of clips: the item, with the frames that the reward reads. A clip and a reward of
 pictures: each of these frames as an item of its own; the score of the clip is their mean.

@@ -12,7 +12,7 @@ EXIT_OK, EXIT_FAILURE, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_DATA, EXIT_FULL = 0, 1
 
 
 class StatusError(Exception):
-    """What the peer is told: a code and one line, and after how many seconds it may ask again."""
+    """The answer to a peer: a code and one line, and after how many seconds it may ask again."""
 
     def __init__(self, code: grpc.StatusCode, message: str, retry_after: float = 0.0):
         super().__init__(message)

@@ -61,7 +61,7 @@ class Tls:
             raise SetupError(f"--tls-{flag}: {error.strerror or error}: {path}", EXIT_DATA) from None
 
     def access(self) -> Access | None:
-        """What decides about callers; None without TLS. Requires check()."""
+        """The judge of callers; None without TLS. Requires check()."""
         if not self.used:
             return None
         fleet = ""

@@ -20,14 +20,14 @@ std::optional<double> MeanOf(const v1::Group& group, bool replayed) {
 
 std::optional<double> FreshMean(const v1::Group& group) { return MeanOf(group, false); }
 
-std::optional<buffer::Rescored> RegenerationOf(const v1::Group& group, bool refresh) {
+std::optional<buffer::Rescored> RegenerationOf(const v1::Group& group) {
   const std::optional<double> reward = MeanOf(group, true);
   if (!reward.has_value()) return std::nullopt;
   const std::optional<double> fresh = FreshMean(group);
   for (const v1::Trajectory& trajectory : group.trajectories()) {
     if (!trajectory.replayed() || trajectory.reward_failed()) continue;
     return buffer::Rescored{.entry = EntryId(trajectory.entry_id()),
-                            .reward = refresh ? reward : std::nullopt,
+                            .reward = reward,
                             .failed = *reward < trajectory.stored_reward() &&
                                       (!fresh.has_value() || *reward <= *fresh)};
   }

@@ -18,7 +18,7 @@ namespace oxbow::learner {
 std::optional<double> FreshMean(const v1::Group& group);
 
 // Where several branches go on from one head, their mean counts. Nothing for a group without a
-// replayed sample that has a score. With `refresh` the entry takes its new reward.
-std::optional<buffer::Rescored> RegenerationOf(const v1::Group& group, bool refresh);
+// replayed sample that has a score. The entry takes its new reward.
+std::optional<buffer::Rescored> RegenerationOf(const v1::Group& group);
 
 }  // namespace oxbow::learner

@@ -20,7 +20,7 @@ v1::Group Mixed(const std::vector<double>& fresh, double stored, double again,
   return group;
 }
 
-bool Failed(const v1::Group& group) { return RegenerationOf(group, true).value().failed; }
+bool Failed(const v1::Group& group) { return RegenerationOf(group).value().failed; }
 
 // Promise: A success that new tails destroy leaves. The new reward of a replayed head is written
 // back, and after `replay.failures_max` failed regenerations in a row the entry leaves. Both are
@@ -35,24 +35,23 @@ TEST(RegenerationsTest, ALostSuccessFailedUnlessItStillBeatsItsGroup) {
 }
 
 TEST(RegenerationsTest, NamesTheEntryAndItsNewReward) {
-  const auto kept = RegenerationOf(Mixed({0, 1}, 1, .25), false);
-  EXPECT_EQ(kept->entry, EntryId(7));
-  EXPECT_FALSE(kept->reward.has_value());
-  EXPECT_EQ(RegenerationOf(Mixed({0, 1}, 1, .25), true)->reward, .25);
+  const auto made = RegenerationOf(Mixed({0, 1}, 1, .25));
+  EXPECT_EQ(made->entry, EntryId(7));
+  EXPECT_EQ(made->reward, .25);
 }
 
 TEST(RegenerationsTest, WhatHasNoScoreTellsNothing) {
-  EXPECT_FALSE(RegenerationOf(Mixed({0, 1}, 1, 0, /*reward_failed=*/true), true).has_value());
+  EXPECT_FALSE(RegenerationOf(Mixed({0, 1}, 1, 0, /*reward_failed=*/true)).has_value());
   v1::Group fresh = Mixed({0, 1}, 1, 0);
   fresh.mutable_trajectories()->RemoveLast();
-  EXPECT_FALSE(RegenerationOf(fresh, true).has_value());
+  EXPECT_FALSE(RegenerationOf(fresh).has_value());
 }
 
 TEST(RegenerationsTest, TheMeanOfBranchesCounts) {
   v1::Group group = Mixed({0, 1}, 1, 1);
   *group.add_trajectories() = group.trajectories(2);
   group.mutable_trajectories(3)->set_reward(0.5);
-  EXPECT_EQ(RegenerationOf(group, true)->reward, .75);
+  EXPECT_EQ(RegenerationOf(group)->reward, .75);
   EXPECT_FALSE(Failed(group));
   group.mutable_trajectories(2)->set_reward(0);
   EXPECT_TRUE(Failed(group)) << ".25, where the fresh ones have .5";

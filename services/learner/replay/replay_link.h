@@ -49,7 +49,6 @@ class ReplayLink {
     uint64_t schedule_id = 0;           // Entries of another schedule are not used.
     uint64_t latent_bytes = 0;          // A latent's size as stored.
     std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
-    bool same_window = false;  // Use only heads whose stochastic steps are those of the step.
     bool stored_tail = false;  // Heads with all stochastic steps keep their picture and rewards.
   };
 

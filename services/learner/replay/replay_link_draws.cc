@@ -81,7 +81,6 @@ std::optional<ReplayedHead> ReplayLink::HeadOf(uint32_t shard, LearnerStep step,
   if (span.count == 0) return RefuseHead(entry, "no_density");
   const bool same =
       sde.empty() || std::equal(sde.begin(), sde.end(), stored.sde().begin(), stored.sde().end());
-  if (!same && options_.same_window) return RefuseHead(entry, "window");
   // The latents that are stored have the shape of this run's, and the head is among them.
   const int64_t skipped = span.first - static_cast<int64_t>(stored.first_latent());
   if (!HasShape(stored.latents())) return RefuseHead(entry, "size");

@@ -142,7 +142,7 @@ TEST(ReplayLinkDrawsTest, ARegenerationIsWrittenBack) {
 
 // Windows move from step to step: a head brings its own stochastic steps, those before i_off count.
 TEST(ReplayLinkDrawsTest, AHeadOfAnotherWindowKeepsItsOwnStochasticSteps) {
-  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/false, /*kept_steps=*/2);
+  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*kept_steps=*/2);
   const v1::ReplayEntry early = WindowEntry(1, {0, 1});
   const v1::ReplayEntry across = WindowEntry(2, {1, 2});
   linked.link->Commit({.step = LearnerStep(0), .offers = {early, across, WindowEntry(3, {2, 3})}});
@@ -167,7 +167,7 @@ TEST(ReplayLinkDrawsTest, AHeadOfAnotherWindowKeepsItsOwnStochasticSteps) {
 
 TEST(ReplayLinkDrawsTest, AHeadWithAllStochasticStepsIsWholeWhereTailsAreNotMadeAgain) {
   for (const bool stored_tail : {false, true}) {
-    Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/false, /*kept_steps=*/2);
+    Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*kept_steps=*/2);
     ReplayLink::Options options = linked.options;
     options.stored_tail = stored_tail;
     ReplayLink link(options, linked.metrics);
@@ -177,17 +177,6 @@ TEST(ReplayLinkDrawsTest, AHeadWithAllStochasticStepsIsWholeWhereTailsAreNotMade
       EXPECT_EQ(head.whole, stored_tail && head.entry == EntryId(1)) << head.entry;
     }
   }
-}
-
-TEST(ReplayLinkDrawsTest, ARunMayAskForHeadsOfItsOwnWindowOnly) {
-  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/true);
-  linked.link->Commit(
-      {.step = LearnerStep(0), .offers = {WindowEntry(1, {0, 1}), WindowEntry(2, {0, 2})}});
-  const auto drawn = linked.link->Draw(LearnerStep(1), 2, flow::StepFlags({0, 2}, kSteps));
-  ASSERT_THAT(drawn, SizeIs(1));
-  EXPECT_EQ(drawn[0].entry, EntryId(2));
-  EXPECT_THAT(linked.Metrics(),
-              HasSubstr("oxbow_learner_heads_refused_total{reason=\"window\"} 1\n"));
 }
 
 TEST(ReplayLinkDrawsTest, PromptsLiveOnTheirShardAndDrawsTakeEqualShares) {

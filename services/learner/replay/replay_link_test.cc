@@ -203,8 +203,8 @@ TEST(ReplayLinkTest, AGroupThatIsKeptIsSoundToItsBuffer) {
 
 // A link whose calls have at most `bytes`, to a buffer that takes no more at a time.
 std::unique_ptr<Linked> LinkedBy(uint64_t call_bytes, uint64_t offer_bytes) {
-  return std::make_unique<Linked>(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/false,
-                                  kKept, call_bytes, offer_bytes);
+  return std::make_unique<Linked>(/*shard_count=*/1, /*commits_max=*/64, kKept, call_bytes,
+                                  offer_bytes);
 }
 
 // Seven entries of which conditioning is the larger part, as it is of real models. The last one is

@@ -68,8 +68,7 @@ std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGr
                                          const OfferRules& rules) {
   const v1::Trajectory* best = BestFresh(group);
   if (best == nullptr) return std::nullopt;
-  const bool success = IsSuccess(group, best->reward());
-  if (rules.requires_std && !success) return std::nullopt;
+  if (!IsSuccess(group, best->reward())) return std::nullopt;
   const flow::LatentSpan head = rules.images ? ImageSpan(*best) : HeadSpan(*best, rules.kept_steps);
   if (head.count == 0) return std::nullopt;
   v1::ReplayEntry offer;
@@ -77,7 +76,6 @@ std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGr
   *offer.mutable_prompt() = planned.prompt;
   offer.set_birth_step(planned.step.value);
   offer.set_raw_reward(best->reward());
-  offer.set_unproven(!success);
   offer.set_group_mean(FreshMean(group).value_or(0));
   offer.set_group_id(planned.id.value);
   offer.mutable_sigmas()->Add(rules.sigmas.begin(), rules.sigmas.end());

@@ -2,8 +2,8 @@
 // The trajectory of a group that goes to the replay buffer, and what is kept of it. Pure.
 //
 // The best fresh sample is offered (ties: the lowest index), never a replayed one, whose head is
-// not of one policy version. It is a success if its group's fresh samples differ and it is better
-// than the mean of all; any other is unproven. The entry keeps per-step log-probs, the noise levels
+// not of one policy version, and only a success: its group's fresh samples differ, and it is better
+// than the mean of all. The entry keeps per-step log-probs, the noise levels
 // and the latents that a replay needs: from the first stochastic step to the successor of the last
 // one before i_off; or only the final latent, where training noises images again.
 #pragma once
@@ -22,7 +22,6 @@ namespace oxbow::learner {
 
 struct OfferRules {
   uint64_t run_seed = 0;
-  bool requires_std = true;    // Offer successes only.
   int kept_steps = 0;          // i_off
   bool images = false;         // Keep final latents, not heads: training noises them again.
   std::vector<double> sigmas;  // T + 1

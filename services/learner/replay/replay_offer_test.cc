@@ -115,25 +115,22 @@ TEST(ReplayOfferTest, ReplayedAndFailedSamplesAreNeverOffered) {
   v1::Group group = GroupOf({.1, .9, .8});
   group.mutable_trajectories(1)->set_replayed(true);
   group.mutable_trajectories(2)->set_reward_failed(true);
-  OfferRules rules = kRules;
-  rules.requires_std = false;  // One fresh sample is no contrast.
-  EXPECT_EQ(MakeOffer(group, Planned(), rules)->trajectory().sample(), 0u);
-  group.mutable_trajectories(0)->set_reward_failed(true);
-  EXPECT_FALSE(MakeOffer(group, Planned(), rules).has_value());
+  EXPECT_FALSE(MakeOffer(group, Planned(), kRules).has_value())
+      << "one fresh sample is no contrast";
+  group.add_trajectories()->CopyFrom(group.trajectories(0));
+  group.mutable_trajectories(3)->set_reward(.2);
+  group.mutable_trajectories(3)->set_sample(3);
+  EXPECT_EQ(MakeOffer(group, Planned(), kRules)->trajectory().sample(), 3u);
 }
 
-TEST(ReplayOfferTest, GroupsWithoutVarianceOfferNothingUnlessAllowed) {
+TEST(ReplayOfferTest, GroupsWithoutVarianceOfferNothing) {
   EXPECT_FALSE(MakeOffer(GroupOf({.5, .5}), Planned(), kRules).has_value());
-  OfferRules rules = kRules;
-  rules.requires_std = false;
-  EXPECT_TRUE(MakeOffer(GroupOf({.5, .5}), Planned(), rules).has_value());
 }
 
 // Else a replayed success lends its reward to a group that failed whole.
 // Promise: A failure never replaces a success. An offer beat the mean of its group, with fresh
-// samples that differ; a replayed success beside it is no evidence. An offer without that proof
-// takes no place of a higher raw reward, whatever decay and floor are. Every reward but the floor
-// itself decays, below the floor too.
+// samples that differ; a replayed success beside it is no evidence. Nothing else is offered. Every
+// reward but the floor itself decays, below the floor too.
 TEST(ReplayOfferTest, OnlyFreshSamplesMakeASuccess) {
   v1::Group failed = GroupOf({0, 0, 1});
   failed.mutable_trajectories(2)->set_replayed(true);
@@ -145,14 +142,6 @@ TEST(ReplayOfferTest, OnlyFreshSamplesMakeASuccess) {
   EXPECT_FALSE(MakeOffer(weak, Planned(), kRules).has_value()) << "below the mean of its group";
   weak.mutable_trajectories(1)->set_reward(.9);
   EXPECT_EQ(MakeOffer(weak, Planned(), kRules)->raw_reward(), .9);
-}
-
-// Promise: A failure never replaces a success.
-TEST(ReplayOfferTest, WhatIsOfferedWithoutAContrastIsUnproven) {
-  OfferRules rules = kRules;
-  rules.requires_std = false;
-  EXPECT_TRUE(MakeOffer(GroupOf({0, 0}), Planned(), rules)->unproven());
-  EXPECT_FALSE(MakeOffer(GroupOf({0, 1}), Planned(), rules)->unproven());
 }
 
 // Promise: Draws follow from the seed. Ids of replay entries, and so draws, follow from seed, group

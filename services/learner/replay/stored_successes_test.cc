@@ -324,23 +324,6 @@ TEST(StoredSuccessesTest, RatesAreSharesOfTheFullReward) {
   EXPECT_EQ(groups.planned[1].success_rate, 0.75);
 }
 
-TEST(StoredSuccessesTest, ARunMayAskForSuccessesOfItsOwnWindowOnly) {
-  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*same_window=*/true);
-  std::vector<v1::ReplayEntry> offers = {Entry(11, 1, 0, 1), Entry(12, 2, 0, 1)};
-  std::vector<bool> window(kSteps, false), other(kSteps, false);
-  window[0] = window[1] = other[0] = other[2] = true;
-  for (size_t i = 0; i < 2; ++i) {
-    offers[i].mutable_trajectory()->clear_sde();
-    for (const bool sde : i == 0 ? window : other) offers[i].mutable_trajectory()->add_sde(sde);
-  }
-  linked.link->Commit({.step = LearnerStep(0), .offers = offers});
-  StoredSuccesses successes({.late_binding = true, .added = 2}, linked.link.get(), {});
-  Groups groups(1, {{0, 0}, {0, 0}});
-  for (PlannedGroup& planned : groups.planned) planned.sde = window;
-  Join(successes, 1, groups);
-  EXPECT_THAT(groups.Entries(), ElementsAre(11, 0, 0, 0));
-}
-
 TEST(StoredSuccessesTest, WithoutABufferNothingJoins) {
   Linked linked;
   linked.GoAway();

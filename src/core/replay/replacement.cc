@@ -7,9 +7,7 @@ namespace oxbow::replay {
 namespace {
 
 Decision Challenge(const Situation& situation, const Occupant& occupant) {
-  const double reward = situation.candidate_reward;
-  const bool better =
-      reward > occupant.priority && (!situation.unproven || reward > occupant.raw_reward);
+  const bool better = situation.candidate_reward > occupant.priority;
   return better ? Decision{Verdict::kReplace, occupant.id} : Decision{};
 }
 

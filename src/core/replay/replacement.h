@@ -6,8 +6,7 @@
 //   otherwise               replace the entry of lowest priority if the raw reward > that priority
 //
 // Else reject it. Priorities are decayed. On a tie the old entry stays. The first line keeps at
-// most one entry per prompt. A candidate that nothing shows to be a success must also be better
-// than the raw reward of what it replaces: age alone does not give a success up to it.
+// most one entry per prompt. Candidates are successes (learner/replay/replay_offer.h).
 #pragma once
 
 #include <cstdint>
@@ -21,12 +20,10 @@ namespace oxbow::replay {
 struct Occupant {
   EntryId id;
   double priority = 0;
-  double raw_reward = 0;  // Before decay.
 };
 
 struct Situation {
   double candidate_reward = 0;
-  bool unproven = false;  // It is no better than the rest of its group.
   std::optional<Occupant> same_prompt;
   std::optional<Occupant> lowest;  // Present whenever size > 0.
   uint64_t size = 0;

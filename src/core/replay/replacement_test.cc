@@ -36,22 +36,6 @@ TEST(ReplacementTest, FullComparesWithTheLowest) {
   EXPECT_EQ(Offer(0.05, std::nullopt, 4, 4).verdict, Verdict::kReject);
 }
 
-// Promise: A failure never replaces a success.
-TEST(ReplacementTest, AnUnprovenCandidateMustBeatTheRewardBeforeDecay) {
-  const Occupant old{.id = EntryId(3), .priority = -.5, .raw_reward = 1};
-  for (const bool same : {true, false}) {
-    Situation situation{.candidate_reward = 0, .lowest = old, .size = 1, .capacity = 1};
-    if (same) situation.same_prompt = old;
-    EXPECT_EQ(Decide(situation).verdict, Verdict::kReplace);
-    situation.unproven = true;
-    EXPECT_EQ(Decide(situation).verdict, Verdict::kReject);
-    situation.candidate_reward = 1;
-    EXPECT_EQ(Decide(situation).verdict, Verdict::kReject);
-    situation.candidate_reward = 1.5;
-    EXPECT_EQ(Decide(situation).verdict, Verdict::kReplace);
-  }
-}
-
 TEST(ReplacementTest, TieKeepsTheOld) {
   EXPECT_EQ(Offer(kSame.priority, kSame, 4, 4).verdict, Verdict::kReject);
   EXPECT_EQ(Offer(kLowest.priority, std::nullopt, 4, 4).verdict, Verdict::kReject);

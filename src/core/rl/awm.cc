@@ -39,7 +39,6 @@ Awm::Awm(const TrainerOptions& options, const model::Policy& policy, parallel::R
     : ForwardProcess(options, policy, ranks),
       awm_{.weighting = options.settings.Get("weighting", AwmOptions().weighting),
            .power = options.settings.Get("power", AwmOptions().power),
-           .mean_first = options.settings.Get("mean_first", AwmOptions().mean_first),
            .ratio = options.settings.Get("ratio", AwmOptions().ratio)} {}
 
 RowTerms Awm::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
@@ -50,7 +49,8 @@ RowTerms Awm::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
   const double scale = 1 / options_.advantage.clip;
   RowTerms terms;
   if (awm_.ratio) {
-    terms = Clipped(refs, score(v), score(VelocityBeforeStep(refs, v)), awm_.mean_first, scale);
+    terms =
+        Clipped(refs, score(v), score(VelocityBeforeStep(refs, v)), /*mean_first=*/false, scale);
   } else {
     terms.loss = -(AdvantageColumn(refs).to(at::kDouble) * scale * score(v));
   }

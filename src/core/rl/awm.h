@@ -18,9 +18,8 @@ enum class AwmWeighting { kUniform, kLinear, kSquare, kHuber, kGeneralHuber };
 
 struct AwmOptions {
   AwmWeighting weighting = AwmWeighting::kGeneralHuber;
-  double power = 0.25;      // p
-  bool mean_first = false;  // One ratio per image, of lp averaged over its times.
-  bool ratio = true;        // False: the loss is -A lp / c, and no old policy is asked.
+  double power = 0.25;  // p
+  bool ratio = true;    // False: the loss is -A lp / c, and no old policy is asked.
 };
 
 // lp [R] in float64. x_0, `noise` and `v` are [R, ...], `t` is [R].

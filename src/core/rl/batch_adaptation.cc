@@ -51,9 +51,8 @@ bool IsBad(const BatchAdaptation& rules, double mean) { return mean <= rules.har
 bool MayBeReused(const BatchAdaptation& rules, double mean) {
   if (rules.recent_steps == 0) return false;
   const bool moves = rules.rule != ThresholdRule::kFixed;
-  const double low = moves ? std::min(rules.reuse_min, rules.reuse_min_range.low) : rules.reuse_min;
-  const double high =
-      moves ? std::max(rules.reuse_max, rules.reuse_max_range.high) : rules.reuse_max;
+  const double low = moves ? std::min(rules.reuse_min, kReuseMinRange.low) : rules.reuse_min;
+  const double high = moves ? std::max(rules.reuse_max, kReuseMaxRange.high) : rules.reuse_max;
   return mean >= low && mean <= high;
 }
 
@@ -66,10 +65,8 @@ AdaptedBatch AdaptBatch(const BatchAdaptation& rules, int group_size, size_t bat
                         const std::vector<RecentGroup>& recent, uint64_t run_seed, uint64_t step) {
   const double mean = Mean(fresh);
   AdaptedBatch batch;
-  batch.reuse_min =
-      ThresholdOf(rules.rule, rules.reuse_min_range, rules.reuse_min, mean, fresh.size());
-  batch.reuse_max =
-      ThresholdOf(rules.rule, rules.reuse_max_range, rules.reuse_max, mean, fresh.size());
+  batch.reuse_min = ThresholdOf(rules.rule, kReuseMinRange, rules.reuse_min, mean, fresh.size());
+  batch.reuse_max = ThresholdOf(rules.rule, kReuseMaxRange, rules.reuse_max, mean, fresh.size());
   for (size_t i = 0; i < fresh.size(); ++i) {
     if (IsMixed(fresh[i], group_size)) batch.fresh.push_back(i);
   }

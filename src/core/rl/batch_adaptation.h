@@ -36,13 +36,15 @@ struct ThresholdRange {
 double ThresholdOf(ThresholdRule rule, ThresholdRange range, double fixed, double mean_reward,
                    size_t fresh_groups);
 
+// The ends between which c2 and c3 follow the policy, as published.
+inline constexpr ThresholdRange kReuseMinRange = {.low = 0.125, .high = 0.375};
+inline constexpr ThresholdRange kReuseMaxRange = {.low = 0.375, .high = 0.75};
+
 struct BatchAdaptation {
   double hard_max = 0.125;  // c1
   ThresholdRule rule = ThresholdRule::kFixed;
   double reuse_min = 0.375;  // c2, c3 where they are fixed.
   double reuse_max = 0.75;
-  ThresholdRange reuse_min_range = {.low = 0.125, .high = 0.375};
-  ThresholdRange reuse_max_range = {.low = 0.375, .high = 0.75};
   uint64_t again_every = 5;   // m; 0: never.
   size_t again_max = 32;      // Prompts sampled again at once.
   uint64_t recent_steps = 3;  // Groups of so many past learner steps may be reused.

@@ -18,7 +18,7 @@ RowTerms Grpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
   at::Tensor behaviour =
       Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_behaviour; });
   // Stored log-probs and W are those of the density.
-  if (options_.cps_surrogate && options_.sampling.dynamics == flow::DynamicsKind::kCps) {
+  if (options_.sampling.dynamics == flow::DynamicsKind::kCps) {
     const at::Tensor scale = KernelColumn(batch, flow::CpsSurrogateScale);
     log_prob = log_prob * scale;
     old = old * scale;

@@ -3,31 +3,9 @@
 
 #include <ATen/ATen.h>
 
-#include <map>
-
 #include "core/rl/method.h"
 
 namespace oxbow::rl {
-namespace {
-
-// b averaged over a group's rows of a step.
-at::Tensor MeanOverGroups(const std::vector<RowRef>& refs, const at::Tensor& bias) {
-  std::map<std::pair<size_t, int>, int64_t> places;
-  std::vector<int64_t> place;
-  for (const RowRef& ref : refs) {
-    const auto key = std::pair(ref.address.group, ref.address.step);
-    place.push_back(places.try_emplace(key, static_cast<int64_t>(places.size())).first->second);
-  }
-  const at::Tensor index = at::tensor(place, at::kLong);
-  const auto cells = static_cast<int64_t>(places.size());
-  const at::Tensor sum = at::zeros({cells}, bias.options()).index_add(0, index, bias);
-  const at::Tensor count =
-      at::zeros({cells}, bias.options()).index_add(0, index, at::ones_like(bias).detach());
-  return (sum / count).index_select(0, index);
-}
-
-}  // namespace
-
 at::Tensor MeanShift(const at::Tensor& mean_new, const at::Tensor& mean_old,
                      const at::Tensor& scale) {
   const at::Tensor squares = (mean_new - mean_old.detach()).square().flatten(1).mean(1);
@@ -63,14 +41,12 @@ MeanComparison::Comparison MeanComparison::Compare(const RowBatch& batch,
 
 Guard::Guard(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
     : MeanComparison(options, policy, ranks),
-      batch_bias_(options.settings.Get("batch_bias", false)),
       time_weight_(options.settings.Get("time_weight", true)) {}
 
 RowTerms Guard::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                       const at::Tensor& v) const {
   const Comparison rows = Compare(batch, refs, v);
-  const at::Tensor bias = batch_bias_ ? MeanOverGroups(refs, rows.shift) : rows.shift;
-  const at::Tensor log_ratio = GuardLogRatio(rows.log_prob, rows.old, bias, rows.scale);
+  const at::Tensor log_ratio = GuardLogRatio(rows.log_prob, rows.old, rows.shift, rows.scale);
   at::Tensor loss = ClippedLoss(log_ratio, at::zeros_like(rows.old), AdvantageColumn(refs),
                                 Weights(refs), options_.clip());
   if (time_weight_) {

@@ -58,7 +58,6 @@ class Guard final : public MeanComparison {
                  const at::Tensor& v) const override;
 
  private:
-  const bool batch_bias_;   // b averaged over the group's samples at a step.
   const bool time_weight_;  // A row's loss is divided by its time step.
 };
 

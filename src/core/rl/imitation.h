@@ -19,6 +19,9 @@
 
 namespace oxbow::rl {
 
+inline constexpr double kAddedAdvantageMax = 3;  // c
+inline constexpr double kAddedWeightMax = 1;     // w
+
 // Requires `limit` >= 0. `rate` is cut to [0, 1].
 double ImitationAdvantage(double reward, double rate, double limit);
 

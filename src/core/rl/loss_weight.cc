@@ -9,17 +9,7 @@
 namespace oxbow::rl {
 namespace {
 
-double ScaleFactor(WeightScale scale, int64_t dims) {
-  switch (scale) {
-    case WeightScale::kMean:
-      return 1;
-    case WeightScale::kSqrt:
-      return std::sqrt(static_cast<double>(dims));
-    case WeightScale::kSum:
-      return static_cast<double>(dims);
-  }
-  OXBOW_CHECK(false) << "weight scale " << static_cast<int>(scale);
-}
+constexpr double kLogMax = 20;  // Largest |log W|, before the exponential.
 
 double RawWeight(StepWeight kind, const flow::StepKernel& kernel) {
   switch (kind) {
@@ -36,28 +26,19 @@ double RawWeight(StepWeight kind, const flow::StepKernel& kernel) {
 }  // namespace
 
 SequenceWeight ComputeSequenceWeight(const std::vector<double>& log_prob_old,
-                                     const std::vector<double>& log_prob_behaviour, int64_t dims,
-                                     const WeightOptions& options) {
+                                     const std::vector<double>& log_prob_behaviour, double cap) {
   OXBOW_CHECK(log_prob_old.size() == log_prob_behaviour.size())
       << "log-probs of " << log_prob_old.size() << " and " << log_prob_behaviour.size() << " steps";
   double sum = 0;
   for (size_t i = 0; i < log_prob_old.size(); ++i) sum += log_prob_old[i] - log_prob_behaviour[i];
-  SequenceWeight result{.log_weight = sum * ScaleFactor(options.scale, dims)};
-  if (options.geometric && !log_prob_old.empty()) {
-    result.log_weight /= static_cast<double>(log_prob_old.size());
-  }
+  SequenceWeight result{.log_weight = sum};
   if (!std::isfinite(result.log_weight)) {
     result.evict = true;
     return result;
   }
-  const double weight =
-      std::exp(std::clamp(result.log_weight, -options.log_clamp, options.log_clamp));
-  result.truncated = weight > options.cap;
-  result.weight = std::min(weight, options.cap);
-  if (result.weight < options.floor) {
-    result.evict = true;
-    result.weight = 0;
-  }
+  const double weight = std::exp(std::clamp(result.log_weight, -kLogMax, kLogMax));
+  result.truncated = weight > cap;
+  result.weight = std::min(weight, cap);
   return result;
 }
 

@@ -5,11 +5,11 @@
 // W of an off-policy trajectory says how likely the policy at the start of the step was to draw it,
 // relative to the policy that did (OP-GRPO's sequence-level correction).
 //
-//   log W = lambda D sum_i (lp_i(old) - lp_i(behaviour)),   lp averaged over D latent elements
+//   log W = sum_i (lp_i(old) - lp_i(behaviour)),   lp averaged over the latent's elements
 //
-// lambda = 1/D (`mean`, the product of per-step ratios as Flow-GRPO defines them), 1/sqrt(D)
-// (`sqrt`) or 1 (`sum`, the importance weight of the densities; exact, and zero for any image-sized
-// D).
+// So W is the product of per-step ratios as Flow-GRPO defines them. With sums over elements it
+// would be the importance weight of the densities, which is zero for latents as large as an
+// image's.
 //
 // w says how much each step counts, 1 on average over the trained steps.
 //
@@ -32,28 +32,18 @@ enum class Correction {
   kBypass,    // As kSequence for replayed heads; stale fresh samples are taken as drawn by pi_old.
   kBehaviourClip,  // Loss on pi / pi_behaviour, clipped around pi_old / pi_behaviour; no weight.
 };
-enum class WeightScale { kMean, kSqrt, kSum };
-
-struct WeightOptions {
-  WeightScale scale = WeightScale::kMean;
-  bool geometric = false;  // Divide log W by the number of steps.
-  double cap = 2;          // W <= cap.
-  double floor = 0;        // W below it: weight 0, evict. 0: off.
-  double log_clamp = 20;   // |log W| is limited to it before the exponential.
-};
 
 struct SequenceWeight {
-  double log_weight = 0;  // Before clamp and cap.
+  double log_weight = 0;  // Before the cap.
   double weight = 0;
   bool truncated = false;  // The cap applied.
-  bool evict = false;      // Not finite, or under the floor; the weight is then 0.
+  bool evict = false;      // Not finite; the weight is then 0.
 };
 
-// Weight over the steps given (the kept ones). `dims` is D. Requires as many old as behaviour
+// Weight over the steps given (the kept ones), at most `cap`. Requires as many old as behaviour
 // values.
 SequenceWeight ComputeSequenceWeight(const std::vector<double>& log_prob_old,
-                                     const std::vector<double>& log_prob_behaviour, int64_t dims,
-                                     const WeightOptions& options);
+                                     const std::vector<double>& log_prob_behaviour, double cap);
 
 // (sum W)^2 / sum W^2: how many equally weighted samples the weights are worth. 0 for none.
 double EffectiveSampleSize(const std::vector<double>& weights);

@@ -24,7 +24,7 @@ constexpr SettingRule kAwmRules[] = {{"power", AboveZero, "must be above 0"}};
 
 constexpr MethodFacts kMethods[] = {
     {.name = "grpo", .clip = kStepRatio},
-    {.name = "guard", .clip = kStepRatio, .compares_means = true, .whole_groups_if = "batch_bias"},
+    {.name = "guard", .clip = kStepRatio, .compares_means = true},
     {.name = "dppo",
      .ratio = RatioUse::kMasked,
      .clip = {.max = 0.1,
@@ -43,15 +43,13 @@ constexpr MethodFacts kMethods[] = {
                       "nothing"},
      .old_copy = OldCopy::kForItsPull,
      .pulls_to_old = true,
-     .whole_samples_if = "mean_first",
      .setting_rules = kAwmRules},
     {.name = "v_grpo",
      .data = TrainedData::kFinalLatents,
      .clip = {.min = 1e-4,
               .max = 1,
               .rule = "must be in [1e-4, 1] for v_grpo, whose ratio is of a whole image and not "
-                      "of a step; 6e-3 to 1e-2 is usual",
-              .no_max_if = "sum_norms"},
+                      "of a step; 6e-3 to 1e-2 is usual"},
      .pulls_to_old = true,
      .compares_images = true,
      .whole_samples = true},
@@ -61,12 +59,6 @@ constexpr MethodFacts kMethods[] = {
 }  // namespace
 
 std::span<const MethodFacts> AllMethods() { return kMethods; }
-
-bool NeedsWholeSamples(const MethodFacts& method, const std::map<std::string, double>& section) {
-  if (method.whole_samples || method.whole_samples_if == nullptr) return method.whole_samples;
-  const auto flag = section.find(method.whole_samples_if);
-  return flag != section.end() && flag->second != 0;
-}
 
 const MethodFacts& FactsOf(MethodKind kind) {
   const auto place = static_cast<size_t>(kind);

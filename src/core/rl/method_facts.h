@@ -37,15 +37,17 @@ struct SettingRule {
   const char* rule;       // "must be ...": what to say where it does not hold.
 };
 
+// Lower end of the noise levels of the pull to the reference (method.anchor).
+inline constexpr double kAnchorLow = 0.02;
+
 // The sane range of method.clip_range, and of clip_range_high where it is set: above 0, at least
 // `min` and at most `max`.
 struct ClipLimits {
   double min = 0;
-  double max = 0;                   // 0: nothing is clipped, and any value will do.
-  const char* rule = "";            // "must be ...": what to say of a value outside.
-  const char* no_max_if = nullptr;  // The flag of the method's section that lifts `max`; or null.
-  double usual_max = 0;             // A larger value gets a warning; 0: none does.
-  const char* unusual = "";         // Text of the warning.
+  double max = 0;            // 0: nothing is clipped, and any value will do.
+  const char* rule = "";     // "must be ...": what to say of a value outside.
+  double usual_max = 0;      // A larger value gets a warning; 0: none does.
+  const char* unusual = "";  // Text of the warning.
 };
 
 struct MethodFacts {
@@ -60,11 +62,8 @@ struct MethodFacts {
   bool compares_means = false;
   // It compares the images of a group, which should share times and noises.
   bool compares_images = false;
-  // The flag of its section under which a backward pass needs whole groups; null: it never does.
-  const char* whole_groups_if = nullptr;
-  // A row's loss depends on the other rows of its sample: always, or under a flag of its section.
+  // A row's loss depends on the other rows of its sample, which go through one backward pass.
   bool whole_samples = false;
-  const char* whole_samples_if = nullptr;
   std::span<const SettingRule> setting_rules = {};
 
   bool trains_final_latents() const { return data == TrainedData::kFinalLatents; }
@@ -75,9 +74,5 @@ struct MethodFacts {
 std::span<const MethodFacts> AllMethods();
 
 const MethodFacts& FactsOf(MethodKind kind);
-
-// Whether the rows of a sample must go through one backward pass; `section` has the settings of the
-// method's own section (MethodSettings), or is empty where they are the defaults.
-bool NeedsWholeSamples(const MethodFacts& method, const std::map<std::string, double>& section);
 
 }  // namespace oxbow::rl

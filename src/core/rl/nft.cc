@@ -14,22 +14,6 @@ constexpr double kWeightMin = 1e-5;
 
 }  // namespace
 
-double NftAdvantageOf(NftAdvantage kind, double advantage) {
-  switch (kind) {
-    case NftAdvantage::kAll:
-      return advantage;
-    case NftAdvantage::kPositive:
-      return std::max(advantage, 0.);
-    case NftAdvantage::kNegative:
-      return std::min(advantage, 0.);
-    case NftAdvantage::kOne:
-      return advantage > 0 ? 1 : 0;
-    case NftAdvantage::kBinary:
-      return advantage > 0 ? 1 : advantage < 0 ? -1 : 0;
-  }
-  OXBOW_CHECK(false) << "nft advantage " << static_cast<int>(kind);
-}
-
 double NftOptimality(double advantage, double advantage_clip) {
   const double limited = std::clamp(advantage, -advantage_clip, advantage_clip);
   return std::clamp(limited / advantage_clip / 2 + 0.5, 0., 1.);
@@ -54,20 +38,17 @@ at::Tensor NftLoss(const at::Tensor& x_t, const at::Tensor& x0, const at::Tensor
 }
 
 Nft::Nft(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
-    : ForwardProcess(options, policy, ranks),
-      nft_{.beta = options.settings.Get("beta", NftOptions().beta),
-           .advantage = options.settings.Get("advantage", NftOptions().advantage)} {}
+    : ForwardProcess(options, policy, ranks), beta_(options.settings.Get("beta", 1.)) {}
 
 RowTerms Nft::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                     const at::Tensor& v) const {
   const double clip = options_.advantage.clip;
   std::vector<double> optimality;
   for (const RowRef& ref : refs) {
-    optimality.push_back(
-        NftOptimality(NftAdvantageOf(nft_.advantage, ref.trajectory->advantage), clip));
+    optimality.push_back(NftOptimality(ref.trajectory->advantage, clip));
   }
   return {.loss = NftLoss(batch.x, batch.clean, batch.sigma, v, OldCopyVelocity(batch),
-                          at::tensor(optimality, at::kDouble), nft_.beta, clip),
+                          at::tensor(optimality, at::kDouble), beta_, clip),
           .log_ratio = {},
           .old_kl = {}};
 }

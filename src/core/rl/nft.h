@@ -14,17 +14,6 @@
 
 namespace oxbow::rl {
 
-// The change of an advantage A in [-c, c] before p (DiffusionNFT's adv_mode).
-enum class NftAdvantage { kAll, kPositive, kNegative, kOne, kBinary };
-
-struct NftOptions {
-  double beta = 1;  // b
-  NftAdvantage advantage = NftAdvantage::kAll;
-};
-
-// A, max(A, 0), min(A, 0), 1 or 0 by its sign, its sign.
-double NftAdvantageOf(NftAdvantage kind, double advantage);
-
 // p of an advantage.
 double NftOptimality(double advantage, double advantage_clip);
 
@@ -47,7 +36,7 @@ class Nft final : public ForwardProcess {
                  const at::Tensor& v) const override;
 
  private:
-  const NftOptions nft_;
+  const double beta_;
 };
 
 }  // namespace oxbow::rl

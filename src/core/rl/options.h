@@ -65,8 +65,7 @@ struct KlOptions {
 // The pull towards the reference at noise levels that the method does not train; see penalties.h.
 struct AnchorOptions {
   double weight = 0;  // Above 0, trajectories must reach their final latent.
-  double low = 0.02;
-  double high = 0.7;
+  double high = 0.7;  // Upper end of its noise levels.
 };
 
 // The reward of a node of a tree (flow/split_tree.h), from those of its leaves; node_rewards.h.
@@ -86,7 +85,6 @@ struct BranchOptions {
 struct TrainerOptions {
   flow::SamplingSpec sampling;  // Its sde flags are the trained steps (the last step never is).
   std::optional<flow::WindowPlan> window;  // The trained ones by learner step; none: all.
-  bool cps_surrogate = true;  // Ratios of cps steps on the published scale; see dynamics.h.
   uint64_t run_seed = 0;
   int updates = 2;        // Per pass.
   int passes = 1;         // Over the samples of a learner step.
@@ -101,7 +99,7 @@ struct TrainerOptions {
     return at;
   }
   // Rows of one backward pass; 0: all rows of an update. At least a whole sample for a method that
-  // needs its rows together. Not with Guard's batch_bias, whose loss needs whole groups.
+  // needs its rows together.
   int rows_per_pass = 0;
   // Rows of one forward pass without gradients.
   size_t RowsPerForward() const {
@@ -111,7 +109,7 @@ struct TrainerOptions {
   // smaller batches, and in host memory and on the wire a few gradients (parallel/ordered_sum.h).
   bool deterministic = false;
   // With several ranks: learner steps between comparisons of their weights; 0: never.
-  int drift_check_every = 0;
+  int drift_check_every = 50;
   // With several ranks: each keeps the optimiser's moments of its own piece of the weights.
   bool shard_optimizer = false;
   bool shard_gradients = false;  // Where ranks shard the optimiser; see rank_training.h.
@@ -129,8 +127,6 @@ struct TrainerOptions {
   bool stored_rewards = false;   // Replayed samples count their stored reward, not the new score.
   bool replayed_in_mean = true;  // Whether their rewards count in the mean of their group.
   double full_reward = 1;        // Added successes count in shares of it.
-  double added_advantage_max = 3;  // Stored successes beside the groups of a step: imitation.h.
-  double added_weight_max = 1;
   ZeroVariance zero_variance = ZeroVariance::kMeanOverAll;
 
   KlOptions kl;
@@ -143,8 +139,8 @@ struct TrainerOptions {
   bool recompute_on_policy = false;
   // Error of on-policy ratios, worker against trainer, beyond which something is wrong.
   double onpolicy_ratio_limit = 1e-4;
-  WeightOptions weight;
-  int kept_steps = 0;  // i_off of stale fresh trajectories; 0: the steps with kc < kept_kc_max.
+  double weight_cap = 2;  // Upper limit of W; see loss_weight.h.
+  int kept_steps = 0;     // i_off of stale fresh trajectories; 0: the steps with kc < kept_kc_max.
   double kept_kc_max = 0.3;
   double step_fraction = 1;  // Share of the stochastic steps that a sample trains, drawn at random.
   StepWeight step_weight = StepWeight::kNone;

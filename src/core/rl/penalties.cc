@@ -35,7 +35,7 @@ at::Tensor AnchorPull(const AnchorOptions& options, uint64_t run_seed, const mod
                          .sample = trajectory.index,
                          .step = kAnchorTime});
     times.push_back(
-        static_cast<float>(options.low + (options.high - options.low) * stream.NextUniform()));
+        static_cast<float>(kAnchorLow + (options.high - kAnchorLow) * stream.NextUniform()));
     clean.push_back(trajectory.latents[-1]);
     noise.push_back(flow::DrawNoise({run_seed, group.id.value, trajectory.index}, kAnchorNoise,
                                     clean.back().sizes().vec()));

@@ -25,10 +25,8 @@ TrainerOptions AwmOptionsOf(double anchor) {
   options.sampling.sde = {true, true, true, false};
   options.run_seed = 5;
   options.method = MethodKind::kAwm;
-  options.settings.values = {{"weighting", static_cast<double>(AwmWeighting::kLinear)},
-                             {"power", .25},
-                             {"mean_first", 0},
-                             {"ratio", 0}};
+  options.settings.values = {
+      {"weighting", static_cast<double>(AwmWeighting::kLinear)}, {"power", .25}, {"ratio", 0}};
   options.times = {.sampler = TimeSampler::kUniform, .count = 2, .low = .7, .high = 1, .shift = 1};
   options.clip_range = 1;
   options.updates = 2;
@@ -80,10 +78,10 @@ TEST(AnchorTest, AShiftOfTheFieldCostsItsSquare) {
     const at::NoGradGuard no_grad;
     at::Tensor(policy.parameters().Get("level")).add_(kShift);
   }
-  AnchorOptions narrow{.weight = 1, .low = .5, .high = .5 + 1e-7};
+  AnchorOptions narrow{.weight = 1, .high = kAnchorLow + 1e-7};
   const at::Tensor pull = AnchorPull(narrow, 5, policy, groups, plan.refs);
   for (const double value : {pull.min().item<double>(), pull.max().item<double>()}) {
-    EXPECT_NEAR(value, .25 * kShift * kShift, 1e-6);
+    EXPECT_NEAR(value, kAnchorLow * kAnchorLow * kShift * kShift, 1e-8);
   }
 }
 
@@ -98,8 +96,8 @@ TEST(AnchorTest, LevelsLieInTheRangeAndDifferFromSampleToSample) {
   }
   // v moved by sigma: the pull is sigma^2.
   const at::Tensor sigma =
-      AnchorPull({.weight = 1, .low = .2, .high = .6}, 5, policy, groups, plan.refs).sqrt();
-  EXPECT_GE(sigma.min().item<double>(), .2 - 1e-6);
+      AnchorPull({.weight = 1, .high = .6}, 5, policy, groups, plan.refs).sqrt();
+  EXPECT_GE(sigma.min().item<double>(), kAnchorLow - 1e-6);
   EXPECT_LE(sigma.max().item<double>(), .6 + 1e-6);
   EXPECT_GT((sigma.max() - sigma.min()).item<double>(), .1);
 }
@@ -156,7 +154,7 @@ TEST(AnchorTest, TrainingStaysNearerToTheReference) {
   for (TrainerOptions options : {AwmOptionsOf(0), GrpoOptionsOf(0)}) {
     options.adamw.learning_rate = 3e-3;
     options.updates = 6;
-    options.anchor = {.weight = 1e-9, .low = .02, .high = .7};  // Measured and as good as off.
+    options.anchor = {.weight = 1e-9, .high = .7};  // Measured and as good as off.
     const double far = OneStep(options).result.metrics.at("train/anchor_div");
     options.anchor.weight = 100;
     const double near = OneStep(options).result.metrics.at("train/anchor_div");

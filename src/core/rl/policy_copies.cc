@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "base/check.h"
 #include "core/model/policy.h"
@@ -22,10 +21,6 @@ double Progress(double step, uint64_t length) {
   return length == 0 ? 1 : std::clamp(step / static_cast<double>(length), 0., 1.);
 }
 
-double CosineRamp(double from, double to, double progress) {
-  return from + (to - from) * (1 - std::cos(std::numbers::pi * progress)) / 2;
-}
-
 }  // namespace
 
 double DecayAt(const DecayOptions& o, uint64_t step) {
@@ -37,16 +32,10 @@ double DecayAt(const DecayOptions& o, uint64_t step) {
     case DecayShape::kPower:
       return std::min(o.decay, (1 + s) / (warmup + s));
     case DecayShape::kLinear:
-      return o.start + (o.decay - o.start) * Progress(s, o.warmup);
+      return o.decay * Progress(s, o.warmup);
     case DecayShape::kPiecewiseLinear:
       if (step < o.flat) return 0;
       return std::min((s - static_cast<double>(o.flat)) * o.rate, o.decay);
-    case DecayShape::kCosine:
-      return CosineRamp(o.start, o.decay, Progress(s, o.length));
-    case DecayShape::kWarmupCosine:
-      if (step < o.warmup) return o.start * s / warmup;
-      return CosineRamp(o.start, o.decay,
-                        Progress(s - warmup, o.length - std::min(o.length, o.warmup)));
   }
   OXBOW_CHECK(false) << "decay shape " << static_cast<int>(o.shape);
 }

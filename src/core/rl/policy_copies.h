@@ -29,17 +29,15 @@ class Policy;
 
 namespace oxbow::rl {
 
-enum class DecayShape { kConstant, kPower, kLinear, kPiecewiseLinear, kCosine, kWarmupCosine };
+enum class DecayShape { kConstant, kPower, kLinear, kPiecewiseLinear };
 
 struct DecayOptions {
   DecayShape shape = DecayShape::kPiecewiseLinear;
   double decay = 0.5;  // d
-  double start = 0;    // d0
   double rate = 0.001;
   uint64_t flat = 0;
-  uint64_t warmup = 10;   // w
-  uint64_t length = 100;  // N
-  uint64_t every = 1;     // The copy follows after every so many learner steps.
+  uint64_t warmup = 10;  // w
+  uint64_t every = 1;    // The copy follows after every so many learner steps.
 };
 
 // d at learner step `step`. Pure.

@@ -203,8 +203,7 @@ void PolicyGradient::ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<G
   }
 }
 
-SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned,
-                                        const Trajectory& trajectory) const {
+SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned) const {
   std::vector<double> old;
   std::vector<double> behaviour;
   for (const PlannedRow& row : planned.rows) {
@@ -212,7 +211,7 @@ SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned,
     old.push_back(row.log_prob_old);
     behaviour.push_back(row.log_prob_behaviour);
   }
-  return ComputeSequenceWeight(old, behaviour, trajectory.latents[0].numel(), options_.weight);
+  return ComputeSequenceWeight(old, behaviour, options_.weight_cap);
 }
 
 // Each rank weighs its own samples; then all know all weights, in plan order. A rejected sample
@@ -227,8 +226,7 @@ absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep step, TrainingPl
     if (!planned.weighted) continue;
     prepared.weights.emplace_back();
     if (!own.Has(planned.group)) continue;
-    prepared.weights.back() =
-        WeightOf(planned, groups[planned.group].trajectories[planned.trajectory]);
+    prepared.weights.back() = WeightOf(planned);
   }
   OXBOW_RETURN_IF_ERROR(ShareWeights(ranks_, prepared.weights));
   auto weight = prepared.weights.begin();

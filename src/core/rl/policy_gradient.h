@@ -72,7 +72,7 @@ class PolicyGradient : public Method {
                PlannedTrajectory& planned) const;
   void ScoreUnderOldPolicy(TrainingPlan& plan, const std::vector<Group>& groups,
                            const std::function<bool()>& interrupted) const;
-  SequenceWeight WeightOf(const PlannedTrajectory& planned, const Trajectory& trajectory) const;
+  SequenceWeight WeightOf(const PlannedTrajectory& planned) const;
 
   OldVelocities old_;
   const std::vector<int> steps_;       // The stochastic ones.

@@ -170,7 +170,7 @@ RankGradient::Work RankGradient::WorkOf(const std::vector<RowRef>& refs,
     work.places.push_back(r);
   }
   work.passes = PassesOf(work.rows, static_cast<size_t>(options_.rows_per_pass),
-                         NeedsWholeSamples(FactsOf(options_.method), options_.settings.values));
+                         FactsOf(options_.method).whole_samples);
   return work;
 }
 

@@ -77,10 +77,10 @@ const Case kCases[] = {
     {"CpsSurrogate", [](TrainerOptions& o) { o.sampling.dynamics = flow::DynamicsKind::kCps; }},
     {"TempFlow", [](TrainerOptions& o) { o.step_weight = StepWeight::kNoise; }},
     {"Guard", [](TrainerOptions& o) { o.method = MethodKind::kGuard; }},
-    {"GuardBatchBias",
+    {"GuardUnweighted",
      [](TrainerOptions& o) {
        o.method = MethodKind::kGuard;
-       o.settings.values = {{"batch_bias", 1}, {"time_weight", 0}};
+       o.settings.values = {{"time_weight", 0}};
      }},
     {"Dppo",
      [](TrainerOptions& o) {
@@ -89,13 +89,11 @@ const Case kCases[] = {
      }},
     {"Nft", Nft},
     {"Awm", Awm},
-    {"AwmMeanFirst",
+    {"AwmHuber",
      [](TrainerOptions& o) {
        Awm(o);
-       o.settings.values = {{"weighting", static_cast<double>(AwmWeighting::kHuber)},
-                            {"power", .25},
-                            {"mean_first", 1},
-                            {"ratio", 1}};
+       o.settings.values = {
+           {"weighting", static_cast<double>(AwmWeighting::kHuber)}, {"power", .25}, {"ratio", 1}};
        o.kl.weight = 1e-3;
        o.kl.space = KlSpace::kMean;
      }},
@@ -103,8 +101,7 @@ const Case kCases[] = {
     {"VGrpoBound",
      [](TrainerOptions& o) {
        VGrpo(o);
-       o.settings.values = {{"sum_norms", 0},
-                            {"prediction", static_cast<double>(VGrpoPrediction::kNoise)},
+       o.settings.values = {{"prediction", static_cast<double>(VGrpoPrediction::kNoise)},
                             {"weight", static_cast<double>(VGrpoWeight::kBound)}};
      }},
     {"Gspo", [](TrainerOptions& o) { o.method = MethodKind::kGspo; }}};
@@ -254,9 +251,6 @@ TEST_P(TrainerMethodsTest, DeterministicTrainingHasTheSameBitsForEveryNumberOfRa
 // over ranks may overlap with the backward pass.
 TEST_P(TrainerMethodsTest, PassesOfFewRowsAddUpToTheWholeGradient) {
   TrainerOptions options = Options(GetParam());
-  if (options.settings.values.contains("batch_bias")) {
-    options.settings.values["batch_bias"] = 0;  // It needs whole groups.
-  }
   options.kl = {.weight = 1e-2, .precedent = .5};
   options.anchor.weight = .1;
   const at::Tensor whole = TrainOn(1, options)[0];

@@ -41,7 +41,6 @@ constexpr double kEta = 0.7;
 constexpr double kBeta = 0.5;
 constexpr double kClip = 5e-3;
 constexpr double kCap = 1.01;
-constexpr double kAddedWeight = 0.15;  // w
 // Groups of samples, by id. The third has no variance, and the fourth failed whole.
 constexpr uint64_t kLevel = 3, kFailed = 4, kAdded = 10;
 
@@ -81,8 +80,6 @@ struct Case {
   const char* name;
   Correction correction;
   KlSpace kl_space = KlSpace::kVelocity;
-  WeightScale weight_scale = WeightScale::kMean;
-  bool geometric = false;
   MethodKind method = MethodKind::kGrpo;
   double clip = kClip;
   int in_flight = kSteps;  // From this step on, the policy being trained draws the stale sample.
@@ -103,12 +100,9 @@ TrainerOptions OptionsOf(const Case& c) {
   options.method = c.method;
   options.clip_range = c.clip;
   options.correction = c.correction;
-  options.weight.scale = c.weight_scale;
-  options.weight.geometric = c.geometric;
-  options.weight.cap = kCap;
+  options.weight_cap = kCap;
   options.replayed_in_mean = c.in_mean;
   options.step_weight = c.step_weight;
-  options.added_weight_max = kAddedWeight;
   options.kept_steps = kKept;
   options.kl.weight = kBeta;
   options.kl.space = c.kl_space;
@@ -289,8 +283,6 @@ double WeightOf(const World& world, const Group& group, const Trajectory& trajec
     sum += world.LogProb(world.theta, group, trajectory, i) -
            trajectory.log_prob[static_cast<size_t>(i)];
   }
-  if (world.options.weight.scale == WeightScale::kSqrt) sum *= std::sqrt(kDims);
-  if (world.options.weight.geometric) sum /= kKept;
   return std::min(std::exp(sum), kCap);
 }
 
@@ -327,7 +319,7 @@ Vector AdvantagesOf(const Group& group, bool in_mean) {
 // K = 2 successes, n = 10 fresh samples with a signal: two groups of three, and one of four.
 double AddedAdvantage(double reward, double rate) {
   const double advantage = (reward - rate) / std::sqrt(rate * (1 - rate) + 0.01);
-  return std::min(advantage, 3.0) * kAddedWeight * 10 / 2;
+  return std::min(advantage, 3.0);
 }
 
 std::vector<OracleRow> RowsOf(const World& world, const std::vector<Group>& groups,
@@ -506,16 +498,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Sequence", Correction::kSequence},
         Case{"SequenceMeanSpaceKl", Correction::kSequence, KlSpace::kMean},
         Case{"SequenceTransitionKl", Correction::kSequence, KlSpace::kTransition},
-        Case{"SequenceSqrtGeometric", Correction::kSequence, KlSpace::kVelocity, WeightScale::kSqrt,
-             true},
         Case{.name = "InFlightBeforeTheCut", .correction = Correction::kSequence, .in_flight = 2},
         Case{.name = "InFlightAtTheCut", .correction = Correction::kSequence, .in_flight = kKept},
         Case{.name = "InFlightAfterTheCut", .correction = Correction::kSequence, .in_flight = 4},
-        Case{.name = "InFlightGeometric",
-             .correction = Correction::kSequence,
-             .weight_scale = WeightScale::kSqrt,
-             .geometric = true,
-             .in_flight = 2},
         Case{.name = "InFlightNaive", .correction = Correction::kNaive, .in_flight = 2},
         Case{.name = "InFlightBypass", .correction = Correction::kBypass, .in_flight = 2},
         Case{.name = "Successes", .correction = Correction::kSequence, .successes = true},

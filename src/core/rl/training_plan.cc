@@ -62,7 +62,7 @@ void AdviseAdded(const TrainerOptions& options, const std::vector<Group>& groups
       // The rate knows nothing of how alike the samples of a group were, so the reward must not.
       const double value =
           ImitationAdvantage(groups[g].trajectories[s].reward / options.full_reward,
-                             advantages[g].mean, options.added_advantage_max);
+                             advantages[g].mean, kAddedAdvantageMax);
       advantages[g].advantages[s] = value;
       advantages[g].has_variance |= value > 0;
     }
@@ -70,8 +70,7 @@ void AdviseAdded(const TrainerOptions& options, const std::vector<Group>& groups
 }
 
 // Sums of added samples' weights stay under their limit.
-void ScaleAdded(const TrainerOptions& options, const std::vector<Group>& groups,
-                TrainingPlan& plan) {
+void ScaleAdded(const std::vector<Group>& groups, TrainingPlan& plan) {
   const auto added = [&](const PlannedTrajectory& planned) {
     return groups[planned.group].success_rate.has_value();
   };
@@ -82,7 +81,7 @@ void ScaleAdded(const TrainerOptions& options, const std::vector<Group>& groups,
     const bool replayed = groups[planned.group].trajectories[planned.trajectory].replayed;
     fresh += !replayed && plan.groups[planned.group].has_variance;
   }
-  plan.added_scale = ImitationScale(options.added_weight_max, fresh, count);
+  plan.added_scale = ImitationScale(kAddedWeightMax, fresh, count);
   if (plan.added_scale == 0) {
     std::erase_if(plan.trajectories, added);
     return;
@@ -182,7 +181,7 @@ TrainingPlan PlanTraining(const TrainerOptions& options, LearnerStep step,
       plan.trajectories.push_back(std::move(planned));
     }
   }
-  ScaleAdded(options, groups, plan);
+  ScaleAdded(groups, plan);
   ShareHeads(groups, plan);
   if (!options.sampling.splits.empty()) TrainTrees(options, step, groups, plan);
   const bool reborn = options.IsReborn(step.value);

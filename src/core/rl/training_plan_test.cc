@@ -162,12 +162,11 @@ TEST(AddedTest, TheGroupsOfTheStepAreTrainedAsIfNothingStoodBesideThem) {
 
 TEST(AddedTest, TheirWeightsAreLimitedByTheFreshSamplesWithASignal) {
   TrainerOptions options;
-  options.added_weight_max = 0.5;
   const Group live = GroupOf({1, 0}, {1, 1});
   std::vector<Group> groups = {live, Added(1, 0.5), Added(1, 0.5), Added(1, 0.5), Added(1, 0.5)};
   const TrainingPlan plan = PlanTraining(options, LearnerStep(0), groups, TwoRows);
-  EXPECT_EQ(plan.added_scale, 0.25) << ".5 x 2 / 4";
-  EXPECT_NEAR(Trained(plan)[2].second, 0.25 * 0.98058067569092, 1e-12);
+  EXPECT_EQ(plan.added_scale, 0.5) << "2 / 4";
+  EXPECT_NEAR(Trained(plan)[2].second, 0.5 * 0.98058067569092, 1e-12);
   groups[0] = GroupOf({0, 0}, {1, 1});
   for (const ZeroVariance rule : {ZeroVariance::kMeanOverAll, ZeroVariance::kUnmasked}) {
     options.zero_variance = rule;

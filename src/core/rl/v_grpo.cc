@@ -36,7 +36,7 @@ at::Tensor VGrpoSurrogate(const VGrpoLoss& loss, const RowBatch& batch, const at
     const at::Tensor t = batch.sigma.to(squares.device(), at::kDouble).clamp_min(kBoundTimeMin);
     squares = squares * ((1 - t) / t);
   }
-  return loss.sum_norms ? squares * static_cast<double>(error[0].numel()) : squares;
+  return squares;
 }
 
 at::Tensor VGrpoPull(const at::Tensor& t, const at::Tensor& v, const at::Tensor& v_old) {
@@ -48,8 +48,7 @@ at::Tensor VGrpoPull(const at::Tensor& t, const at::Tensor& v, const at::Tensor&
 VGrpo::VGrpo(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
     : ForwardProcess(options, policy, ranks),
       loss_{.prediction = options.settings.Get("prediction", VGrpoPrediction::kClean),
-            .weight = options.settings.Get("weight", VGrpoWeight::kAdaptive),
-            .sum_norms = options.settings.Get("sum_norms", false)} {}
+            .weight = options.settings.Get("weight", VGrpoWeight::kAdaptive)} {}
 
 RowTerms VGrpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                       const at::Tensor& v) const {

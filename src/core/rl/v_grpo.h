@@ -26,12 +26,10 @@ enum class VGrpoWeight { kAdaptive, kUniform, kBound };
 struct VGrpoLoss {
   VGrpoPrediction prediction = VGrpoPrediction::kClean;
   VGrpoWeight weight = VGrpoWeight::kAdaptive;
-  bool sum_norms = false;  // As printed, instead of a mean over a mean.
 };
 
-// l [R] in float64 of images `x0` that are noised to x_t = (1 - t) x0 + t noise. With `sum_norms`
-// the square is a sum over elements instead of their mean, as printed: D times the value, and a
-// clip range that has to be as much larger.
+// l [R] in float64 of images `x0` that are noised to x_t = (1 - t) x0 + t noise. The paper prints a
+// sum over elements in the numerator: D times the value, and a clip range as much larger.
 at::Tensor VGrpoSurrogate(const VGrpoLoss& loss, const RowBatch& batch, const at::Tensor& v);
 
 // mean (xhat_theta - xhat_old)^2 [R] = t^2 mean (v - v_old)^2. No gradient through `v_old`.

@@ -37,7 +37,7 @@ def tool():
 
 
 def run(*words, warnings=None):
-    """What the tool says; its warnings go to the list."""
+    """The tool's output; its warnings go to the list."""
     with mock.patch.object(sys, "argv", ["encode_prompts", *map(str, words)]), \
             contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()) as warned:
         tool().main()

@@ -79,7 +79,7 @@ class Decoders(unittest.TestCase):
         self.assertEqual([path.name for path in self.directories], sorted(TINY_DECODERS))
 
     def test_pixels(self):
-        """Where the graph takes all frames at once."""
+        """If the graph takes all frames at once."""
         for directory in self.directories:
             graph, tensors = read_graph(directory / "graph.json.gz"), load_file(directory / "golden.safetensors")
             weights = {name[7:]: value.float() for name, value in tensors.items() if name.startswith("weight.")}

@@ -52,7 +52,7 @@ class PPOCR(torch.nn.Module):
 
     @classmethod
     def nested_defaults(cls):
-        """What a config means without a backbone_config, and one that leaves keys out, by `backbone_config.KEY`."""
+        """The meaning of a config without a backbone_config, and one that leaves keys out, by `backbone_config.KEY`."""
         backbone = cls.config_class().backbone_config
         inside = cls.made_of(type(backbone)())
         return {"backbone_config": cls.made_of(backbone)} | {f"backbone_config.{key}": value for key, value in inside.items()}

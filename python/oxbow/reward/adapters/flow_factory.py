@@ -76,7 +76,7 @@ def _torch(device: str, dtype: str) -> tuple[Any, Any]:
 
 
 def _accelerator(device: Any) -> Any:
-    """What reward classes use of Accelerate's Accelerator, for a process of its own."""
+    """The part of Accelerate's Accelerator that reward classes use, for a process of its own."""
     return SimpleNamespace(device=device, process_index=0, local_process_index=0, num_processes=1,
                            is_main_process=True, is_local_main_process=True, wait_for_everyone=lambda: None,
                            print=print)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check is, what it may find, and what it has to do so."""
+"""A check of the contract, its findings and its means."""
 from __future__ import annotations
 
 import json
@@ -28,7 +28,7 @@ class Older(Exception):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is sent. A reward may need a prompt or a size of its own."""
+    """The items of a request. A reward may need a prompt or a size of its own."""
 
     prompt: str = 'a sign that says "oxbow"'
     metadata: str = ""
