@@ -145,7 +145,7 @@ void Serve(const Flags& flags) {
   prometheus::Registry registry;
   learner::LearnerMetrics metrics(registry, {});
   learner::GroupAssembler assembler;
-  learner::ByteBudget budget(1 << 30);
+  ByteBudget budget(1 << 30);
   const auto groups = static_cast<uint64_t>(flags.workers);
   learner::Coordinator coordinator(
       {.leases = {.epoch = Epoch(kEpoch), .groups_per_step = groups, .staleness_max = 1 << 20},

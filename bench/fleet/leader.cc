@@ -186,7 +186,7 @@ class Leader {
   weights::PublishMetrics publish_metrics_{registry_};
   Prompts prompts_;
   const OwnAccount account_;
-  learner::ByteBudget budget_;
+  ByteBudget budget_;
   learner::GroupAssembler assembler_;
   uint64_t step_;
   uint64_t version_ = 0;      // Published last,

@@ -42,7 +42,7 @@ int RunMember(const Load& load) {
   prometheus::Registry registry;
   learner::LearnerMetrics metrics(registry, {});
   const OwnAccount account;
-  learner::ByteBudget budget(SinkBytes(load));
+  ByteBudget budget(SinkBytes(load));
   std::unique_ptr<learner::RankStream> stream;
   learner::HeldGroups held(RulesOf(load), /*offers=*/false,
                            [&stream](const v1::Group& group) { return stream->Accept(group); });

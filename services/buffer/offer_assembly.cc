@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/buffer/offer_assembly.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,31 +16,22 @@ constexpr uint64_t kChunkBytesMax = 4 << 20;
 
 }  // namespace
 
-bool ByteBudget::TryTake(uint64_t bytes) {
-  uint64_t taken = taken_.load();
-  do {
-    if (bytes > bytes_max_ || taken > bytes_max_ - bytes) return false;
-  } while (!taken_.compare_exchange_weak(taken, taken + bytes));
-  return true;
-}
-
 OfferAssembly::OfferAssembly(uint64_t entry_bytes_max, ByteBudget& budget)
     : entry_bytes_max_(entry_bytes_max), budget_(budget) {}
 
-OfferAssembly::~OfferAssembly() { budget_.Return(taken_); }
-
 absl::Status OfferAssembly::Take(uint64_t bytes) {
-  if (bytes > budget_.bytes_max() - taken_) {
+  if (bytes > budget_.bytes_max() - taken_.bytes()) {
     return absl::InvalidArgumentError(
         absl::StrCat("one Offer call has more bytes than there may be at a time, limit ",
                      budget_.bytes_max(), "; offer fewer entries per call"));
   }
-  if (!budget_.TryTake(bytes)) {
+  std::optional<ByteBudget::Hold> taken = budget_.TryTake(bytes);
+  if (!taken.has_value()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("too many offered bytes at a time, limit ", budget_.bytes_max(),
                      "; offer again later or raise --offer-bytes-max"));
   }
-  taken_ += bytes;
+  taken_.Merge(*std::move(taken));
   return absl::OkStatus();
 }
 

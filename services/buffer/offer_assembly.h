@@ -7,13 +7,13 @@
 // calls share, before it is used.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/byte_budget.h"
 #include "base/ids.h"
 #include "oxbow/v1/replay_buffer.pb.h"
 #include "services/buffer/entry.h"
@@ -21,24 +21,10 @@
 
 namespace oxbow::buffer {
 
-// Bytes that may be in memory at a time. Thread-safe.
-class ByteBudget {
- public:
-  explicit ByteBudget(uint64_t bytes_max) : bytes_max_(bytes_max) {}
-  bool TryTake(uint64_t bytes);
-  void Return(uint64_t bytes) { taken_ -= bytes; }
-  uint64_t bytes_max() const { return bytes_max_; }
-
- private:
-  const uint64_t bytes_max_;
-  std::atomic<uint64_t> taken_ = 0;
-};
-
 class OfferAssembly {
  public:
-  // `budget` outlives this; what was taken is returned at the end.
+  // `budget` outlives this, which holds a part of it.
   OfferAssembly(uint64_t entry_bytes_max, ByteBudget& budget);
-  ~OfferAssembly();
   OfferAssembly(const OfferAssembly&) = delete;
   OfferAssembly& operator=(const OfferAssembly&) = delete;
 
@@ -51,7 +37,7 @@ class OfferAssembly {
   std::vector<Entry> Finish();
 
   const Caller& caller() const { return caller_; }
-  uint64_t bytes() const { return taken_; }
+  uint64_t bytes() const { return taken_.bytes(); }
   bool started() const { return started_; }  // Whether anything was added.
 
  private:
@@ -64,7 +50,7 @@ class OfferAssembly {
 
   const uint64_t entry_bytes_max_;
   ByteBudget& budget_;
-  uint64_t taken_ = 0;
+  ByteBudget::Hold taken_;
   bool started_ = false;
   Caller caller_{Epoch()};
   std::vector<Entry> entries_;

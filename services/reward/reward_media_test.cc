@@ -263,7 +263,7 @@ void CheckMessages(const std::vector<Image8>& images, size_t batch_max, int requ
     media.emplace_back(&image, 1);
   }
   const ScoreCall call{.prompt = {}, .media = {media, v1::PICTURE_TRANSPORT_RAW}};
-  MediaRoom room(uint64_t{1} << 30);
+  ByteBudget room(uint64_t{1} << 30);
   std::optional<ScoreAssembly> assembly;
   std::vector<size_t> seen;
   std::vector<std::vector<Image8>> taken;

@@ -56,7 +56,7 @@ struct RewardService::Work {
   std::shared_ptr<rpc::StreamBase> stream;  // Outlives the wait for the last answer.
   v1::ScoreRequest request;                 // Without pixels.
   std::vector<Scorer*> scorers;
-  MediaRoom::Lease lease;                                   // The frames' memory.
+  MediaLease lease;                                         // The frames' memory.
   std::vector<absl::StatusOr<std::vector<Image8>>> frames;  // By item of the request.
   std::vector<Item> items;                                  // That can be scored at all.
   std::vector<size_t> places;                               // Where `items` are in the request.

@@ -96,7 +96,7 @@ class RewardService final : public v1::Reward::Service,
   std::atomic<bool> open_ = false;  // Set after the two that it stands for.
   const ScorerPanel* panel_ = nullptr;
   RewardMetrics* metrics_ = nullptr;
-  MediaRoom room_;  // Outlives the queues, and so the work in them.
+  ByteBudget room_;  // Outlives the queues, and so the work in them.
   std::map<const Scorer*, std::unique_ptr<ScorerQueue>> queues_;
   std::atomic<uint64_t> groups_ = 0;  // That were numbered for groupwise scorers.
   // Destroyed first: it waits for the streams, and they for the scoring.

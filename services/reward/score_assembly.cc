@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/reward/score_assembly.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,31 +10,24 @@
 
 namespace oxbow::reward {
 
-absl::StatusOr<MediaRoom::Lease> MediaRoom::Take(uint64_t bytes) {
-  if (bytes > bytes_max_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch is larger than this server: ", bytes, " bytes over ", bytes_max_));
+namespace {
+
+absl::StatusOr<MediaLease> TakeRoom(uint64_t bytes, ByteBudget& room) {
+  if (bytes > room.bytes_max()) {
+    return absl::InvalidArgumentError(absl::StrCat("batch is larger than this server: ", bytes,
+                                                   " bytes over ", room.bytes_max()));
   }
-  absl::MutexLock lock(&mutex_);
-  if (bytes > bytes_max_ - held_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "busy: media of ", held_, " bytes are here already, and ", bytes_max_,
-        " bytes are allowed (--media-mib); ask again later, or start more reward servers"));
-  }
-  held_ += bytes;
-  return Lease(this, [this, bytes](const void*) {
-    absl::MutexLock unlock(&mutex_);
-    held_ -= bytes;
-  });
+  std::optional<ByteBudget::Hold> hold = room.TryTake(bytes);
+  if (hold.has_value()) return std::make_shared<const ByteBudget::Hold>(*std::move(hold));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "busy: media of ", room.used(), " bytes are here already, and ", room.bytes_max(),
+      " bytes are allowed (--media-mib); ask again later, or start more reward servers"));
 }
 
-uint64_t MediaRoom::held() const {
-  absl::MutexLock lock(&mutex_);
-  return held_;
-}
+}  // namespace
 
 absl::StatusOr<ScoreAssembly> ScoreAssembly::Begin(v1::ScoreRequest& request,
-                                                   uint64_t medium_bytes_max, MediaRoom& room) {
+                                                   uint64_t medium_bytes_max, ByteBudget& room) {
   ScoreAssembly assembly;
   std::map<uint64_t, int> uses;  // By number.
   uint64_t bytes = 0;
@@ -47,7 +41,7 @@ absl::StatusOr<ScoreAssembly> ScoreAssembly::Begin(v1::ScoreRequest& request,
     bytes += assembly.media_.back().memory();
     ++uses[item.item()];
   }
-  OXBOW_ASSIGN_OR_RETURN(assembly.lease_, room.Take(bytes));
+  OXBOW_ASSIGN_OR_RETURN(assembly.lease_, TakeRoom(bytes, room));
   for (size_t i = 0; i < assembly.media_.size(); ++i) {
     v1::ScoreItem& item = *request.mutable_items(static_cast<int>(i));
     assembly.media_[i].Append(item.image().pixels());

@@ -11,41 +11,25 @@
 #include <memory>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "base/byte_budget.h"
 #include "oxbow/v1/reward.pb.h"
 #include "services/reward/medium.h"
 
 namespace oxbow::reward {
 
-// The memory for the media of all calls of one server. Thread-safe.
-class MediaRoom {
- public:
-  explicit MediaRoom(uint64_t bytes_max) : bytes_max_(bytes_max) {}
-
-  // Holds some of the room until its last copy is gone.
-  using Lease = std::shared_ptr<const void>;
-
-  // kInvalidArgument if `bytes` never fit, kResourceExhausted if they do not fit now.
-  absl::StatusOr<Lease> Take(uint64_t bytes);
-
-  uint64_t held() const;
-
- private:
-  const uint64_t bytes_max_;
-  mutable absl::Mutex mutex_;
-  uint64_t held_ ABSL_GUARDED_BY(mutex_) = 0;
-};
+// Memory of media, held until the last copy is gone.
+using MediaLease = std::shared_ptr<const ByteBudget::Hold>;
 
 class ScoreAssembly {
  public:
   // Begins the batch of a request, which loses its pixels. Errors are the call's: kInvalidArgument
   // for a medium over `medium_bytes_max` and for two items of one number where one comes in pieces;
-  // and those of `room`, which outlives this. What is wrong with one medium is its own affair.
+  // for media that never fit in `room`, the memory of all calls, which outlives this; and
+  // kResourceExhausted if they do not fit now. What is wrong with one medium is its own affair.
   static absl::StatusOr<ScoreAssembly> Begin(v1::ScoreRequest& request, uint64_t medium_bytes_max,
-                                             MediaRoom& room);
+                                             ByteBudget& room);
 
   // True when no piece is missing.
   bool whole() const { return open_.empty(); }
@@ -53,7 +37,7 @@ class ScoreAssembly {
   // Takes the next pieces. kInvalidArgument if they are of no medium that waits for them.
   absl::Status Add(const v1::ScoreRequest& pieces);
 
-  const MediaRoom::Lease& lease() const { return lease_; }
+  const MediaLease& lease() const { return lease_; }
 
   // By item of the request. Requires whole(). Once.
   std::vector<absl::StatusOr<std::vector<Image8>>> TakeMedia();
@@ -63,7 +47,7 @@ class ScoreAssembly {
 
   std::vector<Medium> media_;        // By item of the request.
   std::map<uint64_t, size_t> open_;  // Media that pieces are missing of, by the item's number.
-  MediaRoom::Lease lease_;
+  MediaLease lease_;
 };
 
 }  // namespace oxbow::reward

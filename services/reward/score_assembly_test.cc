@@ -93,7 +93,7 @@ class ScoreAssemblyTest : public ::testing::Test {
     return std::string(frames.status().message());
   }
 
-  MediaRoom room_{kRoom};
+  ByteBudget room_{kRoom};
 };
 
 TEST_F(ScoreAssemblyTest, HoweverAMediumIsCutItIsTheSame) {
@@ -213,13 +213,13 @@ TEST_F(ScoreAssemblyTest, RoomIsTakenBeforeThePiecesComeAndGivenBack) {
   {
     const auto first = Begin({head, head, head});
     ASSERT_TRUE(first.ok()) << first.status();
-    EXPECT_EQ(room_.held(), 3'000'000);
+    EXPECT_EQ(room_.used(), 3'000'000);
     EXPECT_EQ(Begin({head, head}).status().code(), Code::kResourceExhausted);
     const auto second = Begin({head});
     EXPECT_TRUE(second.ok()) << second.status();
-    EXPECT_EQ(room_.held(), 4'000'000);
+    EXPECT_EQ(room_.used(), 4'000'000);
   }
-  EXPECT_EQ(room_.held(), 0);
+  EXPECT_EQ(room_.used(), 0);
   EXPECT_EQ(Begin({head, head, head, head, head}).status().code(), Code::kInvalidArgument);
   head.set_pixels_size(kMediumMax + 1);
   EXPECT_EQ(Begin({head}).status().code(), Code::kInvalidArgument);
@@ -230,10 +230,10 @@ TEST_F(ScoreAssemblyTest, AFileCountsWithWhatItHolds) {
   const uint64_t pixels = 20 * 12 * 3;
   {
     const auto assembly = Begin({png});
-    EXPECT_EQ(room_.held(), pixels + png.pixels().size());
+    EXPECT_EQ(room_.used(), pixels + png.pixels().size());
   }
   const auto assembly = Begin({jpeg});
-  EXPECT_EQ(room_.held(), 3 * pixels + jpeg.pixels().size());
+  EXPECT_EQ(room_.used(), 3 * pixels + jpeg.pixels().size());
 }
 
 }  // namespace

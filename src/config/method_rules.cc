@@ -195,7 +195,7 @@ void AnchorRules(const RunConfig& c, Findings& f) {
   const v1::AnchorConfig& a = c.method().anchor();
   f.Require(a.weight() >= 0, "method.anchor.weight", "must be at least 0", a.weight());
   f.Require(a.high() > rl::kAnchorLow && a.high() <= 1, "method.anchor.high",
-            absl::StrCat("must be above ", rl::kAnchorLow, " and at most 1"), a.high());
+            "must be above 0.02, the pull's lowest noise level, and at most 1", a.high());
   if (a.weight() > 0 && ChosenMethod(c.method()).needs_density() && c.replay().fraction() > 0 &&
       c.sampling().tail() == v1::TAIL_KIND_STORED) {
     f.Error("method.anchor.weight",

@@ -334,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"method.anchor.high=0.02"},
                  kError,
                  "method.anchor.high",
-                 "must be above 0.02 and at most 1"},
+                 "must be above 0.02"},
         RuleCase{"DiversityOfEachReward",
                  {"method.diversity.weight=1", "method.reward_mix=gdpo",
                   "reward.terms=[{name: a, weight: 1}, {name: b, weight: 1}]"},

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace oxbow;  // NOLINT: a file of one function.
   [[maybe_unused]] static const auto loud = google::protobuf::SetLogHandler(nullptr);
   constexpr uint64_t kBudget = 1 << 20, kEntryMax = 1 << 16;
-  buffer::ByteBudget budget(kBudget);
+  ByteBudget budget(kBudget);
   {
     buffer::OfferAssembly assembly(kEntryMax, budget);
     for (const std::string_view bytes : fuzz::Messages(fuzz::Text(data, size))) {
@@ -27,6 +27,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (entry.invalid.empty()) (void)buffer::EntryToProto(entry);
     }
   }
-  OXBOW_CHECK(budget.TryTake(kBudget)) << "memory of the call was not returned";
+  OXBOW_CHECK(budget.TryTake(kBudget).has_value()) << "memory of the call was not returned";
   return 0;
 }

@@ -6,7 +6,7 @@
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "rpc/server.h"
 #include "rpc/stream.h"
-#include "services/learner/coordinator/byte_budget.h"
+#include "base/byte_budget.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/coordinator/result_receiver.h"
 #include "services/learner/learner_metrics.h"

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "oxbow/v1/common.pb.h"
-#include "services/learner/coordinator/byte_budget.h"
+#include "base/byte_budget.h"
 
 namespace oxbow::learner {
 

@@ -14,7 +14,7 @@
 #include "rpc/server.h"
 #include "services/learner/checkpoint_writer.h"
 #include "services/learner/conditioning_cache.h"
-#include "services/learner/coordinator/byte_budget.h"
+#include "base/byte_budget.h"
 #include "services/learner/coordinator/experience_sink_service.h"
 #include "services/learner/held_out_pictures.h"
 #include "services/learner/learner_metrics.h"

@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
 
-namespace oxbow::learner {
+namespace oxbow {
 
 class ByteBudget {
  public:
@@ -91,6 +92,14 @@ class ByteBudget {
     Hold taken_;  // Destroyed after the destructor's lock is released.
   };
 
+  // The bytes, or none where they are not free now. Does not wait in the line.
+  std::optional<Hold> TryTake(uint64_t bytes) {
+    absl::MutexLock lock(&mutex_);
+    if (bytes > bytes_max_ - used_) return std::nullopt;
+    used_ += bytes;
+    return Hold(this, bytes);
+  }
+
   uint64_t used() const {
     absl::MutexLock lock(&mutex_);
     return used_;
@@ -121,4 +130,4 @@ class ByteBudget {
   std::deque<Place*> line_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace oxbow::learner
+}  // namespace oxbow

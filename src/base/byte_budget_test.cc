@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/learner/coordinator/byte_budget.h"
+#include "base/byte_budget.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <vector>
 
-namespace oxbow::learner {
+namespace oxbow {
 namespace {
 
 // Promise: A busy server costs no group.
@@ -43,5 +43,17 @@ TEST(ByteBudgetTest, PlacesAreServedInTheirOrderAndALargeOneIsNotPassed) {
   EXPECT_EQ(budget.used(), 0u);
 }
 
+TEST(ByteBudgetTest, WhoDoesNotWaitGetsTheBytesThatAreFreeOrNone) {
+  ByteBudget budget(10);
+  std::optional<ByteBudget::Hold> first = budget.TryTake(7);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_FALSE(budget.TryTake(4).has_value());
+  EXPECT_FALSE(budget.TryTake(uint64_t{0} - 1).has_value());
+  EXPECT_TRUE(budget.TryTake(3).has_value());
+  EXPECT_EQ(budget.used(), 7u) << "the second hold is gone";
+  first.reset();
+  EXPECT_EQ(budget.used(), 0u);
+}
+
 }  // namespace
-}  // namespace oxbow::learner
+}  // namespace oxbow
