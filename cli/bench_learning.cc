@@ -64,9 +64,10 @@ void AddBench(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1000));
   command->add_flag("--table-only", flags->table_only, "train nothing, show what is finished");
   command->callback([flags, &exit_code] {
-    const absl::Status failed = BecomePythonPart(
-        {.module = "oxbow.bench.command", .needs = {"numpy", "PyYAML", "matplotlib"}},
-        BenchWords(*flags), config::ProcessEnvironment());
+    const absl::Status failed = BecomePythonPart({.module = "oxbow.bench.command",
+                                                  .needs = {"numpy", "PyYAML", "matplotlib"},
+                                                  .extra = "bench"},
+                                                 BenchWords(*flags), config::ProcessEnvironment());
     std::cerr << "oxbow bench learning: " << failed.message() << "\n";
     exit_code = ExitCodeOf(failed);
   });

@@ -51,6 +51,13 @@ fs::path SourcesOf(const fs::path& program) {
   return fs::exists(sources / "python/oxbow/__init__.py", ignored) ? sources : fs::path();
 }
 
+// The folder that pip installs.
+std::string PackageHere() {
+  const auto program = ExecutablePath();
+  const fs::path sources = program.ok() ? SourcesOf(*program) : fs::path();
+  return sources.empty() ? "./python" : (sources / "python").string();
+}
+
 std::vector<char*> Pointers(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   for (std::string& text : texts) pointers.push_back(text.data());
@@ -99,9 +106,8 @@ absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string
   return absl::UnavailableError(absl::StrCat(
       "this command is a part of the Python package, and ",
       own.empty() ? "no Python here has" : absl::StrCat("OXBOW_PYTHON=", own, " does not have"),
-      " it with ", absl::StrJoin(part.needs, ", "),
-      ": install these and the folder python of the sources with pip, or name a Python that has "
-      "them: OXBOW_PYTHON=PATH"));
+      " it with ", absl::StrJoin(part.needs, ", "), ": pip install '", PackageHere(), "[",
+      part.extra, "]', or name a Python that has them: OXBOW_PYTHON=PATH"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace oxbow::cli {
 struct PythonPart {
   std::string module;              // "oxbow.convert.weights"; run as `python3 -m MODULE ARGUMENTS`.
   std::vector<std::string> needs;  // Packages of others that it imports, by the names of PyPI.
+  std::string extra;               // The extra of python/pyproject.toml that installs these.
 };
 
 // This process becomes the part: its exit code, its signals and its terminal are the part's. So it

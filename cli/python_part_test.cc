@@ -34,8 +34,9 @@ class PythonPartTest : public ::testing::Test {
     return path;
   }
   absl::Status Become(const std::string& python) {
-    return BecomePythonPart({.module = "oxbow.convert.weights", .needs = {"torch", "numpy"}},
-                            {"a b", "c"}, {"OXBOW_PYTHON=" + python});
+    return BecomePythonPart(
+        {.module = "oxbow.convert.weights", .needs = {"torch", "numpy"}, .extra = "convert"},
+        {"a b", "c"}, {"OXBOW_PYTHON=" + python});
   }
 
   const testing::ScopedDirectory scratch_;
@@ -52,9 +53,10 @@ TEST_F(PythonPartTest, APythonThatIsNamedAndDoesNotHaveItIsSaidAndNoOtherIsTried
   for (const std::string& python : {Python(false), std::string("/nowhere/python3")}) {
     const absl::Status status = Become(python);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-    EXPECT_THAT(std::string(status.message()),
-                ::testing::AllOf(HasSubstr("OXBOW_PYTHON=" + python + " does not have it"),
-                                 HasSubstr("torch, numpy")));
+    EXPECT_THAT(
+        std::string(status.message()),
+        ::testing::AllOf(HasSubstr("OXBOW_PYTHON=" + python + " does not have it"),
+                         HasSubstr("torch, numpy: pip install '"), HasSubstr("python[convert]'")));
   }
 }
 
@@ -66,7 +68,7 @@ TEST_F(PythonPartTest, FilesOfTheWorkingDirectoryAreNotRun) {
   const auto former = std::filesystem::current_path();
   std::filesystem::current_path(scratch_.path());
   const int printed = open("/dev/null", O_WRONLY);
-  const auto code = RunPythonPart({.module = "json.tool", .needs = {}}, {"--help"},
+  const auto code = RunPythonPart({.module = "json.tool", .needs = {}, .extra = {}}, {"--help"},
                                   {absl::StrCat("PATH=", std::getenv("PATH"))}, printed);
   std::filesystem::current_path(former);
   close(printed);

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/help_page.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
 namespace {
@@ -27,6 +30,25 @@ TEST(RunOptionTest, ARunIsGivenAsAWordOrWithItsFlagAndTheHelpSaysBoth) {
     EXPECT_THAT(app.help(), AllOf(HasSubstr("directory of the run (RUN_DIR or --run is required)"),
                                   Not(HasSubstr("(required)"))));
   }
+}
+
+TEST(RunOptionTest, ANameAloneIsThatOfARunInRunsWhereNoDirectoryHereHasIt) {
+  const testing::ScopedDirectory scratch;
+  const auto former = std::filesystem::current_path();
+  std::filesystem::create_directories(scratch.path() / "runs" / "digits");
+  std::filesystem::create_directories(scratch.path() / "runs" / "both");
+  std::filesystem::create_directories(scratch.path() / "both");
+  std::filesystem::current_path(scratch.path());
+  CLI::App app;
+  std::string run;
+  AddRunDirectory(app, run);
+  app.parse("digits");
+  const std::string both = RunNamed("both"), none = RunNamed("none"), whole = RunNamed("/digits");
+  std::filesystem::current_path(former);
+  EXPECT_EQ(run, "runs/digits");
+  EXPECT_EQ(both, "both");
+  EXPECT_EQ(none, "none");
+  EXPECT_EQ(whole, "/digits");
 }
 
 }  // namespace

@@ -28,9 +28,11 @@ void AddConvertWeights(CLI::App& app, int& exit_code) {
   command->add_option("IN", flags->from, "file of torch.save")->required();
   command->add_option("OUT", flags->to, "safetensors file to write")->required();
   command->callback([flags, &exit_code] {
-    const absl::Status failed = BecomePythonPart(
-        {.module = "oxbow.convert.weights", .needs = {"torch", "safetensors", "numpy"}},
-        {"--", flags->from, flags->to}, config::ProcessEnvironment());
+    const absl::Status failed =
+        BecomePythonPart({.module = "oxbow.convert.weights",
+                          .needs = {"torch", "safetensors", "numpy"},
+                          .extra = "convert"},
+                         {"--", flags->from, flags->to}, config::ProcessEnvironment());
     std::cerr << "oxbow convert-weights: " << failed.message() << "\n";
     exit_code = ExitCodeOf(failed);
   });

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "cli/model/trained_part.h"
+#include "cli/run_option.h"
 #include "io/adapter_file.h"
 #include "io/diffusers_directory.h"
 
@@ -67,7 +68,8 @@ StartFrom ParseStartFrom(const std::string& text) {
 
 absl::StatusOr<run::StartWeights> StartWeightsFrom(const std::string& text,
                                                    const v1::RunConfig& config) {
-  const StartFrom from = ParseStartFrom(text);
+  StartFrom from = ParseStartFrom(text);
+  from.run = RunNamed(from.run);
   std::error_code ignored;
   if (!std::filesystem::exists(std::filesystem::path(from.run) / kRunConfig, ignored) &&
       io::HasAdapter(text)) {

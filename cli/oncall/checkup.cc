@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
+#include "base/first_part.h"
 
 namespace oxbow::cli {
 namespace {
@@ -36,12 +37,15 @@ Verdict WorstOf(const Checks& checks) {
   return worst;
 }
 
-std::string CheckupText(const Checks& checks) {
+std::string CheckupText(const Checks& checks, size_t columns) {
+  constexpr size_t kFoundAt = 37, kFixAt = 11;
   std::string text;
   for (const Check& check : checks) {
-    absl::StrAppend(&text, absl::StrFormat("%-5s %-30s %s\n", NameOf(check.verdict),
-                                           absl::StrCat(check.area, "/", check.name), check.found));
-    if (!check.fix.empty()) absl::StrAppend(&text, "      fix: ", check.fix, "\n");
+    absl::StrAppendFormat(&text, "%-5s %-30s %s\n", NameOf(check.verdict),
+                          absl::StrCat(check.area, "/", check.name),
+                          Wrapped(check.found, kFoundAt, columns));
+    if (check.fix.empty()) continue;
+    absl::StrAppend(&text, "      fix: ", Wrapped(check.fix, kFixAt, columns), "\n");
   }
   return absl::StrCat(text, CountOf(checks, Verdict::kOk), " ok, ", CountOf(checks, Verdict::kWarn),
                       " warn, ", CountOf(checks, Verdict::kFail), " fail\n");

@@ -2,6 +2,7 @@
 // The result of `oxbow doctor`: one line per check, ok, warn or fail, with what to do about it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,16 +14,18 @@ struct Check {
   std::string area;  // "machine", "config", "fleet"
   std::string name;  // For example "memory". Unique within an area, or within an area and process.
   Verdict verdict = Verdict::kOk;
-  std::string found;  // The finding, with the numbers.
-  std::string fix;    // The remedy; empty if nothing is wrong.
+  std::string found;      // The finding, with the numbers.
+  std::string fix;        // The remedy; empty if nothing is wrong.
+  bool ends_run = false;  // For certain, whatever the run keeps.
 };
 
 using Checks = std::vector<Check>;
 
 Verdict WorstOf(const Checks& checks);
 
-// A line per check, with its fix below it, and a last line with the counts.
-std::string CheckupText(const Checks& checks);
+// A line per check, with its fix below it, and a last line with the counts. Sentences are wrapped
+// to so many columns; with 0 they are not.
+std::string CheckupText(const Checks& checks, size_t columns = 0);
 
 // {"verdict": "warn", "checks": [{"area", "name", "verdict", "found", "fix"}]}
 std::string CheckupJson(const Checks& checks);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -19,7 +21,10 @@
 #include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/run_checks.h"
 #include "cli/plan/memory_check.h"
+#include "cli/plan/reward_plan.h"
 #include "cli/report/run_summary.h"
+#include "cli/run/run_display.h"
+#include "cli/run_option.h"
 #include "config/run_config.h"
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
@@ -51,7 +56,7 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   directory = resolved->config.run().directory();
   checks = CheckConfig(*resolved, needs);
   const bool failed = std::any_of(checks.begin(), checks.end(), [](const Check& check) {
-    return check.verdict == Verdict::kFail;
+    return check.verdict == Verdict::kFail && KeepsRewardsAway(check.name);
   });
   if (failed) return;
   checks.push_back(CheckRewards(resolved->config));
@@ -77,6 +82,7 @@ bool NobodyAnswered(const FleetFacts& fleet) {
 // A directory in the place of a run's file is that of a run.
 absl::StatusOr<DoctorFlags> Sorted(DoctorFlags flags) {
   std::error_code ignored;
+  flags.file = RunNamed(flags.file);
   if (!std::filesystem::is_directory(flags.file, ignored)) return flags;
   if (!flags.run_dir.empty() || !flags.learner.empty()) {
     return absl::InvalidArgumentError(
@@ -88,7 +94,8 @@ absl::StatusOr<DoctorFlags> Sorted(DoctorFlags flags) {
 
 absl::Status Examine(const DoctorFlags& given, int& exit_code) {
   OXBOW_ASSIGN_OR_RETURN(const DoctorFlags flags, Sorted(given));
-  const absl::StatusOr<absl::Time> certificate_ends = rpc::UseTls(flags.tls);
+  const absl::StatusOr<absl::Time> certificate_ends =
+      rpc::UseTls(TlsOfRun(flags.tls, flags.run_dir));
   // Without usable files nobody answers; a wrong combination of flags is no finding.
   if (absl::IsInvalidArgument(certificate_ends.status())) return certificate_ends.status();
   Checks checks;
@@ -121,7 +128,8 @@ absl::Status Examine(const DoctorFlags& given, int& exit_code) {
   if (run) {
     for (Check& check : JudgeRun(*run)) all.push_back(std::move(check));
   }
-  std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all));
+  const size_t columns = TerminalColumns(STDOUT_FILENO).value_or(0);
+  std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all, columns));
   exit_code = CheckupExitCode(all, flags.strict);
   return absl::OkStatus();
 }
@@ -143,7 +151,9 @@ void AddDoctor(CLI::App& app, int& exit_code) {
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
       ->allow_extra_args(false);
   auto* learner = command->add_option("--learner", flags->learner, "host:port of a live learner");
-  command->add_option("--run,--run-dir", flags->run_dir, "directory of a run")->excludes(learner);
+  command->add_option("--run,--run-dir", flags->run_dir, "directory of a run")
+      ->transform(RunNamed)
+      ->excludes(learner);
   command->add_option("--port", flags->ports, "host:port that must be free; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--timeout", flags->timeout_s, "timeout of one call to a process, in seconds")

@@ -54,7 +54,7 @@ Check MemoryLimits(const MachineFacts& facts, uint64_t limits) {
                        "larger limit: else the kernel may end a process that is overrun");
 }
 
-Check Disk(const MachineFacts& facts, uint64_t needs) {
+Check Disk(const MachineFacts& facts, uint64_t needs, uint64_t at_least) {
   if (!facts.disk_writable) {
     return Machine("disk", Verdict::kFail, absl::StrCat("cannot write to ", facts.disk_path),
                    "choose another run.directory, or give it to this user");
@@ -62,12 +62,14 @@ Check Disk(const MachineFacts& facts, uint64_t needs) {
   const auto least = static_cast<double>(std::max(needs, 128 * kMiB));
   const double ample = std::max(kAmple * least, 1024.0 * kMiB);
   const Verdict verdict = Graded(static_cast<double>(facts.disk_free), least, ample);
-  return Machine(
+  Check check = Machine(
       "disk", verdict,
       absl::StrCat(BytesText(facts.disk_free), " free at ", facts.disk_path, Needed(needs)),
       verdict == Verdict::kOk ? ""
                               : "free some space, lower checkpoint.keep, replay.capacity or "
                                 "eval.grid_images, raise eval.every, or move run.directory");
+  check.ends_run = facts.disk_free < at_least;
+  return check;
 }
 
 Check Descriptors(const MachineFacts& facts) {
@@ -185,8 +187,8 @@ bool SpansMachines(const v1::RunConfig& config) {
 
 Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
   Checks checks = {Memory(facts, needs.met ? 0 : needs.memory),
-                   Disk(facts, needs.met ? 0 : needs.disk), Descriptors(facts), Cores(facts, needs),
-                   Threads(facts)};
+                   Disk(facts, needs.met ? 0 : needs.disk, needs.met ? 0 : needs.disk_least),
+                   Descriptors(facts), Cores(facts, needs), Threads(facts)};
   if (needs.memory_limits > 0) checks.push_back(MemoryLimits(facts, needs.memory_limits));
   if (!facts.cpu_capability.empty()) checks.push_back(Kernels(facts));
   if (facts.clock_synchronised.has_value() && needs.other_machines) {

@@ -47,6 +47,7 @@ struct MachineNeeds {
   uint64_t memory = 0;
   uint64_t memory_limits = 0;  // MemoryLimitsOf all its processes.
   uint64_t disk = 0;
+  uint64_t disk_least = 0;      // Without room for these no run comes to its end.
   uint32_t busy_processes = 0;  // Processes that compute all the time: ranks and workers.
   uint32_t processes = 0;
   // The run is already running: it has what it needs, and the load is its own.

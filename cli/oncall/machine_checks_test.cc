@@ -108,6 +108,26 @@ TEST(MachineChecksTest, WithoutARunOnlyWhatIsAlwaysNeededCounts) {
   EXPECT_EQ(WorstOf(JudgeMachine(facts, {})), Verdict::kOk);
 }
 
+TEST(MachineChecksTest, ADiskWithoutRoomForACheckpointEndsARunForCertain) {
+  MachineNeeds needs = kNeeds;
+  needs.disk_least = kGiB;
+  MachineFacts facts = Good();
+  facts.disk_free = 2 * kGiB;
+  EXPECT_FALSE(Find(JudgeMachine(facts, needs), "disk").ends_run) << "it may keep less";
+  facts.disk_free = kGiB / 2;
+  EXPECT_TRUE(Find(JudgeMachine(facts, needs), "disk").ends_run);
+  needs.met = true;
+  EXPECT_FALSE(Find(JudgeMachine(facts, needs), "disk").ends_run) << "it has what it writes";
+}
+
+TEST(CheckupTest, SentencesAreWrappedToTheTerminalAndNothingOfThemIsCut) {
+  const std::string found = "no space is left on the device of this run", fix = "free some of it";
+  const std::string text = CheckupText({{"machine", "disk", Verdict::kFail, found, fix}}, 60);
+  EXPECT_EQ(text, "fail  machine/disk                   no space is left on the\n" +
+                      std::string(37, ' ') +
+                      "device of this run\n      fix: free some of it\n0 ok, 0 warn, 1 fail\n");
+}
+
 TEST(MachineChecksTest, TheClockOfTheOnlyMachineNeedsNoOther) {
   MachineFacts facts = Good();
   facts.clock_synchronised = false;

@@ -33,6 +33,7 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts,
   needs.memory = HostBytes(rows);
   needs.memory_limits = MemoryLimitsOf(config, UsableMemory());
   needs.disk = DiskBytesNeeded(config, facts);
+  needs.disk_least = CheckpointBytes(config, facts);
   needs.http_proxy = config.services().http_proxy();
   return needs;
 }
@@ -127,20 +128,22 @@ Checks CheckMachine(const std::string& directory, const std::vector<std::string>
 
 Checks JudgeRun(const RunSummary& run) {
   const std::string state = run.state();
-  const Verdict verdict = state == run::WordOf(run::RunEnd::kFailed) ? Verdict::kFail
+  const bool failed = state == run::WordOf(run::RunEnd::kFailed);
+  const Verdict verdict = failed ? Verdict::kFail
                           : state == run::WordOf(run::RunEnd::kInterrupted) ||
                                   state == run::WordOf(run::RunEnd::kRolledBack) ||
                                   state == run::WordOf(run::RunEnd::kUnsaid)
                               ? Verdict::kWarn
                               : Verdict::kOk;
   Checks checks = {{"run", "state", verdict,
-                    absl::StrCat(run.StateAndCause(), ", step ", run.step, "/", run.steps_total),
+                    absl::StrCat(state, ", step ", run.step, "/", run.steps_total,
+                                 failed ? absl::StrCat(": ", run.ended->reason) : ""),
                     verdict == Verdict::kFail
                         ? "mend what its last words name (oxbow status), then oxbow resume"
                     : verdict == Verdict::kWarn ? "steps are left: oxbow resume goes on"
                                                 : ""}};
-  if (const std::string failed = FailedText(run); !failed.empty()) {
-    checks.push_back({"run", "evaluations", Verdict::kWarn, failed,
+  if (const std::string unmeasured = FailedText(run); !unmeasured.empty()) {
+    checks.push_back({"run", "evaluations", Verdict::kWarn, unmeasured,
                       "the words are the reward's: correct it, or what it is asked"});
   }
   if (const std::string unscored = UnscoredText(run); !unscored.empty()) {

@@ -76,6 +76,10 @@ TEST(RunChecksTest, ARunThatEndedBeforeItsLastStepSaysHowToGoOn) {
   EXPECT_EQ(state(run::RunEnd::kInterrupted).found, "interrupted, step 7/40");
   EXPECT_NE(state(run::RunEnd::kInterrupted).fix.find("oxbow resume"), std::string::npos);
   EXPECT_EQ(state(run::RunEnd::kFailed).verdict, Verdict::kFail);
+  const std::string reason(300, 'r');
+  const run::EndRecord full{.end = run::RunEnd::kFailed, .reason = reason};
+  EXPECT_EQ(JudgeRun({.step = 7, .steps_total = 40, .ended = full}).front().found,
+            "failed, step 7/40: " + reason);
   EXPECT_EQ(state(run::RunEnd::kUnsaid).verdict, Verdict::kWarn) << "it was killed";
   EXPECT_EQ(state(run::RunEnd::kByRule).verdict, Verdict::kOk);
 }

@@ -190,12 +190,12 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, std::vector<Pr
   const char* const key = train ? "prompts.train" : "prompts.eval";
   const auto prompts = run::ReadPrompts(path, split);
   if (!prompts.ok()) {
-    const bool missing = absl::IsNotFound(prompts.status());
-    problems.push_back(
-        {Severity::kError, key,
-         absl::StrCat(std::string(prompts.status().message()),
-                      missing && !io::IsDatasetId(path) ? config::WhereLookedFor(path) : ""),
-         prompts.status().code()});
+    const bool missing = absl::IsNotFound(prompts.status()) && !io::IsDatasetId(path);
+    const std::string meant = missing ? DidYouMean(path) : "";
+    problems.push_back({Severity::kError, key,
+                        absl::StrCat(std::string(prompts.status().message()), meant,
+                                     missing && meant.empty() ? config::WhereLookedFor(path) : ""),
+                        prompts.status().code()});
     return;
   }
   if (train && prompts->size() < config.batch().groups()) {

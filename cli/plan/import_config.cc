@@ -77,8 +77,9 @@ absl::StatusOr<Draft> DraftFromPython(const ImportFlags& flags) {
   const std::string path = absl::StrCat("/proc/self/fd/", printed);
   Lines arguments = {"--", flags.tool, flags.file};
   if (flags.gpus > 0) arguments.insert(arguments.begin(), absl::StrCat("--gpus=", flags.gpus));
-  const auto ended = RunPythonPart({.module = "oxbow.importers.command", .needs = {"PyYAML"}},
-                                   arguments, config::ProcessEnvironment(), printed);
+  const auto ended = RunPythonPart(
+      {.module = "oxbow.importers.command", .needs = {"PyYAML"}, .extra = "importers"}, arguments,
+      config::ProcessEnvironment(), printed);
   const auto text = ReadFile(path);
   close(printed);
   OXBOW_RETURN_IF_ERROR(ended.status());

@@ -449,9 +449,12 @@ uint64_t EvaluationDiskBytes(const v1::RunConfig& config, const run::ModelFacts&
                         io::SheetBytesAbout(size.width, size.height, static_cast<int64_t>(shown)));
 }
 
+uint64_t CheckpointBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  return kFloatBytes * facts.trained_parameters * (config.ema().enabled() ? 4 : 3);
+}
+
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
-  const uint64_t checkpoint = trained * (config.ema().enabled() ? 4 : 3);
   // Trained and averaged weights; an adapter is written in two formats.
   const uint64_t published =
       IsLora(config) ? 4 * trained : 2 * kFloatBytes * facts.transformer_parameters;
@@ -469,8 +472,8 @@ uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& fac
               (run::GroupBytesMax(config, facts.latent_shape) + conditioning);
   }
   const uint64_t best = !config.checkpoint().best().empty() && config.eval().every() > 0 ? 1 : 0;
-  return (config.checkpoint().keep() + 1 + best) * checkpoint + published + 2 * buffer +
-         EvaluationDiskBytes(config, facts);
+  return (config.checkpoint().keep() + 1 + best) * CheckpointBytes(config, facts) + published +
+         2 * buffer + EvaluationDiskBytes(config, facts);
 }
 
 std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts) {

@@ -68,6 +68,8 @@ uint64_t EvaluationDiskBytes(const v1::RunConfig& config, const run::ModelFacts&
 // pictures of its evaluations; and a full replay buffer, counted twice because compaction lags
 // behind.
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);
+// One checkpoint: no run ends well without.
+uint64_t CheckpointBytes(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts);
 

@@ -96,6 +96,10 @@ absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(
   return facts;
 }
 
+bool KeepsRewardsAway(const std::string& key) {
+  return key.starts_with("reward.") || key.starts_with("prompts.");
+}
+
 absl::StatusOr<std::vector<reward::RewardFacts>> CheckOwnRewards(const v1::RunConfig& config,
                                                                  const std::string& command) {
   WorkProgress progress(command);

@@ -29,6 +29,9 @@ absl::StatusOr<std::vector<reward::RewardFacts>> LoadOwnRewards(
 absl::StatusOr<std::vector<reward::RewardFacts>> CheckOwnRewards(const v1::RunConfig& config,
                                                                  const std::string& command);
 
+// Whether an error of this key keeps them from being loaded.
+bool KeepsRewardsAway(const std::string& key);
+
 // Weights that a reward server holds. Rewards over one model, device and type hold them once.
 struct RewardWeights {
   std::string path;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -68,6 +69,29 @@ void AskServers(const config::ResolvedConfig& resolved, const rpc::TlsOptions& t
   for (const config::Problem& problem : problems) Print(problem, resolved.provenance);
 }
 
+bool UsesGpus(const v1::RunConfig& config) {
+  std::vector<std::string> devices = {config.model().device(), config.model().encoder_device()};
+  for (const v1::ScorerConfig& scorer : config.reward().scorers()) {
+    devices.push_back(scorer.device());
+  }
+  return std::ranges::any_of(devices,
+                             [](const std::string& device) { return device.starts_with("cuda"); });
+}
+
+// While the model is not there yet, rewards can be loaded and their servers asked nonetheless.
+void CheckRewardsAlone(const config::ResolvedConfig& resolved, const Flags& flags,
+                       const std::vector<config::Problem>& problems) {
+  for (const config::Problem& problem : problems) {
+    if (problem.severity == config::Severity::kError && KeepsRewardsAway(problem.key)) return;
+  }
+  const bool elsewhere = !flags.gpus.empty();
+  const absl::Status rewards =
+      CheckOwnRewards(elsewhere ? WithoutDevices(resolved.config) : resolved.config, "validate")
+          .status();
+  if (!rewards.ok()) std::cerr << "oxbow validate: " << rewards.message() << "\n";
+  if (!elsewhere) AskServers(resolved, flags.tls);
+}
+
 absl::StatusOr<Gpus> GpusOf(const Flags& flags) {
   return flags.gpus.empty() ? GpusHere() : ParseGpus(flags.gpus);
 }
@@ -88,8 +112,15 @@ int Run(const Flags& flags) {
   const std::vector<config::Problem> problems =
       elsewhere ? CheckRunOn(gpus->count, resolved->config) : CheckRun(resolved->config);
   for (const config::Problem& problem : problems) Print(problem, resolved->provenance);
+  if (elsewhere && !UsesGpus(resolved->config)) {
+    std::cerr << "--gpus " << flags.gpus << ": this run uses no GPU: model.device is "
+              << resolved->config.model().device() << "; set it to cuda (warning)\n";
+  }
   absl::Status status = config::FirstError(problems, resolved->provenance);
-  if (!status.ok()) return ExitCodeOf(status);
+  if (!status.ok()) {
+    CheckRewardsAlone(*resolved, flags, problems);
+    return ExitCodeOf(status);
+  }
   status = PrintPlan(*resolved, *gpus, elsewhere);
   if (IsOutOfMemory(status)) return ExitCodeOf(status);  // Said above.
   if (!status.ok()) {

@@ -307,7 +307,7 @@ void AddReplay(CLI::App& app, int& exit_code) {
     const auto tls = std::make_shared<rpc::TlsOptions>();
     rpc::AddTlsFlags(*command, *tls);
     command->callback([flags, tls, run, &exit_code] {
-      absl::Status status = rpc::UseTls(*tls).status();
+      absl::Status status = rpc::UseTls(TlsOfRun(*tls, flags->place.run_dir)).status();
       if (status.ok()) status = run(*flags);
       if (!status.ok()) std::cerr << "oxbow replay: " << status.message() << "\n";
       exit_code = ExitCodeOf(status);

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/report/comparison.h"
+#include "cli/run_option.h"
 
 namespace oxbow::cli {
 namespace {
@@ -23,7 +24,9 @@ absl::Status Compare(const CompareFlags& flags) {
   const std::vector<std::filesystem::path> run_dirs(flags.runs.begin(), flags.runs.end());
   OXBOW_ASSIGN_OR_RETURN(const std::string page, ComparisonPage(run_dirs, flags.out));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.out, page));
-  std::cout << DifferencesText(run_dirs) << "\n" << flags.out << "\n";
+  std::cout << DifferencesText(run_dirs) << "\n";
+  if (const std::string apart = RewardsApart(run_dirs); !apart.empty()) std::cout << apart << "\n";
+  std::cout << flags.out << "\n";
   return absl::OkStatus();
 }
 
@@ -34,7 +37,10 @@ void AddCompare(CLI::App& app, int& exit_code) {
   CLI::App* const command =
       app.add_subcommand("compare", "Write a page that shows runs side by side");
   command->footer("Prints the settings that differ. Example: oxbow compare runs/a runs/b");
-  command->add_option("RUN_DIR", flags->runs, "directories of runs")->required()->expected(2, 8);
+  command->add_option("RUN_DIR", flags->runs, "directories of runs")
+      ->transform(RunNamed)
+      ->required()
+      ->expected(2, 8);
   command->add_option("--out", flags->out, "the page")->capture_default_str();
   command->callback([flags, &exit_code] {
     const absl::Status status = Compare(*flags);

@@ -14,6 +14,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/first_part.h"
 #include "base/statistics.h"
 #include "base/status_macros.h"
 #include "cli/report/run_summary.h"
@@ -28,6 +30,7 @@
 #include "io/report/sprite.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
+#include "run/rewards.h"
 #include "services/learner/facts_of_run.h"
 
 namespace oxbow::cli {
@@ -37,6 +40,7 @@ namespace fs = std::filesystem;
 namespace pb = google::protobuf;
 
 constexpr size_t kPicturesBytesMax = 3 << 20;  // All runs together.
+constexpr size_t kRewardsShown = 400;
 
 struct ComparedRun {
   RunSummary summary;
@@ -49,13 +53,14 @@ struct Panel {
   const char* title;
   const char* unit;
   std::string metric;
-  bool from_zero = true;  // Its numbers have a natural 0, at which their axis begins.
+  bool from_zero = true;   // Its numbers have a natural 0, at which their axis begins.
+  bool of_reward = false;  // On the reward's own scale.
 };
 
 const std::vector<Panel>& Panels() {
   static const auto& panels = *new std::vector<Panel>{
-      {"Held-out reward", "", metric::kEvalRewardMean, false},
-      {"Training reward", "mean of a step", metric::kTrainRewardMean, false},
+      {"Held-out reward", "", metric::kEvalRewardMean, false, true},
+      {"Training reward", "mean of a step", metric::kTrainRewardMean, false, true},
       {"Groups without a signal", "share", metric::kTrainRewardZeroStdRatio},
       {"Speckle", "lower is cleaner", metric::kEvalSpeckleMean},
       {"Layouts", "share of the rarer one", metric::kEvalMinorityShare},
@@ -127,7 +132,30 @@ io::Series CurveOf(const std::vector<const ComparedRun*>& runs, const std::strin
   return series;
 }
 
-std::string Charts(const std::vector<ComparedRun>& runs) {
+// "0.5 pickscore + ocr (paddle)": what decides the scale of its mean.
+std::string RewardOf(const v1::RewardConfig& reward) {
+  std::vector<std::string> terms;
+  for (const v1::RewardTerm& term : reward.terms()) {
+    const v1::ScorerConfig scorer = run::ScorerOf(reward, term.name());
+    std::vector<std::string> kind;
+    for (const std::string& word :
+         {scorer.scorer(), scorer.variant(), scorer.engine(), scorer.llm(), scorer.question()}) {
+      if (!word.empty()) kind.push_back(word);
+    }
+    terms.push_back(absl::StrCat(
+        term.weight() == 1 ? "" : absl::StrCat(io::Number(term.weight()), " "), term.name(),
+        kind.empty() ? "" : absl::StrCat(" (", absl::StrJoin(kind, ", "), ")")));
+  }
+  return absl::StrJoin(terms, " + ");
+}
+
+std::optional<v1::RunConfig> ConfigAt(const fs::path& run_dir) {
+  auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
+  return config.ok() ? std::optional(*std::move(config)) : std::nullopt;
+}
+
+// `apart`: RewardsApart of these runs.
+std::string Charts(const std::vector<ComparedRun>& runs, const std::string& apart) {
   const std::vector<std::vector<const ComparedRun*>> groups = SeedsTogether(runs);
   std::string out = "<h2>Curves</h2>";
   if (groups.size() < runs.size()) {
@@ -135,8 +163,10 @@ std::string Charts(const std::vector<ComparedRun>& runs) {
         "<p class=\"lead\">Runs that differ in their seed alone are one line, their mean, with "
         "their range around it.</p>";
   }
+  if (!apart.empty()) absl::StrAppend(&out, "<p class=\"lead\">", io::EscapeHtml(apart), "</p>");
   out += "<div class=\"charts\">\n";
   for (const Panel& panel : Panels()) {
+    if (panel.of_reward && !apart.empty()) continue;
     std::vector<io::Series> series;  // Those without points, too: each has one colour everywhere.
     for (const std::vector<const ComparedRun*>& group : groups) {
       series.push_back(CurveOf(group, panel.metric));
@@ -223,8 +253,7 @@ std::string ComparedPictures(const std::vector<ComparedRun>& runs, const fs::pat
 std::vector<Difference> DifferencesOf(const std::vector<fs::path>& run_dirs) {
   std::vector<std::optional<v1::RunConfig>> configs;
   for (const fs::path& run_dir : run_dirs) {
-    auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
-    configs.push_back(config.ok() ? std::optional(*std::move(config)) : std::nullopt);
+    configs.push_back(ConfigAt(run_dir));
   }
   std::vector<Difference> differences;
   for (const std::string& key : config::LeafKeys(*v1::RunConfig::descriptor())) {
@@ -237,6 +266,21 @@ std::vector<Difference> DifferencesOf(const std::vector<fs::path>& run_dirs) {
     if (distinct.size() > 1) differences.push_back(std::move(difference));
   }
   return differences;
+}
+
+std::string RewardsApart(const std::vector<fs::path>& run_dirs) {
+  std::vector<std::string> rewards;
+  std::set<std::string> distinct;
+  for (const fs::path& run_dir : run_dirs) {
+    const auto config = ConfigAt(run_dir);
+    if (!config) return "";
+    const std::string reward = RewardOf(config->reward());
+    distinct.insert(reward);
+    rewards.push_back(absl::StrCat(io::RunName(run_dir), ": ", reward));
+  }
+  if (distinct.size() < 2) return "";
+  return absl::StrCat("these runs are trained on different rewards, whose means are not compared (",
+                      FirstPart(absl::StrJoin(rewards, "; "), kRewardsShown), ")");
 }
 
 std::string DifferencesText(const std::vector<fs::path>& run_dirs) {
@@ -275,13 +319,13 @@ absl::StatusOr<std::string> ComparisonPage(const std::vector<fs::path>& run_dirs
   for (const fs::path& run_dir : run_dirs) {
     OXBOW_ASSIGN_OR_RETURN(RunSummary summary, SummaryOf(run_dir));
     OXBOW_ASSIGN_OR_RETURN(const auto lines, io::ReadMetrics(run_dir / io::kMetricsFile));
-    auto config = config::LoadResolved(run_dir / "config.resolved.yaml");
-    runs.push_back({std::move(summary), io::History(lines), io::SheetsOf(run_dir),
-                    config.ok() ? std::optional(*std::move(config)) : std::nullopt});
+    runs.push_back(
+        {std::move(summary), io::History(lines), io::SheetsOf(run_dir), ConfigAt(run_dir)});
   }
-  return io::Page("oxbow: runs compared", absl::StrCat("<h1>Runs compared</h1>", Overview(runs),
-                                                       Settings(runs, DifferencesOf(run_dirs)),
-                                                       Charts(runs), ComparedPictures(runs, page)));
+  return io::Page("oxbow: runs compared",
+                  absl::StrCat("<h1>Runs compared</h1>", Overview(runs),
+                               Settings(runs, DifferencesOf(run_dirs)),
+                               Charts(runs, RewardsApart(run_dirs)), ComparedPictures(runs, page)));
 }
 
 }  // namespace oxbow::cli

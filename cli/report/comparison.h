@@ -20,6 +20,10 @@ struct Difference {
 // In the schema's order; run.name and run.directory are left out.
 std::vector<Difference> DifferencesOf(const std::vector<std::filesystem::path>& run_dirs);
 
+// One line, where the runs are not trained on the same reward: their means are of different scales.
+// "" where they are, or where a config is missing.
+std::string RewardsApart(const std::vector<std::filesystem::path>& run_dirs);
+
 // A table of them for a terminal: a column for each run, with its name.
 std::string DifferencesText(const std::vector<std::filesystem::path>& run_dirs);
 

@@ -114,6 +114,22 @@ TEST_F(ComparisonTest, MarksOfARunAreThoseOfItsOwnReward) {
   EXPECT_THAT(page->substr(second), ::testing::Not(HasSubstr("\"cell no\"")));
 }
 
+TEST_F(ComparisonTest, MeansOfDifferentRewardsAreNotCompared) {
+  const std::string half = "reward.terms=[{name: digits_ocr, weight: 0.5}]";
+  const auto first = AddRun("a", {"reward.terms=[{name: digits_ocr, weight: 1}]"});
+  const auto second = AddRun("b", {half}), third = AddRun("c", {half});
+  EXPECT_EQ(RewardsApart({second, third}), "");
+  EXPECT_EQ(RewardsApart({first, second}),
+            "these runs are trained on different rewards, whose means are not compared (a: "
+            "digits_ocr; b: 0.5 digits_ocr)");
+  const auto apart = ComparisonPage({first, second}, runs_.path() / "page.html");
+  EXPECT_THAT(*apart, HasSubstr("whose means are not compared"));
+  EXPECT_THAT(*apart, Not(HasSubstr("Training reward")));
+  EXPECT_THAT(*apart, HasSubstr("Gradient norm"));
+  EXPECT_THAT(*ComparisonPage({second, third}, runs_.path() / "page.html"),
+              HasSubstr("Training reward"));
+}
+
 TEST_F(ComparisonTest, ARunThatIsNotThereIsNamed) {
   const auto first = AddRun("a", {});
   const auto page = ComparisonPage({first, runs_.path() / "none"}, "comparison.html");

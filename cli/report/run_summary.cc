@@ -44,13 +44,18 @@ absl::Time ChangedAt(const fs::path& run_dir) {
 
 absl::Status NoRun(const fs::path& run_dir) {
   const fs::path whole = run_dir.has_filename() ? run_dir : run_dir.parent_path();
+  std::error_code ignored;
+  // A name alone was looked for in runs, too.
+  const bool name = !whole.has_parent_path() && fs::is_directory("runs", ignored);
   std::vector<std::string> names;
-  for (const RunSummary& run : RunsIn(whole.parent_path())) {
+  for (const RunSummary& run : RunsIn(name ? "runs" : whole.parent_path())) {
     if (names.size() < kNamesShown) names.push_back(run.name);
   }
   return absl::NotFoundError(absl::StrCat(
       "no run there: ", run_dir.string(),
-      names.empty() ? "" : absl::StrCat("; runs beside it: ", absl::StrJoin(names, ", "))));
+      names.empty() ? ""
+                    : absl::StrCat(name ? "; there are in runs: " : "; runs beside it: ",
+                                   absl::StrJoin(names, ", "))));
 }
 
 absl::Status FindRun(const fs::path& run_dir) {
@@ -69,11 +74,13 @@ std::string AgeText(absl::Duration age) {
 }
 
 // The topics that are bad, or else to be watched; how many are not known where the others are good.
+// A few that are good say nothing of a run where most are open.
 std::string Worst(const io::Verdict& verdict) {
   io::Level worst = io::Level::kUnknown;
   for (const io::VerdictLine& line : verdict) worst = std::max(worst, line.level);
   const auto unknown = std::ranges::count(verdict, io::Level::kUnknown, &io::VerdictLine::level);
   if (worst <= io::Level::kGood) {
+    if (2 * static_cast<size_t>(unknown) > verdict.size()) return "too early to say";
     return absl::StrCat(io::LevelWord(worst), worst < io::Level::kGood || unknown == 0
                                                   ? ""
                                                   : absl::StrCat(" (", unknown, " not known)"));
@@ -229,7 +236,12 @@ std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
     absl::StrAppend(&text, "report     ", (run_dir / "report.html").string(), "\n");
   }
   const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
-  if (!starts.empty()) absl::StrAppend(&text, "started    ", starts.back().command, "\n");
+  const auto say = [&](const char* label, const run::StartRecord& start) {
+    absl::StrAppend(&text, label, start.command, "  (",
+                    absl::FormatTime("%Y-%m-%d %H:%M UTC", start.time, absl::UTCTimeZone()), ")\n");
+  };
+  if (!starts.empty()) say("started    ", starts.front());
+  if (starts.size() > 1) say("resumed    ", starts.back());
   absl::StrAppend(&text, "go on      ",
                   run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir),
                   run.step >= run.steps_total ? " --set run.steps=N" : "", "\n");

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "config/run_config.h"
 #include "run/run_lock.h"
+#include "run/start_record.h"
 #include "tests/testing/own_memory.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -69,6 +70,18 @@ TEST_F(RunSummaryTest, ARunThatWasRolledBackBeforeItsFirstRewardHasNoneToShow) {
   EXPECT_THAT(EndedText(*run, directory), ::testing::Not(HasSubstr("held-out   ")));
 }
 
+TEST_F(RunSummaryTest, ItsFirstStartIsShownAndTheLastResume) {
+  AddRun("digits", kDone);
+  const auto directory = runs_.path() / "digits";
+  for (const char* const command : {"oxbow train a.yaml", "oxbow resume a", "oxbow resume b"}) {
+    ASSERT_TRUE(run::AppendStart(directory, {.time = absl::UnixEpoch(), .command = command}).ok());
+  }
+  const std::string text = EndedText(*SummaryOf(directory), directory);
+  EXPECT_THAT(text, HasSubstr("started    oxbow train a.yaml  (1970-01-01 00:00 UTC)\n"
+                              "resumed    oxbow resume b  ("));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("oxbow resume a")));
+}
+
 TEST_F(RunSummaryTest, GoodHidesNothingThatIsNotKnown) {
   AddRun("digits", kDone);
   const auto run = SummaryOf(runs_.path() / "digits");
@@ -76,6 +89,10 @@ TEST_F(RunSummaryTest, GoodHidesNothingThatIsNotKnown) {
   for (io::VerdictLine& line : some.verdict) line.level = io::Level::kGood;
   some.verdict[1].level = io::Level::kUnknown;
   EXPECT_THAT(RunsText({some}, absl::Now()), HasSubstr("good (1 not known)"));
+  some.verdict[2].level = some.verdict[3].level = io::Level::kUnknown;
+  EXPECT_THAT(RunsText({some}, absl::Now()), HasSubstr("too early to say"));
+  some.verdict[4].level = io::Level::kWatch;
+  EXPECT_THAT(RunsText({some}, absl::Now()), HasSubstr("watch: limited by"));
 }
 
 // As `oxbow status --watch` does, every second.

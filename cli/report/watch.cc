@@ -91,7 +91,7 @@ class ReplayShelf {
 };
 
 absl::Status Watch(const WatchFlags& flags) {
-  const absl::Status tls = rpc::UseTls(flags.tls).status();
+  const absl::Status tls = rpc::UseTls(TlsOfRun(flags.tls, flags.run_dir)).status();
   if (run::IsLive(flags.run_dir)) OXBOW_RETURN_IF_ERROR(tls);  // Else nobody is called.
   const rpc::GrpcHold hold;
   // Before the server's threads begin, so that they do not take the signals.

@@ -379,7 +379,10 @@ void Fleet::Publish() {
     endpoints.push_back({name, member.grpc, member.metrics, member.process->pid(), member.trouble});
     for (const auto& [other, endpoint] : member.others) endpoints.push_back(endpoint);
   }
-  const absl::Status status = run::WriteEndpoints(options_.run_dir, endpoints);
+  const rpc::TlsOptions& tls = options_.tls;
+  const absl::Status status =
+      run::WriteEndpoints(options_.run_dir, endpoints,
+                          {tls.files.ca, tls.files.cert, tls.files.key, tls.name, tls.roles});
   owes_publication_ = MayPass(status);
   if (owes_publication_) return CannotYet(status);
   if (!status.ok()) {

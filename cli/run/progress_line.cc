@@ -58,6 +58,12 @@ std::string TroubleOf(const v1::StatusResponse& status) {
                       ": ", failure.reason());
 }
 
+bool TroubleSaysPhase(const v1::StatusResponse& status) {
+  return status.phase() == metric::WordsOf("rewards")->doing &&
+         std::any_of(status.workers().begin(), status.workers().end(),
+                     [](const auto& worker) { return !worker.waiting_for().empty(); });
+}
+
 namespace {
 
 // Order in which parts of the line give way to a narrow terminal: the last first.
@@ -95,12 +101,7 @@ std::vector<Part> PartsOf(const v1::StatusResponse& status, std::optional<double
                         : "the last step trained no sample");
   }
   if (!steps_per_second || *steps_per_second <= 0) {
-    // A worker that waits for rewards says more of that phase than its name.
-    const bool waits = std::any_of(status.workers().begin(), status.workers().end(),
-                                   [](const auto& w) { return !w.waiting_for().empty(); });
-    if (!waits || status.phase() != metric::WordsOf("rewards")->doing) {
-      put(kPhase, status.phase());
-    }
+    if (!TroubleSaysPhase(status)) put(kPhase, status.phase());
   } else {
     const double images = *steps_per_second * images_per_step;
     put(kImages, images < 10 ? absl::StrFormat("%.2g images/s", images)

@@ -34,7 +34,7 @@ struct RollbackFlags {
 
 absl::Status RollBack(const RollbackFlags& flags) {
   const std::filesystem::path run_dir = flags.run_dir;
-  OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  OXBOW_RETURN_IF_ERROR(rpc::UseTls(TlsOfRun(flags.tls, flags.run_dir)).status());
   OXBOW_RETURN_IF_ERROR(FindRun(run_dir));
   if (!std::filesystem::is_directory(run_dir / "checkpoints")) {
     return absl::NotFoundError(absl::StrCat("no checkpoints in ", run_dir.string()));

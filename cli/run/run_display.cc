@@ -135,7 +135,7 @@ void RunDisplay::Show(absl::Duration now, const v1::StatusResponse& status) {
   const std::string text = line(width);
   std::string since = standing_.Since(now, text);
   // A rate takes the phase's place until a step lasts.
-  if (!since.empty() && !absl::StrContains(text, status.phase())) {
+  if (!since.empty() && !absl::StrContains(text, status.phase()) && !TroubleSaysPhase(status)) {
     since = absl::StrCat("  ", status.phase(), since);
   }
   if (columns) {

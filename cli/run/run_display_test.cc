@@ -79,6 +79,19 @@ TEST_F(RunDisplayTest, ALineThatStandsSaysForHowLongAndInWhichPhase) {
   EXPECT_LT(last.size(), 80);
 }
 
+TEST_F(RunDisplayTest, AWaitForRewardsThatStandsIsSaidOnce) {
+  RunDisplay display = Make(std::nullopt);
+  v1::StatusResponse status = At(9);
+  status.set_phase("waiting for rewards");
+  v1::WorkerStatus& worker = *status.add_workers();
+  worker.set_worker_id("w0");
+  worker.set_waiting_for("h:1 refuses");
+  for (int second = 1; second <= 12; ++second) display.Show(absl::Seconds(second), status);
+  EXPECT_EQ(out_.str(),
+            "step 9/100  w0 waits for rewards: h:1 refuses\n"
+            "step 9/100  w0 waits for rewards: h:1 refuses  0:10\n");
+}
+
 // Promise: A first run looks as at real sizes.
 TEST_F(RunDisplayTest, ALearnerThatDoesNotAnswerIsNotSilence) {
   RunDisplay display = Make(80);

@@ -142,7 +142,7 @@ std::string VerdictOfRun(const std::string& run_dir, io::RunReading& reading) {
 // Repeats until the learner is gone, which is an error only before its first answer. A restarted
 // learner has the same address, so a single failed call is not its end.
 absl::Status Show(const StatusFlags& flags) {
-  const absl::Status tls = rpc::UseTls(flags.tls).status();
+  const absl::Status tls = rpc::UseTls(TlsOfRun(flags.tls, flags.run_dir)).status();
   constexpr int kSilencesMax = 3;
   StepRate rate;
   io::RunReading reading(flags.run_dir);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/exit_code.h"
@@ -159,8 +160,8 @@ absl::StatusOr<std::optional<run::StartWeights>> StartOf(const TrainFlags& flags
   return std::optional(std::move(start));
 }
 
-// Prints what `oxbow doctor` finds wrong with this machine for this run.
-void SayWhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_dir) {
+// Faults of this machine for this run, as `oxbow doctor` finds them.
+Checks WhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_dir) {
   MachineNeeds needs;
   Checks checks = CheckConfig(resolved, needs);
   std::erase_if(checks,
@@ -169,12 +170,23 @@ void SayWhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_
   for (Check& check : CheckMachine(run_dir, {}, needs, absl::InfiniteDuration())) {
     checks.push_back(std::move(check));
   }
+  std::erase_if(checks, [](const Check& check) { return check.verdict == Verdict::kOk; });
+  return checks;
+}
+
+std::string LineOf(const Check& check) {
+  return absl::StrCat(check.area, "/", check.name, ": ", check.found, " (", check.fix, ")");
+}
+
+// kResourceExhausted for a machine on which the run is certain to end. A run that it replaces makes
+// room.
+absl::Status CheckRoom(const Checks& checks, EarlierRun earlier) {
   for (const Check& check : checks) {
-    if (check.verdict == Verdict::kOk) continue;
-    std::cerr << "oxbow train: " << (check.verdict == Verdict::kFail ? "fail: " : "warning: ")
-              << check.area << "/" << check.name << ": " << check.found << " (" << check.fix
-              << ")\n";
+    if (check.ends_run && earlier != EarlierRun::kOverwrite) {
+      return absl::ResourceExhaustedError(LineOf(check));
+    }
   }
+  return absl::OkStatus();
 }
 
 // A stop signal that arrives within `wait`; 0 if none does.
@@ -304,9 +316,12 @@ void ExplainFailure(const fs::path& run_dir, const Fleet& fleet, const std::stri
   const std::string& child = supervisor.failed_child();
   std::string why = child.empty() ? OwnReason(supervisor, trouble) : supervisor.failure();
   if (!child.empty()) {
-    std::cerr << fleet.LogTailOf(child, 10) << "\n(all of it: " << fleet.LogOf(child).string()
-              << ")\n";
-    absl::StrAppend(&why, ": ", fleet.LastWordsOf(child));
+    const std::string words = fleet.LastWordsOf(child);
+    for (const absl::string_view line : absl::StrSplit(fleet.LogTailOf(child, 10), '\n')) {
+      if (line != words) std::cerr << line << "\n";  // They follow.
+    }
+    std::cerr << "(all of it: " << fleet.LogOf(child).string() << ")\n";
+    absl::StrAppend(&why, ": ", words);
   }
   if (supervisor.exit_code() == kExitNotFinite) {
     why += " (lower optimizer.learning_rate or optimizer.grad_norm_max)";
@@ -391,6 +406,8 @@ absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
   OXBOW_RETURN_IF_ERROR(CheckItsOwn(flags, run_dir));
   OXBOW_ASSIGN_OR_RETURN(const std::optional<run::StartWeights> start,
                          StartOf(flags, resolved.config));
+  const Checks not_ok = WhatIsNotOk(resolved, run_dir);
+  OXBOW_RETURN_IF_ERROR(CheckRoom(not_ok, earlier));
   OXBOW_ASSIGN_OR_RETURN(const EnteredDirectory entered,
                          EnterRunDirectory(run_dir, earlier, resolved, [&] {
                            return start ? run::WriteStart(run_dir, *start) : absl::OkStatus();
@@ -401,7 +418,9 @@ absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
   Announce(run_dir, resolved, flags.resume, entered);
 
   const rpc::GrpcHold hold;
-  SayWhatIsNotOk(resolved, run_dir);
+  for (const Check& check : not_ok) {
+    std::cerr << "oxbow train: warning: " << LineOf(check) << "\n";
+  }
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,
                .config = resolved.config,

@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/report/run_summary.h"
+#include "cli/run_option.h"
 #include "cli/simulate/simulation_costs.h"
 #include "cli/simulate/simulation_table.h"
 #include "config/run_config.h"
@@ -182,7 +183,8 @@ void AddModelOptions(CLI::App& command, SimulationFlags& f) {
   command.add_option("--set", f.set, "KEY=VALUE over RUN.yaml; may be repeated")
       ->allow_extra_args(false);
   auto* from_run =
-      command.add_option("--from-run", f.from_run, "measure the costs in this run's metrics.jsonl");
+      command.add_option("--from-run", f.from_run, "measure the costs in this run's metrics.jsonl")
+          ->transform(RunNamed);
   std::string presets = "costs, measured (digits) or assumed:";
   for (const simulate::Preset& preset : simulate::Presets()) {
     absl::StrAppend(&presets, " ", preset.name);

@@ -62,8 +62,8 @@ void LearnerLoop::RequestDrain() {
   parts_.coordinator.Drain();
 }
 
-bool LearnerLoop::DrainOverdue() const {
-  return absl::ToInt64Nanoseconds(Clock::Steady().Now()) >= drain_end_ns_;
+bool LearnerLoop::DrainOverdue(absl::Duration longer) const {
+  return absl::ToInt64Nanoseconds(Clock::Steady().Now() - longer) >= drain_end_ns_;
 }
 
 absl::Status LearnerLoop::Run() {

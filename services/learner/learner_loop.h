@@ -213,6 +213,7 @@ class LearnerLoop {
   // learner_loop_checkpoint.cc
   void NoteUnwritten(const std::string& what, const absl::Status& why, absl::Duration pause);
   absl::Status Pause(absl::Duration pause);
+  absl::Status StopUnwritten(const absl::Status& why) const;
   absl::Status PersistUnlessDrained(const std::string& what,
                                     const std::function<absl::Status()>& write);
   absl::Status LogStep(uint64_t committed, double wall_seconds,
@@ -223,7 +224,7 @@ class LearnerLoop {
   absl::Status WriteCheckpoint();
   absl::Status WriteLastCheckpoint();
   bool last() const { return committed_ >= options_.steps || drain_ || stop_reason_.has_value(); }
-  bool DrainOverdue() const;
+  bool DrainOverdue(absl::Duration longer = absl::ZeroDuration()) const;
 
   const Options options_;
   const Parts parts_;

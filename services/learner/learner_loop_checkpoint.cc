@@ -19,6 +19,7 @@ namespace {
 // In a row, and over at least `services.patience_minutes`. Steps may take long.
 constexpr uint32_t kCheckpointFailuresMax = 5;
 constexpr absl::Duration kPauseSlice = absl::Milliseconds(500);
+constexpr absl::Duration kAfterDrainGrace = absl::Seconds(50);
 
 absl::Duration Now() { return Clock::Steady().Now(); }
 
@@ -49,11 +50,18 @@ absl::Status LearnerLoop::Pause(absl::Duration pause) {
   return absl::OkStatus();
 }
 
+// A run that was asked to stop says why it cannot write before its launcher loses patience.
+absl::Status LearnerLoop::StopUnwritten(const absl::Status& why) const {
+  if (!DrainOverdue(std::min(options_.patience, kAfterDrainGrace))) return absl::OkStatus();
+  return Annotate(why, absl::StrCat("asked to stop, and step ", committed_, " cannot be written"));
+}
+
 absl::Status LearnerLoop::Persist(const std::string& what,
                                   const std::function<absl::Status()>& write) {
   return Insist(Clock::Steady(), options_.patience, write,
                 [&](const absl::Status& why, absl::Duration pause) {
                   NoteUnwritten(what, why, pause);
+                  OXBOW_RETURN_IF_ERROR(StopUnwritten(why));
                   return Pause(pause);
                 });
 }
@@ -115,7 +123,7 @@ absl::Status LearnerLoop::JudgeCheckpoint(const absl::Status& status) {
         "the checkpoint of step ", checkpointed_,
         " cannot be written, the next steps try again: ", std::string(status.message())));
   }
-  return absl::OkStatus();
+  return StopUnwritten(status);
 }
 
 absl::Status LearnerLoop::WriteCheckpoint() {

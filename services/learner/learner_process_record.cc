@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "io/prompts/text_encoders.h"
 #include "io/report/report.h"
+#include "rpc/tls.h"
 #include "run/end_record.h"
 #include "run/endpoints_file.h"
 #include "services/learner/facts_of_run.h"
@@ -57,7 +58,9 @@ absl::Status LearnerProcess::WriteOwnEndpoints() {
     services.push_back({absl::StrCat("reward_server-", i), options_.reward_endpoints[i], ""});
   }
   OXBOW_RETURN_IF_ERROR(options_.check_directory());
-  return run::WriteEndpoints(options_.directory, services);
+  const rpc::TlsOptions tls = rpc::TlsInUse();
+  return run::WriteEndpoints(options_.directory, services,
+                             {tls.files.ca, tls.files.cert, tls.files.key, tls.name, tls.roles});
 }
 
 absl::Status LearnerProcess::WriteReport(bool live) {

@@ -5,8 +5,13 @@
 #include <cstdint>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
 namespace oxbow {
 namespace {
+
+constexpr size_t kWrappedMin = 20;  // Columns, however narrow the terminal is.
 
 // Bytes of the character with which the text begins (RFC 3629); 0: it begins with none.
 size_t FirstCharacter(std::string_view text) {
@@ -39,6 +44,21 @@ std::string FirstPart(std::string text, size_t bytes_max) {
   size_t end = bytes_max > 3 ? bytes_max - 3 : 0;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   return text.substr(0, end) + std::string(std::min<size_t>(bytes_max, 3), '.');
+}
+
+std::string Wrapped(const std::string& text, size_t indent, size_t columns) {
+  const size_t width = std::max(kWrappedMin, columns - std::min(columns, indent));
+  std::string wrapped;
+  size_t used = 0;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (used > 0 && columns > 0 && used + 1 + word.size() > width) {
+      absl::StrAppend(&wrapped, "\n", std::string(indent, ' '));
+      used = 0;
+    }
+    absl::StrAppend(&wrapped, used > 0 ? " " : "", word);
+    used += (used > 0) + word.size();
+  }
+  return wrapped;
 }
 
 }  // namespace oxbow

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of other people in a line of ours: a reason, a prompt.
+// Text of other people in lines of ours: a reason, a prompt.
 #pragma once
 
 #include <cstddef>
@@ -14,5 +14,9 @@ inline constexpr size_t kReasonBytesMax = 4096;
 // cut. Control characters are blanks, and a byte that is of no character is a question mark: in a
 // message of the protocol it would make the whole message unreadable.
 std::string FirstPart(std::string text, size_t bytes_max);
+
+// The text of a column that begins at `indent`, broken between words to fit `columns`, as are its
+// further lines; with 0 columns it is not broken.
+std::string Wrapped(const std::string& text, size_t indent, size_t columns);
 
 }  // namespace oxbow

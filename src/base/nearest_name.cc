@@ -34,4 +34,26 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& c
   return nearest;
 }
 
+std::string DidYouMean(const std::filesystem::path& missing) {
+  namespace fs = std::filesystem;
+  fs::path found;
+  std::error_code error;
+  for (const fs::path& part : missing) {
+    if (fs::exists(found / part, error)) {
+      found /= part;
+      continue;
+    }
+    std::vector<std::string> names;
+    fs::directory_iterator entries(found.empty() ? "." : found, error);
+    for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+      names.push_back(entries->path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    const std::string nearest = NearestName(part.string(), names);
+    if (nearest.empty()) return "";
+    found /= nearest;
+  }
+  return found == missing ? "" : "; did you mean `" + found.string() + "`?";
+}
+
 }  // namespace oxbow

@@ -159,8 +159,8 @@ absl::StatusOr<Recipe> ReadRecipe(const RecipeChoice& choice) {
     const std::filesystem::path path = (choice.directory / choice.name).lexically_normal();
     auto text = ReadFile(path, kFileBytesMax);
     if (!text.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(choice.place, ": recipe: ", std::string(text.status().message())));
+      return absl::InvalidArgumentError(absl::StrCat(
+          choice.place, ": recipe: ", std::string(text.status().message()), DidYouMean(path)));
     }
     return Recipe{*std::move(text), {.name = path.string(), .has_lines = true}, path.parent_path()};
   }
@@ -211,6 +211,22 @@ void Apply(const std::vector<Assignment>& assignments, ResolvedConfig* resolved,
   }
 }
 
+// A run that replaces the rewards of its recipe has no use for the entries of those. `before`: the
+// provenance of the recipe's keys.
+void LeaveOutReplaced(const Provenance& before, ResolvedConfig* resolved) {
+  const auto chosen = [&](const char* key) {
+    return before.at(key) != resolved->provenance.at(key);
+  };
+  if (chosen("reward.scorers") || !(chosen("reward.terms") || chosen("reward.observed"))) return;
+  v1::RewardConfig& reward = *resolved->config.mutable_reward();
+  std::set<std::string> names(reward.observed().begin(), reward.observed().end());
+  for (const v1::RewardTerm& term : reward.terms()) names.insert(term.name());
+  auto& scorers = *reward.mutable_scorers();
+  scorers.erase(std::remove_if(scorers.begin(), scorers.end(),
+                               [&](const auto& scorer) { return !names.contains(scorer.name()); }),
+                scorers.end());
+}
+
 // Files that the config in `path` names and that are not in the working directory.
 void FindFilesOf(const std::filesystem::path& path, v1::RunConfig& config) {
   std::error_code error;
@@ -238,8 +254,13 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   YAML::Node root(YAML::NodeType::Map);
   RecipeChoice recipe;
   if (!path.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
-    OXBOW_ASSIGN_OR_RETURN(root, ParseRoot(text, source));
+    const absl::StatusOr<std::string> text = ReadFile(path, kFileBytesMax);
+    if (absl::IsNotFound(text.status())) {
+      return absl::NotFoundError(
+          absl::StrCat(std::string(text.status().message()), DidYouMean(path)));
+    }
+    OXBOW_RETURN_IF_ERROR(text.status());
+    OXBOW_ASSIGN_OR_RETURN(root, ParseRoot(*text, source));
     OXBOW_ASSIGN_OR_RETURN(recipe, TakeRecipe(root, source, path.parent_path()));
   }
   OverrideRecipe(from_environment, recipe);
@@ -248,11 +269,13 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   ResolvedConfig resolved;
   OXBOW_RETURN_IF_ERROR(MergeDefaults(&resolved));
   if (!recipe.name.empty()) OXBOW_RETURN_IF_ERROR(MergeRecipe(recipe, {}, &resolved));
+  const Provenance of_recipe = resolved.provenance;
   OXBOW_RETURN_IF_ERROR(MergeYaml(root, source, "", &resolved.config, &resolved.provenance));
   AllErrors errors;
   Apply(from_environment, &resolved, errors);
   Apply(from_flags, &resolved, errors);
   OXBOW_RETURN_IF_ERROR(errors.status());
+  LeaveOutReplaced(of_recipe, &resolved);
   FindFilesOf(path, resolved.config);
   FindFetchedModels(environment, resolved.config);
   resolved.counted_ranks = resolved.config.learner().ranks() == kAuto;

@@ -313,8 +313,17 @@ TEST(RunConfigTest, AFormerKeyTakesTheValueThatIsLeft) {
               HasSubstr(":2: method.nft.advantage: this key is gone, and all is what remains"));
 }
 
-TEST(RunConfigTest, MissingFileIsNotFound) {
-  EXPECT_EQ(LoadRunConfig("no/such.yaml", {}, {}).status().code(), absl::StatusCode::kNotFound);
+TEST(RunConfigTest, AMissingFileIsNotFoundAndOneOfANearNameIsSaid) {
+  const std::string configs = OXBOW_SOURCE_DIR "/configs";
+  for (const char* const missing : {"/configs/digit.yaml", "/config/digits.yml"}) {
+    const auto none = LoadRunConfig(std::string(OXBOW_SOURCE_DIR) + missing, {}, {});
+    EXPECT_TRUE(absl::IsNotFound(none.status()));
+    EXPECT_THAT(std::string(none.status().message()),
+                HasSubstr("; did you mean `" + configs + "/digits.yaml`?"));
+  }
+  const auto far = LoadRunConfig(configs + "/another/name.yaml", {}, {}).status();
+  EXPECT_TRUE(absl::IsNotFound(far));
+  EXPECT_THAT(std::string(far.message()), ::testing::Not(HasSubstr("did you mean")));
 }
 
 TEST(RunConfigTest, EachSourceBeatsTheNextAndIsNamed) {
@@ -394,6 +403,18 @@ TEST(RunConfigTest, AKeyWithOneUnderscoreIsRefusedWithTheNameThatIsMeant) {
        {"OXBOW_TORCH_DIR=/x", "OXBOW_PLAINTEXT=1", "OXBOW_RUN=runs/a", "RUN_STEPS=3", "OXBOW_=1"}) {
     EXPECT_EQ(set(other), "") << other;
   }
+}
+
+TEST(RunConfigTest, ARewardThatIsReplacedTakesItsEntryOfTheRecipeAlong) {
+  const auto scorers = [](std::vector<std::string> set) {
+    set.insert(set.begin(), "recipe=sd35m-pickscore");
+    return LoadRunConfig({}, set, {}).value().config.reward().scorers_size();
+  };
+  const std::string other = "reward.terms=[{name: digits_ocr, weight: 1}]";
+  EXPECT_EQ(scorers({}), 1);
+  EXPECT_EQ(scorers({other}), 0);
+  EXPECT_EQ(scorers({other, "reward.observed=[pickscore]"}), 1);
+  EXPECT_EQ(scorers({other, "reward.scorers=[{name: pickscore}]"}), 1) << "a mistake is said";
 }
 
 TEST(RunConfigTest, AKeyGoesOnIntoAnEntryOfAListByItsName) {

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "io/hub_id.h"
 #include "io/json_depth.h"
@@ -129,7 +130,9 @@ absl::Status ExplainMissingIndex(const fs::path& directory) {
   if (fs::is_directory(directory)) {
     return absl::NotFoundError("no model_index.json: not a diffusers directory");
   }
-  return absl::NotFoundError(absl::StrCat("no such directory", HubHint(directory.string())));
+  const std::string meant = DidYouMean(directory);
+  return absl::NotFoundError(
+      absl::StrCat("no such directory", meant.empty() ? HubHint(directory.string()) : meant));
 }
 
 absl::Status CheckComplete(const Pipeline& pipeline, const DiffusersComponents& components) {

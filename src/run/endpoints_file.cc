@@ -28,15 +28,24 @@ absl::StatusOr<nlohmann::json> ReadRoot(const std::filesystem::path& run_dir) {
 }  // namespace
 
 absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
-                            const std::vector<ServiceEndpoint>& services) {
+                            const std::vector<ServiceEndpoint>& services, const RunTls& tls) {
   nlohmann::json list = nlohmann::json::array();
   for (const ServiceEndpoint& s : services) {
     list.push_back({{"name", s.name}, {"grpc", s.grpc}, {"metrics", s.metrics}});
     if (s.pid != 0) list.back()["pid"] = s.pid;
     if (!s.trouble.empty()) list.back()["trouble"] = s.trouble;
   }
-  const nlohmann::json root = {
-      {"supervisor_pid", getpid()}, {"host", HostName()}, {"services", list}};
+  nlohmann::json root = {{"supervisor_pid", getpid()}, {"host", HostName()}, {"services", list}};
+  if (!tls.cert.empty()) {
+    const auto whole = [](const std::string& file) {
+      return std::filesystem::absolute(file).string();
+    };
+    root["tls"] = {{"ca", whole(tls.ca)},
+                   {"cert", whole(tls.cert)},
+                   {"key", whole(tls.key)},
+                   {"name", tls.name},
+                   {"roles", tls.roles}};
+  }
   // The last words of a process may be any bytes.
   return WriteFileAtomically(run_dir / kEndpointsFile, JsonText(root, 2) + "\n");
 }
@@ -69,6 +78,22 @@ absl::StatusOr<RunStarter> ReadStarter(const std::filesystem::path& run_dir) {
   const auto host = root.find("host");
   if (host != root.end() && host->is_string()) starter.host = host->get<std::string>();
   return starter;
+}
+
+RunTls ReadTls(const std::filesystem::path& run_dir) {
+  const auto root = ReadRoot(run_dir);
+  const auto tls = root.ok() ? root->find("tls") : nlohmann::json::const_iterator();
+  if (!root.ok() || tls == root->end() || !tls->is_object()) return {};
+  const auto text = [&](const char* key) {
+    const auto found = tls->find(key);
+    return found != tls->end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const auto roles = tls->find("roles");
+  return {.ca = text("ca"),
+          .cert = text("cert"),
+          .key = text("key"),
+          .name = text("name"),
+          .roles = roles == tls->end() || *roles != false};
 }
 
 }  // namespace oxbow::run

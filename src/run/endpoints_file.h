@@ -6,9 +6,12 @@
 //    "services":[{"name":"learner","grpc":"127.0.0.1:1","metrics":"127.0.0.1:2","pid":34},
 //                {"name":"learner-1","grpc":"127.0.0.1:3","metrics":"127.0.0.1:4"},
 //                {"name":"rollout_worker-1", ..., "trouble":"ended with exit code 10, 3 times
-//                ..."}]}
+//                ..."}],
+//    "tls":{"ca":"/tls/ca.crt", "cert":"/tls/tls.crt", "key":"/tls/tls.key", "name":"oxbow",
+//           "roles":true}}
 //
-// "learner-1" is rank 1 of the learner, a process that the learner started.
+// "learner-1" is rank 1 of the learner, a process that the learner started. Without TLS there is no
+// "tls".
 #pragma once
 
 #include <sys/types.h>
@@ -30,8 +33,15 @@ struct ServiceEndpoint {
   std::string trouble;  // Why it does not live, and when it starts again; empty: it lives.
 };
 
+// The files of TLS that the writer uses, for those who ask the run on its machine.
+struct RunTls {
+  std::string ca, cert, key;  // Empty: no TLS.
+  std::string name;
+  bool roles = true;
+};
+
 absl::Status WriteEndpoints(const std::filesystem::path& run_dir,
-                            const std::vector<ServiceEndpoint>& services);
+                            const std::vector<ServiceEndpoint>& services, const RunTls& tls = {});
 
 // The process that started the run.
 struct RunStarter {
@@ -42,5 +52,6 @@ struct RunStarter {
 // kNotFound if the run was never started; kDataLoss if the file is damaged.
 absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir);
 absl::StatusOr<RunStarter> ReadStarter(const std::filesystem::path& run_dir);
+RunTls ReadTls(const std::filesystem::path& run_dir);  // Empty, if the file does not say.
 
 }  // namespace oxbow::run

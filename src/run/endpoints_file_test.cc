@@ -13,10 +13,16 @@ namespace {
 
 TEST(EndpointsFileTest, ReadsBackWhatWasWritten) {
   oxbow::testing::ScopedDirectory directory;
-  ASSERT_TRUE(WriteEndpoints(directory.path(), {{"learner", "h:1", "h:2", 5},
-                                                {"worker", "", "h:3", 6, "was killed"},
-                                                {"learner-1"}})
-                  .ok());
+  ASSERT_TRUE(
+      WriteEndpoints(
+          directory.path(),
+          {{"learner", "h:1", "h:2", 5}, {"worker", "", "h:3", 6, "was killed"}, {"learner-1"}},
+          {.ca = "ca.crt",
+           .cert = "/tls/tls.crt",
+           .key = "/tls/tls.key",
+           .name = "oxbow",
+           .roles = false})
+          .ok());
   const auto services = ReadEndpoints(directory.path());
   ASSERT_TRUE(services.ok()) << services.status();
   ASSERT_EQ(services->size(), 3);
@@ -30,6 +36,13 @@ TEST(EndpointsFileTest, ReadsBackWhatWasWritten) {
   ASSERT_TRUE(starter.ok()) << starter.status();
   EXPECT_EQ(starter->pid, getpid());
   EXPECT_FALSE(starter->host.empty());
+  const RunTls tls = ReadTls(directory.path());
+  EXPECT_EQ(tls.ca, std::filesystem::absolute("ca.crt")) << "who asks may stand elsewhere";
+  EXPECT_EQ(tls.key, "/tls/tls.key");
+  EXPECT_EQ(tls.name, "oxbow");
+  EXPECT_FALSE(tls.roles);
+  ASSERT_TRUE(WriteEndpoints(directory.path(), {{"learner"}}).ok());
+  EXPECT_EQ(ReadTls(directory.path()).cert, "");
 }
 
 TEST(EndpointsFileTest, AMissingOrDamagedFileIsAnError) {

@@ -65,6 +65,26 @@ TEST_F(BadInputTest, MissingModelExitsWithDataError) {
   EXPECT_THAT(outcome.message, HasSubstr("/nowhere/model"));
 }
 
+// All that is wrong is said at once: people wait for a model's download.
+TEST_F(BadInputTest, WithoutItsModelARunIsCheckedInAllElse) {
+  const std::string models = std::string(OXBOW_SOURCE_DIR) + "/models/";
+  const Outcome outcome =
+      Run("validate", digits_,
+          {"--set", "model.path=" + models + "digit", "--set", "reward.endpoints=[127.0.0.1:1]",
+           "--set", "reward.terms=[{name: elsewhere, weight: 1}]", "--set",
+           "reward.observed=[pickscore]", "--set",
+           "reward.scorers=[{name: pickscore, model: " + scratch_.path().string() + "}]"});
+  EXPECT_EQ(outcome.exit_code, 4);
+  EXPECT_THAT(outcome.message,
+              AllOf(HasSubstr("digit: no such directory; did you mean `" + models + "digits`?"),
+                    HasSubstr("pickscore: " + scratch_.path().string()), HasSubstr("127.0.0.1:1")));
+}
+
+TEST_F(BadInputTest, GpusThatARunDoesNotUseAreSaid) {
+  EXPECT_THAT(Run("validate", digits_, {"--gpus", "8x80"}).message,
+              HasSubstr("--gpus 8x80: this run uses no GPU: model.device is cpu"));
+}
+
 // Promise: A bad config does not start.
 TEST_F(BadInputTest, TruncatedModelExitsWithDataErrorAndNamesTheFile) {
   const std::filesystem::path model = scratch_.path() / "model";
@@ -119,6 +139,8 @@ TEST_F(BadInputTest, ALossThatIsNotFiniteEndsTheRunAndSaysWhatToLower) {
   EXPECT_EQ(outcome.exit_code, 6) << outcome.message;
   EXPECT_THAT(outcome.message,
               HasSubstr("(lower optimizer.learning_rate or optimizer.grad_norm_max)"));
+  const size_t reason = outcome.message.rfind("\nlearner: ");
+  EXPECT_TRUE(reason == std::string::npos) << "it is the last line: " << outcome.message;
 }
 
 // Promise: A bad config does not start.

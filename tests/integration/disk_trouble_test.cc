@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A disk that is full, broken or away for a while costs a run time and nothing else.
+#include <signal.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -125,6 +127,18 @@ TEST_F(DiskTroubleTest, PatienceEnds) {
   disk_->Fail(ENOSPC);
   ASSERT_EQ(run.WaitExit().value(), 5) << run.process().error_output();
   EXPECT_THAT(run.process().error_output(), HasSubstr("no checkpoint could be written, "));
+}
+
+TEST_F(DiskTroubleTest, AStopWhileTheDiskIsFullEndsWithTheCodeOfAFullDisk) {
+  TroubleBelow("checkpoints");
+  TrainingRun run(
+      With({"run.steps=100000", "checkpoint.every=2", "services.patience_minutes=0.01"}));
+  ASSERT_TRUE(WaitForStep(run, 1)) << run.process().error_output();
+  disk_->Fail(ENOSPC);
+  run.process().Kill(SIGINT);
+  ASSERT_EQ(run.WaitExit().value(), 5) << run.process().error_output();
+  EXPECT_THAT(run.process().error_output(), HasSubstr("asked to stop, and step "));
+  EXPECT_THAT(TextOf(files_.directory() / "ended.json"), HasSubstr("No space left on device"));
 }
 
 // How the run ended is the last that it writes.

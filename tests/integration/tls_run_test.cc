@@ -63,6 +63,8 @@ TEST(TlsRunTest, AFleetTrainsAndAnswersMembersAlone) {
   std::vector<std::string> status = {"status", "--run", run.directory().string()};
   status.insert(status.end(), member.begin(), member.end());
   EXPECT_THAT(RunOxbow(status).output, HasSubstr("rollout_worker-1"));
+  const Outcome by_its_own = RunOxbow({"status", run.directory().string()});
+  EXPECT_THAT(by_its_own.output, HasSubstr("rollout_worker-1")) << by_its_own.message;
 
   run.process().Kill(SIGINT);
   EXPECT_EQ(run.WaitExit().value(), 130) << run.process().error_output();

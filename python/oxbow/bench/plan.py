@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from . import EXIT_USAGE, Refused
-from .plan_file import read_plan_file
+from .plan_file import Placed, read_plan_file
 
 RATE = "optimizer.learning_rate"
 
@@ -70,7 +70,7 @@ def _points(recipe: dict[str, Any]) -> list[dict[str, Any]]:
         keys = [axis["key"] for axis in recipe["grid"]]
         here = [(key.rpartition(".")[2], value) for key, value in zip(keys, values)]
         points.append({**recipe, "name": "".join([recipe["name"], *(f"-{leaf}-{value}" for leaf, value in here)]),
-                       "set": [*recipe["set"], *(f"{key}={value}" for key, value in zip(keys, values))],
+                       "set": [*recipe["set"], *(Placed.at(key.place, f"{key}={value}") for key, value in zip(keys, values))],
                        "grid_of": recipe["name"] if here else "", "point": ", ".join(f"{leaf} {value}" for leaf, value in here)})
     return points
 

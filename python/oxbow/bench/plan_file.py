@@ -30,6 +30,17 @@ SHAPE: dict[str, Any] = {
 }
 
 
+class Placed(str):
+    """A text of the file, and where it stands there: FILE:LINE."""
+    place: str
+
+    @classmethod
+    def at(cls, place: str, text: str) -> "Placed":
+        placed = cls(text)
+        placed.place = place
+        return placed
+
+
 def read_plan_file(path: Path) -> dict[str, Any]:
     """The file's values by SHAPE; a key that it does not have is 0, empty or, of a section, {}. Refused: no file, or an error."""
     try:
@@ -62,7 +73,7 @@ class _Reader:
         number = _number(node, shape)
         if number is None:
             raise self._refuse(node, key, f"expected {_named(shape)}, got {_found(node)}")
-        return number
+        return Placed.at(f"{self._path}:{node.start_mark.line + 1}", number) if shape is str else number
 
     def _section(self, node: yaml.Node, shape: dict[str, Any], above: str) -> dict[str, Any]:
         if not isinstance(node, yaml.MappingNode):

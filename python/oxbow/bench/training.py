@@ -42,7 +42,7 @@ class Trainer:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for key, config in zip(recipes, pool.map(self._config, recipes)):
                 if isinstance(config, Refused):
-                    raise Refused(config.code, f"recipe {recipes[key]}: {config}")
+                    raise Refused(config.code, f"recipe {recipes[key]}: {_placed(str(config), key[1:])}")
                 self._resolved[key] = config
 
     def is_finished(self, run: Run) -> bool:
@@ -132,6 +132,14 @@ def curve_at(run: Run) -> Curve:
     except ValueError as why:
         raise Refused(EXIT_DATA, str(why)) from None
     return curve_of({name: value for name, value in numbers_of(line).items() if isinstance(value, (int, float))} for line in lines)
+
+
+def _placed(said: str, settings: Sequence[str]) -> str:
+    """What the oxbow command said of these settings, each with its place in the plan."""
+    for setting in reversed(settings):  # The last of two is the one that counts.
+        about = f"{setting.partition('=')[0]}: "
+        said = said.replace(f"--set: {about}", f"{getattr(setting, 'place', '--set')}: {about}")
+    return said
 
 
 def _log(run: Run) -> Path:

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/report/verdict.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
+#include "base/first_part.h"
 #include "io/report/verdict_lines.h"
 
 namespace oxbow::io {
@@ -13,23 +11,6 @@ namespace {
 
 // Sentences stand in a column of their own, behind topic and level.
 constexpr size_t kSentencesAt = 23;
-constexpr size_t kSentenceMin = 20;
-
-// Breaks a sentence between words; its further lines begin at `indent`.
-std::string Wrapped(const std::string& sentence, size_t indent, size_t columns) {
-  const size_t width = std::max(kSentenceMin, columns - std::min(columns, indent));
-  std::string text;
-  size_t used = 0;
-  for (const absl::string_view word : absl::StrSplit(sentence, ' ')) {
-    if (used > 0 && columns > 0 && used + 1 + word.size() > width) {
-      absl::StrAppend(&text, "\n", std::string(indent, ' '));
-      used = 0;
-    }
-    absl::StrAppend(&text, used > 0 ? " " : "", word);
-    used += (used > 0) + word.size();
-  }
-  return text;
-}
 
 }  // namespace
 
