@@ -6,8 +6,8 @@
 // before _total; without a unit the metric counts what its help says. telemetry/families.h makes a
 // metric from its constant.
 //
-// docs/formats.md has this table too: tools/metric_names.py writes it there and checks that no C++
-// file outside of tests spells a name, that every row is used, and that tests, dashboards and
+// tools/metric_names.py prints them as a table (`--print`), also for the site, and checks that no
+// C++ file outside of tests spells a name, that every row is used, and that tests, dashboards and
 // alerts name only metrics that are here.
 #pragma once
 
