@@ -79,7 +79,7 @@ inline constexpr Counter kLearnerHeadsMissingTotal{
     "oxbow_learner_heads_missing_total", "",
     "Groups planned with a replayed head that ran without one."};
 inline constexpr Counter kLearnerHeadsRefusedTotal{
-    "oxbow_learner_heads_refused_total", "reason: no_density, schedule, size, window",
+    "oxbow_learner_heads_refused_total", "reason: no_density, schedule, size",
     "Drawn replay entries that do not fit the run or the step's window."};
 inline constexpr Counter kLearnerDuplicateWorkersTotal{
     "oxbow_learner_duplicate_workers_total", "",
