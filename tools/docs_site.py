@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gathers the pages of the documentation's site in build/docs/pages: every page of Markdown, and every file that a page
 links to, at its place in the repository. Links to folders lead to their README.md; where there is none, the text stays
-and the link goes. The page of guarantees gets its list. mkdocs.yml makes the site of them.
+and the link goes. Pages of APPENDED get what a tool knows. mkdocs.yml makes the site of them.
 """
 import re
 import shutil
 import sys
 
+import config_reference
 import guarantees
+import metric_names
 from check_docs import OUTSIDE, resolved
 from docs_pages import CODE, LINK, ROOT, links_of, pages, prose_lines
 
 PAGES = ROOT / "build/docs/pages"
+APPENDED = {"docs/guarantees.md": guarantees.page, "docs/config_reference.md": config_reference.page, "docs/formats.md": metric_names.page}
 
 
 def target_of(page, link):
@@ -47,9 +50,7 @@ def main():
         shutil.rmtree(PAGES)
     names = pages()
     for page in names:
-        text = (ROOT / page).read_text()
-        if page == "docs/guarantees.md":
-            text += guarantees.page()
+        text = (ROOT / page).read_text() + APPENDED.get(page, str)()
         place = PAGES / page
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(rewritten(page, text))

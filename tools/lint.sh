@@ -22,7 +22,7 @@ check "size of the product" python3 tools/size.py
 check "metric names" python3 tools/metric_names.py
 check "docs: links and code blocks" python3 tools/check_docs.py
 check "promises and their tests" python3 tools/guarantees.py --check
-check "docs: configuration reference" python3 tools/config_reference.py
+check "keys and their meanings" python3 tools/config_reference.py --check
 check "bill of materials" python3 tools/sbom.py --self-test
 check "what an image is built from" python3 tools/check_image.py
 check "licence lines" python3 tools/spdx.py

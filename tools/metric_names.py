@@ -5,9 +5,9 @@
   - A constant is named as its metric; no name is there twice; a C++ file outside of tests uses every row.
   - C++ outside of tests spells no name: it uses the constants.
   - Tests, scripts, dashboards, alerts, manifests and documents name only metrics that are in the tables.
-  - The two tables of docs/formats.md are what the headers say; `--write` makes them so.
 
-Prints file:line: what is wrong; exits 1 if anything is. `--self-test` shows that each rule catches its breach.
+Prints file:line: what is wrong; exits 1 if anything is. `--print` prints the two tables instead, as Markdown: `make docs`
+appends them to docs/formats.md. `--self-test` shows that each rule catches its breach.
 """
 import re
 import subprocess
@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parent.parent
 STEP_HEADER = "src/metrics/step_metrics.h"
 EXPORTED_HEADER = "src/metrics/exported_metrics.h"
 HEADERS = (STEP_HEADER, EXPORTED_HEADER)
-FORMATS = "docs/formats.md"
 STEP_HEAD = "| key | unit | meaning | absent |"
 EXPORTED_HEAD = "| name | type | labels | help |"
 
@@ -119,16 +118,11 @@ def exported_table(rows):
         for row in rows]
 
 
-def with_table(document, table):
-    """The document with its table of this head replaced; None if it has none."""
-    lines = document.split("\n")
-    if table[0] not in lines:
-        return None
-    begin = lines.index(table[0])
-    end = begin
-    while end < len(lines) and lines[end].startswith("|"):
-        end += 1
-    return "\n".join(lines[:begin] + table + lines[end:])
+def page(names=None):
+    """The text that `make docs` appends to docs/formats.md."""
+    names = names or read_names()
+    return "\n".join(["", "## Keys of metrics.jsonl", "", *step_table(names.step), "", "## Names of Prometheus metrics", "",
+                      *exported_table(names.exported), ""])
 
 
 def is_test(path):
@@ -215,24 +209,8 @@ def text_problems(names, files):
             yield f"{path}:{line}: no such metric: {name}"
 
 
-def document_problems(names, document):
-    for table in (step_table(names.step), exported_table(names.exported)):
-        if with_table(document, table) != document:
-            yield f"{FORMATS}: the table '{table[0]}' is not what src/metrics says: run tools/metric_names.py --write"
-
-
 def read_names():
     return Names(step_metrics((ROOT / STEP_HEADER).read_text()), exported_metrics((ROOT / EXPORTED_HEADER).read_text()))
-
-
-def write(names):
-    path = ROOT / FORMATS
-    document = path.read_text()
-    for table in (step_table(names.step), exported_table(names.exported)):
-        document = with_table(document, table)
-        if document is None:
-            raise SystemExit(f"{FORMATS} has no table with the head '{table[0]}'")
-    path.write_text(document)
 
 
 def self_test():
@@ -254,9 +232,8 @@ def self_test():
     assert not list(text_problems(names, {"p.py": 'q("oxbow_learner_results_total") row["train/loss"] train/eval.py'}))
     for text in ('q("oxbow_learner_result_total")', 'row["train/los"]', "rate(oxbow_learner_results_total_bucket[1m])"):
         assert list(text_problems(names, {"p.py": text})), text
-    table = "\n".join(["before", *step_table(names.step), "between", *exported_table(names.exported), "after"])
-    assert not list(document_problems(names, table)) and r"| `outcome`: a, b | e\|f |" in table, table
-    assert list(document_problems(names, table.replace("| a b |", "| a c |")))
+    assert all(f"\n{row}\n" in page(names) for row in (
+        "| `train/loss` | 1 | a b | |", "| `oxbow_learner_results_total` | C | `outcome`: a, b | e\\|f |")), page(names)
     assert list(Names(names.step * 2, []).table_problems()), "two rows of one name"
     assert list(Names([], [Exported("kLearnerResults", "oxbow_learner_results", "Counter", "", "")]).table_problems())
 
@@ -264,14 +241,14 @@ def self_test():
 def main():
     self_test()
     names = read_names()
-    if "--write" in sys.argv[1:]:
-        write(names)
+    if "--print" in sys.argv[1:]:
+        print(page(names))
+        return 0
     cpp = {path: (ROOT / path).read_text() for path in tracked("*.h", "*.cc")}
     others = {path: (ROOT / path).read_text()
               for path in tracked("*.py", "deploy/*.json", "deploy/*.yml", "deploy/*.yaml", "*.md")
               if path != "tools/metric_names.py"}
-    problems = [*names.table_problems(), *cpp_problems(names, cpp), *text_problems(names, others),
-                *document_problems(names, (ROOT / FORMATS).read_text())]
+    problems = [*names.table_problems(), *cpp_problems(names, cpp), *text_problems(names, others)]
     print("\n".join(problems) or f"metric names: {len(names.step)} of a step, {len(names.exported)} on /metrics")
     return 1 if problems else 0
 

@@ -24,7 +24,7 @@
 // version 2 and says where. `failures` and `rescored` are there once the entry's picture was
 // generated again; `rescored` is NaN if its reward was not taken. An older version wrote no tries.
 //
-// The leading 1 is the layout's version. docs/formats/replay_store.md is the same table in prose.
+// The leading 1 is the layout's version. docs/formats/replay_store.md says the rest of the format.
 #pragma once
 
 #include <cstdint>

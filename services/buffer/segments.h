@@ -5,9 +5,9 @@
 //   000012.segment   the parts of entries, back to back: latents in order, then the conditioning
 //   part             checksum: u64 | entry: u64 | part: u32 | size: u32 | bytes   (big-endian)
 //
-// The checksum is the first half of XXH3-128 of all that is behind it. An entry is synced before
-// the record that names it is written, so what a crash leaves at the end of a segment is named by
-// nothing. No segment is appended to after a restart or a checkpoint: hard links are copies.
+// The checksum: first half of XXH3-128 of the next 16 bytes and the XXH3-128 of the part's bytes.
+// An entry is synced before the record that names it is written: nothing names what a crash leaves
+// at a segment's end. None is appended to after a restart or a checkpoint: hard links are copies.
 #pragma once
 
 #include <cstdint>

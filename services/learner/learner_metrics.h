@@ -56,7 +56,7 @@ class LearnerMetrics {
   void BufferCommitsDropped();
   void OfferAnswered(const std::string& outcome);
   void HeadMissing();
-  void HeadRefused(const std::string& reason);  // schedule | no_density | window | size
+  void HeadRefused(const std::string& reason);  // schedule | no_density | size
 
   void EvaluationFailed();
   void CheckpointWritten(uint64_t bytes, double seconds);

@@ -6,8 +6,8 @@
 // before _total; without a unit the metric counts what its help says. telemetry/families.h makes a
 // metric from its constant.
 //
-// docs/formats.md has this table too: tools/metric_names.py writes it there and checks that no C++
-// file outside of tests spells a name, that every row is used, and that tests, dashboards and
+// tools/metric_names.py prints them as a table (`--print`), also for the site, and checks that no
+// C++ file outside of tests spells a name, that every row is used, and that tests, dashboards and
 // alerts name only metrics that are here.
 #pragma once
 
@@ -79,7 +79,7 @@ inline constexpr Counter kLearnerHeadsMissingTotal{
     "oxbow_learner_heads_missing_total", "",
     "Groups planned with a replayed head that ran without one."};
 inline constexpr Counter kLearnerHeadsRefusedTotal{
-    "oxbow_learner_heads_refused_total", "reason: no_density, schedule, size, window",
+    "oxbow_learner_heads_refused_total", "reason: no_density, schedule, size",
     "Drawn replay entries that do not fit the run or the step's window."};
 inline constexpr Counter kLearnerDuplicateWorkersTotal{
     "oxbow_learner_duplicate_workers_total", "",

@@ -6,7 +6,7 @@
 //   numbers[metric::kTrainLoss] = loss;
 //   numbers[metric::kTrainRewardNameMean.Of("digits_ocr")] = mean;
 //
-// docs/formats.md has these tables too: tools/metric_names.py writes them there and checks that no
+// tools/metric_names.py prints them as a table (`--print`), also for the site, and checks that no
 // C++ file outside of tests spells a key, that every row is used, and that tests and scripts spell
 // only keys that are here.
 //

@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import config_reference  # noqa: E402
 from docs_pages import CODE  # noqa: E402
 
 PAGES = ("docs/adding.md", "docs/own_reward.md", "docs/own_model.md", "CONTRIBUTING.md")
@@ -45,7 +46,7 @@ class Repository:
         self.targets = {name for path, text in texts.items() if path.endswith("CMakeLists.txt")
                         for pair in TARGET.findall(text) for name in pair if name}
         self.rules = set(re.findall(r"^([\w-]+):", texts["Makefile"], re.M))
-        self.keys = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/config_reference.md").read_text()))
+        self.keys = set(config_reference.keys())
         self.texts = texts
 
     def has_path(self, path):
@@ -148,7 +149,7 @@ class NamesTest(unittest.TestCase):
                      "tools/config_reference.py --gone", "src/gone/X.{h,cc}"):
             self.assertIsNotNone(missing(word, self.there), word)
         for word in ("src/core/rl/X.{h,cc}", "METHOD_NAME_X", "Make<X>", "core/rl/grpo.h", "VelocityModel",
-                     "FingerprintTest.CheckpointsOfShippedRecipesStillFit", "tools/metric_names.py --write"):
+                     "FingerprintTest.CheckpointsOfShippedRecipesStillFit", "tools/metric_names.py --print"):
             self.assertIsNone(missing(word, self.there), word)
 
 

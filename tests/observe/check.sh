@@ -9,8 +9,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Promise: Dashboards, alerts and pages match the metrics. Every panel's query finds data in a run,
 # or `known_empty.yml` says why not. Every alert evaluates, fires in one case of its own, is silent
-# in another, and has a page. `docs/formats.md` lists the metrics that are there, no more and no
-# fewer.
+# in another, and has a page. `exported_metrics.h` lists the metrics that are there, no more and
+# no fewer.
 # Promise: Manifests match the binaries. Every flag in `deploy/` is a flag of the binary, and every
 # address is in the rendering. Each GPU that a pod asks for has a rank or a worker, and shared
 # memory; the pod of a whole run has the memory of its plan. The rendered pods, run as processes of
