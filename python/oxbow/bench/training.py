@@ -135,7 +135,7 @@ def curve_at(run: Run) -> Curve:
 
 
 def _placed(said: str, settings: Sequence[str]) -> str:
-    """What the oxbow command said of these settings, each with its place in the plan."""
+    """The words of the oxbow command on these settings, each with its place in the plan."""
     for setting in reversed(settings):  # The last of two is the one that counts.
         about = f"{setting.partition('=')[0]}: "
         said = said.replace(f"--set: {about}", f"{getattr(setting, 'place', '--set')}: {about}")
