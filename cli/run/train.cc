@@ -183,7 +183,8 @@ std::string LineOf(const Check& check) {
 absl::Status CheckRoom(const Checks& checks, EarlierRun earlier) {
   for (const Check& check : checks) {
     if (check.ends_run && earlier != EarlierRun::kOverwrite) {
-      return absl::ResourceExhaustedError(LineOf(check));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("not one checkpoint fits, nothing was started: ", LineOf(check)));
     }
   }
   return absl::OkStatus();

@@ -110,6 +110,7 @@ absl::Status LearnerLoop::JudgeCheckpoint(const absl::Status& status) {
   if (!CheckpointMayBeTriedAgain(status)) return status;
   const absl::Duration pause = patience_.Failed();
   const uint32_t failures = patience_.failures();
+  OXBOW_RETURN_IF_ERROR(StopUnwritten(status));
   if (patience_.over() && failures >= kCheckpointFailuresMax) {
     return Annotate(status, absl::StrCat("no checkpoint could be written, ", failures,
                                          " times in a row over more than ",
