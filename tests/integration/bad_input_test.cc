@@ -71,13 +71,13 @@ TEST_F(BadInputTest, WithoutItsModelARunIsCheckedInAllElse) {
   const Outcome outcome =
       Run("validate", digits_,
           {"--set", "model.path=" + models + "digit", "--set", "reward.endpoints=[127.0.0.1:1]",
-           "--set", "reward.terms=[{name: elsewhere, weight: 1}]", "--set",
-           "reward.observed=[pickscore]", "--set",
-           "reward.scorers=[{name: pickscore, model: " + scratch_.path().string() + "}]"});
+           "--set", "reward.terms=[{name: elsewhere, weight: 1}, {name: digits_graded, weight: 1}]",
+           "--set", "reward.observed=[]", "--set", "reward.scorers=[{name: digits_graded}]"});
   EXPECT_EQ(outcome.exit_code, 4);
-  EXPECT_THAT(outcome.message,
-              AllOf(HasSubstr("digit: no such directory; did you mean `" + models + "digits`?"),
-                    HasSubstr("pickscore: " + scratch_.path().string()), HasSubstr("127.0.0.1:1")));
+  EXPECT_THAT(
+      outcome.message,
+      AllOf(HasSubstr("digit: no such directory; did you mean `" + models + "digits`?"),
+            HasSubstr("oxbow validate: "), HasSubstr("digits_graded"), HasSubstr("127.0.0.1:1")));
 }
 
 TEST_F(BadInputTest, GpusThatARunDoesNotUseAreSaid) {
