@@ -129,6 +129,7 @@ TEST_F(DiskTroubleTest, PatienceEnds) {
   EXPECT_THAT(run.process().error_output(), HasSubstr("no checkpoint could be written, "));
 }
 
+// Promise: A disk that fails for a while ends no run.
 TEST_F(DiskTroubleTest, AStopWhileTheDiskIsFullEndsWithTheCodeOfAFullDisk) {
   TroubleBelow("checkpoints");
   TrainingRun run(
