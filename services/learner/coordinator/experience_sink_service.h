@@ -3,10 +3,10 @@
 // group.
 #pragma once
 
+#include "base/byte_budget.h"
 #include "oxbow/v1/experience_sink.grpc.pb.h"
 #include "rpc/server.h"
 #include "rpc/stream.h"
-#include "base/byte_budget.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/coordinator/result_receiver.h"
 #include "services/learner/learner_metrics.h"

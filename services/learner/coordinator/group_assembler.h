@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/byte_budget.h"
 #include "base/ids.h"
 #include "oxbow/v1/common.pb.h"
-#include "base/byte_budget.h"
 
 namespace oxbow::learner {
 

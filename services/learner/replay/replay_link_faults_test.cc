@@ -93,8 +93,8 @@ TEST(ReplayLinkFaultsTest, AFencedStartEndsAndHasNoEffect) {
 // More ids than can be remembered, step after step: the oldest are forgotten, and replay goes on.
 // Promise: Memory is bounded.
 TEST(ReplayLinkFaultsTest, TheBoundOfRememberedIdsDoesNotEndReplay) {
-  Linked linked(1, 64, false, kKept, buffer::kOfferCallBytes, buffer::kOfferBytesMax,
-                uint64_t{1} << 30, /*remembered_max=*/5);
+  Linked linked(1, 64, kKept, buffer::kOfferCallBytes, buffer::kOfferBytesMax, uint64_t{1} << 30,
+                /*remembered_max=*/5);
   for (uint64_t step = 0; step < 20; ++step) {
     linked.link->Commit({.step = LearnerStep(step),
                          .offers = {Entry(200 + 2 * step, 2 * step, step, 1),
@@ -113,8 +113,8 @@ TEST(ReplayLinkFaultsTest, TheBoundOfRememberedIdsDoesNotEndReplay) {
 }
 
 TEST(ReplayLinkFaultsTest, MoreOffersInOneStepThanIdsIsARefusalAndNotAnAbsence) {
-  Linked linked(1, 64, false, kKept, buffer::kOfferCallBytes, buffer::kOfferBytesMax,
-                uint64_t{1} << 30, /*remembered_max=*/2);
+  Linked linked(1, 64, kKept, buffer::kOfferCallBytes, buffer::kOfferBytesMax, uint64_t{1} << 30,
+                /*remembered_max=*/2);
   linked.link->Commit({.step = LearnerStep(0),
                        .offers = {Entry(1, 1, 0, 1), Entry(2, 2, 0, 1), Entry(3, 3, 0, 1)}});
   EXPECT_TRUE(linked.link->attached());
@@ -126,8 +126,8 @@ TEST(ReplayLinkFaultsTest, MoreOffersInOneStepThanIdsIsARefusalAndNotAnAbsence) 
 // Promise: Memory is bounded.
 TEST(ReplayLinkFaultsTest, TheBacklogIsBoundedByBytesAndCountsWhatItDrops) {
   const uint64_t bytes = OneOffer(1).offers[0].ByteSizeLong();
-  Linked linked(1, /*commits_max=*/64, false, kKept, buffer::kOfferCallBytes,
-                buffer::kOfferBytesMax, /*backlog_bytes_max=*/3 * bytes + bytes / 2);
+  Linked linked(1, /*commits_max=*/64, kKept, buffer::kOfferCallBytes, buffer::kOfferBytesMax,
+                /*backlog_bytes_max=*/3 * bytes + bytes / 2);
   linked.GoAway();
   for (uint64_t step = 0; step < 10; ++step) linked.link->Commit(OneOffer(step));
   EXPECT_THAT(linked.Metrics(), HasSubstr("oxbow_learner_buffer_commits_dropped_total 7\n"));
@@ -138,7 +138,7 @@ TEST(ReplayLinkFaultsTest, TheBacklogIsBoundedByBytesAndCountsWhatItDrops) {
 }
 
 TEST(ReplayLinkFaultsTest, ACommitLargerThanTheBacklogStillMovesTheAge) {
-  Linked linked(1, 64, false, kKept, buffer::kOfferCallBytes, buffer::kOfferBytesMax,
+  Linked linked(1, 64, kKept, buffer::kOfferCallBytes, buffer::kOfferBytesMax,
                 /*backlog_bytes_max=*/10);
   linked.GoAway();
   linked.link->Commit(OneOffer(0));
