@@ -44,7 +44,7 @@ TEST(KeyNamesTest, AnExplanationIsThatOfTheDefaultsFile) {
   EXPECT_EQ(ExplainKey("model.compute_dtype")->takes, "one of f32, bf16");
   EXPECT_EQ(ExplainKey("lr")->key, "optimizer.learning_rate");
   EXPECT_EQ(ExplainKey("model.trained")->takes, "one of full, lora");
-  EXPECT_THAT(ExplainKey("method.anchor")->takes, HasSubstr("weight, low, high"));
+  EXPECT_THAT(ExplainKey("method.anchor")->takes, HasSubstr("weight, high"));
   EXPECT_THAT(std::string(ExplainKey("batch.grups").status().message()),
               HasSubstr("did you mean batch.groups"));
 }

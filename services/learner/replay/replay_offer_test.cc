@@ -118,7 +118,7 @@ TEST(ReplayOfferTest, ReplayedAndFailedSamplesAreNeverOffered) {
   EXPECT_FALSE(MakeOffer(group, Planned(), kRules).has_value())
       << "one fresh sample is no contrast";
   group.add_trajectories()->CopyFrom(group.trajectories(0));
-  group.mutable_trajectories(3)->set_reward(.2);
+  group.mutable_trajectories(3)->set_reward(.95);
   group.mutable_trajectories(3)->set_sample(3);
   EXPECT_EQ(MakeOffer(group, Planned(), kRules)->trajectory().sample(), 3u);
 }
