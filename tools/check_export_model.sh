@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks tools/encode_prompts and tools/export_model: their tests, and every small model against diffusers and against its pipeline.
+# Checks tools/encode_prompts, tools/export_model and examples/pretrain: their tests, and every small model against diffusers and its pipeline.
 # Needs the packages of tools/export_model/requirements.txt; without them it says so in one line and passes.
 #
 #   tools/check_export_model.sh      with .deps/export/bin/python, or with $OXBOW_EXPORT_PYTHON
@@ -13,4 +13,5 @@ if ! "$python" -c 'import diffusers, peft, torch, transformers' 2>/dev/null; the
 fi
 "$python" -m unittest discover -s export_model/tests -t .
 "$python" encode_prompts/tests/test_encode_prompts.py
+"$python" ../examples/pretrain/test_train.py
 "$python" -m export_model check

@@ -20,6 +20,7 @@ namespace {
 constexpr uint32_t kCheckpointFailuresMax = 5;
 constexpr absl::Duration kPauseSlice = absl::Milliseconds(500);
 constexpr absl::Duration kAfterDrainGrace = absl::Seconds(50);
+constexpr absl::Duration kPauseAfterDrain = absl::Seconds(10);
 
 absl::Duration Now() { return Clock::Steady().Now(); }
 
@@ -40,10 +41,12 @@ void LearnerLoop::NoteUnwritten(const std::string& what, const absl::Status& why
   parts_.coordinator.NoteFailure("disk", absl::StrCat(what, ": ", std::string(why.message())));
 }
 
-// A stop request ends the pause, so that what is still to be written is tried at once.
+// A stop request ends the pause, so that what is still to be written is tried at once, and soon
+// again.
 absl::Status LearnerLoop::Pause(absl::Duration pause) {
-  const absl::Duration end = Now() + pause;
-  for (const bool drained = drain_; Now() < end && drain_ == drained;) {
+  const bool drained = drain_;
+  const absl::Duration end = Now() + (drained ? std::min(pause, kPauseAfterDrain) : pause);
+  while (Now() < end && drain_ == drained) {
     OXBOW_RETURN_IF_ERROR(parts_.assembler.stopped());
     absl::SleepFor(std::min(kPauseSlice, end - Now()));
   }
