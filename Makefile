@@ -20,6 +20,7 @@
 # make chaos   CHAOS_RUNS=200 CHAOS_SEED=1: that many runs, each with kills, stops, a bad network or a full disk;
 #              from seed 1000 on with all kinds of faults (tests/chaos/README.md)
 # make soak   SOAK_FLAGS="--steps 20000": one long run under the faults of a week on 64 GPUs, against runs without faults
+# make same   REV=main: whether this tree trains the same bits as that revision (or build directory), over six configs
 # make kills   KILLS=1000: kill -9 of a replay buffer under load, that many times
 # make fuzz   FUZZ_SECONDS=60: every fuzz target under libFuzzer and sanitizers for so long, two at a time (tests/fuzz);
 #              with FUZZ_SEED=1 the same inputs each time
@@ -34,7 +35,7 @@ RUN ?= configs/digits.yaml
 INSTALL ?= yes
 INSTALL_FLAGS ?=
 
-.PHONY: all build train demo-video test test-again check-cuda build-cuda test-gpu gpu-fleets rehearse-gpu check-observe check-python check-real-sizes check-export-model docs chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
+.PHONY: all build train demo-video test test-again check-cuda build-cuda test-gpu gpu-fleets rehearse-gpu check-observe check-python check-real-sizes check-export-model docs same chaos soak kills fuzz images deploy-test bench lint quick-lint format clean deps
 all: build
 
 deps:
@@ -174,6 +175,12 @@ kills: deps $(BUILD)/build.ninja
 	@OXBOW_KILLS=$(KILLS) $(BUILD)/tests/replay_service_test --gtest_filter='*KillDashNineLoses*'
 
 FUZZ_SECONDS ?= 60
+same: build
+	@tools/same_results.py $(or $(REV),$(error REV: the revision or build directory to compare with)) $(BUILD)
+	@for config in digits-op-grpo digits-mixgrpo digits-flux clip; do \
+	  echo "$$config"; tools/same_results.py $(REV) $(BUILD) configs/recipes/$$config.yaml || exit 1; done
+	@echo "two ranks"; tools/same_results.py $(REV) $(BUILD) configs/recipes/digits-op-grpo.yaml --set learner.ranks=2
+
 fuzz:
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --fuzz --no-torch

@@ -21,7 +21,7 @@ PROGRAMS = ["oxbow", "oxbow_spawn", "learner", "rollout_worker", "replay_buffer"
 SETTINGS = ["run.steps=6", "batch.groups=4", "batch.group_size=4", "model.trained=lora", "sampling.guidance=2", "eval.every=3",
             "eval.images=8"]
 DETERMINISTIC = ["run.deterministic=true", "off_policy.staleness_max=0"]
-UNLIKE = ("time/", "throughput/", "rollout/")  # Seconds, and who did what.
+UNLIKE = ("time/", "throughput/", "rollout/", "train/communication_")  # Seconds, and who did what.
 
 
 def fail(why):
