@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan/check_files.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +15,7 @@
 #include "base/listening_sockets.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
+#include "config/copy_target.h"
 #include "config/file_paths.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
@@ -147,6 +151,22 @@ void CheckModel(const v1::RunConfig& config, std::vector<Problem>& problems) {
     return;
   }
   problems.push_back(AboutModel(facts.status()));
+}
+
+// A place for copies at which none can be made would be found out when the first one is needed.
+void CheckCopyTarget(const v1::CheckpointConfig& checkpoint, std::vector<Problem>& problems) {
+  const auto target = config::ParseCopyTarget(checkpoint.copy_to());
+  if (!target.ok() || target->directory.empty())
+    return;  // A rule reports it; a command runs later.
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(target->directory, error);
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  if (std::filesystem::is_directory(there, error) && ::access(there.c_str(), W_OK) == 0) return;
+  problems.push_back({Severity::kError, "checkpoint.copy_to",
+                      absl::StrCat("no copy can be made in ", checkpoint.copy_to(), ": ",
+                                   there.string(), " is no directory that may be written to")});
 }
 
 void CheckDevice(const char* key, const std::string& device, std::vector<Problem>& problems) {
@@ -310,6 +330,7 @@ std::vector<Problem> CheckFiles(const v1::RunConfig& config) {
   CheckModel(config, problems);
   CheckBuild(config, problems);
   CheckHost(config, problems);
+  CheckCopyTarget(config.checkpoint(), problems);
   CheckPrompts(config, PromptSplit::kTrain, problems);
   CheckPrompts(config, PromptSplit::kHeldOut, problems);
   CheckHeldOut(config.prompts(), problems);
@@ -337,6 +358,7 @@ v1::RunConfig WithoutDevices(v1::RunConfig config) {
     if (!scorer.device().empty()) scorer.set_device("cpu");
   }
   config.mutable_services()->clear_host();
+  config.mutable_checkpoint()->clear_copy_to();
   return config;
 }
 

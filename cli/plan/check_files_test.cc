@@ -238,6 +238,16 @@ TEST_F(CheckFilesTest, AnAddressThatThisMachineHasNotIsRefused) {
   }
 }
 
+TEST_F(CheckFilesTest, APlaceThatTakesNoCopyOfACheckpointIsSaid) {
+  Write("file", "");
+  config_.mutable_checkpoint()->set_copy_to(scratch_.path() / "new/deep");
+  EXPECT_EQ(Said("checkpoint.copy_to"), "");
+  config_.mutable_checkpoint()->set_copy_to(scratch_.path() / "file/deep");
+  EXPECT_THAT(Said("checkpoint.copy_to"), HasSubstr("file is no directory that may be written to"));
+  config_.mutable_checkpoint()->set_copy_to("command: true {}");
+  EXPECT_EQ(Said("checkpoint.copy_to"), "");
+}
+
 TEST_F(CheckFilesTest, ARewardOfAnotherServerNeedsItsAddress) {
   config_.mutable_reward()->add_terms()->set_name("deqa");
   EXPECT_THAT(Said("reward.terms"), AllOf(HasSubstr("give reward.endpoints"),

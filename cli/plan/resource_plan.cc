@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -25,6 +26,7 @@
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
 #include "run/prompt_encoding.h"
+#include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
@@ -453,6 +455,24 @@ uint64_t CheckpointBytes(const v1::RunConfig& config, const run::ModelFacts& fac
   return kFloatBytes * facts.trained_parameters * (config.ema().enabled() ? 4 : 3);
 }
 
+uint64_t EncodedPromptBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  if (config.prompts().cache().empty()) return 0;
+  uint64_t prompts = 0;
+  for (const auto& [path, split] : {std::pair{config.prompts().train(), run::PromptSplit::kTrain},
+                                    {config.prompts().eval(), run::PromptSplit::kHeldOut}}) {
+    const auto read = run::ReadPrompts(path, split);
+    if (read.ok()) prompts += read->size();  // CheckRun says what is wrong with the file.
+  }
+  const uint64_t bytes = prompts * facts.conditioning_bytes;
+  uint64_t there = 0;
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(config.prompts().cache(), ignored)) {
+    if (entry.is_regular_file(ignored)) there += entry.file_size(ignored);
+  }
+  return bytes - std::min(bytes, there);
+}
+
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   // Trained and averaged weights; an adapter is written in two formats.
@@ -473,12 +493,13 @@ uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& fac
   }
   const uint64_t best = !config.checkpoint().best().empty() && config.eval().every() > 0 ? 1 : 0;
   return (config.checkpoint().keep() + 1 + best) * CheckpointBytes(config, facts) + published +
-         2 * buffer + EvaluationDiskBytes(config, facts);
+         2 * buffer + EvaluationDiskBytes(config, facts) + EncodedPromptBytes(config, facts);
 }
 
 std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts) {
   std::string text = absl::StrFormat("%-22s %d parameters, %d trained\n", "the transformer",
                                      facts.transformer_parameters, facts.trained_parameters);
+  const uint64_t encoded = EncodedPromptBytes(config, facts);
   const std::vector<MemoryItem> items = LearnerMemory(config, facts);
   for (const MemoryItem& item : items) {
     if (item.bytes == 0 && !item.what.ends_with("unknown")) continue;
@@ -492,9 +513,12 @@ std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts
       absl::StrFormat("%-22s %s of the %s allowed (services.sink_bytes_max)\n", "for experience",
                       BytesText(run::SinkBytesNeeded(config, facts.latent_shape)),
                       BytesText(config.services().sink_bytes_max())),
-      absl::StrFormat("%-22s %s, of it %s for pictures of evaluations\n", "on the disk, at most",
-                      BytesText(DiskBytesNeeded(config, facts)),
-                      BytesText(EvaluationDiskBytes(config, facts))));
+      absl::StrFormat(
+          "%-22s %s, of it %s for pictures of evaluations%s\n", "on the disk, at most",
+          BytesText(DiskBytesNeeded(config, facts)), BytesText(EvaluationDiskBytes(config, facts)),
+          encoded == 0 ? ""
+                       : absl::StrCat(", ", BytesText(encoded), " for prompts to encode (",
+                                      config.prompts().cache(), ")")));
 }
 
 }  // namespace oxbow::cli

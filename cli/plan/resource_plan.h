@@ -64,9 +64,12 @@ using BytesOfDevices = std::map<std::string, uint64_t>;
 // Bytes that the run's evaluations leave below samples/ and in TensorBoard's events, about.
 uint64_t EvaluationDiskBytes(const v1::RunConfig& config, const run::ModelFacts& facts);
 
+// Bytes of the run's prompts that are still to be encoded into prompts.cache; 0 without one.
+uint64_t EncodedPromptBytes(const v1::RunConfig& config, const run::ModelFacts& facts);
+
 // Most that the run writes: the checkpoints, including one being written; the final weights; the
-// pictures of its evaluations; and a full replay buffer, counted twice because compaction lags
-// behind.
+// pictures of its evaluations; prompts to encode; and a full replay buffer, counted twice because
+// compaction lags behind.
 uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);
 // One checkpoint: no run ends well without.
 uint64_t CheckpointBytes(const v1::RunConfig& config, const run::ModelFacts& facts);

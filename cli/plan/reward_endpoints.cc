@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/nearest_name.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/port_language.h"
@@ -62,8 +63,15 @@ std::vector<config::Problem> EndpointProblems(const v1::RewardConfig& config,
   for (const std::string& own : run::OwnRewards(config)) had.insert(own);
   for (const std::string& name : run::RewardNames(config)) {
     if (had.contains(name)) continue;
-    problems.push_back(Warning(absl::StrCat("no server has the reward ", name, "; they have ",
-                                            had.empty() ? "none" : absl::StrJoin(had, ", "))));
+    const bool trained =
+        std::ranges::any_of(config.terms(), [&](const auto& term) { return term.name() == name; });
+    const std::string nearest = NearestName(name, {had.begin(), had.end()});
+    problems.push_back(
+        {config::Severity::kError, trained ? "reward.terms" : "reward.observed",
+         absl::StrCat("no server of reward.endpoints has the reward ", name, "; they have ",
+                      had.empty() ? "none" : absl::StrJoin(had, ", "),
+                      nearest.empty() ? "; serve it, or take it out of this key"
+                                      : absl::StrCat("; did you mean `", nearest, "`?"))});
   }
   return problems;
 }

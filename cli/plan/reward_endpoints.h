@@ -23,8 +23,8 @@ struct AskedEndpoint {
 // Asks all of them side by side, each for at most `timeout`.
 std::vector<AskedEndpoint> AskEndpoints(const v1::RewardConfig& config, absl::Duration timeout);
 
-// Servers that do not answer, and, where all do, the rewards of the run that none of them has and
-// that are not the run's own. The run waits for a server, so these are warnings.
+// Servers that do not answer, for which a run waits: warnings. Where all answer, the rewards of the
+// run that none of them has and that are not the run's own: errors, since a run ends by them.
 std::vector<config::Problem> EndpointProblems(const v1::RewardConfig& config,
                                               const std::vector<AskedEndpoint>& asked);
 

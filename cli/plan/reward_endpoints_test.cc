@@ -11,7 +11,6 @@
 namespace oxbow::cli {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 v1::RewardConfig Wanting(const std::vector<std::string>& endpoints,
@@ -47,8 +46,16 @@ TEST(RewardEndpointsTest, ARewardThatNoServerHasIsNamedWithThoseThatTheyHave) {
   config.add_scorers()->set_name("clip");  // The run's own.
   const auto problems = ProblemsOf(config, absl::Seconds(20));
   ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].severity, config::Severity::kError) << "the run would end by it";
+  EXPECT_EQ(problems[0].key, "reward.terms");
   EXPECT_THAT(problems[0].message,
-              AllOf(HasSubstr("no server has the reward pickscore"), HasSubstr("redness")));
+              HasSubstr("has the reward pickscore; they have clip, redness; serve it"));
+  config = Wanting({there.endpoint()}, {"redness"});
+  config.add_observed("rednes");
+  const auto mistyped = ProblemsOf(config, absl::Seconds(20));
+  ASSERT_EQ(mistyped.size(), 1u);
+  EXPECT_EQ(mistyped[0].key, "reward.observed");
+  EXPECT_THAT(mistyped[0].message, HasSubstr("did you mean `redness`?"));
 }
 
 }  // namespace

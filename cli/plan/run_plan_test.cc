@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iterator>
 #include <numeric>
@@ -17,6 +19,7 @@
 #include "core/model/sd3.h"
 #include "run/group_bytes.h"
 #include "services/buffer/replay_client.h"
+#include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
 namespace {
@@ -384,6 +387,23 @@ TEST(RunPlanTest, PicturesOfEveryEvaluationAreCountedOnTheDisk) {
   EXPECT_EQ(DiskBytesNeeded(run, facts) - DiskBytesNeeded(none, facts),
             EvaluationDiskBytes(run, facts));
   EXPECT_THAT(MemoryText(run, facts), HasSubstr(" for pictures of evaluations\n"));
+}
+
+// Promise: `validate` knows the room of encoded prompts, less what is encoded already.
+TEST(RunPlanTest, PromptsToEncodeAreCountedOnTheDisk) {
+  const testing::ScopedDirectory scratch;
+  const std::string prompts = scratch.path() / "prompts.txt", cache = scratch.path() / "cache";
+  std::ofstream(prompts) << "a dog\na cat\n";
+  run::ModelFacts facts = Facts(kMillion);
+  facts.conditioning_bytes = 1000;
+  v1::RunConfig run = Config({"prompts.train=" + prompts, "prompts.eval=" + prompts});
+  const uint64_t without = DiskBytesNeeded(run, facts);
+  run.mutable_prompts()->set_cache(cache);
+  EXPECT_EQ(DiskBytesNeeded(run, facts) - without, 4000u) << "two files of two prompts";
+  EXPECT_THAT(MemoryText(run, facts), HasSubstr("for prompts to encode (" + cache + ")\n"));
+  std::filesystem::create_directories(cache);
+  std::ofstream(cache + "/0a") << std::string(1500, 'x');
+  EXPECT_EQ(EncodedPromptBytes(run, facts), 2500u);
 }
 
 // Promise: `validate` knows the memory of decoding. Its figure for the autoencoders of SD3.5,

@@ -54,10 +54,11 @@ absl::Status PrintPlan(config::ResolvedConfig resolved, const Gpus& gpus, bool e
   return FirstMemoryError(problems, resolved.provenance);
 }
 
-// Warns of servers of reward.endpoints that are missing: the run would wait for them.
-void AskServers(const config::ResolvedConfig& resolved, const rpc::TlsOptions& tls) {
+// Warns of servers of reward.endpoints that are missing: the run would wait for them. The error is
+// that of a reward which none of them has.
+absl::Status AskServers(const config::ResolvedConfig& resolved, const rpc::TlsOptions& tls) {
   const v1::RewardConfig& reward = resolved.config.reward();
-  if (reward.endpoints().empty()) return;
+  if (reward.endpoints().empty()) return absl::OkStatus();
   if (resolved.config.services().http_proxy()) rpc::UseHttpProxy(true);
   std::vector<config::Problem> problems;
   if (const absl::Status usable = rpc::UseTls(tls).status(); usable.ok()) {
@@ -67,6 +68,7 @@ void AskServers(const config::ResolvedConfig& resolved, const rpc::TlsOptions& t
                         "not asked: " + std::string(usable.message())});
   }
   for (const config::Problem& problem : problems) Print(problem, resolved.provenance);
+  return config::FirstError(problems, resolved.provenance);
 }
 
 bool UsesGpus(const v1::RunConfig& config) {
@@ -89,7 +91,7 @@ void CheckRewardsAlone(const config::ResolvedConfig& resolved, const Flags& flag
       CheckOwnRewards(elsewhere ? WithoutDevices(resolved.config) : resolved.config, "validate")
           .status();
   if (!rewards.ok()) std::cerr << "oxbow validate: " << rewards.message() << "\n";
-  if (!elsewhere) AskServers(resolved, flags.tls);
+  if (!elsewhere) (void)AskServers(resolved, flags.tls);  // Another error ends it.
 }
 
 absl::StatusOr<Gpus> GpusOf(const Flags& flags) {
@@ -127,7 +129,8 @@ int Run(const Flags& flags) {
     std::cerr << "oxbow validate: " << status.message() << "\n";
     return ExitCodeOf(status);
   }
-  if (!elsewhere) AskServers(*resolved, flags.tls);
+  if (!elsewhere) status = AskServers(*resolved, flags.tls);
+  if (!status.ok()) return ExitCodeOf(status);  // Said above.
   std::cout << "\nvalid: " << resolved->config.run().name() << ", "
             << resolved->config.run().steps() << " steps\n";
   if (const std::string recipes = config::RecipesOf(resolved->provenance); !recipes.empty()) {

@@ -241,7 +241,7 @@ bool HasRun(const fs::path& run_dir) {
 
 absl::Status CheckResume(const fs::path& run_dir, const config::ResolvedConfig& resolved) {
   const std::optional<uint64_t> done = StepsDone(run_dir);
-  if (!done.has_value()) return absl::OkStatus();
+  if (!done.has_value()) return learner::CheckNotLost(run_dir);
   // Without the file the learner still compares the fingerprint, and names no key.
   if (const auto before = config::LoadResolved(run_dir / kResolvedConfig); before.ok()) {
     const auto changed = config::ChangedKeys(*before, resolved.config);

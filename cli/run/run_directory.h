@@ -48,7 +48,8 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(
 // Whether a run may go on with other settings. kInvalidArgument names each setting that must not
 // change and did, with both values and the source of the new one; or a model or training prompts
 // that are others than the checkpoint's, wherever they lie; or says that more steps are done than
-// run.steps. A run without a checkpoint starts over and may change all.
+// run.steps. A run that never had a checkpoint starts over and may change all; kDataLoss (exit code
+// 4) if it has lost them.
 absl::Status CheckResume(const std::filesystem::path& run_dir,
                          const config::ResolvedConfig& resolved);
 

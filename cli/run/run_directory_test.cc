@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "services/learner/checkpoint_manifest.h"
+#include "services/learner/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -130,6 +131,15 @@ TEST_F(RunDirectoryTest, LocksAreNoRunYet) {
   EXPECT_FALSE(HasRun(run_));
   LeaveRun("5");
   EXPECT_TRUE(HasRun(run_));
+}
+
+// Promise: Nobody loses a run.
+TEST_F(RunDirectoryTest, ARunThatHasLostItsCheckpointsIsNotBegunAnew) {
+  LeaveRun("5");
+  learner::RememberCheckpoint(run_, 5);
+  fs::remove_all(run_ / "checkpoints");
+  EXPECT_THAT(Refused(absl::StatusCode::kDataLoss, EarlierRun::kResume),
+              HasSubstr("is empty, and step_000005 was there: put it back"));
 }
 
 TEST_F(RunDirectoryTest, ResumeOfNothingMakesNothing) {

@@ -20,6 +20,7 @@
 #include "cli/plan/check_files.h"
 #include "cli/plan/machine_load.h"
 #include "cli/plan/memory_check.h"
+#include "cli/plan/reward_endpoints.h"
 #include "cli/plan/reward_plan.h"
 #include "cli/report/run_summary.h"
 #include "cli/run/fleet.h"
@@ -188,6 +189,20 @@ absl::Status CheckRoom(const Checks& checks, EarlierRun earlier) {
     }
   }
   return absl::OkStatus();
+}
+
+// The error of a reward that no server of reward.endpoints has; one that does not answer is a
+// warning, since the run waits for it.
+absl::Status CheckEndpoints(const config::ResolvedConfig& resolved) {
+  const v1::RewardConfig& reward = resolved.config.reward();
+  if (reward.endpoints().empty()) return absl::OkStatus();
+  const auto problems = EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience));
+  for (const config::Problem& problem : problems) {
+    if (problem.severity == config::Severity::kError) continue;
+    std::cerr << "oxbow train: warning: " << config::ProblemLine(problem, resolved.provenance)
+              << "\n";
+  }
+  return config::FirstError(problems, resolved.provenance);
 }
 
 // A stop signal that arrives within `wait`; 0 if none does.
@@ -409,6 +424,7 @@ absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
                          StartOf(flags, resolved.config));
   const Checks not_ok = WhatIsNotOk(resolved, run_dir);
   OXBOW_RETURN_IF_ERROR(CheckRoom(not_ok, earlier));
+  OXBOW_RETURN_IF_ERROR(CheckEndpoints(resolved));
   OXBOW_ASSIGN_OR_RETURN(const EnteredDirectory entered,
                          EnterRunDirectory(run_dir, earlier, resolved, [&] {
                            return start ? run::WriteStart(run_dir, *start) : absl::OkStatus();

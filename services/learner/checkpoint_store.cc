@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -28,6 +29,8 @@ namespace fs = std::filesystem;
 constexpr char kManifest[] = "manifest.json";
 constexpr uint64_t kManifestBytesMax = uint64_t{16} << 20;
 constexpr std::string_view kPrefix = "step_";
+constexpr char kRemembered[] = "checkpointed";  // In the run's directory.
+constexpr size_t kRememberedBytesMax = 64;
 constexpr char kTemporary[] = ".tmp";
 constexpr char kDamaged[] = ".damaged";
 
@@ -132,6 +135,25 @@ absl::StatusOr<FileDigest> WriteContent(const fs::path& path, const FileContent&
   OXBOW_RETURN_IF_ERROR(file.Commit());
   const uint64_t bytes = hash.bytes();
   return FileDigest{.sha256 = hash.Hex(), .bytes = bytes};
+}
+
+void RememberCheckpoint(const fs::path& run_directory, uint64_t committed_steps) {
+  const absl::Status written =
+      WriteFileAtomically(run_directory / kRemembered, CheckpointName(committed_steps) + "\n");
+  if (written.ok()) return;
+  OXBOW_LOG(Warning) << "the checkpoint is whole, but not remembered" << Field("error", written);
+}
+
+absl::Status CheckNotLost(const fs::path& run_directory) {
+  const fs::path directory = run_directory / "checkpoints";
+  OXBOW_ASSIGN_OR_RETURN(const bool none, CheckpointStore(directory, 1).empty());
+  const auto remembered = ReadFile(run_directory / kRemembered, kRememberedBytesMax);
+  if (!none || absl::IsNotFound(remembered.status())) return absl::OkStatus();
+  const std::string name(remembered.ok() ? absl::StripAsciiWhitespace(*remembered)
+                                         : "a checkpoint");
+  return absl::DataLossError(absl::StrCat(
+      directory.string(), " is empty, and ", name, " was there: put it back (checkpoint.copy_to), ",
+      "or begin again with `oxbow train RUN.yaml --set-aside`, or from its weights with --from"));
 }
 
 CheckpointStore::CheckpointStore(fs::path directory, uint32_t keep, std::string best)

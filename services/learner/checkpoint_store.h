@@ -62,6 +62,13 @@ std::filesystem::path UnfinishedCheckpoint(const std::filesystem::path& director
 absl::StatusOr<FileDigest> WriteContent(const std::filesystem::path& path,
                                         const FileContent& content);
 
+// Remembers in the run's own directory that it has had this checkpoint; a failure is a warning.
+void RememberCheckpoint(const std::filesystem::path& run_directory, uint64_t committed_steps);
+
+// kDataLoss if a checkpoint is remembered and checkpoints/ has none, whole or damaged: to start
+// over would destroy what is left of the run.
+absl::Status CheckNotLost(const std::filesystem::path& run_directory);
+
 class CheckpointStore {
  public:
   // Keeps the `keep` newest checkpoints, including the one just written; at least 1. Besides it

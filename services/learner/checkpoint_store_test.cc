@@ -496,6 +496,22 @@ TEST_F(CheckpointStoreTest, NothingThereIsNotFoundAndNothingWholeIsLost) {
   EXPECT_EQ(store.LoadNewest().status().code(), absl::StatusCode::kDataLoss);
 }
 
+// Promise: Nobody loses a run.
+TEST_F(CheckpointStoreTest, ARunThatHasLostItsCheckpointsIsNoNewRun) {
+  const std::filesystem::path run = directory_ / "run";
+  const CheckpointStore store(run / "checkpoints", 2);
+  std::filesystem::create_directories(run);
+  EXPECT_TRUE(CheckNotLost(run).ok()) << "it never had one";
+  ASSERT_TRUE(Write(store, 3).ok());
+  RememberCheckpoint(run, 3);
+  EXPECT_TRUE(CheckNotLost(run).ok());
+  std::filesystem::remove_all(run / "checkpoints/step_000003");
+  const absl::Status lost = CheckNotLost(run);
+  EXPECT_TRUE(absl::IsDataLoss(lost)) << lost;
+  EXPECT_THAT(std::string(lost.message()),
+              ::testing::HasSubstr("step_000003 was there: put it back"));
+}
+
 TEST_F(CheckpointStoreTest, EveryStartHasItsOwnEpoch) {
   std::filesystem::create_directories(directory_);
   for (uint64_t start = 1; start <= 3; ++start) {

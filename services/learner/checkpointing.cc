@@ -135,7 +135,9 @@ absl::StatusOr<uint64_t> Checkpointing::Write(RunState state, CheckpointCopy cop
   for (auto& [file, tensors] : copy.tensors) files[file] = ContentOf(tensors);
   for (auto& [file, flat] : copy.flat) files[file] = ContentOf(flat);
   for (auto& [file, cut] : copy.chunked) files[file] = ContentOf(cut);
-  return store_.Write(state, files, may_commit, others);
+  OXBOW_ASSIGN_OR_RETURN(const uint64_t bytes, store_.Write(state, files, may_commit, others));
+  RememberCheckpoint(run_directory_, state.committed_steps);
+  return bytes;
 }
 
 }  // namespace oxbow::learner

@@ -86,7 +86,7 @@ absl::Status LearnerProcess::ReadCheckpoint() {
   // Launchers restart all ranks with the same arguments. So --resume must work without a
   // checkpoint, and if there is one, a fresh start is never intended.
   OXBOW_ASSIGN_OR_RETURN(const bool none, checkpointing_.empty());
-  if (none) return absl::OkStatus();
+  if (none) return CheckNotLost(options_.directory);
   if (!options_.resume) {
     return absl::InvalidArgumentError(
         absl::StrCat("the run has checkpoints: go on from them with --resume, or choose another "

@@ -36,7 +36,7 @@ class Terminal:
     """A command that has started. `lines` are the different texts that stood in it, with the seconds since its start."""
 
     def __init__(self, command, environment, folder):
-        self.lines, self.code, self.seconds = [], None, 0.0
+        self.lines, self.code, self.seconds, self._open = [], None, 0.0, False
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, SIZE)
         self._start = time.monotonic()
@@ -57,14 +57,18 @@ class Terminal:
                 break
             # A progress line has no end: what stands there now is a text, too.
             *whole, rest = re.split(rb"[\r\n]+", rest + data)
-            for line in [*whole, rest]:
-                self._saw(line)
+            for line in whole:
+                self._saw(line, ended=True)
+            self._saw(rest, ended=False)
         os.close(descriptor)
 
-    def _saw(self, line):
+    def _saw(self, line, ended):
         text = CONTROL.sub("", line.decode("utf-8", "replace")).rstrip()
+        if self._open and text.startswith(self.lines[-1][1]):  # A message may come in pieces.
+            self.lines.pop()
         if text and (not self.lines or self.lines[-1][1] != text):
             self.lines.append((time.monotonic() - self._start, text))
+        self._open = bool(text) and not ended
 
     def wait(self, patience=PATIENCE):
         """Itself, when the command has ended. It is killed after `patience` seconds, and its code is then a text."""
