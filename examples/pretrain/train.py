@@ -10,13 +10,14 @@ Transformer and text encoders train together:
 
     x = (1 - t) x0 + t eps        loss = mean |v(x, t, prompt) - (eps - x0)|^2
 
-A world of your own is a row of worlds.py. These settings make the models of models/:
+A world of your own is a row of worlds.py. These settings are for models like those of models/, with the reward of the
+shipped model and, where it was measured, of one that was made so (1,600 pictures of held-out prompts, +- .007, seed 0):
 
-    digits         --task digits
-    digits_sparse  --task digits --caption-noise .82
-    digits_flux    --task digits --caption-noise .47 --steps 8000 --transformer models/digits_flux/transformer
-    plates         --task plates
-    clip           --task clip
+    digits         .528  .520  --task digits
+    digits_flux    .516  .506  --task digits --caption-noise .47 --steps 8000 --transformer models/digits_flux/transformer
+    digits_sparse  .250        --task digits --caption-noise .82
+    plates         .509        --task plates
+    clip           .402        --task clip
 """
 import argparse
 import copy
