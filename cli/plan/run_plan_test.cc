@@ -389,7 +389,8 @@ TEST(RunPlanTest, PicturesOfEveryEvaluationAreCountedOnTheDisk) {
   EXPECT_THAT(MemoryText(run, facts), HasSubstr(" for pictures of evaluations\n"));
 }
 
-// Promise: `validate` knows the room of encoded prompts, less what is encoded already.
+// Promise: `validate` knows the room of prompts to encode. Those that prompts.cache has do not
+// count.
 TEST(RunPlanTest, PromptsToEncodeAreCountedOnTheDisk) {
   const testing::ScopedDirectory scratch;
   const std::string prompts = scratch.path() / "prompts.txt", cache = scratch.path() / "cache";
