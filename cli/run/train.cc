@@ -387,6 +387,9 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, const std::string& troub
     return end.exit_code;
   }
   Summarise(run_dir);
+  if (end.end == run::RunEnd::kDone && !end.reason.empty()) {
+    std::cerr << "oxbow train: warning: " << end.reason << "\n";
+  }
   if (end.end == run::RunEnd::kByRule) {
     std::cout << "stopped at step " << end.step << " of " << steps << ": " << end.reason << "\n";
   }

@@ -141,6 +141,11 @@ uint64_t CheckpointCopier::failures() const {
   return failures_;
 }
 
+std::string CheckpointCopier::last_error() const {
+  absl::MutexLock lock(&mutex_);
+  return last_error_;
+}
+
 void CheckpointCopier::Run() {
   const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return due_.has_value() || ending_;
@@ -157,6 +162,7 @@ void CheckpointCopier::Run() {
     mutex_.Lock();
     copying_ = false;
     if (!status.ok()) ++failures_;
+    last_error_ = std::string(status.message());
   }
 }
 

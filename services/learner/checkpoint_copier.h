@@ -68,6 +68,7 @@ class CheckpointCopier {
   bool Finish(absl::Duration timeout);
 
   uint64_t failures() const;
+  std::string last_error() const;  // Empty: the last copy was made, or none was tried.
 
  private:
   void Run();
@@ -83,6 +84,7 @@ class CheckpointCopier {
   std::optional<uint64_t> due_ ABSL_GUARDED_BY(mutex_);
   bool copying_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string last_error_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<pid_t> groups_;  // Commands whose children may live on. The thread's alone.
   std::thread thread_;

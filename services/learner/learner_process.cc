@@ -382,13 +382,14 @@ absl::Status LearnerProcess::Serve() {
 }
 
 // The last checkpoint is worth a copy more than any other, but not for ever.
-void LearnerProcess::AwaitCopies() {
-  if (copier_ == nullptr) return;
+std::string LearnerProcess::AwaitCopies() {
+  if (copier_ == nullptr) return "";
   const bool complete =
       loop_->committed() == setup_.config.run().steps() || loop_->stop_reason().has_value();
-  if (copier_->Finish(complete ? kCopyMax : kCopyMaxOnDrain)) return;
+  if (copier_->Finish(complete ? kCopyMax : kCopyMaxOnDrain)) return copier_->last_error();
   OXBOW_LOG(Warning) << "the run ends before the last checkpoint was copied"
                      << Field("step", loop_->committed());
+  return "the copy takes longer than the end may";
 }
 
 // Has a grey picture or video of such latents scored.
@@ -480,7 +481,9 @@ absl::Status LearnerProcess::Run() {
     });
   }
   WriteLastReport();
-  if (status.ok()) AwaitCopies();
+  if (const std::string uncopied = status.ok() ? AwaitCopies() : ""; !uncopied.empty()) {
+    WriteEnd(end, uncopied).IgnoreError();  // The end is written, without this.
+  }
   coordinator_->Drain(complete && status.ok() ? DrainReason::kRunComplete
                                               : DrainReason::kLearnerEnds);
   channel_->Stop();

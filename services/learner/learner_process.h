@@ -80,13 +80,14 @@ class LearnerProcess {
   absl::Status WriteReport(bool live);
   void Drain(const std::string& by);
   absl::Status EarlyEnd() const;
-  absl::Status WriteEnd(const absl::Status& early) const;
+  absl::Status WriteEnd(const absl::Status& early, const std::string& uncopied = "") const;
   void EndWhileLoading(const std::string& by) const;
   uint64_t committed() const;
   void NoticeDamage();
   void LogCutPrompts() const;
   void WriteLastReport();
-  void AwaitCopies();
+  // Why the last checkpoint was not copied; empty: it was, or nobody asked for that.
+  std::string AwaitCopies();
   absl::Status TryGrey(std::vector<int64_t> shape);
   absl::Status TryRewards();
   void PinRewards();

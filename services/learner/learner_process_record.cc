@@ -82,7 +82,8 @@ uint64_t LearnerProcess::committed() const {
 }
 
 // How an orderly end came about.
-absl::Status LearnerProcess::WriteEnd(const absl::Status& early) const {
+absl::Status LearnerProcess::WriteEnd(const absl::Status& early,
+                                      const std::string& uncopied) const {
   run::EndRecord record{.end = run::RunEnd::kDone,
                         .step = committed(),
                         .exit_code = ExitCodeOf(early),
@@ -94,6 +95,10 @@ absl::Status LearnerProcess::WriteEnd(const absl::Status& early) const {
     record.end = run::RunEnd::kInterrupted;
     absl::MutexLock lock(&drain_mutex_);
     record.reason = absl::StrCat("drained by ", drained_by_);
+  }
+  if (!uncopied.empty()) {
+    absl::StrAppend(&record.reason, record.reason.empty() ? "" : "; ",
+                    "the last checkpoint is not at checkpoint.copy_to: ", uncopied);
   }
   return run::WriteEnd(options_.directory, record);
 }

@@ -105,6 +105,9 @@ TEST(CheckpointRunTest, ACopyThatFailsIsAWarningAndTheRunEndsWell) {
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_THAT(TextOf(run.directory() / "logs/learner.log"),
               ::testing::AllOf(HasSubstr("checkpoint was not copied"), HasSubstr("status 7")));
+  EXPECT_THAT(run.process().error_output(), HasSubstr("warning: the last checkpoint is not at"));
+  EXPECT_THAT(TextOf(run.directory() / "ended.json"),
+              ::testing::AllOf(HasSubstr("\"done\""), HasSubstr("checkpoint.copy_to: ")));
 }
 
 // The learner drains and then waits for a copy that never ends.
