@@ -127,7 +127,7 @@ absl::Status LearnerLoop::JudgeCheckpoint(const absl::Status& status) {
         "the checkpoint of step ", checkpointed_,
         " cannot be written, the next steps try again: ", std::string(status.message())));
   }
-  return StopUnwritten(status);
+  return absl::OkStatus();
 }
 
 absl::Status LearnerLoop::WriteCheckpoint() {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/method_rules.h"
 
-#include <algorithm>
 #include <map>
 #include <string>
 

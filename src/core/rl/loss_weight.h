@@ -18,7 +18,6 @@
 //   sensitivity  w_i ~ 1 / sqrt(kc_i): every step moves the velocity alike (kc in dynamics.h)
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "core/flow/dynamics.h"

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
 namespace oxbow::rl {
 namespace {
 
