@@ -208,7 +208,7 @@ std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
   std::string text =
       absl::StrCat("run        ", run.name, "  (", run.state(), ", ",
                    absl::FormatTime("%Y-%m-%d %H:%M UTC", run.changed, absl::UTCTimeZone()), ")\n",
-                   run.ended && run.state() != "done"
+                   run.ended && (run.state() != "done" || !run.ended->reason.empty())
                        ? absl::StrCat("ended      ", run::EndText(*run.ended), "\n")
                        : "",
                    LastLine(run, run_dir), "progress   step ", run.step);

@@ -70,6 +70,18 @@ TEST_F(RunSummaryTest, ARunThatWasRolledBackBeforeItsFirstRewardHasNoneToShow) {
   EXPECT_THAT(EndedText(*run, directory), ::testing::Not(HasSubstr("held-out   ")));
 }
 
+// Promise: Why a run ended is kept.
+TEST_F(RunSummaryTest, ADoneRunWithoutACopyOfItsCheckpointSaysSo) {
+  AddRun("digits", kDone);
+  const auto directory = runs_.path() / "digits";
+  ASSERT_TRUE(run::WriteEnd(directory, {.end = run::RunEnd::kDone, .step = 20}).ok());
+  EXPECT_THAT(EndedText(*SummaryOf(directory), directory), ::testing::Not(HasSubstr("ended  ")));
+  const run::EndRecord end{.end = run::RunEnd::kDone, .step = 20, .reason = "no copy"};
+  ASSERT_TRUE(run::WriteEnd(directory, end).ok());
+  EXPECT_THAT(EndedText(*SummaryOf(directory), directory),
+              HasSubstr("ended      done at step 20: no copy\n"));
+}
+
 TEST_F(RunSummaryTest, ItsFirstStartIsShownAndTheLastResume) {
   AddRun("digits", kDone);
   const auto directory = runs_.path() / "digits";
