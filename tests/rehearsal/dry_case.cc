@@ -96,6 +96,7 @@ rl::TrainerOptions OptionsOf(const DryCase& work) {
                    .sde = std::vector<bool>(kSteps, true)},
       .updates = 1,
       .rows_per_pass = static_cast<int>(work.rows),
+      .drift_check_every = 0,  // Ranks compare their weights once in fifty steps.
       .shard_optimizer = work.trained == model::Trained::kFull,
       .shard_gradients = work.shards_gradients,
       .moments = work.offloads ? rl::MomentPlace::kHost : rl::MomentPlace::kWithWeights};
