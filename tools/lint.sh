@@ -19,6 +19,7 @@ check() {
 check "layers" python3 tools/check_layers.py
 check "house rules" python3 tools/tidy.py
 check "size of the product" python3 tools/size.py
+check "size of classes" python3 tools/class_size.py
 check "metric names" python3 tools/metric_names.py
 check "docs: links and code blocks" python3 tools/check_docs.py
 check "promises and their tests" python3 tools/guarantees.py --check
