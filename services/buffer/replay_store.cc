@@ -3,246 +3,105 @@
 
 #include <rocksdb/write_batch.h>
 
-#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
+#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "core/replay/priority.h"
-#include "services/buffer/database.h"
-#include "services/buffer/replay_directory.h"
+#include "services/buffer/replay_restore.h"
 
 namespace oxbow::buffer {
-absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::Open(Options options) {
-  OXBOW_RETURN_IF_ERROR(replay::Validate(options.decay));
-  OXBOW_RETURN_IF_ERROR(replay::Validate(options.tables));
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<ReplayDirectory> directory,
-                         ReplayDirectory::Open(options.directory));
-  std::unique_ptr<ReplayStore> store(new ReplayStore(std::move(options), std::move(directory)));
-  absl::MutexLock lock(&store->mutex_);
-  OXBOW_ASSIGN_OR_RETURN(const ReplayDirectory::Live live, store->directory_->FindLive());
-  store->live_ = live.path;
-  if (live.settled) {
-    store->directory_->Sweep(live.path);
-    OXBOW_RETURN_IF_ERROR(store->OpenLive());
-  } else {
-    OXBOW_RETURN_IF_ERROR(
-        store->SwitchTo(live.path, /*create=*/true, [](auto&, auto&) { return absl::OkStatus(); }));
+namespace {
+
+// An entry that the learner wants no more; one that has left already stays as it is.
+void Leave(ReplayState& state, EntryId id, AdvanceReport& report, rocksdb::WriteBatch& batch) {
+  const Entry* entry = state.Find(id);
+  if (entry == nullptr || entry->retired) return;
+  if (entry->table == replay::kBestTable) ++report.evicted;
+  state.Drop(id, batch);
+}
+
+void NoteRegenerations(ReplayState& state, std::span<const Rescored> rescored,
+                       uint64_t failures_max, AdvanceReport& report, rocksdb::WriteBatch& batch) {
+  for (const Rescored& one : rescored) {
+    state.Rescore(one, batch);
+    report.failed += one.failed ? 1 : 0;
+    const Entry* entry = state.Find(one.entry);
+    if (entry == nullptr || failures_max == 0 || entry->failures < failures_max) continue;
+    Leave(state, one.entry, report, batch);
   }
-  OXBOW_RETURN_IF_ERROR(store->TrimToCapacity());
-  return store;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::Open(Options options) {
+  OXBOW_ASSIGN_OR_RETURN(auto live, LiveReplay::Open(std::move(options)));
+  return std::unique_ptr<ReplayStore>(new ReplayStore(std::move(live)));
 }
 
 absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::OpenForReading(
-    const std::filesystem::path& path, const replay::Decay& decay) {
-  OXBOW_RETURN_IF_ERROR(replay::Validate(decay));
-  OXBOW_ASSIGN_OR_RETURN(std::unique_ptr<ReplayDirectory> directory,
-                         ReplayDirectory::OpenForReading(path));
-  OXBOW_ASSIGN_OR_RETURN(const ReplayDirectory::Live live, directory->FindLive());
-  if (!live.settled) {
-    return absl::NotFoundError(absl::StrCat("replay store holds nothing yet: ", path.string()));
-  }
-  OXBOW_ASSIGN_OR_RETURN(auto database, Database::OpenReadOnly(live.path));
-  Options options{.directory = path, .decay = decay, .read_only = true};
-  OXBOW_ASSIGN_OR_RETURN(const auto state, ReplayState::Load(*database, decay, options.tables));
-  const auto declare = [](const Table& table, replay::TablePolicy policy) {
-    policy.capacity = std::max<uint64_t>(1, table.size());
-    return policy;
-  };
-  const std::string best = replay::kBestTable;
-  options.tables = {declare(state->tables().at(best), replay::BestTable(1))};
-  for (const auto& [name, table] : state->tables()) {
-    if (name != best) options.tables.push_back(declare(table, table.policy()));
-  }
-  std::unique_ptr<ReplayStore> store(new ReplayStore(std::move(options), std::move(directory)));
-  absl::MutexLock lock(&store->mutex_);
-  store->live_ = live.path;
-  store->database_ = std::move(database);
-  OXBOW_RETURN_IF_ERROR(store->Load());
-  return store;
-}
-
-absl::Status ReplayStore::CanWrite() {
-  if (options_.read_only) {
-    return absl::FailedPreconditionError("replay store was opened to look into it only");
-  }
-  return write_failed_ || state_ == nullptr ? Recover() : absl::OkStatus();
-}
-
-absl::Status ReplayStore::CheckIn(const Caller& caller, rocksdb::WriteBatch& batch) {
-  OXBOW_RETURN_IF_ERROR(CanWrite());
-  const ClockRecord clock = state_->clock();
-  OXBOW_RETURN_IF_ERROR(CheckCaller(state_->owner(), clock.epoch, caller));
-  if (caller.epoch != clock.epoch) state_->SetClock({clock.step, caller.epoch}, batch);
-  if (!caller.run.empty()) {
-    Owner owner = state_->owner();
-    owner.run = caller.run;
-    state_->SetOwner(std::move(owner), batch);
-  }
-  return absl::OkStatus();
+    const std::filesystem::path& directory, const replay::Decay& decay) {
+  OXBOW_ASSIGN_OR_RETURN(auto live, LiveReplay::OpenForReading(directory, decay));
+  return std::unique_ptr<ReplayStore>(new ReplayStore(std::move(live)));
 }
 
 absl::Status ReplayStore::Begin(const Caller& caller) {
-  Settle();
+  offers_.Settle();
   rocksdb::WriteBatch batch;
-  OXBOW_RETURN_IF_ERROR(CheckIn(caller, batch));
-  return Commit(batch, /*sync=*/true);
+  OXBOW_RETURN_IF_ERROR(live_->CheckIn(caller, batch));
+  return live_->Commit(batch);
 }
 
-// Requires that no group is being written or waits for it.
-absl::Status ReplayStore::Commit(rocksdb::WriteBatch& batch, bool sync) {
-  if (batch.Count() == 0) return absl::OkStatus();
-  LookFirst();
-  const absl::Status status = database_->Write(batch, sync);
-  if (!status.ok()) {
-    // Memory is ahead of the disk now: go back to what the disk says.
-    write_failed_ = true;
-    Load().IgnoreError();
-    return status;
-  }
-  for (const uint64_t segment : state_->segments().TakeDead()) {
-    database_->segments().Delete(segment);
-  }
-  return status;
-}
-
-// The state as the database has it; none, if it cannot be read.
-absl::Status ReplayStore::Load() {
-  auto state = ReplayState::Load(*database_, options_.decay, options_.tables, options_.segments);
-  absl::Status status = state.status();
-  Take(state.ok() ? *std::move(state) : nullptr);
-  return status;
-}
-
-void ReplayStore::Take(std::unique_ptr<ReplayState> state) {
-  state_ = std::move(state);
-  writer_.reset();
-  unsettled_.clear();
-  copies_from_ = 0;
-  if (state_ == nullptr || options_.read_only) return;
-  // Left by a crash or by a write that failed.
-  for (const uint64_t segment : database_->segments().List()) {
-    if (!state_->segments().Holds(segment)) database_->segments().Delete(segment);
-  }
-}
-
-absl::Status ReplayStore::TrimToCapacity() {
-  rocksdb::WriteBatch batch;
-  for (const auto& [_, table] : state_->tables()) {
-    while (table.size() > table.policy().capacity) state_->Drop(table.NextToLeave()->id, batch);
-  }
-  return Commit(batch, /*sync=*/true);
-}
-
-// A table that is declared no more has no capacity.
-absl::StatusOr<const Table*> ReplayStore::Declared(const std::string& table) const {
-  const auto found = state_->tables().find(table);
-  if (found != state_->tables().end() && found->second.policy().capacity > 0) return &found->second;
-  return absl::NotFoundError(absl::StrCat("table is not declared in the buffer's config: ", table));
-}
-
-void ReplayStore::Evict(const Table& table, EntryId id, rocksdb::WriteBatch& batch) {
-  state_->Drop(id, batch);
-  ++counts_[table.policy().name].evicted;
-}
-
-OfferResult ReplayStore::DecideOne(Entry& entry, rocksdb::WriteBatch& batch) {
-  OfferResult result{.entry = entry.id};
-  const auto decided = [&](Outcome outcome, std::string error = "") {
-    result.outcome = outcome;
-    result.error = std::move(error);
-    return result;
-  };
-  const LearnerStep now = state_->clock().step;
-  if (state_->WasOffered(entry.id)) return decided(Outcome::kDuplicate);
-  if (!entry.invalid.empty()) return decided(Outcome::kRejectedInvalid, entry.invalid);
-  if (!std::isfinite(entry.reward)) {
-    return decided(Outcome::kRejectedInvalid, absl::StrCat("reward is ", entry.reward));
-  }
-  if (replay::AgeAt(now, entry.birth) > options_.remembered_steps) {
-    return decided(Outcome::kRejectedInvalid,
-                   absl::StrCat("born more than ", options_.remembered_steps,
-                                " steps ago: ", entry.birth.value));
-  }
-  if (entry.birth < state_->forgotten()) {
-    return decided(Outcome::kRejectedInvalid,
-                   absl::StrCat("born before step ", state_->forgotten().value,
-                                ", whose ids had to be forgotten: ", entry.birth.value));
-  }
-  if (const absl::Status ahead = CheckStep(now, entry.birth); !ahead.ok()) {
-    return decided(Outcome::kRejectedInvalid, absl::StrCat("birth: ", ahead.message()));
-  }
-  const absl::StatusOr<const Table*> declared = Declared(entry.table);
-  if (!declared.ok()) {
-    return decided(Outcome::kRejectedInvalid, std::string(declared.status().message()));
-  }
-  const Table& table = **declared;
-  state_->Remember(entry.id, std::max(now, entry.birth), batch);
-  const replay::Decision decision = table.Decide(entry, now);
-  if (decision.verdict == replay::Verdict::kReject) return decided(Outcome::kRejectedLower);
-  if (decision.verdict == replay::Verdict::kReplace) state_->Drop(decision.victim, batch);
-  state_->Insert(entry, batch);
-  while (table.size() > table.policy().capacity) Evict(table, table.NextToLeave()->id, batch);
-  result.replaced = decision.victim;
-  return decided(decision.verdict == replay::Verdict::kInsert ? Outcome::kInserted
-                                                              : Outcome::kReplaced);
-}
-
-// Takes room from the oldest steps, not from the present one, whose offers may still be repeated.
-absl::Status ReplayStore::MakeRoomForIds(uint64_t count, rocksdb::WriteBatch& batch) {
-  const uint64_t most = options_.remembered_max;
-  if (state_->remembered() + count <= most) return absl::OkStatus();
-  state_->ForgetDownTo(most - std::min(most, count), state_->clock().step, batch);
-  if (state_->remembered() + count <= most) return absl::OkStatus();
-  return absl::OutOfRangeError(
-      absl::StrCat("more entries were offered in one step than ids can be "
-                   "remembered: ",
-                   state_->remembered() + count, ", limit ", most));
+// The reader has its answer already.
+void ReplayStore::EvictDamaged(const std::vector<EntryId>& damaged) {
+  if (damaged.empty() || live_->options().read_only) return;
+  offers_.Settle();
+  live_->EvictDamaged(damaged);
 }
 
 absl::StatusOr<DrawReport> ReplayStore::Draw(const Caller& caller, LearnerStep step, uint64_t count,
                                              uint64_t seed, const std::string& table) {
   absl::MutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(Begin(caller));
-  const LearnerStep now = state_->clock().step;
+  const LearnerStep now = live_->state().clock().step;
   if (step < now) {
     return absl::OutOfRangeError(
         absl::StrCat("draw for a committed step: ", step.value, ", the buffer is at ", now.value));
   }
   OXBOW_RETURN_IF_ERROR(CheckStep(now, step));
-  OXBOW_ASSIGN_OR_RETURN(const Table* from, Declared(table));
+  OXBOW_ASSIGN_OR_RETURN(const Table* from, live_->Declared(table));
   if (!from->policy().holds_draws) return Read(from->Draw(step, count, seed));
-  const auto drawn = state_->draws().find(step);
-  if (drawn != state_->draws().end()) return Read(drawn->second);
-  if (state_->draws().size() >= options_.open_draws_max) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "too many steps hold drawn entries and were not committed: ", options_.open_draws_max));
+  const auto drawn = live_->state().draws().find(step);
+  if (drawn != live_->state().draws().end()) return Read(drawn->second);
+  if (live_->state().draws().size() >= live_->options().open_draws_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("too many steps hold drawn entries and were not committed: ",
+                     live_->options().open_draws_max));
   }
   const replay::Drawn draw = from->Draw(step, count, seed);
   rocksdb::WriteBatch batch;
-  state_->RecordDraw(step, draw, batch);
-  OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/true));
+  live_->state().RecordDraw(step, draw, batch);
+  OXBOW_RETURN_IF_ERROR(live_->Commit(batch));
   return Read(draw);
 }
 
-// An entry that the learner wants no more; one that has left already stays as it is.
-void ReplayStore::Leave(EntryId id, AdvanceReport& report, rocksdb::WriteBatch& batch) {
-  const Entry* entry = state_->Find(id);
-  if (entry == nullptr || entry->retired) return;
-  if (entry->table == replay::kBestTable) ++report.evicted;
-  state_->Drop(id, batch);
-}
-
-void ReplayStore::NoteRegenerations(std::span<const Rescored> rescored, uint64_t failures_max,
-                                    AdvanceReport& report, rocksdb::WriteBatch& batch) {
-  for (const Rescored& one : rescored) {
-    state_->Rescore(one, batch);
-    report.failed += one.failed ? 1 : 0;
-    const Entry* entry = state_->Find(one.entry);
-    if (entry == nullptr || failures_max == 0 || entry->failures < failures_max) continue;
-    Leave(one.entry, report, batch);
+// The damaged ones stay in the draw: repeated, it gives the same entries, without them.
+absl::StatusOr<DrawReport> ReplayStore::Read(const replay::Drawn& drawn) {
+  DrawReport report{.entries = {}, .eligible = drawn.eligible};
+  std::vector<EntryId> damaged;
+  for (const EntryId id : drawn.entries) {
+    absl::StatusOr<Entry> entry = live_->Read(*live_->state().Find(id), /*conditioning=*/false);
+    if (absl::IsDataLoss(entry.status())) {
+      damaged.push_back(id);
+      continue;
+    }
+    OXBOW_RETURN_IF_ERROR(entry.status());
+    report.entries.push_back(*std::move(entry));
   }
+  EvictDamaged(damaged);
+  return report;
 }
 
 absl::StatusOr<AdvanceReport> ReplayStore::Advance(const Caller& caller, LearnerStep step,
@@ -257,7 +116,7 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(const Caller& caller, Learner
   }
   absl::MutexLock lock(&mutex_);
   OXBOW_RETURN_IF_ERROR(Begin(caller));
-  const ClockRecord clock = state_->clock();
+  const ClockRecord clock = live_->state().clock();
   OXBOW_RETURN_IF_ERROR(CheckStep(clock.step, step));
   const LearnerStep next(step.value + 1);
   if (next < clock.step) {
@@ -268,23 +127,134 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(const Caller& caller, Learner
   if (next == clock.step) return report;
   rocksdb::WriteBatch batch;
   for (const EntryId id : used) {
-    if (const Entry* entry = state_->Find(id); entry != nullptr) {
+    if (const Entry* entry = live_->state().Find(id); entry != nullptr) {
       report.used_ages.push_back(replay::AgeAt(step, entry->birth));
     }
-    state_->CountUse(id, step, batch);
+    live_->state().CountUse(id, step, batch);
   }
-  state_->SetClock({next, clock.epoch}, batch);
-  state_->ReleaseDraws(step, batch);
-  NoteRegenerations(rescored, failures_max, report, batch);
-  for (const EntryId id : evict) Leave(id, report, batch);
-  for (const auto& [_, table] : state_->tables()) {
-    while (const Entry* old = table.TooOld(next)) Evict(table, old->id, batch);
+  live_->state().SetClock({next, clock.epoch}, batch);
+  live_->state().ReleaseDraws(step, batch);
+  NoteRegenerations(live_->state(), rescored, failures_max, report, batch);
+  for (const EntryId id : evict) Leave(live_->state(), id, report, batch);
+  for (const auto& [_, table] : live_->state().tables()) {
+    while (const Entry* old = table.TooOld(next)) live_->Evict(table, old->id, batch);
   }
-  if (next.value > options_.remembered_steps) {
-    state_->ForgetBefore(LearnerStep(next.value - options_.remembered_steps), batch);
+  if (next.value > live_->options().remembered_steps) {
+    live_->state().ForgetBefore(LearnerStep(next.value - live_->options().remembered_steps), batch);
   }
-  OXBOW_RETURN_IF_ERROR(Commit(batch, /*sync=*/true));
+  OXBOW_RETURN_IF_ERROR(live_->Commit(batch));
   return report;
+}
+
+absl::StatusOr<Entry> ReplayStore::Find(EntryId id, bool conditioning) {
+  const auto find = [&]() -> absl::StatusOr<Entry> {
+    absl::ReaderMutexLock lock(&mutex_);
+    OXBOW_ASSIGN_OR_RETURN(const Entry* entry, live_->Record(id));
+    return live_->Read(*entry, conditioning);
+  };
+  absl::StatusOr<Entry> found = find();
+  if (absl::IsDataLoss(found.status())) {
+    absl::MutexLock lock(&mutex_);
+    EvictDamaged({id});
+  }
+  return found;
+}
+
+absl::StatusOr<LatentPieces> ReplayStore::ReadPieces(EntryId id, uint32_t first, uint32_t count) {
+  const auto read = [&]() -> absl::StatusOr<LatentPieces> {
+    absl::ReaderMutexLock lock(&mutex_);
+    OXBOW_ASSIGN_OR_RETURN(const Entry* entry, live_->Record(id));
+    if (uint64_t{first} + count > entry->latent_count) {
+      return absl::OutOfRangeError(absl::StrCat("entry has ", entry->latent_count,
+                                                " latents, asked for ", first, " + ", count));
+    }
+    return live_->database().Pieces(*entry, first, count);
+  };
+  absl::StatusOr<LatentPieces> latents = read();
+  if (absl::IsDataLoss(latents.status())) {
+    absl::MutexLock lock(&mutex_);
+    EvictDamaged({id});
+  }
+  return latents;
+}
+
+absl::StatusOr<std::string> ReplayStore::ReadLatents(EntryId id, uint32_t first, uint32_t count) {
+  OXBOW_ASSIGN_OR_RETURN(const LatentPieces latents, ReadPieces(id, first, count));
+  return latents.Joined();
+}
+
+absl::Status ReplayStore::Checkpoint(const Caller& caller, const std::string& name, uint64_t keep) {
+  absl::MutexLock lock(&mutex_);
+  OXBOW_RETURN_IF_ERROR(Begin(caller));
+  OXBOW_ASSIGN_OR_RETURN(const auto path, live_->directory().NextCheckpoint(name));
+  OXBOW_RETURN_IF_ERROR(live_->CopyTo(path));
+  return live_->directory().Publish(path, keep);
+}
+
+absl::Status ReplayStore::Restore(const Caller& caller, const std::string& name,
+                                  const RestoreFor& wanted) {
+  absl::MutexLock lock(&mutex_);
+  offers_.Settle();
+  OXBOW_RETURN_IF_ERROR(live_->CanWrite());
+  OXBOW_RETURN_IF_ERROR(
+      CheckStart(live_->state().owner(), restored_epoch_, restored_start_, caller, wanted));
+  OXBOW_RETURN_IF_ERROR(RestoreTo(*live_, caller, name, wanted));
+  restored_epoch_ = caller.epoch;
+  restored_start_ = wanted.start;
+  return absl::OkStatus();
+}
+
+// The present holder of the store is done in a moment, unless it writes.
+StoreInfo ReplayStore::Info() const {
+  for (int tries = 0; tries < 50; ++tries) {
+    // As a writer: ReaderTryLock fails while somebody awaits a condition.
+    if (mutex_.TryLock()) {
+      StoreInfo info = live_->Look();
+      mutex_.Unlock();
+      return info;
+    }
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return live_->LastLook();
+}
+
+absl::StatusOr<std::vector<Entry>> ReplayStore::List(const Choose& choose,
+                                                     const std::string& table) {
+  std::vector<Entry> entries;
+  std::vector<EntryId> damaged;
+  absl::Status failed;
+  const auto take = [&](const Entry& record) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    if (live_->undurable().contains(record.id)) return false;
+    absl::StatusOr<Entry> entry = live_->Read(record, /*conditioning=*/false);
+    if (absl::IsDataLoss(entry.status())) {
+      damaged.push_back(record.id);
+      return false;
+    }
+    failed.Update(entry.status());
+    if (entry.ok()) entries.push_back(*std::move(entry));
+    return true;
+  };
+  const auto list = [&]() -> absl::Status {
+    absl::ReaderMutexLock lock(&mutex_);
+    OXBOW_RETURN_IF_ERROR(live_->CheckUsable());
+    OXBOW_ASSIGN_OR_RETURN(const Table* listed, live_->Declared(table));
+    choose(*listed, take);
+    return failed;
+  };
+  OXBOW_RETURN_IF_ERROR(list());
+  if (damaged.empty()) return entries;
+  absl::MutexLock lock(&mutex_);
+  EvictDamaged(damaged);
+  return entries;
+}
+
+// Alone: records and parts are read one after another, and no write may come between.
+absl::StatusOr<VerifiedPage> ReplayStore::Verify(const std::string& cursor, uint64_t limit) {
+  absl::MutexLock lock(&mutex_);
+  offers_.Settle();
+  OXBOW_RETURN_IF_ERROR(live_->CheckUsable());
+  live_->LookFirst();
+  return VerifyEntries(live_->database(), cursor, limit);
 }
 
 }  // namespace oxbow::buffer

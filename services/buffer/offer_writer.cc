@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Offers: decided one after another under the lock, written together without it.
-//
-//   open_       what was decided since the last write began
-//   writing_    a thread writes: large entries into segments, fsync, then the batch, fsync
-//   told_       what is written, until a thread has told its callers: the next write goes on
-//               meanwhile
-//
-// An offer is decided on what those before it will have made of the store. Where a write fails,
-// all that was decided since fails with it, and memory goes back to what the disk says. A caller
-// that waits for its offer writes it when nobody else does; a thread writes the other offers.
+#include "services/buffer/offer_writer.h"
+
 #include <rocksdb/write_batch.h>
 
 #include <algorithm>
@@ -18,13 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "services/buffer/database.h"
-#include "services/buffer/replay_directory.h"
-#include "services/buffer/replay_store.h"
+#include "services/buffer/offer_decision.h"
 
 namespace oxbow::buffer {
 
-struct ReplayStore::Group {
+struct OfferWriter::Group {
   absl::Status status;  // The outcome of the write.
   struct Offer {
     OfferReport report;
@@ -40,10 +30,9 @@ struct ReplayStore::Group {
   std::vector<Offer> offers;
 };
 
-ReplayStore::ReplayStore(Options options, std::unique_ptr<ReplayDirectory> directory)
-    : options_(std::move(options)), directory_(std::move(directory)) {}
+OfferWriter::OfferWriter(absl::Mutex& mutex, LiveReplay& live) : mutex_(mutex), live_(live) {}
 
-ReplayStore::~ReplayStore() {
+OfferWriter::~OfferWriter() {
   std::thread groups, teller;
   {
     absl::MutexLock lock(&mutex_);
@@ -59,36 +48,50 @@ ReplayStore::~ReplayStore() {
   if (teller.joinable()) teller.join();
 }
 
+// Segments of a state that was loaded since are no longer those that were being written.
+void OfferWriter::Renew() {
+  if (load_ == live_.loads()) return;
+  load_ = live_.loads();
+  writer_.reset();
+  copies_from_ = 0;
+}
+
+// The group that offers enter now.
+OfferWriter::Group& OfferWriter::Open() {
+  Renew();
+  if (open_ == nullptr) open_ = std::make_unique<Group>();
+  return *open_;
+}
+
 // Decides an offer and adds it to the open group. `waits`: the caller will see that it is written.
-absl::Status ReplayStore::Enter(const Caller& caller, std::vector<Entry>& entries, Offered& done,
+absl::Status OfferWriter::Enter(const Caller& caller, std::vector<Entry>& entries, Offered& done,
                                 bool waits) {
   const auto welcome = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return settling_ == 0; };
   mutex_.Await(absl::Condition(&welcome));
-  OXBOW_RETURN_IF_ERROR(CanWrite());  // It may write the open group: before that is taken.
-  if (open_ == nullptr) open_ = std::make_unique<Group>();
-  Group& group = *open_;
+  OXBOW_RETURN_IF_ERROR(live_.CanWrite());
+  Group& group = Open();
   const uint32_t before = group.batch.Count();
-  OXBOW_RETURN_IF_ERROR(CheckIn(caller, group.batch));
+  OXBOW_RETURN_IF_ERROR(live_.CheckIn(caller, group.batch));
   group.sync |= group.batch.Count() > before;
-  OXBOW_RETURN_IF_ERROR(MakeRoomForIds(entries.size(), group.batch));
+  OXBOW_RETURN_IF_ERROR(MakeRoomForIds(live_, entries.size(), group.batch));
   Group::Offer& offer = group.offers.emplace_back();
   for (Entry& entry : entries) {
-    offer.report.results.push_back(DecideOne(entry, group.batch));
+    offer.report.results.push_back(DecideOffer(live_, entry, group.batch));
     offer.tables.push_back(entry.table);
     const Outcome outcome = offer.report.results.back().outcome;
     if (outcome != Outcome::kInserted && outcome != Outcome::kReplaced) continue;
     group.entries.push_back(entry.id);
-    unsettled_.insert(entry.id);
+    live_.undurable().insert(entry.id);
     // Rejections need no fsync: should a crash forget one, it is decided again.
     group.sync = true;
   }
-  for (Entry& large : state_->TakeLarge()) group.large.push_back(std::move(large));
+  for (Entry& large : live_.state().TakeLarge()) group.large.push_back(std::move(large));
   offer.done = std::move(done);
   group.awaited &= waits;
   return absl::OkStatus();
 }
 
-absl::StatusOr<OfferReport> ReplayStore::Offer(const Caller& caller, std::vector<Entry> entries) {
+absl::StatusOr<OfferReport> OfferWriter::Offer(const Caller& caller, std::vector<Entry> entries) {
   std::optional<absl::StatusOr<OfferReport>> answer;
   Offered done = [&](absl::StatusOr<OfferReport> report) {
     absl::MutexLock lock(&mutex_);
@@ -108,7 +111,7 @@ absl::StatusOr<OfferReport> ReplayStore::Offer(const Caller& caller, std::vector
   return *std::move(answer);
 }
 
-void ReplayStore::OfferAsync(const Caller& caller, std::vector<Entry> entries, Offered done) {
+void OfferWriter::OfferAsync(const Caller& caller, std::vector<Entry> entries, Offered done) {
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
@@ -121,7 +124,7 @@ void ReplayStore::OfferAsync(const Caller& caller, std::vector<Entry> entries, O
   if (!status.ok()) done(status);
 }
 
-void ReplayStore::WriteGroups() {
+void OfferWriter::WriteGroups() {
   absl::MutexLock lock(&mutex_);
   const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !writing_ && (stopping_ || (open_ != nullptr && !open_->awaited));
@@ -137,14 +140,14 @@ void ReplayStore::WriteGroups() {
   }
 }
 
-void ReplayStore::Tell(Group& group) {
+void OfferWriter::Tell(Group& group) {
   for (Group::Offer& offer : group.offers) {
     offer.done(group.status.ok() ? absl::StatusOr<OfferReport>(std::move(offer.report))
                                  : group.status);
   }
 }
 
-void ReplayStore::TellCallers() {
+void OfferWriter::TellCallers() {
   absl::MutexLock lock(&mutex_);
   const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return all_written_ || !told_.empty();
@@ -159,49 +162,48 @@ void ReplayStore::TellCallers() {
   }
 }
 
-absl::Status ReplayStore::WriteToDisk(Group& group) {
-  if (!group.large.empty() && writer_ == nullptr) writer_ = database_->NewSegmentWriter();
+absl::Status OfferWriter::WriteToDisk(Group& group) {
+  if (!group.large.empty() && writer_ == nullptr) writer_ = live_.database().NewSegmentWriter();
   for (const Entry& entry : group.large) OXBOW_RETURN_IF_ERROR(writer_->Put(entry));
   if (!group.large.empty()) OXBOW_RETURN_IF_ERROR(writer_->Sync());
-  if (group.batch.Count() > 0) OXBOW_RETURN_IF_ERROR(database_->Write(group.batch, group.sync));
-  for (const uint64_t segment : group.dead) database_->segments().Delete(segment);
+  if (group.batch.Count() > 0)
+    OXBOW_RETURN_IF_ERROR(live_.database().Write(group.batch, group.sync));
+  for (const uint64_t segment : group.dead) live_.database().segments().Delete(segment);
   return absl::OkStatus();
 }
 
 // Counts what a group has done that is on the disk.
-void ReplayStore::Settled(Group& group, absl::Duration took) {
-  for (const EntryId entry : group.entries) unsettled_.erase(entry);
+void OfferWriter::Settled(Group& group, absl::Duration took) {
+  for (const EntryId entry : group.entries) live_.undurable().erase(entry);
   for (Group::Offer& offer : group.offers) {
     if (group.sync && &offer == &group.offers.front()) offer.report.sync_time = took;
     offer.report.together = group.offers.size();
     for (size_t i = 0; i < offer.tables.size(); ++i) {
-      if (!Declared(offer.tables[i]).ok()) continue;
-      const auto outcome = static_cast<size_t>(offer.report.results[i].outcome);
-      ++counts_[offer.tables[i]].offers[outcome];
+      if (!live_.Declared(offer.tables[i]).ok()) continue;
+      live_.Count(offer.tables[i], offer.report.results[i].outcome);
     }
   }
 }
 
 // Writes the open group. Its callers are told by a thread of their own, in the order of their
 // offers; where all of them wait, which have no order, here. Requires that nobody writes.
-void ReplayStore::WriteGroup() {
+void OfferWriter::WriteGroup() {
   if (open_ == nullptr) return;
   std::vector<std::unique_ptr<Group>> done;
   done.push_back(std::move(open_));
   Group& group = *done.front();
-  if (state_ != nullptr) group.dead = state_->segments().TakeDead();
+  if (live_.usable()) group.dead = live_.state().segments().TakeDead();
   writing_ = true;
   mutex_.Unlock();
-  const absl::Duration start = options_.clock->Now();
+  const absl::Duration start = live_.options().clock->Now();
   const absl::Status status = WriteToDisk(group);
-  const absl::Duration took = options_.clock->Now() - start;
+  const absl::Duration took = live_.options().clock->Now() - start;
   mutex_.Lock();
   if (status.ok()) {
     Settled(group, took);
   } else {
-    write_failed_ = true;
     if (open_ != nullptr) done.push_back(std::move(open_));  // Decided on what is not there.
-    Load().IgnoreError();
+    live_.NoteFailedWrite();
   }
   std::vector<std::unique_ptr<Group>> waited_for;
   for (auto& each : done) {
@@ -216,8 +218,7 @@ void ReplayStore::WriteGroup() {
   writing_ = false;
 }
 
-// All that was offered is durable, and nothing else is offered while the lock is held.
-void ReplayStore::Settle() {
+void OfferWriter::Settle() {
   const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !writing_; };
   ++settling_;
   mutex_.Await(absl::Condition(&idle));
@@ -228,18 +229,18 @@ void ReplayStore::Settle() {
   --settling_;
 }
 
-struct ReplayStore::Copied {
+struct OfferWriter::Copied {
   std::vector<std::pair<Entry, Location>> entries;  // As they were, and where they are now.
   std::vector<EntryId> damaged;
 };
 
-absl::StatusOr<ReplayStore::Copied> ReplayStore::CopyEntries(const std::vector<Entry>& records,
+absl::StatusOr<OfferWriter::Copied> OfferWriter::CopyEntries(const std::vector<Entry>& records,
                                                              uint64_t segment) {
-  const std::unique_ptr<SegmentWriter> writer = database_->NewSegmentWriter();
+  const std::unique_ptr<SegmentWriter> writer = live_.database().NewSegmentWriter();
   Copied copied;
   Location to{segment, 0};
   for (const Entry& record : records) {
-    const absl::StatusOr<std::string> raw = database_->segments().Raw(record);
+    const absl::StatusOr<std::string> raw = live_.database().segments().Raw(record);
     if (absl::IsDataLoss(raw.status())) {
       copied.damaged.push_back(record.id);
       continue;
@@ -253,23 +254,31 @@ absl::StatusOr<ReplayStore::Copied> ReplayStore::CopyEntries(const std::vector<E
   return copied;
 }
 
-// Copies the entries that stay out of segments most of whose entries are gone. Offers are decided
-// meanwhile, and what else changes the store waits for one segment's worth of bytes.
-void ReplayStore::CompactSegments() {
-  if (writing_ || write_failed_ || state_ == nullptr || options_.read_only) return;
-  SegmentUse& use = state_->segments();
-  if (copies_from_ > 0 && use.dead_bytes() < copies_from_) return;
+// Durable entries of segments most of whose entries are gone, in the order of their places.
+std::vector<Entry> OfferWriter::WorthCopying() {
   std::vector<Entry> records;
+  const SegmentUse& use = live_.state().segments();
   for (const uint64_t segment : use.WorthCopying()) {
     for (const EntryId id : use.EntriesOf(segment)) {
-      if (!unsettled_.contains(id)) records.push_back(*state_->Find(id));
+      if (!live_.undurable().contains(id)) records.push_back(*live_.state().Find(id));
     }
   }
-  if (records.empty()) return;
   std::sort(records.begin(), records.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.location.segment, a.location.offset) <
            std::pair(b.location.segment, b.location.offset);
   });
+  return records;
+}
+
+// Copies the entries that stay out of segments most of whose entries are gone. Offers are decided
+// meanwhile, and what else changes the store waits for one segment's worth of bytes.
+void OfferWriter::CompactSegments() {
+  if (writing_ || live_.write_failed() || !live_.usable()) return;
+  Renew();
+  SegmentUse& use = live_.state().segments();
+  if (copies_from_ > 0 && use.dead_bytes() < copies_from_) return;
+  const std::vector<Entry> records = WorthCopying();
+  if (records.empty()) return;
   const uint64_t segment = use.NextNumber();
   writing_ = true;
   mutex_.Unlock();
@@ -278,21 +287,23 @@ void ReplayStore::CompactSegments() {
   writing_ = false;
   if (!copied.ok()) {
     // Not again before another segment's worth is dead.
-    copies_from_ = use.dead_bytes() + options_.segments.file;
-    database_->segments().Delete(segment);
+    copies_from_ = use.dead_bytes() + live_.options().segments.file;
+    live_.database().segments().Delete(segment);
     OXBOW_LOG(Warning) << "replay segments could not be compacted"
                        << Field("error", std::string(copied.status().message()));
     return;
   }
-  if (open_ == nullptr) open_ = std::make_unique<Group>();
-  open_->sync = true;
+  Group& group = Open();
+  group.sync = true;
   for (const auto& [record, to] : copied->entries) {
-    state_->Moved(record.id, record.location, to, open_->batch);
+    live_.state().Moved(record.id, record.location, to, group.batch);
   }
-  if (!use.Holds(segment)) database_->segments().Delete(segment);
+  if (!use.Holds(segment)) live_.database().segments().Delete(segment);
   OXBOW_LOG(Debug) << "replay segments compacted" << Field("entries", copied->entries.size());
   WriteGroup();
-  EvictDamaged(copied->damaged);
+  if (copied->damaged.empty()) return;
+  Settle();
+  live_.EvictDamaged(copied->damaged);
 }
 
 }  // namespace oxbow::buffer
