@@ -59,9 +59,6 @@ void AddWatch(CLI::App& app, int& exit_code);
 // `oxbow rollback RUN_DIR --to STEP`: returns a run that has ended to an earlier checkpoint.
 void AddRollback(CLI::App& app, int& exit_code);
 
-// `oxbow pretrain`: makes the embedded model from nothing.
-void AddPretrain(CLI::App& app, int& exit_code);
-
 // `oxbow encode`: runs a model's text encoders over prompts ahead of training, so that the learner
 // never has them in memory.
 void AddEncode(CLI::App& app, int& exit_code);

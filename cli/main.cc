@@ -35,7 +35,6 @@ void AddAll(CLI::App& app, int& exit_code) {
   AddConfig(app, exit_code);
   AddRecipes(app, exit_code);
   AddImportConfig(app, exit_code);
-  AddPretrain(app, exit_code);
   AddEncode(app, exit_code);
   AddSample(app, exit_code);
   AddEval(app, exit_code);

@@ -61,6 +61,7 @@ std::vector<std::string> AskedFor(std::vector<std::string> words) {
 std::string UsageHint(const std::vector<std::string>& words, const KnownWords& known) {
   if (words.empty()) return "";
   const std::string& first = words.front();
+  if (first == "pretrain") return "`oxbow pretrain` is examples/pretrain/train.py of the sources\n";
   if (!absl::StartsWith(first, "-") && !Has(known.commands, first)) {
     const std::string nearest = NearestName(first, known.commands);
     return nearest.empty() ? "" : absl::StrCat("did you mean `oxbow ", nearest, "`?\n");

@@ -19,9 +19,9 @@ struct KnownWords {
   bool takes_settings = false;  // That command has --set KEY=VALUE of a run.
 };
 
-// One line, with its newline: the nearest command for one that is not known, else for the first
-// option that is not known the settings of a run that it is named after ("--lr 3") or the nearest
-// option. "" without an idea.
+// One line, with its newline: the nearest command for one that is not known, and where one went
+// that is no more; else for the first option that is not known the settings of a run that it is
+// named after ("--lr 3") or the nearest option. "" without an idea.
 std::string UsageHint(const std::vector<std::string>& words, const KnownWords& known);
 
 }  // namespace oxbow::cli

@@ -17,6 +17,8 @@ const KnownWords kEval = {.commands = {"train", "eval", "status"},
 TEST(UsageHintTest, NamesTheNearestCommand) {
   EXPECT_EQ(UsageHint({"trian", "configs/digits.yaml"}, kTrain), "did you mean `oxbow train`?\n");
   EXPECT_EQ(UsageHint({"paint"}, kTrain), "");
+  EXPECT_EQ(UsageHint({"pretrain", "--task", "digits"}, kTrain),
+            "`oxbow pretrain` is examples/pretrain/train.py of the sources\n");
 }
 
 TEST(UsageHintTest, NamesTheSettingThatAnUnknownOptionIsNamedAfter) {

@@ -100,7 +100,7 @@ def torch_free(path):
     if path.startswith(("services/buffer/", "services/reward/", "src/base/", "src/metrics/", "src/telemetry/",
                         "src/core/replay/", "src/core/lease/", "src/tasks/",
                         "src/core/reward/", "src/simulate/")):
-        return "_torch" not in path and not path.startswith("src/tasks/pretraining/")
+        return "_torch" not in path
     # In io, torch is allowed only in *_torch.* files. The model loader and the checkpoint are such
     # files by name, or link against torch through CMake, which the build of the replay buffer
     # checks.

@@ -323,37 +323,4 @@ void ClipTokenizer::AppendWord(std::string_view word, std::vector<int64_t>& ids)
   }
 }
 
-std::map<std::string, std::string> ClipTokenizerFiles(const std::vector<std::string>& merges,
-                                                      int64_t model_max_length) {
-  std::vector<std::string> tokens;
-  for (const bool printable : {true, false}) {  // The order of CLIP's own vocabulary.
-    for (int byte = 0; byte < 256; ++byte) {
-      if (IsPrintableByte(byte) == printable) {
-        tokens.push_back(ByteCharacters()[static_cast<size_t>(byte)]);
-      }
-    }
-  }
-  for (size_t i = 0; i < 256; ++i) tokens.push_back(tokens[i] + kWordEnd);
-  std::string merge_lines = "#version: 0.2\n";
-  for (const std::string& merge : merges) {
-    const size_t space = merge.find(' ');
-    OXBOW_CHECK(space != std::string::npos) << "merge is not a pair: " << merge;
-    tokens.push_back(merge.substr(0, space) + merge.substr(space + 1));
-    merge_lines += merge + "\n";
-  }
-  tokens.insert(tokens.end(), {kBegin, kEnd});
-  nlohmann::ordered_json vocabulary;
-  for (size_t i = 0; i < tokens.size(); ++i) vocabulary[tokens[i]] = i;
-  const nlohmann::ordered_json special = {
-      {"bos_token", kBegin}, {"eos_token", kEnd}, {"pad_token", kEnd}, {"unk_token", kEnd}};
-  nlohmann::ordered_json config = special;
-  config["tokenizer_class"] = "CLIPTokenizer";
-  config["model_max_length"] = model_max_length;
-  config["do_lower_case"] = true;
-  return {{"vocab.json", vocabulary.dump() + "\n"},
-          {"merges.txt", merge_lines},
-          {"special_tokens_map.json", special.dump(2) + "\n"},
-          {"tokenizer_config.json", config.dump(2) + "\n"}};
-}
-
 }  // namespace oxbow::io

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -69,10 +68,5 @@ class ClipTokenizer {
   int64_t begin_ = 0, end_ = 0, unknown_ = 0, pad_ = 0, size_ = 0;
   int64_t model_max_length_ = 77;
 };
-
-// The files of a small tokenizer: the byte alphabet, its word-final forms, the given merges ("t e",
-// "te xt</w>") in order, then BOS and EOS = pad as the two highest ids. File name -> content.
-std::map<std::string, std::string> ClipTokenizerFiles(const std::vector<std::string>& merges,
-                                                      int64_t model_max_length);
 
 }  // namespace oxbow::io

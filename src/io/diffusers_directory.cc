@@ -227,47 +227,4 @@ absl::Status DataError(const absl::Status& status, const fs::path& where) {
   return Annotate(absl::FailedPreconditionError(status.message()), where.string());
 }
 
-absl::Status WriteDiffusersDirectory(const fs::path& directory, const DiffusersContent& content) {
-  std::error_code error;
-  const Pipeline& pipeline = PipelineTable().front();
-  nlohmann::ordered_json index = {{"_class_name", pipeline.class_name},
-                                  {"_diffusers_version", "0.31.0"}};
-  for (const PipelineComponent& row : pipeline.components) {
-    if (!row.required) index[row.name] = {nullptr, nullptr};
-  }
-  for (const std::string& name : pipeline.absent) index[name] = {nullptr, nullptr};
-  for (const PipelineComponent& row : pipeline.components) {
-    if (!row.required) continue;
-    index[row.name] = {row.library, row.class_name};
-    fs::create_directories(directory / row.name, error);
-    if (error) {
-      return absl::InternalError(absl::StrCat("cannot create directory: ", error.message(), ": ",
-                                              (directory / row.name).string()));
-    }
-  }
-  const nlohmann::ordered_json plain = {{"_class_name", "FlowMatchEulerDiscreteScheduler"},
-                                        {"_diffusers_version", "0.31.0"},
-                                        {"num_train_timesteps", 1000},
-                                        {"shift", 1.0}};
-  const std::string scheduler =
-      content.scheduler_config_json.empty() ? plain.dump(2) + "\n" : content.scheduler_config_json;
-  const std::vector<std::pair<fs::path, std::string>> texts = {
-      {"transformer/config.json", content.transformer_config_json},
-      {"text_encoder/config.json", content.text_encoder_config_json},
-      {"scheduler/scheduler_config.json", scheduler}};
-  for (const auto& [name, text] : texts) {
-    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / name, text));
-  }
-  for (const auto& [name, text] : content.tokenizer_files) {
-    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / "tokenizer" / name, text));
-  }
-  OXBOW_RETURN_IF_ERROR(
-      WriteSafetensors(directory / "transformer" / "diffusion_pytorch_model.safetensors",
-                       {.tensors = content.transformer, .metadata = content.metadata}));
-  OXBOW_RETURN_IF_ERROR(
-      WriteSafetensors(directory / "text_encoder" / "model.safetensors",
-                       {.tensors = content.text_encoder, .metadata = content.metadata}));
-  return WriteFileAtomically(directory / "model_index.json", index.dump(2) + "\n");
-}
-
 }  // namespace oxbow::io

@@ -20,7 +20,6 @@
 #include "absl/status/statusor.h"
 #include "core/flow/schedule.h"
 #include "io/safetensors.h"
-#include "io/tensor_bytes.h"
 #include "io/weight_files.h"
 
 namespace oxbow::io {
@@ -29,8 +28,7 @@ namespace oxbow::io {
 // architecture of its own (core/model/architecture_table.cc) is a row of pipeline_table.cc; one
 // whose prompts are encoded in a way of its own also is a row of prompts/text_side_table.cc.
 struct PipelineComponent {
-  std::string name;     // Its folder, and its key in model_index.json.
-  std::string library;  // "diffusers" or "transformers".
+  std::string name;  // Its folder, and its key in model_index.json.
   std::string class_name;
   std::string config_file;   // Empty: the component reads its files itself.
   std::string weights_base;  // Empty: it has no weights.
@@ -105,22 +103,5 @@ absl::StatusOr<std::map<std::string, TensorHeader>> ReadComponentHeaders(
 // `status` with the file or directory it is about. kInvalidArgument becomes kFailedPrecondition: a
 // file that is there but is not what it should be is a data error, not a usage error.
 absl::Status DataError(const absl::Status& status, const std::filesystem::path& where);
-
-// The content of a whole directory of the first pipeline in PipelineTable: the components
-// that it requires.
-struct DiffusersContent {
-  std::string transformer_config_json;
-  std::map<std::string, TensorBytes> transformer;
-  std::string text_encoder_config_json;
-  std::map<std::string, TensorBytes> text_encoder;
-  std::map<std::string, std::string> tokenizer_files;  // File name -> content.
-  std::string scheduler_config_json;                   // Empty: a plain one with shift 1.
-  std::map<std::string, std::string> metadata;         // Provenance, for the weights' headers.
-};
-
-// Writes a directory that diffusers' and transformers' from_pretrained load. model_index.json comes
-// last, so that an interrupted write is not mistaken for a model.
-absl::Status WriteDiffusersDirectory(const std::filesystem::path& directory,
-                                     const DiffusersContent& content);
 
 }  // namespace oxbow::io

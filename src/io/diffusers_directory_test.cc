@@ -25,14 +25,17 @@ TensorBytes Float(float value) {
 fs::path Written(const std::string& name) {
   const fs::path directory = fs::path(::testing::TempDir()) / name;
   fs::remove_all(directory);
-  const absl::Status status =
-      WriteDiffusersDirectory(directory, {.transformer_config_json = "{\"num_layers\":3}",
-                                          .transformer = {{"a", Float(1)}, {"b", Float(2)}},
-                                          .text_encoder_config_json = "{}",
-                                          .text_encoder = {{"t", Float(3)}},
-                                          .tokenizer_files = {{"vocab.json", "{}"}},
-                                          .metadata = {{"step", "7"}}});
-  EXPECT_TRUE(status.ok()) << status;
+  fs::copy(OXBOW_SOURCE_DIR "/models/digits", directory, fs::copy_options::recursive);
+  const std::map<std::string, std::map<std::string, TensorBytes>> weights = {
+      {"transformer/diffusion_pytorch_model", {{"a", Float(1)}, {"b", Float(2)}}},
+      {"text_encoder/model", {{"t", Float(3)}}}};
+  for (const auto& [base, tensors] : weights) {
+    const absl::Status status =
+        WriteSafetensors(directory / (base + ".safetensors"), {.tensors = tensors, .metadata = {}});
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  EXPECT_TRUE(
+      WriteFileAtomically(directory / "transformer/config.json", "{\"num_layers\":3}").ok());
   return directory;
 }
 

@@ -10,40 +10,36 @@ constexpr char kTransformersBase[] = "model";
 
 // One CLIP, or two and perhaps T5; without a vae the latent is the image.
 const std::vector<PipelineComponent> kStableDiffusion3 = {
-    {"transformer", "diffusers", "SD3Transformer2DModel", kConfig, kDiffusersBase, true},
-    {"text_encoder", "transformers", "CLIPTextModelWithProjection", kConfig, kTransformersBase,
-     true},
-    {"tokenizer", "transformers", "CLIPTokenizer", "", "", true},
-    {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
-     true},
-    {"vae", "diffusers", "AutoencoderKL", kConfig, kDiffusersBase},
-    {"text_encoder_2", "transformers", "CLIPTextModelWithProjection", kConfig, kTransformersBase},
-    {"text_encoder_3", "transformers", "T5EncoderModel", kConfig, kTransformersBase},
-    {"tokenizer_2", "transformers", "CLIPTokenizer", "", ""},
-    {"tokenizer_3", "transformers", "T5TokenizerFast", "", ""},
+    {"transformer", "SD3Transformer2DModel", kConfig, kDiffusersBase, true},
+    {"text_encoder", "CLIPTextModelWithProjection", kConfig, kTransformersBase, true},
+    {"tokenizer", "CLIPTokenizer", "", "", true},
+    {"scheduler", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "", true},
+    {"vae", "AutoencoderKL", kConfig, kDiffusersBase},
+    {"text_encoder_2", "CLIPTextModelWithProjection", kConfig, kTransformersBase},
+    {"text_encoder_3", "T5EncoderModel", kConfig, kTransformersBase},
+    {"tokenizer_2", "CLIPTokenizer", "", ""},
+    {"tokenizer_3", "T5TokenizerFast", "", ""},
 };
 
 // FLUX.1: its first encoder gives the pooled prompt alone, without a projection.
 const std::vector<PipelineComponent> kFlux = {
-    {"transformer", "diffusers", "FluxTransformer2DModel", kConfig, kDiffusersBase, true},
-    {"text_encoder", "transformers", "CLIPTextModel", kConfig, kTransformersBase, true},
-    {"tokenizer", "transformers", "CLIPTokenizer", "", "", true},
-    {"text_encoder_2", "transformers", "T5EncoderModel", kConfig, kTransformersBase, true},
-    {"tokenizer_2", "transformers", "T5TokenizerFast", "", "", true},
-    {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
-     true},
-    {"vae", "diffusers", "AutoencoderKL", kConfig, kDiffusersBase},
+    {"transformer", "FluxTransformer2DModel", kConfig, kDiffusersBase, true},
+    {"text_encoder", "CLIPTextModel", kConfig, kTransformersBase, true},
+    {"tokenizer", "CLIPTokenizer", "", "", true},
+    {"text_encoder_2", "T5EncoderModel", kConfig, kTransformersBase, true},
+    {"tokenizer_2", "T5TokenizerFast", "", "", true},
+    {"scheduler", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "", true},
+    {"vae", "AutoencoderKL", kConfig, kDiffusersBase},
 };
 
 // Wan from text to video; the scheduler differs from directory to directory.
 const std::vector<PipelineComponent> kWan = {
-    {"transformer", "diffusers", "WanTransformer3DModel", kConfig, kDiffusersBase, true},
-    {"text_encoder", "transformers", "UMT5EncoderModel", kConfig, kTransformersBase, true},
-    {"tokenizer", "transformers", "T5TokenizerFast", "", "", true},
-    {"scheduler", "diffusers", "UniPCMultistepScheduler", "scheduler_config.json", "", true},
-    {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
-     true},
-    {"vae", "diffusers", "AutoencoderKLWan", kConfig, kDiffusersBase},
+    {"transformer", "WanTransformer3DModel", kConfig, kDiffusersBase, true},
+    {"text_encoder", "UMT5EncoderModel", kConfig, kTransformersBase, true},
+    {"tokenizer", "T5TokenizerFast", "", "", true},
+    {"scheduler", "UniPCMultistepScheduler", "scheduler_config.json", "", true},
+    {"scheduler", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "", true},
+    {"vae", "AutoencoderKLWan", kConfig, kDiffusersBase},
 };
 
 // A pipeline with one text encoder, or of more the first.
@@ -51,21 +47,19 @@ std::vector<PipelineComponent> OneEncoder(const std::string& transformer,
                                           const std::string& text_encoder,
                                           const std::string& tokenizer,
                                           const std::string& autoencoder) {
-  return {{"transformer", "diffusers", transformer, kConfig, kDiffusersBase, true},
-          {"text_encoder", "transformers", text_encoder, kConfig, kTransformersBase, true},
-          {"tokenizer", "transformers", tokenizer, "", "", true},
-          {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
-           true},
-          {"vae", "diffusers", autoencoder, kConfig, kDiffusersBase}};
+  return {{"transformer", transformer, kConfig, kDiffusersBase, true},
+          {"text_encoder", text_encoder, kConfig, kTransformersBase, true},
+          {"tokenizer", tokenizer, "", "", true},
+          {"scheduler", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "", true},
+          {"vae", autoencoder, kConfig, kDiffusersBase}};
 }
 
 std::vector<PipelineComponent> HunyuanVideoPipeline() {
   std::vector<PipelineComponent> components =
       OneEncoder("HunyuanVideoTransformer3DModel", "LlamaModel", "LlamaTokenizer",
                  "AutoencoderKLHunyuanVideo");
-  components.push_back(
-      {"text_encoder_2", "transformers", "CLIPTextModel", kConfig, kTransformersBase, true});
-  components.push_back({"tokenizer_2", "transformers", "CLIPTokenizer", "", "", true});
+  components.push_back({"text_encoder_2", "CLIPTextModel", kConfig, kTransformersBase, true});
+  components.push_back({"tokenizer_2", "CLIPTokenizer", "", "", true});
   return components;
 }
 

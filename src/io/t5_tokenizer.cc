@@ -6,12 +6,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "io/spiece_model.h"
@@ -195,60 +193,6 @@ void T5Tokenizer::AppendPieces(std::string_view word, std::vector<int64_t>& ids)
     if (!run) ids.push_back(best[end].id);  // A run of unknown characters is one token.
   }
   std::reverse(ids.begin() + static_cast<ptrdiff_t>(first), ids.end());
-}
-
-std::map<std::string, std::string> T5TokenizerFiles(const std::vector<std::string>& pieces,
-                                                    int64_t model_max_length) {
-  using Json = nlohmann::ordered_json;
-  const std::vector<std::string> special = {"<pad>", "</s>", "<unk>"};
-  OXBOW_CHECK(pieces.size() > special.size() &&
-              std::equal(special.begin(), special.end(), pieces.begin()))
-      << "special tokens come first";
-  Json vocabulary = Json::array(), added = Json::array();
-  for (size_t id = 0; id < pieces.size(); ++id) {
-    vocabulary.push_back({pieces[id], id < special.size() ? 0.0 : -1.0});
-    if (id >= special.size()) continue;
-    added.push_back({{"id", id},
-                     {"content", pieces[id]},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-  }
-  const Json spaces = {{"type", "Metaspace"},
-                       {"replacement", kSpace},
-                       {"prepend_scheme", "always"},
-                       {"split", true}};
-  const Json sequence = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
-  const Json end = {{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}};
-  const Json end_token = {
-      {"id", "</s>"}, {"ids", Json::array({1})}, {"tokens", Json::array({"</s>"})}};
-  const Json tokenizer = {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", added},
-      {"normalizer", nullptr},
-      {"pre_tokenizer",
-       {{"type", "Sequence"},
-        {"pretokenizers", Json::array({Json{{"type", "WhitespaceSplit"}}, spaces})}}},
-      {"post_processor",
-       {{"type", "TemplateProcessing"},
-        {"single", Json::array({sequence, end})},
-        {"pair", Json::array({sequence, end, sequence, end})},
-        {"special_tokens", {{"</s>", end_token}}}}},
-      {"decoder", spaces},
-      {"model",
-       {{"type", "Unigram"}, {"unk_id", 2}, {"vocab", vocabulary}, {"byte_fallback", false}}}};
-  const Json config = {{"tokenizer_class", "T5Tokenizer"},
-                       {"eos_token", "</s>"},
-                       {"pad_token", "<pad>"},
-                       {"unk_token", "<unk>"},
-                       {"extra_ids", 0},
-                       {"model_max_length", model_max_length}};
-  return {{"tokenizer.json", tokenizer.dump() + "\n"},
-          {"tokenizer_config.json", config.dump(2) + "\n"}};
 }
 
 }  // namespace oxbow::io

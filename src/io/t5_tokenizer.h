@@ -69,10 +69,4 @@ class T5Tokenizer {
   int64_t end_ = 1, pad_ = 0, unknown_ = 2, size_ = 0;
 };
 
-// The files of a small tokenizer. Pieces are in the order of their ids, "<pad>", "</s>" and "<unk>"
-// first; all others are equally likely. Text is taken as it is, apart from U+2581 for its spaces.
-// File name -> content.
-std::map<std::string, std::string> T5TokenizerFiles(const std::vector<std::string>& pieces,
-                                                    int64_t model_max_length);
-
 }  // namespace oxbow::io

@@ -49,12 +49,6 @@ std::array<float, kClipPixels> RenderClip(const ClipNumber& number, int layout) 
   return clip;
 }
 
-std::string ClipPrompt(const ClipNumber& number) {
-  std::string text(kClipPrefix);
-  for (const int digit : number) text += static_cast<char>('0' + digit);
-  return text;
-}
-
 absl::StatusOr<ClipNumber> ParseClipPrompt(std::string_view text) {
   const auto refuse = [&] {
     return absl::InvalidArgumentError(

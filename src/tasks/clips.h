@@ -60,9 +60,6 @@ std::array<float, kFramePixels> RenderFrame(const ClipNumber& number, const Clip
 // The frames of a layout, one after another.
 std::array<float, kClipPixels> RenderClip(const ClipNumber& number, int layout);
 
-// "clip 47".
-std::string ClipPrompt(const ClipNumber& number);
-
 // Parses exactly "clip dd". kInvalidArgument for any other text.
 absl::StatusOr<ClipNumber> ParseClipPrompt(std::string_view text);
 

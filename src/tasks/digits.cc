@@ -57,12 +57,6 @@ Digits DigitsOf(int number) {
 
 int NumberOf(const Digits& digits) { return digits[0] * 100 + digits[1] * 10 + digits[2]; }
 
-std::string DigitsPrompt(const Digits& digits) {
-  std::string text(kPrefix);
-  for (const int digit : digits) text += static_cast<char>('0' + digit);
-  return text;
-}
-
 absl::StatusOr<Digits> ParseDigitsPrompt(std::string_view text) {
   const auto refuse = [&] {
     return absl::InvalidArgumentError(

@@ -46,9 +46,6 @@ std::array<float, kImagePixels> RenderDigits(const Digits& digits, int offset);
 Digits DigitsOf(int number);
 int NumberOf(const Digits& digits);
 
-// "text 473".
-std::string DigitsPrompt(const Digits& digits);
-
 // Parses exactly "text ddd". kInvalidArgument for any other text.
 absl::StatusOr<Digits> ParseDigitsPrompt(std::string_view text);
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -119,6 +120,28 @@ TEST(DigitsReadingTest, RowShareCountsTheLessUsedRow) {
   EXPECT_EQ(share.minority(), 0);
   for (int i = 0; i < 4; ++i) share.Add(ReadDigits(ImageOf({1, 2, 3}, i == 2)));
   EXPECT_DOUBLE_EQ(share.minority(), 0.25);
+}
+
+TEST(DigitsReportTest, CountsWhatImagesShow) {
+  const auto pixels = [](int number, int offset) { return ImageOf(DigitsOf(number), offset); };
+  DigitsCounter counter;
+  const auto add = [&](const Pixels& image) {
+    counter.Add(DigitsOf(473), ReadDigits(image), Speckle(image));
+  };
+  EXPECT_EQ(counter.Report().images, 0);
+  add(pixels(473, 0));
+  add(pixels(479, 0));
+  add(pixels(279, 1));
+  add(Pixels(kImagePixels, 128));
+  const DigitsReport report = counter.Report();
+  EXPECT_EQ(report.images, 4);
+  EXPECT_DOUBLE_EQ(report.reward, (1 + 2.0 / 3 + 1.0 / 3 + 0) / 4);
+  EXPECT_DOUBLE_EQ(report.strict, 0.25);
+  EXPECT_DOUBLE_EQ(report.unreadable, 0.25);
+  EXPECT_DOUBLE_EQ(report.minority_row_share, 0.25);
+  EXPECT_EQ(report.digit_accuracy, (std::array<double, 3>{0.5, 0.75, 0.25}));
+  EXPECT_NEAR(report.speckle, 0.25, 0.002);
+  EXPECT_NEAR(report.reward_stderr, std::sqrt(5.0 / 36 / 4), 1e-12);
 }
 
 }  // namespace

@@ -37,19 +37,6 @@ std::array<uint8_t, kPlatePixels> PlateBytes(const Digits& digits, int offset) {
   return image;
 }
 
-std::array<float, kPlatePixels> RenderPlate(const Digits& digits, int offset) {
-  const std::array<uint8_t, kPlatePixels> bytes = PlateBytes(digits, offset);
-  std::array<float, kPlatePixels> image;
-  for (int i = 0; i < kPlatePixels; ++i) image[i] = static_cast<float>(bytes[i]) / 127.5F - 1.0F;
-  return image;
-}
-
-std::string PlatePrompt(const Digits& digits) {
-  std::string text(kPlatePrefix);
-  for (const int digit : digits) text += static_cast<char>('0' + digit);
-  return text += kSuffix;
-}
-
 absl::StatusOr<Digits> ParsePlatePrompt(std::string_view text) {
   const bool framed = text.size() == kPlatePrefix.size() + kDigitCount + kSuffix.size() &&
                       text.starts_with(kPlatePrefix) && text.ends_with(kSuffix);

@@ -33,10 +33,6 @@ uint8_t PlateGrey(int digit, int offset, int row, int column);
 
 // The image of a number, row-major. Requires offset in 0..2.
 std::array<uint8_t, kPlatePixels> PlateBytes(const Digits& digits, int offset);
-std::array<float, kPlatePixels> RenderPlate(const Digits& digits, int offset);  // -1 to 1.
-
-// `text "473"`.
-std::string PlatePrompt(const Digits& digits);
 
 // Parses exactly `text "ddd"`. kInvalidArgument for any other text.
 absl::StatusOr<Digits> ParsePlatePrompt(std::string_view text);

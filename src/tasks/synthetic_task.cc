@@ -193,14 +193,6 @@ const SyntheticTask* TaskOfPrompt(const std::string& prompt) {
   return nullptr;
 }
 
-absl::StatusOr<const SyntheticTask*> TaskNamed(std::string_view name) {
-  for (const SyntheticTask* const task : AllTasks()) {
-    if (task->name() == name) return task;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown task (there are digits, plates, clip): ", std::string(name)));
-}
-
 const SyntheticTask* TaskOfRewards(std::span<const std::string> rewards) {
   for (const SyntheticTask* const task : AllTasks()) {
     const std::vector<std::string> own = task->rewards();

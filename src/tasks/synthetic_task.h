@@ -70,9 +70,6 @@ class SyntheticTask {
 // The task whose prompts have this form; null if there is none.
 const SyntheticTask* TaskOfPrompt(const std::string& prompt);
 
-// The task of this name. kInvalidArgument lists the known names.
-absl::StatusOr<const SyntheticTask*> TaskNamed(std::string_view name);
-
 // The task that one of these rewards belongs to; null if none does: they may be of photographs.
 const SyntheticTask* TaskOfRewards(std::span<const std::string> rewards);
 

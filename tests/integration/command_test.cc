@@ -197,7 +197,7 @@ TEST_F(CommandTest, ARunThatIsNotThereIsOneLineOfEveryCommand) {
 }
 
 TEST_F(CommandTest, CommandsOfCommandsHaveAnExampleToo) {
-  for (const char* command : {"replay", "bench", "config", "import-config", "pretrain"}) {
+  for (const char* command : {"replay", "bench", "config", "import-config"}) {
     EXPECT_THAT(RunOxbow({command, "--help"}).output, HasSubstr("Example: oxbow ")) << command;
   }
 }
@@ -271,29 +271,6 @@ TEST_F(CommandTest, ALiveRunTellsItsStatusAndAnEndedOneSaysSo) {
                                   HasSubstr("oxbow resume")));
   EXPECT_THAT(run.process().output(), ContainsRegex("interrupted at step [0-9]+ of 500; go on"));
   EXPECT_THAT(Content(run.directory() / "metrics.jsonl"), HasSubstr("\"time/unfinished_"));
-}
-
-TEST_F(CommandTest, PretrainingThatFailsItsGateWritesNothing) {
-  const std::filesystem::path out = scratch_.path() / "model";
-  const std::vector<std::string> command = {"pretrain",
-                                            "--steps",
-                                            "3",
-                                            "--out",
-                                            out.string(),
-                                            "--prompts",
-                                            kSource + "/configs/prompts/digits_train.txt",
-                                            "--held-out",
-                                            kSource + "/configs/prompts/digits_eval.txt"};
-  const Outcome weak = RunOxbow(command);
-  EXPECT_EQ(weak.exit_code, 1);
-  EXPECT_THAT(weak.message, HasSubstr("not fit to ship"));
-  EXPECT_FALSE(std::filesystem::exists(out));
-
-  std::ofstream(out) << "mine";
-  const Outcome taken = RunOxbow(command);
-  EXPECT_EQ(taken.exit_code, 2);
-  EXPECT_THAT(taken.message, HasSubstr("--replace"));
-  EXPECT_EQ(Content(out), "mine");
 }
 
 TEST_F(CommandTest, AResolvedConfigurationSaysWhereValuesAreFromAndResolvesToItself) {

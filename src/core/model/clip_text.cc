@@ -125,18 +125,6 @@ absl::StatusOr<ClipTextParams> ParseClipTextConfig(const std::string& config_jso
   return params;
 }
 
-std::string ClipTextConfigJson(const ClipTextParams& params) {
-  nlohmann::ordered_json json;
-  json["architectures"] = {params.projected ? "CLIPTextModelWithProjection" : "CLIPTextModel"};
-  json["model_type"] = "clip_text_model";
-  json["dtype"] = "float32";
-  json["torch_dtype"] = "float32";
-  json["hidden_act"] = params.hidden_act;
-  json["layer_norm_eps"] = params.layer_norm_eps;
-  for (const auto& field : kClipTextFields) json[field.key] = params.*field.member;
-  return json.dump(2) + "\n";
-}
-
 // transformers 5 saves a CLIPTextModel without the prefix.
 std::string PublishedClipTextName(const std::string& name) {
   const bool bare = name.starts_with("embeddings.") || name.starts_with("encoder.") ||

@@ -43,7 +43,6 @@ struct ClipTextParams {
 
 // Unknown keys are ignored where transformers gives them no meaning here. kInvalidArgument.
 absl::StatusOr<ClipTextParams> ParseClipTextConfig(const std::string& config_json);
-std::string ClipTextConfigJson(const ClipTextParams& params);  // As transformers writes it.
 
 Shapes ClipTextShapes(const ClipTextParams& params);
 

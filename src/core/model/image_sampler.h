@@ -2,7 +2,7 @@
 // Images for people and scorers: noise in, 8-bit images out, by the plain ODE or any other
 // spec.
 //
-// Evaluation, `oxbow sample`, `oxbow eval` and pretraining all draw their images here.
+// Evaluation, `oxbow sample` and `oxbow eval` all draw their images here.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -89,7 +89,9 @@ at::Tensor PositionTable(const Sd3Params& params) {
 
 }  // namespace
 
-NamedTensors InitialTransformerWeights(const Shapes& shapes, RandomStream& random) {
+NamedTensors InitialSd3Weights(const Sd3Params& params, RandomStream& random) {
+  Shapes shapes = Sd3Shapes(params);
+  shapes.erase(kSd3PositionTable);
   NamedTensors tensors;
   for (const auto& [name, shape] : shapes) {
     const TensorName parts(name);
@@ -105,48 +107,7 @@ NamedTensors InitialTransformerWeights(const Shapes& shapes, RandomStream& rando
       tensors[name] = LikePyTorch(shapes, name, random);
     }
   }
-  return tensors;
-}
-
-NamedTensors InitialSd3Weights(const Sd3Params& params, RandomStream& random) {
-  Shapes shapes = Sd3Shapes(params);
-  shapes.erase(kSd3PositionTable);
-  NamedTensors tensors = InitialTransformerWeights(shapes, random);
   tensors[kSd3PositionTable] = PositionTable(params);
-  return tensors;
-}
-
-NamedTensors InitialClipTextWeights(const ClipTextParams& params, double embedding_std,
-                                    RandomStream& random) {
-  const Shapes shapes = ClipTextShapes(params);
-  NamedTensors tensors;
-  for (const auto& [name, shape] : shapes) {
-    if (name.find(".embeddings.") != std::string::npos) {
-      tensors[name] = Normal(shape, embedding_std, random);
-    } else if (name.find("layer_norm") != std::string::npos) {
-      tensors[name] =
-          name.ends_with(".weight") ? at::ones(shape, at::kFloat) : at::zeros(shape, at::kFloat);
-    } else {
-      tensors[name] = LikePyTorch(shapes, name, random);
-    }
-  }
-  return tensors;
-}
-
-NamedTensors InitialT5Weights(const T5Params& params, double embedding_std, RandomStream& random) {
-  const Shapes shapes = T5Shapes(params);
-  NamedTensors tensors;
-  for (const auto& [name, shape] : shapes) {
-    if (name == "shared.weight") {
-      tensors[name] = Normal(shape, embedding_std, random);
-    } else if (absl::StrContains(name, "relative_attention_bias")) {
-      tensors[name] = Normal(shape, 1, random);
-    } else if (absl::StrContains(name, "layer_norm")) {
-      tensors[name] = at::ones(shape, at::kFloat);
-    } else {
-      tensors[name] = LikePyTorch(shapes, name, random);
-    }
-  }
   return tensors;
 }
 

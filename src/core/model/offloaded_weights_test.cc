@@ -10,7 +10,6 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "core/model/initial_weights.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "gtest/gtest.h"

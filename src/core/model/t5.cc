@@ -201,21 +201,6 @@ absl::StatusOr<T5Params> ParseT5Config(const std::string& config_json) {
   return params;
 }
 
-std::string T5ConfigJson(const T5Params& params) {
-  nlohmann::ordered_json json;
-  json["architectures"] = {params.bias_per_block ? "UMT5EncoderModel" : "T5EncoderModel"};
-  json["model_type"] = params.bias_per_block ? "umt5" : "t5";
-  json["dtype"] = "float32";
-  json["torch_dtype"] = "float32";
-  json["feed_forward_proj"] = "gated-gelu";
-  json["is_encoder_decoder"] = false;
-  json["layer_norm_epsilon"] = params.layer_norm_epsilon;
-  for (const auto& field : kT5Fields) json[field.key] = params.*field.member;
-  json["eos_token_id"] = 1;
-  json["pad_token_id"] = 0;
-  return json.dump(2) + "\n";
-}
-
 Shapes T5Shapes(const T5Params& params) {
   Binding bind;
   const T5 shape_only(bind, params);

@@ -134,7 +134,12 @@ TEST(ClipTextTest, ARowHasTheSameBitsInEveryBatch) {
                               .eos_token_id = 516,
                               .pad_token_id = 516};
   RandomStream random({.seed = kSeed});
-  const NamedTensors weights = InitialClipTextWeights(params, 0.3, random);
+  NamedTensors weights;
+  for (const auto& [name, shape] : ClipTextShapes(params)) {
+    weights[name] = at::empty(shape, at::kFloat);
+    random.FillNormal(
+        {weights[name].mutable_data_ptr<float>(), static_cast<size_t>(weights[name].numel())});
+  }
   const auto encoder = *MakeClipTextEncoder(params, weights);
   at::Tensor ids = at::empty({40, 6}, at::kLong);
   for (int64_t i = 0; i < ids.numel(); ++i) {
