@@ -25,13 +25,12 @@ constexpr int64_t kRows = 32;
 struct Kind {
   const char* name;
   v1::StorageDType products;
-  v1::BaseWeights base;
+  const char* memory;
 };
 
-constexpr Kind kKinds[] = {
-    {"bf16 weights and products", v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE},
-    {"int8 weights, f32 products", v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_INT8},
-    {"int8 weights, bf16 products", v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_INT8}};
+constexpr Kind kKinds[] = {{"bf16 weights and products", v1::STORAGE_D_TYPE_BF16, "fast"},
+                           {"int8 weights, f32 products", v1::STORAGE_D_TYPE_F32, "int8"},
+                           {"int8 weights, bf16 products", v1::STORAGE_D_TYPE_BF16, "int8"}};
 
 template <class T>
 T Get(absl::StatusOr<T> value) {
@@ -45,7 +44,7 @@ at::Tensor Velocities(const std::string& path, const Kind& kind) {
   config.set_path(path);
   config.set_trained(v1::TRAINED_PART_LORA);
   config.set_compute_dtype(kind.products);
-  config.set_base_weights(kind.base);
+  config.set_memory(kind.memory);
   run::LoadedModel loaded = Get(run::LoadModel(config, v1::PromptConfig(), v1::SamplingConfig()));
   const auto policy = Get(model::Policy::Create(
       {.architecture = loaded.architecture,
@@ -70,7 +69,7 @@ at::Tensor Velocities(const std::string& path, const Kind& kind) {
 
 void Measure(const std::string& path) {
   const at::NoGradGuard no_grad;
-  const at::Tensor exact = Velocities(path, {"", v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_COMPUTE});
+  const at::Tensor exact = Velocities(path, {"", v1::STORAGE_D_TYPE_F32, "fast"});
   for (const Kind& kind : kKinds) {
     const at::Tensor error = Velocities(path, kind) - exact;
     std::printf("%-20s %-28s %.4f\n", path.c_str(), kind.name,

@@ -120,7 +120,7 @@ def exposed(build, directory, rounds):
               f"{1000 * group[0]:.0f} ms | {groups * group[0]:.2f} s | {share:.0%} |", flush=True)
 
 
-RANK_MODES = {"full, sharded AdamW": ["model.trained=full", "learner.shard_optimizer=true"],
+RANK_MODES = {"full, sharded AdamW": ["model.trained=full"],
               "LoRA, overlapped buckets": ["model.trained=lora"],
               "full, deterministic ordered sum": ["model.trained=full", "run.deterministic=true"]}
 

@@ -130,7 +130,7 @@ def validate(oxbow, name, model, root):
     prompts = root / "prompts.txt"
     prompts.write_text("a red cat\na blue dog\n")
     settings = [f"model.path={model}", "model.trained=lora", "model.lora.rank=32", "model.compute_dtype=bf16", "batch.groups=2",
-                "model.checkpoint_activations=true", f"prompts.train={prompts}", f"prompts.eval={prompts}", f"run.directory={root}",
+                "model.memory=recompute", f"prompts.train={prompts}", f"prompts.eval={prompts}", f"run.directory={root}",
                 "prompts.t5_length=256", f"sampling.height={height // pixels}", f"sampling.width={width // pixels}",
                 "reward.terms=[{name: brightness, weight: 1}]", "reward.observed=[]", "batch.rows_per_pass=2", "replay.fraction=0",
                 'model.lora.targets=["to_q","to_k","to_v","to_out.0"]']

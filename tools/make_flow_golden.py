@@ -61,17 +61,17 @@ def dpmpp_path(x, slope, offset, sigmas, kind):
 class SlidingWindow:
     """MixGRPO's window as the published state machine: one update per iteration."""
 
-    def __init__(self, strategy, end, size, stride, hold, hold_min, rate, decay_from, roll_back):
+    def __init__(self, strategy, end, size, stride, hold):
         self.strategy, self.end, self.size, self.stride = strategy, end, size, stride
-        self.hold, self.hold_min, self.rate, self.decay_from = hold, hold_min, rate, decay_from
-        self.roll_back, self.cur, self.count = roll_back, 0, 0
+        self.hold, self.hold_min = hold, max(1, hold // 4)
+        self.cur, self.count = 0, 0
 
     def limit(self):
         if self.strategy == "decay":
             p = self.cur / self.end
             return max(self.hold_min, int(self.hold * (1 - p) + self.hold_min * p))
         if self.strategy == "exp_decay":
-            return int(math.ceil(self.hold * math.exp(-self.rate * max(0, self.cur - self.decay_from))))
+            return int(math.ceil(self.hold * math.exp(-0.1 * max(0, self.cur - 13))))
         return self.hold
 
     def take(self):
@@ -81,7 +81,7 @@ class SlidingWindow:
             self.count = 0
             self.cur += self.stride
             if self.cur > self.end - 1:
-                self.cur = 0 if self.roll_back else self.end - 1
+                self.cur = 0
         return window
 
 
@@ -109,11 +109,9 @@ def main():
                                          shift=math.exp(m * tokens + base - m * first)))
     for strategy in ("progressive", "decay", "exp_decay"):
         for end, size, stride, hold in ((23, 4, 1, 25), (8, 4, 1, 3), (8, 3, 3, 5), (9, 2, 4, 7)):
-            for roll_back in (True, False):
-                window = SlidingWindow(strategy, end, size, stride, hold, max(1, hold // 4), 0.1, 13 if end > 13 else 4, roll_back)
-                out["windows"].append(dict(kind=strategy, end=end, size=size, stride=stride, hold=hold,
-                                           hold_min=max(1, hold // 4), decay_rate=0.1, decay_from=window.decay_from,
-                                           wrap=roll_back, windows=[window.take() for _ in range(160)]))
+            window = SlidingWindow(strategy, end, size, stride, hold)
+            out["windows"].append(dict(kind=strategy, end=end, size=size, stride=stride, hold=hold,
+                                       windows=[window.take() for _ in range(480)]))
     with open(sys.argv[2], "w") as fh:
         fh.write("{\n" + ",\n".join(f' "{k}": [\n  ' + ",\n  ".join(json.dumps(r) for r in v) + "\n ]" for k, v in out.items()) + "\n}\n")
 

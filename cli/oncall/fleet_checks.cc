@@ -264,7 +264,7 @@ class FleetJudge {
                         status.groups_running(), age, status.leases_expired(),
                         status.groups_discarded()),
         "a worker renews but does not finish: see which one holds leases (oxbow status), restart "
-        "it; services.speculation_quantile gives its group to another");
+        "it; services.speculation_factor gives its group to another");
   }
 
   void Failures(const v1::StatusResponse& status) {

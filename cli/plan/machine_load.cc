@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan/machine_load.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/plan/bytes_text.h"
 #include "config/device_plan.h"
+#include "config/memory_parts.h"
 
 namespace oxbow::cli {
 namespace {
@@ -17,30 +19,12 @@ constexpr double kPlanError = 0.15;
 
 // The cheapest key that is left to make a rank need less memory, and how to set it.
 std::pair<std::string, std::string> KeyOfRank(const v1::RunConfig& config) {
-  const v1::LearnerConfig& learner = config.learner();
-  const bool lora = config.model().trained() == v1::TRAINED_PART_LORA;
-  if (!config.model().checkpoint_activations()) {
-    return {"model.checkpoint_activations", "set it, or lower batch.rows_per_pass"};
-  }
-  if (config.model().compute_dtype() != v1::STORAGE_D_TYPE_BF16) {
+  const std::string part = config::NextMemoryPart(config);
+  if (part != "recompute" && config.model().compute_dtype() != v1::STORAGE_D_TYPE_BF16) {
     return {"model.compute_dtype", "set bf16, or lower batch.rows_per_pass"};
   }
-  if (lora && config.model().base_weights() != v1::BASE_WEIGHTS_INT8) {
-    return {"model.base_weights", "set int8, or lower batch.rows_per_pass"};
-  }
-  if (!lora && learner.ranks() > 1 && !learner.shard_gradients()) {
-    return {"learner.shard_gradients", "set it, or lower batch.rows_per_pass"};
-  }
-  if (!lora && !learner.offload_optimizer()) {
-    return {"learner.offload_optimizer", "set it, or lower batch.rows_per_pass"};
-  }
-  if (!lora && config.ema().enabled() && !learner.offload_average()) {
-    return {"learner.offload_average", "set it, or lower batch.rows_per_pass"};
-  }
-  if (!learner.offload_weights()) {
-    return {"learner.offload_weights", "set it, or lower batch.rows_per_pass"};
-  }
-  return {"batch.rows_per_pass", "lower it or batch.group_size"};
+  if (part.empty()) return {"batch.rows_per_pass", "lower it or batch.group_size"};
+  return {"model.memory", absl::StrCat("add ", part, ", or lower batch.rows_per_pass")};
 }
 
 std::pair<std::string, std::string> KeyAndFix(const v1::RunConfig& config, const GpuLoad& load,
@@ -53,9 +37,20 @@ std::pair<std::string, std::string> KeyAndFix(const v1::RunConfig& config, const
   if (load.rank_bytes + load.worker_bytes > gpu_bytes) {
     return {"services.rollout_workers",
             "lower it and learner.ranks until each has a GPU of its own, or set "
-            "sampling.rows_per_forward or learner.offload_weights"};
+            "sampling.rows_per_forward, or add offload_weights to model.memory"};
   }
   return {"reward.scorers", "give rewards another `device`, or lower services.reward_servers"};
+}
+
+// The values of model.memory that may fit, best first.
+std::vector<std::string> MemoriesToTry(const config::ResolvedConfig& resolved, const Gpus& gpus) {
+  const v1::ModelConfig& model = resolved.config.model();
+  if (!resolved.chosen_memory) return {config::MemoryName(config::MemoryOf(model))};
+  std::vector<config::MemoryParts> rungs = config::MemoryRungs(model);
+  if (gpus.bytes == 0 || model.device() == "cpu") rungs.resize(1);
+  std::vector<std::string> memories;
+  for (const config::MemoryParts& rung : rungs) memories.push_back(config::MemoryName(rung));
+  return memories;
 }
 
 }  // namespace
@@ -104,18 +99,39 @@ std::optional<config::Problem> CheckGpuLoad(const v1::RunConfig& config,
 void Settle(const run::ModelFacts& facts, const BytesOfDevices& rewards, const Gpus& gpus,
             config::ResolvedConfig& resolved) {
   run::FillLoraTargets(*facts.architecture, *resolved.config.mutable_model());
-  if (!resolved.counted_ranks && !resolved.counted_workers) return;
+  const bool counted = resolved.counted_ranks || resolved.counted_workers;
+  const std::vector<std::string> memories = MemoriesToTry(resolved, gpus);
   using config::Sharing;
-  for (const Sharing sharing : {Sharing::kTogether, Sharing::kApart, Sharing::kApartFromRewards}) {
-    v1::RunConfig tried = resolved.config;
-    if (resolved.counted_ranks) tried.mutable_learner()->set_ranks(config::kAuto);
-    if (resolved.counted_workers) tried.mutable_services()->set_rollout_workers(config::kAuto);
-    config::CountProcesses(gpus.count, sharing, tried);
-    const auto rows = ProcessRows(tried, facts, rewards, gpus.count);
-    if (CheckGpuLoad(tried, rows, gpus).has_value()) continue;
-    resolved.config = std::move(tried);
-    return;
+  for (const std::string& memory : memories) {
+    resolved.config.mutable_model()->set_memory(memory);
+    if (memory != memories.front()) resolved.provenance["model.memory"] = config::kMemoryAuto;
+    if (!counted && memories.size() == 1) return;
+    for (const Sharing sharing :
+         {Sharing::kTogether, Sharing::kApart, Sharing::kApartFromRewards}) {
+      v1::RunConfig tried = resolved.config;
+      if (resolved.counted_ranks) tried.mutable_learner()->set_ranks(config::kAuto);
+      if (resolved.counted_workers) tried.mutable_services()->set_rollout_workers(config::kAuto);
+      config::CountProcesses(gpus.count, sharing, tried);
+      const auto rows = ProcessRows(tried, facts, rewards, gpus.count);
+      if (!CheckGpuLoad(tried, rows, gpus).has_value()) {
+        resolved.config = std::move(tried);
+        return;
+      }
+      if (!counted) break;
+    }
   }
+}
+
+std::string MemoryChoice(const config::ResolvedConfig& resolved,
+                         const std::vector<ProcessRow>& rows, const Gpus& gpus) {
+  if (!resolved.chosen_memory) return "";
+  uint64_t most = 0;
+  for (const auto& [gpu, load] : LoadOfGpus(rows)) most = std::max(most, load.bytes());
+  return absl::StrCat("auto -> ", resolved.config.model().memory(),
+                      most == 0 || gpus.bytes == 0
+                          ? ""
+                          : absl::StrCat(", ", BytesText(most), " of ", BytesText(gpus.bytes),
+                                         " on the fullest GPU"));
 }
 
 uint64_t HostBytes(const std::vector<ProcessRow>& rows) {
@@ -133,7 +149,7 @@ std::optional<config::Problem> CheckHostMemory(const std::vector<ProcessRow>& ro
       absl::StrCat("the processes of the run take ", BytesText(needed),
                    " of memory, this machine has ", BytesText(available),
                    " left: lower it, batch.group_size or services.rollout_workers, or set "
-                   "model.checkpoint_activations")};
+                   "model.memory: recompute")};
 }
 
 }  // namespace oxbow::cli

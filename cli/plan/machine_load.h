@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/plan/process_table.h"
@@ -32,11 +33,17 @@ std::map<int, GpuLoad> LoadOfGpus(const std::vector<ProcessRow>& rows);
 std::optional<config::Problem> CheckGpuLoad(const v1::RunConfig& config,
                                             const std::vector<ProcessRow>& rows, const Gpus& gpus);
 
-// Fills in what follows from the model: the layers of an adapter (run::FillLoraTargets), and where
-// ranks and workers were `auto` and do not fit on one GPU, their numbers apart. `rewards`: weights
-// of one reward server.
+// Fills in what follows from the model and the machine: the layers of an adapter
+// (run::FillLoraTargets); the first rung of model.memory that fits where it was `auto`, the last
+// one if none does; and where ranks and workers were `auto` and do not fit on one GPU, their
+// numbers apart. `rewards`: weights of one reward server.
 void Settle(const run::ModelFacts& facts, const BytesOfDevices& rewards, const Gpus& gpus,
             config::ResolvedConfig& resolved);
+
+// "auto -> recompute + int8, 61.0 GiB of 80.0 GiB on the fullest GPU"; empty where model.memory was
+// not `auto`.
+std::string MemoryChoice(const config::ResolvedConfig& resolved,
+                         const std::vector<ProcessRow>& rows, const Gpus& gpus);
 
 // The bytes that all of them hold in the memory of the host, `oxbow train` itself included.
 uint64_t HostBytes(const std::vector<ProcessRow>& rows);

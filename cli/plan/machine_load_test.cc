@@ -77,7 +77,8 @@ TEST(MachineLoadTest, WhatCannotFitIsRefusedWithTheSettingThatHelps) {
   const auto alone = check(rank - 1, 2);
   ASSERT_TRUE(alone.has_value());
   EXPECT_EQ(alone->severity, config::Severity::kWarning) << "by less than the plan may be wrong";
-  EXPECT_EQ(alone->key, "model.checkpoint_activations");
+  EXPECT_EQ(alone->key, "model.memory");
+  EXPECT_THAT(alone->message, HasSubstr(": add recompute, or lower"));
   EXPECT_THAT(alone->message,
               AllOf(HasSubstr("on cuda:0 a learner rank takes"), Not(HasSubstr("worker takes"))));
   EXPECT_EQ(check(rank * 4 / 5, 2)->severity, config::Severity::kError);
@@ -98,18 +99,26 @@ TEST(MachineLoadTest, WhatCannotFitIsRefusedWithTheSettingThatHelps) {
 TEST(MachineLoadTest, ARankThatIsTooLargeIsToldTheNextMeans) {
   std::vector<std::string> set = {"model.device=cuda", "learner.ranks=2", "batch.groups=8"};
   std::vector<std::string> told;
+  std::string memory;
   for (int i = 0; i < 8; ++i) {
     const v1::RunConfig run = RunWith(set);
     const auto problem = CheckGpuLoad(run, Rows(run, {}, 8), {.count = 8, .bytes = 1});
     ASSERT_TRUE(problem.has_value());
-    told.push_back(problem->key);
     if (problem->key == "batch.rows_per_pass") break;
-    set.push_back(problem->key + (problem->key == "model.compute_dtype" ? "=bf16" : "=true"));
+    const size_t at = problem->message.rfind(": add ");
+    if (at == std::string::npos) {
+      told.push_back(problem->key);
+      set.push_back(problem->key + "=bf16");
+      continue;
+    }
+    const size_t end = problem->message.find(", or lower", at);
+    told.push_back(problem->message.substr(at + 6, end - at - 6));
+    memory += (memory.empty() ? "" : " + ") + told.back();
+    set.push_back("model.memory=" + memory);
   }
-  EXPECT_THAT(told, ::testing::ElementsAre("model.checkpoint_activations", "model.compute_dtype",
-                                           "learner.shard_gradients", "learner.offload_optimizer",
-                                           "learner.offload_average", "learner.offload_weights",
-                                           "batch.rows_per_pass"));
+  EXPECT_THAT(told,
+              ::testing::ElementsAre("recompute", "model.compute_dtype", "shard_gradients",
+                                     "offload_optimizer", "offload_average", "offload_weights"));
 }
 
 TEST(MachineLoadTest, RewardsOnAGpuBesideAModelOnTheHostAreLookedAtToo) {
@@ -121,12 +130,12 @@ TEST(MachineLoadTest, RewardsOnAGpuBesideAModelOnTheHostAreLookedAtToo) {
 }
 
 TEST(MachineLoadTest, WorkersOffloadWhereTheLearnerDoes) {
-  const v1::RunConfig run = RunWith({"model.device=cuda", "model.checkpoint_activations=true",
-                                     "ema.enabled=false", "learner.offload_weights=true"});
-  const auto rows = Rows(run, {}, 2);
-  EXPECT_EQ(rows[1].gpu_bytes,
-            DevicePeakOf(OffloadedWorkerMemory(run, Model())) + kGpuContextBytes);
-  EXPECT_LT(rows[1].gpu_bytes, WorkerOf(run) - 3000 * kOneMillion);
+  const auto worker = [](const std::string& memory) {
+    const v1::RunConfig run =
+        RunWith({"model.device=cuda", "ema.enabled=false", "model.memory=" + memory});
+    return Rows(run, {}, 2)[1].gpu_bytes;
+  };
+  EXPECT_LT(worker("recompute + offload_weights"), worker("recompute") - 3000 * kOneMillion);
 }
 
 TEST(MachineLoadTest, MoreMemoryThanTheHostHasIsSaid) {

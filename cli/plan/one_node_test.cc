@@ -30,6 +30,7 @@ namespace {
 
 constexpr uint64_t kMillionBytes = 1'000'000;
 constexpr Gpus kNode = {.count = 8, .bytes = uint64_t{80} << 30};
+constexpr Gpus kSmallNode = {.count = 8, .bytes = uint64_t{24} << 30};
 
 // vae/config.json of SD3.5 and FLUX.1, but for their scales.
 constexpr char kKl[] = R"({"_class_name": "AutoencoderKL", "latent_channels": 16,
@@ -209,6 +210,72 @@ std::string LayoutLine(const std::string& recipe, int count,
                       " | ", BytesText(HostBytes(rows)), " |");
 }
 
+// The first of these values of model.memory with which no GPU has more on it than it holds.
+std::string FirstThatFits(const std::string& recipe, const Gpus& gpus, std::vector<std::string> set,
+                          const std::vector<std::string>& memories) {
+  for (const std::string& memory : memories) {
+    set.push_back("model.memory=" + memory);
+    uint64_t fullest = 0;
+    for (const auto& [gpu, load] : LoadOfGpus(RowsOf(RecipeOn(recipe, gpus, set), gpus.count))) {
+      fullest = std::max(fullest, load.bytes());
+    }
+    if (fullest <= gpus.bytes) return memory;
+  }
+  return memories.back();
+}
+
+// Promise: A run takes the memory that its GPUs have. With `model.memory: auto` a run takes the
+// first rung of the ladder whose processes fit each GPU by the count of `oxbow validate`, once, and
+// keeps it over a resume. On a CPU, and where no GPU is known, nothing is chosen.
+TEST(OneNodeTest, AutoTakesTheFirstMemoryThatFits) {
+  const std::vector<std::string> lora = {"fast", "recompute", "recompute + int8",
+                                         "recompute + int8 + offload_weights"};
+  const std::string shards = "recompute + shard_gradients";
+  const std::vector<std::string> full = {
+      "fast",
+      "recompute",
+      shards,
+      shards + " + offload_optimizer",
+      shards + " + offload_optimizer + offload_average",
+      shards + " + offload_optimizer + offload_average + offload_weights"};
+  const auto chosen = [](const std::string& recipe, const Gpus& gpus,
+                         std::vector<std::string> set) {
+    set.push_back("model.memory=auto");
+    return RecipeOn(recipe, gpus, set).model().memory();
+  };
+  for (const uint64_t gib : {80, 48, 24}) {
+    const Gpus gpus = {.count = 8, .bytes = gib << 30};
+    EXPECT_EQ(chosen("sd35l-pickscore", gpus, {"model.trained=full"}),
+              FirstThatFits("sd35l-pickscore", gpus, {"model.trained=full"}, full))
+        << gib;
+    EXPECT_EQ(chosen("flux-dev", gpus, {}), FirstThatFits("flux-dev", gpus, {}, lora)) << gib;
+  }
+  // Weights, gradients and average of eight billion parameters are 96 GB.
+  EXPECT_THAT(chosen("sd35l-pickscore", kNode, {"model.trained=full"}), HasSubstr(shards));
+  // The base alone is 24 GB.
+  EXPECT_NE(chosen("flux-dev", kSmallNode, {}), "fast");
+  EXPECT_EQ(chosen("flux-dev", {.count = 8, .bytes = 0}, {}), "fast") << "their size is not known";
+  EXPECT_EQ(chosen("flux-dev", kNode, {"model.device=cpu"}), "fast");
+  EXPECT_EQ(RecipeOn("flux-dev", kNode, {"model.memory=small"}).model().memory(), lora[2])
+      << "a run's config has the parts by name";
+}
+
+TEST(OneNodeTest, TheChoiceIsSaidAndTheRunsConfigHasIt) {
+  config::ResolvedConfig resolved =
+      config::LoadRunConfig({}, {"recipe=flux-dev", "model.memory=auto"}, {}, kSmallNode.count)
+          .value();
+  Settle(FactsOf(*PublishedAt(resolved.config.model().path()), resolved.config), {}, kSmallNode,
+         resolved);
+  const std::string memory = resolved.config.model().memory();
+  const std::vector<ProcessRow> rows = RowsOf(resolved.config, kSmallNode.count);
+  EXPECT_THAT(MemoryChoice(resolved, rows, kSmallNode), HasSubstr("auto -> " + memory + ", "));
+  EXPECT_THAT(MemoryChoice(resolved, rows, kSmallNode),
+              HasSubstr(" of 24.0 GiB on the fullest GPU"));
+  EXPECT_THAT(config::ResolvedYaml(resolved), HasSubstr("# auto\n"));
+  resolved.chosen_memory = false;
+  EXPECT_EQ(MemoryChoice(resolved, rows, kSmallNode), "") << "what was said is not chosen";
+}
+
 // "256Gi".
 uint64_t GibibytesOf(const YAML::Node& size) {
   const auto text = size.as<std::string>();
@@ -244,10 +311,12 @@ TEST(OneNodeTest, APodHasTheMemoryOfEachOverlaysPlan) {
 TEST(OneNodeTest, ThePageHasTheLayoutsOfThePlan) {
   const std::string page = ReadFile(OXBOW_SOURCE_DIR "/docs/one_node.md", 1 << 20).value();
   const auto expect = [&](const std::string& line) { EXPECT_THAT(page, HasSubstr(line)); };
+  const std::string kOffloaded =
+      "model.memory=recompute + shard_gradients + offload_optimizer + offload_weights";
   for (const int gpus : {1, 2, 4, 8}) {
     expect(LayoutLine("sd35m-pickscore", gpus));
     expect(LayoutLine("flux-dev-dance", gpus));
-    expect(LayoutLine("flux-dev-dance", gpus, {"learner.offload_weights=true"}));
+    expect(LayoutLine("flux-dev-dance", gpus, {kOffloaded}));
     expect(LayoutLine("wan21-flow-factory", gpus));
   }
 }

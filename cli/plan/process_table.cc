@@ -136,7 +136,7 @@ std::vector<ProcessRow> ProcessRows(const v1::RunConfig& config, const run::Mode
   const std::string& device = config.model().device();
   const std::vector<MemoryItem> learner = LearnerMemory(config, facts);
   const std::vector<MemoryItem> member = MemberMemory(config, facts);
-  const std::vector<MemoryItem> worker = StartedWorkerMemory(config, facts);
+  const std::vector<MemoryItem> worker = WorkerMemory(config, facts);
   std::vector<ProcessRow> rows;
   for (size_t i = 0; i < plan.ranks.size(); ++i) {
     rows.push_back(ModelRow(ProcessKind::kRank, static_cast<int>(i), device, plan.ranks[i],

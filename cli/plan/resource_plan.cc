@@ -18,6 +18,7 @@
 #include "base/memory_limits.h"
 #include "cli/plan/bytes_text.h"
 #include "config/chosen_method.h"
+#include "config/memory_parts.h"
 #include "config/validate.h"
 #include "core/flow/window.h"
 #include "core/model/int8_weights.h"
@@ -56,7 +57,7 @@ bool TrainsAttentionAlone(const v1::LoraConfig& lora) {
 
 model::Execution ExecutionOf(const v1::RunConfig& config) {
   return {.compute = IsMixedPrecision(config) ? at::kBFloat16 : at::kFloat,
-          .checkpoint_activations = config.model().checkpoint_activations()};
+          .checkpoint_activations = config::MemoryOf(config.model()).recompute};
 }
 
 // A pass over so many samples.
@@ -190,13 +191,13 @@ bool CopiesReference(const v1::RunConfig& config) {
 
 // Ranks that share AdamW's moments; 1: each has all of them.
 uint64_t PiecesOf(const v1::RunConfig& config) {
-  const v1::LearnerConfig& learner = config.learner();
-  return learner.shard_optimizer() && !IsLora(config) ? std::max(1u, learner.ranks()) : 1;
+  const bool whole = config::MemoryOf(config.model()).whole_optimizer || IsLora(config);
+  return whole ? 1 : std::max(1u, config.learner().ranks());
 }
 
 // No rank holds a whole gradient, but its piece of the sum and some buckets.
 bool ShardsGradients(const v1::RunConfig& config) {
-  return config.learner().shard_gradients() && PiecesOf(config) > 1;
+  return config::MemoryOf(config.model()).shard_gradients && PiecesOf(config) > 1;
 }
 
 uint64_t GradientBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
@@ -213,7 +214,7 @@ uint64_t GradientBytes(const v1::RunConfig& config, const run::ModelFacts& facts
 }
 
 bool OffloadsWeights(const v1::RunConfig& config) {
-  return config.learner().offload_weights() && OnGpu(config);
+  return config::MemoryOf(config.model()).offload_weights && OnGpu(config);
 }
 
 // A LoRA's trained weights stay on the GPU.
@@ -315,8 +316,8 @@ std::vector<MemoryItem> MemoryOfRank(const v1::RunConfig& config, const run::Mod
   const uint64_t average = config.ema().enabled() ? trained : 0;
   const uint64_t moments = 2 * trained / PiecesOf(config);
   // Recomputed blocks give theirs back one after another.
-  const bool recomputes = config.model().checkpoint_activations();
-  const uint64_t casts = IsMixedPrecision(config) && !recomputes ? trained / 2 : 0;
+  const config::MemoryParts memory = config::MemoryOf(config.model());
+  const uint64_t casts = IsMixedPrecision(config) && !memory.recompute ? trained / 2 : 0;
   // An exported graph may have operators that no dry run follows.
   const uint64_t activations = ActivationBytes(config, facts);
   // A rank's piece of the sum of gradients, which comes when activations have gone.
@@ -344,8 +345,8 @@ std::vector<MemoryItem> MemoryOfRank(const v1::RunConfig& config, const run::Mod
       // The first pass, and every one of a deterministic run.
       {"gradients in host memory", ShardsGradients(config) ? trained : 0, Held::kInTraining,
        kOnHost},
-      {"AdamW moments", moments, Held::kInTraining, config.learner().offload_optimizer()},
-      {"running average", average, Held::kAlways, config.learner().offload_average()},
+      {"AdamW moments", moments, Held::kInTraining, memory.offload_optimizer},
+      {"running average", average, Held::kAlways, memory.offload_average},
       {"old policy", KeepsOld(config) ? placed : 0, Held::kAlways, offloads},
       {"copy to undo a step", undo, Held::kInTraining, kOnHost},
       {"published snapshots",
@@ -365,8 +366,23 @@ std::vector<MemoryItem> MemoryOfRank(const v1::RunConfig& config, const run::Mod
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
 
-std::vector<MemoryItem> MemoryOfWorker(const v1::RunConfig& config, const run::ModelFacts& facts,
-                                       bool offloads) {
+// Replay buffers that `oxbow train` starts.
+uint32_t BuffersOf(const v1::RunConfig& config) {
+  return config::UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
+}
+
+}  // namespace
+
+std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  return MemoryOfRank(config, facts, /*leads=*/true);
+}
+
+std::vector<MemoryItem> MemberMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  return MemoryOfRank(config, facts, /*leads=*/false);
+}
+
+std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  const bool offloads = OffloadsWeights(config);
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   const uint64_t frozen = FrozenBytes(config, facts);
   const uint64_t decoder = kFloatBytes * facts.decoder_parameters;
@@ -390,35 +406,6 @@ std::vector<MemoryItem> MemoryOfWorker(const v1::RunConfig& config, const run::M
            /*on_host=*/true},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + passed_on, kAlways, /*on_host=*/true}};
-}
-
-// Replay buffers that `oxbow train` starts.
-uint32_t BuffersOf(const v1::RunConfig& config) {
-  return config::UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
-}
-
-}  // namespace
-
-std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
-  return MemoryOfRank(config, facts, /*leads=*/true);
-}
-
-std::vector<MemoryItem> MemberMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
-  return MemoryOfRank(config, facts, /*leads=*/false);
-}
-
-std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts) {
-  return MemoryOfWorker(config, facts, /*offloads=*/false);
-}
-
-std::vector<MemoryItem> OffloadedWorkerMemory(const v1::RunConfig& config,
-                                              const run::ModelFacts& facts) {
-  return MemoryOfWorker(config, facts, /*offloads=*/true);
-}
-
-std::vector<MemoryItem> StartedWorkerMemory(const v1::RunConfig& config,
-                                            const run::ModelFacts& facts) {
-  return MemoryOfWorker(config, facts, OffloadsWeights(config));
 }
 
 uint32_t ProcessesOf(const v1::RunConfig& config) {

@@ -36,17 +36,9 @@ std::vector<MemoryItem> LearnerMemory(const v1::RunConfig& config, const run::Mo
 // The same of a rank above 0, which serves no weights.
 std::vector<MemoryItem> MemberMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
 
-// Memory of a worker: transformer and decoder as it samples with them, and as they came, and what
-// sampling and decoding take beside them. It has no text encoder.
+// Memory of a worker that `oxbow train` starts: transformer and decoder as it samples with them,
+// and as they came, and what sampling and decoding take beside them. It has no text encoder.
 std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::ModelFacts& facts);
-// The same of a worker with --offload-weights.
-std::vector<MemoryItem> OffloadedWorkerMemory(const v1::RunConfig& config,
-                                              const run::ModelFacts& facts);
-
-// The same of a worker that `oxbow train` starts: with that flag where learner.offload_weights is
-// set.
-std::vector<MemoryItem> StartedWorkerMemory(const v1::RunConfig& config,
-                                            const run::ModelFacts& facts);
 
 inline constexpr uint64_t kProcessBytes = uint64_t{200}
                                           << 20;  // Libraries and queues of a process.

@@ -223,7 +223,7 @@ TEST(RunPlanTest, RanksShareTheMomentsOfAFullFineTuneAlone) {
   EXPECT_EQ(held("AdamW moments", {}), 20 * kMillion);
   EXPECT_EQ(held("summed gradient, beyond activations", {}), 10 * kMillion);
   EXPECT_EQ(held("copy to undo a step", {"ema.enabled=false"}), (40 + 20) * kMillion);
-  for (const char* whole : {"learner.shard_optimizer=false", "model.trained=lora"}) {
+  for (const char* whole : {"model.memory=whole_optimizer", "model.trained=lora"}) {
     EXPECT_EQ(held("AdamW moments", {whole}), 80 * kMillion) << whole;
     EXPECT_EQ(held("summed gradient, beyond activations", {whole}), 0u) << whole;
   }
@@ -234,7 +234,7 @@ TEST(RunPlanTest, RanksShareGradientsWhereTheyAreTold) {
     settings.insert(settings.end(), {"learner.ranks=4", "batch.updates=1", "batch.passes=1"});
     return BytesOf(what, LearnerMemory(Config(settings), Facts(10 * kMillion)));
   };
-  const std::string shards = "learner.shard_gradients=true";
+  const std::string shards = "model.memory=shard_gradients";
   EXPECT_EQ(held("gradients", {}), 40 * kMillion);
   EXPECT_EQ(held("gradients", {shards}), 10 * kMillion + (256U << 20)) << "and four buckets";
   EXPECT_EQ(held("summed gradient, beyond activations", {shards}), 0U);
@@ -248,31 +248,31 @@ TEST(RunPlanTest, RanksShareGradientsWhereTheyAreTold) {
 TEST(RunPlanTest, OffloadedWeightsAreOnTheHostAndSoAreTheNextOnes) {
   const auto held = [](const std::string& what, std::vector<std::string> settings) {
     settings.insert(settings.end(), {"learner.ranks=4", "model.device=cuda", "batch.updates=1",
-                                     "learner.offload_average=true", "method.kl_weight=0.01"});
+                                     "method.kl_weight=0.01"});
     return BytesOf(what, LearnerMemory(Config(settings), Facts(10 * kMillion)));
   };
-  const std::string shards = "learner.shard_gradients=true";
-  const std::string offloads = "learner.offload_weights=true";
+  const std::string shards = "model.memory=offload_average + shard_gradients";
+  const std::string offloads = "model.memory=recompute + offload_average + offload_weights";
+  const std::string both = offloads + " + shard_gradients";
   for (const char* what : {"trained weights", "reference policy"}) {
     EXPECT_EQ(held(what, {}), 40 * kMillion);
     EXPECT_EQ(held(what, {offloads}), 64U << 20);
   }
   EXPECT_EQ(held("next weights", {shards}), 0U);
   EXPECT_EQ(held("next weights", {offloads}), 0U);
-  EXPECT_EQ(held("next weights", {shards, offloads}), 64U << 20);
-  EXPECT_EQ(held("copy to undo a step", {shards, offloads}), 0U);
-  EXPECT_EQ(held("copy to undo a step", {shards, offloads, "batch.passes=2"}),
-            (40 + 20 + 40) * kMillion);
+  EXPECT_EQ(held("next weights", {both}), 64U << 20);
+  EXPECT_EQ(held("copy to undo a step", {both}), 0U);
+  EXPECT_EQ(held("copy to undo a step", {both, "batch.passes=2"}), (40 + 20 + 40) * kMillion);
 }
 
 TEST(RunPlanTest, OfALoraWhatIsFrozenIsOnTheHostAndNothingElse) {
-  const auto items = [](const std::string& offloads) {
-    return LearnerMemory(Config({"model.trained=lora", "model.device=cuda",
-                                 "model.checkpoint_activations=true", offloads}),
-                         Facts(10 * kMillion));
+  const auto items = [](const std::string& memory) {
+    return LearnerMemory(
+        Config({"model.trained=lora", "model.device=cuda", "model.memory=" + memory}),
+        Facts(10 * kMillion));
   };
-  const auto before = items("learner.offload_weights=false");
-  const auto after = items("learner.offload_weights=true");
+  const auto before = items("recompute");
+  const auto after = items("recompute + offload_weights");
   ASSERT_EQ(before.size(), after.size());
   for (size_t i = 0; i < after.size(); ++i) {
     if (after[i].what == "weights of two blocks") continue;
@@ -291,8 +291,12 @@ TEST(RunPlanTest, AWorkerWithOffloadedWeightsHoldsTwoBlocksOfThem) {
   facts.architecture = Sd35();
   facts.transformer_parameters = 2500 * kMillion;
   for (const char* trained : {"model.trained=lora", "model.trained=full"}) {
-    const v1::RunConfig run = Config({trained, "model.device=cuda", "model.compute_dtype=bf16"});
-    const auto before = WorkerMemory(run, facts), after = OffloadedWorkerMemory(run, facts);
+    const auto with = [&](const char* memory) {
+      return WorkerMemory(
+          Config({trained, "model.device=cuda", "model.compute_dtype=bf16", memory}), facts);
+    };
+    const auto before = with("model.memory=recompute");
+    const auto after = with("model.memory=recompute + offload_weights");
     const bool lora = std::string(trained) == "model.trained=lora";
     EXPECT_EQ(PeakOf(after) - BytesOf("weights of two blocks", after),
               PeakOf(before) - (lora ? BytesOf("frozen weights", before) : 0))
@@ -318,10 +322,10 @@ TEST(RunPlanTest, ChunksOfTheBaseAreHeldWhereNeitherMemoryNorFilesHaveThem) {
                 "services.snapshots_kept=1", setting});
     return BytesOf("published snapshots", LearnerMemory(run, facts)) - 4 * kMillion;
   };
-  const std::string plain = "model.base_weights=compute";
+  const std::string plain = "model.memory=fast";
   EXPECT_GE(held(plain, io::DType::kF16), 2 * facts.transformer_parameters);
   EXPECT_LT(held(plain, io::DType::kBF16), facts.transformer_parameters / 10);
-  EXPECT_GT(held("model.base_weights=int8", io::DType::kBF16), facts.transformer_parameters / 2);
+  EXPECT_GT(held("model.memory=int8", io::DType::kBF16), facts.transformer_parameters / 2);
   EXPECT_EQ(held("model.device=cpu", io::DType::kF16), 0u);
 }
 
@@ -476,7 +480,7 @@ TEST(RunPlanTest, ActivationsShrinkWithThePassAndWithCheckpoints) {
   };
   const uint64_t whole = bytes({});
   EXPECT_NEAR(static_cast<double>(bytes({"batch.rows_per_pass=20"})) / whole, 0.125, 1e-6);
-  EXPECT_LT(bytes({"model.checkpoint_activations=true"}), whole / 8);
+  EXPECT_LT(bytes({"model.memory=recompute"}), whole / 8);
   EXPECT_LT(bytes({"model.compute_dtype=bf16"}), whole);
   facts.guidance = 4.5;
   EXPECT_NEAR(static_cast<double>(bytes({})) / whole, 2, 1e-6);

@@ -48,9 +48,11 @@ absl::Status PrintPlan(config::ResolvedConfig resolved, const Gpus& gpus, bool e
   OXBOW_ASSIGN_OR_RETURN(
       const std::vector<reward::RewardFacts> rewards,
       CheckOwnRewards(elsewhere ? WithoutDevices(resolved.config) : resolved.config, "validate"));
-  std::cout << text << "\n"
-            << ProcessTable(rows, gpus) << "\n"
-            << RewardsText(resolved.config, rewards);
+  std::cout << text;
+  if (const std::string memory = MemoryChoice(resolved, rows, gpus); !memory.empty()) {
+    std::cout << absl::StrFormat("%-22s %s\n", "model.memory", memory);
+  }
+  std::cout << "\n" << ProcessTable(rows, gpus) << "\n" << RewardsText(resolved.config, rewards);
   return FirstMemoryError(problems, resolved.provenance);
 }
 

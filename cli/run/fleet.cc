@@ -17,6 +17,7 @@
 #include "base/patience.h"
 #include "base/status_macros.h"
 #include "cli/run/child_log.h"
+#include "config/memory_parts.h"
 #include "config/validate.h"
 #include "core/parallel/rank_variables.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
@@ -209,7 +210,7 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
       add({"--learner", members_.at("learner").grpc, "--id", name, "--device",
            config.model().device(), "--gpu-slot", absl::StrCat(devices_.workers[NumberOf(name)]),
            "--give-up-after", "0"});
-      if (config.learner().offload_weights()) add({"--offload-weights"});
+      if (config::MemoryOf(config.model()).offload_weights) add({"--offload-weights"});
       break;
   }
   return argv;

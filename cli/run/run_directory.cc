@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "config/copy_target.h"
 #include "config/fingerprint.h"
+#include "config/memory_parts.h"
 #include "io/diffusers_directory.h"
 #include "io/model_digest.h"
 #include "run/prompt_files.h"
@@ -237,6 +238,15 @@ bool HasRun(const fs::path& run_dir) {
     if (!run::IsLockFile(entry.path().filename())) return true;
   }
   return false;
+}
+
+void KeepMemory(const fs::path& run_dir, config::ResolvedConfig& resolved) {
+  if (!resolved.chosen_memory) return;
+  const auto before = config::LoadResolved(run_dir / kResolvedConfig);
+  if (!before.ok() || before->model().memory() == config::kMemoryAuto) return;
+  resolved.config.mutable_model()->set_memory(before->model().memory());
+  resolved.provenance["model.memory"] = "an earlier start of the run";
+  resolved.chosen_memory = false;
 }
 
 absl::Status CheckResume(const fs::path& run_dir, const config::ResolvedConfig& resolved) {

@@ -45,6 +45,9 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(
     const std::filesystem::path& run_dir, EarlierRun earlier,
     const config::ResolvedConfig& resolved, const std::function<absl::Status()>& prepare = {});
 
+// Takes model.memory as an earlier start of the run has chosen it, where `resolved` is to choose.
+void KeepMemory(const std::filesystem::path& run_dir, config::ResolvedConfig& resolved);
+
 // Whether a run may go on with other settings. kInvalidArgument names each setting that must not
 // change and did, with both values and the source of the new one; or a model or training prompts
 // that are others than the checkpoint's, wherever they lie; or says that more steps are done than

@@ -164,6 +164,27 @@ TEST_F(RunDirectoryTest, AResumeNamesEachChangedSettingAndWhereItIsFrom) {
             HasSubstr("only these may change over --resume: run.name, run.directory, run.steps")));
 }
 
+// Promise: Older runs go on.
+TEST_F(RunDirectoryTest, AResumeKeepsTheMemoryThatTheFirstStartChose) {
+  const std::vector<std::string> lora = {"model.trained=lora", "model.device=cuda"};
+  config::ResolvedConfig first = Resolved(lora);
+  ASSERT_TRUE(first.chosen_memory);
+  KeepMemory(run_, first);
+  EXPECT_TRUE(first.chosen_memory) << "nothing is there yet";
+  first.config.mutable_model()->set_memory("recompute + int8");
+  ASSERT_TRUE(EnterRunDirectory(run_, EarlierRun::kRefuse, first).ok());
+
+  config::ResolvedConfig again = Resolved(lora);
+  KeepMemory(run_, again);
+  EXPECT_EQ(again.config.model().memory(), "recompute + int8");
+  EXPECT_FALSE(again.chosen_memory);
+  EXPECT_TRUE(EnterRunDirectory(run_, EarlierRun::kResume, again).ok());
+
+  config::ResolvedConfig told = Resolved({"model.trained=lora", "model.memory=fast"});
+  KeepMemory(run_, told);
+  EXPECT_EQ(told.config.model().memory(), "fast") << "a value of one's own wins";
+}
+
 TEST_F(RunDirectoryTest, AResumeTakesMoreStepsAndOtherServices) {
   LeaveRun("5");
   for (const char* steps : {"run.steps=5", "run.steps=9"}) {

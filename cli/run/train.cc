@@ -30,6 +30,7 @@
 #include "cli/run/status.h"
 #include "cli/run_option.h"
 #include "cli/version.h"
+#include "config/memory_parts.h"
 #include "config/run_config.h"
 #include "io/metrics_file.h"
 #include "io/report/report.h"
@@ -123,9 +124,14 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const TrainFlags& flags,
   }
   OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
   const Gpus gpus = GpusHere();
+  if (flags.resume || flags.resume_if_any) KeepMemory(DirectoryOf(resolved.config), resolved);
   Settle(facts, RewardBytes(resolved.config.reward()), gpus, resolved);
-  const std::vector<config::Problem> memory =
-      CheckMemory(resolved.config, ProcessesOn(gpus, resolved.config, facts), gpus);
+  const std::vector<ProcessRow> rows = ProcessesOn(gpus, resolved.config, facts);
+  if (config::MemoryOf(resolved.config.model()) != config::MemoryParts()) {
+    const std::string chosen = MemoryChoice(resolved, rows, gpus);
+    if (!chosen.empty()) std::cout << "model.memory: " << chosen << std::endl;
+  }
+  const std::vector<config::Problem> memory = CheckMemory(resolved.config, rows, gpus);
   OXBOW_RETURN_IF_ERROR(FirstMemoryError(memory, resolved.provenance));
   for (const config::Problem& problem : memory) Warn(problem, resolved.provenance);
   OXBOW_RETURN_IF_ERROR(CheckOwnRewards(resolved.config, "train").status());

@@ -97,8 +97,7 @@ void FitSampling(const std::vector<CostLine>& lines, double groups, simulate::Co
 void SetServices(const v1::ServiceConfig& services, simulate::RunModel& model) {
   model.weight_fanout = services.weight_fanout();
   model.lease_s = services.lease_seconds();
-  model.stragglers.quantile = services.speculation_quantile();
-  model.stragglers.factor = services.speculation_factor();
+  model.stragglers = lease::StragglersAbove(services.speculation_factor());
 }
 
 // From publication to the last group, less what sampling and rewards account for.

@@ -93,18 +93,19 @@ TEST(SimulationCostsTest, APresetHasTheServicesOfTheDefaults) {
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_EQ(model->weight_fanout, services.weight_fanout()) << preset.name;
     EXPECT_EQ(model->lease_s, services.lease_seconds()) << preset.name;
-    EXPECT_EQ(model->stragglers.quantile, services.speculation_quantile()) << preset.name;
+    EXPECT_EQ(model->stragglers.quantile, lease::kStragglerQuantile) << preset.name;
     EXPECT_EQ(model->stragglers.factor, services.speculation_factor()) << preset.name;
     EXPECT_EQ(model->costs.group_s, preset.model.costs.group_s) << preset.name;
   }
 }
 
 TEST(SimulationCostsTest, ARunIsSimulatedWithItsOwnRuleForStragglers) {
-  const auto run = config::LoadRunConfig(
-      "", {"services.speculation_quantile=0.8", "services.speculation_factor=3"}, {});
+  const auto run = config::LoadRunConfig("", {"services.speculation_factor=3"}, {});
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_EQ(RunModelOf(run->config).stragglers.quantile, 0.8);
   EXPECT_EQ(RunModelOf(run->config).stragglers.factor, 3);
+  const auto none = config::LoadRunConfig("", {"services.speculation_factor=0"}, {});
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(RunModelOf(none->config).stragglers.quantile, 0) << "no group is leased twice";
 }
 
 TEST(SimulationCostsTest, AFileOfCostsReadsBack) {

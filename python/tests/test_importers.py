@@ -140,6 +140,11 @@ class FlowFactoryTest(unittest.TestCase):
                 for line in problems:
                     self.assertRegex(line, r"^theirs\.yaml:\d+: [^\n]*$")
 
+    def test_another_value_of_what_is_a_constant_here_is_refused(self):
+        for before, after, why in (("ghuber_power: 0.25", "ghuber_power: 0.5", "train.ghuber_power: the exponent"),
+                                   ("ema_update_interval: 1", "ema_update_interval: 10", "train.ema_update_interval: the old policy")):
+            self.assertIn(why, "\n".join(changed(before, after, GOLDENS / "sd3_5_awm.yaml").problems))
+
     def test_every_given_key_is_carried_over_or_named(self):
         text = GRPO.read_text()
         said = json.dumps(draft(flow_factory.translate(text, GRPO.name)))
@@ -387,6 +392,8 @@ torchrun --standalone train.py --model "$DIR" --out="$OUT" --b ${B} --c '#1' --f
         self.assertEqual((fixed["sampling.window.kind"], fixed["sampling.window.steps"]), ("fixed", "[0, 1, 2, 3]"))
         drawn = values(self.script("mixgrpo.sh", ('sample_strategy="progressive"', "sample_strategy=random")))
         self.assertEqual(drawn["sampling.window.kind"], "random")
+        stays = self.script("mixgrpo.sh", (" --roll_back", ""))
+        self.assertRegex("\n".join(stays.different), "roll_back .*the window returns to the first one")
         flash = values(self.script("mixgrpo.sh", ('dpm_algorithm_type="null"', 'dpm_algorithm_type="dpmsolver++"')))
         self.assertEqual((flash["sampling.compression.share"], flash["sampling.compression.carry"]), ("0.4", "true"))
 

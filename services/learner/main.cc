@@ -14,6 +14,7 @@
 #include "base/freed_memory.h"
 #include "base/memory_limits.h"
 #include "base/status_macros.h"
+#include "config/memory_parts.h"
 #include "config/run_config.h"
 #include "core/model/device.h"
 #include "core/model/device_memory.h"
@@ -27,6 +28,10 @@
 namespace {
 
 using oxbow::learner::LocalRanks;
+
+// Ranks load models before they meet, and machines differ: they wait so many times as long as they
+// do for a rank that is silent later.
+constexpr int kJoinTimeouts = 10;
 
 struct Flags {
   oxbow::rpc::ServiceFlags service;
@@ -82,31 +87,18 @@ absl::Status FindPlace(Flags& flags, std::unique_ptr<LocalRanks>& local) {
     OXBOW_ASSIGN_OR_RETURN(local, LocalRanks::Start(place, static_cast<int>(ranks), flags.argv));
     place = local->place();
   }
-  place.join_timeout = absl::Seconds(config.join_timeout_seconds());
   place.operation_timeout = absl::Seconds(config.rank_timeout_seconds());
+  place.join_timeout = kJoinTimeouts * place.operation_timeout;
   if (place.restart > 0) flags.run.resume = true;
   return absl::OkStatus();
 }
 
 // The settings that make a learner need less memory.
 std::string RemedyFor(const oxbow::v1::RunConfig& config) {
-  std::string remedy = absl::StrCat("lower batch.rows_per_pass (it is ",
-                                    config.batch().rows_per_pass(), "; 0: all rows of an update)");
-  if (!config.model().checkpoint_activations()) {
-    absl::StrAppend(&remedy, ", or set model.checkpoint_activations: true");
-  }
-  // Host memory relieves a GPU alone.
-  const auto device = oxbow::model::DeviceNamed(config.model().device(), 0);
-  const bool on_gpu = device.ok() && device->is_cuda();
-  const bool lora = config.model().trained() == oxbow::v1::TRAINED_PART_LORA;
-  if (lora && config.model().base_weights() != oxbow::v1::BASE_WEIGHTS_INT8) {
-    absl::StrAppend(&remedy, ", or model.base_weights: int8");
-  } else if (on_gpu && !lora && !config.learner().offload_optimizer()) {
-    absl::StrAppend(&remedy, ", or learner.offload_optimizer: true");
-  } else if (on_gpu && !config.learner().offload_weights()) {
-    absl::StrAppend(&remedy, ", or learner.offload_weights: true");
-  }
-  return remedy;
+  const std::string part = oxbow::config::NextMemoryPart(config);
+  return absl::StrCat("lower batch.rows_per_pass (it is ", config.batch().rows_per_pass(),
+                      "; 0: all rows of an update)",
+                      part.empty() ? "" : absl::StrCat(", or add ", part, " to model.memory"));
 }
 
 absl::Status Run(Flags& flags) {

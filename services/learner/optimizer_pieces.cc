@@ -133,7 +133,7 @@ absl::Status CheckDirectoryIsShared(parallel::Ranks& ranks,
   return absl::FailedPreconditionError(absl::StrCat(
       "learner ranks do not share the run directory: rank ", absl::StrJoin(blind, ", "),
       " does not see what rank 0 writes; put it on a file system of all machines (--run-dir), or "
-      "set learner.shard_optimizer=false: ",
+      "set model.memory: whole_optimizer: ",
       run_directory.string()));
 }
 

@@ -105,7 +105,7 @@ class OptimizerPiecesTest : public ::testing::Test {
   const Checkpointing checkpointing_{directory_.path(), Config()};
 };
 
-// Promise: Each rank writes its own moments. With `learner.shard_optimizer` no rank gathers the
+// Promise: Each rank writes its own moments. Without `whole_optimizer` no rank gathers the
 // moments: each writes and hashes its piece, the manifest lists all, and a checkpoint without one
 // of them is none. Any number of ranks loads the pieces of any other, bit for bit, and checkpoints
 // of older versions, which have whole moments. Writing takes at most a tenth more memory than what

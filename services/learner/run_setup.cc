@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "config/evaluation_rules.h"
+#include "config/memory_parts.h"
 #include "config/validate.h"
 #include "core/model/device.h"
 #include "run/group_bytes.h"
@@ -138,6 +139,7 @@ double ProbeToleranceOf(const RunSetup& setup) {
 absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
   const v1::RunConfig& config = setup.config;
   const v1::LoraConfig& lora = config.model().lora();
+  const config::MemoryParts memory = config::MemoryOf(config.model());
   return model::Policy::Create({.architecture = setup.model.architecture,
                                 .read_base = std::move(setup.model.read_transformer),
                                 .trained = config.model().trained() == v1::TRAINED_PART_LORA
@@ -149,8 +151,8 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .lora_seed = config.run().seed(),
                                 .with_reference = run::ReadsReference(config.method()),
                                 .with_ema = config.ema().enabled(),
-                                .average_on_host = config.learner().offload_average(),
-                                .weights_on_host = config.learner().offload_weights(),
+                                .average_on_host = memory.offload_average,
+                                .weights_on_host = memory.offload_weights,
                                 .old = run::OldPolicyOf(config.method()),
                                 .moving_reference = run::MovesReference(config),
                                 .trainable = true,
@@ -162,7 +164,7 @@ absl::StatusOr<std::unique_ptr<model::Policy>> MakePolicy(RunSetup& setup) {
                                 .compute = setup.compute,
                                 .base_weights = run::BaseWeightsOf(config.model()),
                                 .device = setup.device,
-                                .checkpoint_activations = config.model().checkpoint_activations()});
+                                .checkpoint_activations = memory.recompute});
 }
 
 std::vector<v1::Prompt> PromptsNeeded(const RunSetup& setup) {
@@ -228,8 +230,8 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
                      .dynamic_sampling_max = setup.config.batch().dynamic_sampling_max(),
                      .staleness_max = setup.config.off_policy().staleness_max(),
                      .lease_time = absl::Seconds(lease_seconds),
-                     .stragglers = {.quantile = setup.config.services().speculation_quantile(),
-                                    .factor = setup.config.services().speculation_factor()}},
+                     .stragglers =
+                         lease::StragglersAbove(setup.config.services().speculation_factor())},
           .patience = absl::Minutes(setup.config.services().patience_minutes()),
           .rules = GroupRulesOf(setup),
           .run_id = RunIdOf(setup, epoch),

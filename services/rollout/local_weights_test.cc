@@ -24,12 +24,12 @@ constexpr char kModel[] = OXBOW_SOURCE_DIR "/models/digits";
 constexpr char kOtherModel[] = OXBOW_SOURCE_DIR "/models/digits_sparse";
 
 // The snapshot that a learner publishes of a LoRA on the digits' model.
-weights::Snapshot Published(v1::StorageDType compute, v1::BaseWeights base) {
+weights::Snapshot Published(v1::StorageDType compute, const char* memory) {
   v1::ModelConfig config;
   config.set_path(kModel);
   config.set_trained(v1::TRAINED_PART_LORA);
   config.set_compute_dtype(compute);
-  config.set_base_weights(base);
+  config.set_memory(memory);
   v1::SamplingConfig sampling;
   sampling.set_height(8);
   sampling.set_width(20);
@@ -64,12 +64,11 @@ Offered OfferOf(const weights::Snapshot& snapshot, const char* model) {
 }
 
 TEST(LocalWeightsTest, AllThatIsFrozenComesFromTheRunsModelInEachForm) {
-  for (const auto& [compute, base] : {std::pair(v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_COMPUTE),
-                                      std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE),
-                                      std::pair(v1::STORAGE_D_TYPE_F32, v1::BASE_WEIGHTS_INT8),
-                                      std::pair(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_INT8)}) {
-    SCOPED_TRACE(::testing::Message() << "products " << compute << ", base " << base);
-    const weights::Snapshot snapshot = Published(compute, base);
+  for (const auto& [compute, memory] :
+       {std::pair(v1::STORAGE_D_TYPE_F32, "fast"), std::pair(v1::STORAGE_D_TYPE_BF16, "fast"),
+        std::pair(v1::STORAGE_D_TYPE_F32, "int8"), std::pair(v1::STORAGE_D_TYPE_BF16, "int8")}) {
+    SCOPED_TRACE(::testing::Message() << "products " << compute << ", base " << memory);
+    const weights::Snapshot snapshot = Published(compute, memory);
     const Offered offered = OfferOf(snapshot, kModel);
     EXPECT_GT(offered.lacking_before, 50u);
     std::set<std::string> adapter;
@@ -92,7 +91,7 @@ TEST(LocalWeightsTest, ChunksThatAFileHasTakeNoMemory) {
   for (const v1::StorageDType compute : {v1::STORAGE_D_TYPE_F32, v1::STORAGE_D_TYPE_BF16}) {
     const testing::ScopedDirectory scratch;
     std::filesystem::copy(kModel, scratch.path(), std::filesystem::copy_options::recursive);
-    const weights::Snapshot snapshot = Published(compute, v1::BASE_WEIGHTS_COMPUTE);
+    const weights::Snapshot snapshot = Published(compute, "fast");
     weights::ChunkStore store(/*snapshots_max=*/1, uint64_t{1} << 30);
     auto download = weights::Download::Start(snapshot.manifest, store).value();
     const uint64_t all = store.bytes();
@@ -116,7 +115,7 @@ TEST(LocalWeightsTest, ChunksThatAFileHasTakeNoMemory) {
 }
 
 TEST(LocalWeightsTest, AnotherModelGivesOnlyWhatIsEqual) {
-  const weights::Snapshot snapshot = Published(v1::STORAGE_D_TYPE_BF16, v1::BASE_WEIGHTS_COMPUTE);
+  const weights::Snapshot snapshot = Published(v1::STORAGE_D_TYPE_BF16, "fast");
   const Offered offered = OfferOf(snapshot, kOtherModel);
   EXPECT_GT(offered.lacking.size(), offered.lacking_before / 2);
   EXPECT_FALSE(LocalWeights::Open("/nowhere").ok());

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "config/field_text.h"
 #include "config/fingerprint.h"
+#include "config/memory_parts.h"
 
 namespace oxbow::config {
 namespace {
@@ -54,6 +55,9 @@ void AddFree(const pb::Descriptor& section, const std::string& prefix,
 std::vector<ChangedKey> ChangedKeys(const v1::RunConfig& before, const v1::RunConfig& now) {
   std::vector<ChangedKey> changed;
   AddChanged(AsFormerly(before), AsFormerly(now), "", changed);
+  if (MemoryOf(before.model()).int8 != MemoryOf(now.model()).int8) {
+    changed.push_back({"model.memory", before.model().memory(), now.model().memory()});
+  }
   return changed;
 }
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "base/sha256.h"
+#include "config/memory_parts.h"
 #include "config/yaml_message.h"
 
 namespace oxbow::config {
@@ -32,6 +33,16 @@ constexpr const char* kContentFields[] = {"oxbow.v1.ModelConfig.path",
 
 bool Names(std::span<const char* const> fields, const pb::FieldDescriptor& field) {
   return std::find(fields.begin(), fields.end(), field.full_name()) != fields.end();
+}
+
+// The part of model.memory that changes results, in the place and with the text of its former key.
+std::string MemoryText(const pb::FieldDescriptor& field, const pb::Message& model) {
+  if (field.number() != v1::ModelConfig::kMemoryFieldNumber ||
+      field.containing_type() != v1::ModelConfig::descriptor()) {
+    return "";
+  }
+  const bool int8 = MemoryOf(dynamic_cast<const v1::ModelConfig&>(model)).int8;
+  return int8 ? "base_weights: BASE_WEIGHTS_INT8\n" : "";
 }
 
 // Whether a field is left out of fingerprints of this age.
@@ -154,7 +165,9 @@ void AppendFields(const pb::Message& message, const std::string& indent, Writing
     }
     const pb::FieldDescriptor* const field = part.field;
     const v1::FingerprintRules& rules = field->options().GetExtension(v1::fingerprint);
-    if (!rules.constant().empty()) {
+    if (const std::string parts = MemoryText(*field, message); !parts.empty()) {
+      absl::StrAppend(&text, indent, parts);
+    } else if (!rules.constant().empty()) {
       absl::StrAppend(&text, indent, field->name(), ": \"", absl::CEscape(rules.constant()),
                       "\"\n");
     } else if (LeftOut(*field, writing.age)) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/method_rules.h"
 
-#include <map>
 #include <string>
 
 #include "config/chosen_method.h"
@@ -39,16 +38,6 @@ void ClipRules(const v1::MethodConfig& m, Findings& f) {
     return;
   }
   SideRules(m, "method.clip_range_high", m.clip_range_high(), f);
-}
-
-// The rules that a method's row has for its own section.
-void SettingRules(const v1::MethodConfig& m, Findings& f) {
-  const rl::MethodFacts& method = ChosenMethod(m);
-  const std::map<std::string, double> settings = OwnSettings(m);
-  for (const rl::SettingRule& rule : method.setting_rules) {
-    const std::string key = absl::StrCat("method.", method.name, ".", rule.key);
-    f.Require(rule.holds(settings.at(rule.key)), key.c_str(), rule.rule, settings.at(rule.key));
-  }
 }
 
 void AdvantageRules(const RunConfig& c, Findings& f) {
@@ -175,7 +164,6 @@ void OldPolicyRules(const v1::MethodConfig& m, Findings& f) {
   const auto fraction = [](double d) { return d >= 0 && d < 1; };
   f.Require(fraction(o.decay()), "method.old_policy.decay", "must be in [0, 1)", o.decay());
   f.Require(o.rate() >= 0, "method.old_policy.rate", "must be at least 0", o.rate());
-  f.Require(o.every() >= 1, "method.old_policy.every", "must be at least 1", o.every());
 }
 
 void DiversityRules(const RunConfig& c, Findings& f) {
@@ -268,7 +256,7 @@ void ForwardProcessRules(const RunConfig& c, Findings& f) {
     TimesRules(c, f);
     OldPolicyRules(m, f);
   }
-  SettingRules(m, f);
+  f.Require(m.nft().beta() > 0, "method.nft.beta", "must be above 0", m.nft().beta());
 }
 
 }  // namespace oxbow::config

@@ -22,6 +22,7 @@
 #include "config/embedded_yaml.h"
 #include "config/file_paths.h"
 #include "config/hub_cache.h"
+#include "config/memory_parts.h"
 
 namespace oxbow::config {
 namespace {
@@ -100,15 +101,10 @@ absl::StatusOr<YAML::Node> ParseRoot(const std::string& text, const YamlSource& 
   return root;
 }
 
-absl::Status MergeText(const std::string& text, const YamlSource& source,
-                       ResolvedConfig* resolved) {
-  OXBOW_ASSIGN_OR_RETURN(const YAML::Node root, ParseRoot(text, source));
-  return MergeYaml(root, source, "", &resolved->config, &resolved->provenance);
-}
-
 absl::Status MergeDefaults(ResolvedConfig* resolved) {
   const YamlSource source{.name = kDefaultSource};
-  return MergeText(std::string(DefaultsYaml()), source, resolved);
+  OXBOW_ASSIGN_OR_RETURN(const YAML::Node root, ParseRoot(std::string(DefaultsYaml()), source));
+  return MergeYaml(root, source, "", &resolved->config, &resolved->provenance);
 }
 
 // A recipe that a file or a flag names; an empty name: none.
@@ -261,6 +257,9 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
     }
     OXBOW_RETURN_IF_ERROR(text.status());
     OXBOW_ASSIGN_OR_RETURN(root, ParseRoot(*text, source));
+    if (path.filename() == kResolvedConfig || path.filename() == kFormerConfig) {
+      TranslateMemory(root);
+    }
     OXBOW_ASSIGN_OR_RETURN(recipe, TakeRecipe(root, source, path.parent_path()));
   }
   OverrideRecipe(from_environment, recipe);
@@ -280,6 +279,7 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   FindFetchedModels(environment, resolved.config);
   resolved.counted_ranks = resolved.config.learner().ranks() == kAuto;
   resolved.counted_workers = resolved.config.services().rollout_workers() == kAuto;
+  resolved.chosen_memory = resolved.config.model().memory() == kMemoryAuto;
   if (gpus != kLeaveAuto) CountProcesses(gpus, Sharing::kTogether, resolved.config);
   return resolved;
 }
@@ -328,7 +328,10 @@ absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path) {
   OXBOW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
   ResolvedConfig resolved;
   OXBOW_RETURN_IF_ERROR(MergeDefaults(&resolved));
-  OXBOW_RETURN_IF_ERROR(MergeText(text, {.name = path.string(), .has_lines = true}, &resolved));
+  const YamlSource source{.name = path.string(), .has_lines = true};
+  OXBOW_ASSIGN_OR_RETURN(YAML::Node root, ParseRoot(text, source));
+  TranslateMemory(root);
+  OXBOW_RETURN_IF_ERROR(MergeYaml(root, source, "", &resolved.config, &resolved.provenance));
   FindFilesOf(path, resolved.config);
   CountProcesses(/*gpus=*/0, Sharing::kTogether, resolved.config);
   return std::move(resolved.config);

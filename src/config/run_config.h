@@ -35,6 +35,7 @@ struct ResolvedConfig {
   Provenance provenance;
   bool counted_ranks = false;    // learner.ranks was `auto`.
   bool counted_workers = false;  // services.rollout_workers was.
+  bool chosen_memory = false;    // model.memory was.
 };
 
 inline constexpr int kLeaveAuto = -1;

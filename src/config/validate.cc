@@ -18,6 +18,7 @@
 #include "config/copy_target.h"
 #include "config/evaluation_rules.h"
 #include "config/findings.h"
+#include "config/memory_parts.h"
 #include "config/method_rules.h"
 #include "config/reuse_rules.h"
 #include "config/stop_rules.h"
@@ -109,6 +110,30 @@ bool IsDevice(const std::string& device) {
          (absl::StartsWith(device, "cuda:") && absl::SimpleAtoi(device.substr(5), &index));
 }
 
+void MemoryRules(const RunConfig& c, Findings& f) {
+  constexpr char kKey[] = "model.memory";
+  const absl::StatusOr<MemoryParts> parts = ParseMemory(c.model());
+  if (!parts.ok()) return f.Error(kKey, std::string(parts.status().message()));
+  const std::string& text = c.model().memory();
+  const bool lora = c.model().trained() == v1::TRAINED_PART_LORA;
+  const bool offloads =
+      parts->offload_optimizer || parts->offload_average || parts->offload_weights;
+  f.Require(!offloads || c.model().device() != "cpu", kKey,
+            "offload needs model.device: cuda; on a CPU all is in host memory", text);
+  f.Require(!parts->offload_weights || parts->recompute, kKey,
+            "offload_weights needs recompute: weights come when a block is recomputed", text);
+  f.Require(!parts->offload_weights || lora || !c.ema().enabled() || parts->offload_average, kKey,
+            "offload_weights needs offload_average: the average cannot stay where weights do not",
+            text);
+  f.Require(!parts->shard_gradients || !lora, kKey,
+            "shard_gradients needs model.trained: full; the gradients of a LoRA are small", text);
+  f.Require(!parts->shard_gradients || !parts->whole_optimizer, kKey,
+            "shard_gradients excludes whole_optimizer: a rank updates what it has the gradient of",
+            text);
+  f.Require(!parts->int8 || lora, kKey, "int8 needs model.trained: lora; int8 weights do not train",
+            text);
+}
+
 void ModelRules(const RunConfig& c, Findings& f) {
   const v1::ModelConfig& m = c.model();
   f.Require(!m.path().empty(), "model.path", "must name a diffusers directory", "\"\"");
@@ -121,28 +146,7 @@ void ModelRules(const RunConfig& c, Findings& f) {
   }
   f.Require(m.encoder_dtype() != v1::STORAGE_D_TYPE_F16, "model.encoder_dtype",
             "must be f32 or bf16, in which T5 does not overflow", "f16");
-  for (const auto& [key, offloads] :
-       {std::pair("learner.offload_optimizer", c.learner().offload_optimizer()),
-        std::pair("learner.offload_average", c.learner().offload_average()),
-        std::pair("learner.offload_weights", c.learner().offload_weights())}) {
-    f.Require(!offloads || m.device() != "cpu", key,
-              "needs model.device: cuda; on a CPU all is in host memory", "true");
-  }
-  if (c.learner().offload_weights()) {
-    f.Require(m.checkpoint_activations(), "learner.offload_weights",
-              "needs model.checkpoint_activations: weights come when a block is recomputed",
-              "true");
-    f.Require(
-        m.trained() == v1::TRAINED_PART_LORA || !c.ema().enabled() || c.learner().offload_average(),
-        "learner.offload_weights",
-        "needs learner.offload_average: the average cannot stay where weights do not", "true");
-  }
-  if (c.learner().shard_gradients()) {
-    f.Require(m.trained() == v1::TRAINED_PART_FULL, "learner.shard_gradients",
-              "needs model.trained: full; the gradients of a LoRA are small", "true");
-    f.Require(c.learner().shard_optimizer(), "learner.shard_gradients",
-              "needs learner.shard_optimizer: a rank updates what it has the gradient of", "true");
-  }
+  MemoryRules(c, f);
   if (c.learner().ranks() > 1 && absl::StartsWith(m.device(), "cuda:")) {
     f.Error("model.device",
             absl::StrCat("must be cuda with several learner ranks, each on the GPU of its number, "
@@ -153,17 +157,14 @@ void ModelRules(const RunConfig& c, Findings& f) {
     f.Error("model.cuda_graphs",
             "needs a GPU: set it to false, or model.device to cuda; a CPU has nothing to launch");
   }
-  const bool int8 = m.base_weights() == v1::BASE_WEIGHTS_INT8;
   if (m.trained() != v1::TRAINED_PART_LORA) {
-    f.Require(!int8, "model.base_weights",
-              "must be compute unless model.trained is lora: int8 weights do not train", "int8");
     f.Require(m.lora().path().empty(), "model.lora.path",
               "needs model.trained: lora; a run of all weights starts from model.path",
               m.lora().path());
     return;
   }
-  f.Require(!int8 || !m.lora().merge_for_rollouts(), "model.lora.merge_for_rollouts",
-            "must be false with model.base_weights: int8, to which nothing can be added", "true");
+  f.Require(!MemoryOf(m).int8 || !m.lora().merge_for_rollouts(), "model.lora.merge_for_rollouts",
+            "must be false with int8 in model.memory, to which nothing can be added", "true");
   if (m.lora().merge_for_rollouts() && m.compute_dtype() == v1::STORAGE_D_TYPE_BF16) {
     f.Error("model.lora.merge_for_rollouts",
             "loses most of a young adapter in bf16 weights, whose steps are larger than it; set it "
@@ -453,8 +454,6 @@ void EvalRules(const RunConfig& c, Findings& f) {
 void LearnerRules(const RunConfig& c, Findings& f) {
   const v1::LearnerConfig& l = c.learner();
   f.Require(l.ranks() >= 1, "learner.ranks", "must be at least 1", l.ranks());
-  f.Require(l.join_timeout_seconds() > 0, "learner.join_timeout_seconds", "must be above 0",
-            l.join_timeout_seconds());
   f.Require(l.rank_timeout_seconds() > 0, "learner.rank_timeout_seconds", "must be above 0",
             l.rank_timeout_seconds());
   if (l.ranks() >= 1 && c.batch().groups() % l.ranks() != 0) {
@@ -485,10 +484,9 @@ void ServiceRules(const RunConfig& c, Findings& f) {
   f.Require(s.lease_seconds() > 0, "services.lease_seconds", "must be above 0", s.lease_seconds());
   f.Require(s.groups_in_flight() >= 1, "services.groups_in_flight", "must be at least 1",
             s.groups_in_flight());
-  f.Require(s.speculation_quantile() >= 0 && s.speculation_quantile() <= 1,
-            "services.speculation_quantile", "must be in [0, 1]", s.speculation_quantile());
-  f.Require(s.speculation_quantile() == 0 || s.speculation_factor() >= 1,
-            "services.speculation_factor", "must be at least 1", s.speculation_factor());
+  f.Require(s.speculation_factor() == 0 || s.speculation_factor() >= 1,
+            "services.speculation_factor", "must be at least 1, or 0 for no second leases",
+            s.speculation_factor());
   f.Require(s.sink_bytes_max() >= 1 << 20, "services.sink_bytes_max",
             "must be at least 1 MiB (1048576)", s.sink_bytes_max());
   f.Require(s.rpc_timeout_seconds() >= 1, "services.rpc_timeout_seconds", "must be at least 1",

@@ -43,8 +43,6 @@ void WindowRules(const v1::SamplingConfig& s, Findings& f) {
             absl::StrCat("must be 1 to sampling.sde_count = ", s.sde_count(), ", got ", w.size()));
   }
   f.Require(w.stride() >= 1, "sampling.window.stride", "must be at least 1", w.stride());
-  f.Require(w.decay_rate() >= 0, "sampling.window.decay_rate", "must be at least 0",
-            w.decay_rate());
 }
 
 void CompressionRules(const v1::RunConfig& c, Findings& f) {
@@ -53,9 +51,8 @@ void CompressionRules(const v1::RunConfig& c, Findings& f) {
   const v1::CompressionConfig& compression = s.compression();
   const double share = compression.share();
   f.Require(share > 0 && share <= 1, kShare, "must be in (0, 1]", share);
-  if (compression.carry() && (share == 1 || compression.solver() == v1::SOLVER_KIND_EULER)) {
-    f.Warn("sampling.compression.carry",
-           "has no effect without compressed steps by a solver of second order");
+  if (compression.carry() && share == 1) {
+    f.Warn("sampling.compression.carry", "has no effect without compressed steps");
   }
   if (!(share > 0 && share < 1)) return;
   if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {

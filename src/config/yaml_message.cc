@@ -85,6 +85,11 @@ absl::Status OtherKey(const std::string& name, const YAML::Node& key, const YAML
                            ? given == left
                            : text == former.value();
     if (equal) return absl::OkStatus();
+    if (!former.part().empty()) {
+      return spot.Error(
+          key,
+          absl::StrCat("is a part of model.memory now: write model.memory: ... + ", former.part()));
+    }
     return spot.Error(key, absl::StrCat("this key is gone, and ", former.value(),
                                         " is what remains of it: remove the key"));
   }

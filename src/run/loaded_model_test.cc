@@ -147,7 +147,7 @@ TEST_F(LoadedModelTest, Int8WeightsAreRoundedOnceFromTheStoredOnes) {
     config.set_path(model_.string());
     config.set_trained(v1::TRAINED_PART_LORA);
     config.set_compute_dtype(dtype);
-    config.set_base_weights(v1::BASE_WEIGHTS_INT8);
+    config.set_memory("int8");
     v1::SamplingConfig sampling;
     sampling.set_height(8);
     sampling.set_width(20);

@@ -125,11 +125,7 @@ absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& conf
                         .steps = {window.steps().begin(), window.steps().end()},
                         .size = static_cast<int>(window.size()),
                         .stride = static_cast<int>(window.stride()),
-                        .hold = static_cast<int>(window.hold()),
-                        .hold_min = static_cast<int>(window.hold_min()),
-                        .decay_rate = window.decay_rate(),
-                        .decay_from = static_cast<int>(window.decay_from()),
-                        .wrap = window.wrap()};
+                        .hold = static_cast<int>(window.hold())};
   if (plan.begin >= plan.end) {
     return absl::InvalidArgumentError(
         absl::StrCat("sampling.sde_first and sde_count leave no step before the last of ",
@@ -149,7 +145,6 @@ absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& conf
   }
   plan.stride = std::max(plan.stride, 1);
   if (plan.hold == 0) plan.hold = IsDrawn(plan.kind) ? 1 : kHoldOfSlidingWindows;
-  if (plan.hold_min == 0) plan.hold_min = std::max(1, plan.hold / 4);
   return plan;
 }
 
@@ -183,10 +178,8 @@ absl::StatusOr<flow::Compression> CompressionOf(const v1::SamplingConfig& config
                      "set it to 1, as sampling.shift_terminal is ",
                      config.shift_terminal()));
   }
-  flow::Compression compression{
+  return flow::Compression{
       .share = share, .shift = config.shift(), .carry = config.compression().carry()};
-  OXBOW_ASSIGN_OR_RETURN(compression.solver, SolverOf(config.compression().solver()));
-  return compression;
 }
 
 }  // namespace

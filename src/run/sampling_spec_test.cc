@@ -38,7 +38,6 @@ v1::SamplingConfig CompressedConfig() {
   config.set_solver(v1::SOLVER_KIND_EULER);
   config.mutable_window()->set_kind(v1::WINDOW_KIND_ALL);
   config.mutable_compression()->set_share(.4);
-  config.mutable_compression()->set_solver(v1::SOLVER_KIND_DPMPP_HEUN);
   config.mutable_compression()->set_carry(true);
   return config;
 }
@@ -51,7 +50,6 @@ TEST(SamplingSpecTest, RolloutsAreCompressedAndEvaluationsAreNot) {
   ASSERT_TRUE(rollout.ok()) << rollout.status();
   EXPECT_EQ(rollout->compression.share, .4);
   EXPECT_EQ(rollout->compression.shift, 3);
-  EXPECT_EQ(rollout->compression.solver, flow::SolverKind::kDpmppHeun);
   EXPECT_TRUE(rollout->compression.carry);
   EXPECT_EQ(rollout->steps(), 10) << "transitions are counted as ever";
   const auto evaluation = EvaluationSpecFromConfig(config);

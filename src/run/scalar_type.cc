@@ -2,6 +2,7 @@
 #include "run/scalar_type.h"
 
 #include "absl/strings/str_cat.h"
+#include "config/memory_parts.h"
 
 namespace oxbow::run {
 
@@ -23,8 +24,7 @@ absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, cons
 }
 
 model::BaseWeights BaseWeightsOf(const v1::ModelConfig& config) {
-  return config.base_weights() == v1::BASE_WEIGHTS_INT8 ? model::BaseWeights::kInt8
-                                                        : model::BaseWeights::kCompute;
+  return config::MemoryOf(config).int8 ? model::BaseWeights::kInt8 : model::BaseWeights::kCompute;
 }
 
 at::ScalarType EncoderType(const v1::ModelConfig& config) {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "config/chosen_method.h"
+#include "config/memory_parts.h"
 #include "run/kept_steps.h"
 #include "run/rewards.h"
 
@@ -23,7 +24,6 @@ static_assert(static_cast<int>(rl::ZeroVariance::kUnmasked) == v1::ZERO_VARIANCE
 static_assert(static_cast<int>(rl::Correction::kBehaviourClip) ==
               v1::CORRECTION_BEHAVIOUR_CLIP - 1);
 static_assert(static_cast<int>(rl::AdvantageDivisor::kRoot) == v1::ADVANTAGE_DIVISOR_ROOT - 1);
-static_assert(static_cast<int>(rl::AdvantageLimit::kTanh) == v1::ADVANTAGE_LIMIT_TANH - 1);
 static_assert(static_cast<int>(rl::RewardMix::kGdpo) == v1::REWARD_MIX_GDPO - 1);
 static_assert(static_cast<int>(rl::StepWeight::kSensitivity) == v1::STEP_WEIGHT_SENSITIVITY - 1);
 static_assert(static_cast<int>(rl::TimeSampler::kLogitNormal) == v1::TIME_SAMPLER_LOGIT_NORMAL - 1);
@@ -41,7 +41,6 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
                        .ddof = static_cast<int>(method.advantage_ddof()),
                        .divisor = FromWire<rl::AdvantageDivisor>(method.advantage_divisor()),
                        .epsilon = method.advantage_epsilon(),
-                       .limit = FromWire<rl::AdvantageLimit>(method.advantage_limit()),
                        .clip = method.advantage_clip()};
   options.reward_mix = FromWire<rl::RewardMix>(method.reward_mix());
   for (const v1::RewardTerm& term : config.reward().terms()) {
@@ -88,8 +87,7 @@ rl::CopyOptions CopiesOf(const v1::RunConfig& config) {
                   .decay = old.decay(),
                   .rate = old.rate(),
                   .flat = old.flat(),
-                  .warmup = old.warmup(),
-                  .every = old.every()},
+                  .warmup = old.warmup()},
           .reference_every = static_cast<int>(config.method().reference_every()),
           .reference_at = MovesReference(config) ? config.replay().reincarnate_after() : 0};
 }
@@ -122,11 +120,12 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.window = window;
   options.run_seed = config.run().seed();
   options.deterministic = config.run().deterministic();
+  const config::MemoryParts memory = config::MemoryOf(config.model());
   options.shard_optimizer =
-      config.learner().shard_optimizer() && config.model().trained() == v1::TRAINED_PART_FULL;
-  options.shard_gradients = options.shard_optimizer && config.learner().shard_gradients();
+      !memory.whole_optimizer && config.model().trained() == v1::TRAINED_PART_FULL;
+  options.shard_gradients = options.shard_optimizer && memory.shard_gradients;
   options.moments =
-      config.learner().offload_optimizer() ? rl::MomentPlace::kHost : rl::MomentPlace::kWithWeights;
+      memory.offload_optimizer ? rl::MomentPlace::kHost : rl::MomentPlace::kWithWeights;
   options.updates = static_cast<int>(config.batch().updates());
   options.passes = static_cast<int>(config.batch().passes());
   if (config::KeepsSuccesses(config)) {

@@ -20,10 +20,8 @@ static_assert(static_cast<int>(rl::AwmWeighting::kGeneralHuber) ==
               v1::AWM_WEIGHTING_GENERAL_HUBER - 1);
 
 void SetForwardProcess(v1::MethodConfig& method) {
-  method.mutable_guard()->set_time_weight(false);
   method.mutable_nft()->set_beta(0.12);
   method.mutable_awm()->set_weighting(v1::AWM_WEIGHTING_SQUARE);
-  method.mutable_awm()->set_power(0.26);
   method.mutable_v_grpo()->set_prediction(v1::V_GRPO_PREDICTION_VELOCITY);
   method.mutable_v_grpo()->set_weight(v1::V_GRPO_WEIGHT_BOUND);
   v1::TimesConfig& times = *method.mutable_times();
@@ -41,7 +39,6 @@ void SetForwardProcess(v1::MethodConfig& method) {
   old.set_rate(0.0041);
   old.set_flat(74);
   old.set_warmup(13);
-  old.set_every(6);
 }
 
 // No value is the trainer's default, and no two settings of a type share one.
@@ -71,7 +68,6 @@ v1::RunConfig Config() {
   method.set_advantage_ddof(1);
   method.set_advantage_divisor(v1::ADVANTAGE_DIVISOR_ROOT);
   method.set_advantage_epsilon(0.003);
-  method.set_advantage_limit(v1::ADVANTAGE_LIMIT_TANH);
   method.set_reward_mix(v1::REWARD_MIX_GDPO);
   method.set_step_fraction(0.61);
   method.set_step_weight(v1::STEP_WEIGHT_NOISE);
@@ -135,7 +131,6 @@ TEST(TrainerOptionsTest, EverySettingArrives) {
   EXPECT_EQ(options.advantage.ddof, 1);
   EXPECT_EQ(options.advantage.divisor, rl::AdvantageDivisor::kRoot);
   EXPECT_EQ(options.advantage.epsilon, 0.003);
-  EXPECT_EQ(options.advantage.limit, rl::AdvantageLimit::kTanh);
   EXPECT_EQ(options.reward_mix, rl::RewardMix::kGdpo);
   EXPECT_EQ(options.reward_weights, (std::map<std::string, double>{{"a", 1.7}}));
   EXPECT_EQ(options.step_fraction, 0.61);
@@ -225,7 +220,6 @@ TEST(TrainerOptionsTest, EverySettingOfForwardProcessMethodsArrives) {
   EXPECT_EQ(options.copies.old.rate, 0.0041);
   EXPECT_EQ(options.copies.old.flat, 74u);
   EXPECT_EQ(options.copies.old.warmup, 13u);
-  EXPECT_EQ(options.copies.old.every, 6u);
 }
 
 TEST(TrainerOptionsTest, TheChosenMethodsOwnSectionArrives) {
@@ -239,12 +233,10 @@ TEST(TrainerOptionsTest, TheChosenMethodsOwnSectionArrives) {
   };
   using Values = std::map<std::string, double>;
   EXPECT_EQ(settings(v1::METHOD_NAME_GRPO), Values());
-  EXPECT_EQ(settings(v1::METHOD_NAME_GUARD), (Values{{"time_weight", 0}}));
+  EXPECT_EQ(settings(v1::METHOD_NAME_GUARD), Values());
   EXPECT_EQ(settings(v1::METHOD_NAME_NFT), (Values{{"beta", 0.12}}));
   EXPECT_EQ(settings(v1::METHOD_NAME_AWM),
-            (Values{{"weighting", static_cast<double>(rl::AwmWeighting::kSquare)},
-                    {"power", 0.26},
-                    {"ratio", 0}}));
+            (Values{{"weighting", static_cast<double>(rl::AwmWeighting::kSquare)}, {"ratio", 0}}));
   EXPECT_EQ(settings(v1::METHOD_NAME_V_GRPO),
             (Values{{"prediction", static_cast<double>(rl::VGrpoPrediction::kVelocity)},
                     {"weight", static_cast<double>(rl::VGrpoWeight::kBound)}}));

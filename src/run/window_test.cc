@@ -19,16 +19,12 @@ v1::SamplingConfig Config(v1::WindowKind kind) {
   window.set_kind(kind);
   window.set_size(2);
   window.set_stride(3);
-  window.set_decay_rate(0.2);
-  window.set_decay_from(5);
   return config;
 }
 
 TEST(WindowTest, EverySettingArrives) {
   v1::SamplingConfig config = Config(v1::WINDOW_KIND_DECAY);
   config.mutable_window()->set_hold(12);
-  config.mutable_window()->set_hold_min(5);
-  config.mutable_window()->set_wrap(true);
   const auto plan = WindowFromConfig(config);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->kind, flow::WindowKind::kDecay);
@@ -37,15 +33,10 @@ TEST(WindowTest, EverySettingArrives) {
   EXPECT_EQ(plan->size, 2);
   EXPECT_EQ(plan->stride, 3);
   EXPECT_EQ(plan->hold, 12);
-  EXPECT_EQ(plan->hold_min, 5);
-  EXPECT_EQ(plan->decay_rate, 0.2);
-  EXPECT_EQ(plan->decay_from, 5);
-  EXPECT_TRUE(plan->wrap);
 }
 
 TEST(WindowTest, HoldsLeftToTheKindAreThePublishedOnes) {
   EXPECT_EQ(WindowFromConfig(Config(v1::WINDOW_KIND_PROGRESSIVE))->hold, 25);
-  EXPECT_EQ(WindowFromConfig(Config(v1::WINDOW_KIND_DECAY))->hold_min, 6);
   EXPECT_EQ(WindowFromConfig(Config(v1::WINDOW_KIND_RANDOM))->hold, 1);
   EXPECT_EQ(WindowFromConfig(Config(v1::WINDOW_KIND_SUBSET))->hold, 1);
 }

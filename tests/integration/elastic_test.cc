@@ -55,7 +55,7 @@ void EndRun(ElasticRun& run) {
 // Promise: A stalled worker delays nobody. A worker that stalls (SIGSTOP) loses its leases after
 // `services.lease_seconds`, and its credit until it speaks again. Its later results are refused and
 // counted. Before that, a slow group also goes to an idle worker, once. Slow means longer than
-// `speculation_factor` times the `speculation_quantile` of recent groups. The first result wins.
+// `speculation_factor` times the .95 quantile of recent groups. The first result wins.
 // The other is superseded and counts as no worker's failure. A worker that hangs and renews
 // nevertheless keeps a group no longer than eight times the median of recent groups, at least four
 // lease times; each further attempt at the group may last twice as long. A worker whose sampler has
@@ -64,7 +64,7 @@ void EndRun(ElasticRun& run) {
 // start are known.
 TEST(ElasticTest, StalledWorkerLosesItsLeaseAndItsLateResultIsRefused) {
   ElasticRun run({kEndless, "batch.groups=4", "services.lease_seconds=1",
-                  "services.groups_in_flight=2", "services.speculation_quantile=0"});
+                  "services.groups_in_flight=2", "services.speculation_factor=0"});
   run.Join("steady");
   Process& stalled = run.Join("stalled");
   ASSERT_TRUE(run.AwaitSteps(1));
@@ -111,7 +111,7 @@ TEST(ElasticTest, StragglersGroupsAreMadeByAnIdleWorkerLongBeforeTheirLeaseEnds)
 // workers make its groups.
 TEST(ElasticTest, WorkersJoinLeaveAndDieAtAnyTime) {
   ElasticRun run({kEndless, "services.lease_seconds=3", "services.groups_in_flight=2",
-                  "services.speculation_quantile=0"});
+                  "services.speculation_factor=0"});
   run.Join("first");
   ASSERT_TRUE(run.AwaitSteps(2));
   Process& leaving = run.Join("leaving");
@@ -164,7 +164,7 @@ TEST(ElasticTest, WorkersOfDifferentSpeedsStayWithinTheBudgetAndNothingIsThrownA
     SCOPED_TRACE(::testing::Message() << "S " << staleness << " v " << publish_every);
     ElasticRun run({"run.steps=12", "off_policy.staleness_max=" + std::to_string(staleness),
                     "off_policy.publish_every=" + std::to_string(publish_every),
-                    "services.groups_in_flight=2", "services.speculation_quantile=0"});
+                    "services.groups_in_flight=2", "services.speculation_factor=0"});
     run.Join("quick");
     run.Join("quicker");
     const Brake brake(run.Join("slow"));

@@ -146,7 +146,7 @@ TEST(EndedEarlyTest, AllRanksEndWithTheCodeAndTheNextStartChangesNoBit) {
 }
 
 TEST(EndedEarlyTest, ASignalWhileTheRanksWaitForEachOtherEndsThemAtOnce) {
-  LaunchedRun run({"run.steps=4", "learner.join_timeout_seconds=600"});
+  LaunchedRun run({"run.steps=4", "learner.rank_timeout_seconds=60"});
   for (const int rank : {0, 1}) {
     Process& alone = run.Launch({.environment = Rank(rank, FreePort())});
     ASSERT_TRUE(AwaitOwnSignals(alone.pid()));

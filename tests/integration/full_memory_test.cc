@@ -45,7 +45,7 @@ TEST(FullMemoryTest, ALearnerThatHasNoRoomForAPassEndsTheRunOnceAndSaysWhatToCha
   EXPECT_THAT(run.process().error_output(), HasSubstr("learner ended with exit code 7"));
   const std::string log = *ReadFile(run.directory() / "logs" / "learner.log");
   EXPECT_THAT(log, ContainsRegex("learner: out of memory: [^\n]*lower batch.rows_per_pass [^\n]*"
-                                 "model.checkpoint_activations: true\n"));
+                                 "add recompute to model.memory\n"));
   EXPECT_EQ(log.find("out of memory"), log.rfind("out of memory")) << "it was started again";
 }
 

@@ -82,7 +82,7 @@ class Hanging {
 // Promise: A stalled worker delays nobody.
 TEST(HangingTest, AWorkerWhoseSamplerHangsLosesItsGroupsToOthersThoughItsProcessLives) {
   ElasticRun run({"run.steps=100000", "batch.groups=4", "services.lease_seconds=1",
-                  "services.groups_in_flight=2", "services.speculation_quantile=0",
+                  "services.groups_in_flight=2", "services.speculation_factor=0",
                   "batch.group_size=16"});
   run.Join("steady");
   Process& hung = run.Join("hung");

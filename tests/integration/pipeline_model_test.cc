@@ -84,7 +84,7 @@ TEST_F(PipelineModelTest, GuidanceCostsTwoPassesAndRatiosStayExact) {
 // Promise: The on-policy ratio is exactly 1.
 TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
   TrainingRun run({ModelPath(), "run.steps=3", "model.trained=lora", "model.lora.rank=4",
-                   "model.compute_dtype=bf16", "model.checkpoint_activations=true"});
+                   "model.compute_dtype=bf16", "model.memory=recompute"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0)));
   EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
@@ -95,7 +95,7 @@ TEST_F(PipelineModelTest, AnAdapterTrainsInShortProductsWithRecomputedBlocks) {
 TEST_F(PipelineModelTest, AnAdapterTrainsOnInt8WeightsThatWorkersGetAsTheyAre) {
   for (const char* compute : {"f32", "bf16"}) {
     TrainingRun run({ModelPath(), "run.steps=3", "model.trained=lora", "model.lora.rank=4",
-                     "model.base_weights=int8", absl::StrCat("model.compute_dtype=", compute)});
+                     "model.memory=int8", absl::StrCat("model.compute_dtype=", compute)});
     ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
     EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), AllOf(SizeIs(3), Each(0.0))) << compute;
     EXPECT_THAT(run.Series("train/grad_norm"), Each(Gt(0.0)));
@@ -288,7 +288,7 @@ TEST(PipelineTest, FluxWithEmbeddedGuidanceTrainsReplaysEvaluatesAndSamples) {
 
 // bf16, recomputed blocks, and guidance against a negative prompt.
 void AddHeavyParts(std::vector<std::string>& settings) {
-  settings.insert(settings.end(), {"model.compute_dtype=bf16", "model.checkpoint_activations=true",
+  settings.insert(settings.end(), {"model.compute_dtype=bf16", "model.memory=recompute",
                                    "sampling.guidance=2.5", "sampling.negative_prompt=grey dust"});
 }
 
@@ -314,7 +314,8 @@ TEST(PipelineTest, FluxTrainsInShortProductsGuidedReplayedAndExported) {
   const ScopedDirectory scratch;
   std::vector<std::string> settings = FluxSettings(TinyGuidedFlux(scratch.path() / "model"));
   AddHeavyParts(settings);
-  settings.insert(settings.end(), {"sampling.embedded_guidance=3.5", "model.base_weights=int8"});
+  settings.insert(settings.end(),
+                  {"sampling.embedded_guidance=3.5", "model.memory=recompute + int8"});
   TrainingRun run(settings);
   ExpectTrained(run);
   ExpectReplayed(run);

@@ -234,7 +234,7 @@ TEST(TrainingRunTest, ProxiesAndRanksOfItsSurroundingsAreNotForARun) {
                                                               {"MASTER_ADDR", "node1"},
                                                               {"NUM_NODES", "2"}};
   for (const auto& [name, value] : surroundings) ::setenv(name, value, 1);
-  TrainingRun run({"run.steps=2", "learner.join_timeout_seconds=20"});
+  TrainingRun run({"run.steps=2", "learner.rank_timeout_seconds=2"});
   for (const auto& [name, value] : surroundings) ::unsetenv(name);
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_THAT(run.Series("train/onpolicy_ratio_err"), SizeIs(2));

@@ -18,7 +18,6 @@ inline std::vector<std::string> SmallDeterministicRun() {
           "checkpoint.every=2",
           "replay.fraction=0.25",
           "services.lease_seconds=3",
-          "learner.join_timeout_seconds=40",
           "learner.rank_timeout_seconds=10"};
 }
 

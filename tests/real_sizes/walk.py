@@ -22,7 +22,7 @@ SIZE = {"sd3": (512, 512), "flux": (512, 512), "wan": (416, 240)}
 # The recipe that a run of three steps follows, and the settings that it makes smaller.
 RECIPES = {"sd3": "sd35m", "flux": "flux-dev", "wan": "wan21"}
 SMALLER = {
-    "model": {"device": "cpu", "compute_dtype": "f32", "encoder_dtype": "f32", "encoder_device": "cpu", "checkpoint_activations": False},
+    "model": {"device": "cpu", "compute_dtype": "f32", "encoder_dtype": "f32", "encoder_device": "cpu", "memory": "fast"},
     "sampling": {"steps": 3, "sde_count": 2}, "batch": {"groups": 2, "group_size": 4, "updates": 1},
     "eval": {"every": 3, "steps": 2}, "checkpoint": {"every": 1}}
 OWN = {"sd3": {"eval": {"images": HELD_OUT}, "batch": {"group_size": 6}}, "flux": {"eval": {"images": 8}, "optimizer": {"learning_rate": 1e-9}},

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "cli/plan/resource_plan.h"
+#include "config/memory_parts.h"
 #include "config/run_config.h"
 #include "core/flow/sampler.h"
 #include "core/flow/schedule.h"
@@ -305,18 +306,18 @@ std::vector<DryCase> DryCases() {
 
 double PlannedGb(const DryCase& work) {
   const bool lora = work.trained == model::Trained::kLora;
-  const bool int8 = work.base_weights == model::BaseWeights::kInt8;
+  const config::MemoryParts memory = {.recompute = work.recompute,
+                                      .int8 = work.base_weights == model::BaseWeights::kInt8,
+                                      .shard_gradients = work.shards_gradients,
+                                      .offload_optimizer = work.offloads,
+                                      .offload_average = work.offloads,
+                                      .offload_weights = work.offloads_weights};
   std::vector<std::string> settings = {
       "recipe=sd35m-pickscore",
       "model.device=cuda",
       lora ? "model.trained=lora" : "model.trained=full",
       work.compute == at::kBFloat16 ? "model.compute_dtype=bf16" : "model.compute_dtype=f32",
-      work.recompute ? "model.checkpoint_activations=true" : "model.checkpoint_activations=false",
-      work.offloads ? "learner.offload_optimizer=true" : "learner.offload_optimizer=false",
-      work.offloads ? "learner.offload_average=true" : "learner.offload_average=false",
-      work.offloads_weights ? "learner.offload_weights=true" : "learner.offload_weights=false",
-      work.shards_gradients ? "learner.shard_gradients=true" : "learner.shard_gradients=false",
-      int8 ? "model.base_weights=int8" : "model.base_weights=compute",
+      "model.memory=" + config::MemoryName(memory),
       absl::StrCat("sampling.guidance=", work.guidance),
       absl::StrCat("batch.rows_per_pass=", work.rows),
       absl::StrCat("learner.ranks=", work.ranks),
@@ -351,9 +352,8 @@ double PlannedGb(const DryCase& work) {
       facts.adapted_parameters += static_cast<uint64_t>(in * out);
     }
   }
-  const auto items = (work.trains             ? cli::LearnerMemory
-                      : work.offloads_weights ? cli::OffloadedWorkerMemory
-                                              : cli::WorkerMemory)(resolved->config, facts);
+  const auto items =
+      (work.trains ? cli::LearnerMemory : cli::WorkerMemory)(resolved->config, facts);
   return Gigabytes(cli::DevicePeakOf(items));
 }
 

@@ -24,12 +24,10 @@ PROGRAMS = ["learner", "rollout_worker"]
 SETTINGS = ["run.steps=2", "batch.updates=1", "batch.groups=2", "batch.group_size=4", "batch.rows_per_pass=20", "eval.every=2",
             "eval.images=4", "checkpoint.every=2", "method.kl_weight=0.01", "method.kl_space=mean", "model.device=cuda"]
 LORA = ["model.trained=lora", "model.lora.rank=8", "model.lora.alpha=16"]
-AVERAGE = ["learner.offload_average=true"]
-OFFLOADED = AVERAGE + ["learner.offload_optimizer=true", "learner.offload_weights=true"]
-RECOMPUTED = ["model.checkpoint_activations=true"]
-KINDS = {"all": [], "lora": LORA, "recompute": RECOMPUTED, "average": AVERAGE, "offload": RECOMPUTED + OFFLOADED,
-         "lora_int8": LORA + RECOMPUTED + ["model.base_weights=int8", "model.compute_dtype=bf16", "learner.offload_optimizer=true"],
-         "lora_offload": LORA + RECOMPUTED + ["learner.offload_weights=true"]}
+KINDS = {"all": [], "lora": LORA, "recompute": ["model.memory=recompute"], "average": ["model.memory=offload_average"],
+         "offload": ["model.memory=recompute + offload_optimizer + offload_average + offload_weights"],
+         "lora_int8": LORA + ["model.memory=recompute + int8 + offload_optimizer", "model.compute_dtype=bf16"],
+         "lora_offload": LORA + ["model.memory=recompute + offload_weights"]}
 # Allocations of a run that fail: parts of their number.
 SAMPLE = {"learner": [0, 0.02, 0.3, 0.6, 0.99], "rollout_worker": [0.1, 0.8]}
 

@@ -91,6 +91,8 @@ class Trainer:
         if wanted.keys() - done.keys():  # A key that an older version did not write had its default.
             done = {**self._defaults, **done}
         wanted["run.directory"] = done.get("run.directory")
+        if wanted.get("model.memory") == "auto":  # A run says what it has chosen.
+            wanted["model.memory"] = done.get("model.memory")
         return done == wanted and any(line["step"] >= wanted["run.steps"] for line in lines)
 
     def _config(self, key: tuple[str, ...]) -> dict[str, Any] | Refused:

@@ -29,7 +29,7 @@ output_dir                   text   .    = run.directory
 experiment_name              text   .    !
 pretrained_model_name_or_path text  .    = model.path
 mixed_precision              text   .    ? model.compute_dtype: bf16
-gradient_checkpointing       flag   false = model.checkpoint_activations
+gradient_checkpointing       flag   false !
 lora_rank                    count  128  ? model.lora.rank
 lora_alpha                   number 256  ? model.lora.alpha
 h                            count  .    = sampling.height
@@ -109,7 +109,9 @@ class _Script:
         if self.lora:
             t.copy("lora_rank", "lora_alpha")
             t.put("model.lora.targets", TARGETS, model, "the script that it starts")
-            t.put("learner.shard_gradients", False, model, "the script that it starts")  # A LoRA has small gradients.
+        recompute = t.get("gradient_checkpointing")
+        parts = ["recompute"] * recompute.flag + ["shard_gradients", "offload_optimizer"] * (not self.lora)  # As the recipe's.
+        t.put("model.memory", " + ".join(parts) or "fast", recompute)
         if t.get("mixed_precision").present:
             t.copy("mixed_precision")
 
@@ -149,20 +151,18 @@ class _Script:
         elif t.copy("sample_strategy"):
             t.put("sampling.window.size", size.text, size)
             t.put("sampling.window.stride", step.text if overlap else size.text, step if overlap else size)
-            t.put("sampling.window.wrap", t.get("roll_back").flag, t.get("roll_back"))
+            if kind != "random" and not t.get("roll_back").flag:
+                t.differs(t.get("roll_back"), "after its last position the window returns to the first one")
             if kind == "decay":
                 most, least = t.get("max_iters_per_group"), t.get("min_iters_per_group")
-                t.put("sampling.window.hold", (most if most.present else hold).text, most)
-                t.put("sampling.window.hold_min", least.text if least.present else max(1, hold.count // 4), least)
+                most = most if most.present else hold
+                t.put("sampling.window.hold", most.text, most)
+                t.allow(least, [str(max(1, most.count // 4))], "the hold falls to a quarter")
             elif kind != "random":
                 t.put("sampling.window.hold", hold.text, hold)
-            if kind == "exp_decay":
-                t.put("sampling.window.decay_rate", 0.1, hold, "fastvideo/utils/grpo_states.py")
-                t.put("sampling.window.decay_from", 13, hold, "fastvideo/utils/grpo_states.py")
         if t.get("dpm_algorithm_type").text != "null":
             t.allow(t.get("dpm_apply_strategy"), ["post"], "steps before the window are not compressed")
             t.copy("dpm_post_compress_ratio")
-            t.put("sampling.compression.solver", "dpmpp_2m", t.get("dpm_algorithm_type"))
             t.put("sampling.compression.carry", True, t.get("dpm_algorithm_type"))
 
     def average(self) -> None:

@@ -123,7 +123,7 @@ train.kl_beta                number 0 !
 train.kl_weight              text   Uniform !
 train.nft_beta               number 1 ? method.nft.beta
 train.awm_weighting          text   Uniform ? method.awm.weighting: Uniform uniform, t linear, t**2 square, huber, ghuber general_huber
-train.ghuber_power           number 0.25 ? method.awm.power
+train.ghuber_power           number 0.25 !
 train.ema_kl_beta            number 0 ? method.old_kl_weight
 train.off_policy             flag   false !
 train.num_train_timesteps    count  0 ? method.times.count
@@ -131,7 +131,7 @@ train.time_sampling_strategy text   discrete ? method.times.sampler: discrete, d
 train.time_shift             number 3 ? method.times.shift
 train.timestep_range         range  0.9 !
 train.ema_decay              number 0.995 ? method.old_policy.decay
-train.ema_update_interval    count  10 ? method.old_policy.every
+train.ema_update_interval    count  10 !
 train.ema_decay_schedule     text   power ? method.old_policy.shape: constant, power, linear, piecewise_linear, cosine, warmup_cosine
 train.flat_steps             count  0 ? method.old_policy.flat
 train.ramp_rate              number 0.001 ? method.old_policy.rate

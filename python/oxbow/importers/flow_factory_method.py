@@ -71,14 +71,16 @@ class _Method:
             if len(limits.items) == 2 and limits.number(1) != -limits.number(0):
                 t.put("method.clip_range_high", limits.number(1), limits)
         if self.trainer == "grpo-guard":
-            t.put("method.guard.time_weight", False, trainer)
+            t.differs(trainer, "losses are divided by the time step, as in GRPO-Guard's own code")
         if not self.forward:
             return
         self.times()
         if self.trainer == "nft":
             t.copy("train.nft_beta")
             return
-        t.copy("train.awm_weighting", "train.ghuber_power", "train.ema_kl_beta")
+        t.copy("train.awm_weighting", "train.ema_kl_beta")
+        if (power := t.get("train.ghuber_power")).number() != 0.25:
+            t.refuse(power, "the exponent of general_huber is 0.25")
         off = t.get("train.off_policy")
         if off.flag:
             t.refuse(off, "awm samples with the policy itself")
@@ -118,8 +120,9 @@ class _Method:
             t.put("method.old_policy.decay", 0, off)
             t.differs(off, "the old policy is the policy at the start of a learner step")
         else:
-            t.copy("train.ema_decay_schedule", "train.ema_decay", "train.ema_update_interval", "train.ramp_rate",
-                   "train.flat_steps", "train.warmup_steps")
+            t.copy("train.ema_decay_schedule", "train.ema_decay", "train.ramp_rate", "train.flat_steps", "train.warmup_steps")
+            if (every := t.get("train.ema_update_interval")).count != 1:
+                t.refuse(every, "the old policy moves after every learner step")
 
     def memory(self) -> None:
         t, images = self.t, self.t.get("train.per_device_batch_size")

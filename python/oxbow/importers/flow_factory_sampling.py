@@ -51,11 +51,11 @@ class Sampling:
         t, plain = self.t, self.t.get("train.enable_gradient_checkpointing")
         mode = t.get("train.enable_gradient_checkpointing.mode")
         if mode.present:
-            t.put("model.checkpoint_activations", mode.text != "none", mode)
+            t.put("model.memory", "fast" if mode.text == "none" else "recompute", mode)
             if mode.text not in ("none", "full"):
                 t.differs(mode, "every block is checkpointed")
         elif plain.yaml.lower() in ("true", "false"):
-            t.put("model.checkpoint_activations", plain.text.lower(), plain)
+            t.put("model.memory", "recompute" if plain.text.lower() == "true" else "fast", plain)
         else:
             t.refuse(plain, "expected true, false or a section with `mode`")
 

@@ -36,7 +36,7 @@ save_freq                 count  . = checkpoint.every
 num_checkpoint_limit      count  . = checkpoint.keep
 mixed_precision           text   . = model.compute_dtype: no f32, bf16, fp16 bf16
 use_lora                  flag   . = model.trained: true lora, false full
-activation_checkpointing  flag   . = model.checkpoint_activations
+activation_checkpointing  flag   . = model.memory: true recompute, false fast
 dataset                   text   . !
 {resolution,height,width} count  . !
 frames                    count  . = sampling.frames
@@ -49,7 +49,7 @@ prompt_fn_kwargs.*        any    . - the prompt files say it
 prompt_fn_kwargs          any    . - the prompt files say it
 per_prompt_stat_tracking  flag   . - it is always on
 resume_from               text   . - `oxbow train --resume` goes on with a run
-fsdp_optimizer_offload    flag   . - learner.shard_optimizer does it
+fsdp_optimizer_offload    flag   . - ranks share the moments
 diffusion_loss            any    . - it is of the scripts' log
 aggregate_fn              any    . ~ nothing: rewards are summed with their weights
 pretrained.model          text   . !

@@ -41,14 +41,12 @@ at::Tensor VectorOf(const nlohmann::json& values) {
 }
 
 // From x at the window's end to the picture, by what the header says of solver and levels.
-at::Tensor Solved(const Compression& c, const std::vector<double>& levels, const at::Tensor& x_free,
-                  DpmppSolver solver, const VelocityFunction& velocity) {
+at::Tensor Solved(const std::vector<double>& levels, const at::Tensor& x_free, DpmppSolver solver,
+                  const VelocityFunction& velocity) {
   at::Tensor x = x_free;
   for (size_t i = 0; i + 1 < levels.size(); ++i) {
     const at::Tensor v = velocity(x, at::full({x.size(0)}, levels[i], x.options()));
-    x = c.solver == SolverKind::kEuler
-            ? x + v * (levels[i + 1] - levels[i])
-            : solver.Step(x, v, levels[i], levels[i + 1], i + 2 == levels.size());
+    x = solver.Step(x, v, levels[i], levels[i + 1], i + 2 == levels.size());
   }
   return x;
 }
@@ -111,28 +109,26 @@ TEST(CompressedPathTest, TheNetworkIsAskedOncePerStepThatIsCounted) {
 }
 
 TEST(CompressedPathTest, BehindTheWindowTheSolverOfTheCompressionTakesTheCompressedLevels) {
-  for (const SolverKind kind : {SolverKind::kEuler, SolverKind::kDpmpp2m, SolverKind::kDpmppHeun}) {
-    for (const bool carry : {false, true}) {
-      const Compression compression{.share = .5, .shift = 3, .solver = kind, .carry = carry};
-      const SamplingSpec spec = WindowSpec({2, 3}, compression);
-      const Paths paths = SamplePaths(spec, SomeKeys(), kLatent, at::kFloat, Counted());
-      std::vector<double> levels = CompressedLevels(compression, spec.sigmas, 4);
-      levels.insert(levels.begin(), spec.sigmas[4]);
-      DpmppSolver solver(kind == SolverKind::kDpmpp2m ? DpmppKind::kMidpoint : DpmppKind::kHeun);
-      if (carry) {
-        const at::Tensor x = paths.latents[3];
-        solver.Note(x, Counted()(x, at::full({3}, spec.sigmas[3])), spec.sigmas[3]);
-      }
-      const at::Tensor end = Solved(compression, levels, paths.latents[4], solver, Counted());
-      const at::Tensor picture = paths.latents[paths.latents.size(0) - 1];
-      EXPECT_LT((end - picture).abs().max().item<double>(), 1e-5);
+  for (const bool carry : {false, true}) {
+    const Compression compression{.share = .5, .shift = 3, .carry = carry};
+    const SamplingSpec spec = WindowSpec({2, 3}, compression);
+    const Paths paths = SamplePaths(spec, SomeKeys(), kLatent, at::kFloat, Counted());
+    std::vector<double> levels = CompressedLevels(compression, spec.sigmas, 4);
+    levels.insert(levels.begin(), spec.sigmas[4]);
+    DpmppSolver solver(DpmppKind::kMidpoint);
+    if (carry) {
+      const at::Tensor x = paths.latents[3];
+      solver.Note(x, Counted()(x, at::full({3}, spec.sigmas[3])), spec.sigmas[3]);
     }
+    const at::Tensor end = Solved(levels, paths.latents[4], solver, Counted());
+    const at::Tensor picture = paths.latents[paths.latents.size(0) - 1];
+    EXPECT_LT((end - picture).abs().max().item<double>(), 1e-5);
   }
 }
 
 // Where the steps before the window are of second order, too, each solver has its own memory.
 TEST(CompressedPathTest, TheSolverBeforeTheWindowIsNotThatBehindIt) {
-  SamplingSpec spec = WindowSpec({4, 5}, {.share = .5, .shift = 3, .solver = SolverKind::kEuler});
+  SamplingSpec spec = WindowSpec({4, 5}, {.share = .5, .shift = 3});
   spec.solver = SolverKind::kDpmpp2m;
   const Paths paths = SamplePaths(spec, SomeKeys(), kLatent, at::kFloat, Counted());
   DpmppSolver before(DpmppKind::kMidpoint);
@@ -144,8 +140,8 @@ TEST(CompressedPathTest, TheSolverBeforeTheWindowIsNotThatBehindIt) {
   EXPECT_LT((x - paths.latents[4]).abs().max().item<double>(), 1e-5);
   std::vector<double> levels = CompressedLevels(spec.compression, spec.sigmas, 6);
   levels.insert(levels.begin(), spec.sigmas[6]);
-  const at::Tensor end = Solved(spec.compression, levels, paths.latents[6],
-                                DpmppSolver(DpmppKind::kMidpoint), Counted());
+  const at::Tensor end =
+      Solved(levels, paths.latents[6], DpmppSolver(DpmppKind::kMidpoint), Counted());
   EXPECT_LT((end - paths.latents[paths.latents.size(0) - 1]).abs().max().item<double>(), 1e-5);
 }
 
@@ -184,17 +180,16 @@ TEST(CompressedPathTest, TreesShareWhatTheySharedAndAreCompressedBehindTheWindow
 TEST(CompressedPathTest, ASpecsIdTellsHowItsPathsEnd) {
   const SamplingSpec plain = WindowSpec({2, 3}, {});
   SamplingSpec whole = plain;
-  whole.compression = {.share = 1, .shift = 7, .solver = SolverKind::kEuler, .carry = true};
+  whole.compression = {.share = 1, .shift = 7, .carry = true};
   EXPECT_EQ(plain.Id(), whole.Id()) << "stored ids keep their value";
   const Compression base{.share = .5, .shift = 3};
-  Compression share = base, shift = base, solver = base, carry = base;
+  Compression share = base, shift = base, carry = base;
   share.share = .6;
   shift.shift = 4;
-  solver.solver = SolverKind::kDpmppHeun;
   carry.carry = true;
   const uint64_t id = WindowSpec({2, 3}, base).Id();
   EXPECT_NE(id, plain.Id());
-  for (const Compression& other : {share, shift, solver, carry}) {
+  for (const Compression& other : {share, shift, carry}) {
     EXPECT_NE(WindowSpec({2, 3}, other).Id(), id);
   }
 }

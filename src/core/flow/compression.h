@@ -2,8 +2,8 @@
 // Fewer steps after the last stochastic one, as in MixGRPO-Flash (arXiv:2507.21802).
 //
 // Steps without noise are not trained. So behind the last stochastic step the path need not visit
-// the levels of the run's grid: a solver of second order gets to the picture in fewer steps. With R
-// steps left from the level sigma, R + 1 levels, the path takes
+// the levels of the run's grid: a solver of second order (kDpmpp2m) gets to the picture in fewer
+// steps. With R steps left from the level sigma, R + 1 levels, the path takes
 //
 //   n       = max(1, floor(share (R + 1)) - 1) steps
 //   sigma_j = shift(u (1 - j / n)),  where shift(u) = sigma
@@ -20,9 +20,8 @@ namespace oxbow::flow {
 enum class SolverKind { kEuler, kDpmpp2m, kDpmppHeun };
 
 struct Compression {
-  double share = 1;  // The share of the levels left that stays; 1: nothing is compressed.
-  double shift = 1;  // The shift of the run's grid.
-  SolverKind solver = SolverKind::kDpmpp2m;
+  double share = 1;    // The share of the levels left that stays; 1: nothing is compressed.
+  double shift = 1;    // The shift of the run's grid.
   bool carry = false;  // The solver goes on from the step before, though that was stochastic.
 
   bool on() const { return share < 1; }

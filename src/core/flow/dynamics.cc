@@ -144,7 +144,7 @@ uint64_t SamplingSpec::Id() const {
     bytes.append("compression");
     AppendDouble(compression.share, bytes);
     AppendDouble(compression.shift, bytes);
-    AppendWord(static_cast<uint64_t>(compression.solver), bytes);
+    AppendWord(static_cast<uint64_t>(SolverKind::kDpmpp2m), bytes);
     bytes.push_back(compression.carry ? 1 : 0);
   }
   return Fingerprint64(bytes);

@@ -55,12 +55,11 @@ DpmppKind DpmppOf(SolverKind solver) {
 class StepSolver {
  public:
   explicit StepSolver(const SamplingSpec& path)
-      : path_(path), before_(DpmppOf(path.solver)), behind_(DpmppOf(path.compression.solver)) {}
+      : path_(path), before_(DpmppOf(path.solver)), behind_(DpmppKind::kMidpoint) {}
 
   at::Tensor Step(int step, const StepKernel& kernel, const at::Tensor& x, const at::Tensor& v) {
     const bool compressed = path_.compressed_from >= 0 && step >= path_.compressed_from;
-    const SolverKind kind = compressed ? path_.compression.solver : path_.solver;
-    if (kind == SolverKind::kEuler) {
+    if (!compressed && path_.solver == SolverKind::kEuler) {
       Carry(step, kernel, x, v);
       return KernelMean(kernel, x, v);
     }

@@ -13,6 +13,10 @@
 namespace oxbow::flow {
 namespace {
 
+// Where holds of an exponential decay begin to shrink, and how fast (MixGRPO's code).
+constexpr int kDecayFrom = 13;
+constexpr double kDecayRate = 0.1;
+
 std::vector<int> Range(int begin, int end) {
   std::vector<int> steps(static_cast<size_t>(std::max(0, end - begin)));
   std::iota(steps.begin(), steps.end(), begin);
@@ -28,24 +32,23 @@ struct Position {
 uint64_t HoldAt(const WindowPlan& plan, int first) {
   if (plan.kind == WindowKind::kDecay) {
     const double progress = static_cast<double>(first) / plan.end;
-    const double hold = plan.hold * (1 - progress) + plan.hold_min * progress;
-    return static_cast<uint64_t>(std::max(plan.hold_min, static_cast<int>(hold)));
+    const int least = std::max(1, plan.hold / 4);
+    const double hold = plan.hold * (1 - progress) + least * progress;
+    return static_cast<uint64_t>(std::max(least, static_cast<int>(hold)));
   }
   if (plan.kind == WindowKind::kExpDecay) {
-    const int past = std::max(0, first - plan.decay_from);
-    return static_cast<uint64_t>(std::ceil(plan.hold * std::exp(-plan.decay_rate * past)));
+    const int past = std::max(0, first - kDecayFrom);
+    return static_cast<uint64_t>(std::ceil(plan.hold * std::exp(-kDecayRate * past)));
   }
   return static_cast<uint64_t>(plan.hold);
 }
 
-// The positions of one pass. A window that does not wrap ends at the last step only, and stays
-// there.
+// The positions of one pass.
 std::vector<Position> Pass(const WindowPlan& plan) {
   std::vector<Position> positions;
   for (int first = plan.begin; first < plan.end; first += plan.stride) {
     positions.push_back({first, HoldAt(plan, first)});
   }
-  if (!plan.wrap && positions.back().first != plan.end - 1) positions.push_back({plan.end - 1, 1});
   return positions;
 }
 
@@ -57,7 +60,7 @@ std::vector<int> SlidingWindow(const WindowPlan& plan, uint64_t step) {
   const std::vector<Position> positions = Pass(plan);
   uint64_t length = 0;
   for (const Position& position : positions) length += position.hold;
-  if (plan.wrap) step %= length;
+  step %= length;
   for (const Position& position : positions) {
     if (step < position.hold) return WindowFrom(plan, position.first);
     step -= position.hold;
@@ -86,7 +89,7 @@ void Check(const WindowPlan& plan) {
     return;
   }
   OXBOW_CHECK(plan.size >= 1 && plan.size <= plan.end - plan.begin && plan.stride >= 1 &&
-              plan.hold >= 1 && plan.hold_min >= 1)
+              plan.hold >= 1)
       << "window of " << plan.size << ", stride " << plan.stride << ", hold " << plan.hold;
 }
 

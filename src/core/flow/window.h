@@ -13,8 +13,10 @@
 //   subset       any `size` steps, drawn uniformly (Flow-Factory)
 //   progressive  slides from the noisy end: MixGRPO, arXiv:2507.21802. At position c it is
 //                [c, min(c + size, end)); after `hold` learner steps c grows by `stride`
-//   decay        progressive, and hold falls linearly to hold_min as c goes to `end`
-//   exp_decay    progressive, hold = ceil(hold exp(-decay_rate max(0, c - decay_from)))
+//   decay        progressive, and hold falls linearly to a quarter as c goes to `end`
+//   exp_decay    progressive, hold = ceil(hold exp(-.1 max(0, c - 13)))
+//
+// A sliding window returns to its first position after the last one.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +35,6 @@ struct WindowPlan {
   int size = 1;
   int stride = 1;
   int hold = 1;  // Learner steps.
-  int hold_min = 1;
-  double decay_rate = 0.1;
-  int decay_from = 13;
-  bool wrap = true;  // True: start again after the last position; false: stay at the last step.
 };
 
 // Stochastic steps of learner step `step`, ascending. Requires 0 <= begin < end, sizes and holds of

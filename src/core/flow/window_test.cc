@@ -35,11 +35,7 @@ TEST(WindowTest, SlidingWindowsAreMixGrposAtEveryStep) {
                           .end = r["end"],
                           .size = r["size"],
                           .stride = r["stride"],
-                          .hold = r["hold"],
-                          .hold_min = r["hold_min"],
-                          .decay_rate = r["decay_rate"],
-                          .decay_from = r["decay_from"],
-                          .wrap = r["wrap"]};
+                          .hold = r["hold"]};
     uint64_t step = 0;
     std::set<int> reached;
     for (const auto& window : r["windows"]) {

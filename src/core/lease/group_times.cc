@@ -6,6 +6,11 @@
 
 namespace oxbow::lease {
 
+StragglerRule StragglersAbove(double factor) {
+  if (factor <= 0) return {};
+  return {.quantile = kStragglerQuantile, .factor = factor};
+}
+
 GroupTimes::GroupTimes(StragglerRule rule) : rule_(rule) { SetLimit(); }
 
 void GroupTimes::Add(absl::Duration took) {

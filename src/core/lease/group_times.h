@@ -20,6 +20,11 @@ struct StragglerRule {
   size_t window = 64;
 };
 
+inline constexpr double kStragglerQuantile = 0.95;
+
+// The rule of a run: `factor` times kStragglerQuantile; 0: no group is ever a straggler.
+StragglerRule StragglersAbove(double factor);
+
 class GroupTimes {
  public:
   explicit GroupTimes(StragglerRule rule);

@@ -194,8 +194,8 @@ absl::Status WithMemoryFor(const std::function<absl::Status()>& run, std::string
     return OutOfMemoryError(
         absl::StrCat("out of memory: ", *host,
                      ": give this process more, or let it keep less there (on a CPU lower "
-                     "batch.rows_per_pass; with a GPU set learner.offload_weights or "
-                     "learner.offload_optimizer to false)"));
+                     "batch.rows_per_pass; with a GPU take offload_weights or "
+                     "offload_optimizer out of model.memory)"));
   }
 }
 

@@ -139,7 +139,7 @@ TEST(DeviceMemoryTest, AFullHostIsTheSameErrorAndOtherErrorsStayTheirs) {
   EXPECT_EQ(ExitCodeOf(full), kExitOutOfMemory) << full;
   EXPECT_THAT(std::string(full.message()),
               ::testing::AllOf(HasSubstr("host memory: tried to allocate 1048576.00 GiB"),
-                               HasSubstr("learner.offload_weights"), Not(HasSubstr("\n"))));
+                               HasSubstr("offload_weights"), Not(HasSubstr("\n"))));
   // As c10 says it of cudaHostAlloc.
   const absl::Status pinned = status_of([] { TORCH_CHECK(false, "CUDA error: out of memory"); });
   EXPECT_EQ(ExitCodeOf(pinned), kExitOutOfMemory) << pinned;

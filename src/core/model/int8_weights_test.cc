@@ -115,7 +115,7 @@ at::Tensor GradientOf(Policy& policy) {
   return policy.parameters().flat_grad();
 }
 
-// Promise: Workers sample with the learner's int8 weights. With `model.base_weights: int8` the
+// Promise: Workers sample with the learner's int8 weights. With `int8` in `model.memory` the
 // learner rounds the base once and workers get its bytes. Velocities and gradients are, bit for
 // bit, those of a network with the rounded weights.
 TEST(Int8WeightsTest, APolicyComputesWhatOneOfThePlainWeightsDoes) {

@@ -96,7 +96,7 @@ std::unique_ptr<Policy> AdapterOf(bool offloaded, BaseWeights base, bool moving)
   return policy;
 }
 
-// Promise: Where weights are changes no bit. With `learner.offload_weights` velocities, gradients,
+// Promise: Where weights are changes no bit. With `offload_weights` velocities, gradients,
 // weights, average and checkpoints are, bit for bit, those of a run without, also where the
 // reference and the old policy are on the host, and for any number of ranks that is deterministic.
 // So they are for a LoRA whose frozen weights are there, in bf16 and int8, and for a worker with

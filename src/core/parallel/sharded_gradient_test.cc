@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ShardedGradientTest, ::testing::Values(1, 2, 3, 
 
 // In every update the ranks have other numbers of passes: a rank without work in a pass takes part
 // in its sums. In the first one that is rank 0, which therefore cannot tell the order.
-// Promise: Gradients in pieces train the same network. With `learner.shard_gradients` no rank holds
+// Promise: Gradients in pieces train the same network. With `shard_gradients` no rank holds
 // a whole gradient, and each pass is summed over ranks, also over ranks that have fewer passes or
 // none. Deterministic runs with whole gradients and with pieces make the same bits for every number
 // of ranks; others agree within the rounding of sums. A failed step is undone.

@@ -120,8 +120,8 @@ TEST(AdamWTest, MomentsInHostMemoryComeBackFromACopyAndGiveTheSameBits) {
 class ShardedAdamWTest : public ::testing::TestWithParam<int> {};
 
 // Lengths that fit no rank, leave ranks without elements, and end in every kind of remainder.
-// Promise: Where moments are changes no bit. With `learner.offload_optimizer` and
-// `learner.offload_average` weights, moments, average and checkpoints are, bit for bit, those of a
+// Promise: Where moments are changes no bit. With `offload_optimizer` and
+// `offload_average` weights, moments, average and checkpoints are, bit for bit, those of a
 // run without. A failed step is undone, too.
 TEST_P(ShardedAdamWTest, GivesTheBitsOfTheWholeForEqualGradients) {
   const auto body = [](Ranks& ranks) {

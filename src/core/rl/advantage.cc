@@ -47,13 +47,6 @@ double DivisorOf(const AdvantageOptions& options, double std) {
   OXBOW_CHECK(false) << "advantage divisor " << static_cast<int>(options.divisor);
 }
 
-double Limited(const AdvantageOptions& options, double advantage) {
-  if (options.limit == AdvantageLimit::kTanh) {
-    return options.clip * std::tanh(advantage / options.clip);
-  }
-  return std::clamp(advantage, -options.clip, options.clip);
-}
-
 // The rewards in the mean of group `g`: scored ones that are not `outside`; all if none is left.
 std::vector<double> InMean(const GroupRewards& rewards, const GroupMarks& outside, size_t g) {
   std::vector<double> inside;
@@ -110,7 +103,9 @@ void NormaliseOverBatch(const GroupRewards& scored, std::vector<GroupAdvantages>
 
 void LimitAll(const AdvantageOptions& options, std::vector<GroupAdvantages>& groups) {
   for (GroupAdvantages& group : groups) {
-    for (double& advantage : group.advantages) advantage = Limited(options, advantage);
+    for (double& advantage : group.advantages) {
+      advantage = std::clamp(advantage, -options.clip, options.clip);
+    }
   }
 }
 

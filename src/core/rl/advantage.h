@@ -19,7 +19,6 @@ namespace oxbow::rl {
 
 enum class AdvantageStd { kGroup, kGlobal, kNone };           // kGlobal: over all scored samples.
 enum class AdvantageDivisor { kPlusEpsilon, kFloor, kRoot };  // s + e, max(s, e), sqrt(s^2 + e)
-enum class AdvantageLimit { kHard, kTanh };                   // clamp(A, -c, c), c tanh(A / c)
 
 // How several rewards become one advantage.
 enum class RewardMix {
@@ -33,8 +32,7 @@ struct AdvantageOptions {
   int ddof = 0;  // 1: the sample standard deviation.
   AdvantageDivisor divisor = AdvantageDivisor::kPlusEpsilon;
   double epsilon = 1e-4;
-  AdvantageLimit limit = AdvantageLimit::kHard;
-  double clip = 5;  // c
+  double clip = 5;  // The limit on both sides.
 };
 
 // [group][sample]; a missing reward is a failed one.

@@ -38,7 +38,6 @@ TEST(AdvantageTest, Golden) {
     expect({}, "flow_grpo_group");
     expect({.std = AdvantageStd::kGlobal}, "flow_grpo_global");
     expect({.ddof = 1, .epsilon = 1e-8}, "ddof1");
-    expect({.limit = AdvantageLimit::kTanh, .clip = 3}, "tanh_soft_clip_eta3");
   }
 }
 

@@ -11,6 +11,7 @@ namespace oxbow::rl {
 namespace {
 
 constexpr double kAwmEpsilon = 1e-10;
+constexpr double kPower = 0.25;  // p
 
 }  // namespace
 
@@ -29,8 +30,7 @@ at::Tensor AwmLogProb(const AwmOptions& options, const at::Tensor& x0, const at:
     case AwmWeighting::kHuber:
       return -(time * ((l + kAwmEpsilon).sqrt() - std::sqrt(kAwmEpsilon)));
     case AwmWeighting::kGeneralHuber:
-      return -(time / options.power *
-               ((l + kAwmEpsilon).pow(options.power) - std::pow(kAwmEpsilon, options.power)));
+      return -(time / kPower * ((l + kAwmEpsilon).pow(kPower) - std::pow(kAwmEpsilon, kPower)));
   }
   OXBOW_CHECK(false) << "awm weighting " << static_cast<int>(options.weighting);
 }
@@ -38,7 +38,6 @@ at::Tensor AwmLogProb(const AwmOptions& options, const at::Tensor& x0, const at:
 Awm::Awm(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
     : ForwardProcess(options, policy, ranks),
       awm_{.weighting = options.settings.Get("weighting", AwmOptions().weighting),
-           .power = options.settings.Get("power", AwmOptions().power),
            .ratio = options.settings.Get("ratio", AwmOptions().ratio)} {}
 
 RowTerms Awm::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,

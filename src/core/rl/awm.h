@@ -5,7 +5,7 @@
 //   l = mean (v - (eps - x_0))^2        lp = -w(l, t)        r = exp(lp_theta - lp_old)
 //
 //   uniform   l                                linear_t  t l                t2  t^2 l
-//   huber     t (sqrt(l + 1e-10) - 1e-5)       ghuber    t / p ((l + 1e-10)^p - (1e-10)^p)
+//   huber     t (sqrt(l + 1e-10) - 1e-5)       ghuber    t / p ((l + 1e-10)^p - (1e-10)^p), p = .25
 //
 // The loss is PPO's clip of r with A / c; both policies see the same times and noises.
 #pragma once
@@ -18,8 +18,7 @@ enum class AwmWeighting { kUniform, kLinear, kSquare, kHuber, kGeneralHuber };
 
 struct AwmOptions {
   AwmWeighting weighting = AwmWeighting::kGeneralHuber;
-  double power = 0.25;  // p
-  bool ratio = true;    // False: the loss is -A lp / c, and no old policy is asked.
+  bool ratio = true;  // False: the loss is -A lp / c, and no old policy is asked.
 };
 
 // lp [R] in float64. x_0, `noise` and `v` are [R, ...], `t` is [R].

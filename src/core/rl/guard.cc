@@ -39,21 +39,15 @@ MeanComparison::Comparison MeanComparison::Compare(const RowBatch& batch,
           .shift = MeanShift(mean, mean_old, scale)};
 }
 
-Guard::Guard(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks)
-    : MeanComparison(options, policy, ranks),
-      time_weight_(options.settings.Get("time_weight", true)) {}
-
 RowTerms Guard::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                       const at::Tensor& v) const {
   const Comparison rows = Compare(batch, refs, v);
   const at::Tensor log_ratio = GuardLogRatio(rows.log_prob, rows.old, rows.shift, rows.scale);
-  at::Tensor loss = ClippedLoss(log_ratio, at::zeros_like(rows.old), AdvantageColumn(refs),
-                                Weights(refs), options_.clip());
-  if (time_weight_) {
-    loss = loss /
-           KernelColumn(batch, [](const flow::StepKernel& k) { return k.sigma - k.sigma_next; });
-  }
-  return {.loss = loss, .log_ratio = log_ratio.detach(), .old_kl = {}};
+  const at::Tensor loss = ClippedLoss(log_ratio, at::zeros_like(rows.old), AdvantageColumn(refs),
+                                      Weights(refs), options_.clip());
+  const at::Tensor time_step =
+      KernelColumn(batch, [](const flow::StepKernel& k) { return k.sigma - k.sigma_next; });
+  return {.loss = loss / time_step, .log_ratio = log_ratio.detach(), .old_kl = {}};
 }
 
 RowTerms Dppo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,

@@ -52,13 +52,10 @@ class MeanComparison : public PolicyGradient {
 
 class Guard final : public MeanComparison {
  public:
-  Guard(const TrainerOptions& options, const model::Policy& policy, parallel::Ranks& ranks);
+  using MeanComparison::MeanComparison;
 
   RowTerms Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                  const at::Tensor& v) const override;
-
- private:
-  const bool time_weight_;  // A row's loss is divided by its time step.
 };
 
 class Dppo final : public MeanComparison {

@@ -6,8 +6,6 @@
 namespace oxbow::rl {
 namespace {
 
-constexpr bool AboveZero(double value) { return value > 0; }
-
 // Log-probs are means over latent elements, so ratios of a step stay near 1.
 constexpr ClipLimits kStepRatio = {
     .max = 0.1,
@@ -18,9 +16,6 @@ constexpr ClipLimits kStepRatio = {
     .unusual =
         "above 0.01 nothing is clipped, because log-probs are means over elements; 1e-4 to "
         "1e-2 is usual"};
-
-constexpr SettingRule kNftRules[] = {{"beta", AboveZero, "must be above 0"}};
-constexpr SettingRule kAwmRules[] = {{"power", AboveZero, "must be above 0"}};
 
 constexpr MethodFacts kMethods[] = {
     {.name = "grpo", .clip = kStepRatio},
@@ -34,16 +29,14 @@ constexpr MethodFacts kMethods[] = {
     {.name = "nft",
      .data = TrainedData::kFinalLatents,
      .ratio = RatioUse::kNone,
-     .old_copy = OldCopy::kSamples,
-     .setting_rules = kNftRules},
+     .old_copy = OldCopy::kSamples},
     {.name = "awm",
      .data = TrainedData::kFinalLatents,
      .clip = {.max = 1,
               .rule = "must be in (0, 1] for awm, whose ratio is of a flow-matching loss; 1 clips "
                       "nothing"},
      .old_copy = OldCopy::kForItsPull,
-     .pulls_to_old = true,
-     .setting_rules = kAwmRules},
+     .pulls_to_old = true},
     {.name = "v_grpo",
      .data = TrainedData::kFinalLatents,
      .clip = {.min = 1e-4,

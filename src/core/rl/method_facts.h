@@ -30,13 +30,6 @@ enum class OldCopy {
   kSamples,     // Always: rollouts are sampled with it.
 };
 
-// A rule for one number of a method's own section.
-struct SettingRule {
-  const char* key;        // Below method.<name>.
-  bool (*holds)(double);  // Flags are 0 or 1, choices count from 0.
-  const char* rule;       // "must be ...": what to say where it does not hold.
-};
-
 // Lower end of the noise levels of the pull to the reference (method.anchor).
 inline constexpr double kAnchorLow = 0.02;
 
@@ -64,7 +57,6 @@ struct MethodFacts {
   bool compares_images = false;
   // A row's loss depends on the other rows of its sample, which go through one backward pass.
   bool whole_samples = false;
-  std::span<const SettingRule> setting_rules = {};
 
   bool trains_final_latents() const { return data == TrainedData::kFinalLatents; }
   bool needs_density() const { return data == TrainedData::kTransitions; }

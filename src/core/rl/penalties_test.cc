@@ -25,8 +25,8 @@ TrainerOptions AwmOptionsOf(double anchor) {
   options.sampling.sde = {true, true, true, false};
   options.run_seed = 5;
   options.method = MethodKind::kAwm;
-  options.settings.values = {
-      {"weighting", static_cast<double>(AwmWeighting::kLinear)}, {"power", .25}, {"ratio", 0}};
+  options.settings.values = {{"weighting", static_cast<double>(AwmWeighting::kLinear)},
+                             {"ratio", 0}};
   options.times = {.sampler = TimeSampler::kUniform, .count = 2, .low = .7, .high = 1, .shift = 1};
   options.clip_range = 1;
   options.updates = 2;

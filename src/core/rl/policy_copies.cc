@@ -46,7 +46,7 @@ double PolicyCopies::Follow(uint64_t done) {
   const at::NoGradGuard no_grad;
   const at::Tensor& weights = policy_.parameters().flat();
   double decay = 0;
-  if (policy_.has_old() && done % options_.old.every == 0) {
+  if (policy_.has_old()) {
     decay = DecayAt(options_.old, done);
     at::Tensor& old = policy_.old_parameters().flat();
     // Not a weighted sum with weight 0: a copy has the same bits.

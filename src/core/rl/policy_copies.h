@@ -37,7 +37,6 @@ struct DecayOptions {
   double rate = 0.001;
   uint64_t flat = 0;
   uint64_t warmup = 10;  // w
-  uint64_t every = 1;    // The copy follows after every so many learner steps.
 };
 
 // d at learner step `step`. Pure.

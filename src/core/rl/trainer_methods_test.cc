@@ -67,7 +67,6 @@ void VGrpo(TrainerOptions& o) {
              .times = Sharing::kGroup,
              .noise = Sharing::kGroup};
   o.old_kl_weight = .1;
-  o.advantage.limit = AdvantageLimit::kTanh;
 }
 
 const Case kCases[] = {
@@ -77,11 +76,6 @@ const Case kCases[] = {
     {"CpsSurrogate", [](TrainerOptions& o) { o.sampling.dynamics = flow::DynamicsKind::kCps; }},
     {"TempFlow", [](TrainerOptions& o) { o.step_weight = StepWeight::kNoise; }},
     {"Guard", [](TrainerOptions& o) { o.method = MethodKind::kGuard; }},
-    {"GuardUnweighted",
-     [](TrainerOptions& o) {
-       o.method = MethodKind::kGuard;
-       o.settings.values = {{"time_weight", 0}};
-     }},
     {"Dppo",
      [](TrainerOptions& o) {
        o.method = MethodKind::kDppo;
@@ -92,8 +86,7 @@ const Case kCases[] = {
     {"AwmHuber",
      [](TrainerOptions& o) {
        Awm(o);
-       o.settings.values = {
-           {"weighting", static_cast<double>(AwmWeighting::kHuber)}, {"power", .25}, {"ratio", 1}};
+       o.settings.values = {{"weighting", static_cast<double>(AwmWeighting::kHuber)}, {"ratio", 1}};
        o.kl.weight = 1e-3;
        o.kl.space = KlSpace::kMean;
      }},
