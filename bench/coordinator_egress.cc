@@ -81,7 +81,7 @@ void Conditionings::Begin(const std::string& learner) {
   source_ = std::make_unique<rollout::ConditioningSource>(
       rollout::ConditioningSource::Options{
           .learner = learner, .epoch = epoch_, .worker_id = "all workers"},
-      relay_->content(), metrics_, Clock::Steady());
+      relay_->content(), metrics_, follow_metrics_, Clock::Steady());
 }
 
 void Conditionings::Get(int worker, const v1::Lease& lease) {

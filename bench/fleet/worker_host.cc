@@ -189,7 +189,7 @@ class Host {
         rollout::ConditioningSource::Options{.learner = load_.leader,
                                              .epoch = Epoch(session->epoch),
                                              .worker_id = NameOf(load_.first)},
-        relay_->content(), metrics_, Clock::Steady());
+        relay_->content(), metrics_, follow_, Clock::Steady());
     for (const std::string& sink : registration.sink_endpoints()) {
       session->senders.push_back(std::make_unique<rollout::ExperienceSender>(sink, kSilenceMax));
     }

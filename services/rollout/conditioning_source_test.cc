@@ -67,7 +67,7 @@ class ConditioningSourceTest : public ::testing::Test {
                  .tries = 2,
                  .backoff_first = absl::Milliseconds(1),
                  .bytes_max = 1 << 20},
-                held_, metrics_, Clock::Steady()) {}
+                held_, metrics_, follow_metrics_, Clock::Steady()) {}
 
   // A lease of conditioning that the learner serves.
   v1::Lease LeaseOf(const std::string& bytes) {
@@ -267,7 +267,7 @@ TEST_F(ConditioningSourceTest, WhatComesBeforeAMissingContentIsSent) {
 std::vector<ConditioningSource::Content> ContentsOf(const std::vector<weights::Chunk>& chunks) {
   std::vector<ConditioningSource::Content> contents;
   for (const weights::Chunk& chunk : chunks) {
-    contents.push_back({.sha256 = Sha256(*chunk), .bytes = chunk->size(), .peers = {}});
+    contents.push_back({.sha256 = Sha256(*chunk), .bytes = chunk->size(), .xxh3 = ""});
   }
   return contents;
 }
@@ -294,10 +294,9 @@ TEST_F(ConditioningSourceTest, APeerThatLacksAPartIsAskedAgainForWhatComesLater)
     learner_has_.Put(contents[i].sha256, chunks[i]);
     if (i < 700 || i >= 1024) peer->content().Put(contents[i].sha256, chunks[i]);
   }
-  const auto got = source_.GetAll(
-      contents, {lease.conditioning_peers().begin(), lease.conditioning_peers().end()});
+  const auto got = source_.GetAll(contents, lease.conditioning_peers());
   ASSERT_TRUE(got.ok()) << got.status();
-  for (size_t i = 0; i < chunks.size(); ++i) ASSERT_EQ(*(*got)[i], *chunks[i]);
+  for (const weights::Chunk& chunk : chunks) ASSERT_EQ(*got->at(Sha256(*chunk)), *chunk);
   EXPECT_EQ(Bytes("peer"), 100 * (700 + 512));
   EXPECT_EQ(Bytes("learner"), 100 * (1024 - 700));
   EXPECT_EQ(channel_.calls(), 1) << "of the learner, for the call in which something lacked";
@@ -343,7 +342,7 @@ TEST_F(ConditioningSourceTest, ALearnerThatBringsSomethingInEachCallIsNotGivenUp
                                .tries = 3,
                                .backoff_first = absl::Milliseconds(1),
                                .backoff_max = absl::Milliseconds(1)},
-                              held, metrics_, Clock::Steady());
+                              held, metrics_, follow_metrics_, Clock::Steady());
     const auto got = source.GetAll(ContentsOf(chunks), {});
     EXPECT_EQ(got.ok(), sent == 1) << got.status();
     EXPECT_EQ(learner.calls(), calls);

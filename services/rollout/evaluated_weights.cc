@@ -36,11 +36,11 @@ absl::StatusOr<EvaluatedWeights::Weights> EvaluatedWeights::Get(
 
 absl::StatusOr<EvaluatedWeights::Weights> EvaluatedWeights::Fetch(
     const v1::Lease::Pictures& pictures) {
-  const std::vector<v1::Lease::Peer> peers(pictures.peers().begin(), pictures.peers().end());
-  OXBOW_ASSIGN_OR_RETURN(const weights::Chunk manifest,
-                         source_.Get({.sha256 = pictures.weights().sha256(),
-                                      .bytes = pictures.weights().bytes(),
-                                      .peers = peers}));
+  OXBOW_ASSIGN_OR_RETURN(
+      const weights::Chunk manifest,
+      source_.Get(
+          {.sha256 = pictures.weights().sha256(), .bytes = pictures.weights().bytes(), .xxh3 = ""},
+          pictures.peers()));
   auto fetched = std::make_shared<weights::VerifiedSnapshot>();
   if (!fetched->manifest.ParseFromString(*manifest)) {
     return absl::DataLossError("the manifest of an evaluation's weights is no message");
@@ -51,13 +51,11 @@ absl::StatusOr<EvaluatedWeights::Weights> EvaluatedWeights::Fetch(
     if (weights::Chunk bytes = held_(chunk.sha256); bytes != nullptr) {
       fetched->chunks.emplace(chunk.sha256, std::move(bytes));
     } else {
-      wanted.push_back({.sha256 = chunk.sha256, .bytes = chunk.bytes, .peers = {}});
+      wanted.push_back(chunk);
     }
   }
-  OXBOW_ASSIGN_OR_RETURN(std::vector<weights::Chunk> chunks, source_.GetAll(wanted, peers));
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    fetched->chunks.emplace(wanted[i].sha256, std::move(chunks[i]));
-  }
+  OXBOW_ASSIGN_OR_RETURN(weights::ChunksByHash chunks, source_.GetAll(wanted, pictures.peers()));
+  fetched->chunks.merge(chunks);
   return fetched;
 }
 

@@ -47,7 +47,7 @@ class EvaluatedWeightsTest : public ::testing::Test {
                  .worker_id = "w",
                  .tries = 1,
                  .backoff_first = absl::Milliseconds(1)},
-                held_, metrics_, Clock::Steady()),
+                held_, metrics_, follow_metrics_, Clock::Steady()),
         weights_(source_, [this](const std::string& sha256) {
           const auto found = in_use_.find(sha256);
           return found == in_use_.end() ? nullptr : found->second;
@@ -87,6 +87,7 @@ class EvaluatedWeightsTest : public ::testing::Test {
   prometheus::Registry registry_;
   RolloutMetrics metrics_{registry_};
   weights::PublishMetrics publish_metrics_{registry_};
+  weights::FollowMetrics follow_metrics_{registry_};
   weights::ContentStore learner_has_{/*bytes_max=*/0};
   weights::ChunksByHash served_;
   CountingChannel channel_;

@@ -12,7 +12,6 @@
 #include "rpc/channel.h"
 #include "rpc/convert.h"
 #include "rpc/group_header.h"
-#include "rpc/status.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -141,14 +140,7 @@ absl::StatusOr<v1::InsertResponse::Ack> ExperienceSender::SendOnce(const WireGro
     stream->Finish();
     return *conversation.ack;
   }
-  const absl::Status status = rpc::FromGrpc(stream->Finish());
-  if (watched.silent()) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("nothing moved for ", absl::FormatDuration(silence_max_)));
-  }
-  if (absl::IsCancelled(status) && !guard_.cancelled()) {
-    return absl::UnavailableError(std::string(status.message()));  // By a sink that shuts down.
-  }
+  const absl::Status status = watched.Ended(stream->Finish());
   if (!status.ok()) return status;
   return absl::UnavailableError("the sink closed the stream without an answer");
 }

@@ -27,9 +27,10 @@ constexpr absl::Duration kSteady = absl::Minutes(1);  // A life that forgives ea
 constexpr absl::Duration kLast = absl::Seconds(30);
 constexpr int kSignalBase = 128;
 
-class Fleet {
+class GpuProcesses {
  public:
-  Fleet(const std::vector<GpuProcess>& processes, std::filesystem::path binary, const Clock& clock)
+  GpuProcesses(const std::vector<GpuProcess>& processes, std::filesystem::path binary,
+               const Clock& clock)
       : processes_(processes), binary_(std::move(binary)), clock_(clock) {
     for (size_t i = 0; i < processes_.size(); ++i) due_[i] = clock_.Now();
     restarts_.resize(processes_.size());
@@ -146,7 +147,7 @@ absl::Duration Restarts::DueAfter(int exit_code, absl::Duration now, bool beside
 
 absl::Status RunOnGpus(const std::vector<GpuProcess>& processes, const Clock& clock) {
   OXBOW_ASSIGN_OR_RETURN(const std::filesystem::path binary, ExecutablePath());
-  return Fleet(processes, binary, clock).Run();
+  return GpuProcesses(processes, binary, clock).Run();
 }
 
 }  // namespace oxbow::rollout

@@ -107,7 +107,8 @@ LearnerSession::LearnerSession(RunSpec spec, std::string worker_id,
                      .epoch = spec_.epoch,
                      .worker_id = worker_id_,
                      .learner_silence = spec_.rpc_timeout},
-                    relay == nullptr ? own_content_ : relay->content(), metrics_, clock_),
+                    relay == nullptr ? own_content_ : relay->content(), metrics_, follow_metrics_,
+                    clock_),
       model_(spec_, [this](const std::string& sha256, const weights::Placed& placed) {
         follower_->Place(sha256, placed);
       }) {

@@ -17,7 +17,6 @@
 #include "rpc/channel.h"
 #include "rpc/convert_torch.h"
 #include "rpc/retry.h"
-#include "rpc/status.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -65,7 +64,8 @@ absl::StatusOr<ReadyLease> PictureWork::Prepare(v1::Lease lease) {
     OXBOW_ASSIGN_OR_RETURN(weights::Chunk sent,
                            source_.Get({.sha256 = picture.conditioning().sha256(),
                                         .bytes = picture.conditioning().bytes(),
-                                        .peers = {}}));
+                                        .xxh3 = ""},
+                                       {}));
     pictures->conditioning.push_back(std::move(sent));
   }
   if (pictures->conditioning.empty()) return absl::InvalidArgumentError("a lease of no picture");
@@ -136,15 +136,8 @@ absl::StatusOr<bool> PictureWork::DeliverOnce(const v1::Lease& lease, const Pict
   stream->WritesDone();
   v1::DeliverResponse response;
   const bool answered = stream->Read(&response);
-  const absl::Status status = rpc::FromGrpc(stream->Finish());
+  const absl::Status status = watched.Ended(stream->Finish());
   if (answered) return response.taken();
-  if (watched.silent()) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("nothing moved for ", absl::FormatDuration(spec_.rpc_timeout)));
-  }
-  if (absl::IsCancelled(status) && !guard_.cancelled()) {
-    return absl::UnavailableError(std::string(status.message()));  // By a learner that shuts down.
-  }
   if (!status.ok()) return status;
   return absl::UnavailableError("the learner closed the stream without an answer");
 }

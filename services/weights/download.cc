@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/weights/download.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,7 @@ namespace oxbow::weights {
 
 absl::StatusOr<Download> Download::Start(const v1::SnapshotManifest& manifest, ChunkStore& store,
                                          ChunkCheck check) {
-  Download download(store, check);
+  Download download(&store, nullptr, check);
   const std::vector<ChunkSize> chunks = ChunksOf(manifest);
   for (const ChunkSize& chunk : chunks) {
     ChunkStore::Whereabouts here = store.Look(chunk.sha256);
@@ -27,6 +28,18 @@ absl::StatusOr<Download> Download::Start(const v1::SnapshotManifest& manifest, C
     }
   }
   OXBOW_RETURN_IF_ERROR(store.Expect(chunks));
+  return download;
+}
+
+Download Download::Of(const std::vector<ChunkSize>& contents, ContentStore& store) {
+  Download download(nullptr, &store, ChunkCheck::kSha256);
+  for (const ChunkSize& content : contents) {
+    if (Chunk here = store.Find(content.sha256); here != nullptr) {
+      download.verified_.emplace(content.sha256, std::move(here));
+    } else if (download.checksums_.emplace(content.sha256, content.xxh3).second) {
+      download.lacking_.push_back(content);
+    }
+  }
   return download;
 }
 
@@ -63,12 +76,13 @@ absl::Status Download::TakePiece(const std::string& sha256, uint64_t offset, std
         absl::StrCat("piece does not continue the chunk: offset ", offset));
   }
   bytes_ += data.size();
-  if (partial_.empty()) partial_ = store_->pool().Take(chunk.bytes);
+  if (partial_.empty() && store_ != nullptr) partial_ = store_->pool().Take(chunk.bytes);
   if (data.size() == chunk.bytes) {
     // Most often a piece is a chunk. Its bytes stay where they are, and the next piece is read into
     // the memory that was taken.
     partial_.swap(data);
   } else {
+    partial_.reserve(chunk.bytes);
     partial_ += data;
   }
   if (partial_.size() < chunk.bytes) return absl::OkStatus();
@@ -84,6 +98,11 @@ absl::Status Download::TakePiece(const std::string& sha256, uint64_t offset, std
 }
 
 void Download::Keep(const std::string& sha256, std::string verified) {
+  if (contents_ != nullptr) {
+    Chunk content = std::make_shared<const std::string>(std::move(verified));
+    verified_.emplace(sha256, contents_->Put(sha256, std::move(content)));
+    return;
+  }
   Chunk chunk = store_->pool().Seal(std::move(verified));
   verified_.emplace(sha256, chunk);
   store_->Put(sha256, std::move(chunk));

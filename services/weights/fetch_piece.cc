@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/weights/fetch_piece.h"
 
-#include <grpcpp/support/slice.h>
-
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -14,41 +12,23 @@ namespace {
 constexpr uint64_t kSmallBytes = uint64_t{128} << 10;
 constexpr uint64_t kTogetherBytes = uint64_t{1} << 20;
 
-// The tag before the data of a FetchResponse: field number 3, length-delimited.
-constexpr char kDataTag = (v1::FetchResponse::kDataFieldNumber << 3) | 2;
-
-// All of a message with one piece but its data, which comes last.
-std::string HeadOf(const FetchPiece& piece) {
-  v1::FetchResponse fields;
-  fields.set_chunk_sha256(piece.sha256);
-  fields.set_offset(piece.offset);
-  std::string head = fields.SerializeAsString();
-  head += kDataTag;
-  uint64_t length = piece.bytes;
-  for (; length >= 0x80; length >>= 7) head += static_cast<char>(length | 0x80);
-  head += static_cast<char>(length);
-  return head;
-}
-
-// gRPC drops the reference once the bytes are sent.
-grpc::Slice DataOf(const FetchPiece& piece) {
-  char* data = const_cast<char*>(piece.chunk->data()) + piece.offset;  // It is only read.
-  return grpc::Slice(
-      data, piece.bytes, [](void* chunk) { delete static_cast<Chunk*>(chunk); },
-      new Chunk(piece.chunk));
-}
-
 }  // namespace
 
-// The message of small chunks alone; empty if there are none, which is a keep-alive.
-std::string SmallChunksOf(const FetchPiece& piece) {
-  v1::FetchResponse message;
-  for (const auto& [sha256, chunk] : piece.small) {
-    v1::FetchResponse::SmallChunk& small = *message.add_small();
-    small.set_chunk_sha256(sha256);
-    small.set_data(*chunk);
+std::vector<grpc::Slice> FetchPiece::Slices() const {
+  v1::FetchResponse fields;
+  if (chunk == nullptr) {  // Empty without small chunks, which is a keep-alive.
+    for (const auto& [hash, whole] : small) {
+      v1::FetchResponse::SmallChunk& one = *fields.add_small();
+      one.set_chunk_sha256(hash);
+      one.set_data(*whole);
+    }
+    return {grpc::Slice(fields.SerializeAsString())};
   }
-  return message.SerializeAsString();
+  fields.set_chunk_sha256(sha256);
+  fields.set_offset(offset);
+  return {grpc::Slice(fields.SerializeAsString() +
+                      rpc::FieldOpening(v1::FetchResponse::kDataFieldNumber, bytes)),
+          rpc::SliceOf({chunk->data() + offset, bytes}, chunk)};
 }
 
 rpc::Part ChunkSender::Send(const std::string& sha256, const Chunk& chunk, uint64_t offset,
@@ -93,17 +73,3 @@ rpc::Part ChunkSender::Flush() {
 }
 
 }  // namespace oxbow::weights
-
-grpc::Status grpc::SerializationTraits<oxbow::weights::FetchPiece>::Serialize(
-    const oxbow::weights::FetchPiece& piece, grpc::ByteBuffer* buffer, bool* own_buffer) {
-  *own_buffer = true;
-  if (piece.chunk == nullptr) {
-    const grpc::Slice whole(oxbow::weights::SmallChunksOf(piece));
-    *buffer = grpc::ByteBuffer(&whole, 1);
-    return grpc::Status::OK;
-  }
-  const grpc::Slice slices[] = {grpc::Slice(oxbow::weights::HeadOf(piece)),
-                                oxbow::weights::DataOf(piece)};
-  *buffer = grpc::ByteBuffer(slices, 2);
-  return grpc::Status::OK;
-}

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A FetchResponse whose `data` is sent without a copy; small chunks are copied.
+// A FetchResponse whose `data` is sent without a copy (rpc/slices.h); small chunks are copied.
 //
-// On the wire it is the protobuf message of weight_channel.proto. Here its data is a slice of a
-// chunk, which stays alive until gRPC has sent it. With several children per relay, copying the
-// data into serialised messages would cost as much as all other work.
+// With several children per relay, copying the data into serialised messages would cost as much as
+// all other work.
 #pragma once
-
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/status.h>
 
 #include <cstdint>
 #include <functional>
@@ -16,6 +12,7 @@
 #include <vector>
 
 #include "oxbow/v1/weight_channel.pb.h"
+#include "rpc/slices.h"
 #include "rpc/stream.h"
 #include "services/weights/snapshot.h"
 
@@ -27,6 +24,8 @@ struct FetchPiece {
   Chunk chunk;                                       // Null: only small chunks, or a keep-alive.
   uint64_t bytes = 0;                                // From `offset`.
   std::vector<std::pair<std::string, Chunk>> small;  // Whole chunks by their SHA-256.
+
+  std::vector<grpc::Slice> Slices() const;
 };
 
 // The server's side of Fetch, with pieces instead of messages.
@@ -63,10 +62,3 @@ class ChunkSender {
 inline constexpr int kFetchMethod = 1;
 
 }  // namespace oxbow::weights
-
-template <>
-class grpc::SerializationTraits<oxbow::weights::FetchPiece> {
- public:
-  static grpc::Status Serialize(const oxbow::weights::FetchPiece& piece, grpc::ByteBuffer* buffer,
-                                bool* own_buffer);
-};

@@ -2,6 +2,7 @@
 #include "services/weights/manifest_delta.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
@@ -24,6 +25,11 @@ v1::SnapshotManifest WithoutTensors(const v1::SnapshotManifest& manifest) {
   rest.set_base_sha256(manifest.base_sha256());
   if (manifest.has_probe()) *rest.mutable_probe() = manifest.probe();
   return rest;
+}
+
+// A WatchResponse with nothing but this field is the field with its tag.
+Chunk Encoded(const v1::WatchResponse& alone) {
+  return std::make_shared<const std::string>(alone.SerializeAsString());
 }
 
 }  // namespace
@@ -78,6 +84,23 @@ absl::StatusOr<v1::SnapshotManifest> ManifestFrom(const v1::SnapshotManifest& ol
         absl::StrCat("tensors of a delta are not in name order: ", newer.tensors(i).name()));
   }
   return newer;
+}
+
+ManifestForms::ManifestForms(Shared manifest, const std::vector<Shared>& older)
+    : manifest_(std::move(manifest)) {
+  v1::WatchResponse alone;
+  *alone.mutable_manifest() = *manifest_;
+  whole_ = Encoded(alone);
+  for (const Shared& old : older) {
+    v1::WatchResponse change;
+    *change.mutable_delta() = DeltaOf(*old, *manifest_);
+    if (change.ByteSizeLong() < whole_->size()) deltas_[old->sha256()] = Encoded(change);
+  }
+}
+
+const Chunk& ManifestForms::For(const std::string& from_sha256) const {
+  const auto found = deltas_.find(from_sha256);
+  return found == deltas_.end() ? whole_ : found->second;
 }
 
 }  // namespace oxbow::weights

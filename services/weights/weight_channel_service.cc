@@ -16,6 +16,8 @@
 namespace oxbow::weights {
 namespace {
 
+constexpr int kWatchMethod = 0;  // Its index in service WeightChannel.
+
 // A Watch that ends at once with an error.
 class Refusal final : public grpc::ServerWriteReactor<WatchMessage> {
  public:
@@ -24,6 +26,12 @@ class Refusal final : public grpc::ServerWriteReactor<WatchMessage> {
 };
 
 }  // namespace
+
+std::vector<grpc::Slice> WatchMessage::Slices() const {
+  std::vector<grpc::Slice> slices = {grpc::Slice(rest.SerializeAsString())};
+  if (manifest != nullptr) slices.push_back(rpc::SliceOf(*manifest, manifest));
+  return slices;
+}
 
 // One watcher. At most one write is under way; when it is done, the newest state is written next.
 // gRPC never calls a reaction from inside StartWrite or Finish.

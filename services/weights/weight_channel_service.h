@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -32,11 +33,19 @@
 #include "services/weights/chunk_store.h"
 #include "services/weights/content_store.h"
 #include "services/weights/fetch_piece.h"
+#include "services/weights/manifest_delta.h"
 #include "services/weights/relay_roster.h"
-#include "services/weights/watch_message.h"
 #include "services/weights/weights_metrics.h"
 
 namespace oxbow::weights {
+
+// A WatchResponse that is sent without copying its manifest.
+struct WatchMessage {
+  Chunk manifest;          // A form of it; null: none.
+  v1::WatchResponse rest;  // All other fields.
+
+  std::vector<grpc::Slice> Slices() const;
+};
 
 class WeightChannelService : public v1::WeightChannel::Service, public rpc::HasStreams {
  public:

@@ -11,7 +11,6 @@
 #include "rpc/channel.h"
 #include "rpc/retry.h"
 #include "rpc/status.h"
-#include "services/weights/download.h"
 #include "services/weights/manifest_delta.h"
 
 namespace oxbow::weights {
@@ -53,14 +52,15 @@ WeightFollower::WeightFollower(Options options, FollowMetrics& metrics, const Cl
       clock_(clock),
       on_ready_(std::move(on_ready)),
       own_store_(/*snapshots_max=*/1, options_.bytes_max),
-      store_(options_.relay != nullptr ? options_.relay->store() : own_store_),
       fetcher_({.epoch = options_.epoch,
                 .worker_id = options_.worker_id,
                 .peer_silence = options_.peer_silence,
                 .learner_silence = options_.timeout,
                 .tries = options_.tries,
                 .backoff_first = options_.backoff_first,
-                .backoff_max = options_.backoff_max},
+                .backoff_max = options_.backoff_max,
+                .received = [&metrics](uint64_t bytes,
+                                       Source source) { metrics.Received(bytes, source); }},
                metrics, clock),
       member_(options_.join_broadcast_group == nullptr
                   ? nullptr
@@ -82,8 +82,7 @@ void WeightFollower::Stop() {
   if (member_ != nullptr) member_->Stop();
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
-  if (watch_call_ != nullptr) watch_call_->TryCancel();
-  for (grpc::ClientContext* call : report_calls_) call->TryCancel();
+  if (watching_.call != nullptr) watching_.call->TryCancel();
 }
 
 std::optional<VerifiedSnapshot> WeightFollower::TakeNewest() {
@@ -91,13 +90,13 @@ std::optional<VerifiedSnapshot> WeightFollower::TakeNewest() {
   return std::exchange(ready_, std::nullopt);
 }
 
-Chunk WeightFollower::Held(const std::string& sha256) const {
-  const absl::StatusOr<Chunk> chunk = store_.Read(sha256);
+Chunk WeightFollower::Held(const std::string& sha256) {
+  const absl::StatusOr<Chunk> chunk = store().Read(sha256);
   return chunk.ok() ? *chunk : nullptr;
 }
 
 void WeightFollower::Place(const std::string& sha256, const Placed& placed) {
-  store_.Place(sha256, placed);
+  store().Place(sha256, placed);
   absl::MutexLock lock(&mutex_);
   // The next snapshot has the same frozen part, in memory or in a place that may go.
   if (ready_.has_value() && ready_->chunks.erase(sha256) + ready_->placed.count(sha256) > 0) {
@@ -106,10 +105,10 @@ void WeightFollower::Place(const std::string& sha256, const Placed& placed) {
 }
 
 void WeightFollower::FetchAgain() {
-  store_.ForgetLost();
+  store().ForgetLost();
   absl::MutexLock lock(&mutex_);
-  have_any_ = false;
-  if (watch_call_ != nullptr) watch_call_->TryCancel();  // A new watch announces the newest.
+  have_.reset();
+  if (watching_.call != nullptr) watching_.call->TryCancel();  // A new watch announces the newest.
 }
 
 bool WeightFollower::Sleep(absl::Duration duration) {
@@ -126,11 +125,11 @@ void WeightFollower::WatchLoop() {
     const absl::Status ended = WatchOnce(endpoint);
     {
       absl::MutexLock lock(&mutex_);
-      if (before != have_version_) {
+      const uint64_t now = have_.value_or(Version()).policy;
+      if (std::exchange(before, now) != now) {
         backoff = options_.backoff_first;
         said = false;
       }
-      before = have_version_;
     }
     if (!Sleep(rpc::Jittered(backoff))) return;
     if (!said) {
@@ -154,12 +153,11 @@ absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError("stopping");
-    request.set_have_any(have_any_);
-    request.set_have_version(have_version_);
-    if (std::exchange(refused_, false)) told_.Clear();
-    request.set_manifest_sha256(told_.sha256());
-    watch_call_ = context.get();
-    learner_ = endpoint;
+    request.set_have_any(have_.has_value());
+    request.set_have_version(have_.value_or(Version()).policy);
+    request.set_manifest_sha256(watching_.told.sha256());
+    watching_.call = context.get();
+    watching_.learner = endpoint;
   }
   const auto reader = stub->Watch(context.get(), request);
   Announcement announcement{.response = {}, .learner = endpoint};
@@ -177,22 +175,23 @@ absl::Status WeightFollower::WatchOnce(const std::string& endpoint) {
   if (!taken.ok()) context->TryCancel();
   const absl::Status ended = rpc::FromGrpc(reader->Finish());
   absl::MutexLock lock(&mutex_);
-  watch_call_ = nullptr;
+  watching_.call = nullptr;
   return taken.ok() ? ended : taken;
 }
 
 // Puts the whole manifest in place of a delta. After an error the next watch asks for it whole.
 absl::Status WeightFollower::TakeManifest(v1::WatchResponse& response) {
+  absl::MutexLock lock(&mutex_);
   if (response.has_delta()) {
-    absl::StatusOr<v1::SnapshotManifest> whole = ManifestFrom(told_, response.delta());
+    absl::StatusOr<v1::SnapshotManifest> whole = ManifestFrom(watching_.told, response.delta());
     if (!whole.ok()) {
-      told_.Clear();
+      watching_.told.Clear();
       return whole.status();
     }
     response.clear_delta();
     *response.mutable_manifest() = *std::move(whole);
   }
-  if (response.has_manifest()) told_ = response.manifest();
+  if (response.has_manifest()) watching_.told = response.manifest();
   return absl::OkStatus();
 }
 
@@ -206,8 +205,8 @@ std::optional<WeightFollower::Announcement> WeightFollower::AwaitAnnouncement() 
     if (stopping_) return std::nullopt;
     Announcement next = *std::exchange(announced_, std::nullopt);
     // A watch that was resumed while its snapshot was fetched announces it again.
-    if (!have_any_ || next.response.manifest().sha256() != have_sha256_ ||
-        next.response.manifest().policy_version() != have_version_) {
+    if (!have_.has_value() || next.response.manifest().sha256() != have_->sha256 ||
+        next.response.manifest().policy_version() != have_->policy) {
       return next;
     }
   }
@@ -223,8 +222,8 @@ void WeightFollower::FetchLoop() {
                     << Field("status", status);
     // A new watch, after a pause, announces the newest snapshot again.
     absl::MutexLock lock(&mutex_);
-    refused_ = refused_ || IsRefusal(status);
-    if (!announced_.has_value() && watch_call_ != nullptr) watch_call_->TryCancel();
+    if (IsRefusal(status)) watching_.told.Clear();  // So the next manifest shall come whole.
+    if (!announced_.has_value() && watching_.call != nullptr) watching_.call->TryCancel();
   }
 }
 
@@ -232,7 +231,7 @@ uint64_t WeightFollower::OfThisMachine(const v1::SnapshotManifest& manifest, Dow
   if (options_.local == nullptr || download.complete()) return 0;
   {
     absl::MutexLock lock(&mutex_);
-    if (have_any_) return 0;
+    if (have_.has_value()) return 0;
   }
   const uint64_t before = download.bytes();
   options_.local(manifest, download);
@@ -240,12 +239,12 @@ uint64_t WeightFollower::OfThisMachine(const v1::SnapshotManifest& manifest, Dow
 }
 
 // Its chunks may have been placed, or placed anew, since its download began.
-void WeightFollower::TakePlaces(VerifiedSnapshot& snapshot) const {
+void WeightFollower::TakePlaces(VerifiedSnapshot& snapshot) {
   for (auto& [hash, place] : snapshot.placed) {
-    if (Placed now = store_.Look(hash).placed; now != nullptr) place = std::move(now);
+    if (Placed now = store().Look(hash).placed; now != nullptr) place = std::move(now);
   }
   for (auto chunk = snapshot.chunks.begin(); chunk != snapshot.chunks.end();) {
-    Placed now = store_.Look(chunk->first).placed;
+    Placed now = store().Look(chunk->first).placed;
     if (now == nullptr) {
       ++chunk;
       continue;
@@ -256,19 +255,18 @@ void WeightFollower::TakePlaces(VerifiedSnapshot& snapshot) const {
 }
 
 absl::Status WeightFollower::Obtain(const Announcement& announcement) {
-  std::vector<v1::ReportPeerRequest> faults;
+  PeerFaults faults;
   const absl::Status fetched = ObtainChunks(announcement, faults);
-  ReportFaults(announcement.learner, std::move(faults));
+  fetcher_.Report(announcement.learner, std::move(faults));
   return fetched;
 }
 
-absl::Status WeightFollower::ObtainChunks(const Announcement& announcement,
-                                          std::vector<v1::ReportPeerRequest>& faults) {
+absl::Status WeightFollower::ObtainChunks(const Announcement& announcement, PeerFaults& faults) {
   const v1::SnapshotManifest& manifest = announcement.response.manifest();
   OXBOW_RETURN_IF_ERROR(CheckManifest(manifest, options_.bytes_max));
   const absl::Duration start = clock_.Now();
   OXBOW_ASSIGN_OR_RETURN(Download download,
-                         Download::Start(manifest, store_, options_.chunk_check));
+                         Download::Start(manifest, store(), options_.chunk_check));
   const uint64_t local = OfThisMachine(manifest, download);
   if (member_ != nullptr && announcement.response.has_rounds()) {
     member_->TakePart(announcement.response.rounds(), download);
@@ -286,9 +284,7 @@ absl::Status WeightFollower::ObtainChunks(const Announcement& announcement,
                               .fetch_time = took};
     {
       absl::MutexLock lock(&mutex_);
-      have_any_ = true;
-      have_version_ = manifest.policy_version();
-      have_sha256_ = manifest.sha256();
+      have_ = {.policy = manifest.policy_version(), .sha256 = manifest.sha256()};
       // Place tells the store first and then waits for this lock: no place is missed.
       TakePlaces(verified);
       ready_ = std::move(verified);
@@ -296,23 +292,6 @@ absl::Status WeightFollower::ObtainChunks(const Announcement& announcement,
     if (on_ready_) on_ready_();
   }
   return fetched;
-}
-
-void WeightFollower::ReportFaults(const std::string& learner,
-                                  std::vector<v1::ReportPeerRequest> faults) {
-  if (faults.empty()) return;
-  const auto stub = v1::WeightChannel::NewStub(rpc::Connect(learner));
-  for (v1::ReportPeerRequest& report : faults) {
-    report.set_epoch(options_.epoch.value);
-    report.set_worker_id(options_.worker_id);
-    v1::ReportPeerResponse response;
-    const auto context = rpc::ContextWithDeadline(kReportAtMost);
-    const absl::Status sent = rpc::FromGrpc(stub->ReportPeer(context.get(), report, &response));
-    if (!sent.ok()) {
-      OXBOW_LOG(Warning) << "peer's fault not reported" << Field("status", sent);
-      return;
-    }
-  }
 }
 
 void WeightFollower::ReportRefused(const v1::SnapshotManifest& manifest, const absl::Status& why) {
@@ -334,21 +313,14 @@ absl::Status WeightFollower::Report(v1::ReportAppliedRequest report) {
   std::string endpoint;
   {
     absl::MutexLock lock(&mutex_);
-    endpoint = learner_.empty() ? options_.endpoints.front() : learner_;
+    endpoint = watching_.learner.empty() ? options_.endpoints.front() : watching_.learner;
   }
   const auto stub = v1::WeightChannel::NewStub(rpc::Connect(endpoint));
   return rpc::Retry({.tries = 2}, [&] {
     v1::ReportAppliedResponse response;
     const auto context = rpc::ContextWithDeadline(std::min(options_.timeout, kReportAtMost));
-    {
-      absl::MutexLock lock(&mutex_);
-      if (stopping_) return absl::CancelledError("stopping");
-      report_calls_.insert(context.get());
-    }
-    const grpc::Status sent = stub->ReportApplied(context.get(), report, &response);
-    absl::MutexLock lock(&mutex_);
-    report_calls_.erase(context.get());
-    return rpc::FromGrpc(sent);
+    const rpc::SilenceGuard::Watched watched(fetcher_.calls(), *context, kReportAtMost);
+    return rpc::FromGrpc(stub->ReportApplied(context.get(), report, &response));
   });
 }
 

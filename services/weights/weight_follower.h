@@ -16,7 +16,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,7 +28,7 @@
 #include "base/ids.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
 #include "services/weights/broadcast_receiver.h"
-#include "services/weights/chunk_fetcher.h"
+#include "services/weights/content_fetcher.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/weight_relay.h"
 #include "services/weights/weights_metrics.h"
@@ -80,7 +79,7 @@ class WeightFollower {
   void Stop();
 
   // A verified chunk that this worker has; null if it has not.
-  Chunk Held(const std::string& sha256) const;
+  Chunk Held(const std::string& sha256);
 
   // A chunk of a snapshot that was taken is elsewhere, too: nothing here holds it any more.
   void Place(const std::string& sha256, const Placed& placed);
@@ -102,6 +101,15 @@ class WeightFollower {
     v1::WatchResponse response;
     std::string learner;
   };
+  struct Watching {
+    grpc::ClientContext* call = nullptr;  // Null: none is under way.
+    std::string learner;                  // The last one watched.
+    v1::SnapshotManifest told;            // The last that came: the next one may be a delta to it.
+  };
+  struct Version {
+    uint64_t policy = 0;
+    std::string sha256;
+  };
 
   void WatchLoop();
   absl::Status WatchOnce(const std::string& endpoint);
@@ -109,37 +117,27 @@ class WeightFollower {
   void FetchLoop();
   std::optional<Announcement> AwaitAnnouncement();
   absl::Status Obtain(const Announcement& announcement);
-  absl::Status ObtainChunks(const Announcement& announcement,
-                            std::vector<v1::ReportPeerRequest>& faults);
-  void TakePlaces(VerifiedSnapshot& snapshot) const;
+  absl::Status ObtainChunks(const Announcement& announcement, PeerFaults& faults);
+  void TakePlaces(VerifiedSnapshot& snapshot);
   uint64_t OfThisMachine(const v1::SnapshotManifest& manifest, Download& download);
-  void ReportFaults(const std::string& learner, std::vector<v1::ReportPeerRequest> faults);
   void ReportRefused(const v1::SnapshotManifest& manifest, const absl::Status& why);
   bool Sleep(absl::Duration duration);  // False if stopping.
+  ChunkStore& store() { return options_.relay != nullptr ? options_.relay->store() : own_store_; }
 
   const Options options_;
   FollowMetrics& metrics_;
   const Clock& clock_;
   const std::function<void()> on_ready_;
   ChunkStore own_store_;  // In use if the worker does not relay.
-  ChunkStore& store_;
-  ChunkFetcher fetcher_;
+  ContentFetcher fetcher_;
   const std::unique_ptr<BroadcastReceiver> member_;  // Null: takes part in no broadcast.
-
-  // Used only by the watch thread. The last manifest that came: the next one may be a delta to it.
-  v1::SnapshotManifest told_;
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* watch_call_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::set<grpc::ClientContext*> report_calls_ ABSL_GUARDED_BY(mutex_);
+  Watching watching_ ABSL_GUARDED_BY(mutex_);
   std::optional<Announcement> announced_ ABSL_GUARDED_BY(mutex_);  // Not fetched yet.
   std::optional<VerifiedSnapshot> ready_ ABSL_GUARDED_BY(mutex_);
-  bool have_any_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t have_version_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::string have_sha256_ ABSL_GUARDED_BY(mutex_);
-  bool refused_ ABSL_GUARDED_BY(mutex_) = false;  // So the next manifest shall come whole.
-  std::string learner_ ABSL_GUARDED_BY(mutex_);   // The last one watched.
+  std::optional<Version> have_ ABSL_GUARDED_BY(mutex_);
   std::thread watch_thread_;
   std::thread fetch_thread_;
 };

@@ -57,7 +57,8 @@ class FaultyService final : public WeightChannelService {
  public:
   struct Fault {
     std::string corrupt;       // Chunk content to send with its first byte altered.
-    bool cut_in_half = false;  // End with UNAVAILABLE in the middle of the second chunk.
+    bool cut_in_half = false;  // End with UNAVAILABLE in the middle of the second chunk,
+    bool away = false;         // or at once.
   };
 
   using WeightChannelService::WeightChannelService;
@@ -73,6 +74,7 @@ class FaultyService final : public WeightChannelService {
         faults_.pop_front();
       }
     }
+    if (fault.away) return absl::UnavailableError("away");
     if (fault.cut_in_half) {
       Send(stream, request.chunk_sha256(0), "base-one");
       Send(stream, request.chunk_sha256(1), "base");
@@ -319,6 +321,16 @@ TEST_F(WeightFollowerTest, LostStreamResumesInTheMiddleOfTheChunk) {
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_EQ(requests[1].chunk_sha256_size(), 1);
   EXPECT_EQ(requests[1].first_offset(), 4u);
+}
+
+// A snapshot that has not come is no wrong one.
+TEST_F(WeightFollowerTest, ALearnerThatIsAwayIsAskedAgainAndNothingIsRefused) {
+  for (int i = 0; i < 3; ++i) service_.Plan({.away = true});
+  ASSERT_TRUE(service_.Publish(Version(1, "adapter1")).ok());
+  Follow();
+  ASSERT_TRUE(AwaitSnapshot());
+  EXPECT_EQ(service_.requests().size(), 4u);
+  EXPECT_THAT(telemetry::ScrapeText(registry_), HasSubstr("oxbow_weights_refused_total 0"));
 }
 
 TEST_F(WeightFollowerTest, StopEndsAReportThatNobodyAnswers) {

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "rpc/status.h"
 
 namespace oxbow::rpc {
 
@@ -26,9 +28,15 @@ void SilenceGuard::Watched::SignOfLife() {
   heard_ = guard_.clock_.Now();
 }
 
-bool SilenceGuard::Watched::silent() const {
+absl::Status SilenceGuard::Watched::Ended(const grpc::Status& finished) const {
+  absl::Status status = FromGrpc(finished);
   absl::MutexLock lock(&guard_.mutex_);
-  return silent_;
+  if (silent_) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("nothing moved for ", absl::FormatDuration(silence_max_)));
+  }
+  if (!absl::IsCancelled(status) || guard_.cancelled_) return status;
+  return absl::UnavailableError(status.message());
 }
 
 SilenceGuard::SilenceGuard(const Clock& clock) : clock_(clock), thread_([this] { Guard(); }) {}

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/support/status.h>
 
 #include <set>
 #include <thread>
@@ -32,8 +33,10 @@ class SilenceGuard {
     Watched& operator=(const Watched&) = delete;
 
     void SignOfLife();
-    // Whether the guard has ended the call because its peer was silent.
-    bool silent() const;
+    // How the call has ended, of what Finish said. kDeadlineExceeded: the guard has ended it
+    // because its peer was silent. kUnavailable also for a server that cancelled it because it
+    // shuts down.
+    absl::Status Ended(const grpc::Status& finished) const;
 
    private:
     friend class SilenceGuard;

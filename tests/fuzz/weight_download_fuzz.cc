@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For any pieces from any source: a download keeps only chunks that match their checksums, and is
-// complete when it has them all. So does a round of a broadcast.
+// For any pieces from any source: a download of a manifest's chunks or of contents keeps only what
+// matches its checksum, and is complete when it has all. So does a round of a broadcast.
 #include <memory>
 
 #include "base/check.h"
@@ -56,6 +56,17 @@ std::string Bytes() {
   return bytes;
 }
 
+void Check(const Download& download) {
+  const Snapshot& snapshot = Published();
+  for (const auto& [hash, chunk] : download.verified()) {
+    const auto real = snapshot.chunks.find(hash);
+    OXBOW_CHECK(real != snapshot.chunks.end() && *real->second == *chunk) << "a forged chunk";
+  }
+  const size_t there = download.verified().size();
+  OXBOW_CHECK(there + download.lacking() == snapshot.chunks.size()) << there;
+  OXBOW_CHECK(download.complete() == (there == snapshot.chunks.size()));
+}
+
 }  // namespace
 }  // namespace oxbow::weights
 
@@ -71,10 +82,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ChunkStore store(2, 1 << 20);
   auto download = Download::Start(snapshot.manifest, store, ChunkCheck::kSha256);
   OXBOW_CHECK(download.ok()) << download.status().ToString();
+  ContentStore contents(1 << 20);
+  Download by_hash = Download::Of(ChunksOf(snapshot.manifest), contents);
   for (const fuzz::CallStep& step : fuzz::Script(data, size, 3)) {
     v1::FetchResponse piece;
     if (step.call == 0 && fuzz::Parse(step.message, piece)) {
+      v1::FetchResponse same = piece;
       if (!download->complete()) (void)download->Take(piece);
+      if (!by_hash.complete()) (void)by_hash.Take(same);
     } else if (step.call == 1) {
       static const std::string bytes = Bytes();
       Saying group(std::string(step.message), bytes);
@@ -84,15 +99,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       download->Settle();
     } else {
       download->ForgetPartial();
+      by_hash.ForgetPartial();
     }
   }
-  size_t there = 0;
-  for (const auto& [hash, chunk] : download->verified()) {
-    const auto real = snapshot.chunks.find(hash);
-    OXBOW_CHECK(real != snapshot.chunks.end() && *real->second == *chunk) << "a forged chunk";
-    ++there;
-  }
-  OXBOW_CHECK(there + download->lacking() == snapshot.chunks.size()) << there;
-  OXBOW_CHECK(download->complete() == (there == snapshot.chunks.size()));
+  Check(*download);
+  Check(by_hash);
   return 0;
 }
