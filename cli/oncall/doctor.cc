@@ -18,7 +18,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/oncall/checkup.h"
-#include "cli/oncall/fleet_facts.h"
+#include "cli/oncall/fleet_checks.h"
 #include "cli/oncall/run_checks.h"
 #include "cli/plan/memory_check.h"
 #include "cli/plan/reward_plan.h"

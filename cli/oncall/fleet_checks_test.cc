@@ -7,7 +7,6 @@
 #include <functional>
 #include <limits>
 
-#include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/metrics_page.h"
 #include "run/endpoints_file.h"
 #include "tests/testing/scoped_directory.h"

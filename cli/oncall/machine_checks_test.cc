@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "cli/oncall/machine_facts.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

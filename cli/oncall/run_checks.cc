@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/memory_limits.h"
-#include "cli/oncall/machine_facts.h"
+#include "cli/oncall/machine_checks.h"
 #include "cli/plan/check_files.h"
 #include "cli/plan/machine_load.h"
 #include "cli/plan/memory_check.h"

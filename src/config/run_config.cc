@@ -19,7 +19,6 @@
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/device_plan.h"
-#include "config/embedded_yaml.h"
 #include "config/file_paths.h"
 #include "config/hub_cache.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/report/panels.h"
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "io/report/html.h"
+#include "io/report/report.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict_course.h"
 #include "metrics/phase_words.h"
