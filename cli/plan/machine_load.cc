@@ -105,8 +105,9 @@ void Settle(const run::ModelFacts& facts, const BytesOfDevices& rewards, const G
             config::ResolvedConfig& resolved) {
   run::FillLoraTargets(*facts.architecture, *resolved.config.mutable_model());
   if (!resolved.counted_ranks && !resolved.counted_workers) return;
-  using config::Sharing;
-  for (const Sharing sharing : {Sharing::kTogether, Sharing::kApart, Sharing::kApartFromRewards}) {
+  using config::GpuSharing;
+  for (const GpuSharing sharing :
+       {GpuSharing::kTogether, GpuSharing::kApart, GpuSharing::kApartFromRewards}) {
     v1::RunConfig tried = resolved.config;
     if (resolved.counted_ranks) tried.mutable_learner()->set_ranks(config::kAuto);
     if (resolved.counted_workers) tried.mutable_services()->set_rollout_workers(config::kAuto);

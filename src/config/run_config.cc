@@ -279,7 +279,7 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   FindFetchedModels(environment, resolved.config);
   resolved.counted_ranks = resolved.config.learner().ranks() == kAuto;
   resolved.counted_workers = resolved.config.services().rollout_workers() == kAuto;
-  if (gpus != kLeaveAuto) CountProcesses(gpus, Sharing::kTogether, resolved.config);
+  if (gpus != kLeaveAuto) CountProcesses(gpus, GpuSharing::kTogether, resolved.config);
   return resolved;
 }
 
@@ -329,7 +329,7 @@ absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path) {
   OXBOW_RETURN_IF_ERROR(MergeDefaults(&resolved));
   OXBOW_RETURN_IF_ERROR(MergeText(text, {.name = path.string(), .has_lines = true}, &resolved));
   FindFilesOf(path, resolved.config);
-  CountProcesses(/*gpus=*/0, Sharing::kTogether, resolved.config);
+  CountProcesses(/*gpus=*/0, GpuSharing::kTogether, resolved.config);
   return std::move(resolved.config);
 }
 
