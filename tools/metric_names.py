@@ -114,6 +114,8 @@ def step_panels(text, rows):
             made.append(StepPanel(part, title, scale,
                                   [(label, by_constant[constant]) for label, constant in CURVE.findall(curves)],
                                   "".join(LITERAL.findall(texts)), bool(rare)))
+    if len(made) != len(re.findall(r'^    \{"', text, re.MULTILINE)):
+        raise ValueError(f"{PANELS_HEADER}: a row is not of the form that tools/metric_names.py reads")
     return made
 
 
@@ -269,6 +271,11 @@ def self_test():
                        '    {"E", "", kFree, {{.each = &kEvalRewardNameMean}},\n     "f"},\n};',
                        names.step) == [StepPanel("Update", "A", "Share", [("b", loss)], "c d", True),
                                        StepPanel("Update", "E", "Free", [("", each)], "f", False)]
+    try:
+        step_panels('StepPanel kTimePanels[] = {\n    {"A", kFree, {}, "text"},\n};', [])
+        assert False, "a row of another form"
+    except ValueError:
+        pass
     assert list(Names(names.step * 2, []).table_problems()), "two rows of one name"
     assert list(Names([], [Exported("kLearnerResults", "oxbow_learner_results", "Counter", "", "")]).table_problems())
 

@@ -45,96 +45,70 @@ const telemetry::Buckets kStalenessSteps = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32}
 }  // namespace
 
 struct LearnerMetrics::Impl {
-  explicit Impl(Registry& r)
-      : leases(r, exported::kLearnerLeasesTotal, "event",
-               {"granted", "expired", "failed", "speculated", "superseded"}),
-        results(r, exported::kLearnerResultsTotal, "outcome",
-                {"accepted", "duplicate", "fenced", "superseded", "invalid"}),
-        result_bytes(Metric(r, exported::kLearnerResultBytesTotal)),
-        pending(Metric(r, exported::kLearnerGroups, {{"state", "pending"}})),
-        running(Metric(r, exported::kLearnerGroups, {{"state", "running"}})),
-        ready(Metric(r, exported::kLearnerGroups, {{"state", "ready"}})),
-        sink_bytes(Metric(r, exported::kLearnerSinkBytes)),
-        workers(Metric(r, exported::kLearnerWorkers)),
-        duplicate_workers(Metric(r, exported::kLearnerDuplicateWorkersTotal)),
-        worker_rests(Metric(r, exported::kLearnerWorkerRestsTotal)),
-        streams_cut(Metric(r, exported::kLearnerStreamsCutTotal)),
-        workers_bad(Metric(r, exported::kLearnerWorkersBad)),
-        workers_waiting(Metric(r, exported::kLearnerWorkersWaiting)),
-        samples_unscored(Metric(r, exported::kLearnerUnscoredSamplesTotal)),
-        quarantined(Metric(r, exported::kLearnerPromptsQuarantined)),
-        weights_lag(Metric(r, exported::kLearnerWeightsLagVersions)),
-        complete(Metric(r, exported::kLearnerComplete)),
-        version(Metric(r, exported::kLearnerPolicyVersion)),
-        published(Metric(r, exported::kLearnerPublishedVersion)),
-        step_seconds(Metric(r, exported::kLearnerStepDurationSeconds, kStepSeconds)),
-        phase_seconds(
-            r, exported::kLearnerPhaseSecondsTotal, "phase",
-            {"plan", "wait", "rewards", "update", "publish", "offer", "eval", "checkpoint", "log"}),
-        idle_steps(r, exported::kLearnerStepsWithoutSamplesTotal, "reason",
-                   {"no_signal", "no_rows"}),
-        staleness(Metric(r, exported::kLearnerSampleStalenessSteps, kStalenessSteps)),
-        staleness_budget(Metric(r, exported::kLearnerStalenessBudgetSteps)),
-        samples(r, exported::kLearnerSamplesTotal, "origin", {"fresh", "replay"}),
-        buffer_attached(Metric(r, exported::kLearnerBufferAttached)),
-        buffer_failures(r, exported::kLearnerBufferFailuresTotal, "call",
-                        {"draw", "read", "commit", "checkpoint", "restore"}),
-        buffer_overruns(Metric(r, exported::kLearnerBufferOverrunsTotal)),
-        commits_dropped(Metric(r, exported::kLearnerBufferCommitsDroppedTotal)),
-        offers(r, exported::kLearnerOffersTotal, "outcome",
-               {"inserted", "replaced", "rejected_lower", "duplicate", "rejected_invalid"}),
-        heads_missing(Metric(r, exported::kLearnerHeadsMissingTotal)),
-        heads_refused(r, exported::kLearnerHeadsRefusedTotal, "reason",
-                      {"schedule", "no_density", "size"}),
-        evaluation_failures(Metric(r, exported::kLearnerEvaluationFailuresTotal)),
-        checkpoints(Metric(r, exported::kLearnerCheckpointsTotal)),
-        write_failures(r, exported::kLearnerWriteFailuresTotal, "what",
-                       {"checkpoint", "metrics", "prompts", "samples", "steps", "weights"}),
-        checkpoint_copies(r, exported::kLearnerCheckpointCopiesTotal, "outcome",
-                          {"copied", "failed"}),
-        checkpoint_bytes(Metric(r, exported::kLearnerCheckpointBytes)),
-        checkpoint_seconds(Metric(r, exported::kLearnerCheckpointWriteSeconds)),
-        step(telemetry::Family(r, exported::kStep)) {}
+  explicit Impl(Registry& registry) : r(registry) {}
 
-  Counters leases;
-  Counters results;
-  Counter& result_bytes;
-  Gauge& pending;
-  Gauge& running;
-  Gauge& ready;
-  Gauge& sink_bytes;
-  Gauge& workers;
-  Counter& duplicate_workers;
-  Counter& worker_rests;
-  Counter& streams_cut;
-  Gauge& workers_bad;
-  Gauge& workers_waiting;
-  Counter& samples_unscored;
-  Gauge& quarantined;
-  Gauge& weights_lag;
-  Gauge& complete;
-  Gauge& version;
-  Gauge& published;
-  Histogram& step_seconds;
-  Counters phase_seconds;
-  Counters idle_steps;
-  Histogram& staleness;
-  Gauge& staleness_budget;
-  Counters samples;
-  Gauge& buffer_attached;
-  Counters buffer_failures;
-  Counter& buffer_overruns;
-  Counter& commits_dropped;
-  Counters offers;
-  Counter& heads_missing;
-  Counters heads_refused;
-  Counter& evaluation_failures;
-  Counter& checkpoints;
-  Counters write_failures;
-  Counters checkpoint_copies;
-  Gauge& checkpoint_bytes;
-  Gauge& checkpoint_seconds;
-  prometheus::Family<Gauge>& step;
+  Registry& r;
+  Counters leases{r,
+                  exported::kLearnerLeasesTotal,
+                  "event",
+                  {"granted", "expired", "failed", "speculated", "superseded"}};
+  Counters results{r,
+                   exported::kLearnerResultsTotal,
+                   "outcome",
+                   {"accepted", "duplicate", "fenced", "superseded", "invalid"}};
+  Counter& result_bytes = Metric(r, exported::kLearnerResultBytesTotal);
+  Gauge& pending = Metric(r, exported::kLearnerGroups, {{"state", "pending"}});
+  Gauge& running = Metric(r, exported::kLearnerGroups, {{"state", "running"}});
+  Gauge& ready = Metric(r, exported::kLearnerGroups, {{"state", "ready"}});
+  Gauge& sink_bytes = Metric(r, exported::kLearnerSinkBytes);
+  Gauge& workers = Metric(r, exported::kLearnerWorkers);
+  Counter& duplicate_workers = Metric(r, exported::kLearnerDuplicateWorkersTotal);
+  Counter& worker_rests = Metric(r, exported::kLearnerWorkerRestsTotal);
+  Counter& streams_cut = Metric(r, exported::kLearnerStreamsCutTotal);
+  Gauge& workers_bad = Metric(r, exported::kLearnerWorkersBad);
+  Gauge& workers_waiting = Metric(r, exported::kLearnerWorkersWaiting);
+  Counter& samples_unscored = Metric(r, exported::kLearnerUnscoredSamplesTotal);
+  Gauge& quarantined = Metric(r, exported::kLearnerPromptsQuarantined);
+  Gauge& weights_lag = Metric(r, exported::kLearnerWeightsLagVersions);
+  Gauge& complete = Metric(r, exported::kLearnerComplete);
+  Gauge& version = Metric(r, exported::kLearnerPolicyVersion);
+  Gauge& published = Metric(r, exported::kLearnerPublishedVersion);
+  Histogram& step_seconds = Metric(r, exported::kLearnerStepDurationSeconds, kStepSeconds);
+  Counters phase_seconds{
+      r,
+      exported::kLearnerPhaseSecondsTotal,
+      "phase",
+      {"plan", "wait", "rewards", "update", "publish", "offer", "eval", "checkpoint", "log"}};
+  Counters idle_steps{
+      r, exported::kLearnerStepsWithoutSamplesTotal, "reason", {"no_signal", "no_rows"}};
+  Histogram& staleness = Metric(r, exported::kLearnerSampleStalenessSteps, kStalenessSteps);
+  Gauge& staleness_budget = Metric(r, exported::kLearnerStalenessBudgetSteps);
+  Counters samples{r, exported::kLearnerSamplesTotal, "origin", {"fresh", "replay"}};
+  Gauge& buffer_attached = Metric(r, exported::kLearnerBufferAttached);
+  Counters buffer_failures{r,
+                           exported::kLearnerBufferFailuresTotal,
+                           "call",
+                           {"draw", "read", "commit", "checkpoint", "restore"}};
+  Counter& buffer_overruns = Metric(r, exported::kLearnerBufferOverrunsTotal);
+  Counter& commits_dropped = Metric(r, exported::kLearnerBufferCommitsDroppedTotal);
+  Counters offers{r,
+                  exported::kLearnerOffersTotal,
+                  "outcome",
+                  {"inserted", "replaced", "rejected_lower", "duplicate", "rejected_invalid"}};
+  Counter& heads_missing = Metric(r, exported::kLearnerHeadsMissingTotal);
+  Counters heads_refused{
+      r, exported::kLearnerHeadsRefusedTotal, "reason", {"schedule", "no_density", "size"}};
+  Counter& evaluation_failures = Metric(r, exported::kLearnerEvaluationFailuresTotal);
+  Counter& checkpoints = Metric(r, exported::kLearnerCheckpointsTotal);
+  Counters write_failures{r,
+                          exported::kLearnerWriteFailuresTotal,
+                          "what",
+                          {"checkpoint", "metrics", "prompts", "samples", "steps", "weights"}};
+  Counters checkpoint_copies{
+      r, exported::kLearnerCheckpointCopiesTotal, "outcome", {"copied", "failed"}};
+  Gauge& checkpoint_bytes = Metric(r, exported::kLearnerCheckpointBytes);
+  Gauge& checkpoint_seconds = Metric(r, exported::kLearnerCheckpointWriteSeconds);
+  prometheus::Family<Gauge>& step = telemetry::Family(r, exported::kStep);
   absl::Mutex mutex;
   std::map<std::string, Gauge*> numbers ABSL_GUARDED_BY(mutex);  // Gauges of `step` by key.
 };

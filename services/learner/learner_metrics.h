@@ -36,8 +36,8 @@ class LearnerMetrics {
   void SamplesUnscored(uint64_t count);
   void PromptsQuarantined(uint64_t count);
 
-  // Steps. `metrics` has the keys of metrics.jsonl. Each number is oxbow_step{key}, until the next
-  // step, and until the next evaluation if it is one's.
+  // Steps. `metrics` has the keys of metrics.jsonl. Each number is oxbow_step{key} until the next
+  // step; numbers of an evaluation stay until the next evaluation.
   void StepCommitted(double seconds, const std::map<std::string, double>& metrics);
   void PhaseTook(const std::string& phase, double seconds);
   void StepTrainedNothing(const std::string& reason);  // no_signal | no_rows
