@@ -160,7 +160,8 @@ std::vector<Panel> PanelsOf(std::span<const metric::StepPanel> rows, const Histo
     for (const metric::StepCurve& curve : row.curves) {
       if (curve.each != nullptr) panel.curves = CurvesOf(history, *curve.each);
       if (curve.number == nullptr) break;
-      panel.curves.push_back({curve.label, *curve.number});
+      const bool held_out = curve.number == &metric::kEvalRewardMean;
+      panel.curves.push_back({held_out ? facts.reward_name : curve.label, *curve.number});
     }
     panels.push_back(std::move(panel));
   }
