@@ -143,7 +143,7 @@ void Serve(const Flags& flags) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // As rpc/service_main.cc.
   ConfigureLog(LogLevel::kError, LogFormat::kText, "coordinator_bench");
   prometheus::Registry registry;
-  learner::LearnerMetrics metrics(registry, {});
+  learner::LearnerMetrics metrics(registry);
   learner::GroupAssembler assembler;
   ByteBudget budget(1 << 30);
   const auto groups = static_cast<uint64_t>(flags.workers);

@@ -19,7 +19,7 @@ PROTO, DEFAULTS = "proto/oxbow/v1/config.proto", "configs/defaults.yaml"
 FIELD = re.compile(r"^\s*(repeated |optional )?([\w.]+) (\w+) = \d+(?: (\[.*?\]))?;\s*(?://\s*(.*))?$")
 ENUM_VALUE = re.compile(r"^\s*(\w+) = (\d+);")
 KEY = re.compile(r"^( *)(\w+):(?:\s+((?:\"[^\"]*\"|[^#\s]|\s(?!\s*#))+))?\s*(?:#\s*(.*))?$")
-# A clause that is a range: src/config/value_range.h.
+# A clause that is a range: src/config/key_names.h.
 BOUND = r"(?:at least|above|at most|below) [-+.e\d]+"
 RANGE = re.compile(rf"(?:{BOUND}(?: and {BOUND})?|[-+.e\d]+ to [-+.e\d]+)(?:, or 0)?")
 NEVER = re.compile(r"never (\w+)")

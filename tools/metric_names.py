@@ -18,16 +18,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STEP_HEADER = "src/metrics/step_metrics.h"
 EXPORTED_HEADER = "src/metrics/exported_metrics.h"
+PANELS_HEADER = "src/metrics/step_panels.h"
 HEADERS = (STEP_HEADER, EXPORTED_HEADER)
 STEP_HEAD = "| key | unit | meaning | absent |"
 EXPORTED_HEAD = "| name | type | labels | help |"
 
 ROW = re.compile(r"inline constexpr (\w+) (k\w+)\{(.*?)\};", re.DOTALL)
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+PANEL = re.compile(r'\{"([^"]*)", "[^"]*", k(\w+),\s*\{((?:\{[^}]*\},?\s*)+)\},\s*((?:"[^"]*"\s*)+)(, kRare)?')
+CURVE = re.compile(r'\{(?:"([^"]*)", |\.each = )&(k\w+)\}')
 CPP_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|\'(?:[^\'\\\n]|\\.)*\'|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 # A key of metrics.jsonl, and not a part of a path or of a word.
 KEY = re.compile(r"(?<![\w/.\-{])(?:train|eval|buffer|rollout|time|throughput|adaptation)/[a-zA-Z]\w*(?![\w/.{\-])")
-EXPORTED = re.compile(r"\b(?:oxbow_(?:build|disk|learner|rollout|weights|replay|reward|rpc)_\w+|process_(?:cpu|resident|start)_\w+)\b")
+EXPORTED = re.compile(r"\b(?:oxbow_(?:build|disk|learner|rollout|weights|replay|reward|rpc)_\w+|oxbow_step|process_(?:cpu|resident|start)_\w+)\b")
 HISTOGRAM_PART = re.compile(r"_(?:bucket|sum|count)$")
 # Names of targets, binaries and buckets of storage that begin like a metric.
 OTHERWISE = re.compile(r"^oxbow_(?:learner|rollout|weights|replay|reward|rpc)_(?:client|service|store|loop|plan|run|ranks|coordinator|"
@@ -51,6 +54,17 @@ class Exported:
     type: str  # Counter, Gauge or Histogram.
     labels: str
     help: str
+
+
+@dataclass(frozen=True)
+class StepPanel:
+    """A chart of a step's numbers; `curves`: (label, StepMetric), without a label for a family."""
+    part: str
+    title: str
+    scale: str
+    curves: list
+    how_to_read: str
+    rare: bool
 
 
 def tracked(*patterns):
@@ -89,6 +103,20 @@ def step_metrics(text):
 def exported_metrics(text):
     return [Exported(constant, *arguments(body)[:1], kind, *arguments(body)[1:])
             for kind, constant, body in ROW.findall(text) if kind in ("Counter", "Gauge", "Histogram")]
+
+
+def step_panels(text, rows):
+    """The rows of src/metrics/step_panels.h. `rows`: those of step_metrics()."""
+    by_constant = {row.constant: row for row in rows}
+    made = []
+    for part, table in re.findall(r"StepPanel k(\w+)Panels\[\] = \{\n(.*?)\n\};", text, re.DOTALL):
+        for title, scale, curves, texts, rare in PANEL.findall(table):
+            made.append(StepPanel(part, title, scale,
+                                  [(label, by_constant[constant]) for label, constant in CURVE.findall(curves)],
+                                  "".join(LITERAL.findall(texts)), bool(rare)))
+    if len(made) != len(re.findall(r'^    \{"', text, re.MULTILINE)):
+        raise ValueError(f"{PANELS_HEADER}: a row is not of the form that tools/metric_names.py reads")
+    return made
 
 
 def constant_of(name):
@@ -213,6 +241,10 @@ def read_names():
     return Names(step_metrics((ROOT / STEP_HEADER).read_text()), exported_metrics((ROOT / EXPORTED_HEADER).read_text()))
 
 
+def read_panels(names):
+    return step_panels((ROOT / PANELS_HEADER).read_text(), names.step)
+
+
 def self_test():
     names = Names(
         step_metrics('inline constexpr StepMetric kTrainLoss{"train/loss", "1", "a " "b"};\n'
@@ -234,6 +266,16 @@ def self_test():
         assert list(text_problems(names, {"p.py": text})), text
     assert all(f"\n{row}\n" in page(names) for row in (
         "| `train/loss` | 1 | a b | |", "| `oxbow_learner_results_total` | C | `outcome`: a, b | e\\|f |")), page(names)
+    loss, each = names.step
+    assert step_panels('StepPanel kUpdatePanels[] = {\n    {"A", "u", kShare, {{"b", &kTrainLoss}},\n     "c "\n     "d", kRare},\n'
+                       '    {"E", "", kFree, {{.each = &kEvalRewardNameMean}},\n     "f"},\n};',
+                       names.step) == [StepPanel("Update", "A", "Share", [("b", loss)], "c d", True),
+                                       StepPanel("Update", "E", "Free", [("", each)], "f", False)]
+    try:
+        step_panels('StepPanel kTimePanels[] = {\n    {"A", kFree, {}, "text"},\n};', [])
+        assert False, "a row of another form"
+    except ValueError:
+        pass
     assert list(Names(names.step * 2, []).table_problems()), "two rows of one name"
     assert list(Names([], [Exported("kLearnerResults", "oxbow_learner_results", "Counter", "", "")]).table_problems())
 

@@ -182,7 +182,7 @@ class Leader {
 
   const Load& load_;
   prometheus::Registry registry_;
-  learner::LearnerMetrics metrics_{registry_, {}};
+  learner::LearnerMetrics metrics_{registry_};
   weights::PublishMetrics publish_metrics_{registry_};
   Prompts prompts_;
   const OwnAccount account_;

@@ -40,7 +40,7 @@ absl::Status TakeShare(const Load& load, const v1::StepManifest& manifest,
 
 int RunMember(const Load& load) {
   prometheus::Registry registry;
-  learner::LearnerMetrics metrics(registry, {});
+  learner::LearnerMetrics metrics(registry);
   const OwnAccount account;
   ByteBudget budget(SinkBytes(load));
   std::unique_ptr<learner::RankStream> stream;

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
-#include "config/embedded_yaml.h"
+#include "config/run_config.h"
 #include "config/yaml_message.h"
 #include "run/prompt.h"
 #include "run/prompt_files.h"

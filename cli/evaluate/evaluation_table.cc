@@ -32,12 +32,12 @@ struct GroupValues {
 };
 
 GroupValues ValuesOf(const std::string& group, const std::vector<SetPrompt>& prompts,
-                     const std::vector<Evaluation>& evaluations, size_t reward, double scale) {
+                     const std::vector<SetValues>& evaluations, size_t reward, double scale) {
   GroupValues values{.group = group, .of = {}, .differences = {}};
   values.of.resize(evaluations.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].group != group) continue;
-    const bool whole = std::ranges::all_of(evaluations, [&](const Evaluation& evaluation) {
+    const bool whole = std::ranges::all_of(evaluations, [&](const SetValues& evaluation) {
       return evaluation.rewards[reward].by_prompt[i].has_value();
     });
     if (!whole) continue;
@@ -99,7 +99,7 @@ GroupValues Pooled(const std::vector<GroupValues>& groups) {
 }  // namespace
 
 SetReport Report(const v1::EvaluationSet& set, const std::vector<SetPrompt>& prompts,
-                 std::vector<Evaluation> evaluations, uint64_t seed) {
+                 std::vector<SetValues> evaluations, uint64_t seed) {
   OXBOW_CHECK(evaluations.size() == 1 || evaluations.size() == 2) << evaluations.size();
   SetReport report{
       .set = set, .prompts = prompts.size(), .seed = seed, .evaluations = {}, .rows = {}};

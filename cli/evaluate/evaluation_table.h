@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/evaluate/evaluation.h"
 #include "cli/evaluate/evaluation_set.h"
+#include "cli/evaluate/set_values.h"
 #include "core/reward/prompt_bootstrap.h"
 
 namespace oxbow::cli {
@@ -31,14 +31,14 @@ struct SetRow {
 struct SetReport {
   v1::EvaluationSet set;
   size_t prompts = 0;
-  uint64_t seed = 0;                    // For the bootstrap.
-  std::vector<Evaluation> evaluations;  // One, or two over the same prompts and rewards.
-  std::vector<SetRow> rows;             // By reward, then group; what has no value has no row.
+  uint64_t seed = 0;                   // For the bootstrap.
+  std::vector<SetValues> evaluations;  // One, or two over the same prompts and rewards.
+  std::vector<SetRow> rows;            // By reward, then group; what has no value has no row.
 };
 
 // Requires one evaluation or two, of the set's prompts.
 SetReport Report(const v1::EvaluationSet& set, const std::vector<SetPrompt>& prompts,
-                 std::vector<Evaluation> evaluations, uint64_t seed);
+                 std::vector<SetValues> evaluations, uint64_t seed);
 
 std::string ReportText(const SetReport& report);
 std::string ReportJson(const SetReport& report);

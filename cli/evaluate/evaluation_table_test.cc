@@ -31,7 +31,7 @@ v1::EvaluationSet Set(v1::SetReport report, double scale = 1) {
   return set;
 }
 
-Evaluation Of(const std::vector<std::optional<double>>& values, const std::string& source = "a") {
+SetValues Of(const std::vector<std::optional<double>>& values, const std::string& source = "a") {
   return {.source = source,
           .rewards = {{.name = "taste", .identity = "taste/1 <x>", .by_prompt = values}}};
 }
@@ -46,7 +46,7 @@ const SetRow& RowOf(const SetReport& report, const std::string& group) {
 
 TEST(EvaluationTableTest, TheOverallValueIsOverPromptsOrOverGroups) {
   const auto prompts = Prompts({"x", "x", "x", "y"});
-  const Evaluation values = Of({0, 0, 0, 1});
+  const SetValues values = Of({0, 0, 0, 1});
   const SetReport by_prompt = Report(Set(v1::SET_REPORT_PROMPTS), prompts, {values}, 0);
   EXPECT_DOUBLE_EQ(RowOf(by_prompt, "overall").value.mean, 0.25);
   const SetReport by_group = Report(Set(v1::SET_REPORT_GROUPS, 100), prompts, {values}, 0);
@@ -97,7 +97,7 @@ TEST(EvaluationTableTest, TenthsAreTheSpreadOfTenParts) {
 }
 
 TEST(EvaluationTableTest, EveryFormHasTheIdentityBesideTheNumberAndTheSeedOfTheIntervals) {
-  Evaluation first = Of({1, 2});
+  SetValues first = Of({1, 2});
   first.rewards[0].failed = 3;
   first.rewards[0].failure = "taste: black";
   const SetReport report =

@@ -59,7 +59,7 @@ std::vector<std::vector<std::string>> TableOf(const SetReport& report) {
 // One line for each reward that could not score some pictures.
 std::vector<std::string> FailureLines(const SetReport& report) {
   std::vector<std::string> lines;
-  for (const Evaluation& evaluation : report.evaluations) {
+  for (const SetValues& evaluation : report.evaluations) {
     for (const RewardValues& values : evaluation.rewards) {
       if (values.failed == 0) continue;
       lines.push_back(absl::StrCat(evaluation.source, ": ", values.failed,
@@ -104,7 +104,7 @@ std::string ReportJson(const SetReport& report) {
       {"seeds", std::vector<uint64_t>(report.set.seeds().begin(), report.set.seeds().end())},
       {"scale", report.set.scale()},
       {"bootstrap", {{"resamples", reward::kBootstrapResamples}, {"seed", report.seed}}}};
-  for (const Evaluation& evaluation : report.evaluations) {
+  for (const SetValues& evaluation : report.evaluations) {
     ordered_json source = {{"source", evaluation.source}};
     for (const RewardValues& values : evaluation.rewards) {
       source["failed"][values.name] = values.failed;

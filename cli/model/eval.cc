@@ -15,15 +15,14 @@
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
 #include "cli/model/eval_set.h"
-#include "cli/model/measured_task.h"
 #include "cli/model/trained_part.h"
 #include "cli/run/work_progress.h"
 #include "cli/run_option.h"
-#include "config/embedded_yaml.h"
 #include "config/file_paths.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
 #include "run/prompt_files.h"
+#include "run/rewards.h"
 #include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
@@ -94,7 +93,7 @@ absl::StatusOr<bool> NeedsOwnRewards(const EvalFlags& flags, const std::string& 
   if (flags.source.run.empty()) return false;
   OXBOW_ASSIGN_OR_RETURN(const v1::RunConfig config, ConfigOfRun(flags.source.run));
   OXBOW_ASSIGN_OR_RETURN(const auto prompts, run::ReadPrompts(file, run::PromptSplit::kHeldOut));
-  return MeasuredTask(config.reward(), prompts.front().text()) == nullptr;
+  return run::MeasuredTask(config.reward(), prompts.front().text()) == nullptr;
 }
 
 // Whole rounds over the prompts, at least one: as near to `images` as that allows from above.

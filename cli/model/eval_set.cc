@@ -11,11 +11,11 @@
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "cli/evaluate/evaluation.h"
 #include "cli/evaluate/evaluation_set.h"
 #include "cli/evaluate/evaluation_table.h"
 #include "cli/evaluate/picture_folder.h"
 #include "cli/evaluate/reward_servers.h"
+#include "cli/evaluate/set_values.h"
 #include "cli/model/trained_part.h"
 #include "cli/run/work_progress.h"
 #include "config/run_config.h"
@@ -168,7 +168,7 @@ absl::Status PrintReport(const EvalSetFlags& flags, const SetReport& report) {
     OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.html, ReportHtml(report)));
   }
   size_t failed = 0;
-  for (const Evaluation& evaluation : report.evaluations) failed += evaluation.failed();
+  for (const SetValues& evaluation : report.evaluations) failed += evaluation.failed();
   if (failed == 0) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(failed, " scores are missing"));
 }
@@ -204,11 +204,11 @@ absl::Status EvaluateSet(const EvalSetFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const auto scorers, ScorersOf(set, servers));
   std::vector<Source> sources = {source};
   if (!flags.against.empty()) sources.push_back(SourceAt(flags.against));
-  std::vector<Evaluation> evaluations;
+  std::vector<SetValues> evaluations;
   for (const Source& one : sources) {
     OXBOW_ASSIGN_OR_RETURN(const PicturesOf pictures,
                            PicturesFrom(one, set, prompts, flags.drawing, *progress));
-    OXBOW_ASSIGN_OR_RETURN(Evaluation evaluation,
+    OXBOW_ASSIGN_OR_RETURN(SetValues evaluation,
                            Evaluate(prompts, ChunkOf(set), one.name(), pictures, scorers));
     evaluations.push_back(std::move(evaluation));
   }

@@ -12,27 +12,27 @@
 namespace oxbow::cli {
 namespace {
 
-const char* NameOf(Verdict verdict) {
+const char* NameOf(Grade verdict) {
   switch (verdict) {
-    case Verdict::kOk:
+    case Grade::kOk:
       return "ok";
-    case Verdict::kWarn:
+    case Grade::kWarn:
       return "warn";
-    case Verdict::kFail:
+    case Grade::kFail:
       break;
   }
   return "fail";
 }
 
-int64_t CountOf(const Checks& checks, Verdict verdict) {
+int64_t CountOf(const Checks& checks, Grade verdict) {
   return std::count_if(checks.begin(), checks.end(),
                        [&](const Check& check) { return check.verdict == verdict; });
 }
 
 }  // namespace
 
-Verdict WorstOf(const Checks& checks) {
-  Verdict worst = Verdict::kOk;
+Grade WorstOf(const Checks& checks) {
+  Grade worst = Grade::kOk;
   for (const Check& check : checks) worst = std::max(worst, check.verdict);
   return worst;
 }
@@ -47,8 +47,8 @@ std::string CheckupText(const Checks& checks, size_t columns) {
     if (check.fix.empty()) continue;
     absl::StrAppend(&text, "      fix: ", Wrapped(check.fix, kFixAt, columns), "\n");
   }
-  return absl::StrCat(text, CountOf(checks, Verdict::kOk), " ok, ", CountOf(checks, Verdict::kWarn),
-                      " warn, ", CountOf(checks, Verdict::kFail), " fail\n");
+  return absl::StrCat(text, CountOf(checks, Grade::kOk), " ok, ", CountOf(checks, Grade::kWarn),
+                      " warn, ", CountOf(checks, Grade::kFail), " fail\n");
 }
 
 std::string CheckupJson(const Checks& checks) {
@@ -66,8 +66,8 @@ std::string CheckupJson(const Checks& checks) {
 }
 
 int CheckupExitCode(const Checks& checks, bool strict) {
-  const Verdict worst = WorstOf(checks);
-  const bool bad = worst == Verdict::kFail || (strict && worst == Verdict::kWarn);
+  const Grade worst = WorstOf(checks);
+  const bool bad = worst == Grade::kFail || (strict && worst == Grade::kWarn);
   return bad ? kExitFailure : kExitOk;
 }
 

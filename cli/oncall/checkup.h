@@ -8,12 +8,12 @@
 
 namespace oxbow::cli {
 
-enum class Verdict { kOk, kWarn, kFail };
+enum class Grade { kOk, kWarn, kFail };
 
 struct Check {
   std::string area;  // "machine", "config", "fleet"
   std::string name;  // For example "memory". Unique within an area, or within an area and process.
-  Verdict verdict = Verdict::kOk;
+  Grade verdict = Grade::kOk;
   std::string found;      // The finding, with the numbers.
   std::string fix;        // The remedy; empty if nothing is wrong.
   bool ends_run = false;  // For certain, whatever the run keeps.
@@ -21,7 +21,7 @@ struct Check {
 
 using Checks = std::vector<Check>;
 
-Verdict WorstOf(const Checks& checks);
+Grade WorstOf(const Checks& checks);
 
 // A line per check, with its fix below it, and a last line with the counts. Sentences are wrapped
 // to so many columns; with 0 they are not.

@@ -18,7 +18,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/oncall/checkup.h"
-#include "cli/oncall/fleet_facts.h"
+#include "cli/oncall/fleet_checks.h"
 #include "cli/oncall/run_checks.h"
 #include "cli/plan/memory_check.h"
 #include "cli/plan/reward_plan.h"
@@ -49,14 +49,14 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   const auto resolved =
       config::LoadRunConfig(flags.file, flags.set, config::ProcessEnvironment(), GpusHere().count);
   if (!resolved.ok()) {
-    checks.push_back({"config", flags.file, Verdict::kFail,
-                      std::string(resolved.status().message()), "correct the line"});
+    checks.push_back({"config", flags.file, Grade::kFail, std::string(resolved.status().message()),
+                      "correct the line"});
     return;
   }
   directory = resolved->config.run().directory();
   checks = CheckConfig(*resolved, needs);
   const bool failed = std::any_of(checks.begin(), checks.end(), [](const Check& check) {
-    return check.verdict == Verdict::kFail && KeepsRewardsAway(check.name);
+    return check.verdict == Grade::kFail && KeepsRewardsAway(check.name);
   });
   if (failed) return;
   checks.push_back(CheckRewards(resolved->config));
@@ -116,7 +116,7 @@ absl::Status Examine(const DoctorFlags& given, int& exit_code) {
   if (!flags.file.empty()) JudgeConfig(flags, checks, needs, directory);
   if (!certificate_ends.ok()) {
     checks.push_back(
-        {"machine", "certificate", Verdict::kFail, std::string(certificate_ends.status().message()),
+        {"machine", "certificate", Grade::kFail, std::string(certificate_ends.status().message()),
          "correct the file (docs/operations.md#tls); oxbow certificates makes new ones"});
   }
   needs.met = fleet.status.has_value();

@@ -31,7 +31,7 @@ class FleetJudge {
   Checks Run() {
     for (const ServiceFacts& service : facts_.services) Health(service);
     for (const auto& [name, trouble] : facts_.down) {
-      Add(absl::StrCat("process ", name), Verdict::kFail, trouble,
+      Add(absl::StrCat("process ", name), Grade::kFail, trouble,
           "mend what its last words name; oxbow train starts it again by itself");
     }
     Clocks();
@@ -52,8 +52,8 @@ class FleetJudge {
   }
 
  private:
-  void Add(std::string name, Verdict verdict, std::string found, std::string fix = "") {
-    if (verdict == Verdict::kOk) fix.clear();
+  void Add(std::string name, Grade verdict, std::string found, std::string fix = "") {
+    if (verdict == Grade::kOk) fix.clear();
     checks_.push_back({"fleet", std::move(name), verdict, std::move(found), std::move(fix)});
   }
 
@@ -61,20 +61,20 @@ class FleetJudge {
     const std::string name = absl::StrCat(service.name, " ", service.endpoint);
     switch (service.state) {
       case ServiceFacts::State::kServing:
-        return Add(name, Verdict::kOk,
+        return Add(name, Grade::kOk,
                    absl::StrFormat("serving, answers in %.1f ms", 1e3 * service.round_trip_s));
       case ServiceFacts::State::kNotServing:
-        return Add(name, Verdict::kWarn, "up, but not serving",
+        return Add(name, Grade::kWarn, "up, but not serving",
                    "it starts or drains: see its log; if it stays so, restart it");
       case ServiceFacts::State::kSilent:
-        return Add(name, Verdict::kFail, absl::StrCat("does not answer: ", service.why),
+        return Add(name, Grade::kFail, absl::StrCat("does not answer: ", service.why),
                    service.name == "learner"
                        ? "has the run ended? oxbow train RUN.yaml --resume goes on from the last "
                          "checkpoint"
                        : "see its log; start it again with the same flags, the run takes it up by "
                          "itself");
       case ServiceFacts::State::kRefused:
-        return Add(name, Verdict::kFail, absl::StrCat("refuses this command: ", service.why),
+        return Add(name, Grade::kFail, absl::StrCat("refuses this command: ", service.why),
                    "use a certificate of the role operator, --tls-cert and --tls-key "
                    "(docs/operations.md#tls)");
     }
@@ -92,9 +92,9 @@ class FleetJudge {
       }
     }
     if (worst == nullptr) return;
-    const Verdict verdict = most > kSkewFail   ? Verdict::kFail
-                            : most > kSkewWarn ? Verdict::kWarn
-                                               : Verdict::kOk;
+    const Grade verdict = most > kSkewFail   ? Grade::kFail
+                          : most > kSkewWarn ? Grade::kWarn
+                                             : Grade::kOk;
     Add("clocks", verdict,
         absl::StrFormat("largest difference to this machine %+.3f s (%s)", *worst->clock_offset_s,
                         worst->name),
@@ -109,7 +109,7 @@ class FleetJudge {
     const bool may_last = !known.has_value() || status.phase() == "evaluating";
     const bool late = ago > std::max(kStepWarn, kStepsWarn * step_s);
     const bool stuck = !may_last && ago > std::max(kStepFail, kStepsFail * step_s);
-    const Verdict verdict = stuck ? Verdict::kFail : late ? Verdict::kWarn : Verdict::kOk;
+    const Grade verdict = stuck ? Grade::kFail : late ? Grade::kWarn : Grade::kOk;
     std::string fix = absl::StrCat("the learner is ", status.phase(), ": ");
     absl::StrAppend(&fix, status.workers().empty()
                               ? "start a worker: rollout_worker --learner HOST:PORT"
@@ -132,7 +132,7 @@ class FleetJudge {
       }
     }
     if (!broken.empty()) {
-      Add("numbers", Verdict::kFail, absl::StrCat("not finite: ", broken),
+      Add("numbers", Grade::kFail, absl::StrCat("not finite: ", broken),
           "oxbow rollback RUN --to an earlier step, lower optimizer.learning_rate");
     }
     // Where ratios are exact, no limit is.
@@ -142,17 +142,17 @@ class FleetJudge {
             : Metric(status, metric::kTrainOnpolicyRatioLimit).value_or(facts_.ratio_tolerance);
     if (const auto error = Metric(status, metric::kTrainOnpolicyRatioErr);
         error && *error > tolerance) {
-      Add("on-policy ratio", Verdict::kWarn, absl::StrFormat("off from 1 by %.3g", *error),
+      Add("on-policy ratio", Grade::kWarn, absl::StrFormat("off from 1 by %.3g", *error),
           "worker and learner compute differently: same binaries, device and precision "
           "everywhere");
     }
     if (Metric(status, metric::kTrainSamplesTrained) == 0.) {
-      Add("training", Verdict::kWarn, "the last step trained no sample",
+      Add("training", Grade::kWarn, "the last step trained no sample",
           "see the reason in the learner's log: \"step trained no sample\"");
     }
     if (const auto share = Metric(status, metric::kTrainRewardZeroStdRatio);
         share && *share > 0.8) {
-      Add("signal", Verdict::kWarn,
+      Add("signal", Grade::kWarn,
           absl::StrFormat("%.0f %% of groups have equal rewards and teach nothing", 100 * *share),
           "the reward says nothing (try it with oxbow score), or the task is too easy or too hard: "
           "other prompts, a larger batch.group_size, or batch.dynamic_sampling_max");
@@ -164,19 +164,19 @@ class FleetJudge {
     if (!most.has_value()) return;
     const double mean = Metric(status, metric::kRolloutStalenessMean).value_or(*most);
     std::string found = absl::StrFormat("mean %.1f, largest %.0f steps", mean, *most);
-    if (!facts_.staleness_max.has_value()) return Add("staleness", Verdict::kOk, found);
+    if (!facts_.staleness_max.has_value()) return Add("staleness", Grade::kOk, found);
     const auto budget = static_cast<double>(*facts_.staleness_max);
     absl::StrAppend(&found, absl::StrFormat(", budget %.0f", budget));
-    const Verdict verdict = *most > budget                      ? Verdict::kFail
-                            : budget > 1 && mean > 0.9 * budget ? Verdict::kWarn
-                                                                : Verdict::kOk;
+    const Grade verdict = *most > budget                      ? Grade::kFail
+                          : budget > 1 && mean > 0.9 * budget ? Grade::kWarn
+                                                              : Grade::kOk;
     Add("staleness", verdict, found,
         "workers run ahead of the learner: fewer workers, or a lower off_policy.publish_every");
   }
 
   void Workers(const v1::StatusResponse& status) {
     if (status.workers().empty()) {
-      return Add("workers", Verdict::kFail, "none is connected",
+      return Add("workers", Grade::kFail, "none is connected",
                  "start one: rollout_worker --learner HOST:PORT");
     }
     // Updates per learner step, from both counters.
@@ -199,13 +199,13 @@ class FleetJudge {
       behind += steps > steps_behind ? 1 : 0;
     }
     Add("workers",
-        silent == 0                       ? Verdict::kOk
-        : silent == status.workers_size() ? Verdict::kFail
-                                          : Verdict::kWarn,
+        silent == 0                       ? Grade::kOk
+        : silent == status.workers_size() ? Grade::kFail
+                                          : Grade::kWarn,
         absl::StrFormat("%d known, %d silent for more than %.0f s", status.workers_size(), silent,
                         patience),
         "they died or cannot reach the learner: see their logs; others do their work meanwhile");
-    Add("worker ids", status.duplicate_worker_ids().empty() ? Verdict::kOk : Verdict::kWarn,
+    Add("worker ids", status.duplicate_worker_ids().empty() ? Grade::kOk : Grade::kWarn,
         status.duplicate_worker_ids().empty()
             ? "each process has its own"
             : absl::StrCat("several processes call themselves ",
@@ -213,7 +213,7 @@ class FleetJudge {
         "only one of them gets work: leave out rollout_worker --id, or give each its own");
     BadWorkers(status);
     Versions(status);
-    Add("weights lag", behind == 0 ? Verdict::kOk : Verdict::kWarn,
+    Add("weights lag", behind == 0 ? Grade::kOk : Grade::kWarn,
         absl::StrFormat("slowest worker %.1f learner steps behind version %d", lag_most,
                         status.published_version()),
         "a slow network or refused weights: see `weights` in the worker's log, and "
@@ -227,9 +227,8 @@ class FleetJudge {
       if (worker.failures() < lease::WorkerBook::Rule().failures_max) continue;
       if (bad++ == 0) first = &worker;
     }
-    if (first == nullptr)
-      return Add("bad workers", Verdict::kOk, "none fails all that it is given");
-    Add("bad workers", bad == status.workers_size() ? Verdict::kFail : Verdict::kWarn,
+    if (first == nullptr) return Add("bad workers", Grade::kOk, "none fails all that it is given");
+    Add("bad workers", bad == status.workers_size() ? Grade::kFail : Grade::kWarn,
         absl::StrCat(bad, " of ", status.workers_size(), " fail whatever they are given; ",
                      first->worker_id(), ", ", first->failures(), " times: ", first->failure()),
         "start that worker again, on another GPU if it stays so (dmesg: Xid); a run ends only "
@@ -248,7 +247,7 @@ class FleetJudge {
     for (const v1::WorkerStatus& worker : status.workers()) {
       look(worker.worker_id(), worker.version());
     }
-    Add("versions", others.empty() ? Verdict::kOk : Verdict::kWarn,
+    Add("versions", others.empty() ? Grade::kOk : Grade::kWarn,
         others.empty() ? absl::StrCat("all are oxbow ", status.version())
                        : absl::StrCat(absl::StrJoin(others, ", "), "; the learner is oxbow ",
                                       status.version()),
@@ -258,7 +257,7 @@ class FleetJudge {
   void Leases(const v1::StatusResponse& status) {
     const double age = status.lease_age_max_seconds();
     const double limit = std::max(60.0, 3 * status.lease_seconds());
-    Add("leases", age > limit ? Verdict::kWarn : Verdict::kOk,
+    Add("leases", age > limit ? Grade::kWarn : Grade::kOk,
         absl::StrFormat("%d groups under way, the oldest for %.1f s; %d leases expired, %d results "
                         "discarded",
                         status.groups_running(), age, status.leases_expired(),
@@ -272,19 +271,19 @@ class FleetJudge {
     if (trouble.empty()) return;
     const bool stands = status.last_failure().seconds_since_first() > kFailingLong ||
                         status.phase() == learner::kAwaitsRewards;
-    Add("groups failing", stands ? Verdict::kFail : Verdict::kWarn, trouble,
+    Add("groups failing", stands ? Grade::kFail : Grade::kWarn, trouble,
         "the words after the last colon are the failing part's own: correct it there; a run that "
         "waits goes on by itself");
   }
 
   void Notices(const v1::StatusResponse& status) {
     if (!status.notices().empty()) {
-      Add("notices", Verdict::kWarn, absl::StrJoin(status.notices(), "; "),
+      Add("notices", Grade::kWarn, absl::StrJoin(status.notices(), "; "),
           "docs/oncall.md says of each what it means; they stay until the learner starts again");
     }
     if (const double failed = Metric(status, metric::kCheckpointCopiesFailed).value_or(0);
         failed > 0) {
-      Add("copies", Verdict::kWarn,
+      Add("copies", Grade::kWarn,
           absl::StrFormat("%.0f copies of checkpoints failed since the learner's start", failed),
           "the learner's log says why of each; docs/runbooks/copies_failing.md");
     }
@@ -293,7 +292,7 @@ class FleetJudge {
   void Quarantined(const v1::StatusResponse& status) {
     if (status.prompts_quarantined() == 0) return;
     const v1::QuarantinedPrompt& first = status.quarantined(0);
-    Add("quarantine", Verdict::kWarn,
+    Add("quarantine", Grade::kWarn,
         absl::StrCat(status.prompts_quarantined(), " prompts have images without a score, ",
                      status.samples_unscored(), " samples dropped; \"", first.text(),
                      "\": ", first.reason()),
@@ -303,7 +302,7 @@ class FleetJudge {
   void Attached(const v1::StatusResponse& status) {
     const auto attached = Metric(status, metric::kBufferAttached);
     if (!attached.has_value()) return;
-    Add("replay", *attached > 0 ? Verdict::kOk : Verdict::kWarn,
+    Add("replay", *attached > 0 ? Grade::kOk : Grade::kWarn,
         *attached > 0 ? "the learner has its buffer" : "the learner goes on without its buffer",
         "start replay_buffer again on the same --data: it is taken up by itself; if it runs, its "
         "disk or network is slow (docs/runbooks/buffer_slow.md)");
@@ -312,9 +311,9 @@ class FleetJudge {
   void Rewards(const RewardCounts& counts) {
     const double all = counts.scored + counts.refused;
     const double share = all > 0 ? counts.refused / all : 0;
-    const Verdict verdict = share > kRefusedFail   ? Verdict::kFail
-                            : share > kRefusedWarn ? Verdict::kWarn
-                                                   : Verdict::kOk;
+    const Grade verdict = share > kRefusedFail   ? Grade::kFail
+                          : share > kRefusedWarn ? Grade::kWarn
+                                                 : Grade::kOk;
     Add(absl::StrCat("scores of ", counts.name), verdict,
         absl::StrFormat("%.0f given, %.0f refused (%.2f %%)", counts.scored, counts.refused,
                         100 * share),
@@ -328,9 +327,9 @@ class FleetJudge {
     const uint64_t ample = std::max(8 * kDiskLeast, buffer.disk_bytes());
     const uint64_t free = buffer.disk_free_bytes();
     Add("buffer disk",
-        free < least   ? Verdict::kFail
-        : free < ample ? Verdict::kWarn
-                       : Verdict::kOk,
+        free < least   ? Grade::kFail
+        : free < ample ? Grade::kWarn
+                       : Grade::kOk,
         absl::StrCat(BytesText(buffer.disk_bytes()), " used, ", BytesText(free), " free; ",
                      buffer.entries(), " of ", buffer.capacity(), " entries"),
         "free some space or move --data: on a full disk offers are refused, training goes on");

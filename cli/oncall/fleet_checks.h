@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "cli/oncall/checkup.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "oxbow/v1/replay_buffer.pb.h"
@@ -46,5 +48,12 @@ struct FleetFacts {
 };
 
 Checks JudgeFleet(const FleetFacts& facts);
+
+// Needs only the learner's address: the learner tells where buffer and reward servers are.
+FleetFacts AskFleet(const std::string& learner, absl::Duration timeout);
+
+// Reads endpoints.json and config.resolved.yaml, which also give the addresses of metrics and the
+// staleness budget. kNotFound without endpoints.json.
+absl::StatusOr<FleetFacts> AskFleetOfRun(const std::string& run_dir, absl::Duration timeout);
 
 }  // namespace oxbow::cli

@@ -7,7 +7,6 @@
 #include <functional>
 #include <limits>
 
-#include "cli/oncall/fleet_facts.h"
 #include "cli/oncall/metrics_page.h"
 #include "run/endpoints_file.h"
 #include "tests/testing/scoped_directory.h"
@@ -72,12 +71,12 @@ FleetFacts Good() {
 
 TEST(FleetChecksTest, AFleetThatIsWellHasNothingToFix) {
   const Checks checks = JudgeFleet(Good());
-  EXPECT_EQ(WorstOf(checks), Verdict::kOk) << CheckupText(checks);
+  EXPECT_EQ(WorstOf(checks), Grade::kOk) << CheckupText(checks);
 }
 
 struct Trouble {
   const char* check;
-  Verdict verdict;
+  Grade verdict;
   void (*make)(FleetFacts&);
 };
 
@@ -91,7 +90,7 @@ TEST_P(TroubleTest, IsSeenByItsCheckAloneAndComesWithAFix) {
   for (const Check& check : checks) {
     const bool meant = check.name == GetParam().check;
     seen |= meant;
-    EXPECT_EQ(check.verdict, meant ? GetParam().verdict : Verdict::kOk)
+    EXPECT_EQ(check.verdict, meant ? GetParam().verdict : Grade::kOk)
         << check.name << ": " << check.found;
     EXPECT_EQ(check.fix.empty(), !meant) << check.name;
   }
@@ -102,105 +101,105 @@ using State = ServiceFacts::State;
 INSTANTIATE_TEST_SUITE_P(
     All, TroubleTest,
     ::testing::Values(
-        Trouble{"replay_buffer 127.0.0.1:1", Verdict::kFail,
+        Trouble{"replay_buffer 127.0.0.1:1", Grade::kFail,
                 [](FleetFacts& f) { f.services[1].state = State::kSilent; }},
-        Trouble{"learner 127.0.0.1:1", Verdict::kFail,
+        Trouble{"learner 127.0.0.1:1", Grade::kFail,
                 [](FleetFacts& f) { f.services[0].state = State::kRefused; }},
-        Trouble{"learner 127.0.0.1:1", Verdict::kWarn,
+        Trouble{"learner 127.0.0.1:1", Grade::kWarn,
                 [](FleetFacts& f) { f.services[0].state = State::kNotServing; }},
-        Trouble{"clocks", Verdict::kWarn, [](FleetFacts& f) { f.services[2].clock_offset_s = -3; }},
-        Trouble{"clocks", Verdict::kFail, [](FleetFacts& f) { f.services[2].clock_offset_s = 90; }},
-        Trouble{"last step", Verdict::kWarn,
+        Trouble{"clocks", Grade::kWarn, [](FleetFacts& f) { f.services[2].clock_offset_s = -3; }},
+        Trouble{"clocks", Grade::kFail, [](FleetFacts& f) { f.services[2].clock_offset_s = 90; }},
+        Trouble{"last step", Grade::kWarn,
                 [](FleetFacts& f) { f.status->set_seconds_since_step(90); }},
-        Trouble{"last step", Verdict::kFail,
+        Trouble{"last step", Grade::kFail,
                 [](FleetFacts& f) { f.status->set_seconds_since_step(900); }},
-        Trouble{"numbers", Verdict::kFail,
+        Trouble{"numbers", Grade::kFail,
                 [](FleetFacts& f) {
                   Set(*f.status, "train/grad_norm", std::numeric_limits<double>::quiet_NaN());
                 }},
-        Trouble{"on-policy ratio", Verdict::kWarn,
+        Trouble{"on-policy ratio", Grade::kWarn,
                 [](FleetFacts& f) { Set(*f.status, "train/onpolicy_ratio_err", 1e-6); }},
-        Trouble{"signal", Verdict::kWarn,
+        Trouble{"signal", Grade::kWarn,
                 [](FleetFacts& f) { Set(*f.status, "train/reward_zero_std_ratio", 0.95); }},
-        Trouble{"staleness", Verdict::kWarn,
+        Trouble{"staleness", Grade::kWarn,
                 [](FleetFacts& f) {
                   Set(*f.status, "rollout/staleness_mean", 2);
                   Set(*f.status, "rollout/staleness_max", 2);
                 }},
-        Trouble{"staleness", Verdict::kFail,
+        Trouble{"staleness", Grade::kFail,
                 [](FleetFacts& f) { Set(*f.status, "rollout/staleness_max", 3); }},
-        Trouble{"workers", Verdict::kWarn,
+        Trouble{"workers", Grade::kWarn,
                 [](FleetFacts& f) { f.status->mutable_workers(0)->set_seconds_since_seen(100); }},
-        Trouble{"workers", Verdict::kFail,
+        Trouble{"workers", Grade::kFail,
                 [](FleetFacts& f) {
                   for (auto& w : *f.status->mutable_workers()) w.set_seconds_since_seen(100);
                 }},
-        Trouble{"workers", Verdict::kFail, [](FleetFacts& f) { f.status->clear_workers(); }},
-        Trouble{"worker ids", Verdict::kWarn,
+        Trouble{"workers", Grade::kFail, [](FleetFacts& f) { f.status->clear_workers(); }},
+        Trouble{"worker ids", Grade::kWarn,
                 [](FleetFacts& f) { f.status->add_duplicate_worker_ids("gpu-1"); }},
-        Trouble{"versions", Verdict::kWarn,
+        Trouble{"versions", Grade::kWarn,
                 [](FleetFacts& f) { f.status->mutable_workers(1)->set_version("0.1"); }},
-        Trouble{"bad workers", Verdict::kWarn,
+        Trouble{"bad workers", Grade::kWarn,
                 [](FleetFacts& f) { f.status->mutable_workers(0)->set_failures(3); }},
-        Trouble{"bad workers", Verdict::kFail,
+        Trouble{"bad workers", Grade::kFail,
                 [](FleetFacts& f) {
                   for (auto& w : *f.status->mutable_workers()) w.set_failures(4);
                 }},
-        Trouble{"weights lag", Verdict::kWarn,
+        Trouble{"weights lag", Grade::kWarn,
                 [](FleetFacts& f) { f.status->mutable_workers(1)->set_policy_version(60); }},
-        Trouble{"leases", Verdict::kWarn,
+        Trouble{"leases", Grade::kWarn,
                 [](FleetFacts& f) { f.status->set_lease_age_max_seconds(200); }},
-        Trouble{"groups failing", Verdict::kWarn,
+        Trouble{"groups failing", Grade::kWarn,
                 [](FleetFacts& f) {
                   f.status->mutable_last_failure()->set_count(2);
                   f.status->mutable_last_failure()->set_seconds_since_first(2);
                 }},
-        Trouble{"groups failing", Verdict::kFail,
+        Trouble{"groups failing", Grade::kFail,
                 [](FleetFacts& f) {
                   f.status->mutable_last_failure()->set_count(2);
                   f.status->mutable_last_failure()->set_seconds_since_first(70);
                 }},
-        Trouble{"groups failing", Verdict::kFail,
+        Trouble{"groups failing", Grade::kFail,
                 [](FleetFacts& f) {
                   f.status->mutable_workers(0)->set_waiting_for("reward server x: gone");
                   f.status->set_phase("waiting for rewards");
                 }},
-        Trouble{"process rollout_worker-1", Verdict::kFail,
+        Trouble{"process rollout_worker-1", Grade::kFail,
                 [](FleetFacts& f) {
                   f.down["rollout_worker-1"] = "ended with exit code 10, 7 times in a row";
                 }},
-        Trouble{"notices", Verdict::kWarn,
+        Trouble{"notices", Grade::kWarn,
                 [](FleetFacts& f) { f.status->add_notices("the checkpoint cannot be written"); }},
-        Trouble{"copies", Verdict::kWarn,
+        Trouble{"copies", Grade::kWarn,
                 [](FleetFacts& f) { Set(*f.status, "checkpoint/copies_failed", 2); }},
-        Trouble{"quarantine", Verdict::kWarn,
+        Trouble{"quarantine", Grade::kWarn,
                 [](FleetFacts& f) {
                   f.status->set_prompts_quarantined(1);
                   f.status->add_quarantined()->set_text("text 7");
                 }},
-        Trouble{"replay", Verdict::kWarn,
+        Trouble{"replay", Grade::kWarn,
                 [](FleetFacts& f) { Set(*f.status, "buffer/attached", 0); }},
-        Trouble{"scores of reward_server-0", Verdict::kWarn,
+        Trouble{"scores of reward_server-0", Grade::kWarn,
                 [](FleetFacts& f) { f.rewards[0].refused = 100; }},
-        Trouble{"scores of reward_server-0", Verdict::kFail,
+        Trouble{"scores of reward_server-0", Grade::kFail,
                 [](FleetFacts& f) { f.rewards[0].refused = 5000; }},
-        Trouble{"buffer disk", Verdict::kWarn,
+        Trouble{"buffer disk", Grade::kWarn,
                 [](FleetFacts& f) { f.buffers[0].set_disk_free_bytes(kGiB / 2); }},
-        Trouble{"buffer disk", Verdict::kFail,
+        Trouble{"buffer disk", Grade::kFail,
                 [](FleetFacts& f) { f.buffers[0].set_disk_free_bytes(1 << 20); }}));
 
 TEST(FleetChecksTest, SlowStepsAreGivenTheirTime) {
   FleetFacts facts = Good();
   Set(*facts.status, "time/step_s", 300);
   facts.status->set_seconds_since_step(900);
-  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Grade::kOk);
 }
 
-Verdict LastStepOf(const FleetFacts& facts) {
+Grade LastStepOf(const FleetFacts& facts) {
   for (const Check& check : JudgeFleet(facts)) {
     if (check.name == "last step") return check.verdict;
   }
-  return Verdict::kOk;
+  return Grade::kOk;
 }
 
 TEST(FleetChecksTest, AFirstStepOrAnEvaluationMayTakeAsLongAsItTakes) {
@@ -210,9 +209,9 @@ TEST(FleetChecksTest, AFirstStepOrAnEvaluationMayTakeAsLongAsItTakes) {
   evaluation.status->set_phase("evaluating");
   for (FleetFacts* facts : {&first, &evaluation}) {
     facts->status->set_seconds_since_step(30);
-    EXPECT_EQ(LastStepOf(*facts), Verdict::kOk);
+    EXPECT_EQ(LastStepOf(*facts), Grade::kOk);
     facts->status->set_seconds_since_step(5000);
-    EXPECT_EQ(LastStepOf(*facts), Verdict::kWarn);
+    EXPECT_EQ(LastStepOf(*facts), Grade::kWarn);
   }
 }
 
@@ -220,29 +219,29 @@ TEST(FleetChecksTest, RoundingIsNoBiasWhereTheRunRounds) {
   FleetFacts facts = Good();
   facts.ratio_tolerance = FleetFacts().ratio_tolerance;
   Set(*facts.status, "train/onpolicy_ratio_err", 2e-5);
-  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Grade::kOk);
   Set(*facts.status, "train/onpolicy_ratio_err", 3e-4);
-  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kWarn);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Grade::kWarn);
   Set(*facts.status, "train/onpolicy_ratio_limit", 5e-4);
-  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk) << "the run's clip range bears it";
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Grade::kOk) << "the run's clip range bears it";
   Set(*facts.status, "train/onpolicy_ratio_limit", 5e-6);
-  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kWarn);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Grade::kWarn);
 }
 
 // Promise: No step is lost in silence.
 TEST(FleetChecksTest, AStepThatTrainedNothingIsSaid) {
   FleetFacts facts = Good();
   Set(*facts.status, "train/samples_trained", 64);
-  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Grade::kOk);
   Set(*facts.status, "train/samples_trained", 0);
-  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kWarn);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Grade::kWarn);
 }
 
 TEST(FleetChecksTest, ASlowCallIsNoSkew) {
   FleetFacts facts = Good();
   facts.services[0].clock_offset_s = 2;
   facts.services[0].round_trip_s = 4;
-  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Verdict::kOk);
+  EXPECT_EQ(WorstOf(JudgeFleet(facts)), Grade::kOk);
 }
 
 TEST(FleetChecksTest, ALearnerThatIsGoneIsTheOnlyThingToSay) {
@@ -250,7 +249,7 @@ TEST(FleetChecksTest, ALearnerThatIsGoneIsTheOnlyThingToSay) {
   facts.services = {{.name = "learner", .endpoint = "127.0.0.1:1", .why = "refused"}};
   const Checks checks = JudgeFleet(facts);
   ASSERT_EQ(checks.size(), 1u);
-  EXPECT_EQ(checks[0].verdict, Verdict::kFail);
+  EXPECT_EQ(checks[0].verdict, Grade::kFail);
   EXPECT_THAT(checks[0].fix, HasSubstr("--resume"));
 }
 

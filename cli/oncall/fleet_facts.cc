@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/oncall/fleet_facts.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "cli/oncall/fleet_checks.h"
 #include "cli/oncall/health.h"
 #include "cli/oncall/metrics_page.h"
 #include "cli/run/status.h"

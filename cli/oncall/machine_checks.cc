@@ -17,13 +17,13 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr double kAmple = 1.25;  // Less than this multiple of the need is a warning.
 
-Check Machine(const char* name, Verdict verdict, std::string found, std::string fix = "") {
+Check Machine(const char* name, Grade verdict, std::string found, std::string fix = "") {
   return {"machine", name, verdict, std::move(found), std::move(fix)};
 }
 
 // Ok if value >= ample, warn if value >= least, else fail.
-Verdict Graded(double value, double least, double ample) {
-  return value >= ample ? Verdict::kOk : value >= least ? Verdict::kWarn : Verdict::kFail;
+Grade Graded(double value, double least, double ample) {
+  return value >= ample ? Grade::kOk : value >= least ? Grade::kWarn : Grade::kFail;
 }
 
 std::string Needed(uint64_t needs) {
@@ -32,21 +32,20 @@ std::string Needed(uint64_t needs) {
 
 Check Memory(const MachineFacts& facts, uint64_t needs) {
   const auto least = static_cast<double>(std::max(needs, 256 * kMiB));
-  const Verdict verdict =
-      Graded(static_cast<double>(facts.memory_available), least, kAmple * least);
+  const Grade verdict = Graded(static_cast<double>(facts.memory_available), least, kAmple * least);
   return Machine(
       "memory", verdict,
       absl::StrCat(BytesText(facts.memory_available), " available",
                    facts.memory_of_cgroup ? " (limit of the control group)" : "", Needed(needs)),
-      verdict == Verdict::kOk ? ""
-                              : "fewer services.rollout_workers, a smaller "
-                                "services.sink_bytes_max, or a larger limit");
+      verdict == Grade::kOk ? ""
+                            : "fewer services.rollout_workers, a smaller "
+                              "services.sink_bytes_max, or a larger limit");
 }
 
 // Each is right alone. Together they may let the kernel end a process before one says "busy".
 Check MemoryLimits(const MachineFacts& facts, uint64_t limits) {
   const bool fit = limits <= facts.memory_usable;
-  return Machine("memory limits", fit ? Verdict::kOk : Verdict::kWarn,
+  return Machine("memory limits", fit ? Grade::kOk : Grade::kWarn,
                  absl::StrCat("buffers, queues and processes: up to ", BytesText(limits), " of ",
                               BytesText(facts.memory_usable)),
                  fit ? ""
@@ -56,29 +55,29 @@ Check MemoryLimits(const MachineFacts& facts, uint64_t limits) {
 
 Check Disk(const MachineFacts& facts, uint64_t needs, uint64_t at_least) {
   if (!facts.disk_writable) {
-    return Machine("disk", Verdict::kFail, absl::StrCat("cannot write to ", facts.disk_path),
+    return Machine("disk", Grade::kFail, absl::StrCat("cannot write to ", facts.disk_path),
                    "choose another run.directory, or give it to this user");
   }
   const auto least = static_cast<double>(std::max(needs, 128 * kMiB));
   const double ample = std::max(kAmple * least, 1024.0 * kMiB);
-  const Verdict verdict = Graded(static_cast<double>(facts.disk_free), least, ample);
-  Check check = Machine(
-      "disk", verdict,
-      absl::StrCat(BytesText(facts.disk_free), " free at ", facts.disk_path, Needed(needs)),
-      verdict == Verdict::kOk ? ""
-                              : "free some space, lower checkpoint.keep, replay.capacity or "
-                                "eval.grid_images, raise eval.every, or move run.directory");
+  const Grade verdict = Graded(static_cast<double>(facts.disk_free), least, ample);
+  Check check =
+      Machine("disk", verdict,
+              absl::StrCat(BytesText(facts.disk_free), " free at ", facts.disk_path, Needed(needs)),
+              verdict == Grade::kOk ? ""
+                                    : "free some space, lower checkpoint.keep, replay.capacity or "
+                                      "eval.grid_images, raise eval.every, or move run.directory");
   check.ends_run = facts.disk_free < at_least;
   return check;
 }
 
 Check Descriptors(const MachineFacts& facts) {
-  const Verdict verdict =
+  const Grade verdict =
       Graded(static_cast<double>(facts.descriptors_max), static_cast<double>(kDescriptorsLeast),
              static_cast<double>(kDescriptorsWanted));
   return Machine(
       "open files", verdict, absl::StrCat("hard limit ", facts.descriptors_max),
-      verdict == Verdict::kOk
+      verdict == Grade::kOk
           ? ""
           : absl::StrCat("ulimit -Hn ", kDescriptorsWanted,
                          " (LimitNOFILE= of a unit, --ulimit of a container): a process has a "
@@ -94,14 +93,14 @@ Check Cores(const MachineFacts& facts, const MachineNeeds& needs) {
                     " in all");
   }
   if (busy > facts.cores) {
-    return Machine("cores", Verdict::kWarn, found,
+    return Machine("cores", Grade::kWarn, found,
                    "lower services.rollout_workers or learner.ranks: more processes than cores "
                    "slow each other down");
   }
   if (!needs.met && facts.load + busy > 1.5 * facts.cores + 1) {
-    return Machine("cores", Verdict::kWarn, found, "something else is busy here: see top");
+    return Machine("cores", Grade::kWarn, found, "something else is busy here: see top");
   }
-  return Machine("cores", Verdict::kOk, found);
+  return Machine("cores", Grade::kOk, found);
 }
 
 // `oxbow train` sets both for its children; other services inherit them from their launcher.
@@ -113,16 +112,16 @@ Check Threads(const MachineFacts& facts) {
   const std::string found = absl::StrCat("OMP_NUM_THREADS ", shown(facts.omp_num_threads),
                                          ", OMP_WAIT_POLICY ", shown(facts.omp_wait_policy));
   if (spins || many) {
-    return Machine("OpenMP", Verdict::kWarn, found,
+    return Machine("OpenMP", Grade::kWarn, found,
                    "OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE: each process computes in one "
                    "thread, more of them only wait for each other");
   }
-  return Machine("OpenMP", Verdict::kOk, found);
+  return Machine("OpenMP", Grade::kOk, found);
 }
 
 Check Kernels(const MachineFacts& facts) {
   const bool slow = !facts.fast_blas || facts.cpu_capability == "DEFAULT";
-  return Machine("LibTorch", slow ? Verdict::kWarn : Verdict::kOk,
+  return Machine("LibTorch", slow ? Grade::kWarn : Grade::kOk,
                  absl::StrCat("kernels ", facts.cpu_capability, ", ",
                               facts.fast_blas ? "tuned BLAS" : "generic BLAS"),
                  slow ? "matrix products are several times slower like this: install the LibTorch "
@@ -131,7 +130,7 @@ Check Kernels(const MachineFacts& facts) {
 }
 
 Check ClockCheck(bool synchronised) {
-  return Machine("clock", synchronised ? Verdict::kOk : Verdict::kWarn,
+  return Machine("clock", synchronised ? Grade::kOk : Grade::kWarn,
                  synchronised ? "synchronised" : "not synchronised by the kernel's account",
                  synchronised ? ""
                               : "run chrony or systemd-timesyncd: leases do not depend on it, log "
@@ -144,22 +143,22 @@ bool IsRead(const std::string& proxy) { return absl::ascii_islower(proxy.front()
 Check Proxy(const std::vector<std::string>& proxies, bool used) {
   const std::string set = absl::StrJoin(proxies, ", ");
   if (!used) {
-    return Machine("proxy", Verdict::kOk,
+    return Machine("proxy", Grade::kOk,
                    absl::StrCat(set, ": calls between services of a run do not go through it"));
   }
   if (std::any_of(proxies.begin(), proxies.end(), IsRead)) {
-    return Machine("proxy", Verdict::kOk,
+    return Machine("proxy", Grade::kOk,
                    absl::StrCat(set,
                                 ": calls between services go through it "
                                 "(services.http_proxy)"));
   }
   return Machine(
-      "proxy", Verdict::kWarn, "services.http_proxy is true, and no variable names one",
+      "proxy", Grade::kWarn, "services.http_proxy is true, and no variable names one",
       "set grpc_proxy, https_proxy or http_proxy, in small letters, or leave the key out");
 }
 
 Check Launcher(const std::vector<std::string>& variables) {
-  return Machine("launcher", Verdict::kOk,
+  return Machine("launcher", Grade::kOk,
                  absl::StrCat(absl::StrJoin(variables, ", "),
                               ": oxbow train does not look at them; a learner that is started by "
                               "hand takes its rank from them"));
@@ -168,7 +167,7 @@ Check Launcher(const std::vector<std::string>& variables) {
 // An expired certificate is a finding of its own (doctor.cc).
 Check Certificate(absl::Duration left) {
   const bool enough = left >= absl::Hours(24 * kCertificateDaysWanted);
-  return Machine("certificate", enough ? Verdict::kOk : Verdict::kWarn,
+  return Machine("certificate", enough ? Grade::kOk : Grade::kWarn,
                  absl::StrFormat("ends in %.1f days", absl::ToDoubleHours(left) / 24),
                  enough ? ""
                         : "renew the files of TLS (docs/operations.md): no new connection is made "
@@ -204,7 +203,7 @@ Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
   for (const MachineFacts::Port& port : facts.ports) {
     const bool free = port.taken.empty();
     checks.push_back({"machine", absl::StrCat("port ", port.endpoint),
-                      free ? Verdict::kOk : Verdict::kFail, free ? "free" : port.taken,
+                      free ? Grade::kOk : Grade::kFail, free ? "free" : port.taken,
                       free ? "" : "stop what listens there (ss -ltnp), or choose another port"});
   }
   return checks;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,5 +67,11 @@ inline constexpr uint64_t kDescriptorsWanted = 4096;
 inline constexpr uint64_t kDescriptorsLeast = 1024;  // RocksDB takes 256, each peer a few.
 
 Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs);
+
+// `directory` need not exist: its nearest existing parent is checked. Binds each of `ports`
+// ("host:port") for a moment. The caller fills in the two facts about LibTorch. What cannot be read
+// keeps its default.
+MachineFacts LookAtMachine(const std::filesystem::path& directory,
+                           const std::vector<std::string>& ports);
 
 }  // namespace oxbow::cli

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "cli/oncall/machine_facts.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -51,7 +50,7 @@ Check Find(const Checks& checks, const std::string& name) {
 
 TEST(MachineChecksTest, AFitMachineHasNothingToFix) {
   const Checks checks = JudgeMachine(Good(), kNeeds);
-  EXPECT_EQ(WorstOf(checks), Verdict::kOk) << CheckupText(checks);
+  EXPECT_EQ(WorstOf(checks), Grade::kOk) << CheckupText(checks);
   for (const Check& check : checks) EXPECT_EQ(check.fix, "") << check.name;
   EXPECT_EQ(CheckupExitCode(checks, /*strict=*/true), 0);
 }
@@ -59,7 +58,7 @@ TEST(MachineChecksTest, AFitMachineHasNothingToFix) {
 // Spoils one fact and expects one check to report it, with a fix.
 struct Spoilt {
   const char* check;
-  Verdict verdict;
+  Grade verdict;
   void (*spoil)(MachineFacts&);
 };
 
@@ -72,7 +71,7 @@ TEST_P(SpoiltMachineTest, IsSeenByItsCheckAlone) {
   const Checks checks = JudgeMachine(facts, kNeeds);
   for (const Check& check : checks) {
     const bool meant = check.name == GetParam().check;
-    EXPECT_EQ(check.verdict, meant ? GetParam().verdict : Verdict::kOk) << check.name;
+    EXPECT_EQ(check.verdict, meant ? GetParam().verdict : Grade::kOk) << check.name;
     EXPECT_EQ(check.fix.empty(), !meant) << check.name;
   }
 }
@@ -80,24 +79,23 @@ TEST_P(SpoiltMachineTest, IsSeenByItsCheckAlone) {
 INSTANTIATE_TEST_SUITE_P(
     All, SpoiltMachineTest,
     ::testing::Values(
-        Spoilt{"memory", Verdict::kFail, [](MachineFacts& f) { f.memory_available = 3 * kGiB; }},
-        Spoilt{"memory", Verdict::kWarn,
+        Spoilt{"memory", Grade::kFail, [](MachineFacts& f) { f.memory_available = 3 * kGiB; }},
+        Spoilt{"memory", Grade::kWarn,
                [](MachineFacts& f) { f.memory_available = 4 * kGiB + (kGiB >> 2); }},
-        Spoilt{"memory limits", Verdict::kWarn,
-               [](MachineFacts& f) { f.memory_usable = 5 * kGiB; }},
-        Spoilt{"disk", Verdict::kFail, [](MachineFacts& f) { f.disk_free = kGiB; }},
-        Spoilt{"disk", Verdict::kFail, [](MachineFacts& f) { f.disk_writable = false; }},
-        Spoilt{"open files", Verdict::kFail, [](MachineFacts& f) { f.descriptors_max = 256; }},
-        Spoilt{"open files", Verdict::kWarn, [](MachineFacts& f) { f.descriptors_max = 1024; }},
-        Spoilt{"cores", Verdict::kWarn, [](MachineFacts& f) { f.cores = 2; }},
-        Spoilt{"cores", Verdict::kWarn, [](MachineFacts& f) { f.load = 20; }},
-        Spoilt{"OpenMP", Verdict::kWarn, [](MachineFacts& f) { f.omp_num_threads = "16"; }},
-        Spoilt{"OpenMP", Verdict::kWarn, [](MachineFacts& f) { f.omp_wait_policy = "ACTIVE"; }},
-        Spoilt{"LibTorch", Verdict::kWarn, [](MachineFacts& f) { f.fast_blas = false; }},
-        Spoilt{"clock", Verdict::kWarn, [](MachineFacts& f) { f.clock_synchronised = false; }},
-        Spoilt{"certificate", Verdict::kWarn,
+        Spoilt{"memory limits", Grade::kWarn, [](MachineFacts& f) { f.memory_usable = 5 * kGiB; }},
+        Spoilt{"disk", Grade::kFail, [](MachineFacts& f) { f.disk_free = kGiB; }},
+        Spoilt{"disk", Grade::kFail, [](MachineFacts& f) { f.disk_writable = false; }},
+        Spoilt{"open files", Grade::kFail, [](MachineFacts& f) { f.descriptors_max = 256; }},
+        Spoilt{"open files", Grade::kWarn, [](MachineFacts& f) { f.descriptors_max = 1024; }},
+        Spoilt{"cores", Grade::kWarn, [](MachineFacts& f) { f.cores = 2; }},
+        Spoilt{"cores", Grade::kWarn, [](MachineFacts& f) { f.load = 20; }},
+        Spoilt{"OpenMP", Grade::kWarn, [](MachineFacts& f) { f.omp_num_threads = "16"; }},
+        Spoilt{"OpenMP", Grade::kWarn, [](MachineFacts& f) { f.omp_wait_policy = "ACTIVE"; }},
+        Spoilt{"LibTorch", Grade::kWarn, [](MachineFacts& f) { f.fast_blas = false; }},
+        Spoilt{"clock", Grade::kWarn, [](MachineFacts& f) { f.clock_synchronised = false; }},
+        Spoilt{"certificate", Grade::kWarn,
                [](MachineFacts& f) { f.certificate_left = absl::Hours(24 * 13); }},
-        Spoilt{"port 127.0.0.1:7001", Verdict::kFail,
+        Spoilt{"port 127.0.0.1:7001", Grade::kFail,
                [](MachineFacts& f) { f.ports[0].taken = "Address already in use"; }}));
 
 TEST(MachineChecksTest, WithoutARunOnlyWhatIsAlwaysNeededCounts) {
@@ -105,7 +103,7 @@ TEST(MachineChecksTest, WithoutARunOnlyWhatIsAlwaysNeededCounts) {
   facts.memory_available = kGiB;
   facts.disk_free = 2 * kGiB;
   facts.cores = 1;
-  EXPECT_EQ(WorstOf(JudgeMachine(facts, {})), Verdict::kOk);
+  EXPECT_EQ(WorstOf(JudgeMachine(facts, {})), Grade::kOk);
 }
 
 TEST(MachineChecksTest, ADiskWithoutRoomForACheckpointEndsARunForCertain) {
@@ -122,7 +120,7 @@ TEST(MachineChecksTest, ADiskWithoutRoomForACheckpointEndsARunForCertain) {
 
 TEST(CheckupTest, SentencesAreWrappedToTheTerminalAndNothingOfThemIsCut) {
   const std::string found = "no space is left on the device of this run", fix = "free some of it";
-  const std::string text = CheckupText({{"machine", "disk", Verdict::kFail, found, fix}}, 60);
+  const std::string text = CheckupText({{"machine", "disk", Grade::kFail, found, fix}}, 60);
   EXPECT_EQ(text, "fail  machine/disk                   no space is left on the\n" +
                       std::string(37, ' ') +
                       "device of this run\n      fix: free some of it\n0 ok, 0 warn, 1 fail\n");
@@ -131,10 +129,10 @@ TEST(CheckupTest, SentencesAreWrappedToTheTerminalAndNothingOfThemIsCut) {
 TEST(MachineChecksTest, TheClockOfTheOnlyMachineNeedsNoOther) {
   MachineFacts facts = Good();
   facts.clock_synchronised = false;
-  EXPECT_EQ(WorstOf(JudgeMachine(facts, kNeeds)), Verdict::kWarn) << "as oxbow doctor asks";
+  EXPECT_EQ(WorstOf(JudgeMachine(facts, kNeeds)), Grade::kWarn) << "as oxbow doctor asks";
   MachineNeeds needs = kNeeds;
   needs.other_machines = false;
-  EXPECT_EQ(WorstOf(JudgeMachine(facts, needs)), Verdict::kOk) << "as oxbow train asks";
+  EXPECT_EQ(WorstOf(JudgeMachine(facts, needs)), Grade::kOk) << "as oxbow train asks";
 }
 
 TEST(MachineChecksTest, ARunSpansMachinesIfItListensBeyondThisOneOrIsScoredElsewhere) {
@@ -159,21 +157,21 @@ TEST(MachineChecksTest, ARunThatIsAtWorkHasWhatItNeedsAndMakesTheLoad) {
   MachineNeeds needs = kNeeds;
   needs.met = true;
   const Checks checks = JudgeMachine(facts, needs);
-  EXPECT_EQ(WorstOf(checks), Verdict::kOk) << CheckupText(checks);
+  EXPECT_EQ(WorstOf(checks), Grade::kOk) << CheckupText(checks);
 }
 
 TEST(MachineChecksTest, AProxyOfTheEnvironmentIsNamedWithWhatHappens) {
   MachineFacts facts = Good();
   facts.proxies = {"http_proxy=http://proxy:3128"};
   Check check = Find(JudgeMachine(facts, kNeeds), "proxy");
-  EXPECT_EQ(check.verdict, Verdict::kOk);
+  EXPECT_EQ(check.verdict, Grade::kOk);
   EXPECT_THAT(check.found, AllOf(HasSubstr("http_proxy="), HasSubstr("do not go through it")));
   MachineNeeds needs = kNeeds;
   needs.http_proxy = true;
   EXPECT_THAT(Find(JudgeMachine(facts, needs), "proxy").found,
               HasSubstr("go through it (services"));
   facts.proxies = {"HTTP_PROXY=http://proxy:3128"};  // Nothing here reads capitals.
-  EXPECT_EQ(Find(JudgeMachine(facts, needs), "proxy").verdict, Verdict::kWarn);
+  EXPECT_EQ(Find(JudgeMachine(facts, needs), "proxy").verdict, Grade::kWarn);
 }
 
 TEST(MachineChecksTest, VariablesOfALauncherAreNamed) {
@@ -194,10 +192,10 @@ TEST(MachineFactsTest, ProxiesAreShownWithoutTheirPassword) {
 }
 
 TEST(MachineChecksTest, ExitCodeFollowsTheWorst) {
-  const Checks warns = {{"machine", "a", Verdict::kWarn, "", "do"}, {"machine", "b"}};
+  const Checks warns = {{"machine", "a", Grade::kWarn, "", "do"}, {"machine", "b"}};
   EXPECT_EQ(CheckupExitCode(warns, /*strict=*/false), 0);
   EXPECT_EQ(CheckupExitCode(warns, /*strict=*/true), 1);
-  const Checks fails = {{"machine", "a", Verdict::kFail, "x", "do this"}};
+  const Checks fails = {{"machine", "a", Grade::kFail, "x", "do this"}};
   EXPECT_EQ(CheckupExitCode(fails, /*strict=*/false), 1);
   EXPECT_THAT(CheckupText(fails), HasSubstr("fix: do this"));
   EXPECT_THAT(CheckupJson(fails), HasSubstr("\"verdict\": \"fail\""));

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/oncall/machine_facts.h"
-
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/resource.h>
@@ -18,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/machine_share.h"
 #include "base/memory_limits.h"
+#include "cli/oncall/machine_checks.h"
 #include "core/parallel/rank_variables.h"
 
 namespace oxbow::cli {

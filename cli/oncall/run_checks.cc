@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/memory_limits.h"
-#include "cli/oncall/machine_facts.h"
+#include "cli/oncall/machine_checks.h"
 #include "cli/plan/check_files.h"
 #include "cli/plan/machine_load.h"
 #include "cli/plan/memory_check.h"
@@ -44,11 +44,10 @@ Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs) {
   Checks checks;
   const v1::RunConfig& config = resolved.config;
   const auto add = [&](const config::Problem& problem) {
-    checks.push_back(
-        {"config", problem.key,
-         problem.severity == config::Severity::kError ? Verdict::kFail : Verdict::kWarn,
-         config::ProblemLine(problem, resolved.provenance),
-         absl::StrCat("change ", problem.key, " (oxbow validate explains the run)")});
+    checks.push_back({"config", problem.key,
+                      problem.severity == config::Severity::kError ? Grade::kFail : Grade::kWarn,
+                      config::ProblemLine(problem, resolved.provenance),
+                      absl::StrCat("change ", problem.key, " (oxbow validate explains the run)")});
   };
   for (const config::Problem& problem : CheckRun(config)) add(problem);
   const auto facts = run::ReadModelFacts(config);
@@ -59,16 +58,16 @@ Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs) {
   needs = NeedsOf(config, *facts, rows);
   if (const auto gpu = CheckGpuLoad(config, rows, gpus)) add(*gpu);
   if (checks.empty()) {
-    checks.push_back({"config", "rules", Verdict::kOk,
+    checks.push_back({"config", "rules", Grade::kOk,
                       "read and checked as oxbow validate does: nothing wrong", ""});
   }
-  checks.push_back({"config", "model", Verdict::kOk,
+  checks.push_back({"config", "model", Grade::kOk,
                     absl::StrCat(config.model().path(), ", ", facts->transformer_parameters,
                                  " parameters, ", facts->trained_parameters, " trained"),
                     ""});
   const std::string& device = config.model().device();
   if (device.rfind("cuda", 0) == 0 && !at::hasCUDA()) {
-    checks.push_back({"config", "device", Verdict::kFail,
+    checks.push_back({"config", "device", Grade::kFail,
                       absl::StrCat(device, " is asked for and this LibTorch sees no CUDA device"),
                       "model.device: cpu, or a CUDA build on a machine with a driver"});
   }
@@ -78,12 +77,12 @@ Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs) {
 Check CheckRewards(const v1::RunConfig& config) {
   const auto rewards = CheckOwnRewards(config, "doctor");
   if (!rewards.ok()) {
-    return {"config", "rewards", Verdict::kFail, std::string(rewards.status().message()),
+    return {"config", "rewards", Grade::kFail, std::string(rewards.status().message()),
             "correct reward.scorers, or the file that it names"};
   }
   std::vector<std::string> names;
   for (const reward::RewardFacts& facts : *rewards) names.push_back(facts.identity);
-  return {"config", "rewards", Verdict::kOk,
+  return {"config", "rewards", Grade::kOk,
           names.empty() ? "none of the run's own"
                         : absl::StrCat("loaded: ", absl::StrJoin(names, ", ")),
           ""};
@@ -97,7 +96,7 @@ Checks CheckCopies(const v1::RunConfig& config) {
   if (!target.ok() || !none.ok() || !*none) return {};
   const absl::Status refused = learner::CheckNoCopies(run, config.run().name(), *target);
   if (refused.ok()) return {};
-  return {{"config", "checkpoint.copy_to", Verdict::kFail, std::string(refused.message()),
+  return {{"config", "checkpoint.copy_to", Grade::kFail, std::string(refused.message()),
            "put the copies back, or choose another run.name"}};
 }
 
@@ -107,11 +106,11 @@ Checks CheckRewardEndpoints(const v1::RunConfig& config) {
   Checks checks;
   for (const config::Problem& problem :
        EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience))) {
-    checks.push_back({"config", problem.key, Verdict::kFail, problem.message,
+    checks.push_back({"config", problem.key, Grade::kFail, problem.message,
                       "start the server, or correct reward.endpoints (docs/own_reward.md)"});
   }
   if (checks.empty()) {
-    checks.push_back({"config", "reward.endpoints", Verdict::kOk,
+    checks.push_back({"config", "reward.endpoints", Grade::kOk,
                       absl::StrCat(absl::StrJoin(reward.endpoints(), ", "), ": all answer"), ""});
   }
   return checks;
@@ -129,30 +128,30 @@ Checks CheckMachine(const std::string& directory, const std::vector<std::string>
 Checks JudgeRun(const RunSummary& run) {
   const std::string state = run.state();
   const bool failed = state == run::WordOf(run::RunEnd::kFailed);
-  const Verdict verdict = failed ? Verdict::kFail
-                          : state == run::WordOf(run::RunEnd::kInterrupted) ||
-                                  state == run::WordOf(run::RunEnd::kRolledBack) ||
-                                  state == run::WordOf(run::RunEnd::kUnsaid)
-                              ? Verdict::kWarn
-                              : Verdict::kOk;
+  const Grade verdict = failed ? Grade::kFail
+                        : state == run::WordOf(run::RunEnd::kInterrupted) ||
+                                state == run::WordOf(run::RunEnd::kRolledBack) ||
+                                state == run::WordOf(run::RunEnd::kUnsaid)
+                            ? Grade::kWarn
+                            : Grade::kOk;
   Checks checks = {{"run", "state", verdict,
                     absl::StrCat(state, ", step ", run.step, "/", run.steps_total,
                                  failed ? absl::StrCat(": ", run.ended->reason) : ""),
-                    verdict == Verdict::kFail
+                    verdict == Grade::kFail
                         ? "mend what its last words name (oxbow status), then oxbow resume"
-                    : verdict == Verdict::kWarn ? "steps are left: oxbow resume goes on"
-                                                : ""}};
+                    : verdict == Grade::kWarn ? "steps are left: oxbow resume goes on"
+                                              : ""}};
   if (const std::string unmeasured = FailedText(run); !unmeasured.empty()) {
-    checks.push_back({"run", "evaluations", Verdict::kWarn, unmeasured,
+    checks.push_back({"run", "evaluations", Grade::kWarn, unmeasured,
                       "the words are the reward's: correct it, or what it is asked"});
   }
   if (const std::string unscored = UnscoredText(run); !unscored.empty()) {
-    checks.push_back({"run", "samples", Verdict::kWarn, unscored,
+    checks.push_back({"run", "samples", Grade::kWarn, unscored,
                       "look at such pictures with oxbow score; docs/rewards.md, Failures"});
   }
   for (const io::VerdictLine& line : run.verdict) {
     // Nothing is broken where a run learns badly, so that is no failure.
-    const Verdict learns = line.level >= io::Level::kWatch ? Verdict::kWarn : Verdict::kOk;
+    const Grade learns = line.level >= io::Level::kWatch ? Grade::kWarn : Grade::kOk;
     checks.push_back({"run", line.topic, learns, line.says, line.advice});
   }
   return checks;

@@ -38,12 +38,12 @@ Check RewardsWith(std::vector<std::string> settings) {
 
 TEST(RunChecksTest, RewardsAreLoadedBeforeARunStarts) {
   const Check embedded = RewardsWith({});
-  EXPECT_EQ(embedded.verdict, Verdict::kOk) << embedded.found;
+  EXPECT_EQ(embedded.verdict, Grade::kOk) << embedded.found;
   EXPECT_NE(embedded.found.find("digits_ocr"), std::string::npos) << embedded.found;
   const Check absent =
       RewardsWith({"reward.terms=[{name: pickscore, weight: 1}]", "reward.observed=[]",
                    "reward.scorers=[{name: pickscore, model: /nowhere/PickScore}]"});
-  EXPECT_EQ(absent.verdict, Verdict::kFail);
+  EXPECT_EQ(absent.verdict, Grade::kFail);
   EXPECT_NE(absent.found.find("/nowhere/PickScore"), std::string::npos) << absent.found;
 }
 
@@ -62,7 +62,7 @@ TEST(RunChecksTest, CopiesOfARunWithoutADirectoryAreNamed) {
   const auto copies = scratch.path() / "copies/digits-0123456789abcdef";
   ASSERT_TRUE(learner::CheckpointStore(copies, 1).Write({.committed_steps = 7}, {}).ok());
   ASSERT_EQ(found("digits").size(), 1u);
-  EXPECT_EQ(found("digits")[0].verdict, Verdict::kFail);
+  EXPECT_EQ(found("digits")[0].verdict, Grade::kFail);
   EXPECT_NE(found("digits")[0].found.find(copies.string()), std::string::npos);
   EXPECT_TRUE(found("another").empty());
 }
@@ -72,16 +72,16 @@ TEST(RunChecksTest, ARunThatEndedBeforeItsLastStepSaysHowToGoOn) {
   const auto state = [](run::RunEnd end) {
     return JudgeRun({.step = 7, .steps_total = 40, .ended = run::EndRecord{.end = end}}).front();
   };
-  EXPECT_EQ(state(run::RunEnd::kInterrupted).verdict, Verdict::kWarn);
+  EXPECT_EQ(state(run::RunEnd::kInterrupted).verdict, Grade::kWarn);
   EXPECT_EQ(state(run::RunEnd::kInterrupted).found, "interrupted, step 7/40");
   EXPECT_NE(state(run::RunEnd::kInterrupted).fix.find("oxbow resume"), std::string::npos);
-  EXPECT_EQ(state(run::RunEnd::kFailed).verdict, Verdict::kFail);
+  EXPECT_EQ(state(run::RunEnd::kFailed).verdict, Grade::kFail);
   const std::string reason(300, 'r');
   const run::EndRecord full{.end = run::RunEnd::kFailed, .reason = reason};
   EXPECT_EQ(JudgeRun({.step = 7, .steps_total = 40, .ended = full}).front().found,
             "failed, step 7/40: " + reason);
-  EXPECT_EQ(state(run::RunEnd::kUnsaid).verdict, Verdict::kWarn) << "it was killed";
-  EXPECT_EQ(state(run::RunEnd::kByRule).verdict, Verdict::kOk);
+  EXPECT_EQ(state(run::RunEnd::kUnsaid).verdict, Grade::kWarn) << "it was killed";
+  EXPECT_EQ(state(run::RunEnd::kByRule).verdict, Grade::kOk);
 }
 
 }  // namespace

@@ -22,7 +22,6 @@
 #include "io/diffusers_directory.h"
 #include "io/hub_id.h"
 #include "io/prompts/text_encoders.h"
-#include "run/distilled_model.h"
 #include "run/embedded_guidance.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"

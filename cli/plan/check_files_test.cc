@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
-#include "config/embedded_yaml.h"
 #include "config/run_config.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"

@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
 #include "cli/commands.h"
-#include "config/embedded_yaml.h"
 #include "config/key_names.h"
 #include "config/run_config.h"
 

@@ -101,13 +101,13 @@ void Settle(const run::ModelFacts& facts, const BytesOfDevices& rewards, const G
   run::FillLoraTargets(*facts.architecture, *resolved.config.mutable_model());
   const bool counted = resolved.counted_ranks || resolved.counted_workers;
   const std::vector<std::string> memories = MemoriesToTry(resolved, gpus);
-  using config::Sharing;
+  using config::GpuSharing;
   for (const std::string& memory : memories) {
     resolved.config.mutable_model()->set_memory(memory);
     if (memory != memories.front()) resolved.provenance["model.memory"] = config::kMemoryAuto;
     if (!counted && memories.size() == 1) return;
-    for (const Sharing sharing :
-         {Sharing::kTogether, Sharing::kApart, Sharing::kApartFromRewards}) {
+    for (const GpuSharing sharing :
+         {GpuSharing::kTogether, GpuSharing::kApart, GpuSharing::kApartFromRewards}) {
       v1::RunConfig tried = resolved.config;
       if (resolved.counted_ranks) tried.mutable_learner()->set_ranks(config::kAuto);
       if (resolved.counted_workers) tried.mutable_services()->set_rollout_workers(config::kAuto);

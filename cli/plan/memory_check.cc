@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/exit_code.h"
-#include "cli/oncall/machine_facts.h"
+#include "cli/oncall/machine_checks.h"
 #include "cli/plan/machine_load.h"
 #include "cli/plan/reward_plan.h"
 #include "core/model/device.h"

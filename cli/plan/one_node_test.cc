@@ -17,7 +17,6 @@
 #include "base/file.h"
 #include "cli/plan/bytes_text.h"
 #include "cli/plan/machine_load.h"
-#include "config/embedded_yaml.h"
 #include "config/run_config.h"
 #include "io/diffusers_directory.h"
 #include "io/graph_files.h"

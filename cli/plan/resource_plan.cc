@@ -26,7 +26,6 @@
 #include "io/picture_file.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
-#include "run/prompt_encoding.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"

@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "cli/plan/resource_plan.h"
 #include "config/chosen_method.h"
-#include "config/evaluation_rules.h"
+#include "config/rules.h"
 #include "config/validate.h"
 #include "core/flow/compression.h"
 #include "core/flow/sampler.h"

@@ -13,7 +13,6 @@
 
 #include "base/memory_limits.h"
 #include "cli/plan/resource_plan.h"
-#include "config/embedded_yaml.h"
 #include "config/run_config.h"
 #include "core/model/decoder_architecture.h"
 #include "core/model/sd3.h"

@@ -13,7 +13,6 @@
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
 #include "cli/plan/bytes_text.h"
-#include "cli/replay/latent_decoder.h"
 #include "cli/replay/replay_audit.h"
 #include "cli/replay/replay_entry_text.h"
 #include "cli/replay/replay_rows.h"

@@ -5,13 +5,16 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "io/diffusers_directory.h"
 #include "io/film.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
+#include "run/loaded_model.h"
 
 namespace oxbow::cli {
 namespace {
@@ -132,6 +135,15 @@ absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageD
   io::GridOptions options;
   options.columns = static_cast<int>(columns);
   return std::move(io::FilmGrid(cells, options).frames.front());  // Drawn smaller if need be.
+}
+
+absl::StatusOr<std::unique_ptr<model::ImageDecoder>> LoadLatentDecoder(
+    const std::filesystem::path& directory, int64_t channels) {
+  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
+                         io::OpenDiffusersDirectory(directory));
+  OXBOW_ASSIGN_OR_RETURN(run::LoadedDecoder loaded,
+                         run::LoadDecoder(components, channels, at::kCPU));
+  return std::move(loaded.decoder);
 }
 
 }  // namespace oxbow::cli

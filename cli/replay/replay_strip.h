@@ -8,6 +8,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,5 +42,10 @@ struct PathEnd {
 
 // kFailedPrecondition for a group, an entry without latents, or one that does not fit its schedule.
 absl::StatusOr<PathEnd> PathEndOf(const v1::ReplayEntry& entry);
+
+// A decoder for latents with `channels` channels; where the directory has no autoencoder, the
+// latent is the image. kNotFound, kDataLoss or kFailedPrecondition name the file.
+absl::StatusOr<std::unique_ptr<model::ImageDecoder>> LoadLatentDecoder(
+    const std::filesystem::path& directory, int64_t channels);
 
 }  // namespace oxbow::cli

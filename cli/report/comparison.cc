@@ -19,7 +19,6 @@
 #include "base/statistics.h"
 #include "base/status_macros.h"
 #include "cli/report/run_summary.h"
-#include "config/field_text.h"
 #include "config/run_config.h"
 #include "config/yaml_message.h"
 #include "io/metrics_file.h"

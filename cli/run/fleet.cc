@@ -40,15 +40,15 @@ uint32_t NumberOf(const std::string& name) {
   return absl::SimpleAtoi(name.substr(name.rfind('-') + 1), &number) ? number : 0;
 }
 
-const char* BinaryOf(Role role) {
+const char* BinaryOf(FleetRole role) {
   switch (role) {
-    case Role::kBuffer:
+    case FleetRole::kBuffer:
       return "replay_buffer";
-    case Role::kReward:
+    case FleetRole::kReward:
       return "reward_server";
-    case Role::kLearner:
+    case FleetRole::kLearner:
       return "learner";
-    case Role::kWorker:
+    case FleetRole::kWorker:
       return "rollout_worker";
   }
   return "";
@@ -57,7 +57,7 @@ const char* BinaryOf(Role role) {
 // One thread per process: more threads were slower for CPU runs, and spinning OpenMP threads slow
 // down the other processes.
 std::vector<std::string> ChildEnvironment(const rpc::TlsOptions& tls, const v1::RunConfig& config,
-                                          Role role) {
+                                          FleetRole role) {
   std::vector<std::string> environment = rpc::ConnectionEnvironment(tls);
   // With this poll interval idle gRPC clients notice a closing server at once instead of after 5 s.
   environment.insert(environment.end(),
@@ -65,13 +65,13 @@ std::vector<std::string> ChildEnvironment(const rpc::TlsOptions& tls, const v1::
                       "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS=200", "MALLOC_ARENA_MAX=2"});
   const uint64_t ranks = config.learner().ranks();
   environment.push_back(
-      MemoryFor(role == Role::kLearner ? ranks : 1, RolesByName(config).size() - 1 + ranks));
+      MemoryFor(role == FleetRole::kLearner ? ranks : 1, RolesByName(config).size() - 1 + ranks));
   return environment;
 }
 
 // Where a process listens in its first life.
 std::string FirstEndpoint(const v1::RunConfig& config, const JoinAddress& join,
-                          const std::string& name, Role role) {
+                          const std::string& name, FleetRole role) {
   return absl::StrCat(config.services().host(), ":",
                       PortOf(join, role, static_cast<int>(NumberOf(name))));
 }
@@ -94,21 +94,21 @@ bool Drain(const std::string& learner, const std::string& signal) {
 
 }  // namespace
 
-std::map<std::string, Role> RolesByName(const v1::RunConfig& config) {
-  std::map<std::string, Role> processes = {{"learner", Role::kLearner}};
+std::map<std::string, FleetRole> RolesByName(const v1::RunConfig& config) {
+  std::map<std::string, FleetRole> processes = {{"learner", FleetRole::kLearner}};
   const uint32_t shards = config::UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
   for (uint32_t i = 0; i < shards; ++i) {
     // Two digits: names sort as shards do.
     processes[shards == 1 ? "replay_buffer" : absl::StrFormat("replay_buffer-%02d", i)] =
-        Role::kBuffer;
+        FleetRole::kBuffer;
   }
   if (!run::OwnRewards(config.reward()).empty()) {
     for (uint32_t i = 0; i < config.services().reward_servers(); ++i) {
-      processes[absl::StrCat("reward_server-", i)] = Role::kReward;
+      processes[absl::StrCat("reward_server-", i)] = FleetRole::kReward;
     }
   }
   for (uint32_t i = 0; i < config.services().rollout_workers(); ++i) {
-    processes[absl::StrCat("rollout_worker-", i)] = Role::kWorker;
+    processes[absl::StrCat("rollout_worker-", i)] = FleetRole::kWorker;
   }
   return processes;
 }
@@ -153,14 +153,14 @@ std::string Fleet::learner() const {
   return member.ready ? member.grpc : "";
 }
 
-bool Fleet::AllReady(Role role) const {
+bool Fleet::AllReady(FleetRole role) const {
   for (const auto& [name, member] : members_) {
     if (member.role == role && member.grpc.empty()) return false;
   }
   return true;
 }
 
-std::vector<std::string> Fleet::EndpointsOf(Role role) const {
+std::vector<std::string> Fleet::EndpointsOf(FleetRole role) const {
   std::vector<std::string> endpoints;
   for (const auto& [name, member] : members_) {
     if (member.role == role) endpoints.push_back(member.grpc);
@@ -183,30 +183,30 @@ std::vector<std::string> Fleet::Arguments(const std::string& name, const Member&
   add({"--log-level", config.services().log_level(), "--log-format",
        config.services().log_format()});
   switch (member.role) {
-    case Role::kBuffer:
+    case FleetRole::kBuffer:
       add({"--data",
            run::ReplayDirectories(options_.run_dir,
                                   config.services().replay_shards())[NumberOf(name)]
                .string(),
            "--config", resolved});
       break;
-    case Role::kReward:
+    case FleetRole::kReward:
       add({"--config", resolved, "--rewards", absl::StrJoin(run::OwnRewards(config.reward()), ","),
            "--gpu-slot", absl::StrCat(devices_.rewards[NumberOf(name)])});
       break;
-    case Role::kLearner: {
+    case FleetRole::kLearner: {
       std::vector<std::string> rewards(config.reward().endpoints().begin(),
                                        config.reward().endpoints().end());
-      for (const std::string& own : EndpointsOf(Role::kReward)) rewards.push_back(own);
+      for (const std::string& own : EndpointsOf(FleetRole::kReward)) rewards.push_back(own);
       add({"--config", resolved, "--run-dir", options_.run_dir.string(), "--reward",
            absl::StrJoin(rewards, ","), "--supervised"});
-      const std::string buffers = absl::StrJoin(EndpointsOf(Role::kBuffer), ",");
+      const std::string buffers = absl::StrJoin(EndpointsOf(FleetRole::kBuffer), ",");
       if (!buffers.empty()) add({"--buffer", buffers});
       if (resume) add({"--resume"});
       if (options_.accept_reward_change) add({"--accept-reward-change"});
       break;
     }
-    case Role::kWorker:
+    case FleetRole::kWorker:
       add({"--learner", members_.at("learner").grpc, "--id", name, "--device",
            config.model().device(), "--gpu-slot", absl::StrCat(devices_.workers[NumberOf(name)]),
            "--give-up-after", "0"});
@@ -266,12 +266,12 @@ void Fleet::Start(const std::string& name, bool resume) {
 
 void Fleet::StartWaiting() {
   if (supervisor_.phase() != Supervisor::Phase::kRunning) return;
-  const bool services = AllReady(Role::kBuffer) && AllReady(Role::kReward);
-  const bool learner = AllReady(Role::kLearner);
+  const bool services = AllReady(FleetRole::kBuffer) && AllReady(FleetRole::kReward);
+  const bool learner = AllReady(FleetRole::kLearner);
   for (const auto& [name, member] : members_) {
     if (member.process != nullptr) continue;
-    if (member.role == Role::kLearner && !services) continue;
-    if (member.role == Role::kWorker && !learner) continue;
+    if (member.role == FleetRole::kLearner && !services) continue;
+    if (member.role == FleetRole::kWorker && !learner) continue;
     Start(name, options_.resume);
     if (supervisor_.phase() != Supervisor::Phase::kRunning) return;
   }
@@ -364,7 +364,8 @@ void Fleet::Apply(const std::vector<Supervisor::Action>& actions) {
 
 // Not before the run has come up: until then the file of the start before is left as it is.
 void Fleet::Publish() {
-  const bool up = AllReady(Role::kBuffer) && AllReady(Role::kReward) && AllReady(Role::kLearner);
+  const bool up =
+      AllReady(FleetRole::kBuffer) && AllReady(FleetRole::kReward) && AllReady(FleetRole::kLearner);
   if (!published_ && !up) return;
   const absl::Status held = lock_.CheckHeld();
   owes_publication_ = MayPass(held);

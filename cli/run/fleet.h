@@ -26,7 +26,7 @@
 namespace oxbow::cli {
 
 // The processes that `oxbow train` starts, by name.
-std::map<std::string, Role> RolesByName(const v1::RunConfig& config);
+std::map<std::string, FleetRole> RolesByName(const v1::RunConfig& config);
 
 // Whether they can listen at services.host, and at the ports of `join`: tried before anything is
 // loaded. kUnavailable names the process and the port that is taken.
@@ -64,7 +64,7 @@ class Fleet {
 
  private:
   struct Member {
-    Role role;
+    FleetRole role;
     std::unique_ptr<ChildProcess> process;
     bool ready = false;
     std::uintmax_t log_begin = 0;  // Where the log of this life begins,
@@ -82,8 +82,8 @@ class Fleet {
   void ReadLines(const std::string& name, Member& member);
   std::vector<std::string> Arguments(const std::string& name, const Member& member,
                                      bool resume) const;
-  std::vector<std::string> EndpointsOf(Role role) const;
-  bool AllReady(Role role) const;
+  std::vector<std::string> EndpointsOf(FleetRole role) const;
+  bool AllReady(FleetRole role) const;
   void Publish();
   void CannotYet(const absl::Status& why);
   void SayTrouble(const std::string& name, Member& member);

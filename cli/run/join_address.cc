@@ -35,16 +35,16 @@ absl::StatusOr<JoinAddress> ParseJoinAddress(const std::string& text) {
   return address;
 }
 
-int PortOf(const JoinAddress& address, Role role, int number) {
+int PortOf(const JoinAddress& address, FleetRole role, int number) {
   if (address.port == 0) return 0;
   switch (role) {
-    case Role::kLearner:
+    case FleetRole::kLearner:
       return address.port;
-    case Role::kBuffer:
+    case FleetRole::kBuffer:
       return number == 0 ? address.port + 1 : 0;
-    case Role::kReward:
+    case FleetRole::kReward:
       return address.port + 2 + number;
-    case Role::kWorker:
+    case FleetRole::kWorker:
       return 0;
   }
   return 0;

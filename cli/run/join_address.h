@@ -26,7 +26,7 @@ struct JoinAddress {
 absl::StatusOr<JoinAddress> ParseJoinAddress(const std::string& text);
 
 // The port of process `number` of a role; 0 means any.
-int PortOf(const JoinAddress& address, Role role, int number);
+int PortOf(const JoinAddress& address, FleetRole role, int number);
 
 // Finds the numeric addresses of a host's name on this machine; none for a name that is not known.
 using NameLookup = std::vector<std::string> (*)(const std::string& host);

@@ -32,13 +32,13 @@ TEST(JoinAddressTest, IsNoAddressOfEverywhere) {
 
 TEST(JoinAddressTest, GivesEachProcessAPortOfItsOwn) {
   const JoinAddress address{.host = "box", .port = 7070};
-  EXPECT_EQ(PortOf(address, Role::kLearner, 0), 7070);
-  EXPECT_EQ(PortOf(address, Role::kBuffer, 0), 7071);
-  EXPECT_EQ(PortOf(address, Role::kBuffer, 1), 0) << "a further shard: any";
-  EXPECT_EQ(PortOf(address, Role::kReward, 0), 7072);
-  EXPECT_EQ(PortOf(address, Role::kReward, 3), 7075);
-  EXPECT_EQ(PortOf(address, Role::kWorker, 2), 0) << "any";
-  EXPECT_EQ(PortOf({}, Role::kLearner, 0), 0) << "any";
+  EXPECT_EQ(PortOf(address, FleetRole::kLearner, 0), 7070);
+  EXPECT_EQ(PortOf(address, FleetRole::kBuffer, 0), 7071);
+  EXPECT_EQ(PortOf(address, FleetRole::kBuffer, 1), 0) << "a further shard: any";
+  EXPECT_EQ(PortOf(address, FleetRole::kReward, 0), 7072);
+  EXPECT_EQ(PortOf(address, FleetRole::kReward, 3), 7075);
+  EXPECT_EQ(PortOf(address, FleetRole::kWorker, 2), 0) << "any";
+  EXPECT_EQ(PortOf({}, FleetRole::kLearner, 0), 0) << "any";
 }
 
 TEST(JoinAddressTest, ANameThatMeansThisMachineAloneIsWarnedOf) {

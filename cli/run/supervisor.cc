@@ -25,7 +25,7 @@ std::string Ended(const std::string& child, int code) {
 
 Supervisor::Supervisor(Options options, const Clock& clock) : options_(options), clock_(clock) {}
 
-void Supervisor::Started(const std::string& child, Role role) {
+void Supervisor::Started(const std::string& child, FleetRole role) {
   Child& state = children_.try_emplace(child, Child{.role = role}).first->second;
   state.alive = true;
   state.ready = false;
@@ -53,7 +53,7 @@ bool Supervisor::AnyAlive() const {
 // Whether the run waits for this one: none of its kind can take its place now. The learner starts
 // only when each buffer and reward server has been ready once.
 bool Supervisor::IsAlone(const Child& child) const {
-  if (child.role != Role::kWorker && !child.was_ready) return true;
+  if (child.role != FleetRole::kWorker && !child.was_ready) return true;
   return std::none_of(children_.begin(), children_.end(), [&](const auto& other) {
     return &other.second != &child && other.second.role == child.role && other.second.alive;
   });
@@ -62,7 +62,7 @@ bool Supervisor::IsAlone(const Child& child) const {
 // Whether none of its kind that the run can do with will come back by being started again.
 bool Supervisor::IsHopeless(const Child& child) const {
   if (!IsFinal(child.code)) return false;
-  if (child.role != Role::kWorker && !child.was_ready) return true;
+  if (child.role != FleetRole::kWorker && !child.was_ready) return true;
   return std::all_of(children_.begin(), children_.end(), [&](const auto& other) {
     return other.second.role != child.role || (!other.second.alive && IsFinal(other.second.code));
   });
@@ -81,7 +81,8 @@ void Supervisor::CountDeath(Child& child, int code) {
     child.not_finite = false;
   }
   // Where others go on, their steps say nothing of this one.
-  if ((progress && IsAlone(child)) || (steady && child.role != Role::kLearner)) child.quick = 0;
+  if ((progress && IsAlone(child)) || (steady && child.role != FleetRole::kLearner))
+    child.quick = 0;
   ++child.deaths;
 }
 
@@ -93,17 +94,17 @@ std::vector<Supervisor::Action> Supervisor::Exited(const std::string& name, int 
     if (!AnyAlive()) phase_ = Phase::kDone;
     return {};
   }
-  if (child.role == Role::kLearner &&
+  if (child.role == FleetRole::kLearner &&
       (code == kExitOk || code == kExitStopped || code == kExitDrained)) {
     if (signal_ == 0) exit_code_ = code;
     return Stop();
   }
-  if (child.role == Role::kLearner && phase_ == Phase::kDraining) {
+  if (child.role == FleetRole::kLearner && phase_ == Phase::kDraining) {
     return Fail(name, code, absl::StrCat("while draining, ", Ended(name, code)));
   }
   const absl::Duration now = clock_.Now();
   // The learner has told it that the run is complete, and is about to end as well.
-  if (child.role == Role::kWorker && code == kExitOk) {
+  if (child.role == FleetRole::kWorker && code == kExitOk) {
     child.ready = false;
     child.due = now + kComesBack;
     return {};
@@ -154,7 +155,7 @@ std::vector<Supervisor::Action> Supervisor::StopRequested(int signal) {
   if (phase_ != Phase::kRunning) return {};
   exit_code_ = signal == SIGUSR1 || signal == SIGUSR2 ? int{kExitDrained} : kSignalBase + signal;
   for (const auto& [name, child] : children_) {
-    if (child.role == Role::kLearner && child.alive && child.ready) {
+    if (child.role == FleetRole::kLearner && child.alive && child.ready) {
       phase_ = Phase::kDraining;
       deadline_ = clock_.Now() + options_.drain_max;
       return {{Do::kDrain, name}};
@@ -165,7 +166,7 @@ std::vector<Supervisor::Action> Supervisor::StopRequested(int signal) {
 
 std::vector<Supervisor::Action> Supervisor::DrainFailed() {
   for (const auto& [name, child] : children_) {
-    if (phase_ == Phase::kDraining && child.role == Role::kLearner && child.alive) {
+    if (phase_ == Phase::kDraining && child.role == FleetRole::kLearner && child.alive) {
       return {{Do::kTerminate, name}};
     }
   }
@@ -213,7 +214,7 @@ std::vector<Supervisor::Action> Supervisor::Tick() {
   for (auto& [name, child] : children_) {
     if (child.alive || now < child.due) continue;
     child.due = absl::InfiniteDuration();
-    actions.push_back({Do::kStart, name, child.role == Role::kLearner && child.was_ready});
+    actions.push_back({Do::kStart, name, child.role == FleetRole::kLearner && child.was_ready});
   }
   return actions;
 }

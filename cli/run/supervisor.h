@@ -22,7 +22,7 @@
 
 namespace oxbow::cli {
 
-enum class Role { kBuffer, kReward, kLearner, kWorker };
+enum class FleetRole { kBuffer, kReward, kLearner, kWorker };
 
 class Supervisor {
  public:
@@ -48,7 +48,7 @@ class Supervisor {
   Supervisor(Options options, const Clock& clock);
 
   // Records that a child has been started.
-  void Started(const std::string& child, Role role);
+  void Started(const std::string& child, FleetRole role);
   // Records that a child could not be started, for a reason that passes: it is tried again soon,
   // and that is no death.
   void StartFailed(const std::string& child);
@@ -79,7 +79,7 @@ class Supervisor {
 
  private:
   struct Child {
-    Role role;
+    FleetRole role;
     bool alive = true;
     bool ready = false;
     bool was_ready = false;

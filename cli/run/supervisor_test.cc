@@ -24,9 +24,9 @@ constexpr int kTerminate = 15;
 class SupervisorTest : public ::testing::Test {
  protected:
   SupervisorTest() {
-    supervisor_.Started("buffer", Role::kBuffer);
-    supervisor_.Started("learner", Role::kLearner);
-    supervisor_.Started("worker", Role::kWorker);
+    supervisor_.Started("buffer", FleetRole::kBuffer);
+    supervisor_.Started("learner", FleetRole::kLearner);
+    supervisor_.Started("worker", FleetRole::kWorker);
     for (const char* child : {"buffer", "learner", "worker"}) supervisor_.Ready(child);
   }
   std::vector<Action> After(absl::Duration wait) {
@@ -35,7 +35,7 @@ class SupervisorTest : public ::testing::Test {
   }
   // Lets the child end with this code at once after each start, for so long. Returns how often it
   // was started.
-  int Loop(const std::string& child, Role role, int code, absl::Duration how_long) {
+  int Loop(const std::string& child, FleetRole role, int code, absl::Duration how_long) {
     int starts = 0;
     const absl::Duration end = clock_.Now() + how_long;
     supervisor_.Exited(child, code);
@@ -51,14 +51,14 @@ class SupervisorTest : public ::testing::Test {
     }
     return starts;
   }
-  void StartAgain(const std::string& child, Role role) {
+  void StartAgain(const std::string& child, FleetRole role) {
     while (!supervisor_.alive(child)) {
       for (const Action& action : After(absl::Seconds(1))) supervisor_.Started(action.child, role);
     }
     supervisor_.Ready(child);
   }
   void AddWorker(const std::string& name) {
-    supervisor_.Started(name, Role::kWorker);
+    supervisor_.Started(name, FleetRole::kWorker);
     supervisor_.Ready(name);
   }
   FakeClock clock_;
@@ -71,7 +71,7 @@ TEST_F(SupervisorTest, ADeadWorkerIsStartedAgainAfterABackoffThatDoubles) {
   EXPECT_THAT(After(absl::Milliseconds(199)), IsEmpty());
   EXPECT_THAT(After(absl::Milliseconds(1)), ElementsAre(Action{Do::kStart, "worker"}));
   EXPECT_THAT(After(absl::Seconds(9)), IsEmpty());
-  supervisor_.Started("worker", Role::kWorker);
+  supervisor_.Started("worker", FleetRole::kWorker);
   supervisor_.Exited("worker", 1);
   EXPECT_THAT(After(absl::Milliseconds(399)), IsEmpty());
   EXPECT_THAT(After(absl::Milliseconds(1)), ElementsAre(Action{Do::kStart, "worker"}));
@@ -97,7 +97,7 @@ TEST_F(SupervisorTest, AWorkerThatEndedWellIsNoDeathAndComesBackIfTheRunGoesOn) 
     EXPECT_THAT(supervisor_.Exited("worker", 0), IsEmpty());
     EXPECT_THAT(After(absl::Seconds(4)), IsEmpty());
     EXPECT_THAT(After(absl::Seconds(1)), ElementsAre(Action{Do::kStart, "worker"}));
-    supervisor_.Started("worker", Role::kWorker);
+    supervisor_.Started("worker", FleetRole::kWorker);
   }
   supervisor_.Exited("worker", 0);
   supervisor_.Exited("learner", 0);
@@ -117,7 +117,7 @@ TEST_F(SupervisorTest, TroubleOfTheOnlyOneThatMayPassEndsTheRunAfterItsPatience)
        {int{kExitFailure}, int{kExitUnavailable}, int{kExitFull}, int{kExitDeviceLost}, kKilled}) {
     FakeClock clock;
     Supervisor supervisor({.patience = absl::Minutes(30)}, clock);
-    supervisor.Started("learner", Role::kLearner);
+    supervisor.Started("learner", FleetRole::kLearner);
     supervisor.Committed(3);
     int deaths = 0;
     for (; supervisor.phase() == Phase::kRunning; ++deaths) {
@@ -125,7 +125,7 @@ TEST_F(SupervisorTest, TroubleOfTheOnlyOneThatMayPassEndsTheRunAfterItsPatience)
       const absl::Duration died = clock.Now();
       while (supervisor.phase() == Phase::kRunning && !supervisor.alive("learner")) {
         clock.Advance(absl::Milliseconds(100));
-        if (!supervisor.Tick().empty()) supervisor.Started("learner", Role::kLearner);
+        if (!supervisor.Tick().empty()) supervisor.Started("learner", FleetRole::kLearner);
       }
       EXPECT_LE(clock.Now() - died, absl::Minutes(1)) << code;
     }
@@ -140,11 +140,11 @@ TEST_F(SupervisorTest, TroubleOfTheOnlyOneThatMayPassEndsTheRunAfterItsPatience)
 
 // Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, ADiskThatIsFullForTwoMinutesEndsNothing) {
-  Loop("learner", Role::kLearner, kExitFull, absl::Seconds(120));
+  Loop("learner", FleetRole::kLearner, kExitFull, absl::Seconds(120));
   EXPECT_THAT(supervisor_.TroubleOf("learner"),
               ::testing::ContainsRegex("^ended with exit code 5, [0-9]+ times in a row$"));
   EXPECT_LE(supervisor_.Pause("learner"), absl::Minutes(1));
-  StartAgain("learner", Role::kLearner);
+  StartAgain("learner", FleetRole::kLearner);
   supervisor_.Committed(1);
   supervisor_.Exited("learner", 0);
   EXPECT_EQ(supervisor_.exit_code(), 0);
@@ -155,13 +155,13 @@ TEST_F(SupervisorTest, ADiskThatIsFullForTwoMinutesEndsNothing) {
 // Promise: Any one process may die, again and again.
 TEST_F(SupervisorTest, AWorkerThatAlwaysDiesEndsNothingWhileAnotherLives) {
   AddWorker("other");
-  EXPECT_LE(Loop("worker", Role::kWorker, kKilled, absl::Seconds(120)), 10);
+  EXPECT_LE(Loop("worker", FleetRole::kWorker, kKilled, absl::Seconds(120)), 10);
   int starts = 0;
   for (uint64_t minute = 1; minute <= 500; ++minute) {
     supervisor_.Committed(minute);
     for (const Action& action : After(absl::Minutes(1))) {
       ASSERT_EQ(action, (Action{Do::kStart, "worker"}));
-      supervisor_.Started("worker", Role::kWorker);
+      supervisor_.Started("worker", FleetRole::kWorker);
       supervisor_.Exited("worker", kExitDeviceLost);
       ++starts;
     }
@@ -177,14 +177,14 @@ TEST_F(SupervisorTest, AWorkerThatAlwaysDiesEndsNothingWhileAnotherLives) {
 TEST_F(SupervisorTest, AFinalCodeOfAWorkerEndsTheRunOnlyIfNoOtherHasHope) {
   for (const int code : {kExitUsage, kExitData, kExitOutOfMemory}) {
     Supervisor supervisor({}, clock_);
-    supervisor.Started("learner", Role::kLearner);
-    for (const char* worker : {"one", "two"}) supervisor.Started(worker, Role::kWorker);
+    supervisor.Started("learner", FleetRole::kLearner);
+    for (const char* worker : {"one", "two"}) supervisor.Started(worker, FleetRole::kWorker);
     supervisor.Exited("one", code);
     supervisor.Exited("two", kKilled);  // Comes back.
     EXPECT_EQ(supervisor.phase(), Phase::kRunning) << code;
-    supervisor.Started("one", Role::kWorker);
+    supervisor.Started("one", FleetRole::kWorker);
     supervisor.Exited("one", code);
-    supervisor.Started("two", Role::kWorker);
+    supervisor.Started("two", FleetRole::kWorker);
     EXPECT_EQ(supervisor.phase(), Phase::kRunning) << code;
     supervisor.Exited("two", code);
     EXPECT_EQ(supervisor.phase(), Phase::kStopping) << code;
@@ -194,7 +194,7 @@ TEST_F(SupervisorTest, AFinalCodeOfAWorkerEndsTheRunOnlyIfNoOtherHasHope) {
 
 // The learner starts when each of them has been ready.
 TEST_F(SupervisorTest, AFinalCodeOfARewardServerOrShardThatWasNeverReadyEndsTheRunAtOnce) {
-  for (const Role role : {Role::kReward, Role::kBuffer}) {
+  for (const FleetRole role : {FleetRole::kReward, FleetRole::kBuffer}) {
     Supervisor supervisor({}, clock_);
     for (const char* one : {"one", "two"}) supervisor.Started(one, role);
     supervisor.Ready("one");
@@ -206,8 +206,8 @@ TEST_F(SupervisorTest, AFinalCodeOfARewardServerOrShardThatWasNeverReadyEndsTheR
 
 TEST_F(SupervisorTest, ASteadyLifeMakesTheNextPauseShort) {
   AddWorker("other");
-  Loop("worker", Role::kWorker, 1, absl::Minutes(20));
-  StartAgain("worker", Role::kWorker);
+  Loop("worker", FleetRole::kWorker, 1, absl::Minutes(20));
+  StartAgain("worker", FleetRole::kWorker);
   clock_.Advance(absl::Minutes(2));
   supervisor_.Exited("worker", 1);
   EXPECT_THAT(After(absl::Milliseconds(200)), ElementsAre(Action{Do::kStart, "worker"}));
@@ -217,7 +217,7 @@ TEST_F(SupervisorTest, ASteadyLifeMakesTheNextPauseShort) {
 TEST_F(SupervisorTest, ALearnerThatEndsEarlySaysHow) {
   for (const int code : {kExitStopped, kExitDrained}) {
     Supervisor supervisor({}, clock_);
-    supervisor.Started("learner", Role::kLearner);
+    supervisor.Started("learner", FleetRole::kLearner);
     supervisor.Exited("learner", code);
     EXPECT_EQ(supervisor.exit_code(), code);
     EXPECT_EQ(supervisor.failure(), "");
@@ -238,7 +238,7 @@ TEST_F(SupervisorTest, ACommittedStepForgivesEarlierDeaths) {
     supervisor_.Committed(step);
     supervisor_.Exited("worker", kKilled);
     ASSERT_THAT(After(absl::Milliseconds(200)), ElementsAre(Action{Do::kStart, "worker"}));
-    supervisor_.Started("worker", Role::kWorker);
+    supervisor_.Started("worker", FleetRole::kWorker);
   }
   EXPECT_EQ(supervisor_.phase(), Phase::kRunning);
 }
@@ -250,7 +250,7 @@ TEST_F(SupervisorTest, ALongLifeWithoutACommittedStepForgivesNothing) {
     clock_.Advance(absl::Minutes(10));
     supervisor_.Exited("learner", kExitUnavailable);
     ASSERT_EQ(supervisor_.phase(), Phase::kRunning);
-    StartAgain("learner", Role::kLearner);
+    StartAgain("learner", FleetRole::kLearner);
   }
   supervisor_.Committed(6);
   clock_.Advance(absl::Minutes(10));
@@ -263,7 +263,7 @@ TEST_F(SupervisorTest, ALongLifeWithoutACommittedStepForgivesNothing) {
 TEST_F(SupervisorTest, WhatTheSameStartWouldMeetAgainIsNotTriedAgain) {
   for (const int code : {kExitUsage, kExitData, kExitOutOfMemory}) {
     Supervisor supervisor({}, clock_);
-    supervisor.Started("learner", Role::kLearner);
+    supervisor.Started("learner", FleetRole::kLearner);
     supervisor.Exited("learner", code);
     EXPECT_EQ(supervisor.phase(), Phase::kDone) << code;
     EXPECT_EQ(supervisor.exit_code(), code);
@@ -276,7 +276,7 @@ TEST_F(SupervisorTest, ANumberThatIsNotFiniteIsTriedAgainOnceAtAStep) {
     supervisor_.Committed(step);
     supervisor_.Exited("learner", kExitNotFinite);
     ASSERT_EQ(After(absl::Seconds(5)).size(), 1);
-    supervisor_.Started("learner", Role::kLearner);
+    supervisor_.Started("learner", FleetRole::kLearner);
   }
   supervisor_.Exited("learner", kExitNotFinite);
   EXPECT_EQ(supervisor_.phase(), Phase::kStopping);
@@ -305,7 +305,7 @@ TEST_F(SupervisorTest, AStopSignalDrainsTheLearnerAndKeepsItsWorkersAlive) {
   EXPECT_THAT(supervisor_.StopRequested(kInterrupt), ElementsAre(Action{Do::kDrain, "learner"}));
   supervisor_.Exited("worker", kKilled);
   EXPECT_THAT(After(absl::Seconds(1)), ElementsAre(Action{Do::kStart, "worker"}));
-  supervisor_.Started("worker", Role::kWorker);
+  supervisor_.Started("worker", FleetRole::kWorker);
   EXPECT_EQ(supervisor_.Exited("learner", kExitDrained).size(), 2);
   supervisor_.Exited("worker", 0);
   supervisor_.Exited("buffer", 0);
@@ -339,7 +339,7 @@ TEST_F(SupervisorTest, ADrainThatNeverEndsIsAFailure) {
 TEST(SupervisorStartTest, AStopBeforeTheLearnerExistsEndsTheRest) {
   FakeClock clock;
   Supervisor supervisor({}, clock);
-  supervisor.Started("buffer", Role::kBuffer);
+  supervisor.Started("buffer", FleetRole::kBuffer);
   EXPECT_THAT(supervisor.StopRequested(kInterrupt), ElementsAre(Action{Do::kTerminate, "buffer"}));
   supervisor.Exited("buffer", 0);
   EXPECT_EQ(supervisor.phase(), Phase::kDone);

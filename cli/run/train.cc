@@ -177,7 +177,7 @@ Checks WhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_d
   for (Check& check : CheckMachine(run_dir, {}, needs, absl::InfiniteDuration())) {
     checks.push_back(std::move(check));
   }
-  std::erase_if(checks, [](const Check& check) { return check.verdict == Verdict::kOk; });
+  std::erase_if(checks, [](const Check& check) { return check.verdict == Grade::kOk; });
   return checks;
 }
 

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The panels of the four dashboards: title, what it draws, its unit, and a sentence on how to read it.
 
+Those of a step's numbers are the rows of src/metrics/step_panels.h.
 Every query selects by the dashboard's variables: q('oxbow_x', 'side="any"') is oxbow_x{run=~"$run",...,side="any"}.
 A name that is not in src/metrics/exported_metrics.h is an error.
 Units are Grafana's: s, bytes, Bps, percentunit (a share of 1), short (a count), none.
 """
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tools"))
-from metric_names import read_names  # noqa: E402
+from metric_names import read_names, read_panels  # noqa: E402
 
 NAMES = read_names()
 LABELS = 'run=~"$run",instance=~"$instance"'
 RATE = "[$__rate_interval]"
-WEIGHTED = 'reward="weighted_sum"'
 UNSCORED = 'outcome!="scored"'
 SCORED = 'outcome="scored"'
 
@@ -24,6 +25,13 @@ def q(name, labels=""):
     if not NAMES.knows_series(name):
         raise ValueError(f"src/metrics/exported_metrics.h has no {name}")
     return f"{name}{{{LABELS}{',' + labels if labels else ''}}}"
+
+
+def step(key):
+    """A number of the last step."""
+    if not NAMES.knows_key(key):
+        raise ValueError(f"src/metrics/step_metrics.h has no {key}")
+    return q("oxbow_step", f'key="{key}"')
 
 
 def rate(name, labels=""):
@@ -75,99 +83,62 @@ class Dashboard:
     rows: list = field(default_factory=list)  # (title, panels) or (title, panels, COLLAPSED)
 
 
+UNITS = {"share": "percentunit", "s": "s", "count": "short", "entries": "short", "groups": "short", "1/s": "short"}
+
+
+def family_query(row):
+    """All numbers of a family; others whose key has its form are left out."""
+    others = [other.name for other in NAMES.step if other is not row and re.fullmatch(row.pattern, other.name)]
+    form = re.sub(r"\\[dw]\+", ".+", row.pattern)
+    return q("oxbow_step", ",".join([f'key=~"{form}"', *(f'key!="{name}"' for name in others)]))
+
+
+def step_panel(row):
+    """A panel of a row of src/metrics/step_panels.h."""
+    queries = []
+    for label, number in row.curves:
+        if not label:
+            queries.append((family_query(number), "{{key}} {{run}}"))
+        else:
+            queries.append((step(number.name), f"{label} {{{{run}}}}" if len(row.curves) > 1 else "{{run}}"))
+    bounds = {"Share": {"low": 0, "high": 1}, "FromZero": {"low": 0}, "Small": {"low": 0}}
+    return Panel(row.title, UNITS.get(row.curves[0][1].unit, "none"), queries, row.how_to_read, **bounds.get(row.scale, {}))
+
+
+def step_panels(part, rare=False):
+    return [step_panel(row) for row in read_panels(NAMES) if row.part == part and row.rare == rare]
+
+
 TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the policy learn, and is the learning sound?", [
     ("Now", [
         stat("Policy version", "short", q("oxbow_learner_policy_version"),
              "Optimiser updates so far. It must rise; if not, look at time by phase."),
-        stat("Held-out reward", "none", q("oxbow_learner_eval_reward_mean"),
+        stat("Held-out reward", "none", step("eval/reward_mean"),
              "Mean weighted reward of prompts that are never trained, drawn with the averaged weights. The number the run is for."),
-        stat("Samples a second", "short", q("oxbow_learner_samples_per_second"),
+        stat("Samples a second", "short", step("throughput/samples_per_s"),
              "Trained samples over the time of the last step. Compare with the run's own past, not with another model."),
         stat("Workers", "short", q("oxbow_learner_workers"),
              "Connected rollout workers. 0 means that the learner waits."),
-        stat("Groups without signal", "percentunit", q("oxbow_learner_zero_std_group_ratio"),
+        stat("Groups without signal", "percentunit", step("train/reward_zero_std_ratio"),
              "Share of groups of the last step whose rewards are all equal. Near 1 there is nothing to learn from."),
-        stat("From the base model", "none", q("oxbow_learner_eval_base_distance"),
+        stat("From the base model", "none", step("eval/base_distance"),
              "Distance of held-out pictures from those of step 0, of the same noise. 1: as far as another prompt's pictures. Look at them."),
     ]),
-    ("Reward", [
-        Panel("Held-out reward", "none", [
-            (q("oxbow_learner_eval_reward_mean"), "{{run}} weighted sum"),
-            (q("oxbow_learner_eval_reward"), "{{run}} {{reward}}")],
-            "Rewards of held-out prompts, drawn without noise. It should rise; flat while the training reward rises means that prompts are learnt by heart."),
-        Panel("Reward by name", "none", [(q("oxbow_learner_reward"), "{{run}} {{reward}}")],
-              "Mean of each reward over the samples of a step, and their weighted sum. Observed rewards that fall while the trained one rises say what is traded away."),
+    ("Does it learn, without cheating?", [
+        *step_panels("Learning"),
         Panel("Training minus held-out", "none", [
-            (f'{q("oxbow_learner_reward", WEIGHTED)} - on (run, instance) {q("oxbow_learner_eval_reward_mean")}',
-             "{{run}}")],
+            (f'{step("train/reward_mean")} - on (run, instance) {step("eval/reward_mean")}', "{{run}}")],
             "The gap between the two weighted sums. Samples are drawn with noise and evaluations without, so a steady gap is no news; a widening one is."),
-        share("Groups without signal", [(q("oxbow_learner_zero_std_group_ratio"), "{{run}}")],
-              "Share of groups whose rewards are all equal: their advantages are 0. High at the start (never right) or at the end (always right)."),
-        Panel("Advantage", "none", [(q("oxbow_learner_advantage_abs_mean"), "{{run}}")],
-              "Mean absolute advantage of trained samples. Around 0.8 when rewards spread within groups; it falls with the groups that have no signal.", low=0),
     ]),
-    ("Pictures", [
-        Panel("Distance from the base model's pictures", "none", [(q("oxbow_learner_eval_base_distance"), "{{run}}")],
-              "Of held-out pictures at 32 x 32 pixels, from those of step 0. It rises and levels off; near 1 nothing of the base model's pictures is left.", low=0),
-        Panel("Distance within groups", "none", [(q("oxbow_learner_group_distance"), "{{run}}")],
-              "Mean RMS distance of a picture to the others of its prompt; black to white is 1. A fall to a fraction of the first value is mode collapse.", low=0),
-        share("Alike within groups", [(q("oxbow_learner_duplicate_share"), "{{run}}")],
-              "Mean part of a group that lies within method.diversity.radius of a picture. 1: all pictures of a prompt are alike."),
-    ]),
-    ("Looks of photographs", [
-        share("Saturated pixels", [(q("oxbow_learner_eval_saturated_share"), "{{run}}")],
-              "Pixels of held-out pictures that are burnt out, black or of the strongest colour. A rise: light and colour please the reward."),
-        Panel("Fine detail", "none", [(q("oxbow_learner_eval_fine_detail"), "{{run}}")],
-              "Energy of the highest frequencies. Noise, grain and grids raise it; smooth pictures have little.", low=0),
-        Panel("Sharpness", "none", [(q("oxbow_learner_eval_sharpness"), "{{run}}")],
-              "Contrast over one pixel by that over four. Blur lowers it; sharpened edges raise it.", low=0),
-    ], COLLAPSED),
-    ("Black and white pictures", [
-        Panel("Speckle", "none", [(q("oxbow_learner_eval_speckle"), "{{run}}")],
-              "Grey dust of held-out pictures, mean of 1 - abs(x). It should not rise while the reward does; an anchor (method.anchor.weight) holds it down.", low=0),
-    ], COLLAPSED),
-    ("Clip and ratio (policy gradients)", [
-        share("Clipped rows by origin", [(q("oxbow_learner_clip_ratio", 'side="any"'), "{{origin}} {{run}}")],
-              "Share of trained denoising steps outside the clip range, of fresh, stale and replayed samples. Fresh ones high: steps are too long. Stale or replayed ones: too far from the policy."),
-        share("Clipped rows by side", [(q("oxbow_learner_clip_ratio", 'origin="all"'), "{{side}} {{run}}")],
-              "Above the range, below it, and silenced: outside on the side the advantage pushes to, hence without gradient. Over half of them silenced is an alert."),
-        share("Clipped rows by denoising step",
-              [(q("oxbow_learner_step_clip_ratio"), "step {{denoising_step}} {{run}}")],
-              "The same share for each denoising step, 0 is the noisiest. Late steps have the sharpest densities and clip first."),
-        Panel("On-policy ratio error", "none", [(q("oxbow_learner_onpolicy_ratio_error"), "{{run}}")],
-              "0 to the last bit on CPUs. GPUs and merged adapters round, 1e-7 to 1e-5; over 1e-4 is another model, adapter or schedule.", low=0),
-        Panel("Moved within a step", "none", [(q("oxbow_learner_approx_kl"), "{{run}}")],
-              "Mean of (log ratio)^2 / 2 after the updates of a step. A sudden rise comes before a collapse.", low=0),
-        Panel("Weights of off-policy samples", "none", [
-            (q("oxbow_learner_sequence_weight_mean"), "mean {{run}}"),
-            (q("oxbow_learner_sequence_weight_min"), "smallest {{run}}")],
-            "The correction W of replayed and stale samples. Near 1 they are as good as fresh ones; near 0 they no longer count.", low=0),
-    ]),
-    ("Divergence from the reference", [
-        Panel("Divergence", "none", [
-            (q("oxbow_learner_kl_divergence"), "from the reference {{run}}"),
-            (q("oxbow_learner_kl_loss"), "its part of the loss {{run}}")],
-            "How far the policy is from the reference; measured while method.kl_weight is above 0. A sudden rise comes before a collapse.", low=0),
-    ], COLLAPSED),
-    ("Optimiser", [
-        Panel("Gradient norm", "none", [(q("oxbow_learner_grad_norm"), "{{run}}")],
-              "Before clipping. Ten times the usual is an alert; a number that is not finite ends the run.", low=0),
-        Panel("Update norm", "none", [(q("oxbow_learner_update_norm"), "{{run}}")],
-              "How far the trained parameters moved in a step. It falls with the learning rate; a jump without a jump of the gradient is the optimiser's.", low=0),
-        Panel("Distance from the base model", "none", [(q("oxbow_learner_base_distance"), "{{run}}")],
-              "How far training has moved the weights in all; of LoRA, the length of what the adapter adds. It levels off as training settles.", low=0),
-        Panel("Loss", "none", [(q("oxbow_learner_loss"), "{{run}}")],
-              "The clipped surrogate and its pulls. It hovers around 0 by construction and does not fall as training goes well; only jumps tell something."),
-        Panel("Anchor", "none", [(q("oxbow_learner_anchor_divergence"), "{{run}}")],
-              "Squared difference of velocities to the reference at the anchor's noise levels; measured while method.anchor.weight is above 0. Fine strokes leave the base model as it rises.", low=0),
-        Panel("Learning rate", "none", [(q("oxbow_learner_learning_rate"), "{{run}}")],
-              "At the start of the step: warm-up and decay are seen here.", low=0),
-    ]),
-    ("Time", [
+    ("Learning: numbers of some runs", step_panels("Learning", rare=True), COLLAPSED),
+    ("Is the update healthy?", step_panels("Update")),
+    ("Update: numbers of some runs", step_panels("Update", rare=True), COLLAPSED),
+    ("Where does the time go?", [
         Panel("Time by phase", "s", [
             (f'{rate("oxbow_learner_phase_seconds_total")} / on (run, instance) group_left {rate("oxbow_learner_step_duration_seconds_count")}',
              "{{phase}} {{run}}")],
             "Seconds of a mean step by phase. Much waiting: workers are the slower side. Much updating: the learner is.", stacked=True, low=0),
+        *step_panels("Time"),
         Panel("Step duration", "s", p50_p95("oxbow_learner_step_duration_seconds"),
               "Wall time of a learner step. A p95 far above the median is evaluations, checkpoints or stragglers.", low=0),
         Panel("Checkpoints", "bytes", [(q("oxbow_learner_checkpoint_bytes"), "{{run}}")],
@@ -177,12 +148,7 @@ TRAINING = Dashboard("oxbow-training", "oxbow: Training health", "Does the polic
         Panel("Processor", "none", [(rate("process_cpu_seconds_total", 'job="learner"'), "{{instance}}")],
               "Cores in use by the learner. Torch has one thread; more than 1 is RPC beside it.", low=0),
     ]),
-    ("Several learner ranks", [
-        Panel("Communication between ranks", "s", [
-            (q("oxbow_learner_communication_seconds"), "in all {{instance}}"),
-            (q("oxbow_learner_communication_exposed_seconds"), "stood still {{instance}}")],
-            "Of the last step. What is in all but did not stand still was hidden behind the backward pass.", low=0),
-    ], COLLAPSED),
+    ("Several learner ranks", step_panels("Time", rare=True), COLLAPSED),
 ])
 
 REPLAY = Dashboard("oxbow-replay", "oxbow: Replay buffer", "What is kept, how old it is, and whether the disk keeps up.", [

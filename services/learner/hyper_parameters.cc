@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/hyper_parameters.h"
 
-#include "config/field_text.h"
+#include "config/yaml_message.h"
 
 namespace oxbow::learner {
 

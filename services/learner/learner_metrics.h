@@ -8,16 +8,14 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace oxbow::learner {
 
 // Thread-safe. Counters exist with all their label values from the start, so that rates begin at
-// zero. A gauge about the last step exists only if that step measured its number.
+// zero.
 class LearnerMetrics {
  public:
-  // `rewards`: every reward name of the run.
-  LearnerMetrics(prometheus::Registry& registry, const std::vector<std::string>& rewards);
+  explicit LearnerMetrics(prometheus::Registry& registry);
   ~LearnerMetrics();
 
   // Leases and results.
@@ -38,8 +36,8 @@ class LearnerMetrics {
   void SamplesUnscored(uint64_t count);
   void PromptsQuarantined(uint64_t count);
 
-  // Steps. `metrics` has the keys of metrics.jsonl. Numbers that have a gauge are copied to it; a
-  // gauge whose number is missing goes away, but for those of evaluations, which are rarer.
+  // Steps. `metrics` has the keys of metrics.jsonl. Each number is oxbow_step{key} until the next
+  // step; numbers of an evaluation stay until the next evaluation.
   void StepCommitted(double seconds, const std::map<std::string, double>& metrics);
   void PhaseTook(const std::string& phase, double seconds);
   void StepTrainedNothing(const std::string& reason);  // no_signal | no_rows

@@ -121,7 +121,7 @@ absl::Status LearnerProcess::ConnectPeers() {
   const std::vector<std::string> reward_names = run::RewardNames(reward);
   OXBOW_ASSIGN_OR_RETURN(exposer_, telemetry::Metrics::Serve(options_.metrics_listen));
   exposer_->WatchDisk("run", options_.directory);
-  metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry(), reward_names);
+  metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry());
   metrics_->StalenessBudgetIs(setup_.config.off_policy().staleness_max());
   publish_metrics_ = std::make_unique<weights::PublishMetrics>(exposer_->registry());
   OXBOW_ASSIGN_OR_RETURN(rewards_,

@@ -49,7 +49,7 @@ class PublisherTest : public ::testing::Test {
   std::string Scrape() const { return telemetry::ScrapeText(registry_); }
 
   prometheus::Registry registry_;
-  LearnerMetrics learner_metrics_{registry_, {"r"}};
+  LearnerMetrics learner_metrics_{registry_};
   weights::PublishMetrics weight_metrics_{registry_};
   GroupAssembler assembler_;
   Coordinator coordinator_{{.leases = {.epoch = kEpoch, .groups_per_step = 1}},

@@ -24,7 +24,7 @@ std::map<std::string, double> NumbersOf(const RunProgress& progress) {
 TEST(RunProgressTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
   FakeClock clock;
   prometheus::Registry registry;
-  LearnerMetrics metrics(registry, {});
+  LearnerMetrics metrics(registry);
   RunProgress progress(clock, metrics, /*steps_total=*/9);
   progress.StepCommitted(1, 1,
                          {{"train/loss", 0.5},
@@ -44,7 +44,7 @@ TEST(RunProgressTest, NumbersAreThoseOfTheLastStepAndOfTheLastEvaluation) {
 TEST(RunProgressTest, APhaseThatHasNotEndedCountsInTheShares) {
   FakeClock clock;
   prometheus::Registry registry;
-  LearnerMetrics metrics(registry, {});
+  LearnerMetrics metrics(registry);
   RunProgress progress(clock, metrics, /*steps_total=*/9);
   clock.Advance(absl::Seconds(1));
   progress.Enter("wait");
@@ -61,7 +61,7 @@ TEST(RunProgressTest, APhaseThatHasNotEndedCountsInTheShares) {
 TEST(RunProgressTest, AResumedRunIsAtItsCheckpointFromTheFirstStatusOn) {
   FakeClock clock;
   prometheus::Registry registry;
-  LearnerMetrics metrics(registry, {});
+  LearnerMetrics metrics(registry);
   const RunProgress progress(clock, metrics, /*steps_total=*/9, /*committed=*/5, /*version=*/10);
   v1::StatusResponse status;
   progress.FillStatus(status);
@@ -72,7 +72,7 @@ TEST(RunProgressTest, AResumedRunIsAtItsCheckpointFromTheFirstStatusOn) {
 TEST(RunProgressTest, ANoticeIsInEveryStatusAndTheirNumberHasALimit) {
   FakeClock clock;
   prometheus::Registry registry;
-  LearnerMetrics metrics(registry, {});
+  LearnerMetrics metrics(registry);
   RunProgress progress(clock, metrics, /*steps_total=*/9);
   for (size_t i = 0; i < kNoticesMax + 3; ++i) progress.Notice("reward " + std::to_string(i));
   v1::StatusResponse status;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/adaptation_rules.h"
-
 #include <string>
 
 #include "config/chosen_method.h"
+#include "config/rules.h"
 
 namespace oxbow::config {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/branch_rules.h"
-
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -9,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "config/chosen_method.h"
+#include "config/rules.h"
 #include "config/validate.h"
-#include "config/window_rules.h"
 
 namespace oxbow::config {
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of groups that are trees (branch_rules.h).
-#include "config/branch_rules.h"
-
+// Rules of groups that are trees.
 #include <gtest/gtest.h>
 
-#include "config/rule_case.h"
+#include "config/rules.h"
+#include "tests/testing/rule_case.h"
 
 namespace oxbow::config {
 namespace {

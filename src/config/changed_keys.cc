@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "config/field_text.h"
 #include "config/fingerprint.h"
 #include "config/memory_parts.h"
+#include "config/yaml_message.h"
 
 namespace oxbow::config {
 namespace {

@@ -40,11 +40,11 @@ int GpusOfRewards(const v1::RunConfig& config, int ranks, int workers, int gpus)
 
 }  // namespace
 
-void CountProcesses(int gpus, Sharing sharing, v1::RunConfig& config) {
+void CountProcesses(int gpus, GpuSharing sharing, v1::RunConfig& config) {
   uint32_t ranks = config.learner().ranks(), workers = config.services().rollout_workers();
   const bool counts = gpus > 0 && config.model().device() == kAnyGpu;
   const uint32_t all = counts ? static_cast<uint32_t>(gpus) : 1;
-  const bool apart = all > 1 && (sharing != Sharing::kTogether ||
+  const bool apart = all > 1 && (sharing != GpuSharing::kTogether ||
                                  config.publish().transport() == v1::TRANSPORT_BROADCAST);
   const bool rewards = RewardsOnGpu(config.reward());
   if (ranks == kAuto) {
@@ -54,7 +54,7 @@ void CountProcesses(int gpus, Sharing sharing, v1::RunConfig& config) {
   if (workers == kAuto) {
     workers = apart ? all - std::min(ranks, all - 1) : all;
     const bool leaves_one =
-        apart ? sharing == Sharing::kApartFromRewards && workers > 1 : ranks < all && all > 2;
+        apart ? sharing == GpuSharing::kApartFromRewards && workers > 1 : ranks < all && all > 2;
     if (rewards && leaves_one) --workers;
   }
   config.mutable_learner()->set_ranks(ranks);

@@ -22,7 +22,7 @@ inline constexpr uint32_t kAuto = std::numeric_limits<uint32_t>::max();
 inline constexpr char kAutoText[] = "auto";
 
 // How ranks and workers whose number is `auto` take the GPUs.
-enum class Sharing {
+enum class GpuSharing {
   kTogether,          // One of each on every GPU: with on-policy sampling they take turns.
   kApart,             // Half of the GPUs each, where both do not fit on one.
   kApartFromRewards,  // The same, but for the last GPU, which rewards on a GPU have alone.
@@ -32,7 +32,7 @@ enum class Sharing {
 // batch.groups. Together, rewards on a GPU have the last one of at least three alone if no rank
 // takes it. Members of a broadcast are always apart. Without plain `model.device: cuda`, and
 // without GPUs, `auto` is 1.
-void CountProcesses(int gpus, Sharing sharing, v1::RunConfig& config);
+void CountProcesses(int gpus, GpuSharing sharing, v1::RunConfig& config);
 
 // The GPU of each process by its number, where its device is plain "cuda".
 struct DevicePlan {

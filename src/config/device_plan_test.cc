@@ -52,7 +52,7 @@ TEST(DevicePlanTest, AutoKeepsTheRulesOfRanks) {
 }
 
 TEST(DevicePlanTest, WhereBothDoNotFitOnOneGpuEachTakesHalf) {
-  const auto apart = [](int gpus, Sharing sharing, uint32_t ranks = kAuto,
+  const auto apart = [](int gpus, GpuSharing sharing, uint32_t ranks = kAuto,
                         uint32_t workers = kAuto) {
     v1::RunConfig run = RunOn(0, {"batch.groups=48", kRewardsOnGpu});
     run.mutable_learner()->set_ranks(ranks);
@@ -60,13 +60,13 @@ TEST(DevicePlanTest, WhereBothDoNotFitOnOneGpuEachTakesHalf) {
     CountProcesses(gpus, sharing, run);
     return std::pair(run.learner().ranks(), run.services().rollout_workers());
   };
-  EXPECT_EQ(apart(8, Sharing::kApart), std::pair(4U, 4U));
-  EXPECT_EQ(apart(8, Sharing::kApartFromRewards), std::pair(4U, 3U));
-  EXPECT_EQ(apart(2, Sharing::kApart), std::pair(1U, 1U));
-  EXPECT_EQ(apart(2, Sharing::kApartFromRewards), std::pair(1U, 1U));
-  EXPECT_EQ(apart(1, Sharing::kApart), std::pair(1U, 1U)) << "there is one GPU";
-  EXPECT_EQ(apart(8, Sharing::kApart, 2), std::pair(2U, 6U));
-  EXPECT_EQ(apart(8, Sharing::kApart, kAuto, 2), std::pair(6U, 2U));
+  EXPECT_EQ(apart(8, GpuSharing::kApart), std::pair(4U, 4U));
+  EXPECT_EQ(apart(8, GpuSharing::kApartFromRewards), std::pair(4U, 3U));
+  EXPECT_EQ(apart(2, GpuSharing::kApart), std::pair(1U, 1U));
+  EXPECT_EQ(apart(2, GpuSharing::kApartFromRewards), std::pair(1U, 1U));
+  EXPECT_EQ(apart(1, GpuSharing::kApart), std::pair(1U, 1U)) << "there is one GPU";
+  EXPECT_EQ(apart(8, GpuSharing::kApart, 2), std::pair(2U, 6U));
+  EXPECT_EQ(apart(8, GpuSharing::kApart, kAuto, 2), std::pair(6U, 2U));
 }
 
 TEST(DevicePlanTest, AutoIsOnlyForTheNumbersOfProcesses) {

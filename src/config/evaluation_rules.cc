@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/evaluation_rules.h"
+#include "config/rules.h"
 
 namespace oxbow::config {
 

@@ -5,9 +5,11 @@
 #include <iterator>
 #include <map>
 #include <sstream>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -15,9 +17,8 @@
 #include "absl/strings/strip.h"
 #include "base/nearest_name.h"
 #include "config/changed_keys.h"
-#include "config/embedded_yaml.h"
 #include "config/fingerprint.h"
-#include "config/value_range.h"
+#include "config/run_config.h"
 #include "config/yaml_message.h"
 #include "oxbow/v1/config.pb.h"
 
@@ -146,6 +147,29 @@ std::string SectionText(const pb::Descriptor& type) {
   return absl::StrCat("a section of ", absl::StrJoin(names, ", "));
 }
 
+struct Form {
+  const char* words;
+  std::optional<ValueRange::Bound> ValueRange::*side;
+  bool open;
+};
+
+constexpr Form kForms[] = {{"at least ", &ValueRange::low, false},
+                           {"above ", &ValueRange::low, true},
+                           {"at most ", &ValueRange::high, false},
+                           {"below ", &ValueRange::high, true}};
+
+// Whether `text` is one bound, of a side that has none yet.
+bool TakeBound(absl::string_view text, ValueRange& range) {
+  for (const Form& form : kForms) {
+    if (!absl::ConsumePrefix(&text, form.words)) continue;
+    double value = 0;
+    if ((range.*form.side).has_value() || !absl::SimpleAtod(text, &value)) return false;
+    range.*form.side = ValueRange::Bound{value, form.open};
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> KeysNamed(const std::string& name, const pb::Descriptor& type) {
@@ -203,6 +227,22 @@ absl::StatusOr<KeyExplanation> ExplainKey(const std::string& name) {
                         .recipes = absl::StrJoin(comment.recipes, "; "),
                         .change = absl::StrJoin(comment.change, "; "),
                         .may_change_on_resume = may_change};
+}
+
+std::optional<ValueRange> ParseRange(const std::string& clause) {
+  absl::string_view text = clause;
+  ValueRange range{.low = {}, .high = {}, .or_zero = absl::ConsumeSuffix(&text, ", or 0")};
+  const std::vector<absl::string_view> ends = absl::StrSplit(text, " to ");
+  double low = 0, high = 0;
+  if (ends.size() == 2 && absl::SimpleAtod(ends[0], &low) && absl::SimpleAtod(ends[1], &high)) {
+    range.low = {low, false};
+    range.high = {high, false};
+    return range;
+  }
+  for (const absl::string_view bound : absl::StrSplit(text, " and ")) {
+    if (!TakeBound(bound, range)) return std::nullopt;
+  }
+  return range;
 }
 
 }  // namespace oxbow::config

@@ -2,13 +2,14 @@
 // The key of a config that somebody may have meant, and what a key is for.
 //
 // The purpose of a key stands in one place: the comments of configs/defaults.yaml. A comment is
-// clauses between "; ". A range (config/value_range.h), "recipes 8 to 64" and "raise it if ..." are
+// clauses between "; ". A range (ValueRange), "recipes 8 to 64" and "raise it if ..." are
 // known by their form; lower, set, choose and keep are like raise. The others say what the key
 // means.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,5 +40,22 @@ struct KeyExplanation {
 // Explains a key or a section; a name without dots may be the last part of one key. kNotFound names
 // the keys that may be meant.
 absl::StatusOr<KeyExplanation> ExplainKey(const std::string& key);
+
+// A range, as a clause of a key's comment in configs/defaults.yaml says it:
+//   at least 1    above 0    at most 512    below 1    above 0 and at most 1    1 to 64
+// ", or 0" behind it allows 0 besides. It is what validation refuses by the value alone; bounds
+// that depend on other keys stand elsewhere in the comment.
+struct ValueRange {
+  struct Bound {
+    double value = 0;
+    bool open = false;  // The bound itself is outside.
+  };
+  std::optional<Bound> low;
+  std::optional<Bound> high;
+  bool or_zero = false;
+};
+
+// Empty: the clause is no range.
+std::optional<ValueRange> ParseRange(const std::string& clause);
 
 }  // namespace oxbow::config

@@ -2,7 +2,7 @@
 // Rules of settings that save a learner's memory.
 #include <gtest/gtest.h>
 
-#include "config/rule_case.h"
+#include "tests/testing/rule_case.h"
 
 namespace oxbow::config {
 namespace {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/method_rules.h"
-
 #include <string>
 
 #include "config/chosen_method.h"
+#include "config/rules.h"
 #include "config/validate.h"
-#include "config/window_rules.h"
 #include "config/yaml_message.h"
 
 namespace oxbow::config {

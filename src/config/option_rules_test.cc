@@ -3,7 +3,7 @@
 // step, V-GRPO's ablations.
 #include <gtest/gtest.h>
 
-#include "config/rule_case.h"
+#include "tests/testing/rule_case.h"
 
 namespace oxbow::config {
 namespace {

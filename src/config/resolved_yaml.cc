@@ -15,8 +15,8 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "config/device_plan.h"
-#include "config/field_text.h"
 #include "config/run_config.h"
+#include "config/yaml_message.h"
 
 namespace oxbow::config {
 namespace {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/reuse_rules.h"
-
 #include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "config/chosen_method.h"
+#include "config/rules.h"
 #include "config/validate.h"
 
 namespace oxbow::config {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules of the forms of reuse (reuse_rules.h).
-#include "config/reuse_rules.h"
-
 #include <gtest/gtest.h>
 
-#include "config/rule_case.h"
+#include "config/rules.h"
+#include "tests/testing/rule_case.h"
 
 namespace oxbow::config {
 namespace {

@@ -19,7 +19,6 @@
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "config/device_plan.h"
-#include "config/embedded_yaml.h"
 #include "config/file_paths.h"
 #include "config/hub_cache.h"
 #include "config/memory_parts.h"
@@ -280,7 +279,7 @@ absl::StatusOr<ResolvedConfig> LoadRunConfig(const std::filesystem::path& path,
   resolved.counted_ranks = resolved.config.learner().ranks() == kAuto;
   resolved.counted_workers = resolved.config.services().rollout_workers() == kAuto;
   resolved.chosen_memory = resolved.config.model().memory() == kMemoryAuto;
-  if (gpus != kLeaveAuto) CountProcesses(gpus, Sharing::kTogether, resolved.config);
+  if (gpus != kLeaveAuto) CountProcesses(gpus, GpuSharing::kTogether, resolved.config);
   return resolved;
 }
 
@@ -333,7 +332,7 @@ absl::StatusOr<v1::RunConfig> LoadResolved(const std::filesystem::path& path) {
   TranslateMemory(root);
   OXBOW_RETURN_IF_ERROR(MergeYaml(root, source, "", &resolved.config, &resolved.provenance));
   FindFilesOf(path, resolved.config);
-  CountProcesses(/*gpus=*/0, Sharing::kTogether, resolved.config);
+  CountProcesses(/*gpus=*/0, GpuSharing::kTogether, resolved.config);
   return std::move(resolved.config);
 }
 

@@ -12,6 +12,8 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -73,5 +75,15 @@ std::string ChosenYaml(const ResolvedConfig& resolved);
 // The sources that such a text says.
 Provenance SourcesIn(const std::string& resolved_yaml);
 absl::Status WriteResolved(const ResolvedConfig& resolved, const std::filesystem::path& path);
+
+// The YAML files compiled into every binary: configs/defaults.yaml, configs/recipes/NAME.yaml and
+// configs/sets/NAME.yaml.
+std::string_view DefaultsYaml();
+
+// Name and text of every recipe, by name.
+const std::vector<std::pair<std::string, std::string>>& Recipes();
+
+// The same of every set of prompts for `oxbow eval --set`.
+const std::vector<std::pair<std::string, std::string>>& EvaluationSets();
 
 }  // namespace oxbow::config

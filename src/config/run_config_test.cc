@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_split.h"
 #include "base/nearest_name.h"
-#include "config/embedded_yaml.h"
 #include "config/fingerprint.h"
 #include "config/validate.h"
 

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "config/rule_case.h"
+#include "tests/testing/rule_case.h"
 
 namespace oxbow::config {
 namespace {

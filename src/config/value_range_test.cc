@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comments in configs/defaults.yaml about a key's values, against validation and recipes.
-#include "config/value_range.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,11 +11,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "config/embedded_yaml.h"
-#include "config/field_text.h"
 #include "config/key_names.h"
-#include "config/rule_case.h"
+#include "config/run_config.h"
 #include "config/yaml_message.h"
+#include "tests/testing/rule_case.h"
 
 namespace oxbow::config {
 namespace {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/window_rules.h"
-
 #include "absl/strings/str_cat.h"
 #include "config/chosen_method.h"
+#include "config/rules.h"
 
 namespace oxbow::config {
 

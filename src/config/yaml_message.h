@@ -73,4 +73,8 @@ std::string ExpectedOf(const google::protobuf::FieldDescriptor& field);
 // Dotted keys of every value of a message type: scalars, enums and whole lists.
 std::vector<std::string> LeafKeys(const google::protobuf::Descriptor& type);
 
+// The value of `field`, or the list of its values. It reads back to the same bits.
+std::string FieldText(const google::protobuf::Message& message,
+                      const google::protobuf::FieldDescriptor& field);
+
 }  // namespace oxbow::config

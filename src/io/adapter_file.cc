@@ -15,7 +15,6 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "io/adapter_names.h"
-#include "io/adapter_strength.h"
 #include "io/lora_file.h"
 
 namespace oxbow::io {

@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "base/file.h"
-#include "io/adapter_strength.h"
+#include "io/adapter_names.h"
 #include "io/lora_file.h"
 
 namespace oxbow::io {

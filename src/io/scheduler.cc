@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "core/flow/schedule.h"
-#include "io/scheduler_keys.h"
 
 namespace oxbow::io {
 namespace {

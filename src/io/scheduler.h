@@ -6,11 +6,13 @@
 //                                   shift_terminal
 // UniPCMultistepScheduler           flow_shift, with use_flow_sigmas and flow_prediction
 //
-// Keys that change the grid or the step otherwise are refused, for both (scheduler_keys.h).
+// Keys that change the grid or the step otherwise are refused, for both (CheckSchedulerKeys).
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/flow/schedule.h"
 #include "io/diffusers_directory.h"
@@ -39,5 +41,10 @@ absl::StatusOr<double> SchedulerShift(const DiffusersComponent& scheduler, int64
 absl::StatusOr<PipelineSchedule> ReadPipelineSchedule(const DiffusersComponents& components,
                                                       int64_t image_tokens, int64_t steps,
                                                       double shift = 0);
+
+// kFailedPrecondition for a key whose value asks for another grid or step than there is here, and
+// for a key that is not known and not null. Keys that begin with "_" are not read, and null is the
+// default. Requires a JSON object.
+absl::Status CheckSchedulerKeys(bool unipc, const nlohmann::json& config);
 
 }  // namespace oxbow::io

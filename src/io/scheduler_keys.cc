@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/scheduler_keys.h"
-
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,6 +6,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "io/scheduler.h"
 
 namespace oxbow::io {
 namespace {

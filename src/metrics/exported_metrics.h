@@ -45,6 +45,10 @@ inline constexpr Counter kRpcRefusedTotal{
     "Refused calls: for want of room (busy), or because a certificate does not allow them."};
 
 // The learner.
+inline constexpr Gauge kStep{
+    "oxbow_step", "key: of metrics.jsonl",
+    "Each number of the last step, by its key in metrics.jsonl; those of evaluations are of the "
+    "last evaluation."};
 inline constexpr Counter kLearnerLeasesTotal{
     "oxbow_learner_leases_total", "event: expired, failed, granted, speculated, superseded",
     "Leases by what became of them."};
@@ -132,96 +136,9 @@ inline constexpr Gauge kLearnerCheckpointBytes{
 inline constexpr Gauge kLearnerCheckpointWriteSeconds{
     "oxbow_learner_checkpoint_write_seconds", "",
     "Time to write and read back the newest checkpoint, while training went on."};
-inline constexpr Gauge kLearnerSequenceWeightMean{
-    "oxbow_learner_sequence_weight_mean", "", "Mean weight W of off-policy samples."};
-inline constexpr Gauge kLearnerSequenceWeightMin{
-    "oxbow_learner_sequence_weight_min", "", "Smallest weight W of off-policy samples."};
-inline constexpr Gauge kLearnerSequenceWeightEss{
-    "oxbow_learner_sequence_weight_ess", "",
-    "Effective number of off-policy samples, (sum W)^2 / sum W^2."};
-inline constexpr Gauge kLearnerOnpolicyRatioError{
-    "oxbow_learner_onpolicy_ratio_error", "",
-    "Largest |ratio - 1| of on-policy samples before the first update."};
-inline constexpr Gauge kLearnerOnpolicyRatioLimit{
-    "oxbow_learner_onpolicy_ratio_limit", "",
-    "What oxbow_learner_onpolicy_ratio_error may be; it follows from the clip range."};
-inline constexpr Gauge kLearnerGradNorm{
-    "oxbow_learner_grad_norm", "", "Gradient norm before clipping."};
-inline constexpr Gauge kLearnerLoss{"oxbow_learner_loss", "", "Loss of the last step."};
-inline constexpr Gauge kLearnerKlLoss{
-    "oxbow_learner_kl_loss", "", "Weighted distance to the reference policy."};
-inline constexpr Gauge kLearnerKlDivergence{
-    "oxbow_learner_kl_divergence", "", "Distance to the reference, unweighted."};
-inline constexpr Gauge kLearnerAnchorDivergence{
-    "oxbow_learner_anchor_divergence", "",
-    "Squared velocity difference to the reference at the anchor's levels, unweighted."};
-inline constexpr Gauge kLearnerApproxKl{
-    "oxbow_learner_approx_kl", "",
-    "Mean of (log ratio)^2 / 2: how far the updates of a step moved the policy."};
-inline constexpr Gauge kLearnerUpdateNorm{
-    "oxbow_learner_update_norm", "", "Euclidean distance the trained parameters moved in a step."};
-inline constexpr Gauge kLearnerBaseDistance{
-    "oxbow_learner_base_distance", "",
-    "Euclidean distance of the policy's weights from the base model's."};
-inline constexpr Gauge kLearnerAdvantageAbsMean{
-    "oxbow_learner_advantage_abs_mean", "", "Mean absolute advantage."};
-inline constexpr Gauge kLearnerLearningRate{
-    "oxbow_learner_learning_rate", "", "Learning rate at the start of the step."};
-inline constexpr Gauge kLearnerCommunicationSeconds{
-    "oxbow_learner_communication_seconds", "",
-    "Time of the last step in which learner ranks talked to each other."};
-inline constexpr Gauge kLearnerCommunicationExposedSeconds{
-    "oxbow_learner_communication_exposed_seconds", "",
-    "The part of it for which this rank stood still."};
-inline constexpr Gauge kLearnerZeroStdGroupRatio{
-    "oxbow_learner_zero_std_group_ratio", "",
-    "Share of groups with two scores or more whose rewards are all equal and teach nothing."};
-inline constexpr Gauge kLearnerGroupDistance{
-    "oxbow_learner_group_distance", "",
-    "Mean RMS distance of an image to the others of its group; black to white is 1."};
-inline constexpr Gauge kLearnerDuplicateShare{
-    "oxbow_learner_duplicate_share", "",
-    "Mean part of a group that is nearly alike (method.diversity.radius); 1: all of it."};
 inline constexpr Gauge kLearnerComplete{
     "oxbow_learner_complete", "",
     "1 from the commit of the run's last step, or once run.stop_if ends it: its processes leave."};
-inline constexpr Gauge kLearnerEvalSpeckle{
-    "oxbow_learner_eval_speckle", "",
-    "Mean grey dust of held-out pictures that should be black and white, 0 to 1."};
-inline constexpr Gauge kLearnerEvalSaturatedShare{
-    "oxbow_learner_eval_saturated_share", "",
-    "Share of pixels of held-out photographs that are burnt out, black or of the strongest "
-    "colour."};
-inline constexpr Gauge kLearnerEvalFineDetail{
-    "oxbow_learner_eval_fine_detail", "",
-    "Energy of the highest frequencies of held-out photographs, 0 to 1."};
-inline constexpr Gauge kLearnerEvalSharpness{
-    "oxbow_learner_eval_sharpness", "",
-    "Change of held-out photographs over one pixel by that over four."};
-inline constexpr Gauge kLearnerEvalBaseDistance{
-    "oxbow_learner_eval_base_distance", "",
-    "Distance of held-out pictures from those of step 0; 1 is that of two prompts."};
-inline constexpr Gauge kLearnerEvalRewardMean{
-    "oxbow_learner_eval_reward_mean", "", "Mean weighted reward of held-out prompts."};
-inline constexpr Gauge kLearnerEvalReward{
-    "oxbow_learner_eval_reward", "reward: name",
-    "Mean of one reward over held-out prompts, by name."};
-inline constexpr Gauge kLearnerBufferEntries{
-    "oxbow_learner_buffer_entries", "", "Entries of the replay buffer as the learner saw it."};
-inline constexpr Gauge kLearnerReplayAgeSteps{
-    "oxbow_learner_replay_age_steps", "",
-    "Mean age of the replayed heads of the last step, in learner steps."};
-inline constexpr Gauge kLearnerSamplesPerSecond{
-    "oxbow_learner_samples_per_second", "", "Samples trained on per second."};
-inline constexpr Gauge kLearnerReward{
-    "oxbow_learner_reward", "reward: name", "Mean reward of the last step, by name."};
-inline constexpr Gauge kLearnerClipRatio{
-    "oxbow_learner_clip_ratio",
-    "origin: all, fresh, replay, stale; side: any, lower, upper, zero_gradient",
-    "Share of trained transitions outside the clip range, by origin and side."};
-inline constexpr Gauge kLearnerStepClipRatio{
-    "oxbow_learner_step_clip_ratio", "denoising_step",
-    "Share of trained transitions outside the clip range, by denoising step."};
 inline constexpr Gauge kLearnerStalenessBudgetSteps{
     "oxbow_learner_staleness_budget_steps", "", "Largest staleness that a fresh sample may have."};
 inline constexpr Histogram kLearnerStepDurationSeconds{

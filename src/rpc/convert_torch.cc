@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "io/exact_narrowing.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "run/prompt.h"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/distilled_model.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
+#include "run/embedded_guidance.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::run {

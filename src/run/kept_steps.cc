@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/chosen_method.h"
-#include "config/window_rules.h"
+#include "config/rules.h"
 #include "core/flow/sampler.h"
 
 namespace oxbow::run {

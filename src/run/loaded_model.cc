@@ -14,7 +14,6 @@
 #include "core/model/int8_weights.h"
 #include "io/scheduler.h"
 #include "io/tensor_torch.h"
-#include "run/distilled_model.h"
 #include "run/embedded_guidance.h"
 #include "run/model_facts.h"
 #include "run/scalar_type.h"

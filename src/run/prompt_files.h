@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "oxbow/v1/common.pb.h"
+#include "oxbow/v1/config.pb.h"
 
 namespace oxbow::run {
 
@@ -46,5 +47,12 @@ std::string DigestOfPrompts(const std::vector<v1::Prompt>& prompts);
 
 // Counts prompts with a "negative_prompt" of their own that is not empty. A run has one for all.
 size_t CountNegativePrompts(const std::vector<v1::Prompt>& prompts);
+
+// Whether a run encodes later prompts while it trains, so that its text encoders stay: where they
+// are on the CPU, in the way of no GPU, and one rank keeps what they say on its disk.
+inline bool EncodesBesideTraining(const v1::RunConfig& config) {
+  return config.learner().ranks() <= 1 && config.model().encoder_device() == "cpu" &&
+         !config.prompts().cache().empty();
+}
 
 }  // namespace oxbow::run

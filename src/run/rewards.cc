@@ -2,11 +2,20 @@
 #include "run/rewards.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace oxbow::run {
+namespace {
+
+bool Holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
 
 std::vector<std::string> RewardNames(const v1::RewardConfig& config) {
   std::vector<std::string> names(config.observed().begin(), config.observed().end());
@@ -91,6 +100,21 @@ double FullReward(const v1::RewardConfig& config) {
 double WholeOf(const v1::RewardConfig& config) {
   const double full = FullReward(config);
   return full > 0 ? full : 1;
+}
+
+const tasks::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
+                                         const std::string& prompt) {
+  const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompt);
+  if (task == nullptr) return nullptr;
+  const std::vector<std::string> measured = task->rewards(), own = OwnRewards(reward);
+  for (const v1::RewardTerm& term : reward.terms()) {
+    // An entry may give the name to another scorer.
+    const std::string scorer = ScorerOf(reward, term.name()).scorer();
+    if (!Holds(measured, scorer.empty() ? term.name() : scorer) || !Holds(own, term.name())) {
+      return nullptr;
+    }
+  }
+  return task;
 }
 
 }  // namespace oxbow::run

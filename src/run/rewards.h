@@ -10,6 +10,7 @@
 
 #include "oxbow/v1/common.pb.h"
 #include "oxbow/v1/config.pb.h"
+#include "tasks/synthetic_task.h"
 
 namespace oxbow::run {
 
@@ -52,5 +53,10 @@ std::string IdentityVia(v1::PictureTransport transport, const std::string& ident
 double FullReward(const v1::RewardConfig& config);
 // The whole that rewards are shares of: the full reward; 1 where penalties outweigh other terms.
 double WholeOf(const v1::RewardConfig& config);
+
+// The synthetic task that measures a run of these rewards on such a prompt: the prompt's task, if
+// the run trains on rewards of that task alone and has them from its own servers. Null: the run's
+// own rewards measure it.
+const tasks::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward, const std::string& prompt);
 
 }  // namespace oxbow::run

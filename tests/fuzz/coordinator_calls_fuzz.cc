@@ -63,7 +63,7 @@ StepPlan PlanOf(uint64_t step) {
 class Learner {
  public:
   Learner()
-      : metrics_(registry_, {"digits_ocr"}),
+      : metrics_(registry_),
         coordinator_({.leases = {.epoch = Epoch(kEpoch),
                                  .groups_per_step = kGroups,
                                  .lease_time = absl::Seconds(30),

@@ -90,8 +90,8 @@ TEST(RankEndpointsTest, EveryRankIsInEndpointsWithMetricsAndInTheStatus) {
   }
   for (const std::string name : {"learner", "learner-1"}) {
     ASSERT_TRUE(metrics.contains(name)) << endpoints;
-    for (const std::string series :
-         {"oxbow_learner_step_duration_seconds_count", "oxbow_learner_communication_seconds"}) {
+    for (const std::string series : {"oxbow_learner_step_duration_seconds_count",
+                                     "oxbow_step{key=\"train/communication_s\"}"}) {
       EXPECT_GT(Scrape(metrics[name], series).value_or(0), 0) << name << " " << series;
     }
   }

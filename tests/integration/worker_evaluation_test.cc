@@ -100,7 +100,7 @@ TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage
   std::optional<double> gauge;
   const absl::Time give_up = absl::Now() + kRunDeadline;
   while (!gauge.has_value() && absl::Now() < give_up) {
-    gauge = Scrape(page, "oxbow_learner_eval_reward_mean");
+    gauge = Scrape(page, "oxbow_step{key=\"eval/reward_mean\"}");
   }
   ASSERT_TRUE(gauge.has_value());
   std::vector<double> logged;

@@ -251,7 +251,7 @@ struct Linked {
   ReplayLink::Options options;
   std::vector<std::unique_ptr<Shard>> shards;
   prometheus::Registry registry;
-  LearnerMetrics metrics{registry, {}};
+  LearnerMetrics metrics{registry};
   std::unique_ptr<ReplayLink> link;
 };
 

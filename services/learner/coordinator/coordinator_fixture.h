@@ -186,7 +186,7 @@ class WorkerStreams {
 class CoordinatorServiceTest : public ::testing::Test {
  protected:
   CoordinatorServiceTest()
-      : metrics_(registry_, {"digits_ocr"}),
+      : metrics_(registry_),
         coordinator_(Spec(), clock_, assembler_, metrics_),
         progress_(clock_, metrics_, 10),
         service_(

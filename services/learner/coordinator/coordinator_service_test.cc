@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The learner's services over a real channel: leases, fences and credits as a worker sees them.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "services/learner/coordinator/coordinator_fixture.h"
 
 namespace oxbow::learner {
@@ -257,28 +264,33 @@ TEST_F(CoordinatorServiceTest, ScrapeHasEveryCountFromTheStart) {
   }
 }
 
-TEST_F(CoordinatorServiceTest, ScrapeHasOfTheLastStepWhatThatStepMeasured) {
-  const auto scrape = [&] { return telemetry::ScrapeText(registry_); };
-  const char* const kClipped = "oxbow_learner_clip_ratio{origin=\"replay\",side=\"any\"} ";
-  EXPECT_THAT(scrape(), ::testing::Not(::testing::HasSubstr("oxbow_learner_grad_norm")));
-  metrics_.StepCommitted(1, {{"train/grad_norm", 2},
-                             {"train/clip_frac_replay", .25},
-                             {"train/clip_frac_step_3", .5},
-                             {"eval/reward_mean", .75},
-                             {"train/reward_digits_ocr_mean", -1}});
-  for (const std::string line : {"oxbow_learner_grad_norm 2", "oxbow_learner_eval_reward_mean 0.75",
-                                 "oxbow_learner_reward{reward=\"digits_ocr\"} -1",
-                                 "oxbow_learner_step_clip_ratio{denoising_step=\"3\"} 0.5"}) {
-    EXPECT_THAT(scrape(), ::testing::HasSubstr(line + "\n"));
-  }
-  EXPECT_THAT(scrape(), ::testing::HasSubstr(kClipped));
-  metrics_.StepCommitted(1, {{"train/grad_norm", 4}, {"train/clip_frac_step_4", 0}});
-  const std::string next = scrape();
-  EXPECT_THAT(next, ::testing::HasSubstr("oxbow_learner_grad_norm 4\n"));
-  EXPECT_THAT(next, ::testing::HasSubstr("oxbow_learner_eval_reward_mean 0.75\n"));
-  EXPECT_THAT(next, ::testing::HasSubstr("{denoising_step=\"4\"} 0\n"));
-  EXPECT_THAT(next, ::testing::Not(::testing::HasSubstr("{denoising_step=\"3\"}")));
-  EXPECT_THAT(next, ::testing::Not(::testing::HasSubstr(kClipped)));
+TEST_F(CoordinatorServiceTest, ScrapeHasTheNumbersOfTheLastStepByTheirKeys) {
+  const auto step = [&](const std::map<std::string, double>& numbers) {
+    metrics_.StepCommitted(1, numbers);
+    std::vector<std::string> found;
+    for (const absl::string_view line :
+         absl::StrSplit(telemetry::ScrapeText(registry_), '\n', absl::SkipEmpty())) {
+      if (absl::StartsWith(line, "oxbow_step")) found.emplace_back(line);
+    }
+    return found;
+  };
+  EXPECT_THAT(step({}), ::testing::IsEmpty());
+  EXPECT_THAT(step({{"train/grad_norm", 2},
+                    {"train/clip_frac_step_3", .5},
+                    {"eval/reward_mean", .75},
+                    {"eval/failed", 1}}),
+              ::testing::UnorderedElementsAre("oxbow_step{key=\"train/grad_norm\"} 2",
+                                              "oxbow_step{key=\"train/clip_frac_step_3\"} 0.5",
+                                              "oxbow_step{key=\"eval/reward_mean\"} 0.75",
+                                              "oxbow_step{key=\"eval/failed\"} 1"));
+  EXPECT_THAT(step({{"train/grad_norm", 4}, {"train/clip_frac_step_4", 0}}),
+              ::testing::UnorderedElementsAre("oxbow_step{key=\"train/grad_norm\"} 4",
+                                              "oxbow_step{key=\"train/clip_frac_step_4\"} 0",
+                                              "oxbow_step{key=\"eval/reward_mean\"} 0.75",
+                                              "oxbow_step{key=\"eval/failed\"} 1"))
+      << "numbers of an evaluation stay until the next";
+  EXPECT_THAT(step({{"eval/reward_mean", .5}}),
+              ::testing::UnorderedElementsAre("oxbow_step{key=\"eval/reward_mean\"} 0.5"));
 }
 
 }  // namespace

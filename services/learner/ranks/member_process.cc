@@ -12,7 +12,6 @@
 #include "config/validate.h"
 #include "core/parallel/c10d_ranks.h"
 #include "core/parallel/share.h"
-#include "run/rewards.h"
 #include "run/trainer_options.h"
 #include "services/learner/checkpoint_tensors.h"
 #include "services/learner/evaluated_network.h"
@@ -48,8 +47,7 @@ absl::Status MemberProcess::MakeTrainer() {
 absl::Status MemberProcess::Serve() {
   const v1::RunConfig& config = setup_.config;
   OXBOW_ASSIGN_OR_RETURN(exposer_, telemetry::Metrics::Serve(options_.metrics_listen));
-  metrics_ =
-      std::make_unique<LearnerMetrics>(exposer_->registry(), run::RewardNames(config.reward()));
+  metrics_ = std::make_unique<LearnerMetrics>(exposer_->registry());
   budget_ = std::make_unique<ByteBudget>(config.services().sink_bytes_max());
   groups_ = std::make_unique<HeldGroups>(
       GroupRulesOf(setup_), config::KeepsSuccesses(config),

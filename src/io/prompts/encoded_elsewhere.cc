@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/prompts/encoded_elsewhere.h"
-
 #include <ATen/ATen.h>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +7,7 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "io/prompts/prompt_store.h"
+#include "io/prompts/text_sides.h"
 
 namespace oxbow::io {
 namespace {

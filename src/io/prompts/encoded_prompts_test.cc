@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "gtest/gtest.h"
-#include "io/prompts/prompt_clean.h"
 #include "io/prompts/prompt_store.h"
+#include "io/prompts/text_sides.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
 

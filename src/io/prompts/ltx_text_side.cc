@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/prompts/ltx_text_side.h"
-
 #include <ATen/ATen.h>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "io/prompts/text_parts.h"
+#include "io/prompts/text_sides.h"
 
 namespace oxbow::io {
 namespace {

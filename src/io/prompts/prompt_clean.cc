@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/prompts/prompt_clean.h"
-
 #include <unicode/normalizer2.h>
 #include <unicode/unistr.h>
 
@@ -9,6 +7,7 @@
 
 #include "base/check.h"
 #include "core/reward/html_text.h"
+#include "io/prompts/text_sides.h"
 
 namespace oxbow::io {
 namespace {

@@ -12,7 +12,6 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
-#include "io/exact_narrowing.h"
 #include "io/model_digest.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"

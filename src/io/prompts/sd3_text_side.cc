@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/prompts/sd3_text_side.h"
-
 #include <ATen/ATen.h>
 
 #include <optional>
@@ -10,6 +8,7 @@
 #include "base/status_macros.h"
 #include "core/model/architecture.h"
 #include "io/prompts/text_parts.h"
+#include "io/prompts/text_sides.h"
 
 namespace oxbow::io {
 namespace {

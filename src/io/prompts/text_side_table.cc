@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/prompts/encoded_elsewhere.h"
-#include "io/prompts/flux_text_side.h"
-#include "io/prompts/ltx_text_side.h"
-#include "io/prompts/sd3_text_side.h"
 #include "io/prompts/text_encoders.h"
-#include "io/prompts/wan_text_side.h"
+#include "io/prompts/text_sides.h"
 
 namespace oxbow::io {
 

@@ -2,8 +2,7 @@
 #include "io/report/html.h"
 
 #include "absl/strings/str_cat.h"
-#include "io/report/chart_style.h"
-#include "io/report/page_script.h"
+#include "io/report/svg_chart.h"
 
 namespace oxbow::io {
 namespace {

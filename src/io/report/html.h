@@ -36,4 +36,8 @@ struct PageSection {
 // shows all but the values under the pointer and the sheets between the first and the last.
 std::string Page(std::string_view title, std::string_view body, const PageUpdates& updates = {});
 
+// The script of the page: values under the pointer, the slider over the sheets, and what is new
+// while the run is live.
+extern const char kPageScript[];
+
 }  // namespace oxbow::io

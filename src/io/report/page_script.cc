@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/report/page_script.h"
+#include "io/report/html.h"
 
 namespace oxbow::io {
 

@@ -11,7 +11,6 @@
 #include "base/status_macros.h"
 #include "io/metrics_file.h"
 #include "io/report/html.h"
-#include "io/report/panels.h"
 #include "io/report/sheets.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict.h"

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "io/metrics_file.h"
 #include "io/report/gallery.h"
 #include "io/report/html.h"
 #include "io/report/run_facts.h"
@@ -35,5 +36,10 @@ std::string JoinParts(const std::vector<PageSection>& parts);
 absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts,
                          RunReading& run);
 absl::Status WriteReport(const std::filesystem::path& run_dir, const RunFacts& facts = {});
+
+// All charts under their headings, each where the run measured its numbers, so that none is empty
+// and no 0 stands for what was not measured; and a last line with what this run does not measure
+// and why.
+std::vector<PageSection> PanelSections(const History& history, const RunFacts& facts);
 
 }  // namespace oxbow::io

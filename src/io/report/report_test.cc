@@ -134,6 +134,22 @@ TEST_F(ReportTest, PromptsOfEachDifficultyHaveALine) {
               Not(HasSubstr("by difficulty")));
 }
 
+TEST_F(ReportTest, RewardsHaveChartsOfTheirOwnWhereThereAreSeveral) {
+  const auto page_of = [&](const std::map<std::string, double>& numbers) {
+    return Render(FormatMetricsLine(1, 0, numbers) + FormatMetricsLine(2, 1, numbers));
+  };
+  const std::string two = page_of({{"eval/reward_mean", 1},
+                                   {"eval/reward_a_mean", 2},
+                                   {"eval/reward_b_mean", 3},
+                                   {"train/reward_a_mean", 4},
+                                   {"train/reward_group_std_mean", 5}});
+  EXPECT_THAT(two, HasSubstr("Held-out reward"));
+  EXPECT_THAT(two, HasSubstr("Each reward, held out"));
+  EXPECT_THAT(two, Not(HasSubstr("Each reward, in training"))) << "a spread is no reward";
+  EXPECT_THAT(page_of({{"eval/reward_mean", 1}, {"eval/reward_a_mean", 1}}),
+              Not(HasSubstr("Each reward")));
+}
+
 TEST_F(ReportTest, EverySheetIsInThePageOnce) {
   for (int step = 0; step <= 100; step += 10) AddSheet(step, "caption", 0.005 * step);
   const std::string page = Render(MadeUpMetrics());

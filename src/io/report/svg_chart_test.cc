@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "io/report/chart_style.h"
 
 namespace oxbow::io {
 namespace {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/model/measured_task.h"
-
+// The task that measures a run.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
 
-namespace oxbow::cli {
+#include "run/rewards.h"
+
+namespace oxbow::run {
 namespace {
 
 v1::RewardConfig Terms(std::initializer_list<const char*> names) {
@@ -38,4 +39,4 @@ TEST(MeasuredTaskTest, ANameThatIsAnotherRewardDoesNotCount) {
 }
 
 }  // namespace
-}  // namespace oxbow::cli
+}  // namespace oxbow::run

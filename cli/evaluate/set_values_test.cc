@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/evaluate/evaluation.h"
+#include "cli/evaluate/set_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/evaluate/evaluation.h"
+#include "cli/evaluate/set_values.h"
 
 #include <algorithm>
 #include <utility>
@@ -55,16 +55,16 @@ void AddScores(reward::Scorer& scorer, const Chunk& chunk, RewardValues& values)
 
 }  // namespace
 
-size_t Evaluation::failed() const {
+size_t SetValues::failed() const {
   size_t sum = 0;
   for (const RewardValues& values : rewards) sum += values.failed;
   return sum;
 }
 
-absl::StatusOr<Evaluation> Evaluate(const std::vector<SetPrompt>& prompts, size_t chunk,
-                                    const std::string& source, const PicturesOf& pictures,
-                                    const std::vector<std::unique_ptr<reward::Scorer>>& scorers) {
-  Evaluation evaluation{.source = source, .rewards = {}};
+absl::StatusOr<SetValues> Evaluate(const std::vector<SetPrompt>& prompts, size_t chunk,
+                                   const std::string& source, const PicturesOf& pictures,
+                                   const std::vector<std::unique_ptr<reward::Scorer>>& scorers) {
+  SetValues evaluation{.source = source, .rewards = {}};
   for (const auto& scorer : scorers) {
     RewardValues values{.name = scorer->facts().name,
                         .identity = scorer->facts().identity,

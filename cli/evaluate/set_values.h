@@ -26,7 +26,7 @@ struct RewardValues {
   std::string failure = {};                      // Why the first of them has none.
 };
 
-struct Evaluation {
+struct SetValues {
   std::string source;  // The maker of the pictures, as reports name it.
   std::vector<RewardValues> rewards;
 
@@ -42,8 +42,8 @@ using PicturesOf = std::function<absl::StatusOr<std::vector<Pictures>>(
 
 // Goes through the prompts, `chunk` at a time, so that any number of pictures fits into memory.
 // Pictures of a prompt are one group. Returns the first error of `pictures`.
-absl::StatusOr<Evaluation> Evaluate(const std::vector<SetPrompt>& prompts, size_t chunk,
-                                    const std::string& source, const PicturesOf& pictures,
-                                    const std::vector<std::unique_ptr<reward::Scorer>>& scorers);
+absl::StatusOr<SetValues> Evaluate(const std::vector<SetPrompt>& prompts, size_t chunk,
+                                   const std::string& source, const PicturesOf& pictures,
+                                   const std::vector<std::unique_ptr<reward::Scorer>>& scorers);
 
 }  // namespace oxbow::cli
