@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<LiveReplay>> LiveReplay::Open(ReplayOptions optio
     OXBOW_RETURN_IF_ERROR(replay->SwitchTo(live.path, /*create=*/true,
                                            [](auto&, auto&) { return absl::OkStatus(); }));
   }
-  OXBOW_RETURN_IF_ERROR(replay->TrimToCapacity());
+  OXBOW_RETURN_IF_ERROR(buffer::TrimToCapacity(*replay));
   return replay;
 }
 
@@ -88,19 +88,6 @@ absl::Status LiveReplay::CanWrite() {
   return write_failed_ || state_ == nullptr ? Recover() : absl::OkStatus();
 }
 
-absl::Status LiveReplay::CheckIn(const Caller& caller, rocksdb::WriteBatch& batch) {
-  OXBOW_RETURN_IF_ERROR(CanWrite());
-  const ClockRecord clock = state_->clock();
-  OXBOW_RETURN_IF_ERROR(CheckCaller(state_->owner(), clock.epoch, caller));
-  if (caller.epoch != clock.epoch) state_->SetClock({clock.step, caller.epoch}, batch);
-  if (!caller.run.empty()) {
-    Owner owner = state_->owner();
-    owner.run = caller.run;
-    state_->SetOwner(std::move(owner), batch);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status LiveReplay::Commit(rocksdb::WriteBatch& batch) {
   if (batch.Count() == 0) return absl::OkStatus();
   LookFirst();
@@ -120,42 +107,11 @@ void LiveReplay::NoteFailedWrite() {
   Load().IgnoreError();
 }
 
-absl::StatusOr<const Table*> LiveReplay::Declared(const std::string& table) const {
-  const auto found = state_->tables().find(table);
-  if (found != state_->tables().end() && found->second.policy().capacity > 0) return &found->second;
-  return absl::NotFoundError(absl::StrCat("table is not declared in the buffer's config: ", table));
-}
-
-void LiveReplay::Evict(const Table& table, EntryId id, rocksdb::WriteBatch& batch) {
-  state_->Drop(id, batch);
-  ++counts_[table.policy().name].evicted;
-}
-
-void LiveReplay::Count(const std::string& table, Outcome outcome) {
-  ++counts_[table].offers[static_cast<size_t>(outcome)];
-}
-
 absl::Status LiveReplay::CheckUsable() const {
   if (state_ == nullptr) {
     return absl::UnavailableError("replay store could not be reopened after a failed write");
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<const Entry*> LiveReplay::Record(EntryId id) const {
-  OXBOW_RETURN_IF_ERROR(CheckUsable());
-  const Entry* entry = state_->Find(id);
-  if (entry != nullptr && !undurable_.contains(id)) return entry;
-  return absl::NotFoundError(absl::StrCat("replay entry is not in the buffer: ", id.value));
-}
-
-absl::StatusOr<Entry> LiveReplay::Read(Entry record, bool conditioning) const {
-  const uint64_t age = replay::AgeAt(state_->clock().step, record.birth);
-  record.priority = replay::PriorityAt(options_.decay, record.value(), age);
-  OXBOW_ASSIGN_OR_RETURN(record.header, database_->Header(record.id));
-  if (!conditioning) return record;
-  OXBOW_ASSIGN_OR_RETURN(record.conditioning, database_->Conditioning(record));
-  return record;
 }
 
 void LiveReplay::EvictDamaged(const std::vector<EntryId>& damaged) {
@@ -216,14 +172,6 @@ absl::Status LiveReplay::SwitchTo(const fs::path& live, bool create, const Chang
   write_failed_ = false;
   directory_->Sweep(live);
   return absl::OkStatus();
-}
-
-absl::Status LiveReplay::TrimToCapacity() {
-  rocksdb::WriteBatch batch;
-  for (const auto& [_, table] : state_->tables()) {
-    while (table.size() > table.policy().capacity) state_->Drop(table.NextToLeave()->id, batch);
-  }
-  return Commit(batch);
 }
 
 StoreInfo LiveReplay::Look() const {
@@ -332,7 +280,7 @@ absl::Status LiveReplay::DropDamaged() {
   std::vector<EntryId> damaged;
   for (const auto& [_, table] : state_->tables()) {
     for (const auto& [place, entry] : table.entries()) {
-      absl::Status status = Read(entry, /*conditioning=*/true).status();
+      absl::Status status = ReadEntry(*this, entry, /*conditioning=*/true).status();
       if (status.ok()) status = database_->Latents(entry, 0, entry.latent_count).status();
       if (absl::IsDataLoss(status)) damaged.push_back(entry.id);
     }
@@ -343,6 +291,55 @@ absl::Status LiveReplay::DropDamaged() {
   OXBOW_RETURN_IF_ERROR(Commit(batch));
   EvictDamaged(damaged);
   return database_->CompactAll();
+}
+
+absl::Status CheckIn(LiveReplay& live, const Caller& caller, rocksdb::WriteBatch& batch) {
+  OXBOW_RETURN_IF_ERROR(live.CanWrite());
+  const ClockRecord clock = live.state().clock();
+  OXBOW_RETURN_IF_ERROR(CheckCaller(live.state().owner(), clock.epoch, caller));
+  if (caller.epoch != clock.epoch) live.state().SetClock({clock.step, caller.epoch}, batch);
+  if (!caller.run.empty()) {
+    Owner owner = live.state().owner();
+    owner.run = caller.run;
+    live.state().SetOwner(std::move(owner), batch);
+  }
+  return absl::OkStatus();
+}
+
+void Evict(LiveReplay& live, const Table& table, EntryId id, rocksdb::WriteBatch& batch) {
+  live.state().Drop(id, batch);
+  ++live.counts(table.policy().name).evicted;
+}
+
+absl::StatusOr<const Entry*> FindRecord(LiveReplay& live, EntryId id) {
+  OXBOW_RETURN_IF_ERROR(live.CheckUsable());
+  const Entry* entry = live.state().Find(id);
+  if (entry != nullptr && !live.undurable().contains(id)) return entry;
+  return absl::NotFoundError(absl::StrCat("replay entry is not in the buffer: ", id.value));
+}
+
+absl::StatusOr<Entry> ReadEntry(LiveReplay& live, Entry record, bool conditioning) {
+  const uint64_t age = replay::AgeAt(live.state().clock().step, record.birth);
+  record.priority = replay::PriorityAt(live.options().decay, record.value(), age);
+  OXBOW_ASSIGN_OR_RETURN(record.header, live.database().Header(record.id));
+  if (!conditioning) return record;
+  OXBOW_ASSIGN_OR_RETURN(record.conditioning, live.database().Conditioning(record));
+  return record;
+}
+
+absl::Status TrimToCapacity(LiveReplay& live) {
+  rocksdb::WriteBatch batch;
+  for (const auto& [_, table] : live.state().tables()) {
+    while (table.size() > table.policy().capacity)
+      live.state().Drop(table.NextToLeave()->id, batch);
+  }
+  return live.Commit(batch);
+}
+
+absl::StatusOr<const Table*> Declared(const ReplayState& state, const std::string& table) {
+  const auto found = state.tables().find(table);
+  if (found != state.tables().end() && found->second.policy().capacity > 0) return &found->second;
+  return absl::NotFoundError(absl::StrCat("table is not declared in the buffer's config: ", table));
 }
 
 }  // namespace oxbow::buffer

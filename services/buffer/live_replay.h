@@ -38,9 +38,8 @@ class LiveReplay {
   const ReplayDirectory& directory() const { return *directory_; }
   Database& database() { return *database_; }
   ReplayState& state() { return *state_; }
-  bool usable() const { return state_ != nullptr; }
-  // Whether a change would begin with a recovery.
-  bool write_failed() const { return write_failed_; }
+  // Whether a change would not begin with a recovery.
+  bool sound() const { return state_ != nullptr && !write_failed_; }
   // How often memory was read from the disk: what was decided before is void.
   uint64_t loads() const { return loads_; }
   // Entries that were decided and are not durable: no reader sees them.
@@ -48,25 +47,15 @@ class LiveReplay {
 
   // OK if the store may change; recovers first where a write has failed.
   absl::Status CanWrite();
-  // The same, and the caller may change the store; its epoch and run become the store's.
-  absl::Status CheckIn(const Caller& caller, rocksdb::WriteBatch& batch);
   // Settled. Writes the batch, which `state` already shows, and deletes segments without entries.
   absl::Status Commit(rocksdb::WriteBatch& batch);
   // A write of the caller's own has failed: memory is what the disk says.
   void NoteFailedWrite();
 
-  // A table that is declared no more has no capacity: kNotFound.
-  absl::StatusOr<const Table*> Declared(const std::string& table) const;
-  // Drops an entry for room or age, counted.
-  void Evict(const Table& table, EntryId id, rocksdb::WriteBatch& batch);
-  void Count(const std::string& table, Outcome outcome);
+  TableState& counts(const std::string& table) { return counts_[table]; }
 
   // kUnavailable while the database cannot be opened.
   absl::Status CheckUsable() const;
-  // kNotFound unless a table or a step has it durably.
-  absl::StatusOr<const Entry*> Record(EntryId id) const;
-  // With its priority, header and, if wanted, conditioning. kDataLoss if it is damaged.
-  absl::StatusOr<Entry> Read(Entry record, bool conditioning) const;
   // Settled. Deletes them; if the disk is full, another time.
   void EvictDamaged(const std::vector<EntryId>& damaged);
 
@@ -76,8 +65,6 @@ class LiveReplay {
   // start, uses it and deletes the others. Until the pointer has moved the old one is untouched.
   using Change = std::function<absl::Status(ReplayState&, rocksdb::WriteBatch&)>;
   absl::Status SwitchTo(const std::filesystem::path& live, bool create, const Change& change);
-  // Settled. Deletes the entries past the tables' capacities.
-  absl::Status TrimToCapacity();
 
   StoreInfo Look() const;
   // Keeps a look for LastLook, before a write that may take long.
@@ -109,5 +96,24 @@ class LiveReplay {
   mutable absl::Mutex looked_mutex_;
   mutable StoreInfo looked_ ABSL_GUARDED_BY(looked_mutex_);
 };
+
+// OK if the caller may change the store, which recovers first where a write has failed; the
+// caller's epoch and run become the store's.
+absl::Status CheckIn(LiveReplay& live, const Caller& caller, rocksdb::WriteBatch& batch);
+
+// Drops an entry for room or age, counted.
+void Evict(LiveReplay& live, const Table& table, EntryId id, rocksdb::WriteBatch& batch);
+
+// kNotFound unless a table or a step has it durably.
+absl::StatusOr<const Entry*> FindRecord(LiveReplay& live, EntryId id);
+
+// With its priority, header and, if wanted, conditioning. kDataLoss if it is damaged.
+absl::StatusOr<Entry> ReadEntry(LiveReplay& live, Entry record, bool conditioning);
+
+// Settled. Deletes the entries past the tables' capacities.
+absl::Status TrimToCapacity(LiveReplay& live);
+
+// kNotFound for a table that is declared no more: it has no capacity.
+absl::StatusOr<const Table*> Declared(const ReplayState& state, const std::string& table);
 
 }  // namespace oxbow::buffer

@@ -13,7 +13,8 @@ namespace oxbow::buffer {
 namespace {
 
 // The reason why an entry cannot enter any table; empty: it may.
-std::string Fault(const LiveReplay& live, const ReplayState& state, const Entry& entry) {
+std::string Fault(LiveReplay& live, const Entry& entry) {
+  const ReplayState& state = live.state();
   const uint64_t steps = live.options().remembered_steps;
   const LearnerStep now = state.clock().step;
   if (!entry.invalid.empty()) return entry.invalid;
@@ -28,7 +29,7 @@ std::string Fault(const LiveReplay& live, const ReplayState& state, const Entry&
   if (const absl::Status ahead = CheckStep(now, entry.birth); !ahead.ok()) {
     return absl::StrCat("birth: ", ahead.message());
   }
-  return std::string(live.Declared(entry.table).status().message());
+  return std::string(Declared(state, entry.table).status().message());
 }
 
 }  // namespace
@@ -40,9 +41,9 @@ OfferResult DecideOffer(LiveReplay& live, Entry& entry, rocksdb::WriteBatch& bat
     result.outcome = Outcome::kDuplicate;
     return result;
   }
-  result.error = Fault(live, state, entry);
+  result.error = Fault(live, entry);
   if (!result.error.empty()) return result;
-  const Table& table = **live.Declared(entry.table);
+  const Table& table = **Declared(state, entry.table);
   const LearnerStep now = state.clock().step;
   state.Remember(entry.id, std::max(now, entry.birth), batch);
   const replay::Decision decision = table.Decide(entry, now);
@@ -52,7 +53,7 @@ OfferResult DecideOffer(LiveReplay& live, Entry& entry, rocksdb::WriteBatch& bat
   }
   if (decision.verdict == replay::Verdict::kReplace) state.Drop(decision.victim, batch);
   state.Insert(entry, batch);
-  while (table.size() > table.policy().capacity) live.Evict(table, table.NextToLeave()->id, batch);
+  while (table.size() > table.policy().capacity) Evict(live, table, table.NextToLeave()->id, batch);
   result.replaced = decision.victim;
   result.outcome =
       decision.verdict == replay::Verdict::kInsert ? Outcome::kInserted : Outcome::kReplaced;

@@ -71,7 +71,7 @@ absl::Status OfferWriter::Enter(const Caller& caller, std::vector<Entry>& entrie
   OXBOW_RETURN_IF_ERROR(live_.CanWrite());
   Group& group = Open();
   const uint32_t before = group.batch.Count();
-  OXBOW_RETURN_IF_ERROR(live_.CheckIn(caller, group.batch));
+  OXBOW_RETURN_IF_ERROR(CheckIn(live_, caller, group.batch));
   group.sync |= group.batch.Count() > before;
   OXBOW_RETURN_IF_ERROR(MakeRoomForIds(live_, entries.size(), group.batch));
   Group::Offer& offer = group.offers.emplace_back();
@@ -179,8 +179,9 @@ void OfferWriter::Settled(Group& group, absl::Duration took) {
     if (group.sync && &offer == &group.offers.front()) offer.report.sync_time = took;
     offer.report.together = group.offers.size();
     for (size_t i = 0; i < offer.tables.size(); ++i) {
-      if (!live_.Declared(offer.tables[i]).ok()) continue;
-      live_.Count(offer.tables[i], offer.report.results[i].outcome);
+      if (!Declared(live_.state(), offer.tables[i]).ok()) continue;
+      const auto outcome = static_cast<size_t>(offer.report.results[i].outcome);
+      ++live_.counts(offer.tables[i]).offers[outcome];
     }
   }
 }
@@ -192,7 +193,7 @@ void OfferWriter::WriteGroup() {
   std::vector<std::unique_ptr<Group>> done;
   done.push_back(std::move(open_));
   Group& group = *done.front();
-  if (live_.usable()) group.dead = live_.state().segments().TakeDead();
+  if (live_.sound()) group.dead = live_.state().segments().TakeDead();
   writing_ = true;
   mutex_.Unlock();
   const absl::Duration start = live_.options().clock->Now();
@@ -273,7 +274,7 @@ std::vector<Entry> OfferWriter::WorthCopying() {
 // Copies the entries that stay out of segments most of whose entries are gone. Offers are decided
 // meanwhile, and what else changes the store waits for one segment's worth of bytes.
 void OfferWriter::CompactSegments() {
-  if (writing_ || live_.write_failed() || !live_.usable()) return;
+  if (writing_ || !live_.sound()) return;
   Renew();
   SegmentUse& use = live_.state().segments();
   if (copies_from_ > 0 && use.dead_bytes() < copies_from_) return;

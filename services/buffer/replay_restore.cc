@@ -78,7 +78,7 @@ absl::Status RestoreTo(LiveReplay& live, const Caller& caller, const std::string
         return absl::OkStatus();
       }));
   if (claim.changes) OXBOW_RETURN_IF_ERROR(live.directory().SetCheckpointsAside());
-  return live.TrimToCapacity();
+  return TrimToCapacity(live);
 }
 
 }  // namespace oxbow::buffer

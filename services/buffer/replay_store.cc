@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ReplayStore>> ReplayStore::OpenForReading(
 absl::Status ReplayStore::Begin(const Caller& caller) {
   offers_.Settle();
   rocksdb::WriteBatch batch;
-  OXBOW_RETURN_IF_ERROR(live_->CheckIn(caller, batch));
+  OXBOW_RETURN_IF_ERROR(CheckIn(*live_, caller, batch));
   return live_->Commit(batch);
 }
 
@@ -71,7 +71,7 @@ absl::StatusOr<DrawReport> ReplayStore::Draw(const Caller& caller, LearnerStep s
         absl::StrCat("draw for a committed step: ", step.value, ", the buffer is at ", now.value));
   }
   OXBOW_RETURN_IF_ERROR(CheckStep(now, step));
-  OXBOW_ASSIGN_OR_RETURN(const Table* from, live_->Declared(table));
+  OXBOW_ASSIGN_OR_RETURN(const Table* from, Declared(live_->state(), table));
   if (!from->policy().holds_draws) return Read(from->Draw(step, count, seed));
   const auto drawn = live_->state().draws().find(step);
   if (drawn != live_->state().draws().end()) return Read(drawn->second);
@@ -92,7 +92,8 @@ absl::StatusOr<DrawReport> ReplayStore::Read(const replay::Drawn& drawn) {
   DrawReport report{.entries = {}, .eligible = drawn.eligible};
   std::vector<EntryId> damaged;
   for (const EntryId id : drawn.entries) {
-    absl::StatusOr<Entry> entry = live_->Read(*live_->state().Find(id), /*conditioning=*/false);
+    absl::StatusOr<Entry> entry =
+        ReadEntry(*live_, *live_->state().Find(id), /*conditioning=*/false);
     if (absl::IsDataLoss(entry.status())) {
       damaged.push_back(id);
       continue;
@@ -137,7 +138,7 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(const Caller& caller, Learner
   NoteRegenerations(live_->state(), rescored, failures_max, report, batch);
   for (const EntryId id : evict) Leave(live_->state(), id, report, batch);
   for (const auto& [_, table] : live_->state().tables()) {
-    while (const Entry* old = table.TooOld(next)) live_->Evict(table, old->id, batch);
+    while (const Entry* old = table.TooOld(next)) Evict(*live_, table, old->id, batch);
   }
   if (next.value > live_->options().remembered_steps) {
     live_->state().ForgetBefore(LearnerStep(next.value - live_->options().remembered_steps), batch);
@@ -149,8 +150,8 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(const Caller& caller, Learner
 absl::StatusOr<Entry> ReplayStore::Find(EntryId id, bool conditioning) {
   const auto find = [&]() -> absl::StatusOr<Entry> {
     absl::ReaderMutexLock lock(&mutex_);
-    OXBOW_ASSIGN_OR_RETURN(const Entry* entry, live_->Record(id));
-    return live_->Read(*entry, conditioning);
+    OXBOW_ASSIGN_OR_RETURN(const Entry* entry, FindRecord(*live_, id));
+    return ReadEntry(*live_, *entry, conditioning);
   };
   absl::StatusOr<Entry> found = find();
   if (absl::IsDataLoss(found.status())) {
@@ -163,7 +164,7 @@ absl::StatusOr<Entry> ReplayStore::Find(EntryId id, bool conditioning) {
 absl::StatusOr<LatentPieces> ReplayStore::ReadPieces(EntryId id, uint32_t first, uint32_t count) {
   const auto read = [&]() -> absl::StatusOr<LatentPieces> {
     absl::ReaderMutexLock lock(&mutex_);
-    OXBOW_ASSIGN_OR_RETURN(const Entry* entry, live_->Record(id));
+    OXBOW_ASSIGN_OR_RETURN(const Entry* entry, FindRecord(*live_, id));
     if (uint64_t{first} + count > entry->latent_count) {
       return absl::OutOfRangeError(absl::StrCat("entry has ", entry->latent_count,
                                                 " latents, asked for ", first, " + ", count));
@@ -225,7 +226,7 @@ absl::StatusOr<std::vector<Entry>> ReplayStore::List(const Choose& choose,
   absl::Status failed;
   const auto take = [&](const Entry& record) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     if (live_->undurable().contains(record.id)) return false;
-    absl::StatusOr<Entry> entry = live_->Read(record, /*conditioning=*/false);
+    absl::StatusOr<Entry> entry = ReadEntry(*live_, record, /*conditioning=*/false);
     if (absl::IsDataLoss(entry.status())) {
       damaged.push_back(record.id);
       return false;
@@ -237,7 +238,7 @@ absl::StatusOr<std::vector<Entry>> ReplayStore::List(const Choose& choose,
   const auto list = [&]() -> absl::Status {
     absl::ReaderMutexLock lock(&mutex_);
     OXBOW_RETURN_IF_ERROR(live_->CheckUsable());
-    OXBOW_ASSIGN_OR_RETURN(const Table* listed, live_->Declared(table));
+    OXBOW_ASSIGN_OR_RETURN(const Table* listed, Declared(live_->state(), table));
     choose(*listed, take);
     return failed;
   };
