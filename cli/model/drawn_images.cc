@@ -151,8 +151,8 @@ absl::StatusOr<std::unique_ptr<ImageDrawer>> ImageDrawer::Open(const ModelSource
     config = std::move(part.config);
   }
   Apply(options, config);
-  if (!options.size_of_training) *config.mutable_sampling() = run::EvaluationSampling(config);
   v1::SamplingConfig& sampling = *config.mutable_sampling();
+  sampling = run::EvaluationSampling(config);
   OXBOW_ASSIGN_OR_RETURN(drawing->model,
                          run::LoadModel(config.model(), config.prompts(), sampling));
   run::ResolveSampling(drawing->model.schedule, sampling);
@@ -190,27 +190,6 @@ absl::StatusOr<std::vector<std::vector<Image8>>> ImageDrawer::Draw(
 void ImageDrawer::ReportTo(WorkProgress& progress, uint64_t total) {
   drawing_->progress = &progress;
   drawing_->total = total;
-}
-
-absl::StatusOr<std::vector<Image8>> ImageDrawer::Finish(const std::string& prompt,
-                                                        const at::Tensor& latent,
-                                                        const std::vector<double>& sigmas,
-                                                        int step) {
-  const run::LoadedModel& loaded = drawing_->model;
-  const at::NoGradGuard no_grad;
-  if (latent.sizes().slice(1) != at::IntArrayRef(loaded.latent_shape)) {
-    return absl::FailedPreconditionError("the latent is not of this model's size");
-  }
-  OXBOW_ASSIGN_OR_RETURN(const model::Conditioning text, loaded.prompts->Get({prompt}));
-  const at::Device device = drawing_->policy->parameters().flat().device();
-  const model::Conditioning conditioning = model::MovedTo(text, device);
-  const flow::Paths paths =
-      flow::ContinuePaths(model::OdeSpec(sigmas), {flow::NoiseKey{}}, latent.to(device), step,
-                          at::kFloat, [&](const at::Tensor& x, const at::Tensor& sigma) {
-                            return drawing_->policy->current().Velocity(x, sigma, conditioning);
-                          });
-  return std::move(
-      model::DecodeFrames(*loaded.decoder, paths.latents[paths.latents.size(0) - 1]).front());
 }
 
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path) {

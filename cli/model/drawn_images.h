@@ -13,10 +13,6 @@
 #include "absl/status/statusor.h"
 #include "base/image8.h"
 
-namespace at {
-class Tensor;
-}  // namespace at
-
 namespace oxbow::cli {
 
 class WorkProgress;
@@ -40,7 +36,6 @@ struct ImageOptions {
   std::string prompts_cache;  // Directory of encoded prompts; empty: the run's, of a model none.
   uint32_t t5_length = 0;     // With which they were encoded; 0: the run's, of a model its own.
   std::string device = "cpu";
-  bool size_of_training = false;  // A run's pictures have not the size of its evaluations.
 };
 
 struct DrawnImage {
@@ -67,11 +62,6 @@ class ImageDrawer {
   absl::StatusOr<std::vector<std::vector<Image8>>> Draw(const std::vector<std::string>& prompts,
                                                         uint32_t per_prompt, uint64_t seed,
                                                         uint64_t first = 0);
-
-  // The frames at the end of a path of these noise levels (T + 1 of them) that stands at x_`step`,
-  // [1, C, ...], by the ODE. Requires 0 <= step <= T.
-  absl::StatusOr<std::vector<Image8>> Finish(const std::string& prompt, const at::Tensor& latent,
-                                             const std::vector<double>& sigmas, int step);
 
  private:
   struct Drawing;

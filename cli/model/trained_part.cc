@@ -9,6 +9,7 @@
 #include "cli/report/run_summary.h"
 #include "cli/version.h"
 #include "config/file_paths.h"
+#include "config/hub_cache.h"
 #include "config/run_config.h"
 #include "io/safetensors.h"
 #include "services/learner/checkpoint_store.h"
@@ -85,6 +86,7 @@ absl::StatusOr<v1::RunConfig> ConfigOfRun(const std::filesystem::path& run) {
       std::filesystem::absolute(run, ignored),
       [&](const std::filesystem::path& path) { return std::filesystem::exists(path, ignored); },
       *config);
+  config::FindFetchedModels(config::ProcessEnvironment(), *config);
   return config;
 }
 

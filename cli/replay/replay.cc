@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/model/drawn_images.h"
 #include "cli/plan/bytes_text.h"
 #include "cli/replay/replay_audit.h"
 #include "cli/replay/replay_entry_text.h"
@@ -20,10 +19,13 @@
 #include "cli/replay/replay_strip.h"
 #include "cli/run_option.h"
 #include "config/validate.h"
+#include "io/diffusers_directory.h"
 #include "io/image.h"
+#include "io/picture_file.h"
 #include "io/safetensors.h"
 #include "rpc/convert.h"
 #include "rpc/tls_flags.h"
+#include "run/loaded_model.h"
 #include "services/buffer/reshard.h"
 
 namespace oxbow::cli {
@@ -180,20 +182,14 @@ absl::StatusOr<bool> WriteArrays(const v1::ReplayEntry& entry, const std::string
   return true;
 }
 
-// The picture that a run's newest checkpoint paints from the last stored latent; empty where there
-// is no run, or it cannot: the strip is worth having without it.
-std::vector<Image8> EndOf(const ReplayFlags& flags, const v1::ReplayEntry& entry) {
-  if (flags.place.run_dir.empty()) return {};
-  const auto painted = [&]() -> absl::StatusOr<std::vector<Image8>> {
-    OXBOW_ASSIGN_OR_RETURN(const PathEnd end, PathEndOf(entry));
-    OXBOW_ASSIGN_OR_RETURN(const auto drawer,
-                           ImageDrawer::Open({.model = {}, .run = flags.place.run_dir},
-                                             entry.prompt().text(), {.size_of_training = true}));
-    return drawer->Finish(entry.prompt().text(), end.latent, end.sigmas, end.step);
-  }();
-  if (painted.ok()) return *painted;
-  std::cout << "(without the final image: " << painted.status().message() << ")\n";
-  return {};
+// The decoder of a model directory; where that has no autoencoder, the latent is the image.
+absl::StatusOr<std::unique_ptr<model::ImageDecoder>> DecoderOf(const std::string& model,
+                                                               int64_t channels) {
+  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
+                         io::OpenDiffusersDirectory(model));
+  OXBOW_ASSIGN_OR_RETURN(run::LoadedDecoder loaded,
+                         run::LoadDecoder(components, channels, at::kCPU));
+  return std::move(loaded.decoder);
 }
 
 absl::Status Export(const ReplayFlags& flags) {
@@ -211,6 +207,12 @@ absl::Status Export(const ReplayFlags& flags) {
   std::cout << stem << ".json\n";
   OXBOW_ASSIGN_OR_RETURN(const bool arrays, WriteArrays(shown.entry, stem + ".safetensors"));
   if (arrays) std::cout << stem << ".safetensors\n";
+  const std::string& picture = shown.entry.trajectory().picture();
+  if (const auto facts = io::FactsOfPicture(picture); facts.has_value()) {
+    const std::string file = absl::StrCat(stem, ".picture.", facts->extension);
+    OXBOW_RETURN_IF_ERROR(WriteFileAtomically(file, picture));
+    std::cout << file << "\n";
+  }
   if (shown.latents.empty()) {
     std::cout << "(no latents that could be drawn)\n";
     return absl::OkStatus();
@@ -218,10 +220,9 @@ absl::Status Export(const ReplayFlags& flags) {
   std::unique_ptr<model::ImageDecoder> decoder;
   if (!flags.model.empty()) {
     const int64_t channels = shown.entry.trajectory().latents().shape(1);
-    OXBOW_ASSIGN_OR_RETURN(decoder, LoadLatentDecoder(flags.model, channels));
+    OXBOW_ASSIGN_OR_RETURN(decoder, DecoderOf(flags.model, channels));
   }
-  OXBOW_ASSIGN_OR_RETURN(const Image8 strip,
-                         StripOf(shown.entry, decoder.get(), EndOf(flags, shown.entry)));
+  OXBOW_ASSIGN_OR_RETURN(const Image8 strip, StripOf(shown.entry, decoder.get()));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(stem + ".png", io::EncodePng(strip)));
   std::cout << stem << ".png\n";
   return absl::OkStatus();
@@ -333,9 +334,9 @@ void AddReplay(CLI::App& app, int& exit_code) {
           Verify);
   AddFormat(*verify, *flags);
   CLI::App* exported =
-      add("export", "Write one entry as JSON and its steps as a PNG strip",
-          "Writes DIR/entry_ID.json and DIR/entry_ID.png, x_i from left to right. Of a run the "
-          "last image\nis the end of the path, painted by the run's newest checkpoint.\n"
+      add("export", "Write one entry as JSON, its picture, and its steps as a PNG strip",
+          "Writes DIR/entry_ID.json, DIR/entry_ID.picture.jpg (.png where it is tiny), and the "
+          "steps x_i\nfrom left to right as DIR/entry_ID.png.\n"
           "Example: oxbow replay export 6172839 runs/digits --out /tmp",
           Export, /*of_one=*/true);
   exported->add_option("--out", flags->out, "directory")->capture_default_str();

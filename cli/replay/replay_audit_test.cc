@@ -44,6 +44,7 @@ class FakeSource final : public ReplaySource {
   absl::StatusOr<v1::ReplayEntry> Read(EntryId) override {
     return absl::UnimplementedError("not here");
   }
+  absl::StatusOr<v1::ReplayEntry> ReadPicture(EntryId id) override { return Read(id); }
   absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) override {
     v1::VerifyResponse page;
     const size_t at = cursor.empty() ? 0 : std::stoul(cursor);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/plan/bytes_text.h"
+#include "io/picture_file.h"
 #include "rpc/convert.h"
 
 namespace oxbow::cli {
@@ -139,6 +140,13 @@ nlohmann::ordered_json EntryJson(const v1::ReplayEntry& entry, const ReplayRow& 
       json["members"].push_back(TrajectoryJson(member));
     }
   }
+  const std::string& picture = entry.trajectory().picture();
+  const auto seen = io::FactsOfPicture(picture);
+  json["picture"] = !seen ? OrderedJson(nullptr)
+                          : OrderedJson({{"format", seen->extension},
+                                         {"width", seen->width},
+                                         {"height", seen->height},
+                                         {"bytes", picture.size()}});
   json["latents"] = OrderedJson::array();
   for (const LatentFacts& latent : latents) {
     json["latents"].push_back({{"sample", latent.sample},
@@ -176,6 +184,11 @@ std::string EntryText(const v1::ReplayEntry& entry, const ReplayRow& row,
     text += Line("staleness", absl::StrFormat("%.1f steps", *row.staleness));
   }
   text += Line("bytes", BytesText(row.bytes));
+  const auto seen = io::FactsOfPicture(trajectory.picture());
+  text +=
+      Line("picture", seen ? absl::StrCat(seen->extension, " ", seen->width, " x ", seen->height,
+                                          ", ", BytesText(trajectory.picture().size()))
+                           : "none");
   text += Line("latents",
                absl::StrCat(ShapeText(trajectory.latents()), " from x", trajectory.first_latent()));
   const std::vector<rpc::PartHeld> parts = rpc::PartsOf(entry.conditioning());

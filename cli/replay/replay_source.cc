@@ -36,6 +36,9 @@ class Live final : public ReplaySource {
     return client_.ListPage(table, after, kReplayPage);
   }
   absl::StatusOr<v1::ReplayEntry> Read(EntryId entry) override { return client_.ReadWhole(entry); }
+  absl::StatusOr<v1::ReplayEntry> ReadPicture(EntryId entry) override {
+    return client_.ReadPicture(entry);
+  }
   absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) override {
     return client_.Verify(cursor, kReplayPage);
   }
@@ -88,13 +91,19 @@ class Stored final : public ReplaySource {
   }
 
   absl::StatusOr<v1::ReplayEntry> Read(EntryId id) override {
-    OXBOW_RETURN_IF_ERROR(Open());
-    OXBOW_ASSIGN_OR_RETURN(const buffer::Entry stored, store_->Find(id, /*conditioning=*/true));
-    OXBOW_ASSIGN_OR_RETURN(v1::ReplayEntry entry, buffer::EntryToProto(stored));
-    OXBOW_ASSIGN_OR_RETURN(std::string latents, store_->ReadLatents(id, 0, stored.latent_count));
+    OXBOW_ASSIGN_OR_RETURN(v1::ReplayEntry entry, ReadPicture(id));
+    const v1::Tensor& stored = entry.trajectory().latents();
+    const auto count = stored.shape().empty() ? 0 : static_cast<uint32_t>(stored.shape(0));
+    OXBOW_ASSIGN_OR_RETURN(std::string latents, store_->ReadLatents(id, 0, count));
     if (latents.empty()) return entry;
     entry.mutable_trajectory()->mutable_latents()->set_data(std::move(latents));
     return entry;
+  }
+
+  absl::StatusOr<v1::ReplayEntry> ReadPicture(EntryId id) override {
+    OXBOW_RETURN_IF_ERROR(Open());
+    OXBOW_ASSIGN_OR_RETURN(const buffer::Entry stored, store_->Find(id, /*conditioning=*/true));
+    return buffer::EntryToProto(stored);
   }
 
   absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) override {

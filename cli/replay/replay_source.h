@@ -32,12 +32,16 @@ class ReplaySource {
 
   virtual absl::StatusOr<v1::InfoResponse> Info() = 0;
 
-  // Entries of a table behind `after`, without latents and conditioning; none if there are no more.
+  // Entries of a table behind `after`, without latents, conditioning and pictures; none if there
+  // are no more.
   virtual absl::StatusOr<std::vector<v1::ReplayEntry>> Page(const std::string& table,
                                                             EntryId after) = 0;
 
   // An entry of any table, whole. kNotFound if it is not there.
   virtual absl::StatusOr<v1::ReplayEntry> Read(EntryId entry) = 0;
+
+  // An entry of any table without its latents, but with its picture.
+  virtual absl::StatusOr<v1::ReplayEntry> ReadPicture(EntryId entry) = 0;
 
   // The next checked entries; the last page has no cursor.
   virtual absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor) = 0;

@@ -89,49 +89,25 @@ std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntr
   return facts;
 }
 
-absl::StatusOr<PathEnd> PathEndOf(const v1::ReplayEntry& entry) {
-  if (entry.has_group()) {
-    return absl::FailedPreconditionError("an entry of a group has several paths");
-  }
-  OXBOW_ASSIGN_OR_RETURN(const at::Tensor latents, LatentsOf(entry));
-  PathEnd end{.latent = latents.slice(0, latents.size(0) - 1),
-              .sigmas = {entry.sigmas().begin(), entry.sigmas().end()}};
-  const uint64_t step =
-      entry.trajectory().first_latent() + static_cast<uint64_t>(latents.size(0)) - 1;
-  if (step >= end.sigmas.size()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("x", step, " is past the entry's schedule of ", end.sigmas.size(), " levels"));
-  }
-  end.step = static_cast<int>(step);
-  return end;
-}
-
-absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageDecoder* decoder,
-                               std::vector<Image8> end) {
+absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageDecoder* decoder) {
   const at::NoGradGuard no_grad;
   OXBOW_ASSIGN_OR_RETURN(const at::Tensor latents, LatentsOf(entry));
   const int64_t per_row = LatentsEach(entry, latents.size(0));
   std::vector<io::FilmCell> cells;
   int64_t columns = std::min<int64_t>(per_row, int64_t{kColumnsMax});
-  // Each row is one video, or the path of a picture and its end.
-  if (end.size() == 1 && columns < int64_t{kColumnsMax}) ++columns;
-  const auto add = [&](std::vector<Image8> frames, const std::string& label) {
-    const size_t every = (frames.size() + kColumnsMax - 1) / kColumnsMax;
-    for (size_t frame = 0; frame < frames.size(); frame += every) {
-      cells.push_back({.frames = {std::move(frames[frame])},
-                       .border = std::nullopt,
-                       .label = frame == 0 ? label : absl::StrCat("frame ", frame)});
-    }
-  };
   // One at a time: decoded images may be large.
   for (int64_t i = 0; i < latents.size(0) && cells.size() < kCellsMax; ++i) {
     const at::Tensor decoded = ImagesOf(latents.slice(0, i, i + 1), decoder);
     std::vector<Image8> frames = model::FramesOf(decoded, 0);
     const size_t every = (frames.size() + kColumnsMax - 1) / kColumnsMax;
     if (decoded.dim() == 5) columns = static_cast<int64_t>((frames.size() + every - 1) / every);
-    add(std::move(frames), LabelOf(entry, IndexOf(entry, i, per_row)));
+    const std::string label = LabelOf(entry, IndexOf(entry, i, per_row));
+    for (size_t frame = 0; frame < frames.size(); frame += every) {
+      cells.push_back({.frames = {std::move(frames[frame])},
+                       .border = std::nullopt,
+                       .label = frame == 0 ? label : absl::StrCat("frame ", frame)});
+    }
   }
-  if (!end.empty()) add(std::move(end), "end");
   io::GridOptions options;
   options.columns = static_cast<int>(columns);
   return std::move(io::FilmGrid(cells, options).frames.front());  // Drawn smaller if need be.

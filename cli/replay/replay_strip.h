@@ -29,19 +29,8 @@ absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry);
 std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntry& entry);
 
 // `decoder` may be null. A group has one row per trajectory. Of long videos every n-th frame is
-// shown. `end`, if there are frames in it, comes last: the picture or video that the path leads to.
-absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageDecoder* decoder,
-                               std::vector<Image8> end = {});
-
-// Where the stored latents of an entry's one trajectory stop.
-struct PathEnd {
-  at::Tensor latent;           // [1, C, H, W] or [1, C, F, H, W]
-  std::vector<double> sigmas;  // The whole schedule, T + 1.
-  int step = 0;                // `latent` is x_step.
-};
-
-// kFailedPrecondition for a group, an entry without latents, or one that does not fit its schedule.
-absl::StatusOr<PathEnd> PathEndOf(const v1::ReplayEntry& entry);
+// shown.
+absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageDecoder* decoder);
 
 // A decoder for latents with `channels` channels; where the directory has no autoencoder, the
 // latent is the image. kNotFound, kDataLoss or kFailedPrecondition name the file.

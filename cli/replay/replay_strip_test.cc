@@ -38,27 +38,6 @@ TEST(ReplayStripTest, AnImageIsShownAsItIs) {
   EXPECT_GT(strip.width, strip.height) << "side by side";
 }
 
-TEST(ReplayStripTest, TheEndOfThePathStandsLast) {
-  const auto entry = EntryOf({2, 1, 1, 1}, {-1.0f, -1.0f});
-  const Image8 without = StripOf(entry, nullptr).value();
-  const Image8 white{.width = 1, .height = 1, .channels = 1, .pixels = {255}};
-  const Image8 strip = StripOf(entry, nullptr, {white}).value();
-  EXPECT_EQ(strip.height, without.height) << "in the same row";
-  EXPECT_GT(strip.width, without.width);
-}
-
-TEST(ReplayStripTest, APathEndsWhereItsLatentsStop) {
-  auto entry = EntryOf({2, 1, 1, 1}, {-1.0f, 1.0f});
-  EXPECT_FALSE(PathEndOf(entry).ok()) << "no schedule";
-  for (const double sigma : {1.0, 0.75, 0.5, 0.25, 0.0}) entry.add_sigmas(sigma);
-  const PathEnd end = PathEndOf(entry).value();
-  EXPECT_EQ(end.step, 3) << "x2 and x3 are stored";
-  EXPECT_EQ(end.latent.item<float>(), 1.0f);
-  EXPECT_EQ(end.sigmas.size(), 5);
-  entry.mutable_group()->add_trajectories();
-  EXPECT_FALSE(PathEndOf(entry).ok());
-}
-
 TEST(ReplayStripTest, ManyChannelsAreShownInFalseColours) {
   const auto entry = EntryOf({3, 16, 4, 4}, std::vector<float>(3 * 16 * 16, 7.0f));
   EXPECT_TRUE(io::IsValid(StripOf(entry, nullptr).value()));

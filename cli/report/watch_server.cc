@@ -34,6 +34,12 @@ io::SpriteSize SizeNamed(std::string_view name) {
   return io::SpriteSize::kLarge;
 }
 
+// A picture that stays as it is.
+void Show(const std::string& name, const std::string& bytes, httplib::Response& response) {
+  response.set_header("Cache-Control", "max-age=3600");
+  response.set_content(bytes, name.ends_with(".jpg") ? "image/jpeg" : "image/png");
+}
+
 void NotFound(httplib::Response& response, const std::string& why) {
   response.status = 404;
   response.set_content(why + "\n", "text/plain");
@@ -121,8 +127,14 @@ void WatchServer::AddRoutes() {
     const auto bytes = ReadFile(options_.page.run_dir / "samples" / request.matches[1].str() / name,
                                 kPictureBytesMax);
     if (!bytes.ok()) return NotFound(response, "no such picture");
-    response.set_header("Cache-Control", "max-age=3600");
-    response.set_content(*bytes, name.ends_with(".jpg") ? "image/jpeg" : "image/png");
+    Show(name, *bytes, response);
+  });
+  server.Get(R"(/replay/(\d+\.\w+))", [this](const httplib::Request& request,
+                                             httplib::Response& response) {
+    const std::string name = request.matches[1];
+    const std::string bytes = options_.replay_picture ? options_.replay_picture(name) : "";
+    if (bytes.empty()) return NotFound(response, "no such picture");
+    Show(name, bytes, response);
   });
 }
 

@@ -5,6 +5,7 @@
 //   GET /state.json?have=V   the sections that changed since version V; 204 if none did
 //   GET /sheets/STEP/SIZE    all pictures of an evaluation on one; SIZE: small, middle or large
 //   GET /samples/DIR/FILE    one picture of it, or its contact sheet
+//   GET /replay/FILE         the picture of a replay entry that the page shows
 //
 // Reads the run's directory only and changes nothing in it but the small copies of sheets. There
 // is no password: listen on the loopback address, or in a network of your own.
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,6 +26,8 @@ class WatchServer {
  public:
   struct Options {
     LivePage::Options page;
+    // The bytes of such a picture, "77.jpg"; empty: there is none. Null: as if it were empty.
+    std::function<std::string(const std::string& name)> replay_picture;
     std::string host = "127.0.0.1";
     int port = 0;  // 0: any that is free.
   };

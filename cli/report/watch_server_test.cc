@@ -86,7 +86,7 @@ TEST_F(WatchServerTest, PicturesOfEverySizeAreServedAndOtherFilesAreNot) {
   EXPECT_EQ(client.Get("/samples/step_000000/eval.png")->status, 200);
   for (const char* path :
        {"/sheets/7/large", "/sheets/99999999999999999999/small", "/sheets/../metrics.jsonl",
-        "/metrics.jsonl", "/../../etc/passwd", "/replay/1", "/samples/step_000000/eval.jsonl",
+        "/metrics.jsonl", "/../../etc/passwd", "/replay/1.jpg", "/samples/step_000000/eval.jsonl",
         "/samples/step_000000/999.jpg", "/samples/step_000000/..", "/samples/../metrics.jsonl"}) {
     EXPECT_EQ(client.Get(path)->status, 404) << path;
   }
@@ -95,9 +95,16 @@ TEST_F(WatchServerTest, PicturesOfEverySizeAreServedAndOtherFilesAreNot) {
 TEST_F(WatchServerTest, ReplayEntriesAreOnThePage) {
   Log(0, 0.5);
   const auto server = WatchServer::Start(
-      {.page = {.run_dir = run_dir(), .replay = [] { return "<h2>Replay</h2>"; }}});
+      {.page = {.run_dir = run_dir(), .replay = [] { return "<h2>Replay</h2>"; }},
+       .replay_picture = [](const std::string& name) { return name == "7.jpg" ? "bytes" : ""; }});
   httplib::Client client = ClientOf(**server);
   EXPECT_THAT(client.Get("/")->body, HasSubstr("<h2>Replay</h2>"));
+  const auto picture = client.Get("/replay/7.jpg");
+  EXPECT_EQ(picture->body, "bytes");
+  EXPECT_EQ(picture->get_header_value("Content-Type"), "image/jpeg");
+  for (const char* path : {"/replay/7.png", "/replay/8.jpg", "/replay/", "/replay/../x"}) {
+    EXPECT_EQ(client.Get(path)->status, 404) << path;
+  }
 }
 
 TEST_F(WatchServerTest, APortThatIsTakenAndARunThatIsNotAreOneLine) {

@@ -292,11 +292,20 @@ std::string OwnReason(const Supervisor& supervisor, const std::string& trouble) 
   return trouble.empty() ? supervisor.failure() : absl::StrCat(supervisor.failure(), "; ", trouble);
 }
 
+// The last words of the process that ended the run. Its log is in the run's directory.
+std::string LastWords(const fs::path& run_dir, const Fleet& fleet) {
+  std::error_code ignored;
+  if (fs::exists(run_dir, ignored)) return fleet.LastWordsOf(fleet.supervisor().failed_child());
+  return absl::StrCat(
+      "the run's directory is not there any more (`oxbow resume DIR` goes on where ",
+      "it was moved to): ", run_dir.string());
+}
+
 // "No space left on device: FILE (learner ended with exit code 5)".
-std::string FailureOf(const Fleet& fleet, const std::string& trouble) {
+std::string FailureOf(const fs::path& run_dir, const Fleet& fleet, const std::string& trouble) {
   const Supervisor& supervisor = fleet.supervisor();
   if (supervisor.failed_child().empty()) return OwnReason(supervisor, trouble);
-  std::string words = fleet.LastWordsOf(supervisor.failed_child());
+  std::string words = LastWords(run_dir, fleet);
   const size_t program = words.find(": ");  // "learner: No space ..."
   if (program != words.npos && words.find(' ') > program) words.erase(0, program + 2);
   return words.empty() ? supervisor.failure()
@@ -321,7 +330,7 @@ run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, const std::str
                         .time = absl::Now()};
   if (!supervisor.failure().empty()) {
     record.end = run::RunEnd::kFailed;
-    record.reason = FailureOf(fleet, trouble);
+    record.reason = FailureOf(run_dir, fleet, trouble);
   } else if (const auto said = run::ReadEnd(run_dir); said.has_value() && IsOrderly(said->end)) {
     record = *said;
     const bool by_rule = said->end == run::RunEnd::kByRule;
@@ -338,11 +347,11 @@ void ExplainFailure(const fs::path& run_dir, const Fleet& fleet, const std::stri
   const std::string& child = supervisor.failed_child();
   std::string why = child.empty() ? OwnReason(supervisor, trouble) : supervisor.failure();
   if (!child.empty()) {
-    const std::string words = fleet.LastWordsOf(child);
+    const std::string words = LastWords(run_dir, fleet);
     for (const absl::string_view line : absl::StrSplit(fleet.LogTailOf(child, 10), '\n')) {
       if (line != words) std::cerr << line << "\n";  // They follow.
     }
-    std::cerr << "(all of it: " << fleet.LogOf(child).string() << ")\n";
+    if (fs::exists(run_dir)) std::cerr << "(all of it: " << fleet.LogOf(child).string() << ")\n";
     absl::StrAppend(&why, ": ", words);
   }
   if (supervisor.exit_code() == kExitNotFinite) {

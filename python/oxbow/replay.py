@@ -42,6 +42,7 @@ class Entry:
     first_latent: int  # Index of latents[0] in x_0 .. x_T
     latents: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0, np.float32))  # [n, C, H, W]
     conditioning: dict[str, np.ndarray] = field(repr=False, default_factory=dict)
+    picture: bytes = field(repr=False, default=b"")  # A small JPEG or PNG of the finished picture; of `read` alone
 
 
 class Replay:
@@ -104,7 +105,7 @@ def exported(path: str | Path) -> Entry:
 
 def _entry(one: Any, data: bytes | None = None) -> Entry:
     path = one.trajectory
-    whole = {"latents": array_of(path.latents, data), "conditioning": _parts(one.conditioning)} if data else {}
+    whole = {"latents": array_of(path.latents, data), "conditioning": _parts(one.conditioning), "picture": path.picture} if data else {}
     return Entry(one.entry_id, one.prompt.text, one.raw_reward, one.birth_step, one.uses, one.table or _TABLE,
                  np.array(one.sigmas), np.array(path.log_prob, np.float32), np.array(path.sde, bool),
                  path.first_latent, **whole)

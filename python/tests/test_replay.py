@@ -34,6 +34,7 @@ def entry(number, latents=None):
     if latents is not None:
         path.latents.dtype = F32
         path.latents.shape.extend(latents.shape)
+        path.picture = b"a picture"
         one.conditioning.tokens.dtype = BF16
         one.conditioning.tokens.shape.extend([1, 2])
         one.conditioning.tokens.data = struct.pack("<HH", 0x3F80, 0xC040)  # 1.0, -3.0
@@ -87,6 +88,7 @@ class LiveReplayTest(unittest.TestCase):
             np.testing.assert_array_equal(one.latents, self.LATENTS)
             np.testing.assert_array_equal(one.conditioning["tokens"], [[1.0, -3.0]])
             np.testing.assert_array_equal(one.stochastic, [True, False])
+            self.assertEqual(one.picture, b"a picture")
             self.assertEqual((one.first_latent, list(one.sigmas)), (1, [1.0, 0.5, 0.0]))
             with self.assertRaises(KeyError):
                 replay.read(4)

@@ -44,7 +44,7 @@ struct Entry {
 
   // The parts: bytes that the store does not look into.
   std::string header;
-  std::string conditioning;  // Read only where asked for.
+  std::string conditioning;  // And the picture. Read only where asked for.
   std::string latents;       // Offered only: latent_count of equal size. ReadLatents reads them.
 
   std::string invalid;  // Offered only: why it cannot be stored; then no field but the id counts.

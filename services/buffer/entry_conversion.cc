@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/replay/table_policy.h"
+#include "io/picture_file.h"
 
 namespace oxbow::buffer {
 namespace {
@@ -25,6 +26,11 @@ absl::StatusOr<Entry> EntryFromProto(v1::ReplayEntry header) {
   if (!latents.data().empty()) {
     return absl::InvalidArgumentError("latents must travel in chunks, not in the header");
   }
+  if (header.trajectory().picture().size() > io::kPreviewBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("the picture has more bytes than ",
+                                                   io::kPreviewBytesMax, ": ",
+                                                   header.trajectory().picture().size()));
+  }
   const std::string table = TableOf(header.table());
   const bool none = table != replay::kBestTable && latents.shape_size() == 0;
   if (!none &&
@@ -40,6 +46,12 @@ absl::StatusOr<Entry> EntryFromProto(v1::ReplayEntry header) {
   entry.latent_count = none ? 0 : static_cast<uint32_t>(latents.shape(0));
   entry.conditioning = header.conditioning().SerializeAsString();
   header.clear_conditioning();
+  if (!header.trajectory().picture().empty()) {
+    v1::StoredPicture picture;
+    picture.set_picture(std::move(*header.mutable_trajectory()->mutable_picture()));
+    header.mutable_trajectory()->clear_picture();
+    entry.conditioning += picture.SerializeAsString();
+  }
   entry.header = header.SerializeAsString();
   return entry;
 }
@@ -50,10 +62,16 @@ absl::StatusOr<v1::ReplayEntry> EntryToProto(const Entry& entry) {
     return absl::DataLossError(
         absl::StrCat("replay store is damaged: header of entry ", entry.id.value));
   }
-  if (!entry.conditioning.empty() &&
-      !message.mutable_conditioning()->ParseFromString(entry.conditioning)) {
+  v1::StoredPicture picture;
+  if (!message.mutable_conditioning()->ParseFromString(entry.conditioning) ||
+      !picture.ParseFromString(entry.conditioning)) {
     return absl::DataLossError(
         absl::StrCat("replay store is damaged: conditioning of entry ", entry.id.value));
+  }
+  message.mutable_conditioning()->DiscardUnknownFields();
+  if (message.conditioning().ByteSizeLong() == 0) message.clear_conditioning();
+  if (!picture.picture().empty()) {
+    message.mutable_trajectory()->set_picture(std::move(*picture.mutable_picture()));
   }
   message.set_raw_reward(entry.value());
   message.set_failures(static_cast<uint32_t>(entry.failures));

@@ -22,8 +22,8 @@ std::string TableOf(const std::string& name);
 
 // An offered entry without its latent bytes; latent_count is n of the declared shape [n, ...].
 // Queues take entries without latents. kInvalidArgument with the reason if the header cannot be
-// stored: no id, a reward that is no number, latents inside the header, or a dtype or shape that is
-// none.
+// stored: no id, a reward that is no number, latents inside the header, a picture that is too
+// large, or a dtype or shape that is none.
 absl::StatusOr<Entry> EntryFromProto(v1::ReplayEntry header);
 
 // An entry that was read, without its latent bytes. kDataLoss if the stored bytes are no header.

@@ -319,6 +319,13 @@ absl::StatusOr<v1::ReplayEntry> ReplayClient::ReadWhole(EntryId entry) {
   return Read(request);
 }
 
+absl::StatusOr<v1::ReplayEntry> ReplayClient::ReadPicture(EntryId entry) {
+  v1::ReadRequest request;
+  request.set_entry_id(entry.value);
+  request.set_conditioning(true);
+  return Read(request);
+}
+
 absl::StatusOr<std::vector<v1::ReplayEntry>> ReplayClient::ReadMany(
     const std::vector<EntryId>& entries) {
   if (entries.empty()) return std::vector<v1::ReplayEntry>();

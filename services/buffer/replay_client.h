@@ -57,10 +57,12 @@ class ReplayClient {
       const std::function<bool(const v1::ReplayEntry&)>& wanted);
   // The next page of checked entries; the last one has no cursor.
   absl::StatusOr<v1::VerifyResponse> Verify(const std::string& cursor, uint32_t limit);
-  // An entry with all its stored latents and its conditioning.
+  // An entry with all its stored latents, its conditioning and its picture.
   absl::StatusOr<v1::ReplayEntry> ReadWhole(EntryId entry);
   // An entry with latents [first, first + count), without conditioning.
   absl::StatusOr<v1::ReplayEntry> Read(EntryId entry, uint32_t first, uint32_t count);
+  // An entry with its conditioning and its picture, without latents.
+  absl::StatusOr<v1::ReplayEntry> ReadPicture(EntryId entry);
   // Entries with all their stored latents, in this order; those that are not there are left out.
   absl::StatusOr<std::vector<v1::ReplayEntry>> ReadMany(const std::vector<EntryId>& entries);
   absl::Status Advance(Epoch epoch, LearnerStep step, const std::vector<EntryId>& used,

@@ -11,13 +11,13 @@
 //                                     conditioning_bytes:u64 prompt:u64 birth:u64 reward:f64
 //                                     uses:u64 last_used:u64 [segment:u64 offset:u64]
 //                                     [failures:u64 rescored:f64 [tries:u64 tries_failed:u64]]
-//   index    'h' entry:u64            the entry's header, opaque: ReplayEntry without tensor bytes
+//   index    'h' entry:u64            the header, opaque: ReplayEntry without the other parts
 //   index    'd' step:u64             eligible:u64 (entry:u64)*: what Draw gave this step, in order
 //   index    'o' step:u64 entry:u64   nothing: an id that was offered once
 //   index    'q' place:u64 entry:u64  name_bytes:u8 name, then as under 'e': an entry of the queue
 //                                     `name`; lower places are older
 //   payload  entry:u64 i:u32          latent i, opaque
-//   payload  entry:u64 0xffffffff     the conditioning, opaque
+//   payload  entry:u64 0xffffffff     the conditioning and the picture, opaque
 // clang-format on
 //
 // A large entry is not under `payload` but in a segment (segments.h): then its record has the

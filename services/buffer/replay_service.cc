@@ -337,8 +337,8 @@ absl::StatusOr<v1::ReadResponse> ReplayService::HeaderOf(const v1::ReadRequest& 
   OXBOW_ASSIGN_OR_RETURN(*message.mutable_header(), EntryToProto(entry));
   v1::Trajectory& trajectory = *message.mutable_header()->mutable_trajectory();
   const uint64_t stored_first = trajectory.first_latent();
-  const uint64_t first = request.whole() ? stored_first : request.first_latent();
   const uint64_t latents = request.whole() ? entry.latent_count : request.latents();
+  const uint64_t first = request.whole() || latents == 0 ? stored_first : request.first_latent();
   const uint64_t end = first + latents;
   if (first < stored_first || end > stored_first + entry.latent_count) {
     return absl::OutOfRangeError(absl::StrCat("entry ", id.value, " holds latents ", stored_first,

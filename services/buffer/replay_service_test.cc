@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "io/picture_file.h"
 #include "rpc/channel.h"
 #include "rpc/protocol_revision.h"
 #include "rpc/server.h"
@@ -181,6 +182,26 @@ TEST_F(ReplayServiceTest, EntryComesBackAsItWent) {
   EXPECT_EQ(whole->conditioning().SerializeAsString(), entry.conditioning().SerializeAsString());
   EXPECT_EQ(client_->Read(EntryId(7), 2, 2).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(client_->Read(EntryId(8), 0, 1).status().code(), absl::StatusCode::kNotFound);
+}
+
+// Promise: The page shows the pictures that replay keeps.
+TEST_F(ReplayServiceTest, APictureIsReadOnlyWhereItIsAskedForAndCounts) {
+  v1::ReplayEntry entry = TestMessage(7, 1, 0, 0.5);
+  ASSERT_EQ(OfferOne(entry).outcome(), v1::OFFER_OUTCOME_INSERTED);
+  const uint64_t without = client_->ReadPicture(EntryId(7))->stored_bytes();
+  entry.set_entry_id(8);
+  entry.set_raw_reward(1);
+  entry.mutable_trajectory()->set_picture(std::string(io::kPreviewBytesMax, 'p'));
+  ASSERT_EQ(OfferOne(entry).outcome(), v1::OFFER_OUTCOME_REPLACED);
+  const v1::DrawResponse drawn = client_->Draw(kEpoch, LearnerStep(1), 1, 5).value();
+  EXPECT_EQ(drawn.entries(0).trajectory().picture(), "");
+  EXPECT_EQ(client_->List("")->at(0).trajectory().picture(), "");
+  EXPECT_EQ(client_->ReadMany({EntryId(8)})->at(0).trajectory().picture(), "");
+  const auto read = client_->ReadPicture(EntryId(8));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->trajectory().picture(), entry.trajectory().picture());
+  EXPECT_EQ(LatentsOf(*read), "");
+  EXPECT_GE(read->stored_bytes(), without + io::kPreviewBytesMax);
 }
 
 // Promise: Calls may be repeated. A request or an answer that is lost and sent again has one

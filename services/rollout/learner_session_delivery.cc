@@ -5,8 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "io/picture_file.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
+#include "rpc/group_header.h"
 #include "services/rollout/learner_session.h"
 #include "services/rollout/reward_stage.h"
 
@@ -25,6 +27,16 @@ const char* NameOf(v1::InsertOutcome outcome) {
       return "superseded";
     default:
       return "invalid";
+  }
+}
+
+// Only one sample of a group may become a replay entry.
+void AddPicture(const std::vector<std::vector<Image8>>& media, v1::Group& group) {
+  const v1::Trajectory* const best = rpc::BestFresh(group);
+  if (best == nullptr) return;
+  for (int i = 0; i < group.trajectories_size(); ++i) {
+    if (&group.trajectories(i) != best) continue;
+    group.mutable_trajectories(i)->set_picture(io::PreviewOf(media[static_cast<size_t>(i)]));
   }
 }
 
@@ -111,6 +123,7 @@ absl::StatusOr<v1::InsertResponse::Ack> LearnerSession::Send(const v1::Lease& le
   message.set_worker_id(worker_id_);
   message.set_sample_seconds(sample_seconds);
   message.set_reward_seconds(reward_seconds);
+  if (!spec_.buffer_endpoints.empty()) AddPicture(sampled.media, message);
   group = {};  // The message has its bytes.
   return senders_[lease.sink_rank()]->Send(
       std::move(message), [&](absl::Duration wait) { return Pause(lease.lease_id(), wait); });

@@ -8,6 +8,7 @@
 #include <prometheus/registry.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
+#include "io/image.h"
 #include "rpc/convert_torch.h"
 #include "telemetry/metrics.h"
 #include "tests/testing/counting_allocator.h"
@@ -170,6 +172,33 @@ TEST(WorkerTest, LeasedGroupsArriveWholeScoredAndOnce) {
   EXPECT_LE(seen.credits[0].groups(), 2u);
   EXPECT_TRUE(worker.Stop().ok());
   EXPECT_THAT(worker.Scrape(), HasSubstr("oxbow_rollout_samples_total 15"));
+}
+
+// The score is the picture's first pixel. Without a replay buffer nobody would keep the picture.
+// Promise: The page shows the pictures that replay keeps.
+TEST(WorkerTest, TheSampleThatReplayMayKeepBringsItsPictureAndNoOtherDoes) {
+  for (const bool has_buffer : {false, true}) {
+    FakeLearner learner({.leases = 2, .has_buffer = has_buffer});
+    RunningWorker worker(learner.endpoint());
+    const Seen seen = learner.Await(Groups(2));
+    ASSERT_EQ(seen.groups.size(), 2u);
+    for (const v1::Group& group : seen.groups) {
+      double best = 0;
+      for (const v1::Trajectory& one : group.trajectories()) best = std::max(best, one.reward());
+      int pictures = 0;
+      for (const v1::Trajectory& one : group.trajectories()) {
+        if (one.picture().empty()) continue;
+        ++pictures;
+        const auto picture = io::DecodePng(one.picture());
+        ASSERT_TRUE(picture.ok()) << picture.status();
+        EXPECT_EQ(picture->width, 4);
+        EXPECT_EQ(2.0 * picture->pixels[0], best);
+        EXPECT_EQ(one.reward(), best);
+      }
+      EXPECT_EQ(pictures, has_buffer ? 1 : 0);
+    }
+    EXPECT_TRUE(worker.Stop().ok());
+  }
 }
 
 constexpr size_t kActivations = 2000;  // Bytes; larger than latents and prompts of a group.

@@ -36,12 +36,25 @@ fs::path CacheOf(const std::vector<std::string>& environment) {
   return cache / "huggingface" / "hub";
 }
 
+// A path into a snapshot names repository and commit. They may lie in another cache by now.
+std::string MovedSnapshot(const std::string& path, const std::vector<std::string>& environment) {
+  std::error_code ignored;
+  for (const char* const repository : {"/models--", "/datasets--"}) {
+    const size_t at = path.rfind(repository);
+    if (at == path.npos) continue;
+    const fs::path moved = CacheOf(environment) / path.substr(at + 1);
+    if (fs::exists(moved, ignored)) return moved.string();
+  }
+  return path;
+}
+
 }  // namespace
 
 std::string FetchedModel(const std::string& path, const std::vector<std::string>& environment) {
   std::error_code ignored;
+  if (fs::exists(path, ignored)) return path;
   const std::optional<io::HubId> id = io::ParseHubId(path);
-  if (!id.has_value() || fs::exists(path, ignored)) return path;
+  if (!id.has_value()) return MovedSnapshot(path, environment);
   const fs::path model =
       CacheOf(environment) /
       absl::StrCat(id->dataset ? "datasets--" : "models--", id->organisation, "--", id->name);
@@ -67,7 +80,7 @@ void FindFetchedModels(const std::vector<std::string>& environment, v1::RunConfi
   find(config.mutable_model()->mutable_path());
   find(config.mutable_model()->mutable_lora()->mutable_path());
   const auto find_prompts = [&](std::string* path) {
-    if (io::IsDatasetId(*path)) find(path);
+    if (io::IsDatasetId(*path) || fs::path(*path).is_absolute()) find(path);
   };
   find_prompts(config.mutable_prompts()->mutable_train());
   find_prompts(config.mutable_prompts()->mutable_eval());

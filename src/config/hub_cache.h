@@ -15,8 +15,9 @@
 namespace oxbow::config {
 
 // The files of the repository that `path` is the id of (io/hub_id.h), of a dataset the file or
-// directory that it names, where the cache has them; otherwise `path`, as also where there is such
-// a file. The cache is HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
+// directory that it names, where the cache has them; of a snapshot that is not there any more the
+// same one in this cache; otherwise `path`, as also where there is such a file. The cache is
+// HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
 // ~/.cache/huggingface/hub. `environment` has lines "NAME=VALUE".
 std::string FetchedModel(const std::string& path, const std::vector<std::string>& environment);
 

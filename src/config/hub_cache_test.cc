@@ -66,6 +66,22 @@ TEST_F(HubCacheTest, PromptsAreFilesAndDirectoriesOfADataset) {
   }
 }
 
+// With another HF_HOME, as on another machine: a run that was started with an id goes on.
+TEST_F(HubCacheTest, ASnapshotThatLiesInAnotherCacheByNowIsFoundAgain) {
+  const fs::path before = "/nowhere/hub/models--org--a.model-1";
+  const fs::path file = cache_ / "config.resolved.yaml";
+  std::ofstream(file) << "model:\n  path: " << (before / "snapshots" / kCommit).string()
+                      << "\nprompts:\n  train: /nowhere/datasets--org--set/snapshots/1/a.txt\n";
+  fs::create_directories(cache_ / "datasets--org--set" / "snapshots" / "1");
+  std::ofstream(cache_ / "datasets--org--set" / "snapshots" / "1" / "a.txt") << "a red cup\n";
+  const auto again = LoadRunConfig(file, {}, environment_);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->config.model().path(), snapshot_);
+  EXPECT_EQ(again->config.prompts().train(), cache_ / "datasets--org--set/snapshots/1/a.txt");
+  const std::string other = before / "snapshots" / "another_commit";
+  EXPECT_EQ(FetchedModel(other, environment_), other) << "other weights";
+}
+
 TEST_F(HubCacheTest, WhatTheCacheLacksStaysAsItIs) {
   fs::create_directories(cache_ / "x");  // Where the last path below leads, from the snapshots.
   for (const char* path : {"org/other", "org/a.model-1@v2", "org/a.model-1@", "org", "a/b/c", "",

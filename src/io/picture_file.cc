@@ -18,6 +18,10 @@ constexpr size_t kDigitsMin = 3;
 constexpr double kPngBytes = 1.5;
 constexpr double kJpegBytes = 0.375;
 constexpr double kStripBytes = 0.2;  // The same of the strip of a film.
+constexpr int kPreviewSide = 256;
+constexpr int kPreviewFrameSide = 168;  // Where it has three.
+constexpr int kPreviewPngSideMax = 32;
+constexpr int kPreviewQualities[] = {85, 60, 35, 10};  // The best first.
 
 bool IsPng(int64_t width, int64_t height) { return std::max(width, height) <= kPngSideMax; }
 
@@ -81,6 +85,43 @@ uint64_t PictureBytesAbout(int64_t width, int64_t height, int64_t frames) {
 uint64_t SheetBytesAbout(int64_t width, int64_t height, int64_t pictures) {
   const int64_t pixels = std::min(width * height * pictures, kPictureSheetPixelsMax);
   return static_cast<uint64_t>((kPngBytes + kJpegBytes) * static_cast<double>(pixels));
+}
+
+std::string PreviewOf(const std::vector<Image8>& frames) {
+  OXBOW_CHECK(!frames.empty()) << "a preview of no frame";
+  Image8 shown;
+  if (frames.size() == 1) {
+    shown = Shrink(frames.front(), kPreviewSide);
+  } else {
+    std::vector<GridCell> cells;
+    for (const size_t place : {size_t{0}, frames.size() / 2, frames.size() - 1}) {
+      cells.push_back({.image = Shrink(frames[place], kPreviewFrameSide)});
+    }
+    shown = Grid(cells, {.columns = 3, .scale = 1, .gap = 0});
+  }
+  if (std::max(frames.front().width, frames.front().height) <= kPreviewPngSideMax) {
+    return EncodePng(shown);
+  }
+  std::string jpeg;
+  for (const int quality : kPreviewQualities) {
+    jpeg = EncodeJpeg(shown, quality);
+    if (jpeg.size() <= kPreviewBytesMax) break;
+  }
+  return jpeg;
+}
+
+uint64_t PreviewBytesAbout(int64_t width, int64_t height, int64_t frames) {
+  const int64_t side = frames > 1 ? kPreviewFrameSide : kPreviewSide;
+  const double pixels =
+      static_cast<double>(std::min(width, side) * std::min(height, side)) * (frames > 1 ? 3 : 1);
+  return static_cast<uint64_t>(kJpegBytes * pixels);
+}
+
+std::optional<PictureFacts> FactsOfPicture(std::string_view bytes) {
+  const bool jpeg = bytes.starts_with("\xff\xd8");
+  const absl::StatusOr<ImageShape> shape = jpeg ? ShapeOfJpeg(bytes) : ShapeOfPng(bytes);
+  if (!shape.ok()) return std::nullopt;
+  return PictureFacts{shape->width, shape->height, jpeg ? "jpg" : "png"};
 }
 
 }  // namespace oxbow::io

@@ -3,11 +3,14 @@
 // pixels, JPEG of quality 95 above. A small video is an animated PNG. Of a larger one the file is
 // its first frame, and 000.film.jpg beside it has the frames of which a page makes a film: one
 // below the other, or side by side if they are higher than wide.
+//
+// Beside them the small pictures that replay entries carry.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/image8.h"
@@ -52,5 +55,24 @@ uint64_t PictureBytesAbout(int64_t width, int64_t height, int64_t frames);
 
 // The same of the sheet of so many, as a PNG and once more in TensorBoard's events.
 uint64_t SheetBytesAbout(int64_t width, int64_t height, int64_t pictures);
+
+inline constexpr size_t kPreviewBytesMax = size_t{64} << 10;
+
+// A small file to look at, of at most kPreviewBytesMax: a JPEG whose longer side is 256 at most, or
+// the PNG of a picture up to 32 pixels. Of a video the first, the middle and the last frame, side
+// by side. Requires valid frames of one size, at least one.
+std::string PreviewOf(const std::vector<Image8>& frames);
+
+// Its size, about.
+uint64_t PreviewBytesAbout(int64_t width, int64_t height, int64_t frames);
+
+struct PictureFacts {
+  int width = 0;
+  int height = 0;
+  std::string extension;  // "png", "jpg"
+};
+
+// Facts of a picture's file by its header. Absent if the bytes, which are not trusted, have none.
+std::optional<PictureFacts> FactsOfPicture(std::string_view bytes);
 
 }  // namespace oxbow::io

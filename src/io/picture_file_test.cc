@@ -111,5 +111,64 @@ TEST(PictureFileTest, WhatItTakesIsKnownBeforeToAFactorOfTwo) {
   EXPECT_EQ(PictureBytesAbout(512, 512, 81), PictureBytesAbout(512, 512, 33));
 }
 
+TEST(PreviewTest, IsAJpegOf256PixelsAndOfATinyPictureItsPng) {
+  const auto large = FactsOfPicture(PreviewOf({oxbow::testing::PhotoLike(1024, 512, 1)}));
+  ASSERT_TRUE(large.has_value());
+  EXPECT_EQ(large->extension, "jpg");
+  EXPECT_EQ(large->width, 256);
+  EXPECT_EQ(large->height, 128);
+  const Image8 tiny = oxbow::testing::PhotoLike(32, 20, 1);
+  EXPECT_EQ(*DecodePng(PreviewOf({tiny})), tiny);
+  const Image8 small = oxbow::testing::PhotoLike(33, 20, 1);
+  EXPECT_EQ(DecodeJpeg(PreviewOf({small}))->width, 33) << "not enlarged";
+}
+
+// Promise: A video is a video everywhere.
+TEST(PreviewTest, OfAVideoTheFirstTheMiddleAndTheLastFrameStandSideBySide) {
+  for (const int side : {16, 400}) {
+    std::vector<Image8> video;
+    for (int i = 0; i < 5; ++i) {
+      video.push_back(
+          {side, side, 3,
+           std::vector<uint8_t>(size_t{3} * side * side, static_cast<uint8_t>(50 * i))});
+    }
+    const auto row = DecodeImage(PreviewOf(video));
+    ASSERT_TRUE(row.ok()) << row.status();
+    EXPECT_EQ(row->width, 3 * row->height);
+    for (int i = 0; i < 3; ++i) {
+      const int x = (2 * i + 1) * row->height / 2, y = row->height / 2;
+      EXPECT_NEAR(row->pixels[static_cast<size_t>(3) * (y * row->width + x)], 100 * i, 2);
+    }
+  }
+}
+
+// Noise is the hardest to compress. A batch of groups must not bring more than it says.
+// Promise: Memory is bounded.
+TEST(PreviewTest, IsNeverLargerThanItsLimit) {
+  std::vector<Image8> noise;
+  uint32_t state = 1;
+  for (const int side : {2048, 256}) {
+    Image8& image =
+        noise.emplace_back(Image8{side, side, 3, std::vector<uint8_t>(size_t{3} * side * side)});
+    for (uint8_t& value : image.pixels)
+      value = static_cast<uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
+    EXPECT_LE(PreviewOf({image}).size(), kPreviewBytesMax) << side;
+    EXPECT_LE(PreviewOf({image, image, image}).size(), kPreviewBytesMax) << side;
+  }
+  EXPECT_GT(EncodeJpeg(noise[1], 85).size(), kPreviewBytesMax / 2) << "the test is hard";
+  const auto about = static_cast<double>(PreviewBytesAbout(512, 512, 1));
+  const auto bytes =
+      static_cast<double>(PreviewOf({oxbow::testing::PhotoLike(512, 512, 3)}).size());
+  EXPECT_LT(bytes, 2 * about);
+  EXPECT_GT(bytes, about / 2);
+}
+
+// Promise: Foreign bytes crash no process.
+TEST(PreviewTest, BytesThatAreNoPictureHaveNoFacts) {
+  for (const char* bytes : {"", "x", "\x89PNG", "\xff\xd8\xff", "<svg/>"}) {
+    EXPECT_FALSE(FactsOfPicture(bytes).has_value()) << bytes;
+  }
+}
+
 }  // namespace
 }  // namespace oxbow::io

@@ -3,6 +3,7 @@
 
 #include "config/chosen_method.h"
 #include "core/flow/window.h"
+#include "io/picture_file.h"
 #include "run/sampling_spec.h"
 
 namespace oxbow::run {
@@ -44,7 +45,8 @@ uint64_t SinkBytesNeeded(const v1::RunConfig& config, const std::vector<int64_t>
 uint64_t EntryBytes(const v1::SamplingConfig& sampling, const std::vector<int64_t>& latent_shape,
                     uint64_t conditioning_bytes) {
   const uint64_t latents = uint64_t{sampling.sde_first()} + sampling.sde_count() + 1;
-  return LatentBytes(sampling, latent_shape) * latents + conditioning_bytes;
+  return LatentBytes(sampling, latent_shape) * latents + conditioning_bytes +
+         io::PreviewBytesAbout(sampling.width(), sampling.height(), sampling.frames());
 }
 
 }  // namespace oxbow::run

@@ -23,8 +23,8 @@ uint64_t GroupBytesMax(const v1::RunConfig& config, const std::vector<int64_t>& 
 // services.sink_bytes_max, workers would wait for room for ever.
 uint64_t SinkBytesNeeded(const v1::RunConfig& config, const std::vector<int64_t>& latent_shape);
 
-// Bytes of one entry of the replay buffer: the latents up to the end of the last stochastic step,
-// and the conditioning of its prompt.
+// Bytes of one entry of the replay buffer, about: the latents up to the end of the last stochastic
+// step, the conditioning of its prompt, and its picture.
 uint64_t EntryBytes(const v1::SamplingConfig& sampling, const std::vector<int64_t>& latent_shape,
                     uint64_t conditioning_bytes);
 

@@ -194,5 +194,18 @@ TEST(LiveRunTest, ALearnerWhoseDirectoryWasTakenOverEndsWithTheReasonLast) {
   EXPECT_EQ(Content(run.directory() / "learner.lock"), record) << "started again";
 }
 
+// The logs, where the reason would be, went with it.
+TEST(LiveRunTest, ARunWhoseDirectoryWasMovedSaysSo) {
+  TrainingRun run({"run.steps=1000", "checkpoint.every=1"});
+  ASSERT_TRUE(run.WaitForStep(2)) << run.process().error_output();
+  std::filesystem::rename(run.directory(), run.directory().string() + "_moved");
+  ASSERT_EQ(run.WaitExit(kEnds).value(), 4) << run.process().error_output();
+  EXPECT_THAT(
+      LastLine(run.process().error_output()),
+      AllOf(StartsWith("oxbow train: learner ended with exit code 4: the run's directory is "
+                       "not there any more"),
+            HasSubstr("oxbow resume"), HasSubstr(run.directory().string())));
+}
+
 }  // namespace
 }  // namespace oxbow::testing

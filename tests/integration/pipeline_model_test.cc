@@ -388,6 +388,8 @@ void ExpectEntriesOfVideos(const TrainingRun& run, const fs::path& out) {
       {"replay", "export", entry, "--run", run.directory().string(), "--out", out.string()});
   ASSERT_EQ(exported.exit_code, 0) << exported.message;
   const std::string stem = (out / ("entry_" + entry)).string();
+  ASSERT_TRUE(shown["picture"].is_object()) << shown;
+  EXPECT_GT(shown["picture"]["width"], shown["picture"]["height"]) << "three frames in a row";
   const auto arrays = io::ReadSafetensors(stem + ".safetensors");
   ASSERT_TRUE(arrays.ok()) << arrays.status();
   const io::TensorBytes& latents = arrays->tensors.at("latents");

@@ -13,11 +13,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/image.h"
+#include "io/picture_file.h"
 #include "io/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "run/prompt.h"
 #include "services/buffer/replay_client.h"
 #include "tests/integration/oxbow_command.h"
+#include "tests/testing/photo_like.h"
 #include "tests/testing/process.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -31,6 +33,8 @@ using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr uint64_t kEntries = 7;
+
+Image8 Picture() { return PhotoLike(16, 16, 1); }
 
 // Three latents of one channel, 16 x 16; entry n has the reward n / 10 and holds 1000 + n.
 v1::ReplayEntry EntryOf(uint64_t id) {
@@ -50,6 +54,7 @@ v1::ReplayEntry EntryOf(uint64_t id) {
   for (const int64_t size : {3, 1, 16, 16}) latents.add_shape(size);
   const std::vector<float> numbers(3 * 16 * 16, 1000.0f + static_cast<float>(id));
   latents.set_data(numbers.data(), numbers.size() * sizeof(float));
+  trajectory.set_picture(io::PreviewOf({Picture()}));
   return entry;
 }
 
@@ -110,6 +115,8 @@ TEST_F(ReplayCommandTest, ShowsTheSameOfALiveBufferAndOfItsDirectory) {
     ASSERT_EQ(show.exit_code, 0) << show.message;
     entries[live] = nlohmann::json::parse(show.output);
     EXPECT_EQ(entries[live]["latents"][2]["mean"], 1005.0);
+    EXPECT_EQ(entries[live]["picture"]["width"], 16);
+    EXPECT_THAT(Replay("show", live, {"5"}).output, HasSubstr("png 16 x 16"));
     EXPECT_EQ(Replay("show", live, {"99"}).exit_code, 4) << "no such entry";
     const Outcome verify = Replay("verify", live);
     EXPECT_EQ(verify.exit_code, 0) << verify.output;
@@ -145,7 +152,8 @@ TEST_F(ReplayCommandTest, LookingLeavesNoTrace) {
   EXPECT_EQ(told() == before, true);
 }
 
-TEST_F(ReplayCommandTest, ExportsAStripOfTheSteps) {
+// Promise: The page shows the pictures that replay keeps.
+TEST_F(ReplayCommandTest, ExportsThePictureAndAStripOfTheSteps) {
   Fill();
   const fs::path out = scratch_.path() / "out";
   const Outcome outcome = Replay("export", true, {"5", "--out", out});
@@ -155,6 +163,7 @@ TEST_F(ReplayCommandTest, ExportsAStripOfTheSteps) {
   const auto image = io::DecodePng(png);
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_GT(image->width, 2 * image->height) << "three steps side by side";
+  EXPECT_EQ(*io::DecodePng(*ReadFile(out / "entry_5.picture.png")), Picture());
   std::ifstream json(out / "entry_5.json");
   EXPECT_EQ(nlohmann::json::parse(json)["entry"], "5");
   const auto arrays = io::ReadSafetensors(out / "entry_5.safetensors");

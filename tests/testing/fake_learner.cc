@@ -337,6 +337,7 @@ v1::RegisterResponse FakeLearner::Registration() const {
   response.set_transformer_config_json(model::Sd3ConfigJson(TinyParams()));
   response.add_sink_endpoints(endpoint());
   response.add_reward_endpoints(endpoint());
+  if (script_.has_buffer) response.add_buffer_endpoints(endpoint());
   // Conditioning is of the first one; weights are of any.
   if (script_.conditioning_away) response.add_weight_endpoints("127.0.0.1:1");
   response.add_weight_endpoints(endpoint());

@@ -42,6 +42,7 @@ class FakeLearner {
     uint64_t version_min = 0;           // Required by every lease.
     bool hangs_up = false;              // Ends the stream of a worker that wants no more leases.
     bool cuda_graphs = false;           // model.cuda_graphs
+    bool has_buffer = false;            // A replay buffer, which nobody calls.
     bool run_complete = false;          // Says so to every worker.
     int refusals = 0;                   // So many Inserts are refused, the sink being busy or away.
     bool rewards_away = false;          // Until BringRewards.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "core/flow/window.h"
+#include "io/picture_file.h"
 
 namespace oxbow::learner {
 namespace {
@@ -164,11 +165,17 @@ absl::Status CheckHeader(const v1::Group& group, const GroupRules& rules) {
                                 " trajectories, wanted 1 to ", rules.group_size));
   }
   std::set<uint32_t> samples;
+  uint64_t pictures = 0;
   for (int i = 0; i < group.trajectories_size(); ++i) {
     const v1::Trajectory& trajectory = group.trajectories(i);
     absl::Status status = CheckTrajectory(trajectory, rules);
     if (status.ok() && !samples.insert(trajectory.sample()).second) {
       status = Invalid(absl::StrCat("sample index repeats: ", trajectory.sample()));
+    }
+    pictures += trajectory.picture().size();
+    if (status.ok() && pictures > io::kPreviewBytesMax) {
+      status = Invalid(absl::StrCat("pictures of the group have more bytes than ",
+                                    io::kPreviewBytesMax, ": ", pictures));
     }
     if (!status.ok()) return Annotate(status, absl::StrCat("trajectory ", i));
   }

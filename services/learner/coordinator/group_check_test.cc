@@ -7,6 +7,8 @@
 
 #include <limits>
 
+#include "io/picture_file.h"
+
 namespace oxbow::learner {
 namespace {
 
@@ -56,6 +58,19 @@ TEST(GroupCheckTest, KeptStepsBeyondTheRunAreRefusedHoweverManyTheyAre) {
     EXPECT_THAT(CheckHeader(group, Rules()).message(), HasSubstr("keeps"));
     EXPECT_TRUE(BehaviourVersions(group).empty());
   }
+}
+
+// A worker sends one picture of a group, which is small.
+// Promise: Memory is bounded.
+TEST(GroupCheckTest, PicturesOfAGroupHaveALimit) {
+  v1::Group group = OneSample();
+  group.mutable_trajectories(0)->set_picture(std::string(io::kPreviewBytesMax, 'x'));
+  EXPECT_TRUE(CheckHeader(group, Rules()).ok());
+  *group.add_trajectories() = group.trajectories(0);
+  group.mutable_trajectories(1)->set_sample(1);
+  GroupRules rules = Rules();
+  rules.group_size = 2;
+  EXPECT_THAT(CheckHeader(group, rules).message(), HasSubstr("pictures of the group"));
 }
 
 // Promise: A step belongs to the weights that took it.

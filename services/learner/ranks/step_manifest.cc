@@ -7,7 +7,7 @@
 #include "core/parallel/share.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
-#include "services/learner/replay/replay_offer.h"
+#include "rpc/group_header.h"
 
 namespace oxbow::learner {
 
@@ -88,7 +88,7 @@ PlannedGroup PlannedFrom(LearnerStep step, const v1::StepManifest::Item& item) {
 }
 
 v1::Group WithoutLatents(const v1::Group& group, bool keeps_offer) {
-  const v1::Trajectory* offer = keeps_offer ? BestFresh(group) : nullptr;
+  const v1::Trajectory* offer = keeps_offer ? rpc::BestFresh(group) : nullptr;
   v1::Group copy;
   copy.set_group_id(group.group_id());
   copy.set_learner_step(group.learner_step());
@@ -101,7 +101,9 @@ v1::Group WithoutLatents(const v1::Group& group, bool keeps_offer) {
   for (const v1::Trajectory& trajectory : group.trajectories()) {
     v1::Trajectory& kept = *copy.add_trajectories();
     kept = trajectory;
-    if (&trajectory != offer && kept.has_latents()) kept.mutable_latents()->clear_data();
+    if (&trajectory == offer) continue;
+    kept.clear_picture();
+    if (kept.has_latents()) kept.mutable_latents()->clear_data();
   }
   return copy;
 }

@@ -58,6 +58,7 @@ std::optional<v1::ReplayEntry> GroupEntry(const v1::Group& group, const PlannedG
   if (group.trajectories_size() == 0) return std::nullopt;
   v1::ReplayEntry entry = EntryOf(planned, mean, rules, kWholeGroup, replay::kRecentGroups);
   *entry.mutable_group() = group;
+  v1::Trajectory& kept = *entry.mutable_trajectory();
   std::string latents;
   const v1::Tensor& first = group.trajectories(0).latents();
   int64_t count = 0;
@@ -66,12 +67,14 @@ std::optional<v1::ReplayEntry> GroupEntry(const v1::Group& group, const PlannedG
     latents += member.latents().data();
     count += member.latents().shape(0);
     member.mutable_latents()->clear_data();
+    if (!member.picture().empty()) kept.set_picture(std::move(*member.mutable_picture()));
+    member.clear_picture();
   }
-  v1::Tensor& all = *entry.mutable_trajectory()->mutable_latents();
+  v1::Tensor& all = *kept.mutable_latents();
   all = first;
   all.set_shape(0, count);
   all.set_data(std::move(latents));
-  entry.mutable_trajectory()->set_schedule_id(group.trajectories(0).schedule_id());
+  kept.set_schedule_id(group.trajectories(0).schedule_id());
   return entry;
 }
 

@@ -19,8 +19,8 @@ std::optional<double> MeanReward(const v1::Group& group);
 // The group's prompt as an entry of `hard_prompts`, born in the step that trained it.
 v1::ReplayEntry HardPromptEntry(const PlannedGroup& planned, double mean, const OfferRules& rules);
 
-// The group with all its latents as an entry of `recent_groups`. Nothing if it brought no latents
-// of one kind. Requires that the latents' bytes are in the group.
+// The group with all its latents as an entry of `recent_groups`, with its best sample's picture.
+// Nothing if it brought no latents of one kind. Requires that the latents' bytes are in the group.
 std::optional<v1::ReplayEntry> GroupEntry(const v1::Group& group, const PlannedGroup& planned,
                                           double mean, const OfferRules& rules);
 

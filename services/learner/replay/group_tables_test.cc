@@ -54,6 +54,16 @@ TEST(GroupTablesTest, GroupComesBackAsItWent) {
   EXPECT_EQ(back->SerializeAsString(), group.SerializeAsString());
 }
 
+// Promise: The page shows the pictures that replay keeps.
+TEST(GroupTablesTest, TheEntryOfAGroupHasItsPictureAndNoMemberHas) {
+  v1::Group group = TestGroup();
+  group.mutable_trajectories(1)->set_picture("a picture");
+  const auto entry = GroupEntry(group, Planned(), 0.5, {});
+  ASSERT_TRUE(entry.has_value());
+  EXPECT_EQ(entry->trajectory().picture(), "a picture");
+  EXPECT_EQ(GroupOfEntry(*entry)->SerializeAsString(), TestGroup().SerializeAsString());
+}
+
 std::string& BytesOf(v1::ReplayEntry& entry) {
   return *entry.mutable_trajectory()->mutable_latents()->mutable_data();
 }

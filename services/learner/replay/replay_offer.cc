@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "rpc/group_header.h"
 #include "services/learner/replay/regenerations.h"
 
 namespace oxbow::learner {
@@ -26,18 +27,6 @@ bool IsSuccess(const v1::Group& group, double best) {
 }
 
 }  // namespace
-
-const v1::Trajectory* BestFresh(const v1::Group& group) {
-  const v1::Trajectory* best = nullptr;
-  for (const v1::Trajectory& trajectory : group.trajectories()) {
-    if (trajectory.replayed() || trajectory.reward_failed()) continue;
-    const bool better =
-        best == nullptr || trajectory.reward() > best->reward() ||
-        (trajectory.reward() == best->reward() && trajectory.sample() < best->sample());
-    if (better) best = &trajectory;
-  }
-  return best;
-}
 
 flow::LatentSpan HeadSpan(const v1::Trajectory& trajectory, int kept_steps) {
   if (trajectory.latents().shape_size() == 0) return {};
@@ -66,7 +55,7 @@ EntryId EntryIdOf(const OfferRules& rules, GroupId group, uint32_t sample) {
 
 std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGroup& planned,
                                          const OfferRules& rules) {
-  const v1::Trajectory* best = BestFresh(group);
+  const v1::Trajectory* best = rpc::BestFresh(group);
   if (best == nullptr) return std::nullopt;
   if (!IsSuccess(group, best->reward())) return std::nullopt;
   const flow::LatentSpan head = rules.images ? ImageSpan(*best) : HeadSpan(*best, rules.kept_steps);

@@ -38,9 +38,6 @@ flow::LatentSpan HeadSpan(const v1::Trajectory& trajectory, int kept_steps);
 // The final latent, whatever steps led to it. Empty if the trajectory ends before.
 flow::LatentSpan ImageSpan(const v1::Trajectory& trajectory);
 
-// The trajectory that would be offered; null if no fresh sample was scored.
-const v1::Trajectory* BestFresh(const v1::Group& group);
-
 // The group must have been accepted (CheckGroup). Nothing if no fresh sample was scored, or if none
 // of its stochastic steps comes before i_off: its head would have no density.
 std::optional<v1::ReplayEntry> MakeOffer(const v1::Group& group, const PlannedGroup& planned,

@@ -92,7 +92,8 @@ overflow-y:auto}
 dialog .both{display:grid;gap:16px;
 grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr))}
 dialog .part{margin:6px 0 8px;max-width:100%}
-dialog .tiny,dialog .tiny img{image-rendering:pixelated}
+.tiny,.tiny img{image-rendering:pixelated}.kept{grid-column:1/3}.kept img{width:100%}
+.cells .row{grid-column:span 2}
 dialog .down,dialog .across{position:absolute;inset:0;
 animation:down 1s steps(var(--frames),jump-none) infinite}
 dialog .down{background-size:100% calc(var(--frames)*100%);clip-path:inset(1px 0)}
