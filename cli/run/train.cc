@@ -112,6 +112,7 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const TrainFlags& flags,
                          flags.resume_dir.empty()
                              ? config::LoadRunConfig(flags.file, set, environment, GpusHere().count)
                              : config::LoadRunAgain(flags.resume_dir, set, environment));
+  if (!join.host.empty()) resolved.provenance["services.host"] = "--listen";
   const std::vector<config::Problem> problems = CheckRun(resolved.config);
   OXBOW_RETURN_IF_ERROR(config::FirstError(problems, resolved.provenance));
   for (const config::Problem& problem : problems) {
@@ -198,9 +199,7 @@ absl::Status CheckEndpoints(const config::ResolvedConfig& resolved) {
   if (reward.endpoints().empty()) return absl::OkStatus();
   const auto problems = EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience));
   for (const config::Problem& problem : problems) {
-    if (problem.severity == config::Severity::kError) continue;
-    std::cerr << "oxbow train: warning: " << config::ProblemLine(problem, resolved.provenance)
-              << "\n";
+    if (problem.severity != config::Severity::kError) Warn(problem, resolved.provenance);
   }
   return config::FirstError(problems, resolved.provenance);
 }
