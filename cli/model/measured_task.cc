@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/model/measured_task.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "run/rewards.h"
 
 namespace oxbow::cli {
-namespace {
-
-bool Holds(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-}  // namespace
 
 const tasks::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
                                          const std::string& prompt) {
@@ -24,7 +17,8 @@ const tasks::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
   for (const v1::RewardTerm& term : reward.terms()) {
     // An entry may give the name to another scorer.
     const std::string& scorer = run::ScorerOf(reward, term.name()).scorer();
-    if (!Holds(measured, scorer.empty() ? term.name() : scorer) || !Holds(own, term.name())) {
+    if (!absl::c_linear_search(measured, scorer.empty() ? term.name() : scorer) ||
+        !absl::c_linear_search(own, term.name())) {
       return nullptr;
     }
   }
