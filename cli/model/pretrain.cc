@@ -203,8 +203,7 @@ absl::Status Pretrain(const PretrainFlags& flags) {
 
 void AddPretrain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PretrainFlags>();
-  CLI::App* command = app.add_subcommand(
-      "pretrain", "Make an embedded model from nothing and write it if it passes the gate");
+  CLI::App* command = app.add_subcommand(kPretrain.name, kPretrain.says);
   command->footer("Example: oxbow pretrain --task digits --out mine/digits");
   command->add_option("--task", flags->task, "digits, plates or clip")->capture_default_str();
   command->add_option(

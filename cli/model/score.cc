@@ -59,7 +59,7 @@ absl::Status ScoreGivenFiles(ScoreFlags& flags) {
 
 void AddScore(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<ScoreFlags>();
-  CLI::App* const command = app.add_subcommand("score", "What a reward says of image files");
+  CLI::App* const command = app.add_subcommand(kScore.name, kScore.says);
   command->footer(
       "Exit code 4 if an image has no score.\n"
       "Example: oxbow score a.png b.png --reward digits_ocr --prompt \"text 473\"");

@@ -180,4 +180,13 @@ std::string ClockText(double seconds) {
   return absl::StrFormat("%d:%02d", total / 60, total % 60);
 }
 
+std::string StandingText::Since(absl::Duration now, const std::string& text) {
+  if (text != text_) {
+    text_ = text;
+    begin_ = now;
+  }
+  const absl::Duration since = now - begin_;
+  return since < kNoticed ? "" : absl::StrCat("  ", ClockText(absl::ToDoubleSeconds(since)));
+}
+
 }  // namespace oxbow::cli

@@ -61,4 +61,17 @@ std::string Bottleneck(const v1::StatusResponse& status);
 // "0:12", "3:04:05".
 std::string ClockText(double seconds);
 
+// How long a text has stood unchanged, once a person would notice: "  0:42".
+class StandingText {
+ public:
+  static constexpr absl::Duration kNoticed = absl::Seconds(3);
+
+  // The words to put behind the text that is shown at `now`; empty while it is new.
+  std::string Since(absl::Duration now, const std::string& text);
+
+ private:
+  std::string text_;
+  absl::Duration begin_;
+};
+
 }  // namespace oxbow::cli

@@ -21,7 +21,6 @@
 
 #include "absl/time/time.h"
 #include "cli/run/progress_line.h"
-#include "cli/run/standing_text.h"
 #include "io/metrics_file.h"
 #include "oxbow/v1/coordinator.pb.h"
 

@@ -488,7 +488,7 @@ void AddRun(CLI::App& command, const std::shared_ptr<TrainFlags>& flags, int& ex
 
 void AddTrain(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<TrainFlags>();  // Lives as long as the callback below.
-  CLI::App* command = app.add_subcommand("train", "Run everything on this machine");
+  CLI::App* command = app.add_subcommand(kTrain.name, kTrain.says);
   command->footer(
       "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once. A terminal "
       "that\ncloses does as Ctrl-C; under nohup or tmux the run goes on. Exit code 3 if the run is "
@@ -518,8 +518,7 @@ void AddTrain(CLI::App& app, int& exit_code) {
 void AddResume(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<TrainFlags>();  // Lives as long as the callback below.
   flags->resume = true;
-  CLI::App* command =
-      app.add_subcommand("resume", "Go on with a run, wherever its directory lies by now");
+  CLI::App* command = app.add_subcommand(kResume.name, kResume.says);
   command->footer(
       "Reads the run's own config.resolved.yaml; the directory may have been renamed, moved or "
       "copied.\nModel and training prompts may lie elsewhere, if they are the same.\n"
