@@ -86,7 +86,7 @@ endif
 	@build/cuda-core/tests/nccl_ranks_test --gtest_brief=1
 
 # What docker/Dockerfile puts into an image.
-PROGRAMS = oxbow oxbow_health oxbow_spawn learner rollout_worker replay_buffer reward_server
+PROGRAMS = oxbow oxbow_models oxbow_health oxbow_spawn learner rollout_worker replay_buffer reward_server
 build-cuda:
 ifeq ($(INSTALL),yes)
 	@tools/install_deps.sh --cuda $(CUDA_INSTALL_FLAGS)

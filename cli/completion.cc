@@ -82,8 +82,7 @@ std::string Script(const CLI::App& app, bool zsh) {
 }  // namespace
 
 void AddCompletion(CLI::App& app, int& exit_code) {
-  CLI::App* const command =
-      app.add_subcommand("completion", "Print a script that completes commands and flags");
+  CLI::App* const command = app.add_subcommand(kCompletion.name, kCompletion.says);
   command->footer("bash: source <(oxbow completion bash)   zsh: source <(oxbow completion zsh)");
   const auto shell = std::make_shared<std::string>();
   command->add_option("SHELL", *shell)->required()->check(CLI::IsMember({"bash", "zsh"}));

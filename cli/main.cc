@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `oxbow` command.
+// All of `oxbow` but its commands: a part of both programs (cli/commands.h).
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -11,8 +11,6 @@
 #include "cli/run/status.h"
 #include "cli/usage_hint.h"
 #include "cli/version.h"
-#include "core/model/device_memory.h"
-#include "rpc/server.h"
 
 namespace oxbow::cli {
 namespace {
@@ -80,7 +78,9 @@ KnownWords KnownTo(const CLI::App& app, const std::vector<std::string>& words) {
   return known;
 }
 
-int Main(int argc, char** argv) {
+}  // namespace
+
+int RunCommand(int argc, char** argv) {
   ConfigureLog(LogLevel::kInfo, LogFormat::kText, "oxbow");
   CLI::App app("Post-trains flow-matching models with reinforcement learning.", "oxbow");
   UseHelpPage(app);
@@ -99,11 +99,6 @@ int Main(int argc, char** argv) {
     const int code = app.exit(error) == 0 ? kExitOk : kExitUsage;
     if (code != kExitOk) std::cerr << UsageHint(words, KnownTo(app, words));
     return code;
-  } catch (const c10::OutOfMemoryError& error) {
-    // Networks have tried single rows by then (core/model/velocity_model.h).
-    std::cerr << "oxbow: out of memory: " << model::MemoryText(error)
-              << ": use a device with more memory, or bf16 products\n";
-    return kExitOutOfMemory;
   }
   if (version) {
     std::cout << VersionText(ThisBuild(), json) << "\n";
@@ -114,15 +109,4 @@ int Main(int argc, char** argv) {
   return exit_code;
 }
 
-}  // namespace
 }  // namespace oxbow::cli
-
-int main(int argc, char** argv) {
-  // `train` and `resume` handle stop signals themselves; the other commands end by them as any
-  // program does.
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "train" || word == "resume") oxbow::rpc::BlockStopSignals();
-  }
-  return oxbow::cli::Main(argc, argv);
-}

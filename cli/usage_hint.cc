@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/usage_hint.h"
 
-#include <algorithm>
-
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -19,10 +18,6 @@ constexpr size_t kKeysShown = 4;  // More are no hint.
 std::string OptionName(const std::string& word) {
   if (!absl::StartsWith(word, "--")) return "";
   return word.substr(2, word.find('=') - 2);
-}
-
-bool Has(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // How to give one of the settings `keys`.
@@ -62,13 +57,14 @@ std::string UsageHint(const std::vector<std::string>& words, const KnownWords& k
   if (words.empty()) return "";
   const std::string& first = words.front();
   if (first == "pretrain") return "`oxbow pretrain` is examples/pretrain/train.py of the sources\n";
-  if (!absl::StartsWith(first, "-") && !Has(known.commands, first)) {
+  if (!absl::StartsWith(first, "-") && !absl::c_linear_search(known.commands, first)) {
     const std::string nearest = NearestName(first, known.commands);
     return nearest.empty() ? "" : absl::StrCat("did you mean `oxbow ", nearest, "`?\n");
   }
   for (const std::string& word : words) {
     const std::string name = OptionName(word);
-    if (!name.empty() && !Has(known.options, name)) return OptionHint(name, known);
+    if (!name.empty() && !absl::c_linear_search(known.options, name))
+      return OptionHint(name, known);
   }
   return "";
 }

@@ -148,7 +148,11 @@ absl::Status CheckRewards(const v1::EvaluationSet& set, const RewardServers& ser
   for (const v1::ScorerConfig& reward : set.rewards()) {
     if (servers.Have(reward)) continue;
     const absl::Status status = reward::CheckScorer(reward);
-    if (!status.ok()) return Annotate(status, absl::StrCat("set ", set.name()));
+    if (status.ok()) continue;
+    const std::string key = reward::MissingKey(reward);
+    return Annotate(status, key.empty() ? absl::StrCat("set ", set.name())
+                                        : absl::StrCat("set ", set.name(), ": --key ",
+                                                       reward.name(), ".", key, "=VALUE"));
   }
   return absl::OkStatus();
 }

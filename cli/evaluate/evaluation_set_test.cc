@@ -100,6 +100,10 @@ TEST_F(EvaluationSetTest, ARewardThatThisBuildHasNotIsNamed) {
   set.add_rewards()->set_name("taste_of_lemons");
   EXPECT_THAT(std::string(CheckRewards(set).message()),
               ::testing::AllOf(HasSubstr("set mine"), HasSubstr("taste_of_lemons")));
+  set.mutable_rewards(0)->set_kind("json");
+  EXPECT_THAT(std::string(CheckRewards(set).message()),
+              HasSubstr("set mine: --key taste_of_lemons.url=VALUE: reward taste_of_lemons needs"));
+  set.mutable_rewards(0)->clear_kind();
   set.mutable_rewards(0)->set_scorer("jpeg_size");
   EXPECT_TRUE(SetRewardKey("taste_of_lemons.variant=compressibility", set).ok());
   EXPECT_EQ(set.rewards(0).variant(), "compressibility");

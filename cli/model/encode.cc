@@ -132,8 +132,7 @@ absl::Status Encode(EncodeFlags flags) {
 
 void AddEncode(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<EncodeFlags>();
-  CLI::App* const command =
-      app.add_subcommand("encode", "Run a model's text encoders over prompts ahead of training");
+  CLI::App* const command = app.add_subcommand(kEncode.name, kEncode.says);
   command->footer(
       "Prompts that are on disk already are left alone; a run with the same prompts.cache and\n"
       "prompts.t5_length and model.encoder_dtype finds them all.\n"

@@ -195,8 +195,7 @@ void AddSetFlags(CLI::App& command, EvalSetFlags& flags) {
 
 void AddEval(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<EvalFlags>();
-  CLI::App* const command =
-      app.add_subcommand("eval", "Measure a model, a run or a folder of pictures");
+  CLI::App* const command = app.add_subcommand(kEval.name, kEval.says);
   command->footer(
       "Without --set: a run's own held-out prompts; reward, strict, speckle and diversity on "
       "those\n"

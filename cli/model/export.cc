@@ -220,8 +220,7 @@ absl::StatusOr<ExportedFiles> ExportRun(const ExportRequest& request) {
 
 void AddExport(CLI::App& app, int& exit_code) {
   const auto request = std::make_shared<ExportRequest>();
-  CLI::App* const command =
-      app.add_subcommand("export", "Write a run's weights as files that other tools load");
+  CLI::App* const command = app.add_subcommand(kExport.name, kExport.says);
   command->footer(
       "Formats: diffusers  pytorch_lora_weights.safetensors, or transformer/ of a full fine-tune\n"
       "         peft       adapter_model.safetensors and adapter_config.json\n"

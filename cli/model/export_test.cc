@@ -212,6 +212,14 @@ TEST_F(ExportedRunTest, AnotherRunStartsFromAnAdaptersFile) {
               HasSubstr("set model.trained to lora"));
 }
 
+TEST_F(ExportedRunTest, ACheckpointThatHasNoSuchNameNamesTheNearest) {
+  MakeRun("lora", kModel);
+  const auto start = StartWeightsFrom(run_.string() + "@besst", NewRun({}).config);
+  EXPECT_EQ(start.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(start.status().message()),
+              HasSubstr("did you mean " + run_.string() + "@best?: " + run_.string() + "@besst"));
+}
+
 TEST(StartFromTest, APathMayHaveAnAtSign) {
   EXPECT_EQ(ParseStartFrom("runs/a@40").run, "runs/a");
   EXPECT_EQ(ParseStartFrom("runs/a@40").checkpoint, "40");

@@ -113,8 +113,7 @@ absl::Status Sample(SampleFlags flags) {
 
 void AddSample(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<SampleFlags>();
-  CLI::App* const command = app.add_subcommand(
-      "sample", "Draw images of a model or a finished run: PNG files, and a sheet");
+  CLI::App* const command = app.add_subcommand(kSample.name, kSample.says);
   command->footer(
       "The sheet's cells have the numbers of the files, which are in the order of the prompts.\n"
       "Examples: oxbow sample runs/digits --prompt 'text 473' --count 8\n"

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/score_files.h"
 #include "cli/run/work_progress.h"
+#include "config/yaml_message.h"
 #include "services/reward/scorer_table.h"
 
 namespace oxbow::cli {
@@ -26,35 +26,22 @@ struct ScoreFlags {
   bool json = false;
 };
 
-// Sets "KEY=VALUE" in the entry of the scorer.
 absl::Status SetKey(const std::string& assignment, v1::ScorerConfig& scorer) {
   const size_t equals = assignment.find('=');
-  const auto* field = scorer.GetDescriptor()->FindFieldByName(assignment.substr(0, equals));
-  using Field = google::protobuf::FieldDescriptor;
-  const google::protobuf::Reflection& reflection = *scorer.GetReflection();
-  if (equals != std::string::npos && field != nullptr) {
-    const std::string value = assignment.substr(equals + 1);
-    uint32_t count = 0;
-    double number = 0;
-    if (field->cpp_type() == Field::CPPTYPE_STRING) {
-      reflection.SetString(&scorer, field, value);
-      return absl::OkStatus();
-    }
-    if (field->cpp_type() == Field::CPPTYPE_UINT32 && absl::SimpleAtoi(value, &count)) {
-      reflection.SetUInt32(&scorer, field, count);
-      return absl::OkStatus();
-    }
-    if (field->cpp_type() == Field::CPPTYPE_DOUBLE && absl::SimpleAtod(value, &number)) {
-      reflection.SetDouble(&scorer, field, number);
-      return absl::OkStatus();
-    }
+  if (equals == std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--set takes KEY=VALUE, a key of reward.scorers: ", assignment));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--set takes KEY=VALUE, a key of reward.scorers: ", assignment));
+  return config::SetByText(assignment.substr(0, equals), assignment.substr(equals + 1),
+                           {.name = "--set"}, &scorer, nullptr);
 }
 
 absl::Status ScoreGivenFiles(ScoreFlags& flags) {
   for (const std::string& key : flags.keys) OXBOW_RETURN_IF_ERROR(SetKey(key, flags.scorer));
+  if (const std::string key = reward::MissingKey(flags.scorer); !key.empty()) {
+    return Annotate(reward::CheckScorer(flags.scorer),
+                    key == "model" ? "--model PATH" : absl::StrCat("--set ", key, "=VALUE"));
+  }
   auto progress = std::make_unique<WorkProgress>("score");
   progress->Begin("loading the reward");
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<reward::Scorer> scorer,
@@ -72,7 +59,7 @@ absl::Status ScoreGivenFiles(ScoreFlags& flags) {
 
 void AddScore(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<ScoreFlags>();
-  CLI::App* const command = app.add_subcommand("score", "What a reward says of image files");
+  CLI::App* const command = app.add_subcommand(kScore.name, kScore.says);
   command->footer(
       "Exit code 4 if an image has no score.\n"
       "Example: oxbow score a.png b.png --reward digits_ocr --prompt \"text 473\"");

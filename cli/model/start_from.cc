@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "cli/model/trained_part.h"
 #include "cli/run_option.h"
@@ -23,6 +24,21 @@ constexpr char kRunConfig[] = "config.resolved.yaml";
 bool NamesCheckpoint(const std::string& text) {
   return text == "best" || text == "newest" ||
          (!text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit));
+}
+
+// The error of a text that is no path, of a run and a checkpoint that has no such name.
+absl::Status CheckCheckpointName(const std::string& text) {
+  const size_t at = text.rfind('@');
+  std::error_code ignored;
+  if (at == std::string::npos || std::filesystem::exists(text, ignored)) return absl::OkStatus();
+  const std::string run = RunNamed(text.substr(0, at)), name = text.substr(at + 1);
+  if (!std::filesystem::exists(std::filesystem::path(run) / kRunConfig, ignored)) {
+    return absl::OkStatus();
+  }
+  const std::string nearest = NearestName(name, {"best", "newest"});
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--from: behind @ goes a step, best or newest",
+      nearest.empty() ? "" : absl::StrCat("; did you mean ", run, "@", nearest, "?"), ": ", text));
 }
 
 const char* KindOf(const v1::RunConfig& config) {
@@ -75,6 +91,7 @@ absl::StatusOr<run::StartWeights> StartWeightsFrom(const std::string& text,
       io::HasAdapter(text)) {
     return StartFromFile(text, config.model());
   }
+  OXBOW_RETURN_IF_ERROR(CheckCheckpointName(from.run));
   OXBOW_ASSIGN_OR_RETURN(TrainedPart trained, ReadTrainedPart(from.run, from.checkpoint));
   if (trained.config.model().trained() != config.model().trained()) {
     return absl::InvalidArgumentError(

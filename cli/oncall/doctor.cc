@@ -138,8 +138,7 @@ absl::Status Examine(const DoctorFlags& given, int& exit_code) {
 
 void AddDoctor(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<DoctorFlags>();  // Lives as long as the callback below.
-  CLI::App* command = app.add_subcommand(
-      "doctor", "Say what is wrong with this machine, a configuration or a running fleet");
+  CLI::App* command = app.add_subcommand(kDoctor.name, kDoctor.says);
   command->footer(
       "One line per check: ok, warn or fail, and what to do. Exit code: 0 nothing failed, 1 "
       "something\ndid (with --strict: or warns), 4 --run is no run.\n"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// oxbow_health: only `oxbow health`, without LibTorch. A probe that runs every few seconds should
-// not load LibTorch, and the image of the replay buffer does not contain it.
+// oxbow_health: only `oxbow health`, a small program for probes and the image of the replay buffer.
 #include <CLI/CLI.hpp>
 
 #include "base/exit_code.h"

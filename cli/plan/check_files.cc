@@ -183,8 +183,7 @@ void CheckHost(const v1::RunConfig& config, std::vector<Problem>& problems) {
   const absl::Status status = Listen(WithBrackets(host + ":0")).status();
   if (status.ok()) return;
   problems.push_back({Severity::kError, "services.host",
-                      absl::StrCat("must be an address of this machine, got ", host),
-                      status.code()});
+                      absl::StrCat("must be an address of this machine, got ", host)});
 }
 
 void CheckBuild(const v1::RunConfig& config, std::vector<Problem>& problems) {

@@ -231,6 +231,11 @@ TEST_F(CheckFilesTest, ARunForAnotherMachineIsCheckedForItsGpus) {
 TEST_F(CheckFilesTest, AnAddressThatThisMachineHasNotIsRefused) {
   config_.mutable_services()->set_host("192.0.2.1");
   EXPECT_THAT(Said("services.host"), HasSubstr("address of this machine, got 192.0.2.1"));
+  for (const config::Problem& problem : CheckRun(config_)) {
+    if (problem.key == "services.host") {
+      EXPECT_EQ(problem.code, absl::StatusCode::kInvalidArgument);
+    }
+  }
   for (const char* host : {"127.0.0.1", "0.0.0.0", "localhost", "::1", "[::1]"}) {
     config_.mutable_services()->set_host(host);
     EXPECT_EQ(Said("services.host"), "") << host;

@@ -144,8 +144,7 @@ absl::Status Fetch(const FetchOptions& options, const std::vector<std::string>& 
 
 void AddFetch(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<FetchOptions>();  // Lives as long as the callback below.
-  CLI::App* command = app.add_subcommand(
-      "fetch", "Get what a run names by ids of the Hugging Face Hub, with the Hub's own client");
+  CLI::App* command = app.add_subcommand(kFetch.name, kFetch.says);
   command->footer(
       "Example: oxbow fetch configs/recipes/sd35m-pickscore.yaml\n"
       "Model, rewards, tokenizers and prompts; of each repository the part that is read. Then says "

@@ -148,7 +148,7 @@ int Run(const Flags& flags) {
 
 void AddValidate(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<Flags>();  // Lives as long as the callback below.
-  CLI::App* command = app.add_subcommand("validate", "Check a run before it starts");
+  CLI::App* command = app.add_subcommand(kValidate.name, kValidate.says);
   command->footer(
       "Prints what the run will do and take, and which process is on which device. Warns of a "
       "server "

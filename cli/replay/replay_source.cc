@@ -188,6 +188,10 @@ absl::StatusOr<std::unique_ptr<ReplaySource>> StoredReplay(
 
 absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration timeout) {
   namespace fs = std::filesystem;
+  if (!place.buffer.empty() + !place.data.empty() + !place.run_dir.empty() != 1) {
+    return absl::InvalidArgumentError(
+        "name one place to look: runs/NAME, --buffer HOST:PORT or --data DIR");
+  }
   OpenedReplay opened;
   OXBOW_ASSIGN_OR_RETURN(const fs::path data, DirectoryOf(place));
   const fs::path config = place.config.empty() ? ConfigBeside(data) : fs::path(place.config);
@@ -213,6 +217,17 @@ absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration
                              ? std::optional(buffer::DecayOf(opened.config->replay()))
                              : std::nullopt));
   return opened;
+}
+
+absl::StatusOr<Looked> Look(const ReplayPlace& place, absl::Duration timeout) {
+  Looked looked;
+  OXBOW_ASSIGN_OR_RETURN(looked.opened, OpenReplay(place, timeout));
+  OXBOW_ASSIGN_OR_RETURN(looked.info, looked.source().Info());
+  const std::optional<v1::RunConfig>& config = looked.opened.config;
+  looked.context.step = looked.info.step();
+  looked.context.priority_known = looked.source().live() || config.has_value();
+  if (config.has_value()) looked.context.updates = oxbow::config::UpdatesPerStep(*config);
+  return looked;
 }
 
 }  // namespace oxbow::cli

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "cli/replay/replay_rows.h"
 #include "core/replay/priority.h"
 #include "oxbow/v1/config.pb.h"
 #include "oxbow/v1/replay_buffer.pb.h"
@@ -70,6 +71,19 @@ struct OpenedReplay {
   std::optional<v1::RunConfig> config;  // The run's, where it is known.
 };
 
+// kInvalidArgument unless exactly one place is set.
 absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration timeout);
+
+// The buffer that was opened, with what its rows are computed with.
+struct Looked {
+  OpenedReplay opened;
+  v1::InfoResponse info;
+  RowContext context;
+
+  ReplaySource& source() const { return *opened.source; }
+};
+
+// The errors of OpenReplay and Info.
+absl::StatusOr<Looked> Look(const ReplayPlace& place, absl::Duration timeout);
 
 }  // namespace oxbow::cli

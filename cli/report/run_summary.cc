@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/first_part.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "cli/run/child_log.h"
 #include "io/report/report.h"
@@ -49,10 +50,13 @@ absl::Status NoRun(const fs::path& run_dir) {
   const bool name = !whole.has_parent_path() && fs::is_directory("runs", ignored);
   std::vector<std::string> names;
   for (const RunSummary& run : RunsIn(name ? "runs" : whole.parent_path())) {
-    if (names.size() < kNamesShown) names.push_back(run.name);
+    names.push_back(run.name);
   }
+  const std::string nearest = NearestName(whole.filename().string(), names);
+  if (names.size() > kNamesShown) names.resize(kNamesShown);
   return absl::NotFoundError(absl::StrCat(
       "no run there: ", run_dir.string(),
+      nearest.empty() ? "" : absl::StrCat("; did you mean `", nearest, "`?"),
       names.empty() ? ""
                     : absl::StrCat(name ? "; there are in runs: " : "; runs beside it: ",
                                    absl::StrJoin(names, ", "))));

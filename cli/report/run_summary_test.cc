@@ -192,7 +192,14 @@ TEST_F(RunSummaryTest, ARunThatIsNotThereNamesThoseBesideIt) {
   AddRun("digits", kDone);
   const auto run = SummaryOf(runs_.path() / "nope");
   EXPECT_EQ(run.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(run.status().message()), HasSubstr("runs beside it: digits"));
+  EXPECT_THAT(std::string(run.status().message()), HasSubstr("nope; runs beside it: digits"));
+  for (const char* newer : {"a", "b", "c", "d", "e", "f", "g", "h"}) AddRun(newer, kDone);
+  const std::filesystem::path old = runs_.path() / "digits" / "metrics.jsonl";
+  std::filesystem::last_write_time(old,
+                                   std::filesystem::last_write_time(old) - std::chrono::hours(1));
+  EXPECT_THAT(std::string(SummaryOf(runs_.path() / "digitz").status().message()),
+              ::testing::AllOf(HasSubstr("digitz; did you mean `digits`?; runs beside it: "),
+                               ::testing::Not(HasSubstr(", digits"))));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "config/memory_parts.h"
 #include "io/diffusers_directory.h"
 #include "io/model_digest.h"
+#include "run/end_record.h"
 #include "run/prompt_files.h"
 #include "services/learner/checkpoint_copier.h"
 #include "services/learner/checkpoint_store.h"
@@ -38,6 +40,24 @@ absl::Status CannotPrepare(const fs::path& run_dir, const std::error_code& error
       "cannot prepare the run's directory: ", error.message(), ": ", run_dir.string()));
 }
 
+// Whether a start failed before its first step and left no more than its words: no measurement, no
+// picture, no weights, nothing of anybody else.
+bool LeftNothing(const fs::path& run_dir) {
+  const auto end = run::ReadEnd(run_dir);
+  if (!end.has_value() || end->end != run::RunEnd::kFailed || end->step > 0) return false;
+  static const std::set<std::string>& words = *new std::set<std::string>{
+      kResolvedConfig, "ended.json",  "endpoints.json", "epoch",       "logs",
+      "replay",        "report.html", "run_uid",        "starts.jsonl"};
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool known = words.contains(name) || run::IsLockFile(name) ||
+                       absl::StartsWith(name, "events.out.tfevents.");
+    if (!known && !fs::is_empty(entry.path(), error)) return false;
+  }
+  return !error;
+}
+
 absl::Status CheckEarlier(const fs::path& run_dir, EarlierRun earlier) {
   const bool used = HasRun(run_dir);
   switch (earlier) {
@@ -45,7 +65,7 @@ absl::Status CheckEarlier(const fs::path& run_dir, EarlierRun earlier) {
       if (used) return absl::OkStatus();
       return absl::NotFoundError(absl::StrCat("no run to resume: ", run_dir.string()));
     case EarlierRun::kRefuse:
-      if (!used) return absl::OkStatus();
+      if (!used || LeftNothing(run_dir)) return absl::OkStatus();
       if (run::IsLive(run_dir)) {  // Says who has it.
         OXBOW_RETURN_IF_ERROR(RunLock::Take(run_dir, {.program = kProgram}).status());
       }
@@ -272,7 +292,7 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, Earl
                                                    const config::ResolvedConfig& resolved,
                                                    const std::function<absl::Status()>& prepare) {
   // Before the locks, because they would leave files in a directory that is none of ours.
-  if (earlier == EarlierRun::kResume || !HasRun(run_dir)) {
+  if (earlier == EarlierRun::kResume || !HasRun(run_dir) || LeftNothing(run_dir)) {
     OXBOW_RETURN_IF_ERROR(CheckCopies(run_dir, earlier, resolved.config));
   }
   OXBOW_RETURN_IF_ERROR(CheckEarlier(run_dir, earlier));
@@ -283,6 +303,11 @@ absl::StatusOr<EnteredDirectory> EnterRunDirectory(const fs::path& run_dir, Earl
   if (earlier == EarlierRun::kResume) {
     OXBOW_RETURN_IF_ERROR(CheckResume(run_dir, resolved));
     resumption = ResumptionOf(run_dir, resolved.config);
+  }
+  if (earlier == EarlierRun::kRefuse && HasRun(run_dir)) {
+    OXBOW_RETURN_IF_ERROR(Delete(run_dir));
+    said = absl::StrCat("begins again in ", run_dir.string(),
+                        ": the start before failed before its first step");
   }
   if (earlier == EarlierRun::kOverwrite && HasRun(run_dir)) {
     OXBOW_RETURN_IF_ERROR(Delete(run_dir));

@@ -19,7 +19,7 @@ namespace oxbow::cli {
 
 // The fate of an earlier run of the same name.
 enum class EarlierRun {
-  kRefuse,
+  kRefuse,  // Deleted if it failed before its first step and left nothing but logs.
   kResume,
   kOverwrite,  // Deleted.
   kSetAside,   // Renamed to NAME.1, or the next number that is free.

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "run/end_record.h"
 #include "services/learner/checkpoint_manifest.h"
 #include "services/learner/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
@@ -96,6 +97,37 @@ TEST_F(RunDirectoryTest, AnEndedRunIsRenamedOrDeletedAndSaid) {
   EXPECT_FALSE(fs::exists(run_ / "metrics.jsonl"));
   EXPECT_TRUE(aside->lock.CheckHeld().ok()) << "the lock is that of the renamed directory";
   EXPECT_EQ(Enter(EarlierRun::kSetAside).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RunDirectoryTest, AStartThatFailedBeforeItsFirstStepDoesNotBlockItsName) {
+  const auto fail_at = [&](uint64_t step) {
+    ASSERT_TRUE(run::WriteEnd(run_, {.end = run::RunEnd::kFailed, .step = step}).ok());
+  };
+  ASSERT_TRUE(Enter(EarlierRun::kRefuse).ok());
+  std::ofstream(run_ / "metrics.jsonl").flush();
+  fs::create_directories(run_ / "checkpoints");
+  EXPECT_THAT(Refused(absl::StatusCode::kInvalidArgument, EarlierRun::kRefuse),
+              HasSubstr("the run exists"));  // Nobody wrote how it ended.
+  fail_at(3);
+  Refused(absl::StatusCode::kInvalidArgument, EarlierRun::kRefuse);
+  fail_at(0);
+  for (const char* kept : {"metrics.jsonl", "notes.txt", "samples/step_000000/000.png",
+                           "checkpoints/step_000001/manifest.json", "weights/a"}) {
+    const fs::path parent = (run_ / kept).parent_path();
+    fs::create_directories(parent);
+    std::ofstream(run_ / kept) << "something";
+    EXPECT_THAT(Refused(absl::StatusCode::kInvalidArgument, EarlierRun::kRefuse),
+                HasSubstr("the run exists"))
+        << kept;
+    fs::remove(run_ / kept);
+    if (parent != run_) fs::remove_all(parent);
+  }
+  std::ofstream(run_ / "logs" / "learner.log") << "E cannot listen";
+  const auto entered = Enter(EarlierRun::kRefuse);
+  ASSERT_TRUE(entered.ok()) << entered.status();
+  EXPECT_EQ(entered->said,
+            "begins again in " + run_.string() + ": the start before failed before its first step");
+  EXPECT_FALSE(fs::exists(run_ / "logs" / "learner.log"));
 }
 
 TEST_F(RunDirectoryTest, EarlierRunsAreNumbered) {

@@ -325,6 +325,9 @@ bool IsRefusal(const absl::Status& status) {
 }
 
 absl::Status NoStatus(const absl::Status& why, const std::string& learner) {
+  if (absl::IsUnimplemented(why)) {
+    return Annotate(why, absl::StrCat("no learner is at ", learner));
+  }
   if (!IsRefusal(why)) {
     return Annotate(why, absl::StrCat("no learner answers at ", learner, " (has the run ended?)"));
   }

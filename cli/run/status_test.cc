@@ -7,7 +7,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "cli/run/progress_line.h"
+#include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::cli {
 namespace {
@@ -15,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 v1::StatusResponse SomeStatus() {
   v1::StatusResponse status;
@@ -109,6 +112,16 @@ TEST(StatusTest, ALearnerThatRefusesTheCallIsNotAway) {
                     HasSubstr("--tls-cert"), Not(HasSubstr("has the run ended"))));
   EXPECT_THAT(std::string(NoStatus(absl::UnavailableError("refused"), "x:1").message()),
               HasSubstr("no learner answers at x:1 (has the run ended?)"));
+}
+
+TEST(StatusTest, AnotherServiceIsNoLearnerThatHasEnded) {
+  reward::FakeRewardServer server({}, 1, nullptr);
+  const absl::Status status =
+      NoStatus(AskStatus(server.endpoint(), absl::Seconds(20)).status(), server.endpoint());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()),
+              StartsWith(absl::StrCat("no learner is at ", server.endpoint(),
+                                      ": another service listens there")));
 }
 
 TEST(StatusTest, TextSaysThatCopiesOfCheckpointsFailed) {

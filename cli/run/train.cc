@@ -113,6 +113,7 @@ absl::StatusOr<config::ResolvedConfig> ResolveAndCheck(const TrainFlags& flags,
                          flags.resume_dir.empty()
                              ? config::LoadRunConfig(flags.file, set, environment, GpusHere().count)
                              : config::LoadRunAgain(flags.resume_dir, set, environment));
+  if (!join.host.empty()) resolved.provenance["services.host"] = "--listen";
   const std::vector<config::Problem> problems = CheckRun(resolved.config);
   OXBOW_RETURN_IF_ERROR(config::FirstError(problems, resolved.provenance));
   for (const config::Problem& problem : problems) {
@@ -204,9 +205,7 @@ absl::Status CheckEndpoints(const config::ResolvedConfig& resolved) {
   if (reward.endpoints().empty()) return absl::OkStatus();
   const auto problems = EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience));
   for (const config::Problem& problem : problems) {
-    if (problem.severity == config::Severity::kError) continue;
-    std::cerr << "oxbow train: warning: " << config::ProblemLine(problem, resolved.provenance)
-              << "\n";
+    if (problem.severity != config::Severity::kError) Warn(problem, resolved.provenance);
   }
   return config::FirstError(problems, resolved.provenance);
 }
@@ -504,7 +503,7 @@ void AddRun(CLI::App& command, const std::shared_ptr<TrainFlags>& flags, int& ex
 
 void AddTrain(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<TrainFlags>();  // Lives as long as the callback below.
-  CLI::App* command = app.add_subcommand("train", "Run everything on this machine");
+  CLI::App* command = app.add_subcommand(kTrain.name, kTrain.says);
   command->footer(
       "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once. A terminal "
       "that\ncloses does as Ctrl-C; under nohup or tmux the run goes on. Exit code 3 if the run is "
@@ -534,8 +533,7 @@ void AddTrain(CLI::App& app, int& exit_code) {
 void AddResume(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<TrainFlags>();  // Lives as long as the callback below.
   flags->resume = true;
-  CLI::App* command =
-      app.add_subcommand("resume", "Go on with a run, wherever its directory lies by now");
+  CLI::App* command = app.add_subcommand(kResume.name, kResume.says);
   command->footer(
       "Reads the run's own config.resolved.yaml; the directory may have been renamed, moved or "
       "copied.\nModel and training prompts may lie elsewhere, if they are the same.\n"

@@ -181,6 +181,18 @@ class FollowerTest(unittest.TestCase):
         config.write_text(config.read_text().replace("steps: 10", "steps: 20"))
         self.assertEqual(self.follow(silence_max=0.0), 1)
 
+    def test_a_wait_for_a_run_is_said_at_once_with_the_nearest_name(self):
+        missing, said, stop = self.written.directory.with_name(self.written.directory.name + "x"), [], threading.Event()
+
+        def say(line):
+            said.append(line)
+            stop.set()
+        with self.assertRaises(FileNotFoundError):
+            wait_for_run(missing, PATIENCE, stop, say=say)
+        self.assertEqual(said, [f"no run there yet, waits 60 s for it: {missing}; did you mean {self.written.directory}?"])
+        self.assertEqual(wait_for_run(self.written.directory, PATIENCE, stop, say=said.append).directory, self.written.directory)
+        self.assertEqual(len(said), 1)
+
     def test_a_run_that_does_not_come_is_an_error_of_one_line(self):
         with self.assertRaises(FileNotFoundError):
             wait_for_run(Path("nowhere"), 0.0, threading.Event())

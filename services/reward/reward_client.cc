@@ -327,15 +327,15 @@ void RewardClient::Impl::Ask(ScoreCall& call, const ScoreBatch& batch) {
   Waiting waiting(*this);
   absl::Status last;
   std::optional<absl::Duration> observed_end;
+  bool hangs = false;  // A server took a call and let its time pass.
   for (int silences = 0;;) {
     const std::optional<ScoreBatch> open = Unanswered(call, batch);
     if (!open.has_value()) return;
     const bool observed = MayBeMissing(open->rewards);
     if (observed && !observed_end) observed_end = options.clock->Now() + kObservedWaitMax;
-    if (silences >= options.tries) {
-      if (!call.waits || observed) return GiveUp(call, *open, last);
-      waiting.Begin(last);
-    }
+    const bool patient = call.waits && !observed;
+    if (silences >= options.tries && !patient) return GiveUp(call, *open, last);
+    if (patient && (silences >= options.tries || hangs)) waiting.Begin(last);
     const absl::StatusOr<Turn> turn =
         Next(call, open->rewards, observed ? std::min(call.end, *observed_end) : call.end);
     if (!turn.ok()) {
@@ -345,6 +345,7 @@ void RewardClient::Impl::Ask(ScoreCall& call, const ScoreBatch& batch) {
     }
     const absl::Status status = Take(*turn, call, *open);
     if (status.ok()) continue;
+    hangs |= absl::IsDeadlineExceeded(status);
     last = absl::UnavailableError(status.message());
     if (!absl::IsResourceExhausted(status)) ++silences;  // A busy server is there.
   }
@@ -494,7 +495,8 @@ absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const 
     absl::MutexLock lock(&mutex);
     batch_max = directory.BatchMax(server);
   }
-  const Cancellable context(*this, std::min(options.timeout, call.end - options.clock->Now()));
+  const absl::Duration timeout = std::min(options.timeout, call.end - options.clock->Now());
+  const Cancellable context(*this, timeout);
   // The call's beginning leaves with the first message, and its end with the last: of small
   // pictures all of it is one packet, and the server wakes once.
   context.get()->set_initial_metadata_corked(true);
@@ -520,8 +522,12 @@ absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const 
       }
     }
   }
-  const absl::Status status = rpc::FromGrpc(stream->Finish());
+  absl::Status status = rpc::FromGrpc(stream->Finish());
   lines[server]->Ended(status);
+  if (absl::IsDeadlineExceeded(status)) {
+    status =
+        absl::DeadlineExceededError(absl::StrCat("no answer in ", absl::FormatDuration(timeout)));
+  }
   return WithPause(status, *context.get(), absences);
 }
 

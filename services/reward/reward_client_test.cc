@@ -223,6 +223,27 @@ TEST(RewardClientTest, APatientCallWaitsUntilAServerComesBack) {
 }
 
 // Promise: A run waits for its reward servers.
+TEST(RewardClientTest, AServerThatHangsIsNamedAfterItsFirstSilence) {
+  absl::Notification released;
+  FakeReplica hung([&](const v1::ScoreRequest& request, Stream& stream) {
+    released.WaitForNotification();
+    return AnswerAll(request, stream);
+  });
+  const auto client = RewardClient::Create({.endpoints = {hung.endpoint()},
+                                            .rewards = {"fake"},
+                                            .tries = 1000,
+                                            .timeout = absl::Milliseconds(300)})
+                          .value();
+  std::thread caller([&] { client->Score("p", "", Images(1), {.waits = true}); });
+  EXPECT_TRUE(Eventually([&] { return client->waiting() != ""; }));
+  EXPECT_EQ(client->waiting(),
+            absl::StrCat("reward server ", hung.endpoint(), ": no answer in 300ms"));
+  client->Cancel();
+  caller.join();
+  released.Notify();
+}
+
+// Promise: A run waits for its reward servers.
 TEST(RewardClientTest, WhoGivesUpWaitingOrCancelsIsAnsweredAtOnce) {
   const std::string gone = FakeReplica(AnswerAll).endpoint();
   absl::Notification asked;

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
@@ -47,10 +48,6 @@ struct Row {
   // The published source for a key that names a directory or file, and how it becomes that.
   std::map<std::string, std::string> sources = {};
 };
-
-bool Contains(const Keys& keys, const std::string& key) {
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
-}
 
 // A scorer without settings, which has the name of its row.
 template <std::unique_ptr<Scorer> (*Make)()>
@@ -128,7 +125,8 @@ absl::Status CheckOcr(const v1::ScorerConfig& config) {
 #endif
   if (!known) return refused(absl::StrCat(": engine is ", engines, ", got ", engine));
   for (const std::string& key : KeysOf(config)) {
-    if (key == "engine" || key == "variant" || Contains(KeysOfEngine(engine), key)) continue;
+    if (key == "engine" || key == "variant" || absl::c_linear_search(KeysOfEngine(engine), key))
+      continue;
     return refused(absl::StrCat(": engine ", engine, " takes no key `", key, "`"));
   }
 #ifdef OXBOW_HAS_MODEL_REWARDS
@@ -306,15 +304,19 @@ absl::StatusOr<const Row*> RowOf(const v1::ScorerConfig& config) {
       "there are ", absl::StrJoin(ScorerNames(), ", "), "): ", name));
 }
 
+// As SourceOf, behind what is missing.
+std::string SourceHint(const v1::ScorerConfig& config, const std::string& key) {
+  const std::string source = SourceOf(config, key);
+  return source.empty() ? "" : absl::StrCat("; ", source, " (docs/rewards.md)");
+}
+
 absl::Status CheckKeys(const Row& row, const v1::ScorerConfig& config) {
-  const Keys keys = KeysOf(config);
-  for (const std::string& key : row.needs) {
-    if (Contains(keys, key)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("reward ", config.name(), " needs the key `", key, "`"));
+  if (const std::string key = MissingKey(config); !key.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("reward ", config.name(), " needs the key `",
+                                                   key, "`", SourceHint(config, key)));
   }
-  for (const std::string& key : keys) {
-    if (Contains(row.needs, key) || Contains(row.takes, key)) continue;
+  for (const std::string& key : KeysOf(config)) {
+    if (absl::c_linear_search(row.needs, key) || absl::c_linear_search(row.takes, key)) continue;
     Keys known = row.needs;
     known.insert(known.end(), row.takes.begin(), row.takes.end());
     return absl::InvalidArgumentError(
@@ -326,12 +328,6 @@ absl::Status CheckKeys(const Row& row, const v1::ScorerConfig& config) {
         absl::StrCat("reward ", row.name, " has no other name, got ", config.name()));
   }
   return absl::OkStatus();
-}
-
-// As SourceOf, behind what is missing.
-std::string SourceHint(const v1::ScorerConfig& config, const std::string& key) {
-  const std::string source = SourceOf(config, key);
-  return source.empty() ? "" : absl::StrCat("; ", source, " (docs/rewards.md)");
 }
 
 absl::Status CheckPaths(const v1::ScorerConfig& config) {
@@ -409,6 +405,16 @@ std::string SourceOf(const v1::ScorerConfig& config, const std::string& key) {
   if (!row.ok()) return "";
   const auto source = (*row)->sources.find(key);
   return source == (*row)->sources.end() ? "" : source->second;
+}
+
+std::string MissingKey(const v1::ScorerConfig& config) {
+  const absl::StatusOr<const Row*> row = RowOf(config);
+  if (!row.ok()) return "";
+  const Keys keys = KeysOf(config);
+  const auto missing =
+      std::find_if((*row)->needs.begin(), (*row)->needs.end(),
+                   [&](const std::string& key) { return !absl::c_linear_search(keys, key); });
+  return missing == (*row)->needs.end() ? "" : *missing;
 }
 
 const std::vector<std::string>& TokenizerFiles() {

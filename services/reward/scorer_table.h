@@ -33,6 +33,8 @@ absl::Status CheckScorer(const v1::ScorerConfig& config);
 // The repository of the Hugging Face Hub whose tokenizer the entry takes: that which was published
 // with its scorer, where the entry names none and its model comes without. "" if it needs none.
 std::string PublishedTokenizer(const v1::ScorerConfig& config);
+// The first key that the entry needs and does not set; "" if there is none.
+std::string MissingKey(const v1::ScorerConfig& config);
 // The published source for a key of the entry that names a directory or file, and how it becomes
 // that. "" where nothing is known.
 std::string SourceOf(const v1::ScorerConfig& config, const std::string& key);

@@ -49,7 +49,12 @@ absl::StatusOr<v1::RegisterResponse> Worker::Register() {
   request.set_protocol(kProtocolRevision);
   v1::RegisterResponse response;
   const auto context = rpc::ContextWithDeadline(options_.register_timeout);
-  OXBOW_RETURN_IF_ERROR(rpc::FromGrpc(stub_->Register(context.get(), request, &response)));
+  const absl::Status asked = rpc::FromGrpc(stub_->Register(context.get(), request, &response));
+  if (!asked.ok()) {
+    return absl::IsUnimplemented(asked)
+               ? Annotate(asked, absl::StrCat("no learner is at ", options_.learner))
+               : asked;
+  }
   const std::string learner = absl::StrCat("the learner at ", options_.learner);
   const std::string self = absl::StrCat("worker ", options_.worker_id);
   OXBOW_RETURN_IF_ERROR(rpc::CheckRevision(learner, response.protocol(), response.version(), self));
@@ -83,9 +88,10 @@ absl::Status Worker::Run() {
     // A stop request is not an error.
     if (!Pause(rpc::Jittered(backoff))) return absl::OkStatus();
     if (clock_.Now() - away_since >= options_.give_up_after) {
-      return absl::UnavailableError(absl::StrCat(
-          "no learner for ", absl::FormatDuration(options_.give_up_after),
-          " (--give-up-after; 0 waits for ever): ", options_.learner, ": ", status.message()));
+      return absl::UnavailableError(
+          absl::StrCat("no learner for ", absl::FormatDuration(options_.give_up_after),
+                       " (--give-up-after; 0 waits for ever): ", options_.learner, ": ",
+                       rpc::Explained(status, options_.learner).message()));
     }
     if (!said) {
       OXBOW_LOG(Info) << "looking for the learner" << Field("endpoint", options_.learner)

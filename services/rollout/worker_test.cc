@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
 #include "io/image.h"
@@ -21,6 +22,7 @@
 #include "telemetry/metrics.h"
 #include "tests/testing/counting_allocator.h"
 #include "tests/testing/fake_learner.h"
+#include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::rollout {
 namespace {
@@ -117,6 +119,16 @@ TEST(WorkerTest, ARewardServerWithoutTheRunsRewardEndsTheWorker) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("no reward server knows reward"), HasSubstr("brightness")));
+}
+
+TEST(WorkerTest, AnotherServiceAtTheLearnersAddressIsNamedAsThat) {
+  reward::FakeRewardServer server({}, 1, nullptr);
+  RunningWorker worker(server.endpoint());
+  ASSERT_TRUE(worker.AwaitEnd());
+  EXPECT_EQ(worker.Stop(),
+            absl::UnimplementedError(absl::StrCat("no learner is at ", server.endpoint(),
+                                                  ": another service listens there (is it "
+                                                  "the address of another process of the run?)")));
 }
 
 // A sink that refuses for ever, and a lease that has expired: nobody waits for the group.

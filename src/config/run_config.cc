@@ -160,6 +160,10 @@ absl::StatusOr<Recipe> ReadRecipe(const RecipeChoice& choice) {
     return Recipe{*std::move(text), {.name = path.string(), .has_lines = true}, path.parent_path()};
   }
   const std::string nearest = NearestName(choice.name, names);
+  if (std::vector<std::string> longer = names; nearest.empty()) {
+    std::erase_if(longer, [&](const auto& name) { return !name.starts_with(choice.name); });
+    if (!longer.empty()) names = std::move(longer);
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       choice.place, ": recipe: no recipe of that name; ",
       nearest.empty()

@@ -267,7 +267,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"ListAtTop", "- run\n", "1: expected sections"},
         Mistake{
             "UnknownRecipe", "run: {name: a}\nrecipe: digits-op-grp\n",
-            "2: recipe: no recipe of that name; did you mean `digits-op-grpo`? (digits-op-grp)"}),
+            "2: recipe: no recipe of that name; did you mean `digits-op-grpo`? (digits-op-grp)"},
+        Mistake{"TheBeginningOfARecipe", "recipe: plates\n",
+                "1: recipe: no recipe of that name; known: plates-ocr; or the path"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(RunConfigTest, AllMistakesOfAFileAreSaidAtOnceALineEach) {

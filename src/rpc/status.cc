@@ -21,6 +21,12 @@ absl::Status FromGrpc(const grpc::Status& status) {
   if (absl::StartsWith(status.error_message(), kOwnCheck)) {
     return absl::PermissionDeniedError(status.error_message().substr(std::size(kOwnCheck) - 1));
   }
+  // The words of servers in C++ and in Python, if a call is none of theirs.
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
+      (status.error_message().empty() || status.error_message() == "Method not found!")) {
+    return absl::UnimplementedError(
+        "another service listens there (is it the address of another process of the run?)");
+  }
   const bool stream_removed = status.error_code() == grpc::StatusCode::UNKNOWN &&
                               status.error_message().find("Stream removed") != std::string::npos;
   const bool too_large = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&

@@ -22,7 +22,7 @@ from engine import Compose, Docker, Failure, ROOT, run
 BASE = "oxbow/test-base:bookworm"
 PROMETHEUS = "oxbow/test-prometheus"
 PROJECT = "oxbow-deploy-test"
-TORCH_BINARIES = ["oxbow", "learner", "rollout_worker", "reward_server"]
+TORCH_BINARIES = ["oxbow_models", "learner", "rollout_worker", "reward_server"]
 # The same run with replay, which uses the buffer.
 REPLAY_RUN = "configs/recipes/digits-op-grpo.yaml"
 
@@ -105,7 +105,7 @@ def check_images(docker, ledger):
                  lambda: image_checks.check_bill(docker, "oxbow/buffer", {"libgrpc++1.51", "librocksdb7.8", "libssl3"}))
     ledger.check("oxbow/torch says what is in it",
                  lambda: image_checks.check_bill(docker, "oxbow/torch", {"libgrpc++1.51", "libssl3", "torch"}))
-    ledger.check("every binary starts", lambda: image_checks.check_versions(docker, "oxbow/torch", TORCH_BINARIES))
+    ledger.check("every binary starts", lambda: image_checks.check_versions(docker, "oxbow/torch", ["oxbow", *TORCH_BINARIES]))
     ledger.check("services run with a read-only root, and end soon after SIGTERM with exit code 0", services)
 
 
@@ -116,7 +116,7 @@ def check_cuda_image(docker, ledger):
     ledger.check(f"{image} has no compiler", lambda: image_checks.check_content(docker, image, True))
     ledger.check(f"{image} says what is in it",
                  lambda: image_checks.check_bill(docker, image, {"libgrpc++1.51", "libssl3", "torch", "nvidia-nccl-cu13"}))
-    ledger.check("every binary starts", lambda: image_checks.check_versions(docker, image, TORCH_BINARIES))
+    ledger.check("every binary starts", lambda: image_checks.check_versions(docker, image, ["oxbow", *TORCH_BINARIES]))
     ledger.check("every program finds CUDA's libraries", lambda: image_checks.check_cuda(docker, image, TORCH_BINARIES))
     ledger.check("it trains on a CPU, and says where there is no GPU", lambda: image_checks.check_runs(docker, image))
 

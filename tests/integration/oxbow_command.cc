@@ -6,14 +6,17 @@
 
 namespace oxbow::testing {
 
-Outcome RunOxbow(const std::vector<std::string>& arguments) {
-  Process::Options options;
-  options.argv = {BinaryPath("oxbow")};
-  options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-  auto process = Process::Start(std::move(options));
+Outcome RunToEnd(std::vector<std::string> argv) {
+  auto process = Process::Start({.argv = std::move(argv), .environment = {}});
   OXBOW_CHECK(process.ok()) << process.status().ToString();
   const int exit_code = (*process)->WaitExit(absl::Seconds(60)).value();
   return {exit_code, (*process)->output(), (*process)->error_output()};
+}
+
+Outcome RunOxbow(const std::vector<std::string>& arguments) {
+  std::vector<std::string> argv = {BinaryPath("oxbow")};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  return RunToEnd(std::move(argv));
 }
 
 }  // namespace oxbow::testing

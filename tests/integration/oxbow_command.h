@@ -13,7 +13,10 @@ struct Outcome {
   std::string message;  // Its stderr.
 };
 
-// Runs the built command and waits for its end.
+// Runs a program, argv[0], and waits for its end.
+Outcome RunToEnd(std::vector<std::string> argv);
+
+// The same of the built command.
 Outcome RunOxbow(const std::vector<std::string>& arguments);
 
 }  // namespace oxbow::testing

@@ -36,7 +36,7 @@ def command(arguments: Sequence[str]) -> int:
     options = Options(where, flags.interval, flags.once, flags.silence_max * 60, flags.new, flags.pictures)
     try:
         tracker = tracker_of(flags.to)
-        run = wait_for_run(flags.run, flags.wait, stop)
+        run = wait_for_run(flags.run, flags.wait, stop, say=lambda line: print(f"{PROGRAM}: {line}", file=sys.stderr, flush=True))
         copied = Follower(run, flags.to, tracker, options, stop, tell=_tell).follow()
     except SetupError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Callable
 
 from ..metrics_file import Tail, numbers_of
 from ..picture import Picture
 from ..process_lock import State
-from ..run import METRICS, Run
+from ..run import CONFIG, METRICS, Run
 from .position import Position
 from .tracker import Tracker, Where
 
@@ -98,9 +99,14 @@ class Follower:
         return found[:self._options.pictures]
 
 
-def wait_for_run(directory: Path, seconds: float, stop: threading.Event, interval: float = 1.0) -> Any:
-    """The run there, which may start within `seconds`. FileNotFoundError if it does not."""
+def wait_for_run(directory: Path, seconds: float, stop: threading.Event, interval: float = 1.0,
+                 say: Callable[[str], None] = lambda line: None) -> Any:
+    """The run there, which may start within `seconds`; `say` gets a line if it is not there yet. FileNotFoundError if it does not."""
     until = time.monotonic() + seconds
+    if seconds > 0 and not (directory / CONFIG).exists():
+        beside = [one.parent.name for one in directory.absolute().parent.glob(f"*/{CONFIG}")]
+        near = get_close_matches(directory.name, beside, 1)
+        say(f"no run there yet, waits {seconds:g} s for it: {directory}" + (f"; did you mean {directory.parent / near[0]}?" if near else ""))
     while True:
         try:
             run = Run(directory)

@@ -27,9 +27,10 @@ std::string ExposedRewards(const History& history) {
   const std::vector<double> waits = Late(history, metric::kTimeWaitS, 0.5);
   const std::vector<double> scores = Late(history, metric::kRolloutRewardSMean, 0.5);
   if (waits.empty() || scores.empty() || Mean(scores) < kScoringSeen) return "";
-  return absl::StrCat("; a step waits for at most ",
-                      Percent(std::min(1.0, Mean(waits) / Mean(scores))),
-                      " of the time that its rewards take");
+  const double exposed = std::min(1.0, Mean(waits) / Mean(scores));
+  if (exposed == 1) return "; scoring may overlap with no other work";
+  if (exposed < 0.005) return "; all scoring overlaps with other work";
+  return absl::StrCat("; at least ", Percent(1 - exposed), " of scoring overlaps with other work");
 }
 
 // Rollouts are late because their rewards are slow: more workers would wait for the same servers.
