@@ -8,23 +8,17 @@
 #include "run/rewards.h"
 
 namespace oxbow::cli {
-namespace {
 
-bool Holds(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-}  // namespace
-
-const tasks::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
-                                         const std::string& prompt) {
-  const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompt);
+const reward::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
+                                          const std::string& prompt) {
+  const reward::SyntheticTask* const task = reward::TaskOfPrompt(prompt);
   if (task == nullptr) return nullptr;
-  const std::vector<std::string> measured = task->rewards(), own = run::OwnRewards(reward);
+  const std::vector<std::string> own = run::OwnRewards(reward);
   for (const v1::RewardTerm& term : reward.terms()) {
     // An entry may give the name to another scorer.
     const std::string& scorer = run::ScorerOf(reward, term.name()).scorer();
-    if (!Holds(measured, scorer.empty() ? term.name() : scorer) || !Holds(own, term.name())) {
+    if (!reward::HasReward(*task, scorer.empty() ? term.name() : scorer) ||
+        std::find(own.begin(), own.end(), term.name()) == own.end()) {
       return nullptr;
     }
   }

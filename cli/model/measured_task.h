@@ -4,13 +4,14 @@
 
 #include <string>
 
+#include "core/reward/synthetic_task.h"
 #include "oxbow/v1/config.pb.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 
 // The task of a run's prompts, if the run trains on rewards of that task alone and has them from
 // its own servers. Null: the run's own rewards measure it.
-const tasks::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward, const std::string& prompt);
+const reward::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
+                                          const std::string& prompt);
 
 }  // namespace oxbow::cli

@@ -52,7 +52,7 @@ def told(path):
 
 class WorldsTest(unittest.TestCase):
     def test_glyphs_are_those_of_the_programs(self):
-        table = (worlds.ROOT / "src/tasks/digits.cc").read_text().split("kFont")[1].split("};")[0]
+        table = (worlds.ROOT / "examples/worlds/digits.cc").read_text().split("kFont")[1].split("};")[0]
         rows = np.array([[pixel == "#" for pixel in row] for row in re.findall(r'"([.#]{5})"', table)])
         np.testing.assert_array_equal(rows.reshape(10, 7, 5), worlds.GLYPHS > 0)
 

@@ -11,12 +11,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/reward/synthetic_task.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict_course.h"
 #include "metrics/phase_words.h"
 #include "metrics/step_metrics.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::io {
 namespace {
@@ -105,7 +105,7 @@ std::vector<Curve> EachReward(const History& history, const metric::StepMetricFa
   std::vector<Curve> curves;
   for (const std::string& name : history.NamesWithPrefix(std::string(family.before))) {
     const auto reward = family.ValueIn(name);
-    if (!reward || tasks::SaysLayout(*reward) || name == metric::kTrainRewardGroupStdMean.name)
+    if (!reward || reward::SaysLayout(*reward) || name == metric::kTrainRewardGroupStdMean.name)
       continue;
     curves.push_back({std::string(*reward), name});
   }

@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/synthetic_task.h"
-
-#include <algorithm>
-#include <array>
+// The three worlds as synthetic tasks. A program that links this library has them.
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "tasks/clips_reading.h"
-#include "tasks/digits_reading.h"
-#include "tasks/plates_reading.h"
+#include "core/reward/synthetic_task.h"
+#include "examples/worlds/clips_reading.h"
+#include "examples/worlds/digits_ocr.h"
+#include "examples/worlds/digits_reading.h"
+#include "examples/worlds/moving_digit_scorer.h"
+#include "examples/worlds/plates_reading.h"
+#include "examples/worlds/plates_scorer.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
+
+using reward::ImageFormat;
+using reward::Measure;
+using reward::SyntheticTask;
+using reward::TaskReport;
+using reward::TaskReward;
 
 absl::Status CheckSize(const ImageFormat& format, std::span<const uint8_t> pixels) {
   if (pixels.size() == format.bytes()) return absl::OkStatus();
@@ -36,8 +48,11 @@ struct DigitsTraits {
   using Wanted = Digits;
   using Counter = DigitsCounter;
   static constexpr const char* kName = "digits";
-  static std::vector<std::string> Rewards() {
-    return {"digits_ocr", "digits_strict", "digits_row", "digits_graded"};
+  static std::vector<TaskReward> Rewards() {
+    return {{"digits_ocr", MakeDigitsOcr},
+            {"digits_strict", MakeDigitsStrict},
+            {"digits_row", MakeDigitsRow},
+            {"digits_graded", MakeDigitsGraded}};
   }
   static constexpr const char* kLayoutReward = "digits_row";
   static constexpr bool kGreyIsDust = true;
@@ -65,7 +80,9 @@ struct PlatesTraits {
   using Wanted = Digits;
   using Counter = DigitsCounter;
   static constexpr const char* kName = "plates";
-  static std::vector<std::string> Rewards() { return {"plates_reader", "plates_strict"}; }
+  static std::vector<TaskReward> Rewards() {
+    return {{"plates_reader", MakePlatesReader}, {"plates_strict", MakePlatesStrict}};
+  }
   static constexpr const char* kLayoutReward = "";
   static constexpr bool kGreyIsDust = true;
   static constexpr ImageFormat kFormat = {kPlateWidth, kPlateHeight, 1};
@@ -88,7 +105,9 @@ struct ClipTraits {
   using Wanted = ClipNumber;
   using Counter = ClipCounter;
   static constexpr const char* kName = "clip";
-  static std::vector<std::string> Rewards() { return {"clip_ocr", "clip_steady"}; }
+  static std::vector<TaskReward> Rewards() {
+    return {{"clip_ocr", MakeClipOcr}, {"clip_steady", MakeClipSteady}};
+  }
   static constexpr const char* kLayoutReward = "";
   static constexpr bool kGreyIsDust = true;
   static constexpr ImageFormat kFormat = {kClipWidth, kClipHeight, 1, kClipFrames};
@@ -141,9 +160,10 @@ class TaskOf final : public SyntheticTask {
  public:
   std::string name() const override { return Traits::kName; }
   ImageFormat format() const override { return Traits::kFormat; }
-  std::vector<std::string> rewards() const override { return Traits::Rewards(); }
+  std::vector<TaskReward> rewards() const override { return Traits::Rewards(); }
   std::string layout_reward() const override { return Traits::kLayoutReward; }
   bool grey_is_dust() const override { return Traits::kGreyIsDust; }
+  bool HasPrompt(const std::string& prompt) const override { return Traits::Parse(prompt).ok(); }
   std::unique_ptr<TaskReport> NewReport() const override {
     return std::make_unique<CountedReport<Traits>>();
   }
@@ -155,58 +175,15 @@ class TaskOf final : public SyntheticTask {
   }
 };
 
-const SyntheticTask& DigitsTask() {
-  static const TaskOf<DigitsTraits> task;
-  return task;
+template <typename Traits>
+bool Added() {
+  static const TaskOf<Traits> task;
+  reward::AddTask(task);
+  return true;
 }
 
-const SyntheticTask& PlatesTask() {
-  static const TaskOf<PlatesTraits> task;
-  return task;
-}
-
-const SyntheticTask& ClipTask() {
-  static const TaskOf<ClipTraits> task;
-  return task;
-}
-
-const std::array<const SyntheticTask*, 3>& AllTasks() {
-  static const std::array<const SyntheticTask*, 3> tasks = {&DigitsTask(), &PlatesTask(),
-                                                            &ClipTask()};
-  return tasks;
-}
+[[maybe_unused]] const bool kAdded =
+    Added<DigitsTraits>() && Added<PlatesTraits>() && Added<ClipTraits>();
 
 }  // namespace
-
-std::vector<uint8_t> PixelsOf(const std::vector<Image8>& frames) {
-  std::vector<uint8_t> pixels;
-  for (const Image8& frame : frames) {
-    pixels.insert(pixels.end(), frame.pixels.begin(), frame.pixels.end());
-  }
-  return pixels;
-}
-
-const SyntheticTask* TaskOfPrompt(const std::string& prompt) {
-  if (ParseDigitsPrompt(prompt).ok()) return &DigitsTask();
-  if (ParsePlatePrompt(prompt).ok()) return &PlatesTask();
-  if (ParseClipPrompt(prompt).ok()) return &ClipTask();
-  return nullptr;
-}
-
-const SyntheticTask* TaskOfRewards(std::span<const std::string> rewards) {
-  for (const SyntheticTask* const task : AllTasks()) {
-    const std::vector<std::string> own = task->rewards();
-    if (std::find_first_of(own.begin(), own.end(), rewards.begin(), rewards.end()) != own.end()) {
-      return task;
-    }
-  }
-  return nullptr;
-}
-
-bool SaysLayout(std::string_view reward) {
-  return !reward.empty() &&
-         std::any_of(AllTasks().begin(), AllTasks().end(),
-                     [&](const SyntheticTask* task) { return task->layout_reward() == reward; });
-}
-
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

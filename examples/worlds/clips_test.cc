@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/clips.h"
+#include "examples/worlds/clips.h"
 
 #include <gtest/gtest.h>
 
@@ -10,26 +10,29 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/reward/shown_items.h"
-#include "tasks/clip_scorer.h"
-#include "tasks/clips_reading.h"
-#include "tasks/synthetic_task.h"
+#include "core/reward/synthetic_task.h"
+#include "examples/worlds/clips_reading.h"
+#include "examples/worlds/moving_digit_scorer.h"
 
-namespace oxbow::reward {
+namespace oxbow::worlds {
 namespace {
 
-using tasks::ClipNumber;
-using tasks::ClipPlace;
+using reward::Item;
+using reward::Measure;
+using reward::Scorer;
+using reward::SyntheticTask;
+using reward::TaskOfPrompt;
 
 Image8 FrameOf(const ClipNumber& number, const ClipPlace& place) {
   Image8 frame{.width = 20, .height = 8, .channels = 1, .pixels = {}};
-  for (const float x : tasks::RenderFrame(number, place)) frame.pixels.push_back(x > 0 ? 255 : 0);
+  for (const float x : RenderFrame(number, place)) frame.pixels.push_back(x > 0 ? 255 : 0);
   return frame;
 }
 
 std::vector<Image8> ClipOf(const ClipNumber& number, int layout) {
   std::vector<Image8> frames;
-  for (int i = 0; i < tasks::kClipFrames; ++i) {
-    frames.push_back(FrameOf(number, tasks::PlaceOf(layout, i)));
+  for (int i = 0; i < kClipFrames; ++i) {
+    frames.push_back(FrameOf(number, PlaceOf(layout, i)));
   }
   return frames;
 }
@@ -38,7 +41,7 @@ std::vector<Image8> ClipOf(const ClipNumber& number, int layout) {
 absl::StatusOr<double> ScoreOf(Scorer& scorer, const std::string& prompt,
                                const std::vector<Image8>& frames) {
   const Item item{.prompt = prompt, .metadata_json = {}, .frames = frames};
-  const ShownItems shown(scorer.facts(), {&item, 1});
+  const reward::ShownItems shown(scorer.facts(), {&item, 1});
   const auto scores = shown.Combine(scorer.ScoreBatch(shown.items()));
   if (!scores[0].ok()) return scores[0].status();
   return scores[0]->value;
@@ -57,8 +60,8 @@ TEST(ClipsTest, EveryNumberReadsBackInEveryLayout) {
   for (int number = 0; number < 100; ++number) {
     const ClipNumber digits = {number / 10, number % 10};
     const std::string prompt = absl::StrCat("clip ", digits[0], digits[1]);
-    ASSERT_EQ(tasks::ParseClipPrompt(prompt).value(), digits);
-    for (int layout = 0; layout < tasks::kClipLayouts; ++layout) {
+    ASSERT_EQ(ParseClipPrompt(prompt).value(), digits);
+    for (int layout = 0; layout < kClipLayouts; ++layout) {
       ASSERT_EQ(Ocr(prompt, ClipOf(digits, layout)), 1) << prompt << ", layout " << layout;
       ASSERT_EQ(SteadyOf(ClipOf(digits, layout)), 1) << prompt << ", layout " << layout;
     }
@@ -68,10 +71,10 @@ TEST(ClipsTest, EveryNumberReadsBackInEveryLayout) {
 // The world's clips are at three columns; the reader knows all.
 TEST(ClipsTest, ANumberReadsBackAtEveryPlace) {
   for (int number = 0; number < 100; ++number) {
-    for (int i = 0; i < 2 * tasks::kClipColumns; ++i) {
+    for (int i = 0; i < 2 * kClipColumns; ++i) {
       const ClipPlace place = {.column = i / 2, .row = i % 2};
       const ClipNumber digits = {number / 10, number % 10};
-      const auto reading = tasks::ReadFrame(FrameOf(digits, place).pixels);
+      const auto reading = ReadFrame(FrameOf(digits, place).pixels);
       ASSERT_EQ(reading.digits, digits);
       ASSERT_EQ(reading.place, place);
     }
@@ -80,10 +83,10 @@ TEST(ClipsTest, ANumberReadsBackAtEveryPlace) {
 
 // Both ways pass the same places, and neither leaves the picture.
 TEST(ClipsTest, AClipDriftsByEvenStepsEitherWay) {
-  EXPECT_EQ(tasks::PlaceOf(0, 0), (ClipPlace{1, 0}));
-  EXPECT_EQ(tasks::PlaceOf(0, 2), (ClipPlace{9, 0}));
-  EXPECT_EQ(tasks::PlaceOf(3, 0), (ClipPlace{9, 1}));
-  EXPECT_EQ(tasks::PlaceOf(3, 2), (ClipPlace{1, 1}));
+  EXPECT_EQ(PlaceOf(0, 0), (ClipPlace{1, 0}));
+  EXPECT_EQ(PlaceOf(0, 2), (ClipPlace{9, 0}));
+  EXPECT_EQ(PlaceOf(3, 0), (ClipPlace{9, 1}));
+  EXPECT_EQ(PlaceOf(3, 2), (ClipPlace{1, 1}));
   std::vector<Image8> forwards = ClipOf({4, 7}, 1);
   std::reverse(forwards.begin(), forwards.end());
   EXPECT_EQ(forwards, ClipOf({4, 7}, 3));
@@ -92,9 +95,9 @@ TEST(ClipsTest, AClipDriftsByEvenStepsEitherWay) {
 TEST(ClipsTest, PromptIsClipAndTwoDigits) {
   for (const char* other :
        {"clip 4", "clip 473", "clip 4a", "Clip 47", "clip 47 ", "text 47", ""}) {
-    EXPECT_FALSE(tasks::ParseClipPrompt(other).ok()) << other;
+    EXPECT_FALSE(ParseClipPrompt(other).ok()) << other;
   }
-  EXPECT_EQ(tasks::TaskOfPrompt("clip 47")->name(), "clip");
+  EXPECT_EQ(TaskOfPrompt("clip 47")->name(), "clip");
 }
 
 // Promise: The video demo learns its task.
@@ -105,7 +108,7 @@ TEST(ClipOcrTest, ADigitCountsAtItsPlaceAndInItsFrame) {
   EXPECT_EQ(Ocr("clip 49", right), 0.5);
   EXPECT_EQ(Ocr("clip 44", right), 0.5);
   std::vector<Image8> mixed = right;
-  mixed[1] = FrameOf({0, 7}, tasks::PlaceOf(0, 1));
+  mixed[1] = FrameOf({0, 7}, PlaceOf(0, 1));
   EXPECT_DOUBLE_EQ(Ocr("clip 47", mixed), 5.0 / 6);
 }
 
@@ -184,12 +187,6 @@ TEST(ClipScorersTest, WrongInputIsAnErrorAndNoNumber) {
             absl::StatusCode::kInvalidArgument);
 }
 
-}  // namespace
-}  // namespace oxbow::reward
-
-namespace oxbow::tasks {
-namespace {
-
 TEST(ClipReportTest, CountsDigitsPerPlaceAndPerFrame) {
   const SyntheticTask& task = *TaskOfPrompt("clip 47");
   const auto bytes = [](const ClipNumber& number, int layout) {
@@ -224,4 +221,4 @@ TEST(ClipReportTest, CountsDigitsPerPlaceAndPerFrame) {
 }
 
 }  // namespace
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

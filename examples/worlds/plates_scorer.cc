@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/plates_scorer.h"
+#include "examples/worlds/plates_scorer.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "tasks/plates_reading.h"
+#include "examples/worlds/plates_reading.h"
 
-namespace oxbow::reward {
+namespace oxbow::worlds {
 namespace {
 
+using reward::PictureScorer;
+using reward::RewardFacts;
+using reward::Score;
+
 absl::Status CheckFormat(const Image8& image) {
-  if (image.width == tasks::kPlateWidth && image.height == tasks::kPlateHeight &&
-      image.channels == 1 && image.pixels.size() == tasks::kPlatePixels) {
+  if (image.width == kPlateWidth && image.height == kPlateHeight && image.channels == 1 &&
+      image.pixels.size() == kPlatePixels) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat("image is not grey of 32 x 16: ", image.width,
@@ -31,14 +35,14 @@ class PlatesScorer final : public PictureScorer {
 
   absl::StatusOr<Score> ScorePicture(std::string_view prompt, std::string_view /*metadata_json*/,
                                      const Image8& image) const override {
-    OXBOW_ASSIGN_OR_RETURN(const tasks::Digits wanted, tasks::ParsePlatePrompt(prompt));
+    OXBOW_ASSIGN_OR_RETURN(const Digits wanted, ParsePlatePrompt(prompt));
     OXBOW_RETURN_IF_ERROR(CheckFormat(image));
-    const tasks::Reading reading = tasks::ReadPlate(image.pixels);
+    const Reading reading = ReadPlate(image.pixels);
     std::string read;
-    for (const tasks::CellReading& cell : reading.cells) {
-      read += cell.digit == tasks::kUnreadable ? '?' : static_cast<char>('0' + cell.digit);
+    for (const CellReading& cell : reading.cells) {
+      read += cell.digit == kUnreadable ? '?' : static_cast<char>('0' + cell.digit);
     }
-    return Score{.value = measure_(tasks::EditDistance(reading, wanted)), .note = read};
+    return Score{.value = measure_(EditDistance(reading, wanted)), .note = read};
   }
 
  private:
@@ -47,7 +51,7 @@ class PlatesScorer final : public PictureScorer {
 
 }  // namespace
 
-std::unique_ptr<Scorer> MakePlatesReader() {
+std::unique_ptr<reward::Scorer> MakePlatesReader() {
   return std::make_unique<PlatesScorer>(
       RewardFacts{.name = "plates_reader",
                   .help = "1 - edit distance / 3 of the digits that templates read",
@@ -55,7 +59,7 @@ std::unique_ptr<Scorer> MakePlatesReader() {
       [](int distance) { return 1.0 - std::min(distance, 3) / 3.0; });
 }
 
-std::unique_ptr<Scorer> MakePlatesStrict() {
+std::unique_ptr<reward::Scorer> MakePlatesStrict() {
   return std::make_unique<PlatesScorer>(
       RewardFacts{.name = "plates_strict",
                   .help = "1 if templates read all three digits right, else 0",
@@ -63,4 +67,4 @@ std::unique_ptr<Scorer> MakePlatesStrict() {
       [](int distance) { return distance == 0 ? 1.0 : 0.0; });
 }
 
-}  // namespace oxbow::reward
+}  // namespace oxbow::worlds

@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "tasks/digits.h"
+#include "examples/worlds/digits.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 
 inline constexpr int kUnreadable = -1;
 inline constexpr double kReadableErrorMax = 0.15;
@@ -85,4 +85,4 @@ class DigitsCounter {
   RowShare rows_;
 };
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

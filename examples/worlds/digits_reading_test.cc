@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/digits_reading.h"
+#include "examples/worlds/digits_reading.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/philox.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
 
 using Pixels = std::vector<uint8_t>;
@@ -145,4 +145,4 @@ TEST(DigitsReportTest, CountsWhatImagesShow) {
 }
 
 }  // namespace
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

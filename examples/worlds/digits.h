@@ -22,7 +22,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 
 inline constexpr int kDigitCount = 3;
 inline constexpr int kImageHeight = 8;
@@ -49,4 +49,4 @@ int NumberOf(const Digits& digits);
 // Parses exactly "text ddd". kInvalidArgument for any other text.
 absl::StatusOr<Digits> ParseDigitsPrompt(std::string_view text);
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

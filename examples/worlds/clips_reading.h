@@ -13,10 +13,10 @@
 #include <span>
 #include <vector>
 
-#include "tasks/clips.h"
-#include "tasks/digits_reading.h"
+#include "examples/worlds/clips.h"
+#include "examples/worlds/digits_reading.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 
 inline constexpr double kLightOutsideMax = 0.1;
 
@@ -46,7 +46,7 @@ struct ClipReport {
   double reward_stderr = 0;       // Its standard error.
   double strict = 0;              // Share with all digits right in all frames.
   double steady = 0;              // See Steady.
-  double speckle = 0;             // See Speckle of tasks/digits_reading.h.
+  double speckle = 0;             // See Speckle of examples/worlds/digits_reading.h.
   double unreadable = 0;          // Share of unreadable digits.
   double minority_way_share = 0;  // The rarer way of the steady clips.
   double minority_row_share = 0;  // The rarer row of all frames.
@@ -72,4 +72,4 @@ class ClipCounter {
   std::array<std::array<int64_t, kClipDigits>, kClipFrames> right_ = {};
 };
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rewards of the synthetic task `digits` (tasks/digits.h), all in [0, 1]:
+// Rewards of the synthetic task `digits` (examples/worlds/digits.h), all in [0, 1]:
 //
 //   digits_ocr     1 - min(edit distance of the digits read and wanted, 3) / 3
 //   digits_strict  1 if all three digits are right, else 0
@@ -16,15 +16,15 @@
 
 #include "core/reward/scorer.h"
 
-namespace oxbow::reward {
+namespace oxbow::worlds {
 
 // Both require a prompt "text ddd" and a grey image of 20 x 8; anything else is kInvalidArgument.
-std::unique_ptr<Scorer> MakeDigitsOcr();
-std::unique_ptr<Scorer> MakeDigitsStrict();
+std::unique_ptr<reward::Scorer> MakeDigitsOcr();
+std::unique_ptr<reward::Scorer> MakeDigitsStrict();
 // Also kInvalidArgument for metadata without "digits".
-std::unique_ptr<Scorer> MakeDigitsGraded();
+std::unique_ptr<reward::Scorer> MakeDigitsGraded();
 
 // `digits_row`: the row in which the digits are. It measures diversity; do not train on it.
-std::unique_ptr<Scorer> MakeDigitsRow();
+std::unique_ptr<reward::Scorer> MakeDigitsRow();
 
-}  // namespace oxbow::reward
+}  // namespace oxbow::worlds

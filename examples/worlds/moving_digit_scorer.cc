@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/clip_scorer.h"
+#include "examples/worlds/moving_digit_scorer.h"
 
 #include <limits>
 #include <string>
@@ -8,26 +8,32 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "tasks/clips.h"
-#include "tasks/clips_reading.h"
+#include "examples/worlds/clips.h"
+#include "examples/worlds/clips_reading.h"
 
-namespace oxbow::reward {
+namespace oxbow::worlds {
 namespace {
 
-absl::StatusOr<tasks::FrameReading> ReadingOf(const Image8& frame) {
-  if (frame.width != tasks::kClipWidth || frame.height != tasks::kClipHeight ||
-      frame.channels != 1 || frame.pixels.size() != tasks::kFramePixels) {
+using reward::Item;
+using reward::PictureScorer;
+using reward::RewardFacts;
+using reward::Score;
+using reward::Scorer;
+
+absl::StatusOr<FrameReading> FrameReadingOf(const Image8& frame) {
+  if (frame.width != kClipWidth || frame.height != kClipHeight || frame.channels != 1 ||
+      frame.pixels.size() != kFramePixels) {
     return absl::InvalidArgumentError(absl::StrCat("frame is not grey of 20 x 8: ", frame.width,
                                                    " x ", frame.height, ", ", frame.channels,
                                                    " channels, ", frame.pixels.size(), " bytes"));
   }
-  return tasks::ReadFrame(frame.pixels);
+  return ReadFrame(frame.pixels);
 }
 
-std::string TextOf(const tasks::FrameReading& reading) {
+std::string TextOf(const FrameReading& reading) {
   std::string text;
   for (const int digit : reading.digits) {
-    text += digit == tasks::kUnreadable ? '?' : static_cast<char>('0' + digit);
+    text += digit == kUnreadable ? '?' : static_cast<char>('0' + digit);
   }
   return text;
 }
@@ -38,24 +44,23 @@ class ClipOcr final : public PictureScorer {
 
   absl::StatusOr<Score> ScorePicture(std::string_view prompt, std::string_view /*metadata_json*/,
                                      const Image8& frame) const override {
-    OXBOW_ASSIGN_OR_RETURN(const tasks::ClipNumber wanted, tasks::ParseClipPrompt(prompt));
-    OXBOW_ASSIGN_OR_RETURN(const tasks::FrameReading reading, ReadingOf(frame));
-    return Score{
-        .value = static_cast<double>(tasks::RightDigits(reading, wanted)) / tasks::kClipDigits,
-        .note = TextOf(reading)};
+    OXBOW_ASSIGN_OR_RETURN(const ClipNumber wanted, ParseClipPrompt(prompt));
+    OXBOW_ASSIGN_OR_RETURN(const FrameReading reading, FrameReadingOf(frame));
+    return Score{.value = static_cast<double>(RightDigits(reading, wanted)) / kClipDigits,
+                 .note = TextOf(reading)};
   }
 };
 
 absl::StatusOr<Score> SteadyScore(const Item& item) {
-  OXBOW_RETURN_IF_ERROR(tasks::ParseClipPrompt(item.prompt).status());
+  OXBOW_RETURN_IF_ERROR(ParseClipPrompt(item.prompt).status());
   if (item.frames.size() < 2) {
     return absl::InvalidArgumentError("a video of one frame has no way");
   }
-  std::vector<tasks::FrameReading> frames;
+  std::vector<FrameReading> frames;
   for (const Image8& frame : item.frames) {
-    OXBOW_ASSIGN_OR_RETURN(frames.emplace_back(), ReadingOf(frame));
+    OXBOW_ASSIGN_OR_RETURN(frames.emplace_back(), FrameReadingOf(frame));
   }
-  return Score{.value = tasks::Steady(frames) ? 1.0 : 0.0};
+  return Score{.value = Steady(frames) ? 1.0 : 0.0};
 }
 
 class ClipSteady final : public Scorer {
@@ -80,12 +85,12 @@ class ClipSteady final : public Scorer {
 
 }  // namespace
 
-std::unique_ptr<Scorer> MakeClipOcr() {
+std::unique_ptr<reward::Scorer> MakeClipOcr() {
   return std::make_unique<ClipOcr>(RewardFacts{.name = "clip_ocr",
                                                .help = "share of right digits, mean over frames",
                                                .identity = "clip_ocr/1"});
 }
 
-std::unique_ptr<Scorer> MakeClipSteady() { return std::make_unique<ClipSteady>(); }
+std::unique_ptr<reward::Scorer> MakeClipSteady() { return std::make_unique<ClipSteady>(); }
 
-}  // namespace oxbow::reward
+}  // namespace oxbow::worlds

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/plates.h"
+#include "examples/worlds/plates.h"
 
 #include <gtest/gtest.h>
 
@@ -8,12 +8,16 @@
 
 #include "absl/strings/str_format.h"
 #include "base/philox.h"
-#include "tasks/plates_reading.h"
-#include "tasks/plates_scorer.h"
-#include "tasks/synthetic_task.h"
+#include "core/reward/synthetic_task.h"
+#include "examples/worlds/plates_reading.h"
+#include "examples/worlds/plates_scorer.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
+
+using reward::Measure;
+using reward::ScoreOne;
+using reward::TaskOfPrompt;
 
 using Pixels = std::vector<uint8_t>;
 
@@ -108,8 +112,8 @@ TEST(PlatesReadingTest, TaskReportsWhatItsReaderSees) {
 }
 
 TEST(PlatesScorerTest, RewardFallsByAThirdPerEdit) {
-  const auto reader = reward::MakePlatesReader();
-  const auto strict = reward::MakePlatesStrict();
+  const auto reader = MakePlatesReader();
+  const auto strict = MakePlatesStrict();
   const struct {
     int drawn;
     double reward, strict;
@@ -124,4 +128,4 @@ TEST(PlatesScorerTest, RewardFallsByAThirdPerEdit) {
 }
 
 }  // namespace
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 
 inline constexpr int kPlateGlyphSide = 10;  // Rows and columns of a digit.
 
 // Grey levels [digit][row][column], 0 black to 255 white.
 extern const uint8_t kPlateGlyphs[10][kPlateGlyphSide][kPlateGlyphSide];
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

@@ -5,9 +5,9 @@
 // is Copyright (c) 2003 by Bitstream, Inc. All Rights Reserved. Bitstream Vera is a trademark of
 // Bitstream, Inc. DejaVu changes are in public domain. Its licence permits free use and copying
 // (https://dejavu-fonts.github.io/License.html).
-#include "tasks/plate_glyphs.h"
+#include "examples/worlds/plate_glyphs.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 
 // clang-format off
 const uint8_t kPlateGlyphs[10][kPlateGlyphSide][kPlateGlyphSide] = {
@@ -134,4 +134,4 @@ const uint8_t kPlateGlyphs[10][kPlateGlyphSide][kPlateGlyphSide] = {
 };
 // clang-format on
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

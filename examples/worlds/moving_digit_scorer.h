@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rewards of the synthetic task `clip` (tasks/clips.h), all in [0, 1]:
+// Rewards of the synthetic task `clip` (examples/worlds/clips.h), all in [0, 1]:
 //
 //   clip_ocr     share of right digits in a frame; of a video the mean over its frames, as the
 //                video_ocr of flow_grpo
@@ -13,11 +13,11 @@
 
 #include "core/reward/scorer.h"
 
-namespace oxbow::reward {
+namespace oxbow::worlds {
 
 // Both require a prompt "clip dd" and grey frames of 20 x 8, clip_steady two of them at least;
 // anything else is kInvalidArgument.
-std::unique_ptr<Scorer> MakeClipOcr();
-std::unique_ptr<Scorer> MakeClipSteady();
+std::unique_ptr<reward::Scorer> MakeClipOcr();
+std::unique_ptr<reward::Scorer> MakeClipSteady();
 
-}  // namespace oxbow::reward
+}  // namespace oxbow::worlds

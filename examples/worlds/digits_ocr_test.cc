@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/digits_ocr.h"
+#include "examples/worlds/digits_ocr.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
 
-#include "tasks/digits.h"
+#include "examples/worlds/digits.h"
 
-namespace oxbow::reward {
+namespace oxbow::worlds {
 namespace {
+
+using reward::ScoreOne;
 
 Image8 ImageOf(int number) {
   Image8 image{.width = 20, .height = 8, .channels = 1, .pixels = {}};
-  for (const float x : tasks::RenderDigits(tasks::DigitsOf(number), 1)) {
+  for (const float x : RenderDigits(DigitsOf(number), 1)) {
     image.pixels.push_back(x > 0 ? 255 : 0);
   }
   return image;
@@ -78,4 +80,4 @@ TEST(DigitsOcrTest, AGradedPromptSaysHowManyDigitsMustBeRightInRowZero) {
 }
 
 }  // namespace
-}  // namespace oxbow::reward
+}  // namespace oxbow::worlds

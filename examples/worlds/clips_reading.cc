@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/clips_reading.h"
+#include "examples/worlds/clips_reading.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
 
 constexpr int kClipCellPixels = kClipHeight * kGlyphWidth;
@@ -155,4 +155,4 @@ ClipReport ClipCounter::Report() const {
   return report;
 }
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/plates_reading.h"
+#include "examples/worlds/plates_reading.h"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "base/check.h"
-#include "tasks/plate_glyphs.h"
+#include "examples/worlds/plate_glyphs.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
 
 constexpr int kPlateErrorUnit = kPlateHeight * kPlateGlyphSide * 255;  // An error of 1.
@@ -92,4 +92,4 @@ double PlateDust(std::span<const uint8_t> pixels) {
   return static_cast<double>(error) / (kPlatePixels * 255.0);
 }
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

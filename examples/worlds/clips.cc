@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/clips.h"
+#include "examples/worlds/clips.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/first_part.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
 
 constexpr std::string_view kClipPrefix = "clip ";
@@ -66,4 +66,4 @@ absl::StatusOr<ClipNumber> ParseClipPrompt(std::string_view text) {
   return number;
 }
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

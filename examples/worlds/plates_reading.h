@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <span>
 
-#include "tasks/digits_reading.h"
-#include "tasks/plates.h"
+#include "examples/worlds/digits_reading.h"
+#include "examples/worlds/plates.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 
 inline constexpr int kPlateErrorPercentMax = 12;
 
@@ -26,4 +26,4 @@ Reading ReadPlate(std::span<const uint8_t> pixels);
 // unreadable cell counts with its best digit.
 double PlateDust(std::span<const uint8_t> pixels);
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/plates.h"
+#include "examples/worlds/plates.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/first_part.h"
-#include "tasks/plate_glyphs.h"
+#include "examples/worlds/plate_glyphs.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
 
 constexpr std::string_view kPlatePrefix = "text \"";
@@ -53,4 +53,4 @@ absl::StatusOr<Digits> ParsePlatePrompt(std::string_view text) {
                    FirstPart(std::string(text), 80)));
 }
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

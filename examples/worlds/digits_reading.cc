@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/digits_reading.h"
+#include "examples/worlds/digits_reading.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
 
 constexpr int kCellPixels = kImageHeight * kGlyphWidth;
@@ -118,4 +118,4 @@ DigitsReport DigitsCounter::Report() const {
   return report;
 }
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

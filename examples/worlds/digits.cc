@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/digits.h"
+#include "examples/worlds/digits.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/first_part.h"
 #include "base/status_macros.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
 
 // Any two glyphs differ in at least 9 pixels of the 40 of a cell, whatever their offsets.
@@ -75,4 +75,4 @@ absl::StatusOr<Digits> ParseDigitsPrompt(std::string_view text) {
   return digits;
 }
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/digits_ocr.h"
+#include "examples/worlds/digits_ocr.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,54 +7,56 @@
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
 #include "base/status_macros.h"
-#include "tasks/digits.h"
-#include "tasks/digits_reading.h"
+#include "examples/worlds/digits.h"
+#include "examples/worlds/digits_reading.h"
 
-namespace oxbow::reward {
+namespace oxbow::worlds {
 namespace {
 
-absl::StatusOr<tasks::Reading> DigitsOf(const Image8& image) {
-  if (image.width != tasks::kImageWidth || image.height != tasks::kImageHeight ||
-      image.channels != 1 || image.pixels.size() != tasks::kImagePixels) {
+using reward::PictureScorer;
+using reward::RewardFacts;
+using reward::Score;
+
+absl::StatusOr<Reading> ReadingOf(const Image8& image) {
+  if (image.width != kImageWidth || image.height != kImageHeight || image.channels != 1 ||
+      image.pixels.size() != kImagePixels) {
     return absl::InvalidArgumentError(absl::StrCat("image is not grey of 20 x 8: ", image.width,
                                                    " x ", image.height, ", ", image.channels,
                                                    " channels, ", image.pixels.size(), " bytes"));
   }
-  return tasks::ReadDigits(image.pixels);
+  return ReadDigits(image.pixels);
 }
 
 // A number of what is read and what is wanted.
-using Measure = double (*)(const tasks::Reading& reading, const tasks::Digits& wanted);
+using MeasureDigits = double (*)(const Reading& reading, const Digits& wanted);
 
-double Ocr(const tasks::Reading& reading, const tasks::Digits& wanted) {
-  return 1.0 - std::min(tasks::EditDistance(reading, wanted), 3) / 3.0;
+double Ocr(const Reading& reading, const Digits& wanted) {
+  return 1.0 - std::min(EditDistance(reading, wanted), 3) / 3.0;
 }
 
-double Strict(const tasks::Reading& reading, const tasks::Digits& wanted) {
-  return tasks::EditDistance(reading, wanted) == 0 ? 1.0 : 0.0;
+double Strict(const Reading& reading, const Digits& wanted) {
+  return EditDistance(reading, wanted) == 0 ? 1.0 : 0.0;
 }
 
 // Both rows are equally right, so observe this reward and do not train on it: a mean that moves
 // away from .5 shows that images become alike.
-double Row(const tasks::Reading& reading, const tasks::Digits& /*wanted*/) {
-  return reading.offset;
-}
+double Row(const Reading& reading, const Digits& /*wanted*/) { return reading.offset; }
 
 class DigitsScorer final : public PictureScorer {
  public:
-  DigitsScorer(RewardFacts facts, Measure measure)
+  DigitsScorer(RewardFacts facts, MeasureDigits measure)
       : PictureScorer(std::move(facts)), measure_(measure) {}
 
   absl::StatusOr<Score> ScorePicture(std::string_view prompt, std::string_view /*metadata_json*/,
                                      const Image8& image) const override {
     // An image of another task has no digits, not even a row.
-    OXBOW_ASSIGN_OR_RETURN(const tasks::Digits wanted, tasks::ParseDigitsPrompt(prompt));
-    OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, DigitsOf(image));
+    OXBOW_ASSIGN_OR_RETURN(const Digits wanted, ParseDigitsPrompt(prompt));
+    OXBOW_ASSIGN_OR_RETURN(const Reading reading, ReadingOf(image));
     return Score{.value = measure_(reading, wanted)};
   }
 
  private:
-  const Measure measure_;
+  const MeasureDigits measure_;
 };
 
 constexpr char kDigitsKey[] = "digits";
@@ -65,13 +67,12 @@ absl::StatusOr<int> DigitsWanted(std::string_view metadata_json) {
   if (metadata.is_object()) {
     const auto found = metadata.find(kDigitsKey);
     if (found != metadata.end() && found->is_number_unsigned() &&
-        found->get<uint64_t>() <= tasks::kDigitCount) {
+        found->get<uint64_t>() <= kDigitCount) {
       return found->get<int>();
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("metadata need \"", kDigitsKey,
-                                                 "\", how many digits must be right: 0 to ",
-                                                 tasks::kDigitCount));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "metadata need \"", kDigitsKey, "\", how many digits must be right: 0 to ", kDigitCount));
 }
 
 class GradedDigitsScorer final : public PictureScorer {
@@ -85,12 +86,12 @@ class GradedDigitsScorer final : public PictureScorer {
 
   absl::StatusOr<Score> ScorePicture(std::string_view prompt, std::string_view metadata_json,
                                      const Image8& image) const override {
-    OXBOW_ASSIGN_OR_RETURN(const tasks::Digits digits, tasks::ParseDigitsPrompt(prompt));
+    OXBOW_ASSIGN_OR_RETURN(const Digits digits, ParseDigitsPrompt(prompt));
     OXBOW_ASSIGN_OR_RETURN(const int wanted, DigitsWanted(metadata_json));
-    OXBOW_ASSIGN_OR_RETURN(const tasks::Reading reading, DigitsOf(image));
+    OXBOW_ASSIGN_OR_RETURN(const Reading reading, ReadingOf(image));
     int right = 0;
     for (size_t i = 0; i < digits.size(); ++i) {
-      if (reading.cells[i].digit == tasks::kUnreadable) return Score{.value = 0};
+      if (reading.cells[i].digit == kUnreadable) return Score{.value = 0};
       right += reading.cells[i].digit == digits[i] ? 1 : 0;
     }
     return Score{.value = reading.offset == 0 && right >= wanted ? 1.0 : 0.0};
@@ -99,9 +100,11 @@ class GradedDigitsScorer final : public PictureScorer {
 
 }  // namespace
 
-std::unique_ptr<Scorer> MakeDigitsGraded() { return std::make_unique<GradedDigitsScorer>(); }
+std::unique_ptr<reward::Scorer> MakeDigitsGraded() {
+  return std::make_unique<GradedDigitsScorer>();
+}
 
-std::unique_ptr<Scorer> MakeDigitsOcr() {
+std::unique_ptr<reward::Scorer> MakeDigitsOcr() {
   return std::make_unique<DigitsScorer>(
       RewardFacts{.name = "digits_ocr",
                   .help = "1 - edit distance / 3 of the digits read",
@@ -109,14 +112,14 @@ std::unique_ptr<Scorer> MakeDigitsOcr() {
       Ocr);
 }
 
-std::unique_ptr<Scorer> MakeDigitsRow() {
+std::unique_ptr<reward::Scorer> MakeDigitsRow() {
   return std::make_unique<DigitsScorer>(RewardFacts{.name = "digits_row",
                                                     .help = "the row the digits stand in, 0 or 1",
                                                     .identity = "digits_row/1"},
                                         Row);
 }
 
-std::unique_ptr<Scorer> MakeDigitsStrict() {
+std::unique_ptr<reward::Scorer> MakeDigitsStrict() {
   return std::make_unique<DigitsScorer>(
       RewardFacts{.name = "digits_strict",
                   .help = "1 if all three digits are right, else 0",
@@ -124,4 +127,4 @@ std::unique_ptr<Scorer> MakeDigitsStrict() {
       Strict);
 }
 
-}  // namespace oxbow::reward
+}  // namespace oxbow::worlds

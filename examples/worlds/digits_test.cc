@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/digits.h"
+#include "examples/worlds/digits.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 namespace {
 
 TEST(DigitsTest, GlyphsDifferInManyPixelsWhateverTheirOffsets) {
@@ -82,4 +82,4 @@ TEST(DigitsTest, ShippedPromptFilesSplitTheNumbers) {
 }
 
 }  // namespace
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

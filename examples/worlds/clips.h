@@ -3,9 +3,9 @@
 // drifts across the picture.
 //
 // A clip has 3 frames of 8 rows and 20 columns, from -1 (black) to 1 (white). There is no
-// autoencoder: the latent is the video. The two glyphs of tasks/digits.h stand side by side, 11
-// columns together. Their row, 0 or 1, and their way, from the left or from the right, are free, so
-// that one prompt has four right clips. In each frame they are 4 columns further:
+// autoencoder: the latent is the video. The two glyphs of examples/worlds/digits.h stand side by
+// side, 11 columns together. Their row, 0 or 1, and their way, from the left or from the right, are
+// free, so that one prompt has four right clips. In each frame they are 4 columns further:
 //
 //   ....................  ....................  ....................   47 from the left, row 1
 //   .#...#.#####........  .....#...#.#####....  .........#...#.#####
@@ -25,9 +25,9 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "tasks/digits.h"
+#include "examples/worlds/digits.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 
 inline constexpr int kClipFrames = 3;
 inline constexpr int kClipHeight = 8;
@@ -63,4 +63,4 @@ std::array<float, kClipPixels> RenderClip(const ClipNumber& number, int layout);
 // Parses exactly "clip dd". kInvalidArgument for any other text.
 absl::StatusOr<ClipNumber> ParseClipPrompt(std::string_view text);
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds

@@ -16,9 +16,9 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "tasks/digits.h"
+#include "examples/worlds/digits.h"
 
-namespace oxbow::tasks {
+namespace oxbow::worlds {
 
 inline constexpr int kPlateHeight = 16;
 inline constexpr int kPlateWidth = 32;
@@ -37,4 +37,4 @@ std::array<uint8_t, kPlatePixels> PlateBytes(const Digits& digits, int offset);
 // Parses exactly `text "ddd"`. kInvalidArgument for any other text.
 absl::StatusOr<Digits> ParsePlatePrompt(std::string_view text);
 
-}  // namespace oxbow::tasks
+}  // namespace oxbow::worlds
