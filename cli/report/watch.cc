@@ -18,7 +18,7 @@
 #include "cli/run_option.h"
 #include "io/report/html.h"
 #include "io/report/svg_chart.h"
-#include "rpc/grpc_hold.h"
+#include "rpc/channel.h"
 #include "rpc/tls_flags.h"
 #include "run/run_lock.h"
 

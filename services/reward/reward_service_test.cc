@@ -14,7 +14,7 @@
 #include "examples/worlds/digits_ocr.h"
 #include "io/image.h"
 #include "rpc/channel.h"
-#include "rpc/retry_after.h"
+#include "rpc/retry.h"
 #include "rpc/server.h"
 #include "telemetry/metrics.h"
 

@@ -23,7 +23,6 @@
 #include "rewards/model_rewards.h"
 #include "rewards/ppocr_reader.h"
 #endif
-#include "rewards/jpeg_size.h"
 #include "rewards/ocr_scorer.h"
 #include "rewards/picture_guards.h"
 #include "rewards/tesseract_reader.h"

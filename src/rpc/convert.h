@@ -81,4 +81,8 @@ class ChunkAssembler {
   uint64_t bytes_total_ = 0;
 };
 
+// How much of a group a worker sends with its header, which no credit of the sink holds back:
+// latent bytes of all samples together; more come in chunks.
+inline constexpr uint64_t kHeaderLatentBytes = uint64_t{64} << 10;
+
 }  // namespace oxbow::rpc

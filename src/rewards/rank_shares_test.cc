@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/reward/group_ranks.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rewards/preference_rewards.h"
 
-namespace oxbow::reward {
+namespace oxbow::rewards {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(GroupRanksTest, TheSmallestHasNoneAndTheLargestAllButOne) {
+TEST(RankSharesTest, TheSmallestHasNoneAndTheLargestAllButOne) {
   EXPECT_THAT(RankShares({0.3, -2, 7, 0.4}), ElementsAre(0.25, 0, 0.75, 0.5));
   EXPECT_THAT(RankShares({5}), ElementsAre(0));
   EXPECT_THAT(RankShares({}), IsEmpty());
 }
 
-TEST(GroupRanksTest, EqualValuesShareTheMeanOfTheirRanks) {
+TEST(RankSharesTest, EqualValuesShareTheMeanOfTheirRanks) {
   EXPECT_THAT(RankShares({1, 1}), ElementsAre(0.25, 0.25));
   EXPECT_THAT(RankShares({2, 1, 2, 2}), ElementsAre(0.5, 0, 0.5, 0.5));
 }
 
-TEST(GroupRanksTest, NeitherOrderNorScaleMatters) {
+TEST(RankSharesTest, NeitherOrderNorScaleMatters) {
   RandomStream random({.seed = 17});
   for (int round = 0; round < 200; ++round) {
     std::vector<double> values;
@@ -46,4 +45,4 @@ TEST(GroupRanksTest, NeitherOrderNorScaleMatters) {
 }
 
 }  // namespace
-}  // namespace oxbow::reward
+}  // namespace oxbow::rewards

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/lease/group_times.h"
+#include "core/lease/lease_times.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/model/initial_weights.h"
+#include "tests/testing/initial_weights.h"
 
 #include <ATen/ATen.h>
 
