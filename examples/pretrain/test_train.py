@@ -31,7 +31,7 @@ def trained(out, *arguments):
 
 def drawn(name):
     """The pictures of dots and crosses in a header's comment, one above the other or side by side."""
-    rows = re.findall(r"^//   ([.#]{20}(?:  [.#]{20})*)(?= |$)", (worlds.ROOT / "src/tasks" / name).read_text(), re.M)
+    rows = re.findall(r"^//   ([.#]{20}(?:  [.#]{20})*)(?= |$)", (worlds.ROOT / "examples/worlds" / name).read_text(), re.M)
     frames = [[row.split()[i] for row in rows] for i in range(len(rows[0].split()))]
     return np.array([[[1 if pixel == "#" else -1 for pixel in row] for row in frame] for frame in frames])
 
