@@ -14,12 +14,12 @@
 
 #include "base/check.h"
 #include "core/flow/sampler.h"
-#include "core/model/initial_weights.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/adamw.h"
 #include "core/rl/trainer.h"
+#include "tests/testing/initial_weights.h"
 
 namespace oxbow {
 namespace {

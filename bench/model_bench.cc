@@ -5,9 +5,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include "benchmark/benchmark.h"
-#include "core/model/initial_weights.h"
 #include "core/model/parameters.h"
 #include "core/model/sd3.h"
+#include "tests/testing/initial_weights.h"
 
 namespace oxbow::model {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/exit_code.h"
-#include "base/freed_memory.h"
+#include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "bench/single_process_loop.h"
 #include "config/run_config.h"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# oxbow_library(name SOURCES ... DEPS ... [TORCH] [APART ...])
-#   A static library whose headers are included as "folder/file.h" from src/ or the repository root.
+# oxbow_library(name SOURCES ... DEPS ... [TORCH] [OBJECT] [APART ...])
+#   A static library whose headers are included as "folder/file.h" from src/ or the repository root. OBJECT: all of it is
+#   in each program that names it, for what its objects do before main.
 # oxbow_test(name SOURCES ... DEPS ... [TORCH] [APART ...] [LABEL l] [ENV k=v ...])
 #   A GoogleTest binary, one per folder. It is one test of ctest: a process that loads LibTorch takes half a second, and
 #   there are thousands of cases. With LABEL, each of its cases is one, and they are listed when ctest runs.
@@ -56,8 +57,12 @@ function(_oxbow_headers target visibility torch suffix)
 endfunction()
 
 function(oxbow_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS;APART" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "TORCH;OBJECT" "" "SOURCES;DEPS;APART" ${ARGN})
+  set(_kind STATIC)
+  if(ARG_OBJECT)
+    set(_kind OBJECT)
+  endif()
+  add_library(${name} ${_kind} ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} Threads::Threads)
   _oxbow_headers(${name} PUBLIC ${ARG_TORCH} "")

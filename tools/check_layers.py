@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fails on an include that points up the layers of docs/architecture.md, and prints each one.
 
-    base, metrics < core < tasks, simulate < io < rewards < config < run < telemetry, rpc < services < cli;
-    tests and bench may see everything
+    base, metrics < core < simulate < io < rewards < config < run < telemetry, rpc < services < cli;
+    tests, bench and examples may see everything, and nothing of the product sees them
 
 Further: core sees std, base and ATen only; what the replay buffer links never sees torch; base, core,
 simulate and io see no gRPC, protobuf or RocksDB. `--self-test` shows that each rule catches its break.
@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = [
     ("src/base/", 0), ("src/metrics/", 0), ("src/core/replay/", 1), ("src/core/lease/", 1.5), ("src/core/reward/", 3),
     ("src/core/parallel/", 4), ("src/core/flow/", 5), ("src/core/model/", 6), ("src/core/rl/", 7),
-    ("src/tasks/", 7.5), ("src/simulate/", 7.8), ("src/io/", 8), ("src/rewards/", 8.5), ("proto/", 8), ("src/config/", 9), ("src/run/", 9.5), ("src/telemetry/", 10), ("src/rpc/", 10),
-    ("services/", 11), ("cli/", 12), ("tests/", 13), ("bench/", 13),
+    ("src/simulate/", 7.8), ("src/io/", 8), ("src/rewards/", 8.5), ("proto/", 8), ("src/config/", 9), ("src/run/", 9.5), ("src/telemetry/", 10), ("src/rpc/", 10),
+    ("services/", 11), ("cli/", 12), ("examples/", 13), ("tests/", 13), ("bench/", 13),
 ]
 # Contracts that rollout, learner and cli share, and clients of other services: services may include
 # only these headers of each other.
@@ -53,9 +53,9 @@ def is_test(path):
 
 
 def upward(path, target):
-    if path.startswith("tests/") or path.startswith("bench/"):
+    if path.startswith(("tests/", "bench/")):
         return None
-    if is_test(path) and target.startswith("tests/"):
+    if is_test(path) and target.startswith(("tests/", "examples/")):
         return None
     if layer_of(target) is None or layer_of(target) <= layer_of(path):
         return None
@@ -72,7 +72,7 @@ def sideways(path, target):
 
 
 def foreign(path, include):
-    below_services = path.startswith(("src/base/", "src/metrics/", "src/core/", "src/tasks/", "src/simulate/", "src/io/", "src/rewards/"))
+    below_services = path.startswith(("src/base/", "src/metrics/", "src/core/", "src/simulate/", "src/io/", "src/rewards/"))
     if below_services and WIRE.search(include):
         return "base, core, simulate and io build without gRPC, protobuf, RocksDB and prometheus"
     if path.startswith(("src/core/", "src/simulate/")) and not is_test(path):
@@ -98,7 +98,7 @@ def reaches_torch(path, files, seen):
 
 def torch_free(path):
     if path.startswith(("services/buffer/", "services/reward/", "src/base/", "src/metrics/", "src/telemetry/",
-                        "src/core/replay/", "src/core/lease/", "src/tasks/",
+                        "src/core/replay/", "src/core/lease/", "examples/",
                         "src/core/reward/", "src/simulate/")):
         return "_torch" not in path
     # In io, torch is allowed only in *_torch.* files. The model loader and the checkpoint are such
@@ -134,11 +134,12 @@ def self_test():
         "src/core/flow/up.h": '#include "services/buffer/c.h"\n',
         "src/core/flow/wire.h": "#include <grpcpp/grpcpp.h>\n",
         "src/io/proto.cc": '#include "oxbow/v1/x.pb.h"\n',
+        "src/core/reward/toy.cc": '#include "examples/worlds/toy.h"\n',
         "src/core/rl/clock.cc": '#include "absl/time/clock.h"\n',
         "services/buffer/torch.cc": "#include <ATen/ATen.h>\n",
     }
     for path, text in breaks.items():
-        assert check({**good, "services/buffer/c.h": "", path: text}), f"not caught: {path}"
+        assert check({**good, "services/buffer/c.h": "", "examples/worlds/toy.h": "", path: text}), f"not caught: {path}"
     chain = {"src/rpc/t.h": "#include <ATen/ATen.h>\n", "services/reward/r.cc": '#include "rpc/t.h"\n'}
     assert check({**good, **chain}), "a chain to torch is not caught"
 

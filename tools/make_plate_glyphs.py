@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes src/tasks/plate_glyphs.cc: the digits of the task `plates`, painted by Pillow in DejaVu Sans Bold.
+"""Writes examples/worlds/plate_glyphs.cc: the digits of the task `plates`, painted by Pillow in DejaVu Sans Bold.
 
     tools/make_plate_glyphs.py [--font FILE] [--out FILE]
 
@@ -19,7 +19,7 @@ HEAD = """\
 // is Copyright (c) 2003 by Bitstream, Inc. All Rights Reserved. Bitstream Vera is a trademark of
 // Bitstream, Inc. DejaVu changes are in public domain. Its licence permits free use and copying
 // (https://dejavu-fonts.github.io/License.html).
-#include "tasks/plate_glyphs.h"
+#include "examples/worlds/plate_glyphs.h"
 
 namespace oxbow::tasks {
 
@@ -48,7 +48,7 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--font", default="/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf")
-    parser.add_argument("--out", type=pathlib.Path, default=root / "src/tasks/plate_glyphs.cc")
+    parser.add_argument("--out", type=pathlib.Path, default=root / "examples/worlds/plate_glyphs.cc")
     flags = parser.parse_args()
     font = ImageFont.truetype(flags.font, SIZE)
     text = HEAD

@@ -58,7 +58,7 @@ def for_clang(entry):
 
 def main():
     build = Path(sys.argv[1] if len(sys.argv) > 1 else "build/release")
-    prefixes = sys.argv[2:] or ["src/", "services/", "cli/"]
+    prefixes = sys.argv[2:] or ["src/", "services/", "cli/", "examples/"]
     database = build / "compile_commands.json"
     if not database.exists():
         print(f"no compile_commands.json, configure first (make build): {build}", file=sys.stderr)

@@ -173,7 +173,7 @@ def unbuilt(files):
     """The sources of the product that no CMakeLists.txt names."""
     built = "".join((ROOT / path).read_text() for path in files if path.endswith("CMakeLists.txt"))
     for path in files:
-        if path.endswith(".cc") and path.startswith(("src/", "services/", "cli/")) and Path(path).name not in built:
+        if path.endswith(".cc") and path.startswith(("src/", "services/", "cli/", "examples/")) and Path(path).name not in built:
             yield path
 
 

@@ -21,12 +21,12 @@
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
 #include "core/model/velocity_model.h"
+#include "core/reward/synthetic_task.h"
 #include "io/tensor_torch.h"
 #include "run/loaded_model.h"
 #include "run/model_facts.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 
@@ -73,7 +73,7 @@ v1::RunConfig ConfigOfModel(const ModelSource& source, const std::string& prompt
   config.mutable_sampling()->set_steps(10);
   config.mutable_sampling()->set_schedule(v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT);
   config.mutable_eval()->set_solver(v1::SOLVER_KIND_EULER);
-  if (const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompt)) {
+  if (const reward::SyntheticTask* const task = reward::TaskOfPrompt(prompt)) {
     config.mutable_sampling()->set_height(task->format().height);
     config.mutable_sampling()->set_width(task->format().width);
     config.mutable_sampling()->set_frames(task->format().frames);

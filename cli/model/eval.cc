@@ -20,10 +20,10 @@
 #include "cli/run_option.h"
 #include "config/file_paths.h"
 #include "config/run_config.h"
+#include "core/reward/synthetic_task.h"
 #include "rpc/tls_flags.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
@@ -97,10 +97,10 @@ absl::StatusOr<bool> NeedsOwnRewards(const EvalFlags& flags, const std::string& 
 }
 
 // Whole rounds over the prompts, at least one: as near to `images` as that allows from above.
-absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags, const std::string& file) {
+absl::StatusOr<std::vector<reward::Measure>> Evaluate(EvalFlags flags, const std::string& file) {
   OXBOW_ASSIGN_OR_RETURN(const uint32_t wanted, CountOf(flags.images));
   OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPromptFile(file));
-  const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompts.front());
+  const reward::SyntheticTask* const task = reward::TaskOfPrompt(prompts.front());
   if (task == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
         "prompt is of no synthetic task, the only prompts that can be measured here; others are "
@@ -111,27 +111,27 @@ absl::StatusOr<std::vector<tasks::Measure>> Evaluate(EvalFlags flags, const std:
   WorkProgress progress("eval");
   OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
                          DrawImages(flags.source, prompts, flags.drawing, progress));
-  const std::unique_ptr<tasks::TaskReport> report = task->NewReport();
+  const std::unique_ptr<reward::TaskReport> report = task->NewReport();
   for (const DrawnImage& drawn : images) {
-    OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, tasks::PixelsOf(drawn.frames)));
+    OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, reward::PixelsOf(drawn.frames)));
   }
   return report->Report();
 }
 
-void PrintTable(const std::vector<tasks::Measure>& report) {
-  for (const tasks::Measure& measure : report) {
+void PrintTable(const std::vector<reward::Measure>& report) {
+  for (const reward::Measure& measure : report) {
     std::printf("%-18s  %.4g\n", measure.name.c_str(), measure.value);
   }
 }
 
-void PrintJson(const std::vector<tasks::Measure>& report) {
+void PrintJson(const std::vector<reward::Measure>& report) {
   nlohmann::ordered_json json;
-  for (const tasks::Measure& measure : report) json[measure.name] = measure.value;
+  for (const reward::Measure& measure : report) json[measure.name] = measure.value;
   std::cout << json.dump() << "\n";
 }
 
 absl::Status MeasureTask(const EvalFlags& flags, const std::string& file) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<tasks::Measure> report, Evaluate(flags, file));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::Measure> report, Evaluate(flags, file));
   flags.json ? PrintJson(report) : PrintTable(report);
   return absl::OkStatus();
 }

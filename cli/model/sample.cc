@@ -15,9 +15,9 @@
 #include "cli/model/drawn_images.h"
 #include "cli/model/prompt_warnings.h"
 #include "cli/run/work_progress.h"
+#include "core/reward/synthetic_task.h"
 #include "io/film.h"
 #include "run/start_record.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
@@ -36,9 +36,9 @@ struct SampleFlags {
 
 // Green for right, red for wrong; no frame where the prompt is of another task.
 std::optional<io::Colour> FrameOf(const DrawnImage& drawn) {
-  const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(drawn.prompt);
+  const reward::SyntheticTask* const task = reward::TaskOfPrompt(drawn.prompt);
   if (task == nullptr) return std::nullopt;
-  const absl::StatusOr<bool> right = task->IsRight(drawn.prompt, tasks::PixelsOf(drawn.frames));
+  const absl::StatusOr<bool> right = task->IsRight(drawn.prompt, reward::PixelsOf(drawn.frames));
   if (!right.ok()) return std::nullopt;
   return *right ? io::kRightColour : io::kWrongColour;
 }

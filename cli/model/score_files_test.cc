@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "examples/worlds/digits.h"
+#include "examples/worlds/digits_ocr.h"
 #include "io/image.h"
-#include "tasks/digits.h"
-#include "tasks/digits_ocr.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 Image8 PictureOf(int number) {
   Image8 image{.width = 20, .height = 8, .channels = 1, .pixels = {}};
-  for (const float x : tasks::RenderDigits(tasks::DigitsOf(number), 1)) {
+  for (const float x : worlds::RenderDigits(worlds::DigitsOf(number), 1)) {
     image.pixels.push_back(x > 0 ? 255 : 0);
   }
   return image;
@@ -33,7 +33,7 @@ TEST(ScoreFilesTest, EachFileHasItsScoreOrItsError) {
   ASSERT_TRUE(WriteFileAtomically(text, "no picture").ok());
   v1::Prompt prompt;
   prompt.set_text("text 473");
-  const auto scorer = reward::MakeDigitsOcr();
+  const auto scorer = worlds::MakeDigitsOcr();
   const auto scores =
       ScoreFiles(*scorer, prompt, {right, text, wrong, directory.path() / "absent.png"});
   ASSERT_EQ(scores.size(), 4);
@@ -55,7 +55,7 @@ TEST(ScoreFilesTest, AJpegIsReadAndATruncatedOneHasNoScore) {
   ASSERT_TRUE(WriteFileAtomically(half, jpeg.substr(0, jpeg.size() - 40)).ok());
   v1::Prompt prompt;
   prompt.set_text("text 473");
-  const auto scorer = reward::MakeDigitsOcr();
+  const auto scorer = worlds::MakeDigitsOcr();
   const auto scores = ScoreFiles(*scorer, prompt, {half, whole});
   ASSERT_EQ(scores.size(), 2);
   EXPECT_EQ(scores[0].score.status().code(), absl::StatusCode::kDataLoss);

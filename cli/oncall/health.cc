@@ -7,7 +7,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "rpc/byte_call.h"
 #include "rpc/channel.h"
 #include "rpc/health_service.h"
 #include "rpc/port_language.h"

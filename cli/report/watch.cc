@@ -12,7 +12,7 @@
 #include "cli/report/replay_shelf.h"
 #include "cli/report/watch_server.h"
 #include "cli/run_option.h"
-#include "rpc/grpc_hold.h"
+#include "rpc/channel.h"
 #include "rpc/tls_flags.h"
 #include "run/run_lock.h"
 

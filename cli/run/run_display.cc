@@ -13,9 +13,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/reward/synthetic_task.h"
 #include "io/failure_words.h"
 #include "metrics/step_metrics.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::cli {
 namespace {
@@ -56,7 +56,7 @@ std::string EvaluationLine(const std::map<std::string, double>& line,
   for (const auto& [name, value] : line) {
     const auto one = metric::kEvalRewardNameMean.ValueIn(name);
     // A single term is the reward itself.
-    if (!one || tasks::SaysLayout(*one) || value == reward->second) continue;
+    if (!one || reward::SaysLayout(*one) || value == reward->second) continue;
     if (++rewards > kOtherRewardsMax) break;
     parts.push_back(absl::StrCat("  ", std::string(*one), absl::StrFormat(" %.3f", value)));
   }

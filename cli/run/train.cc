@@ -39,7 +39,6 @@
 #include "metrics/step_metrics.h"
 #include "rpc/certificate_files.h"
 #include "rpc/channel.h"
-#include "rpc/grpc_hold.h"
 #include "rpc/stop_signal.h"
 #include "rpc/tls.h"
 #include "rpc/tls_flags.h"

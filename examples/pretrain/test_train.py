@@ -31,7 +31,7 @@ def trained(out, *arguments):
 
 def drawn(name):
     """The pictures of dots and crosses in a header's comment, one above the other or side by side."""
-    rows = re.findall(r"^//   ([.#]{20}(?:  [.#]{20})*)(?= |$)", (worlds.ROOT / "src/tasks" / name).read_text(), re.M)
+    rows = re.findall(r"^//   ([.#]{20}(?:  [.#]{20})*)(?= |$)", (worlds.ROOT / "examples/worlds" / name).read_text(), re.M)
     frames = [[row.split()[i] for row in rows] for i in range(len(rows[0].split()))]
     return np.array([[[1 if pixel == "#" else -1 for pixel in row] for row in frame] for frame in frames])
 
@@ -52,7 +52,7 @@ def told(path):
 
 class WorldsTest(unittest.TestCase):
     def test_glyphs_are_those_of_the_programs(self):
-        table = (worlds.ROOT / "src/tasks/digits.cc").read_text().split("kFont")[1].split("};")[0]
+        table = (worlds.ROOT / "examples/worlds/digits.cc").read_text().split("kFont")[1].split("};")[0]
         rows = np.array([[pixel == "#" for pixel in row] for row in re.findall(r'"([.#]{5})"', table)])
         np.testing.assert_array_equal(rows.reshape(10, 7, 5), worlds.GLYPHS > 0)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worlds: prompts and the small grey pictures that they ask for, as src/tasks/digits.h, clips.h and plates.h define them.
+"""Worlds: prompts and the small grey pictures that they ask for, as examples/worlds/digits.h, clips.h and plates.h define them.
 
 A world of your own is one more row of WORLDS. Pictures are float32 from -1 (black) to 1 (white), [C, H, W], of videos
 [C, F, H, W].
@@ -30,7 +30,7 @@ GLYPHS = np.array([[[1.0 if pixel == "#" else -1.0 for pixel in glyph] for glyph
 @functools.cache
 def plate_glyphs():
     """The digits of a real typeface, grey [10, 10, 10], from the file that the programs have them from."""
-    table = (ROOT / "src/tasks/plate_glyphs.cc").read_text().split("kPlateGlyphs")[1]
+    table = (ROOT / "examples/worlds/plate_glyphs.cc").read_text().split("kPlateGlyphs")[1]
     return np.array([int(grey[:2], 16) for grey in table.split("0x")[1:]], np.float32).reshape(10, 10, 10) / 127.5 - 1
 
 

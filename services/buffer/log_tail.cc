@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
+#include "base/checksum.h"
 #include "base/status_macros.h"
 
 namespace oxbow::buffer {

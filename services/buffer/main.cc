@@ -9,7 +9,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
-#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/status_macros.h"

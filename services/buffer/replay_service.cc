@@ -10,12 +10,11 @@
 #include "base/build_version.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "rpc/caller.h"
+#include "rpc/call_checks.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
 #include "rpc/protocol_revision.h"
 #include "rpc/status.h"
-#include "rpc/trace.h"
 #include "services/buffer/entry_conversion.h"
 
 namespace oxbow::buffer {

@@ -18,7 +18,6 @@
 #include "base/ids.h"
 #include "core/replay/draw.h"
 #include "core/replay/priority.h"
-#include "core/replay/replacement.h"
 #include "core/replay/table_policy.h"
 #include "core/replay/value_sums.h"
 #include "services/buffer/entry.h"

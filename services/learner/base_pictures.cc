@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "base/crc32c.h"
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"

@@ -16,11 +16,11 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
+#include "core/reward/synthetic_task.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
 #include "services/learner/picture_numbers.h"
 #include "services/learner/unscored_guard.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::learner {
 namespace {
@@ -231,7 +231,7 @@ std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& 
     if (failed > 0) metrics[metric::kEvalRewardNameFailed.Of(name)] = failed;
   }
   for (const auto& [name, sum] : sums) {
-    if (!tasks::SaysLayout(name) || sum.count == 0) continue;
+    if (!reward::SaysLayout(name) || sum.count == 0) continue;
     metrics[metric::kEvalMinorityShare] = std::min(sum.mean(), 1 - sum.mean());
   }
   AddMeansByValue(verdicts, metrics);

@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "base/freed_memory.h"
 #include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "config/memory_parts.h"

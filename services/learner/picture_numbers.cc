@@ -8,8 +8,8 @@
 #include "base/statistics.h"
 #include "core/reward/picture_statistics.h"
 #include "core/reward/pillow_resize.h"
+#include "core/reward/synthetic_task.h"
 #include "metrics/step_metrics.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::learner {
 namespace {
@@ -19,7 +19,7 @@ constexpr size_t kFramesLookedAt = 4;
 bool GreyIsDust(const v1::RewardConfig& reward) {
   std::vector<std::string> names(reward.observed().begin(), reward.observed().end());
   for (const v1::RewardTerm& term : reward.terms()) names.push_back(term.name());
-  const tasks::SyntheticTask* const task = tasks::TaskOfRewards(names);
+  const reward::SyntheticTask* const task = reward::TaskOfRewards(names);
   return task != nullptr && task->grey_is_dust();
 }
 

@@ -23,7 +23,6 @@
 #include "rpc/port_language.h"
 #include "rpc/protocol_revision.h"
 #include "rpc/retry.h"
-#include "rpc/retry_after.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
 #include "services/reward/reward_client_impl.h"

@@ -12,7 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "rpc/channel.h"
 #include "rpc/protocol_revision.h"
-#include "rpc/retry_after.h"
+#include "rpc/retry.h"
 #include "services/reward/server_line.h"
 #include "tests/testing/fake_reward_server.h"
 

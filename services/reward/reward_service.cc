@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "base/trace.h"
 #include "rpc/protocol_revision.h"
-#include "rpc/retry_after.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
 #include "services/reward/score_messages.h"
 

@@ -3,7 +3,7 @@
 // counts.
 //
 // A reward whose queue is full is refused with RESOURCE_EXHAUSTED: its client asks another replica,
-// or again after the pause that the call's trailing metadata say (rpc/retry_after.h). A stream that
+// or again after the pause that the call's trailing metadata say (rpc/retry.h). A stream that
 // waits costs no thread.
 #pragma once
 

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "absl/synchronization/blocking_counter.h"
+#include "examples/worlds/digits.h"
+#include "examples/worlds/digits_ocr.h"
 #include "io/image.h"
 #include "rpc/channel.h"
-#include "rpc/retry_after.h"
+#include "rpc/retry.h"
 #include "rpc/server.h"
-#include "tasks/digits.h"
-#include "tasks/digits_ocr.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::reward {
@@ -40,7 +40,7 @@ class ConstantScorer final : public PictureScorer {
 
 ScorerPanel DigitsAndBroken() {
   std::vector<std::unique_ptr<Scorer>> scorers;
-  scorers.push_back(MakeDigitsOcr());
+  scorers.push_back(worlds::MakeDigitsOcr());
   scorers.push_back(
       std::make_unique<ConstantScorer>("not_a_number", std::numeric_limits<double>::quiet_NaN()));
   scorers.push_back(std::make_unique<ConstantScorer>("constant", 0.5));
@@ -68,7 +68,7 @@ class RewardServiceTest : public ::testing::Test {
       item.mutable_image()->set_height(8);
       item.mutable_image()->set_channels(1);
       std::string pixels;
-      for (const float x : tasks::RenderDigits({4, 7, 3}, i % 2)) pixels += x > 0 ? '\xff' : '\0';
+      for (const float x : worlds::RenderDigits({4, 7, 3}, i % 2)) pixels += x > 0 ? '\xff' : '\0';
       item.mutable_image()->set_pixels(pixels);
     }
     return request;

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/exit_code.h"
-#include "rpc/retry_after.h"
+#include "rpc/retry.h"
 #include "services/reward/scorer_panel.h"
 
 namespace oxbow::reward {

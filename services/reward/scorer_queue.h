@@ -64,7 +64,7 @@ class ScorerQueue {
 
   Scorer& scorer() const { return scorer_; }
 
-  // kResourceExhausted if too much waits: it says when to ask again (rpc/retry_after.h).
+  // kResourceExhausted if too much waits: it says when to ask again (rpc/retry.h).
   // kInvalidArgument if a
   // groupwise scorer cannot have all items in one batch.
   absl::Status Push(Request request);

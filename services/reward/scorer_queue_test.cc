@@ -12,7 +12,7 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
-#include "rpc/retry_after.h"
+#include "rpc/retry.h"
 
 namespace oxbow::reward {
 namespace {

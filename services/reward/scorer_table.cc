@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -17,19 +18,16 @@
 #include "config/file_paths.h"
 #include "config/hub_cache.h"
 #include "config/run_config.h"
+#include "core/reward/synthetic_task.h"
 #include "io/hub_id.h"
 #ifdef OXBOW_HAS_MODEL_REWARDS
 #include "rewards/model_rewards.h"
 #include "rewards/ppocr_reader.h"
 #endif
-#include "rewards/jpeg_size.h"
 #include "rewards/ocr_scorer.h"
 #include "rewards/picture_guards.h"
 #include "rewards/tesseract_reader.h"
 #include "services/reward/remote_scorers.h"
-#include "tasks/clip_scorer.h"
-#include "tasks/digits_ocr.h"
-#include "tasks/plates_scorer.h"
 
 namespace oxbow::reward {
 namespace {
@@ -38,7 +36,7 @@ using Keys = std::vector<std::string>;
 
 struct Row {
   std::string name;
-  absl::StatusOr<std::unique_ptr<Scorer>> (*make)(const v1::ScorerConfig& config);
+  std::function<absl::StatusOr<std::unique_ptr<Scorer>>(const v1::ScorerConfig& config)> make;
   Keys needs = {};  // Keys without which it cannot be made.
   Keys takes = {};  // Further keys.
   // Further checks of an entry, without loading anything. Null: nothing else can be wrong.
@@ -196,16 +194,18 @@ class NamedScorer final : public Scorer {
   RewardFacts facts_;
 };
 
-const std::vector<Row>& Table() {
-  static const std::vector<Row>& table = *new std::vector<Row>{
-      {"digits_ocr", Plain<MakeDigitsOcr>},
-      {"digits_strict", Plain<MakeDigitsStrict>},
-      {"digits_row", Plain<MakeDigitsRow>},
-      {"digits_graded", Plain<MakeDigitsGraded>},
-      {"plates_reader", Plain<MakePlatesReader>},
-      {"plates_strict", Plain<MakePlatesStrict>},
-      {"clip_ocr", Plain<MakeClipOcr>},
-      {"clip_steady", Plain<MakeClipSteady>},
+std::vector<Row> RowsOfTasks() {
+  std::vector<Row> rows;
+  for (const SyntheticTask* const task : AllTasks()) {
+    for (const TaskReward& one : task->rewards()) {
+      rows.push_back({one.name, [make = one.make](const v1::ScorerConfig&) { return make(); }});
+    }
+  }
+  return rows;
+}
+
+std::vector<Row> OwnRows() {
+  return {
       {"ocr",
        Ocr,
        {},
@@ -290,6 +290,14 @@ const std::vector<Row>& Table() {
         {"head", "sac+logos+ava1-l14-linearMSE.pth through `oxbow convert-weights`"}}},
 #endif
   };
+}
+
+const std::vector<Row>& Table() {
+  static const std::vector<Row>& table = *[] {
+    auto* rows = new std::vector<Row>(RowsOfTasks());
+    for (Row& row : OwnRows()) rows->push_back(std::move(row));
+    return rows;
+  }();
   return table;
 }
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <set>
 
-#include "tasks/digits.h"
+#include "examples/worlds/digits.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::reward {
@@ -16,7 +16,7 @@ namespace {
 
 Image8 ImageOf(int number) {
   Image8 image{.width = 20, .height = 8, .channels = 1, .pixels = {}};
-  for (const float x : tasks::RenderDigits(tasks::DigitsOf(number), 1)) {
+  for (const float x : worlds::RenderDigits(worlds::DigitsOf(number), 1)) {
     image.pixels.push_back(x > 0 ? 255 : 0);
   }
   return image;

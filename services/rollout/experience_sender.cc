@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
-#include "rpc/group_header.h"
+#include "rpc/status.h"
 
 namespace oxbow::rollout {
 namespace {

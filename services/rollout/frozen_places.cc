@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/freed_memory.h"
+#include "base/memory_limits.h"
 
 namespace oxbow::rollout {
 namespace {

@@ -8,7 +8,6 @@
 #include "io/picture_file.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
-#include "rpc/group_header.h"
 #include "services/rollout/learner_session.h"
 #include "services/rollout/reward_stage.h"
 

@@ -18,7 +18,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/process.h"

@@ -10,7 +10,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/worker_id.h"
-#include "rpc/caller.h"
+#include "rpc/call_checks.h"
 #include "rpc/status.h"
 
 namespace oxbow::weights {

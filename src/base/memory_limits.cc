@@ -3,11 +3,16 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstdlib>  // Defines __GLIBC__.
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/machine_share.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace oxbow {
 namespace {
@@ -41,6 +46,22 @@ void LogMemoryLimits(const std::vector<std::pair<std::string, uint64_t>>& limits
   LogEvent event(LogLevel::kInfo, __FILE__, __LINE__);
   event << "memory limits, in MiB" << Field("memory", UsableMemory() >> 20);
   for (const auto& [name, bytes] : limits) event << Field(name, bytes >> 20);
+}
+
+void KeepFreedMemory([[maybe_unused]] size_t bytes) {
+#ifdef __GLIBC__
+  // Blocks smaller than the first value come from the heap. The heap shrinks when more than the
+  // second value is free at its end. Setting either one also stops glibc from changing the first by
+  // itself.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, static_cast<int>(bytes));
+#endif
+}
+
+void ReturnFreedMemory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace oxbow

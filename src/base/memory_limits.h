@@ -5,6 +5,7 @@
 // groups, else the machine's; a launcher that starts several processes divides it among them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -46,5 +47,18 @@ inline uint64_t LimitOf(const MemoryShare& share) { return LimitOf(share, Usable
 
 // Logs the limits of this process in one line, by name, in MiB.
 void LogMemoryLimits(const std::vector<std::pair<std::string, uint64_t>>& limits);
+
+// How the C library treats freed memory.
+
+inline constexpr size_t kMebibyte = size_t{1} << 20;
+
+// Keeps up to `bytes` of freed memory for the next allocation, instead of returning every large
+// block to the system at once. In processes that receive weights and latents, fresh pages would
+// cost more than receiving the bytes. Call it first in main.
+void KeepFreedMemory(size_t bytes = 256 * kMebibyte);
+
+// Gives all freed pages back to the system now, wherever they are in the heap: after much was freed
+// that does not come again.
+void ReturnFreedMemory();
 
 }  // namespace oxbow

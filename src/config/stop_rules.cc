@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "core/reward/synthetic_task.h"
 #include "metrics/step_metrics.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::config {
 namespace {
@@ -74,9 +74,9 @@ std::vector<std::string> MetricsForRules(const v1::RunConfig& config) {
     names = {metric::kEvalRewardMean, metric::kEvalBaseDistance};
     for (const std::string& reward : rewards) {
       names.push_back(metric::kEvalRewardNameMean.Of(reward));
-      if (tasks::SaysLayout(reward)) names.push_back(metric::kEvalMinorityShare);
+      if (reward::SaysLayout(reward)) names.push_back(metric::kEvalMinorityShare);
     }
-    const tasks::SyntheticTask* const task = tasks::TaskOfRewards(rewards);
+    const reward::SyntheticTask* const task = reward::TaskOfRewards(rewards);
     if (task != nullptr && task->grey_is_dust()) {
       names.push_back(metric::kEvalSpeckleMean);
     } else {

@@ -13,17 +13,13 @@
 
 #include "absl/types/span.h"
 #include "base/file.h"
-#include "core/reward/group_ranks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "io/safetensors.h"
 #include "rewards/aesthetic.h"
 #include "rewards/clip_towers.h"
 #include "rewards/clipscore.h"
-#include "rewards/hpsv2.h"
-#include "rewards/loaded_towers.h"
-#include "rewards/pickscore.h"
-#include "rewards/pickscore_rank.h"
+#include "rewards/preference_rewards.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -265,8 +261,8 @@ TEST_F(ClipRewardsTest, ARankIsThePlaceOfAPickScoreInItsGroup) {
   for (size_t i = 0; i < items_.size(); ++i) items_[i].group = i < half ? 7 : 9;
   const std::vector<double> ranks = ScoresOf(*rank);
   const auto expected = [&](size_t begin, size_t end) {
-    return reward::RankShares({values.begin() + static_cast<std::ptrdiff_t>(begin),
-                               values.begin() + static_cast<std::ptrdiff_t>(end)});
+    return RankShares({values.begin() + static_cast<std::ptrdiff_t>(begin),
+                       values.begin() + static_cast<std::ptrdiff_t>(end)});
   };
   std::vector<double> all = expected(0, half);
   for (const double share : expected(half, values.size())) all.push_back(share);

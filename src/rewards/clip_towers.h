@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -111,6 +112,23 @@ class ClipTowers {
   std::deque<std::string> oldest_ ABSL_GUARDED_BY(mutex_);  // Keys of kept_, in their order.
   int64_t images_embedded_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t texts_embedded_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// The CLIP models that rewards of this process hold: equal ones are loaded once. Thread-safe.
+class LoadedTowers {
+ public:
+  // Those that someone holds, if they are of this directory or of one with the same identity
+  // (ClipTowers::identity), on the same device; else they are loaded. Errors are those of
+  // ClipTowers::Open.
+  absl::StatusOr<std::shared_ptr<ClipTowers>> Get(const std::filesystem::path& directory,
+                                                  const ClipTowersOptions& options);
+
+ private:
+  using Key =
+      std::pair<std::string, std::string>;  // Directories with type, or an identity; device.
+  absl::Mutex mutex_;
+  std::map<Key, std::weak_ptr<ClipTowers>> by_directory_ ABSL_GUARDED_BY(mutex_);
+  std::map<Key, std::weak_ptr<ClipTowers>> by_identity_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace oxbow::rewards

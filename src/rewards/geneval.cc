@@ -13,7 +13,7 @@
 #include "core/reward/pillow_resize.h"
 #include "io/image.h"
 #include "rewards/instance_detector.h"
-#include "rewards/picture_check.h"
+#include "rewards/picture_guards.h"
 
 namespace oxbow::rewards {
 namespace {

@@ -9,12 +9,9 @@
 #include "rewards/clip_towers.h"
 #include "rewards/clipscore.h"
 #include "rewards/geneval.h"
-#include "rewards/hpsv2.h"
 #include "rewards/imagereward.h"
-#include "rewards/loaded_towers.h"
 #include "rewards/network_files.h"
-#include "rewards/pickscore.h"
-#include "rewards/pickscore_rank.h"
+#include "rewards/preference_rewards.h"
 
 namespace oxbow::rewards {
 namespace {

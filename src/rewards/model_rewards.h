@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rewards that are models, from the settings of one entry of a run's config. Equal CLIP
-// models of one device and type are loaded once in a process (rewards/loaded_towers.h), whatever
+// models of one device and type are loaded once in a process (LoadedTowers), whatever
 // the number of rewards over them. Sees no torch header.
 #pragma once
 

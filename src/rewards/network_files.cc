@@ -9,7 +9,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/model/device.h"
-#include "core/model/exported_graph/export_command.h"
+#include "core/model/exported_graph/graph_config.h"
 #include "io/graph_files.h"
 #include "io/tensor_torch.h"
 #include "io/weight_files.h"

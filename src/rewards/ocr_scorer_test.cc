@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/reward/shown_items.h"
+#include "examples/worlds/plates.h"
 #include "rewards/tesseract_reader.h"
-#include "tasks/plates.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -18,9 +18,9 @@ using reward::ScoreOne;
 using ::testing::HasSubstr;
 
 Image8 PlateOf(int number) {
-  const auto bytes = tasks::PlateBytes(tasks::DigitsOf(number), 1);
-  return {.width = tasks::kPlateWidth,
-          .height = tasks::kPlateHeight,
+  const auto bytes = worlds::PlateBytes(worlds::DigitsOf(number), 1);
+  return {.width = worlds::kPlateWidth,
+          .height = worlds::kPlateHeight,
           .channels = 1,
           .pixels = {bytes.begin(), bytes.end()}};
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "io/image.h"
-#include "rewards/jpeg_size.h"
 #include "rewards/picture_guards.h"
 #include "tests/golden/reward_golden.h"
 

@@ -15,7 +15,7 @@
 #include <memory>
 #include <string>
 
-#include "rewards/text_reader.h"
+#include "rewards/ocr_scorer.h"
 
 namespace oxbow::rewards {
 

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/image8.h"
-#include "rewards/text_reader.h"
+#include "rewards/ocr_scorer.h"
 
 namespace oxbow::rewards {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/philox.h"
 #include "core/reward/pillow_resize.h"
-#include "tasks/plates.h"
+#include "examples/worlds/plates.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -19,9 +19,9 @@ namespace {
 using ::testing::HasSubstr;
 
 Image8 PlateOf(int number, int offset = 1) {
-  const auto bytes = tasks::PlateBytes(tasks::DigitsOf(number), offset);
-  return {.width = tasks::kPlateWidth,
-          .height = tasks::kPlateHeight,
+  const auto bytes = worlds::PlateBytes(worlds::DigitsOf(number), offset);
+  return {.width = worlds::kPlateWidth,
+          .height = worlds::kPlateHeight,
           .channels = 1,
           .pixels = {bytes.begin(), bytes.end()}};
 }
@@ -64,7 +64,7 @@ TEST(TesseractReaderTest, ReadsPlatesAlmostAlways) {
   int read = 0;
   int count = 0;
   for (int number = 0; number < 1000; number += 7) {
-    for (int offset = 0; offset < tasks::kPlateOffsets; ++offset, ++count) {
+    for (int offset = 0; offset < worlds::kPlateOffsets; ++offset, ++count) {
       const std::string wanted = absl::StrCat(number + 1000).substr(1);
       const auto text = reader->Read(PlateOf(number, offset));
       ASSERT_TRUE(text.ok()) << text.status();

@@ -4,11 +4,14 @@
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/server_context.h>
 
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rpc/status.h"
+#include "rpc/tls.h"
 
 namespace oxbow::rpc {
 namespace {
@@ -111,6 +114,23 @@ std::shared_ptr<grpc::CallCredentials> AnswererCheck(std::shared_ptr<Access> acc
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> StreamCheck(
     std::shared_ptr<Access> access) {
   return std::make_unique<StreamFactory>(std::move(access));
+}
+
+grpc::Status MayBeWorker(const grpc::ServerContextBase* context, const std::string& worker_id) {
+  const std::shared_ptr<Access> access = AccessInUse();
+  if (access == nullptr || context == nullptr) return grpc::Status::OK;
+  return ToGrpc(access->MayBeWorker(PemOf(*context->auth_context()), worker_id));
+}
+
+void Audit(const grpc::ServerContextBase* context, std::string_view call,
+           std::vector<Field> arguments) {
+  const std::string pem = context == nullptr ? "" : PemOf(*context->auth_context());
+  const absl::StatusOr<Holder> caller = HolderOf(pem);
+  LogEvent event(LogLevel::kInfo, __FILE__, __LINE__);
+  event << "audit" << Field("call", call)
+        << Field("caller", caller.ok() ? caller->Name() : "unauthenticated")
+        << Field("address", context == nullptr ? "" : context->peer());
+  for (Field& argument : arguments) event << std::move(argument);
 }
 
 }  // namespace oxbow::rpc

@@ -9,10 +9,14 @@
 #include <grpcpp/security/auth_metadata_processor.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/server_interceptor.h>
+#include <grpcpp/support/status.h>
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/log.h"
 #include "rpc/access.h"
 
 namespace grpc {
@@ -29,5 +33,17 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> StreamChe
 
 // The certificate of the peer; empty without TLS.
 std::string PemOf(const grpc::AuthContext& context);
+
+// The caller, for handlers. Roles are checked before (above); what depends on the
+// request is checked by its handler, with these.
+
+// OK if the caller's certificate allows the name `worker_id`, or without roles. PERMISSION_DENIED
+// else.
+grpc::Status MayBeWorker(const grpc::ServerContextBase* context, const std::string& worker_id);
+
+// Logs that somebody asked for something that changes or ends a run: who, from where, with which
+// arguments.
+void Audit(const grpc::ServerContextBase* context, std::string_view call,
+           std::vector<Field> arguments);
 
 }  // namespace oxbow::rpc

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/channel.h"
 
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <string_view>
 
 #include "base/listening_sockets.h"
 #include "base/trace.h"
 #include "rpc/tls.h"
-#include "rpc/trace.h"
 
 namespace oxbow::rpc {
-
 namespace {
 
 std::atomic<bool> uses_http_proxy{false};
@@ -73,5 +77,38 @@ std::unique_ptr<grpc::ClientContext> ContextWithDeadline(absl::Duration timeout)
   }
   return context;
 }
+
+std::optional<Trace> TraceOf(const grpc::ServerContextBase* context) {
+  if (context == nullptr) return std::nullopt;
+  const auto& metadata = context->client_metadata();
+  const auto found = metadata.find(kTraceparent);
+  if (found == metadata.end()) return std::nullopt;
+  return ParseTraceparent(std::string_view(found->second.data(), found->second.size()));
+}
+
+ByteAnswer CallBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                     absl::Duration timeout, const std::string& request) {
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue queue;
+  const std::unique_ptr<grpc::ClientContext> context = ContextWithDeadline(timeout);
+  const grpc::Slice sent(request);
+  auto call = stub.PrepareUnaryCall(context.get(), method, grpc::ByteBuffer(&sent, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  ByteAnswer answer;
+  call->Finish(&response, &answer.status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);  // Returns at the deadline at the latest.
+  grpc::Slice slice;
+  if (!answer.status.ok()) return answer;
+  answer.status = response.DumpToSingleSlice(&slice);
+  if (answer.status.ok()) answer.bytes.assign(slice.begin(), slice.end());
+  return answer;
+}
+
+GrpcHold::GrpcHold()
+    : idle_(grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials())) {}
+GrpcHold::~GrpcHold() = default;
 
 }  // namespace oxbow::rpc

@@ -5,11 +5,18 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/support/status.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/trace.h"
+
+namespace grpc {
+class ServerContextBase;
+}  // namespace grpc
 
 namespace oxbow::rpc {
 
@@ -36,5 +43,42 @@ bool UsesHttpProxy();
 
 // Every call has a deadline: this is the only function that makes contexts.
 std::unique_ptr<grpc::ClientContext> ContextWithDeadline(absl::Duration timeout);
+
+// Carries the trace of a call between processes, in gRPC metadata. The sending side does nothing:
+// every context of ContextWithDeadline carries the trace of its thread. A handler takes it over:
+//
+//   const TraceScope scope(rpc::TraceOf(context));
+
+inline constexpr char kTraceparent[] = "traceparent";
+
+// The caller's trace; nothing if it sent none or `context` is null.
+std::optional<Trace> TraceOf(const grpc::ServerContextBase* context);
+
+// A unary call with bytes in place of messages: for callers without the service's generated code.
+struct ByteAnswer {
+  grpc::Status status;
+  std::string bytes;  // The response as it was sent; empty if the call failed.
+};
+
+// Calls `method` ("/package.Service/Method") with the bytes of a request, and waits at most
+// `timeout`.
+ByteAnswer CallBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                     absl::Duration timeout, const std::string& request = "");
+
+// Keeps gRPC's event engine.
+//
+// gRPC ends its event engine with the last channel or server of a process, and the next channel
+// makes another. If no descriptor is free at that moment, gRPC ends the process. A process that
+// makes a channel for each call holds this, so that such a call fails instead.
+class GrpcHold {
+ public:
+  GrpcHold();
+  ~GrpcHold();
+  GrpcHold(const GrpcHold&) = delete;
+  GrpcHold& operator=(const GrpcHold&) = delete;
+
+ private:
+  const std::shared_ptr<grpc::Channel> idle_;  // It never connects.
+};
 
 }  // namespace oxbow::rpc

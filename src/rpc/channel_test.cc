@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "oxbow/v1/coordinator.grpc.pb.h"
-#include "rpc/byte_call.h"
 #include "rpc/health_service.h"
 #include "rpc/server.h"
 #include "tests/testing/network_proxy.h"

@@ -196,4 +196,16 @@ std::vector<std::string> ChunkAssembler::Take() && {
   return std::move(data_);
 }
 
+const v1::Trajectory* BestFresh(const v1::Group& group) {
+  const v1::Trajectory* best = nullptr;
+  for (const v1::Trajectory& trajectory : group.trajectories()) {
+    if (trajectory.replayed() || trajectory.reward_failed()) continue;
+    const bool better =
+        best == nullptr || trajectory.reward() > best->reward() ||
+        (trajectory.reward() == best->reward() && trajectory.sample() < best->sample());
+    if (better) best = &trajectory;
+  }
+  return best;
+}
+
 }  // namespace oxbow::rpc

@@ -81,4 +81,12 @@ class ChunkAssembler {
   uint64_t bytes_total_ = 0;
 };
 
+// How much of a group a worker sends with its header, which no credit of the sink holds back:
+// latent bytes of all samples together; more come in chunks.
+inline constexpr uint64_t kHeaderLatentBytes = uint64_t{64} << 10;
+
+// The sample that may become a replay entry, which has a picture in that header: the best fresh one
+// (ties: the lowest index). Null if no fresh sample was scored.
+const v1::Trajectory* BestFresh(const v1::Group& group);
+
 }  // namespace oxbow::rpc

@@ -19,7 +19,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/descriptor.h"
-#include "rpc/byte_call.h"
+#include "rpc/channel.h"
 #include "rpc/health_service.h"
 #include "rpc/server.h"
 

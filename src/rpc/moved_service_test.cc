@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
-#include "rpc/byte_call.h"
 #include "rpc/channel.h"
 #include "rpc/health_service.h"
 #include "rpc/server.h"

@@ -20,7 +20,6 @@
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "oxbow/v1/weight_channel.grpc.pb.h"
 #include "rpc/access.h"
-#include "rpc/byte_call.h"
 #include "rpc/channel.h"
 #include "rpc/role_table.h"
 #include "rpc/server.h"

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "rpc/byte_call.h"
+#include "rpc/channel.h"
 #include "rpc/health_service.h"
 #include "rpc/tls.h"
 

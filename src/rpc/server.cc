@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
+#include <grpcpp/support/server_interceptor.h>
+#include <grpcpp/support/status.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -13,17 +15,80 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/status_macros.h"
 #include "rpc/call_checks.h"
 #include "rpc/channel.h"
-#include "rpc/refusals.h"
 #include "rpc/stop_signal.h"
 #include "rpc/tls.h"
+#include "telemetry/refused_calls.h"
 
 namespace oxbow::rpc {
 namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+using grpc::experimental::InterceptorBatchMethods;
+using grpc::experimental::ServerRpcInfo;
+
+constexpr absl::Duration kLogEvery = absl::Seconds(10);
+
+// When the last refusal was logged, and how many came since then.
+class RefusalLog {
+ public:
+  void Add(const char* method, const std::string& reason) {
+    absl::MutexLock lock(&mutex_);
+    ++unlogged_;
+    const absl::Duration now = Clock::Steady().Now();
+    if (now < logged_ + kLogEvery) return;
+    OXBOW_LOG(Warning) << "calls refused" << Field("calls", unlogged_) << Field("last", method)
+                       << Field("reason", reason);
+    logged_ = now;
+    unlogged_ = 0;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  absl::Duration logged_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
+  uint64_t unlogged_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class RefusalCounter final : public grpc::experimental::Interceptor {
+ public:
+  RefusalCounter(const char* method, RefusalLog& log) : method_(method), log_(log) {}
+
+  void Intercept(InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = methods->GetSendStatus();
+      if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
+        telemetry::RefusedCalls::This().Add(method_ + 1, "busy");  // Without the slash.
+        log_.Add(method_, status.error_message());
+      }
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const char* const method_;
+  RefusalLog& log_;
+};
+
+// Counts and logs the calls that a server answers with RESOURCE_EXHAUSTED. They were refused by
+// gRPC because its threads were taken, or a service because its queue or budget was full. Logs one
+// line in ten seconds at most.
+class RefusalCounters final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(ServerRpcInfo* info) override {
+    return new RefusalCounter(info->method(), log_);  // gRPC's.
+  }
+
+ private:
+  RefusalLog log_;
+};
 
 std::unique_ptr<HealthService> HealthOf(const std::vector<grpc::Service*>& services) {
   std::vector<StreamRunner*> runners;
@@ -37,7 +102,7 @@ std::unique_ptr<HealthService> HealthOf(const std::vector<grpc::Service*>& servi
 
 std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> Interceptors() {
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> all;
-  all.push_back(CountRefusals());
+  all.push_back(std::make_unique<RefusalCounters>());
   if (const std::shared_ptr<Access> access = AccessInUse()) all.push_back(StreamCheck(access));
   return all;
 }

@@ -10,7 +10,6 @@
 
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "oxbow/v1/experience_sink.grpc.pb.h"
-#include "rpc/byte_call.h"
 #include "rpc/channel.h"
 #include "rpc/health_service.h"
 #include "rpc/retry.h"

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "rpc/retry_after.h"
+#include "rpc/channel.h"
+#include "rpc/retry.h"
 #include "rpc/status.h"
-#include "rpc/trace.h"
 
 namespace oxbow::rpc {
 

@@ -125,14 +125,14 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
   // fails, and what it returns does not count.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The call will end with this as trailing metadata (rpc/retry_after.h); the longest pause counts.
+  // The call will end with this as trailing metadata (rpc/retry.h); the longest pause counts.
   void AskAgainIn(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // True once the call was cancelled, by the caller or by its deadline. It also wakes.
   bool cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
   // True if the stream was ended because its peer was idle for idle_max.
   bool expired() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The caller's trace; see rpc/trace.h.
+  // The caller's trace; see rpc/channel.h.
   const std::optional<Trace>& trace() const { return trace_; }
   const grpc::ServerContextBase& context() const { return context_; }
 

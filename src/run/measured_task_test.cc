@@ -16,7 +16,7 @@ v1::RewardConfig Terms(std::initializer_list<const char*> names) {
 }
 
 TEST(MeasuredTaskTest, ATaskMeasuresARunOfItsOwnRewardsAlone) {
-  const tasks::SyntheticTask* const digits =
+  const reward::SyntheticTask* const digits =
       MeasuredTask(Terms({"digits_ocr", "digits_strict"}), "text 473");
   ASSERT_NE(digits, nullptr);
   EXPECT_EQ(digits->name(), "digits");

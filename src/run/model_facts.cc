@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "core/model/exported_graph/export_command.h"
+#include "core/model/exported_graph/graph_config.h"
 #include "core/model/image_sampler.h"
 #include "core/model/lora.h"
 #include "io/graph_files.h"

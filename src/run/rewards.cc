@@ -5,18 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace oxbow::run {
-namespace {
-
-bool Holds(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-}  // namespace
-
 std::vector<std::string> RewardNames(const v1::RewardConfig& config) {
   std::vector<std::string> names(config.observed().begin(), config.observed().end());
   for (const v1::RewardTerm& term : config.terms()) names.push_back(term.name());
@@ -102,15 +95,16 @@ double WholeOf(const v1::RewardConfig& config) {
   return full > 0 ? full : 1;
 }
 
-const tasks::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
+const reward::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
                                          const std::string& prompt) {
-  const tasks::SyntheticTask* const task = tasks::TaskOfPrompt(prompt);
+  const reward::SyntheticTask* const task = reward::TaskOfPrompt(prompt);
   if (task == nullptr) return nullptr;
-  const std::vector<std::string> measured = task->rewards(), own = OwnRewards(reward);
+  const std::vector<std::string> own = OwnRewards(reward);
   for (const v1::RewardTerm& term : reward.terms()) {
     // An entry may give the name to another scorer.
     const std::string scorer = ScorerOf(reward, term.name()).scorer();
-    if (!Holds(measured, scorer.empty() ? term.name() : scorer) || !Holds(own, term.name())) {
+    if (!reward::HasReward(*task, scorer.empty() ? term.name() : scorer) ||
+        !absl::c_linear_search(own, term.name())) {
       return nullptr;
     }
   }

@@ -12,7 +12,6 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "core/lease/group_times.h"
 #include "core/lease/lease_times.h"
 
 namespace oxbow::simulate {

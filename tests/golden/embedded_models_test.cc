@@ -17,6 +17,7 @@
 #include "core/model/image_decoder.h"
 #include "core/model/image_sampler.h"
 #include "core/model/velocity_model.h"
+#include "core/reward/synthetic_task.h"
 #include "gtest/gtest.h"
 #include "io/clip_tokenizer.h"
 #include "io/diffusers_directory.h"
@@ -25,7 +26,6 @@
 #include "io/t5_tokenizer.h"
 #include "io/tensor_torch.h"
 #include "run/model_facts.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow {
 namespace {
@@ -149,12 +149,12 @@ TEST_P(EmbeddedModelTest, ShippedModelIsWithinTheBoundsOfItsTask) {
       *Network(), *model::MakePixelDecoder(),
       model::OdeSpec(flow::SigmaGrid(flow::ScheduleKind::kDiffusersDefault, 10, /*shift=*/1.0)),
       model::RequestsFor(Encoded(held_out), kPerPrompt, /*seed=*/1), golden_.at("x")[0].sizes());
-  const auto report = tasks::TaskOfPrompt(held_out[0])->NewReport();
+  const auto report = reward::TaskOfPrompt(held_out[0])->NewReport();
   for (size_t i = 0; i < images.size(); ++i) {
-    ASSERT_TRUE(report->Add(held_out[i / kPerPrompt], tasks::PixelsOf(images[i])).ok());
+    ASSERT_TRUE(report->Add(held_out[i / kPerPrompt], reward::PixelsOf(images[i])).ok());
   }
   size_t within = 0;
-  for (const tasks::Measure& measure : report->Report()) {
+  for (const reward::Measure& measure : report->Report()) {
     const auto bounds = GetParam().fit.find(measure.name);
     if (bounds == GetParam().fit.end()) continue;
     ++within;

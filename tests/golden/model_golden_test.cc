@@ -13,10 +13,10 @@
 #include "base/sha256.h"
 #include "core/model/autoencoder_kl.h"
 #include "core/model/clip_text.h"
-#include "core/model/initial_weights.h"
 #include "core/model/parameters.h"
 #include "core/model/sd3.h"
 #include "gtest/gtest.h"
+#include "tests/testing/initial_weights.h"
 
 namespace oxbow::model {
 namespace {

@@ -9,7 +9,6 @@
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
 #include "rpc/convert_torch.h"
-#include "rpc/group_header.h"
 #include "run/prompt.h"
 #include "services/weights/probe.h"
 #include "services/weights/snapshot_maker.h"

@@ -12,7 +12,7 @@
 #include "base/first_part.h"
 #include "base/log.h"
 #include "base/worker_id.h"
-#include "rpc/caller.h"
+#include "rpc/call_checks.h"
 #include "rpc/picture_pieces.h"
 #include "rpc/protocol_revision.h"
 #include "rpc/status.h"

@@ -9,9 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "rpc/caller.h"
+#include "rpc/call_checks.h"
 #include "rpc/convert.h"
-#include "rpc/group_header.h"
 #include "rpc/status.h"
 
 namespace oxbow::learner {

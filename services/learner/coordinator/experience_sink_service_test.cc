@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "rpc/group_header.h"
+#include "rpc/convert.h"
 #include "services/learner/coordinator/coordinator_fixture.h"
 
 namespace oxbow::learner {

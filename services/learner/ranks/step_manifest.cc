@@ -7,7 +7,6 @@
 #include "core/parallel/share.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
-#include "rpc/group_header.h"
 
 namespace oxbow::learner {
 

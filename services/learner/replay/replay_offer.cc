@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/philox.h"
-#include "rpc/group_header.h"
+#include "rpc/convert.h"
 #include "services/learner/replay/regenerations.h"
 
 namespace oxbow::learner {

@@ -7,9 +7,37 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "core/replay/admission.h"
 
 namespace oxbow::lease {
+namespace {
+
+// Groups that may be produced with given weights: staleness is bounded before the work, not after.
+//
+// Group g belongs to learner step g / U. With weights of learner step L_V one more group may be
+// started only while
+//
+//   accepted + running < (S + L_V + 1) U        accepted: over the whole run
+//
+// Groups are started lowest first, so the next one's index is at most accepted + running, its
+// staleness g / U - L_V at most S, and nothing is produced that would be thrown away.
+struct AdmissionRule {
+  uint64_t staleness_max = 0;    // S, learner steps.
+  uint64_t groups_per_step = 1;  // U
+};
+
+// Whether a group may be started beside `held` groups that are accepted or under way, with the
+// weights after `weights_step` (L_V) committed steps.
+constexpr bool MayStart(const AdmissionRule& rule, uint64_t weights_step, uint64_t held) {
+  return held < (rule.staleness_max + weights_step + 1) * rule.groups_per_step;
+}
+
+// Whether group `group` may be produced with those weights without exceeding the budget: what a
+// second lease of a group under way needs, for which `held` says nothing.
+constexpr bool Serves(const AdmissionRule& rule, uint64_t weights_step, uint64_t group) {
+  return group / rule.groups_per_step <= weights_step + rule.staleness_max;
+}
+
+}  // namespace
 
 LeaseTable::LeaseTable(Options options, const Clock& clock, const WorkerBook* workers)
     : options_(options),
@@ -61,9 +89,9 @@ void LeaseTable::Refill(LearnerStep step, uint64_t count) {
 bool LeaseTable::Admits(LearnerStep weights_step, uint64_t passed_over) const {
   const uint64_t held =
       state_.accepted + state_.running.size() + state_.cooling.size() + passed_over;
-  const replay::AdmissionRule rule{.staleness_max = options_.staleness_max,
-                                   .groups_per_step = options_.groups_per_step};
-  return replay::Admits(rule, weights_step.value, held);
+  const AdmissionRule rule{.staleness_max = options_.staleness_max,
+                           .groups_per_step = options_.groups_per_step};
+  return MayStart(rule, weights_step.value, held);
 }
 
 void LeaseTable::WarmUp() {
@@ -132,14 +160,14 @@ std::optional<LeaseGrant> LeaseTable::Speculate(const std::string& worker,
                                                 LearnerStep weights_step) {
   const std::optional<absl::Duration> limit = times_.limit();
   if (!limit.has_value() || RunningOf(worker) > 0) return std::nullopt;
-  const replay::AdmissionRule rule{.staleness_max = options_.staleness_max,
-                                   .groups_per_step = options_.groups_per_step};
+  const AdmissionRule rule{.staleness_max = options_.staleness_max,
+                           .groups_per_step = options_.groups_per_step};
   const absl::Duration now = clock_.Now();
   for (const auto& [since, group] : state_.running) {
     if (now - since < *limit) break;
     LeaseState::Group& record = state_.groups.at(group);
     const uint64_t first_of_step = StepOf(GroupId(group)).value * options_.groups_per_step;
-    if (record.speculated || !replay::Serves(rule, weights_step.value, first_of_step)) continue;
+    if (record.speculated || !Serves(rule, weights_step.value, first_of_step)) continue;
     if (!MayTake(worker, group)) continue;
     record.speculated = true;
     return Grant(group, worker, /*speculative=*/true);

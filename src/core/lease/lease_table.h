@@ -5,7 +5,7 @@
 // Group g belongs to learner step g / U. A group is pending, then leased, then accepted. If its
 // lease expires or fails, the group is pending again and is granted under a new lease id. The old
 // id is then fenced: a late result under it is refused. A worker whose weights are those after L_V
-// committed steps is granted a group only while core/replay/admission.h admits it:
+// committed steps is granted a group only while
 //
 //   accepted + running < (S + L_V + 1) U        accepted: over the whole run
 //
@@ -13,7 +13,7 @@
 // index is under the bound and its staleness g / U - L_V is at most S. No group is produced that
 // would have to be thrown away for its staleness.
 //
-// A straggler, a group that takes much longer than others (group_times.h), may be leased a second
+// A straggler, a group that takes much longer than others (lease_times.h), may be leased a second
 // time, once, to a worker that holds no lease. Noise depends on the group alone, so with equal
 // weights both results are equal. The first result is accepted. The other lease ends at that
 // moment; its result is superseded and does not count as a failure.
@@ -36,7 +36,6 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/ids.h"
-#include "core/lease/group_times.h"
 #include "core/lease/lease_state.h"
 #include "core/lease/lease_times.h"
 #include "core/lease/worker_book.h"

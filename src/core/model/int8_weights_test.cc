@@ -10,9 +10,9 @@
 #include <cmath>
 
 #include "base/philox.h"
-#include "core/model/initial_weights.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
+#include "tests/testing/initial_weights.h"
 #include "tests/testing/small_sd3.h"
 
 namespace oxbow::model {

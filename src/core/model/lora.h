@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/named_tensors.h"
 #include "core/model/parameters.h"
 
 namespace oxbow::model {
@@ -45,5 +46,11 @@ double AdapterNorm(const LoraAdapter& adapter);
 // Fresh A and B for every selected module, in name order from one random stream.
 absl::StatusOr<NamedTensors> InitialLora(const LinearModules& modules, const LoraSpec& spec,
                                          uint64_t seed);
+
+// An adapter of a smaller rank, or on fewer modules, as one of a run's size: `adapter` with what it
+// does not have out of `fresh`: modules, and rows of A and columns of B past its rank. B of a fresh
+// adapter is zero there, so that the products stay those of `adapter`, and A is not, so that they
+// can learn. What does not fit `fresh` stays as it is.
+NamedTensors CompletedAdapter(const NamedTensors& fresh, const NamedTensors& adapter);
 
 }  // namespace oxbow::model

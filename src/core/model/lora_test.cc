@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include "core/model/completed_adapter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

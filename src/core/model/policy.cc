@@ -13,9 +13,9 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
-#include "core/model/completed_adapter.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/int8_weights.h"
+#include "core/model/lora.h"
 #include "core/model/offloaded_weights.h"
 #include "core/model/velocity_model.h"
 

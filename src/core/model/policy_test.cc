@@ -6,10 +6,10 @@
 
 #include <cmath>
 
-#include "core/model/initial_weights.h"
 #include "core/model/sd3.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/initial_weights.h"
 #include "tests/testing/small_sd3.h"
 
 namespace oxbow::model {

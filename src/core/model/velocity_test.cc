@@ -7,10 +7,10 @@
 #include <c10/core/InferenceMode.h>
 
 #include "core/model/clip_text.h"
-#include "core/model/initial_weights.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "gtest/gtest.h"
+#include "tests/testing/initial_weights.h"
 
 namespace oxbow::model {
 namespace {

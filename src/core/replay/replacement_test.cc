@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of the three questions, and that ties keep the old entry.
-#include "core/replay/replacement.h"
-
 #include <gtest/gtest.h>
+
+#include "core/replay/table_policy.h"
 
 namespace oxbow::replay {
 namespace {

@@ -4,11 +4,17 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace oxbow::replay {
 namespace {
 
 constexpr size_t kNameMax = 64;  // Fits the length byte of a stored name.
+
+Decision Challenge(const Situation& situation, const Occupant& occupant) {
+  const bool better = situation.candidate_reward > occupant.priority;
+  return better ? Decision{Verdict::kReplace, occupant.id} : Decision{};
+}
 
 }  // namespace
 
@@ -103,6 +109,16 @@ const char* NameOf(DrawPolicy policy) {
       break;
   }
   return "priority";
+}
+
+Decision Decide(const Situation& situation) {
+  OXBOW_CHECK(situation.capacity > 0) << "capacity";
+  OXBOW_CHECK(situation.lowest.has_value() == (situation.size > 0)) << situation.size;
+  if (situation.same_prompt.has_value()) {
+    return Challenge(situation, *situation.same_prompt);
+  }
+  if (situation.size < situation.capacity) return {Verdict::kInsert, EntryId()};
+  return Challenge(situation, *situation.lowest);
 }
 
 }  // namespace oxbow::replay

@@ -38,4 +38,15 @@ RowTerms Grpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
   return terms;
 }
 
+// One sample after another: the bits of its mean do not depend on the samples beside it.
+at::Tensor PathMeans(const at::Tensor& rows, const std::vector<RowRef>& refs) {
+  std::vector<at::Tensor> means;
+  for (size_t begin = 0, end = 0; begin < refs.size(); begin = end) {
+    while (end < refs.size() && refs[end].trajectory == refs[begin].trajectory) ++end;
+    const auto count = static_cast<int64_t>(end - begin);
+    means.push_back(rows.narrow(0, static_cast<int64_t>(begin), count).mean().expand({count}));
+  }
+  return at::cat(means);
+}
+
 }  // namespace oxbow::rl

@@ -2,7 +2,6 @@
 #include "base/check.h"
 #include "core/rl/awm.h"
 #include "core/rl/grpo.h"
-#include "core/rl/gspo.h"
 #include "core/rl/guard.h"
 #include "core/rl/method.h"
 #include "core/rl/nft.h"

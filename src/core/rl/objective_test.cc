@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "core/rl/gspo.h"
+#include "core/rl/grpo.h"
 #include "core/rl/method.h"
 #include "core/rl/penalties.h"
 #include "core/rl/step_metrics.h"

@@ -11,7 +11,7 @@
 // its row is that of the first scored sample below its node, whose latents and log-prob all samples
 // of the node have in common.
 //
-// Pruned leaves and pruned steps (tree_pruning.h) train nothing, but count in rewards and
+// Pruned leaves and pruned steps train nothing, but count in rewards and
 // advantages: an edge is trained if a leaf below it is kept and its step is not pruned.
 #pragma once
 
@@ -19,6 +19,7 @@
 
 #include "base/ids.h"
 #include "core/rl/experience.h"
+#include "core/rl/node_rewards.h"
 #include "core/rl/options.h"
 #include "core/rl/training_plan.h"
 
@@ -28,5 +29,15 @@ namespace oxbow::rl {
 // advantages of their nodes, and counts the edges. Requires fresh samples in groups of trees.
 void TrainTrees(const TrainerOptions& options, LearnerStep step, const std::vector<Group>& groups,
                 TrainingPlan& plan);
+
+// The steps that train nothing in a learner step, rising: `pruned_steps`, moved towards noise by
+// one of the `stochastic` ones every `pruned_hold` learner steps until the first of them is the
+// last split. `stochastic` rises and holds the splits and the pruned steps.
+std::vector<int> PrunedSteps(const BranchOptions& branch, const flow::SplitTree& tree,
+                             const std::vector<int>& stochastic, LearnerStep step);
+
+// The kept leaves among a group's trajectories, by their values; nothing: not scored.
+std::vector<bool> KeptLeaves(const BranchOptions& branch, const flow::SplitTree& tree,
+                             const Group& group, const LeafValues& values);
 
 }  // namespace oxbow::rl

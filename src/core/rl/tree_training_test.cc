@@ -17,7 +17,6 @@
 #include "core/rl/method.h"
 #include "core/rl/node_rewards.h"
 #include "core/rl/step_metrics.h"
-#include "core/rl/tree_pruning.h"
 #include "tests/golden/golden.h"
 
 namespace oxbow::rl {

@@ -10,13 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/reward/synthetic_task.h"
 #include "io/report/html.h"
 #include "io/report/report.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict_course.h"
 #include "metrics/phase_words.h"
 #include "metrics/step_panels.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::io {
 namespace {
@@ -104,7 +104,7 @@ std::vector<Curve> CurvesOf(const History& history, const metric::StepMetricFami
   std::vector<Curve> curves;
   for (const std::string& name : history.NamesWithPrefix(std::string(family.before))) {
     const auto value = family.ValueIn(name);
-    if (!value || tasks::SaysLayout(*value) || name == metric::kTrainRewardGroupStdMean.name)
+    if (!value || reward::SaysLayout(*value) || name == metric::kTrainRewardGroupStdMean.name)
       continue;
     curves.push_back({std::string(*value), name});
   }

@@ -9,13 +9,13 @@
 #include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "core/reward/synthetic_task.h"
 #include "io/metrics_file.h"
 #include "io/report/html.h"
 #include "io/report/sheets.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict.h"
 #include "metrics/step_metrics.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::io {
 namespace {
@@ -86,7 +86,7 @@ std::string Headline(const History& whole, const RunFacts& facts) {
   add_change(metric::kEvalRewardMean, absl::StrCat("held-out ", facts.reward_name));
   for (const std::string& name : history.NamesWithPrefix("eval/")) {
     const auto reward = metric::kEvalRewardNameMean.ValueIn(name);
-    if (!reward || tasks::SaysLayout(*reward) || *reward == facts.reward_name) continue;
+    if (!reward || reward::SaysLayout(*reward) || *reward == facts.reward_name) continue;
     add_change(name, absl::StrCat("held-out ", std::string(*reward)));
   }
   add_change(metric::kEvalSpeckleMean, "speckle, lower is cleaner", kSpeckleHint);

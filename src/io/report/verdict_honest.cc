@@ -11,12 +11,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/statistics.h"
+#include "core/reward/synthetic_task.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict_course.h"
 #include "io/report/verdict_lines.h"
 #include "metrics/alert_limits.h"
 #include "metrics/step_metrics.h"
-#include "tasks/synthetic_task.h"
 
 namespace oxbow::io {
 namespace {
@@ -129,7 +129,7 @@ std::vector<Observed> ObservedRewards(const History& history, const RunFacts& fa
   for (const std::string& key :
        history.NamesWithPrefix(std::string(metric::kEvalRewardNameMean.before))) {
     const auto reward = metric::kEvalRewardNameMean.ValueIn(key);
-    if (!reward || tasks::SaysLayout(*reward)) continue;
+    if (!reward || reward::SaysLayout(*reward)) continue;
     const std::string name(*reward);
     if (std::find(facts.terms.begin(), facts.terms.end(), name) != facts.terms.end()) continue;
     const Course course(history.Column(key));

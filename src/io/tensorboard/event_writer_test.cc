@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/escaping.h"
-#include "base/crc32c.h"
+#include "base/checksum.h"
 #include "gtest/gtest.h"
 #include "io/tensorboard/record.h"
 

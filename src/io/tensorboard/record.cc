@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
+#include "base/checksum.h"
 
 namespace oxbow::io {
 namespace {

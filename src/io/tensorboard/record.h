@@ -4,7 +4,7 @@
 //
 //   u64 LE length | u32 LE masked CRC of the length | payload | u32 LE masked CRC of the payload
 //
-// with the masked CRC-32C of base/crc32c.h.
+// with the masked CRC-32C of base/checksum.h.
 #pragma once
 
 #include <string>

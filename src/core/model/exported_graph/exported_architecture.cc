@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "core/model/exported_graph/dry_run.h"
-#include "core/model/exported_graph/export_command.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
 #include "core/model/exported_graph/program.h"

@@ -16,7 +16,6 @@
 #include "base/status_macros.h"
 #include "core/model/binding.h"
 #include "core/model/exported_graph/dry_run.h"
-#include "core/model/exported_graph/export_command.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
 #include "core/model/exported_graph/interpreter.h"

@@ -11,8 +11,8 @@
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph.h"
 #include "core/model/exported_graph/program.h"
-#include "core/model/exported_graph/small_graph.h"
 #include "core/model/policy.h"
+#include "tests/testing/small_graph.h"
 
 namespace oxbow::model::exported {
 namespace {

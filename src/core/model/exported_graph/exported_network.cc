@@ -13,7 +13,6 @@
 #include "core/model/binding.h"
 #include "core/model/exported_graph/exported_transformer.h"
 #include "core/model/exported_graph/graph_config.h"
-#include "core/model/exported_graph/overwritten_nodes.h"
 #include "core/model/exported_graph/packed_convolution.h"
 #include "core/model/exported_graph/settled_nodes.h"
 #include "core/model/packed_weights.h"

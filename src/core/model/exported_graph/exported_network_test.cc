@@ -2,11 +2,10 @@
 #include "core/model/exported_graph/exported_network.h"
 
 #include "core/model/exported_graph/exported_architecture.h"
-#include "core/model/exported_graph/overwritten_nodes.h"
 #include "core/model/exported_graph/settled_nodes.h"
-#include "core/model/exported_graph/small_graph.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/small_graph.h"
 
 namespace oxbow::model::exported {
 namespace {

@@ -14,4 +14,8 @@ namespace oxbow::model::exported {
 // compile, and if an operator fails, naming the node.
 absl::StatusOr<Graph> SettleNodes(Graph graph, NamedTensors& weights);
 
+// For a network that never trains: the graph with relu in place where its input was made by a node
+// that hands out memory of its own (a product or a sum), and nobody else reads that input.
+Graph OverwriteDeadInputs(Graph graph);
+
 }  // namespace oxbow::model::exported
