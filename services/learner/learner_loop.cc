@@ -160,7 +160,9 @@ absl::Status LearnerLoop::FinishStep() {
   if (EvaluationDue()) {
     // A checkpoint has the numbers of all evaluations before it.
     if (options_.eval_beside && !due && !end) {
-      BeginBeside();
+      if (BeginEvaluation(committed_, std::nullopt, numbers_)) {
+        beside_.emplace(WaitingLine{.committed = committed_});
+      }
     } else {
       OXBOW_RETURN_IF_ERROR(Evaluate());
     }

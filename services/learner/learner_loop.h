@@ -121,11 +121,10 @@ class LearnerLoop {
                        const std::vector<PlannedGroup>&)>
         announce;
     std::function<absl::StatusOr<bool>(PolicyVersion, LearnerStep)> publish;  // False: withheld.
-    // Begins an evaluation of the present weights; null: `evaluate` does.
-    std::function<absl::Status()> begin_evaluation;
-    std::function<absl::StatusOr<EvaluationResult>()> evaluate;
-    // Evaluates the weights after these many steps, which the run was resumed with.
-    std::function<absl::StatusOr<EvaluationResult>(uint64_t committed)> evaluate_owed;
+    // Begins an evaluation of the present weights, or of those after so many steps, which the run
+    // was resumed with.
+    std::function<absl::Status(std::optional<uint64_t> owed)> begin_evaluation;
+    std::function<absl::StatusOr<EvaluationResult>()> await_evaluation;
     std::function<void()> cancel_scoring;  // Ends a running evaluation. Thread-safe.
     // Waits until no checkpoint is being written. Returns what became of the last one.
     std::function<absl::Status()> await_checkpoint;
@@ -194,10 +193,9 @@ class LearnerLoop {
                                                const std::vector<PlannedGroup>& planned);
   absl::Status Evaluate();
   absl::Status TakeEvaluation(uint64_t committed, std::map<std::string, double>& numbers);
-  absl::Status TakeEvaluation(uint64_t committed, absl::StatusOr<EvaluationResult> result,
-                              std::map<std::string, double>& numbers);
   absl::Status DrawOwed();
-  void BeginBeside();
+  bool BeginEvaluation(uint64_t committed, std::optional<uint64_t> owed,
+                       std::map<std::string, double>& numbers);
   absl::Status FinishBeside();
   void EvaluationFailed(uint64_t committed, const absl::Status& why,
                         std::map<std::string, double>& numbers);

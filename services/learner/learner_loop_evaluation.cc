@@ -30,27 +30,20 @@ bool LearnerLoop::EvaluatedBest() {
   return true;
 }
 
-absl::Status LearnerLoop::Evaluate() {
+// False: it has failed, and `numbers` say so.
+bool LearnerLoop::BeginEvaluation(uint64_t committed, std::optional<uint64_t> owed,
+                                  std::map<std::string, double>& numbers) {
   parts_.progress.Enter("eval");
-  evaluated_ = committed_;
+  evaluated_ = committed;
   evaluation_.clear();
-  if (parts_.begin_evaluation != nullptr) {
-    if (const absl::Status begun = parts_.begin_evaluation(); !begun.ok()) {
-      EvaluationFailed(committed_, begun, numbers_);
-      return absl::OkStatus();
-    }
-  }
-  return TakeEvaluation(committed_, numbers_);
+  const absl::Status begun = parts_.begin_evaluation(owed);
+  if (!begun.ok()) EvaluationFailed(committed, begun, numbers);
+  return begun.ok();
 }
 
-void LearnerLoop::BeginBeside() {
-  parts_.progress.Enter("eval");
-  evaluated_ = committed_;
-  evaluation_.clear();
-  if (const absl::Status begun = parts_.begin_evaluation(); !begun.ok()) {
-    return EvaluationFailed(committed_, begun, numbers_);
-  }
-  beside_.emplace(WaitingLine{.committed = committed_});
+absl::Status LearnerLoop::Evaluate() {
+  if (!BeginEvaluation(committed_, std::nullopt, numbers_)) return absl::OkStatus();
+  return TakeEvaluation(committed_, numbers_);
 }
 
 // The line of the step that was evaluated comes before any later one.
@@ -111,14 +104,13 @@ void LearnerLoop::Owe(uint64_t committed) {
 // their steps.
 absl::Status LearnerLoop::DrawOwed() {
   if (options_.owed.empty() || options_.eval_every == 0) return absl::OkStatus();
-  parts_.progress.Enter("eval");
   for (const uint64_t committed : options_.owed) {
     if (drain_) break;
-    evaluated_ = committed;
-    evaluation_.clear();
     std::map<std::string, double> numbers;
     owed_.erase(committed);
-    OXBOW_RETURN_IF_ERROR(TakeEvaluation(committed, parts_.evaluate_owed(committed), numbers));
+    if (BeginEvaluation(committed, committed, numbers)) {
+      OXBOW_RETURN_IF_ERROR(TakeEvaluation(committed, numbers));
+    }
     if (numbers.empty()) continue;
     OXBOW_RETURN_IF_ERROR(Persist(
         "metrics", [&] { return parts_.log.AddToStep(static_cast<int64_t>(committed), numbers); }));
@@ -135,12 +127,7 @@ absl::Status LearnerLoop::DrawOwed() {
 
 absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,
                                          std::map<std::string, double>& numbers) {
-  return TakeEvaluation(committed, parts_.evaluate(), numbers);
-}
-
-absl::Status LearnerLoop::TakeEvaluation(uint64_t committed,
-                                         absl::StatusOr<EvaluationResult> result,
-                                         std::map<std::string, double>& numbers) {
+  absl::StatusOr<EvaluationResult> result = parts_.await_evaluation();
   if (!result.ok()) {
     // If a rank is lost, the learner begins again from its checkpoint, and so does the evaluation.
     OXBOW_RETURN_IF_ERROR(parts_.assembler.stopped());

@@ -31,12 +31,12 @@ v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
 }
 
 absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration) {
-  if (!DrawnByWorkers(setup)) return absl::OkStatus();
-  OXBOW_ASSIGN_OR_RETURN(const Evaluation::Options evaluation, EvaluationOptionsOf(setup));
+  if (setup.held_out.empty()) return absl::OkStatus();
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, EvaluationSpecOf(setup));
   v1::HeldOutSampling& held_out = *registration.mutable_held_out();
-  for (const double sigma : evaluation.pictures.sigmas) held_out.add_sigmas(sigma);
+  for (const double sigma : spec.sigmas) held_out.add_sigmas(sigma);
   held_out.set_solver(setup.config.eval().solver());
-  for (const int64_t size : evaluation.pictures.latent_shape) held_out.add_latent_shape(size);
+  for (const int64_t size : setup.evaluated_shape) held_out.add_latent_shape(size);
   return absl::OkStatus();
 }
 

@@ -21,7 +21,7 @@ struct RunEndpoints {
 
 v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
                                     const RunEndpoints& endpoints);
-// How workers draw held-out pictures, where they do.
+// How workers draw held-out pictures, if the run has any.
 absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration);
 
 }  // namespace oxbow::learner

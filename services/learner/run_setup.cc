@@ -291,7 +291,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .publish_every = config.off_policy().publish_every(),
           .eval_every = config.eval().every(),
           .eval_before_publish = config.publish().reward_floor() > 0,
-          .eval_beside = DrawnByWorkers(setup) && config::KeysThatAwaitEvaluations(config).empty(),
+          .eval_beside = config::KeysThatAwaitEvaluations(config).empty(),
           .checkpoint_every = config.checkpoint().every(),
           .checkpoints_kept = config.checkpoint().keep(),
           .best_metric = config.checkpoint().best(),
@@ -316,27 +316,34 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
           .patience = absl::Minutes(config.services().patience_minutes())};
 }
 
-bool DrawnByWorkers(const RunSetup& setup) {
-  return !setup.held_out.empty() && setup.config.eval().drawn_by() == v1::DRAWER_WORKERS;
-}
-
-absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
-  const v1::EvalConfig& eval = setup.config.eval();
+absl::StatusOr<flow::SamplingSpec> EvaluationSpecOf(const RunSetup& setup) {
   v1::RunConfig evaluated = setup.config;
   *evaluated.mutable_sampling() = setup.evaluated_sampling;
-  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(evaluated));
-  return Evaluation::Options{
-      .pictures = {.images = eval.images(),
-                   .sigmas = spec.sigmas,
-                   .solver = spec.solver,
-                   .latent_shape = setup.evaluated_shape,
-                   .at_once = run::EvaluatedAtOnce(setup.model.latent_shape, setup.evaluated_shape),
-                   .whole_batches = setup.config.run().deterministic() && !setup.device.is_cpu(),
-                   .leased_together = setup.config.batch().group_size(),
-                   .seed = setup.config.run().seed()},
-      .sheet_images = eval.grid_images(),
-      .by = eval.by(),
-      .reward = setup.config.reward()};
+  return run::EvaluationSpecFromConfig(evaluated);
+}
+
+Evaluation::Options EvaluationOptionsOf(const RunSetup& setup, Epoch epoch,
+                                        weights::ProbeShape probe_shape) {
+  const v1::RunConfig& config = setup.config;
+  const model::PictureSize size = model::DecodedSize(setup.model.factors, setup.evaluated_shape);
+  return {.epoch = epoch,
+          .probe_shape = std::move(probe_shape),
+          .probe_seed = config.run().seed(),
+          .probe_tolerance = ProbeToleranceOf(setup),
+          .images = config.eval().images(),
+          .together = static_cast<size_t>(
+              run::PicturesOfLease(config, setup.model.latent_shape, setup.evaluated_shape)),
+          .size = {.height = static_cast<int>(size.height),
+                   .width = static_cast<int>(size.width),
+                   .frames = static_cast<size_t>(std::max<int64_t>(size.frames, 1))},
+          .average = config.eval().use_ema() && config.ema().enabled()};
+}
+
+PictureJudge::Options JudgeOptionsOf(const RunSetup& setup) {
+  return {.seed = setup.config.run().seed(),
+          .sheet_images = setup.config.eval().grid_images(),
+          .by = setup.config.eval().by(),
+          .reward = setup.config.reward()};
 }
 
 }  // namespace oxbow::learner

@@ -77,8 +77,10 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
                                    double wall_seconds_before, const replay::ReuseState& reused,
                                    const rl::SuccessRecord& known);
-absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup);
-// Whether rollout workers draw the pictures of evaluations.
-bool DrawnByWorkers(const RunSetup& setup);
+// The ODE by which workers draw held-out pictures.
+absl::StatusOr<flow::SamplingSpec> EvaluationSpecOf(const RunSetup& setup);
+Evaluation::Options EvaluationOptionsOf(const RunSetup& setup, Epoch epoch,
+                                        weights::ProbeShape probe_shape);
+PictureJudge::Options JudgeOptionsOf(const RunSetup& setup);
 
 }  // namespace oxbow::learner

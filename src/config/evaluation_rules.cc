@@ -11,18 +11,4 @@ std::vector<std::string> KeysThatAwaitEvaluations(const v1::RunConfig& config) {
   return keys;
 }
 
-void DrawerRules(const v1::RunConfig& config, Findings& findings) {
-  if (config.eval().drawn_by() != v1::DRAWER_WORKERS) return;
-  if (config.eval().every() == 0) {
-    findings.Warn("eval.drawn_by", "has no effect while eval.every is 0: nothing is evaluated");
-    return;
-  }
-  const v1::ModelConfig& model = config.model();
-  if (model.trained() == v1::TRAINED_PART_LORA && model.lora().merge_for_rollouts()) {
-    findings.Warn("eval.drawn_by",
-                  "workers draw with the merged adapter of model.lora.merge_for_rollouts: the "
-                  "numbers of evaluations differ from those that the learner draws by rounding");
-  }
-}
-
 }  // namespace oxbow::config

@@ -16,7 +16,6 @@
 #include "config/branch_rules.h"
 #include "config/chosen_method.h"
 #include "config/copy_target.h"
-#include "config/evaluation_rules.h"
 #include "config/findings.h"
 #include "config/method_rules.h"
 #include "config/reuse_rules.h"
@@ -441,7 +440,6 @@ void EvalRules(const RunConfig& c, Findings& f) {
     f.Warn("eval.use_ema",
            "has no effect while ema.enabled is false: the current weights are evaluated");
   }
-  DrawerRules(c, f);
   f.Require(c.checkpoint().keep() >= 1, "checkpoint.keep", "must be at least 1",
             c.checkpoint().keep());
   BestRule(c, f);
