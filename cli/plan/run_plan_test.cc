@@ -122,6 +122,12 @@ TEST(RunPlanTest, WhetherTrainingWaitsForEvaluationsIsSaid) {
               HasSubstr("training waits for them, by checkpoint.best, publish.reward_floor"));
   EXPECT_THAT(EvaluationText(Config({"checkpoint.best="})),
               HasSubstr("training goes on meanwhile"));
+  const auto stops = [](const std::string& metric) {
+    return EvaluationText(
+        Config({"checkpoint.best=", "run.stop_if=[{metric: " + metric + ", above: 1}]"}));
+  };
+  EXPECT_THAT(stops("train/reward_mean"), HasSubstr("training goes on meanwhile"));
+  EXPECT_THAT(stops("eval/reward_mean"), HasSubstr("training waits for them, by run.stop_if"));
 }
 
 // Sizes that published models' autoencoders and text encoders make of a picture and a prompt.

@@ -25,10 +25,8 @@
 #include "run/start_weights.h"
 #include "run/trainer_options.h"
 #include "services/learner/checkpoint_tensors.h"
-#include "services/learner/final_weights.h"
 #include "services/learner/hyper_parameters.h"
 #include "services/learner/optimizer_pieces.h"
-#include "services/learner/registration.h"
 #include "services/learner/reward_check.h"
 #include "services/weights/broadcast_group.h"
 
@@ -260,9 +258,10 @@ absl::Status LearnerProcess::MakeLoop() {
   LearnerLoop::Options options =
       LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
                     log_->resumed_wall_seconds(), from_.reuse, from_.known);
-  options.directory = options_.directory;
-  if (const auto best = checkpointing_.Best(options.best_metric)) options.best_before = best->value;
-  options.owed = {from_.owed_evaluations.begin(), from_.owed_evaluations.end()};
+  const auto best = checkpointing_.Best(options.checkpoints.best_metric);
+  if (best.has_value()) options.checkpoints.best_before = best->value;
+  options.evaluations.directory = options_.directory;
+  options.evaluations.owed = {from_.owed_evaluations.begin(), from_.owed_evaluations.end()};
   OXBOW_RETURN_IF_ERROR(ReadStopValues(options));
   report_ =
       std::make_unique<LiveReport>([this] { return WriteReport(/*live=*/true); }, kReportEvery);
@@ -308,7 +307,7 @@ absl::Status LearnerProcess::ReadStopValues(LearnerLoop::Options& options) const
   });
 }
 
-LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
+LoopParts LearnerProcess::PartsOfLoop() {
   const auto publish = [this](PolicyVersion version, LearnerStep committed) {
     return publisher_->Publish(version, committed);
   };
@@ -342,7 +341,7 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .checkpoint_ended = [this] { return writer_->Ended(); },
           .checkpoint = [this](RunState state) { return BeginCheckpoint(std::move(state)); },
           .copies_failed = copies_failed,
-          .evaluated = [this] { report_->Ask(); }};
+          .logged = [this] { report_->Ask(); }};
 }
 
 absl::Status LearnerProcess::Serve() {
@@ -482,7 +481,7 @@ absl::Status LearnerProcess::Run() {
   absl::Status end = status.ok() ? EarlyEnd() : absl::OkStatus();
   const bool complete = status.ok() && ExitCodeOf(end) != kExitDrained;
   if (status.ok()) {
-    status = loop_->Persist("weights", [&]() -> absl::Status {
+    status = loop_->disk().Persist("weights", [&]() -> absl::Status {
       OXBOW_RETURN_IF_ERROR(options_.check_directory());
       OXBOW_RETURN_IF_ERROR(WriteFinalWeights(options_.directory / "weights", *policy_,
                                               setup_.config, setup_.model.transformer_config_json,

@@ -73,7 +73,7 @@ class LearnerProcess {
   absl::Status RestoreTrainer();
   absl::Status MakeCheckpointWriter();
   absl::Status ReadStopValues(LearnerLoop::Options& options) const;
-  LearnerLoop::Parts PartsOfLoop();
+  LoopParts PartsOfLoop();
   absl::Status BeginCheckpoint(RunState state);
   absl::Status WriteOwnEndpoints();
   absl::Status WriteReport(bool live);

@@ -13,6 +13,7 @@
 #include "core/flow/window.h"
 #include "core/model/policy.h"
 #include "oxbow/v1/config.pb.h"
+#include "oxbow/v1/coordinator.pb.h"
 #include "run/loaded_model.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/coordinator.h"
@@ -82,5 +83,18 @@ absl::StatusOr<flow::SamplingSpec> EvaluationSpecOf(const RunSetup& setup);
 Evaluation::Options EvaluationOptionsOf(const RunSetup& setup, Epoch epoch,
                                         weights::ProbeShape probe_shape);
 PictureJudge::Options JudgeOptionsOf(const RunSetup& setup);
+
+// The answer to a worker's registration.
+struct RunEndpoints {
+  std::string learner;             // Serves the weights.
+  std::vector<std::string> sinks;  // By rank.
+  std::vector<std::string> rewards;
+  std::vector<std::string> buffers;
+};
+
+v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
+                                    const RunEndpoints& endpoints);
+// How workers draw held-out pictures, if the run has any.
+absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration);
 
 }  // namespace oxbow::learner

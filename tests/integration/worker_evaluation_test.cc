@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluations are the same byte for byte: for any number of workers, whoever dies, and whether
-// training waits for them or not. That their pictures are the right ones says parity_test.cc.
+// Evaluations are the same byte for byte: for any number of workers, whichever process dies, and
+// whether training waits for them or not. That their pictures are the right ones says
+// parity_test.cc.
 #include <signal.h>
 
 #include <filesystem>
