@@ -45,7 +45,7 @@ TEST(ParityTest, ServicesEqualOneProcessBitForBit) {
 
 // Promise: Any process draws an evaluation with the same bytes.
 TEST(ParityTest, WorkersDrawTheHeldOutPicturesOfOneProcess) {
-  for (const std::string& average : {"true", "false"}) {
+  for (const std::string average : {"true", "false"}) {
     const std::vector<std::string> overrides = {
         "run.steps=4",  "run.deterministic=true",  "replay.fraction=0",
         "eval.every=2", "eval.use_ema=" + average, "ema.enabled=true"};
