@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "core/model/image_sampler.h"
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
@@ -145,6 +146,26 @@ absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result, loop.trainer->Step(loop.step, groups));
   ++loop.step;
   return std::move(result.metrics);
+}
+
+absl::StatusOr<std::vector<std::vector<Image8>>> SingleProcessLoop::DrawHeldOut(size_t count) {
+  const Impl& loop = *impl_;
+  OXBOW_ASSIGN_OR_RETURN(
+      const std::vector<v1::Prompt> prompts,
+      run::ReadPrompts(loop.config.prompts().eval(), run::PromptSplit::kHeldOut));
+  std::vector<model::ImageRequest> requests;
+  for (size_t i = 0; i < count; ++i) {
+    OXBOW_ASSIGN_OR_RETURN(const learner::ConditioningCache::Entry* entry,
+                           loop.conditioning->Get(prompts.at(i)));
+    requests.push_back(
+        {.conditioning = entry->tensors,
+         .key = {.run_seed = loop.spec.run_seed, .group = (uint64_t{1} << 63) + i, .sample = 0}});
+  }
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(loop.config));
+  const bool average = loop.config.ema().enabled() && loop.config.eval().use_ema();
+  return model::SampleFrames(average ? loop.policy->ema() : loop.policy->current(), *loop.decoder,
+                             model::OdeSpec(spec.sigmas, spec.solver), requests,
+                             loop.spec.latent_shape, static_cast<int64_t>(count));
 }
 
 }  // namespace oxbow::bench

@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/image8.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::bench {
@@ -22,6 +24,10 @@ class SingleProcessLoop {
 
   // One learner step. Returns its metrics, named as in metrics.jsonl.
   absl::StatusOr<std::map<std::string, double>> Step();
+
+  // The first `count` held-out pictures of the weights as they are now, or of their average, as one
+  // batch; at most one a prompt.
+  absl::StatusOr<std::vector<std::vector<Image8>>> DrawHeldOut(size_t count);
 
  private:
   struct Impl;

@@ -108,8 +108,9 @@ uint64_t EvaluationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
       facts.evaluated_shape.empty() || facts.evaluated_shape == facts.latent_shape) {
     return 0;
   }
-  const int64_t samples = std::min<int64_t>(
-      config.eval().images(), run::EvaluatedAtOnce(facts.latent_shape, facts.evaluated_shape));
+  const int64_t samples =
+      std::min<int64_t>(config.eval().images(),
+                        run::PicturesOfLease(config, facts.latent_shape, facts.evaluated_shape));
   model::ForwardSize pass = PassOf(config, facts, static_cast<uint64_t>(samples));
   pass.latent_shape = facts.evaluated_shape;
   const int64_t rows_max = config.sampling().rows_per_forward();
@@ -120,9 +121,9 @@ uint64_t EvaluationBytes(const v1::RunConfig& config, const run::ModelFacts& fac
                   facts.decoder->DecodingBytes(facts.evaluated_shape, samples, !OnGpu(config)));
 }
 
-// Workers need that memory where they draw, and learners do not.
-bool WorkersEvaluate(const v1::RunConfig& config) {
-  return config.eval().every() > 0 && config.eval().drawn_by() == v1::DRAWER_WORKERS;
+// Whether workers draw with other weights than those that are published.
+bool EvaluatesAverage(const v1::RunConfig& config) {
+  return config.eval().every() > 0 && config.eval().use_ema() && config.ema().enabled();
 }
 
 // Weights that stay float32 whatever the compute dtype is.
@@ -322,7 +323,6 @@ std::vector<MemoryItem> MemoryOfRank(const v1::RunConfig& config, const run::Mod
   // A rank's piece of the sum of gradients, which comes when activations have gone.
   const uint64_t sum =
       PiecesOf(config) > 1 && !ShardsGradients(config) ? trained / PiecesOf(config) : 0;
-  const uint64_t evaluation = WorkersEvaluate(config) ? 0 : EvaluationBytes(config, facts);
   const bool unknown = activations == 0 && facts.architecture != nullptr;
   // A step of one update needs nothing undone, but for weights that have no other place to come to.
   const bool undoes = config::UpdatesPerStep(config) > 1;
@@ -358,9 +358,7 @@ std::vector<MemoryItem> MemoryOfRank(const v1::RunConfig& config, const run::Mod
       {unknown ? "activations, unknown" : "activations, about", activations, Held::kInTraining},
       {"summed gradient, beyond activations", sum - std::min(sum, casts + activations),
        Held::kInTraining},
-      {"evaluation, beyond activations", evaluation - std::min(evaluation, casts + activations),
-       Held::kInTraining},
-      {"evaluated weights", leads && WorkersEvaluate(config) ? trained : 0, Held::kInTraining,
+      {"evaluated weights", leads && config.eval().every() > 0 ? trained : 0, Held::kInTraining,
        kOnHost},
       {"experience", run::SinkBytesNeeded(config, facts.latent_shape), Held::kInTraining, kOnHost}};
 }
@@ -391,7 +389,7 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
   const bool merges = IsLora(config) && config.model().lora().merge_for_rollouts() && !offloads;
   const uint64_t sampling = SamplingBytes(config, facts) + PlainWeightBytes(config, facts);
   const uint64_t decoding = DecodingBytes(config, facts);
-  const uint64_t evaluation = WorkersEvaluate(config) ? EvaluationBytes(config, facts) : 0;
+  const uint64_t evaluation = EvaluationBytes(config, facts);
   constexpr MemoryItem::Held kAlways = MemoryItem::Held::kAlways;
   return {{"trained weights", trained, kAlways, offloads && !IsLora(config)},
           {"frozen weights", frozen, kAlways, offloads && IsLora(config)},
@@ -401,7 +399,7 @@ std::vector<MemoryItem> WorkerMemory(const v1::RunConfig& config, const run::Mod
           {"sampling, about", sampling},
           {"decoding of latents", decoding},
           {"evaluation, beyond sampling", evaluation - std::min(evaluation, sampling + decoding)},
-          {"evaluated weights", WorkersEvaluate(config) ? trained : 0, kAlways,
+          {"evaluated weights", EvaluatesAverage(config) ? trained : 0, kAlways,
            /*on_host=*/true},
           // One snapshot to relay, the trained part of the next one, and copies to go back to.
           {"snapshots", 4 * trained + passed_on, kAlways, /*on_host=*/true}};

@@ -154,13 +154,12 @@ std::string SecondRowText(const v1::RunConfig& config, double scale) {
       "guidance", config.sampling().guidance(), scale);
 }
 
-// Whether training waits for evaluations that workers draw.
+// Whether training waits for evaluations.
 std::string EvaluationText(const v1::RunConfig& config) {
-  const bool by_workers = config.eval().drawn_by() == v1::DRAWER_WORKERS;
-  if (!by_workers || config.eval().every() == 0) return "";
+  if (config.eval().every() == 0) return "";
   const std::vector<std::string> keys = config::KeysThatAwaitEvaluations(config);
   return absl::StrFormat(
-      "%-22s drawn by workers; %s\n", "evaluations",
+      "%-22s %s\n", "evaluations",
       keys.empty()
           ? "training goes on meanwhile, for one step at most and no checkpoint that is due"
           : absl::StrCat("training waits for them, by ", absl::StrJoin(keys, ", ")));

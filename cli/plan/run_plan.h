@@ -26,11 +26,10 @@ std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sam
 // The size of the pictures: an image's or a video's, and its latent.
 std::string PictureText(const run::ModelFacts& facts);
 
-// All of the above. kInvalidArgument if the sampling settings make no schedule.
-// "evaluations drawn by workers; training waits for them, by checkpoint.best". Empty where the
-// learner draws them or nobody does.
+// "evaluations            training waits for them, by checkpoint.best". Empty if there are none.
 std::string EvaluationText(const v1::RunConfig& config);
 
+// All of the above. kInvalidArgument if the sampling settings make no schedule.
 absl::StatusOr<std::string> RunPlanText(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 }  // namespace oxbow::cli

@@ -89,47 +89,44 @@ TEST(RunPlanTest, AnEvaluationOfAnotherSizeIsSaidAndItsMemoryCounted) {
   facts.latent_shape = {16, 16, 16};
   facts.prompt_tokens = 205;
   const auto beyond = [&](const std::vector<std::string>& overrides) {
-    return BytesOf("evaluation, beyond activations", LearnerMemory(Config(overrides), facts));
+    return BytesOf("evaluation, beyond sampling", WorkerMemory(Config(overrides), facts));
   };
   facts.evaluated_shape = facts.latent_shape;
   EXPECT_THAT(PictureText(facts), Not(HasSubstr("in an evaluation")));
-  EXPECT_EQ(beyond({"eval.every=1", "batch.rows_per_pass=1"}), 0u);
+  EXPECT_EQ(beyond({"eval.every=1"}), 0u);
   facts.evaluated_shape = {16, 256, 256};
   EXPECT_THAT(PictureText(facts), HasSubstr("in an evaluation       256 x 256 pixels"));
-  const uint64_t bytes = beyond({"eval.every=1", "batch.rows_per_pass=1"});
-  EXPECT_GT(bytes, 0u);
-  EXPECT_EQ(beyond({"eval.every=0", "batch.rows_per_pass=1"}), 0u);
-  EXPECT_LT(beyond({"eval.every=1", "batch.rows_per_pass=160"}), bytes);
+  EXPECT_GT(beyond({"eval.every=1"}), 0u);
+  EXPECT_EQ(beyond({"eval.every=0"}), 0u);
 }
 
-TEST(RunPlanTest, WorkersNeedTheMemoryOfEvaluationsThatTheyDraw) {
-  run::ModelFacts facts = Facts(kMillion);
-  facts.architecture = Sd35();
-  facts.latent_shape = {16, 16, 16};
-  facts.evaluated_shape = {16, 512, 512};
-  facts.prompt_tokens = 205;
-  const std::vector<std::string> learner = {"eval.every=1", "batch.rows_per_pass=1"};
-  std::vector<std::string> workers = learner;
-  workers.push_back("eval.drawn_by=workers");
-  const std::string beyond = "evaluation, beyond ";
-  EXPECT_GT(BytesOf(beyond + "activations", LearnerMemory(Config(learner), facts)), 0u);
-  EXPECT_EQ(BytesOf(beyond + "activations", LearnerMemory(Config(workers), facts)), 0u);
-  EXPECT_EQ(BytesOf(beyond + "sampling", WorkerMemory(Config(learner), facts)), 0u);
-  EXPECT_GT(BytesOf(beyond + "sampling", WorkerMemory(Config(workers), facts)), 0u);
-  for (const auto& of : {LearnerMemory, WorkerMemory}) {
-    EXPECT_EQ(BytesOf("evaluated weights", of(Config(learner), facts)), 0u);
-    EXPECT_EQ(BytesOf("evaluated weights", of(Config(workers), facts)), 4 * kMillion);
-  }
+TEST(RunPlanTest, EvaluatedWeightsAreCountedWhereTheyAreOthersThanThosePublished) {
+  const run::ModelFacts facts = Facts(kMillion);
+  const auto learner = [&](const std::vector<std::string>& overrides) {
+    return BytesOf("evaluated weights", LearnerMemory(Config(overrides), facts));
+  };
+  const auto worker = [&](const std::vector<std::string>& overrides) {
+    return BytesOf("evaluated weights", WorkerMemory(Config(overrides), facts));
+  };
+  EXPECT_EQ(learner({"eval.every=1"}), 4 * kMillion);
+  EXPECT_EQ(learner({"eval.every=0"}), 0u);
+  EXPECT_EQ(worker({"eval.every=1"}), 4 * kMillion);
+  EXPECT_EQ(worker({"eval.every=0"}), 0u);
+  EXPECT_EQ(worker({"eval.every=1", "eval.use_ema=false"}), 0u);
 }
 
-TEST(RunPlanTest, WhetherTrainingWaitsForEvaluationsByWorkersIsSaid) {
-  EXPECT_EQ(EvaluationText(Config()), "");
-  const std::string by_workers = "eval.drawn_by=workers";
-  EXPECT_EQ(EvaluationText(Config({by_workers, "eval.every=0"})), "");
-  EXPECT_THAT(EvaluationText(Config({by_workers, "publish.reward_floor=0.5"})),
+TEST(RunPlanTest, WhetherTrainingWaitsForEvaluationsIsSaid) {
+  EXPECT_EQ(EvaluationText(Config({"eval.every=0"})), "");
+  EXPECT_THAT(EvaluationText(Config({"publish.reward_floor=0.5"})),
               HasSubstr("training waits for them, by checkpoint.best, publish.reward_floor"));
-  EXPECT_THAT(EvaluationText(Config({by_workers, "checkpoint.best="})),
+  EXPECT_THAT(EvaluationText(Config({"checkpoint.best="})),
               HasSubstr("training goes on meanwhile"));
+  const auto stops = [](const std::string& metric) {
+    return EvaluationText(
+        Config({"checkpoint.best=", "run.stop_if=[{metric: " + metric + ", above: 1}]"}));
+  };
+  EXPECT_THAT(stops("train/reward_mean"), HasSubstr("training goes on meanwhile"));
+  EXPECT_THAT(stops("eval/reward_mean"), HasSubstr("training waits for them, by run.stop_if"));
 }
 
 // Sizes that published models' autoencoders and text encoders make of a picture and a prompt.

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -22,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/ids.h"
 #include "core/model/policy.h"
 #include "core/rl/trainer.h"
 #include "oxbow/v1/config.pb.h"
@@ -98,5 +100,13 @@ class Checkpointing {
   const v1::RunConfig config_;
   const std::map<std::string, std::string> prompts_sha256_;
 };
+
+// Writes the result of a finished run for other tools: a transformer or an adapter that diffusers
+// loads. Into `directory`:
+//   full   transformer/ (averaged weights if EMA is on) and raw/transformer/
+//   LoRA   pytorch_lora_weights.safetensors and peft/ (averaged), and the same in raw/
+absl::Status WriteFinalWeights(const std::filesystem::path& directory, model::Policy& policy,
+                               const v1::RunConfig& config,
+                               const std::string& transformer_config_json, PolicyVersion version);
 
 }  // namespace oxbow::learner

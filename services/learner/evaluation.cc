@@ -1,300 +1,146 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/evaluation.h"
 
-#include <algorithm>
-#include <atomic>
-#include <iterator>
-#include <optional>
-#include <set>
-#include <thread>
+#include <ATen/ATen.h>
+
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "base/clock.h"
-#include "base/json.h"
+#include "base/check.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
-#include "core/reward/synthetic_task.h"
-#include "metrics/step_metrics.h"
-#include "run/rewards.h"
-#include "services/learner/picture_numbers.h"
-#include "services/learner/unscored_guard.h"
+#include "services/weights/snapshot_maker.h"
 
 namespace oxbow::learner {
 namespace {
 
-constexpr uint32_t kCallsAtOnce = 4;  // Calls to the reward servers.
-constexpr size_t kValuesMax = 64;     // Values of metadata with means of their own.
+constexpr absl::Duration kLook = absl::Milliseconds(500);  // Between looks whether the run stops.
 
-// The value that the metadata of each prompt has for `key`, as part of a metric's name. Empty for a
-// prompt without, and for values beyond the first kValuesMax.
-std::vector<std::string> ValuesOf(const std::vector<v1::Prompt>& prompts, const std::string& key) {
-  std::vector<std::string> values(prompts.size());
-  std::set<std::string> known;
-  for (size_t i = 0; i < prompts.size() && !key.empty(); ++i) {
-    const auto metadata = ParseJson(prompts[i].metadata_json());
-    if (!metadata.is_object() || !metadata.contains(key)) continue;
-    const nlohmann::json& value = metadata.at(key);
-    std::string text = value.is_string() ? value.get<std::string>() : JsonText(value);
-    for (char& c : text) {
-      if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
-    }
-    if (known.size() == kValuesMax && !known.contains(text)) continue;
-    known.insert(text);
-    values[i] = text;
+absl::Status EvaluationCancelled() { return absl::CancelledError("the evaluation was cancelled"); }
+
+// The network whose pictures are drawn, for as long as this lives.
+class EvaluatedNetwork {
+ public:
+  EvaluatedNetwork(bool average, model::Policy& policy) : policy_(policy) {
+    if (average) average_.emplace(policy);
   }
-  return values;
-}
 
-// An evaluation with so many pictures without a score says nothing.
-bool TooMany(size_t unscored, size_t pictures) {
-  return static_cast<double>(unscored) > UnscoredGuard::kShareMax * static_cast<double>(pictures);
-}
+  const model::VelocityModel& network() const {
+    return average_.has_value() ? average_->network() : policy_.current();
+  }
 
-// Ranks have equal shares: one that takes so much longer than this one is not drawing.
-constexpr int kSlowest = 4;
+  // Its trained part.
+  model::ParameterSet& parameters() const {
+    const bool apart = average_.has_value() && !policy_.average_on_host();
+    return apart ? policy_.ema_parameters() : policy_.parameters();
+  }
+
+ private:
+  model::Policy& policy_;
+  std::optional<model::AverageInUse> average_;
+};
 
 }  // namespace
 
-Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts,
-                       ConditioningCache& conditioning, const model::ImageDecoder& decoder,
-                       reward::RewardClient& rewards)
-    : options_(std::move(options)),
-      pictures_(options_.pictures, std::move(prompts), conditioning, decoder),
-      prompts_(pictures_.prompts()),
-      values_(ValuesOf(prompts_, options_.by)),
-      rewards_(rewards) {}
+Evaluation::Evaluation(Options options, std::vector<v1::Prompt> prompts, Parts parts)
+    : options_(std::move(options)), prompts_(std::move(prompts)), parts_(std::move(parts)) {}
 
-absl::StatusOr<EvaluationResult> Evaluation::Run(const model::VelocityModel& model,
-                                                 RankLeader* leader) {
-  const bool alone = leader == nullptr || leader->ranks() == 1;
-  OXBOW_ASSIGN_OR_RETURN(const Samples images, alone ? Draw(model) : DrawWith(*leader, model));
-  return Judge(images);
+Evaluation::~Evaluation() {
+  Cancel();
+  if (running_ != nullptr) running_->thread.join();
 }
 
-absl::StatusOr<EvaluationResult> Evaluation::Judge(const Samples& images) {
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<Verdict> verdicts, Score(images));
-  EvaluationResult result;
-  result.metrics = MetricsOf(verdicts);
-  AddPictureNumbers(options_.reward, images, result.metrics);
-  result.small = SmallPictures(images);
-  any_right_ = any_right_ || (HasFullReward() &&
-                              std::any_of(verdicts.begin(), verdicts.end(),
-                                          [](const Verdict& verdict) { return verdict.right; }));
-  result.sheet = SheetOf(images, verdicts);
-  result.pictures = PicturesOf(images, verdicts);
-  const size_t shown = std::min<size_t>(images.size(), options_.sheet_images);
-  for (size_t i = 0; i < shown; ++i) {
-    result.files.push_back(io::PictureFileOf(i, shown, images[i]));
-    result.pictures[i].picture = result.files.back().name;
-    if (auto film = io::FilmStripOf(i, shown, images[i])) {
-      result.pictures[i].film = film->file.name;
-      result.pictures[i].film_frames = film->frames;
-      result.files.push_back(std::move(film->file));
-    }
+// The policy has other weights than its own only while they are copied.
+std::unique_ptr<Evaluation::Running> Evaluation::Copied(const model::NamedTensors* weights) {
+  const EvaluatedNetwork evaluated(options_.average, parts_.policy);
+  model::ParameterSet& parameters = evaluated.parameters();
+  std::optional<parallel::HostCopy> own;
+  if (weights != nullptr) {
+    own.emplace(parameters.flat());
+    parameters.CopyFrom(model::ParameterSet(*weights, /*trainable=*/false));
   }
-  result.caption =
-      absl::StrFormat("held-out prompts, reward %.3f", result.metrics[metric::kEvalRewardMean]);
-  if (const double unscored = result.metrics[metric::kEvalSamplesUnscored]; unscored > 0) {
-    absl::StrAppendFormat(&result.caption, ", %.0f without a score", unscored);
+  std::unique_ptr<Running> running(
+      new Running{.weights = parallel::HostCopy(parameters.flat()),
+                  .shapes = ShapesOf(parameters.tensors()),
+                  .probe = weights::RunProbe(evaluated.network(), options_.probe_shape,
+                                             options_.probe_seed, options_.probe_tolerance)});
+  if (own.has_value()) own->PutBack(parameters.flat());
+  return running;
+}
+
+absl::Status Evaluation::Begin(PolicyVersion version, const model::NamedTensors* weights) {
+  OXBOW_CHECK(running_ == nullptr) << "one evaluation at a time";
+  OXBOW_ASSIGN_OR_RETURN(
+      HeldOutPictures pictures,
+      HeldOutPictures::Of(prompts_, options_.images, options_.together, parts_.conditioning));
+  auto drawn = std::make_shared<DrawnPictures>(pictures.leases.size(), options_.size);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cancelled_) return EvaluationCancelled();
+    drawn_ = drawn;
   }
-  return result;
-}
-
-absl::StatusOr<Evaluation::Samples> Evaluation::Draw(const model::VelocityModel& model) {
-  Samples images;
-  images.reserve(pictures_.count());
-  OXBOW_RETURN_IF_ERROR(pictures_.Draw(
-      model, {.begin = 0, .end = pictures_.count()}, [this] { return cancelled_.load(); },
-      [&](size_t, HeldOutPictures::Frames frames) {
-        images.push_back(std::move(frames));
-        return absl::OkStatus();
-      }));
-  return images;
-}
-
-// The pictures of rank 0 are the first ones. What ends the wait for the others also ends its own
-// drawing: the status says why.
-absl::StatusOr<Evaluation::Samples> Evaluation::DrawWith(RankLeader& leader,
-                                                         const model::VelocityModel& model) {
-  const std::vector<parallel::Share> shares = pictures_.SharesOf(leader.ranks());
-  leader.AskForPictures(shares);
-  const absl::Duration began = Clock::Steady().Now();
-  Samples images;
-  const absl::Status drawn = pictures_.Draw(
-      model, shares.front(), [&] { return cancelled_ || !leader.awaits_pictures(); },
-      [&](size_t, HeldOutPictures::Frames frames) {
-        images.push_back(std::move(frames));
-        return absl::OkStatus();
-      });
-  if (!drawn.ok()) leader.EndPictures(drawn);
-  const absl::Duration own = Clock::Steady().Now() - began;
-  absl::StatusOr<Samples> others = leader.AwaitPictures(leader.timeout() + kSlowest * own);
-  if (!others.ok()) {
-    leader.EndPictures(others.status());
-    return others.status();
-  }
-  std::move(others->begin(), others->end(), std::back_inserter(images));
-  return images;
-}
-
-// One call per prompt, several at a time: a call is mostly waiting. After a failure no call begins.
-absl::StatusOr<std::vector<Evaluation::Verdict>> Evaluation::Score(const Samples& images) {
-  const uint32_t prompts = static_cast<uint32_t>(std::min<size_t>(prompts_.size(), images.size()));
-  std::vector<Verdict> verdicts(images.size());
-  std::vector<absl::Status> outcomes(prompts);
-  std::atomic<uint32_t> next = 0;
-  std::atomic<bool> failed = false;
-  std::atomic<size_t> unscored = 0;
-  const absl::Duration end = Clock::Steady().Now() + kScoringMax;
-  const std::optional<Trace> trace = CurrentTrace();  // The step's; threads begin without one.
-  const auto work = [&] {
+  running_ = Copied(weights);
+  running_->pictures = std::move(pictures);
+  running_->version = version;
+  running_->drawn = std::move(drawn);
+  running_->thread = std::thread([this, trace = CurrentTrace()] {
     const TraceScope scope(trace);
-    for (uint32_t prompt = next++; prompt < prompts && !failed; prompt = next++) {
-      outcomes[prompt] =
-          ScorePrompt(prompt, images, end - Clock::Steady().Now(), verdicts, unscored);
-      if (!outcomes[prompt].ok() || TooMany(unscored, images.size())) failed = true;
-    }
-  };
-  std::vector<std::thread> callers;
-  for (uint32_t i = 1; i < std::min(kCallsAtOnce, prompts); ++i) callers.emplace_back(work);
-  work();
-  for (std::thread& caller : callers) caller.join();
-  for (const absl::Status& outcome : outcomes) OXBOW_RETURN_IF_ERROR(outcome);
-  if (!TooMany(unscored, images.size())) return verdicts;
-  const auto first = std::find_if(verdicts.begin(), verdicts.end(),
-                                  [](const Verdict& verdict) { return !verdict.unscored.ok(); });
-  return absl::FailedPreconditionError(
-      absl::StrCat(unscored.load(), " of ", images.size(),
-                   " pictures have no score: ", std::string(first->unscored.message())));
-}
-
-// Scores the images of one prompt: i, i + N, ...
-absl::Status Evaluation::ScorePrompt(uint32_t prompt, const Samples& images, absl::Duration limit,
-                                     std::vector<Verdict>& verdicts,
-                                     std::atomic<size_t>& unscored) {
-  std::vector<reward::Frames> batch;
-  for (size_t i = prompt; i < images.size(); i += prompts_.size()) batch.push_back(images[i]);
-  auto scores = rewards_.ScoreMedia(prompts_[prompt].text(), prompts_[prompt].metadata_json(),
-                                    batch, {.limit = limit});
-  for (size_t k = 0; k < scores.size(); ++k) {
-    Verdict& verdict = verdicts[prompt + k * prompts_.size()];
-    if (scores[k].ok()) {
-      verdict = VerdictOf(*std::move(scores[k]));
-    } else if (reward::IsUnscorable(scores[k].status())) {
-      verdict.unscored = scores[k].status();
-      ++unscored;
-    } else {
-      return Annotate(scores[k].status(),
-                      absl::StrCat("evaluation of \"", prompts_[prompt].text(), "\""));
-    }
-  }
+    Run(*running_);
+  });
   return absl::OkStatus();
 }
 
-Evaluation::Verdict Evaluation::VerdictOf(reward::Scores scores) const {
-  Verdict verdict;
-  verdict.reward = run::WeightedReward(options_.reward, scores);
-  verdict.right = verdict.reward >= run::FullReward(options_.reward) - 1e-9;
-  verdict.scores = std::move(scores);
-  return verdict;
+// Cuts the weights and names them in every lease. They are given out as long as the chunks live.
+void Evaluation::OfferWeights(Running& running) {
+  weights::SnapshotMaker maker(weights::SourceOf({}));
+  weights::Snapshot snapshot =
+      maker.Make({.epoch = options_.epoch, .version = running.version, .step = LearnerStep(0)},
+                 TrainedSource(running.weights, running.shapes));
+  *snapshot.manifest.mutable_probe() = running.probe;
+  for (auto& [hash, chunk] : snapshot.chunks) {
+    weights::Chunk same = parts_.published(hash);
+    chunk =
+        parts_.conditioning.sent().Put(hash, same != nullptr ? std::move(same) : std::move(chunk));
+  }
+  const auto manifest = std::make_shared<const std::string>(snapshot.manifest.SerializeAsString());
+  const std::string hash = Sha256(*manifest);
+  snapshot.chunks[hash] = parts_.conditioning.sent().Put(hash, manifest);
+  for (v1::Lease::Pictures& pictures : running.pictures.leases) {
+    pictures.mutable_weights()->set_sha256(hash);
+    pictures.mutable_weights()->set_bytes(manifest->size());
+  }
+  running.cut = std::move(snapshot);
 }
 
-std::map<std::string, double> Evaluation::MetricsOf(const std::vector<Verdict>& verdicts) const {
-  double count = 0;  // Pictures with a score.
-  double reward_sum = 0;
-  struct Sum {
-    double value = 0;
-    double count = 0;
-    double mean() const { return value / count; }
-  };
-  std::map<std::string, Sum> sums;
-  for (const Verdict& verdict : verdicts) {
-    if (!verdict.unscored.ok()) continue;
-    ++count;
-    reward_sum += verdict.reward;
-    for (const auto& [name, value] : verdict.scores) {
-      sums[name].value += value;
-      ++sums[name].count;
-    }
-  }
-  std::map<std::string, double> metrics = {
-      {metric::kEvalRewardMean, reward_sum / count},
-      {metric::kEvalSamplesUnscored, static_cast<double>(verdicts.size()) - count}};
-  for (const auto& [name, sum] : sums) {
-    metrics[metric::kEvalRewardNameMean.Of(name)] = sum.mean();
-  }
-  for (const std::string& name : options_.reward.observed()) {
-    const double failed = count - sums[name].count;
-    if (failed > 0) metrics[metric::kEvalRewardNameFailed.Of(name)] = failed;
-  }
-  for (const auto& [name, sum] : sums) {
-    if (!reward::SaysLayout(name) || sum.count == 0) continue;
-    metrics[metric::kEvalMinorityShare] = std::min(sum.mean(), 1 - sum.mean());
-  }
-  AddMeansByValue(verdicts, metrics);
-  return metrics;
+void Evaluation::Run(Running& running) {
+  OfferWeights(running);
+  parts_.coordinator.OfferPictures(std::move(running.pictures.leases), running.drawn);
+  const absl::StatusOr<std::vector<DrawnPictures::Frames>> pictures = running.drawn->Await();
+  parts_.coordinator.EndPictures();
+  running.pictures.conditioning.clear();
+  running.result = pictures.ok() ? parts_.judge.Judge(*pictures)
+                                 : absl::StatusOr<EvaluationResult>(pictures.status());
+  running.over.Notify();
 }
 
-void Evaluation::AddMeansByValue(const std::vector<Verdict>& verdicts,
-                                 std::map<std::string, double>& metrics) const {
-  std::map<std::string, std::pair<double, double>> sums;  // Rewards, and their number.
-  for (size_t i = 0; i < verdicts.size(); ++i) {
-    const std::string& value = values_[i % values_.size()];
-    if (value.empty() || !verdicts[i].unscored.ok()) continue;
-    sums[value].first += verdicts[i].reward;
-    sums[value].second += 1;
+absl::StatusOr<EvaluationResult> Evaluation::Await(const std::function<absl::Status()>& stopped) {
+  OXBOW_CHECK(running_ != nullptr) << "no evaluation was begun";
+  parts_.coordinator.HurryPictures();
+  while (!running_->over.WaitForNotificationWithTimeout(kLook)) {
+    if (!stopped().ok()) Cancel();
   }
-  for (const auto& [value, sum] : sums) {
-    metrics[metric::kEvalByValueMean.Of(value)] = sum.first / sum.second;
-  }
+  running_->thread.join();
+  parts_.coordinator.EndPictures();  // The hurry, too, where it came after the end.
+  absl::StatusOr<EvaluationResult> result = std::move(running_->result);
+  if (absl::IsCancelled(result.status())) cut_off_ = std::move(running_->cut);
+  running_.reset();
+  return result;
 }
 
-io::Film Evaluation::SheetOf(const Samples& images, const std::vector<Verdict>& verdicts) const {
-  std::vector<io::FilmCell> cells(std::min<size_t>(images.size(), options_.sheet_images));
-  for (size_t i = 0; i < cells.size(); ++i) {
-    cells[i].frames = images[i];
-    if (any_right_ && verdicts[i].unscored.ok()) {
-      cells[i].border = verdicts[i].right ? io::kRightColour : io::kWrongColour;
-    }
-    cells[i].label = absl::StrFormat("%03d", i);
-  }
-  const bool moves = !cells.empty() && cells.front().frames.size() > 1;
-  return io::FilmGrid(cells, {}, moves ? io::kSheetPixelsMax : io::kPictureSheetPixelsMax);
-}
-
-std::vector<io::EvaluatedPicture> Evaluation::PicturesOf(
-    const Samples& images, const std::vector<Verdict>& verdicts) const {
-  const bool full = HasFullReward();
-  std::vector<io::EvaluatedPicture> pictures;
-  for (size_t i = 0; i < images.size(); ++i) {
-    const flow::NoiseKey key = pictures_.KeyOf(i);
-    pictures.push_back({.prompt = prompts_[i % prompts_.size()].text(),
-                        .reward = verdicts[i].reward,
-                        .right = full && verdicts[i].unscored.ok()
-                                     ? std::optional(verdicts[i].right)
-                                     : std::nullopt,
-                        .width = images[i].front().width,
-                        .height = images[i].front().height,
-                        .frames = static_cast<int>(images[i].size()),
-                        .seed = key.run_seed,
-                        .group = key.group,
-                        .sample = key.sample,
-                        .rewards = verdicts[i].scores});
-  }
-  return pictures;
-}
-
-bool Evaluation::HasFullReward() const {
-  const std::map<std::string, reward::RewardFacts> facts = rewards_.Facts();
-  return std::all_of(options_.reward.terms().begin(), options_.reward.terms().end(),
-                     [&](const v1::RewardTerm& term) {
-                       const auto found = facts.find(term.name());
-                       return found != facts.end() && found->second.value_min == 0 &&
-                              found->second.value_max == 1 && term.weight() > 0;
-                     });
+void Evaluation::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
+  if (drawn_ != nullptr) drawn_->End(EvaluationCancelled());
 }
 
 }  // namespace oxbow::learner

@@ -1,115 +1,109 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has the reward servers score held-out pictures: the number a run is judged by. The ranks of a
-// learner draw the pictures together (held_out_pictures.h); this one scores them all, so no number
-// depends on how many ranks there are.
+// The evaluations of a run: workers draw held-out pictures, by leases, and reward servers score
+// them.
+//
+//   torch thread   Begin: a copy of the evaluated weights into host memory, a probe, conditioning
+//   own thread     cuts and hashes the weights -> offers the leases -> waits for the pictures ->
+//                  has them judged
+//
+// The training thread is free from Begin until Await. The chunks of weights that are published are
+// not held a second time. One evaluation at a time. Without a worker an evaluation waits for one.
 #pragma once
 
-#include <atomic>
-#include <limits>
-#include <map>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "core/model/image_decoder.h"
-#include "core/model/velocity_model.h"
-#include "io/evaluation_file.h"
-#include "io/film.h"
-#include "io/picture_file.h"
-#include "oxbow/v1/config.pb.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/ids.h"
+#include "core/model/policy.h"
+#include "core/parallel/host_copy.h"
 #include "services/learner/conditioning_cache.h"
+#include "services/learner/coordinator/coordinator.h"
 #include "services/learner/held_out_pictures.h"
-#include "services/learner/ranks/rank_leader.h"
-#include "services/reward/reward_client.h"
+#include "services/learner/picture_judge.h"
+#include "services/learner/weights_source.h"
+#include "services/weights/probe.h"
+#include "services/weights/snapshot.h"
 
 namespace oxbow::learner {
 
-struct EvaluationResult {
-  std::map<std::string, double> metrics;  // "eval/reward_mean", "eval/reward_NAME_mean", ...
-  io::Film sheet;                         // The first samples; see Evaluation::Run.
-  std::string caption;
-  std::vector<io::EvaluatedPicture> pictures;  // All samples; those on the sheet first.
-  std::vector<Image8> small;                   // As SmallPictures makes them.
-  std::vector<io::PictureFile> files;          // Pictures on the sheet, and films.
-};
-
-// Owned by the thread that owns torch.
 class Evaluation {
  public:
   struct Options {
-    HeldOutPictures::Options pictures;
-    uint32_t sheet_images = 64;
-    std::string by;  // Metadata key of prompts whose values get means of their own; empty: none.
-    v1::RewardConfig reward;  // Its terms are trained on.
+    Epoch epoch;
+    weights::ProbeShape probe_shape;
+    uint64_t probe_seed = 0;
+    double probe_tolerance = 1e-4;
+    size_t images = 128;
+    size_t together = 64;      // Pictures of a lease.
+    DrawnPictures::Size size;  // Every picture has it.
+    bool average = false;      // The running average is evaluated, else what is trained.
   };
 
-  // As HeldOutPictures.
-  Evaluation(Options options, std::vector<v1::Prompt> prompts, ConditioningCache& conditioning,
-             const model::ImageDecoder& decoder, reward::RewardClient& rewards);
+  // All outlive it. `conditioning` also serves the weights by hash. `published` gives a chunk of
+  // published weights, or null.
+  struct Parts {
+    model::Policy& policy;
+    ConditioningCache& conditioning;
+    Coordinator& coordinator;
+    PictureJudge& judge;
+    std::function<weights::Chunk(const std::string& sha256)> published;
+  };
 
-  // Means are over the images that have a score. Those to which a reward server answered without
-  // one are counted, and shown; kFailedPrecondition once they are more than
-  // UnscoredGuard::kShareMax of all. An observed reward that failed is missing from its own mean,
-  // and counted. kUnavailable if no reward server answers or scoring takes longer than kScoringMax;
-  // kCancelled once `rewards` is cancelled or Cancel was called.
-  //
-  // With `leader` the learner's other ranks draw their shares. A share that does not come is an
-  // error that names its rank: RankLeader::AwaitPictures. Then the other ranks draw no more, too.
-  //
-  // The pictures on the sheet are framed by right and wrong, once one was right in full. Rewards
-  // without a full value (HasFullReward) know no right and wrong.
-  absl::StatusOr<EvaluationResult> Run(const model::VelocityModel& model,
-                                       RankLeader* leader = nullptr);
+  // `prompts`: held out, not empty.
+  Evaluation(Options options, std::vector<v1::Prompt> prompts, Parts parts);
+  ~Evaluation();  // Cancels.
 
-  // Its pictures as leases, for workers.
-  absl::StatusOr<HeldOutPictures::Offered> Offer() const { return pictures_.Offer(); }
+  // Begins an evaluation of the policy as it is now, or of `weights` in its place: a trained part.
+  absl::Status Begin(PolicyVersion version, const model::NamedTensors* weights = nullptr);
 
-  // The second half of Run: has these pictures scored, which are all of them, in the order of their
-  // places. Uses no torch; one call at a time.
-  absl::StatusOr<EvaluationResult> Judge(const std::vector<std::vector<Image8>>& images);
+  // Waits for its end; workers draw its pictures before groups now. Asks `stopped` now and then:
+  // its error is an end as well. Requires Begin.
+  absl::StatusOr<EvaluationResult> Await(const std::function<absl::Status()>& stopped);
 
-  // Ends the drawing of a running evaluation after the forward pass under way; all later ones, too.
-  // From any thread. Scoring ends with reward::RewardClient::Cancel, and the wait for other ranks
-  // with RankLeader::EndPictures.
-  void Cancel() { cancelled_ = true; }
+  // The weights of the evaluation that Cancel ended, once; nothing if none was cut off.
+  std::optional<weights::Snapshot> TakeCutOff() { return std::exchange(cut_off_, std::nullopt); }
 
-  static constexpr absl::Duration kScoringMax = absl::Minutes(30);
+  // Ends a running evaluation, and all later ones at once. Scoring ends with
+  // reward::RewardClient::Cancel. From any thread.
+  void Cancel();
 
  private:
-  using Samples = std::vector<std::vector<Image8>>;  // The frames of each.
-
-  // The scorers' verdict on one image.
-  struct Verdict {
-    absl::Status unscored;  // Why it has no score.
-    reward::Scores scores;
-    double reward = std::numeric_limits<double>::quiet_NaN();  // Weighted sum.
-    bool right = false;  // The reward is full: that of an image whose every term scores 1.
+  // One evaluation, from Begin to Await.
+  struct Running {
+    parallel::HostCopy weights;
+    TensorShapes shapes;
+    v1::SnapshotManifest::Probe probe;
+    HeldOutPictures pictures;
+    weights::Snapshot cut;  // The weights in chunks.
+    PolicyVersion version;
+    std::shared_ptr<DrawnPictures> drawn;
+    absl::StatusOr<EvaluationResult> result = absl::UnknownError("not over");
+    absl::Notification over;
+    std::thread thread;
   };
-
-  absl::StatusOr<Samples> Draw(const model::VelocityModel& model);
-  absl::StatusOr<Samples> DrawWith(RankLeader& leader, const model::VelocityModel& model);
-  absl::StatusOr<std::vector<Verdict>> Score(const Samples& images);
-  // Adds the images without a score to `unscored`.
-  absl::Status ScorePrompt(uint32_t prompt, const Samples& images, absl::Duration limit,
-                           std::vector<Verdict>& verdicts, std::atomic<size_t>& unscored);
-  std::map<std::string, double> MetricsOf(const std::vector<Verdict>& verdicts) const;
-  void AddMeansByValue(const std::vector<Verdict>& verdicts,
-                       std::map<std::string, double>& metrics) const;
-  io::Film SheetOf(const Samples& images, const std::vector<Verdict>& verdicts) const;
-  std::vector<io::EvaluatedPicture> PicturesOf(const Samples& images,
-                                               const std::vector<Verdict>& verdicts) const;
-  // Whether every term says of itself that it goes from 0 to 1.
-  bool HasFullReward() const;
-  Verdict VerdictOf(reward::Scores scores) const;
+  std::unique_ptr<Running> Copied(const model::NamedTensors* weights);
+  void Run(Running& running);
+  void OfferWeights(Running& running);
 
   const Options options_;
-  const HeldOutPictures pictures_;
-  const std::vector<v1::Prompt>& prompts_;
-  const std::vector<std::string> values_;  // Each prompt's value of `by`; empty: none.
-  reward::RewardClient& rewards_;
-  std::atomic<bool> cancelled_ = false;
-  bool any_right_ = false;  // Whether a sample was right so far.
+  const std::vector<v1::Prompt> prompts_;
+  const Parts parts_;
+  std::unique_ptr<Running> running_;  // The torch thread's, as is what comes next.
+  std::optional<weights::Snapshot> cut_off_;
+
+  absl::Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<DrawnPictures> drawn_ ABSL_GUARDED_BY(mutex_);  // The running one's.
 };
 
 }  // namespace oxbow::learner

@@ -24,10 +24,9 @@
 #include "run/rewards.h"
 #include "run/start_weights.h"
 #include "run/trainer_options.h"
-#include "services/learner/final_weights.h"
+#include "services/learner/checkpoint_tensors.h"
 #include "services/learner/hyper_parameters.h"
 #include "services/learner/optimizer_pieces.h"
-#include "services/learner/registration.h"
 #include "services/learner/reward_check.h"
 #include "services/weights/broadcast_group.h"
 
@@ -197,7 +196,13 @@ absl::Status LearnerProcess::BeginCheckpoint(RunState state) {
   state.reward_identities = reward_identities_;
   state.model_sha256 = model_sha256_;
   CheckpointCopy copy = checkpointing_.CopyWeights(*policy_);
-  AddOwedWeights(state, copy);
+  // An evaluation beside training is owed with weights that the policy has no more.
+  const std::vector<uint64_t>& owed = state.owed_evaluations;
+  std::optional<weights::Snapshot> cut;
+  if (evaluation_ != nullptr) cut = evaluation_->TakeCutOff();
+  if (cut.has_value() && !owed.empty() && owed.front() != state.committed_steps) {
+    copy.chunked.emplace(kOwedWeights, *std::move(cut));
+  }
   CheckpointStore::Others others;
   if (trainer_->has_pieces()) {
     OXBOW_RETURN_IF_ERROR(checkpointing_.Prepare(state.committed_steps));
@@ -249,36 +254,47 @@ absl::Status LearnerProcess::MakeLoop() {
                          .components = setup_.model.components},
       *policy_, *coordinator_, *channel_, Publisher::Metrics{*metrics_, *publish_metrics_},
       [this](const absl::Status& why) { assembler_.Stop(why); });
-  OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));
-  evaluation.pictures.device = policy_->device();
-  evaluation_ = std::make_unique<Evaluation>(std::move(evaluation), setup_.held_out, *conditioning_,
-                                             *setup_.model.decoder, *rewards_);
-  if (DrawnByWorkers(setup_)) {
-    const model::PictureSize size =
-        model::DecodedSize(setup_.model.factors, setup_.evaluated_shape);
-    evaluation_by_workers_ = std::make_unique<EvaluationByWorkers>(
-        EvaluationByWorkers::Options{
-            .epoch = epoch_,
-            .probe_shape = probe_shape,
-            .probe_seed = config.run().seed(),
-            .probe_tolerance = ProbeToleranceOf(setup_),
-            .size = {.height = static_cast<int>(size.height),
-                     .width = static_cast<int>(size.width),
-                     .frames = static_cast<size_t>(std::max<int64_t>(size.frames, 1))}},
-        *evaluation_, *coordinator_, conditioning_->sent(),
-        [this](const std::string& sha256) { return channel_->Held(sha256); });
-  }
+  if (!setup_.held_out.empty()) MakeEvaluation(std::move(probe_shape));
   LearnerLoop::Options options =
       LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
                     log_->resumed_wall_seconds(), from_.reuse, from_.known);
-  options.directory = options_.directory;
-  if (const auto best = checkpointing_.Best(options.best_metric)) options.best_before = best->value;
-  options.owed = {from_.owed_evaluations.begin(), from_.owed_evaluations.end()};
+  const auto best = checkpointing_.Best(options.checkpoints.best_metric);
+  if (best.has_value()) options.checkpoints.best_before = best->value;
+  options.evaluations.directory = options_.directory;
+  options.evaluations.owed = {from_.owed_evaluations.begin(), from_.owed_evaluations.end()};
   OXBOW_RETURN_IF_ERROR(ReadStopValues(options));
   report_ =
       std::make_unique<LiveReport>([this] { return WriteReport(/*live=*/true); }, kReportEvery);
   loop_ = std::make_unique<LearnerLoop>(std::move(options), PartsOfLoop());
   return absl::OkStatus();
+}
+
+void LearnerProcess::MakeEvaluation(weights::ProbeShape probe_shape) {
+  judge_ = std::make_unique<PictureJudge>(JudgeOptionsOf(setup_), setup_.held_out, *rewards_);
+  evaluation_ = std::make_unique<Evaluation>(
+      EvaluationOptionsOf(setup_, epoch_, std::move(probe_shape)), setup_.held_out,
+      Evaluation::Parts{
+          .policy = *policy_,
+          .conditioning = *conditioning_,
+          .coordinator = *coordinator_,
+          .judge = *judge_,
+          .published = [this](const std::string& sha256) { return channel_->Held(sha256); }});
+}
+
+// `owed`: the weights after these many steps, which may be none that the policy has.
+absl::Status LearnerProcess::BeginEvaluation(std::optional<uint64_t> owed) {
+  if (!owed.has_value() || *owed == from_.committed_steps) {
+    return evaluation_->Begin(trainer_->version());
+  }
+  OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors weights, OwedWeightsOf(*resumed_, *owed));
+  return evaluation_->Begin(trainer_->version(), &weights);
+}
+
+absl::StatusOr<EvaluationResult> LearnerProcess::AwaitEvaluation() {
+  absl::StatusOr<EvaluationResult> result =
+      evaluation_->Await([this] { return assembler_.stopped(); });
+  if (result.ok()) publisher_->Evaluated(result->metrics.at(metric::kEvalRewardMean));
+  return result;
 }
 
 // The values of the rules' metrics before this start, from the lines that the log has kept.
@@ -291,20 +307,14 @@ absl::Status LearnerProcess::ReadStopValues(LearnerLoop::Options& options) const
   });
 }
 
-LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
+LoopParts LearnerProcess::PartsOfLoop() {
   const auto publish = [this](PolicyVersion version, LearnerStep committed) {
     return publisher_->Publish(version, committed);
   };
-  std::function<absl::Status()> begin_evaluation;
-  if (evaluation_by_workers_ != nullptr) {
-    begin_evaluation = [this] { return BeginEvaluation(); };
-  }
   std::function<uint64_t()> copies_failed;
   if (copier_ != nullptr) copies_failed = [this] { return copier_->failures(); };
   const auto cancel_scoring = [this] {
-    evaluation_->Cancel();
-    if (evaluation_by_workers_ != nullptr) evaluation_by_workers_->Cancel();
-    leader_->EndPictures(absl::CancelledError("the evaluation was cancelled"));
+    if (evaluation_ != nullptr) evaluation_->Cancel();
     rewards_->Cancel();
   };
   const auto announce = [this](LearnerStep step, const std::vector<ReceivedGroup>& received,
@@ -324,15 +334,14 @@ LearnerLoop::Parts LearnerProcess::PartsOfLoop() {
           .log = *log_,
           .announce = announce,
           .publish = publish,
-          .begin_evaluation = begin_evaluation,
-          .evaluate = [this] { return Evaluate(); },
-          .evaluate_owed = [this](uint64_t committed) { return EvaluateOwed(committed); },
+          .begin_evaluation = [this](auto owed) { return BeginEvaluation(owed); },
+          .await_evaluation = [this] { return AwaitEvaluation(); },
           .cancel_scoring = cancel_scoring,
           .await_checkpoint = [this] { return writer_->Finish(); },
           .checkpoint_ended = [this] { return writer_->Ended(); },
           .checkpoint = [this](RunState state) { return BeginCheckpoint(std::move(state)); },
           .copies_failed = copies_failed,
-          .evaluated = [this] { report_->Ask(); }};
+          .logged = [this] { report_->Ask(); }};
 }
 
 absl::Status LearnerProcess::Serve() {
@@ -465,14 +474,14 @@ absl::Status LearnerProcess::Run() {
   options_.stop->Finish([this](int signal) { Drain(rpc::NameOfSignal(signal)); });
   absl::Status status = TryRewards();
   if (status.ok()) status = loop_->Run();
-  if (evaluation_by_workers_ != nullptr && !status.ok()) {
-    evaluation_by_workers_->Cancel();
+  if (evaluation_ != nullptr && !status.ok()) {
+    evaluation_->Cancel();
     rewards_->Cancel();
   }
   absl::Status end = status.ok() ? EarlyEnd() : absl::OkStatus();
   const bool complete = status.ok() && ExitCodeOf(end) != kExitDrained;
   if (status.ok()) {
-    status = loop_->Persist("weights", [&]() -> absl::Status {
+    status = loop_->disk().Persist("weights", [&]() -> absl::Status {
       OXBOW_RETURN_IF_ERROR(options_.check_directory());
       OXBOW_RETURN_IF_ERROR(WriteFinalWeights(options_.directory / "weights", *policy_,
                                               setup_.config, setup_.model.transformer_config_json,

@@ -22,7 +22,7 @@
 #include "services/learner/checkpointing.h"
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"
-#include "services/learner/evaluation_by_workers.h"
+#include "services/learner/evaluation.h"
 #include "services/learner/live_report.h"
 #include "services/learner/publisher.h"
 #include "services/learner/range_watch.h"
@@ -67,15 +67,14 @@ class LearnerProcess {
   absl::Status CheckSteps() const;
   absl::Status CheckModel();
   absl::Status TakeStartWeights();
-  absl::Status BeginEvaluation();
-  absl::StatusOr<EvaluationResult> Evaluate();
-  absl::StatusOr<EvaluationResult> EvaluateOwed(uint64_t committed);
+  void MakeEvaluation(weights::ProbeShape probe_shape);
+  absl::Status BeginEvaluation(std::optional<uint64_t> owed);
+  absl::StatusOr<EvaluationResult> AwaitEvaluation();
   absl::Status RestoreTrainer();
   absl::Status MakeCheckpointWriter();
   absl::Status ReadStopValues(LearnerLoop::Options& options) const;
-  LearnerLoop::Parts PartsOfLoop();
+  LoopParts PartsOfLoop();
   absl::Status BeginCheckpoint(RunState state);
-  void AddOwedWeights(const RunState& state, CheckpointCopy& copy);
   absl::Status WriteOwnEndpoints();
   absl::Status WriteReport(bool live);
   void Drain(const std::string& by);
@@ -128,8 +127,8 @@ class LearnerProcess {
 
   std::unique_ptr<weights::WeightChannelService> channel_;
   std::unique_ptr<Publisher> publisher_;
-  std::unique_ptr<Evaluation> evaluation_;
-  std::unique_ptr<EvaluationByWorkers> evaluation_by_workers_;  // Null: the learner draws.
+  std::unique_ptr<PictureJudge> judge_;
+  std::unique_ptr<Evaluation> evaluation_;  // Null: the run does not evaluate.
   std::unique_ptr<LearnerLoop> loop_;
 
   std::unique_ptr<CoordinatorService> coordinator_service_;

@@ -15,6 +15,7 @@
 #include "config/rules.h"
 #include "config/validate.h"
 #include "core/model/device.h"
+#include "rpc/convert_torch.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
 #include "run/model_facts.h"
@@ -265,14 +266,21 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                                    double wall_seconds_before, const replay::ReuseState& reused,
                                    const rl::SuccessRecord& known) {
   const v1::RunConfig& config = setup.config;
+  const SamplingForm form = {.splits = setup.sampling.splits,
+                             .group_size = config.batch().group_size(),
+                             .compression = setup.sampling.compression.share};
+  const std::vector<std::string> awaiting = config::KeysThatAwaitEvaluations(config);
   return {.epoch = epoch,
-          .run_id = RunIdOf(setup, epoch),
-          .first_step = first_step,
-          .steps = config.run().steps(),
-          .groups = config.batch().groups(),
-          .dynamic_sampling_max = config.batch().dynamic_sampling_max(),
-          .ranks = config.learner().ranks(),
-          .replays = config::KeepsSuccesses(config),
+          .sampling = {.run_id = RunIdOf(setup, epoch),
+                       .first_step = first_step,
+                       .steps = config.run().steps(),
+                       .groups = config.batch().groups(),
+                       .dynamic_sampling_max = config.batch().dynamic_sampling_max(),
+                       .staleness_max = config.off_policy().staleness_max(),
+                       .run_seed = config.run().seed(),
+                       .window = setup.window,
+                       .sampling_steps = setup.sampling.steps(),
+                       .form = form},
           .reuse = {.heads_max = config::ReplayedGroups(config),
                     .by_need = config.replay().by_need(),
                     .staleness_max = config.off_policy().staleness_max(),
@@ -288,56 +296,96 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                      .staleness_max = config.off_policy().staleness_max(),
                      .full_reward = run::WholeOf(config.reward())},
           .known = known,
-          .staleness_max = config.off_policy().staleness_max(),
-          .publish_every = config.off_policy().publish_every(),
-          .eval_every = config.eval().every(),
+          .adaptation = config.adaptation().enabled()
+                            ? std::optional(AdaptationOf(config.adaptation()))
+                            : std::nullopt,
+          .measure = {.form = form,
+                      .reward = config.reward(),
+                      .adamw_epsilon = config.optimizer().epsilon(),
+                      .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2,
+                      .late_binding = config.replay().late_binding()},
+          .evaluations = {.every = config.eval().every(),
+                          .steps = config.run().steps(),
+                          .beside = awaiting.empty(),
+                          .awaiting = awaiting},
           .eval_before_publish = config.publish().reward_floor() > 0,
-          .eval_beside = DrawnByWorkers(setup) && config::KeysThatAwaitEvaluations(config).empty(),
-          .checkpoint_every = config.checkpoint().every(),
+          .checkpoints = {.committed = first_step.value,
+                          .every = config.checkpoint().every(),
+                          .best_metric = config.checkpoint().best()},
           .checkpoints_kept = config.checkpoint().keep(),
-          .best_metric = config.checkpoint().best(),
-          .stop_if = config.run().stop_if(),
-          .wall_seconds_before = wall_seconds_before,
+          .ranks = config.learner().ranks(),
+          .publish_every = config.off_policy().publish_every(),
+          .replays = config::KeepsSuccesses(config),
           .offers = {.run_seed = config.run().seed(),
                      .kept_steps = run::KeptStepsOf(config, setup.sampling),
                      .images = config::ChosenMethod(config.method()).trains_final_latents(),
                      .sigmas = setup.sampling.sigmas},
-          .run_seed = config.run().seed(),
-          .window = setup.window,
           .failures_max = config.replay().failures_max(),
-          .adaptation = config.adaptation().enabled()
-                            ? std::optional(AdaptationOf(config.adaptation()))
-                            : std::nullopt,
-          .form = {.splits = setup.sampling.splits,
-                   .group_size = config.batch().group_size(),
-                   .compression = setup.sampling.compression.share},
-          .reward = config.reward(),
-          .adamw_epsilon = config.optimizer().epsilon(),
-          .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2,
+          .stop_if = config.run().stop_if(),
+          .wall_seconds_before = wall_seconds_before,
           .patience = absl::Minutes(config.services().patience_minutes())};
 }
 
-bool DrawnByWorkers(const RunSetup& setup) {
-  return !setup.held_out.empty() && setup.config.eval().drawn_by() == v1::DRAWER_WORKERS;
-}
-
-absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup) {
-  const v1::EvalConfig& eval = setup.config.eval();
+absl::StatusOr<flow::SamplingSpec> EvaluationSpecOf(const RunSetup& setup) {
   v1::RunConfig evaluated = setup.config;
   *evaluated.mutable_sampling() = setup.evaluated_sampling;
-  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, run::EvaluationSpecFromConfig(evaluated));
-  return Evaluation::Options{
-      .pictures = {.images = eval.images(),
-                   .sigmas = spec.sigmas,
-                   .solver = spec.solver,
-                   .latent_shape = setup.evaluated_shape,
-                   .at_once = run::EvaluatedAtOnce(setup.model.latent_shape, setup.evaluated_shape),
-                   .whole_batches = setup.config.run().deterministic() && !setup.device.is_cpu(),
-                   .leased_together = setup.config.batch().group_size(),
-                   .seed = setup.config.run().seed()},
-      .sheet_images = eval.grid_images(),
-      .by = eval.by(),
-      .reward = setup.config.reward()};
+  return run::EvaluationSpecFromConfig(evaluated);
+}
+
+Evaluation::Options EvaluationOptionsOf(const RunSetup& setup, Epoch epoch,
+                                        weights::ProbeShape probe_shape) {
+  const v1::RunConfig& config = setup.config;
+  const model::PictureSize size = model::DecodedSize(setup.model.factors, setup.evaluated_shape);
+  return {.epoch = epoch,
+          .probe_shape = std::move(probe_shape),
+          .probe_seed = config.run().seed(),
+          .probe_tolerance = ProbeToleranceOf(setup),
+          .images = config.eval().images(),
+          .together = static_cast<size_t>(
+              run::PicturesOfLease(config, setup.model.latent_shape, setup.evaluated_shape)),
+          .size = {.height = static_cast<int>(size.height),
+                   .width = static_cast<int>(size.width),
+                   .frames = static_cast<size_t>(std::max<int64_t>(size.frames, 1))},
+          .average = config.eval().use_ema() && config.ema().enabled()};
+}
+
+PictureJudge::Options JudgeOptionsOf(const RunSetup& setup) {
+  return {.seed = setup.config.run().seed(),
+          .sheet_images = setup.config.eval().grid_images(),
+          .by = setup.config.eval().by(),
+          .reward = setup.config.reward()};
+}
+
+v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
+                                    const RunEndpoints& endpoints) {
+  v1::RegisterResponse registration;
+  registration.set_epoch(epoch.value);
+  registration.set_run_id(RunIdOf(setup, epoch));
+  *registration.mutable_config() = setup.config;
+  registration.set_transformer_config_json(setup.model.transformer_config_json);
+  registration.set_transformer_graph_json(setup.model.architecture->graph_json());
+  registration.set_autoencoder_config_json(setup.model.autoencoder_config_json);
+  registration.set_autoencoder_graph_json(setup.model.autoencoder_graph_json);
+  if (!setup.negative.empty()) {
+    *registration.mutable_negative() = rpc::ToProto(setup.negative);
+  }
+  for (const std::string& sink : endpoints.sinks) registration.add_sink_endpoints(sink);
+  registration.add_weight_endpoints(endpoints.learner);
+  for (const std::string& reward : endpoints.rewards) registration.add_reward_endpoints(reward);
+  for (const std::string& buffer : endpoints.buffers) registration.add_buffer_endpoints(buffer);
+  registration.set_lease_seconds(setup.config.services().lease_seconds());
+  for (const int64_t size : setup.model.latent_shape) registration.add_latent_shape(size);
+  return registration;
+}
+
+absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration) {
+  if (setup.held_out.empty()) return absl::OkStatus();
+  OXBOW_ASSIGN_OR_RETURN(const flow::SamplingSpec spec, EvaluationSpecOf(setup));
+  v1::HeldOutSampling& held_out = *registration.mutable_held_out();
+  for (const double sigma : spec.sigmas) held_out.add_sigmas(sigma);
+  held_out.set_solver(setup.config.eval().solver());
+  for (const int64_t size : setup.evaluated_shape) held_out.add_latent_shape(size);
+  return absl::OkStatus();
 }
 
 }  // namespace oxbow::learner

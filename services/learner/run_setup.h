@@ -13,6 +13,7 @@
 #include "core/flow/window.h"
 #include "core/model/policy.h"
 #include "oxbow/v1/config.pb.h"
+#include "oxbow/v1/coordinator.pb.h"
 #include "run/loaded_model.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/coordinator.h"
@@ -77,8 +78,23 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
                                    double wall_seconds_before, const replay::ReuseState& reused,
                                    const rl::SuccessRecord& known);
-absl::StatusOr<Evaluation::Options> EvaluationOptionsOf(const RunSetup& setup);
-// Whether rollout workers draw the pictures of evaluations.
-bool DrawnByWorkers(const RunSetup& setup);
+// The ODE by which workers draw held-out pictures.
+absl::StatusOr<flow::SamplingSpec> EvaluationSpecOf(const RunSetup& setup);
+Evaluation::Options EvaluationOptionsOf(const RunSetup& setup, Epoch epoch,
+                                        weights::ProbeShape probe_shape);
+PictureJudge::Options JudgeOptionsOf(const RunSetup& setup);
+
+// The answer to a worker's registration.
+struct RunEndpoints {
+  std::string learner;             // Serves the weights.
+  std::vector<std::string> sinks;  // By rank.
+  std::vector<std::string> rewards;
+  std::vector<std::string> buffers;
+};
+
+v1::RegisterResponse RegistrationOf(const RunSetup& setup, Epoch epoch,
+                                    const RunEndpoints& endpoints);
+// How workers draw held-out pictures, if the run has any.
+absl::Status AddHeldOut(const RunSetup& setup, v1::RegisterResponse& registration);
 
 }  // namespace oxbow::learner

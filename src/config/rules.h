@@ -65,10 +65,7 @@ void CompressionRules(const v1::RunConfig& c, Findings& f);
 void WindowRules(const v1::SamplingConfig& s, Findings& f);
 
 // The keys by which something depends on the numbers of each evaluation. Training waits for an
-// evaluation that workers draw if there are any, and else goes on meanwhile.
+// evaluation if there are any, and else goes on meanwhile.
 std::vector<std::string> KeysThatAwaitEvaluations(const v1::RunConfig& config);
-
-// The processes that draw evaluations.
-void DrawerRules(const v1::RunConfig& config, Findings& findings);
 
 }  // namespace oxbow::config

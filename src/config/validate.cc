@@ -436,7 +436,6 @@ void EvalRules(const RunConfig& c, Findings& f) {
     f.Warn("eval.use_ema",
            "has no effect while ema.enabled is false: the current weights are evaluated");
   }
-  DrawerRules(c, f);
   f.Require(c.checkpoint().keep() >= 1, "checkpoint.keep", "must be at least 1",
             c.checkpoint().keep());
   BestRule(c, f);

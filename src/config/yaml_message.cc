@@ -84,7 +84,7 @@ absl::Status OtherKey(const std::string& name, const YAML::Node& key, const YAML
     const bool equal = absl::SimpleAtod(text, &given) && absl::SimpleAtod(former.value(), &left)
                            ? given == left
                            : text == former.value();
-    if (equal) return absl::OkStatus();
+    if (equal || former.any()) return absl::OkStatus();
     if (!former.part().empty()) {
       return spot.Error(
           key,

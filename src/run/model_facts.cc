@@ -189,6 +189,13 @@ int64_t EvaluatedAtOnce(const std::vector<int64_t>& trained,
   return std::clamp(fitting, int64_t{1}, at_once);
 }
 
+int64_t PicturesOfLease(const v1::RunConfig& config, const std::vector<int64_t>& trained,
+                        const std::vector<int64_t>& evaluated) {
+  const int64_t at_once = EvaluatedAtOnce(trained, evaluated);
+  const bool any_batch = !config.run().deterministic() || config.model().device() == "cpu";
+  return any_batch ? std::min<int64_t>(config.batch().group_size(), at_once) : at_once;
+}
+
 model::PictureSize PictureSizeOf(const v1::SamplingConfig& sampling) {
   return {.height = sampling.height(), .width = sampling.width(), .frames = sampling.frames()};
 }

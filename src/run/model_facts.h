@@ -68,6 +68,12 @@ absl::StatusOr<DrawnSize> EvaluatedSizeOf(const io::DiffusersComponents& compone
 // than those of training, in proportion, so that they take about as much memory.
 int64_t EvaluatedAtOnce(const std::vector<int64_t>& trained, const std::vector<int64_t>& evaluated);
 
+// Pictures of an evaluation that a worker draws together, those of a lease: no more than a group
+// has. On a GPU a row's bits depend on the rows beside it: there a deterministic run has leases of
+// EvaluatedAtOnce, whatever its groups are.
+int64_t PicturesOfLease(const v1::RunConfig& config, const std::vector<int64_t>& trained,
+                        const std::vector<int64_t>& evaluated);
+
 // The autoencoder that vae/config.json describes. kInvalidArgument.
 absl::StatusOr<std::shared_ptr<const model::DecoderArchitecture>> DecoderOf(
     const io::DiffusersComponent& vae);

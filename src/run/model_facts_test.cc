@@ -77,6 +77,18 @@ TEST(EvaluatedAtOnceTest, LargerPicturesAreFewerInProportion) {
   EXPECT_EQ(EvaluatedAtOnce({16, 8, 8}, {16, 256, 256}), 1);
 }
 
+TEST(PicturesOfLeaseTest, TheyAreAtMostAGroupUnlessOtherRowsWouldChangeTheirBits) {
+  v1::RunConfig config;
+  config.mutable_batch()->set_group_size(24);
+  config.mutable_model()->set_device("cuda:0");
+  EXPECT_EQ(PicturesOfLease(config, {16, 64, 64}, {16, 64, 64}), 24);
+  EXPECT_EQ(PicturesOfLease(config, {16, 64, 64}, {16, 128, 128}), 16);
+  config.mutable_run()->set_deterministic(true);
+  EXPECT_EQ(PicturesOfLease(config, {16, 64, 64}, {16, 64, 64}), 64);
+  config.mutable_model()->set_device("cpu");
+  EXPECT_EQ(PicturesOfLease(config, {16, 64, 64}, {16, 64, 64}), 24);
+}
+
 // Promise: A bad config does not start.
 TEST_F(ModelFactsTest, TruncatedWeightsAreADataErrorThatNamesTheFile) {
   for (const char* file :

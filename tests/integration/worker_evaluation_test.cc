@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluations that rollout workers draw are those of the learner, byte for byte: for any number of
-// workers, whoever dies, and whether training waits for them or not.
+// Evaluations are the same byte for byte: for any number of workers, whichever process dies, and
+// whether training waits for them or not. That their pictures are the right ones says
+// parity_test.cc.
 #include <signal.h>
 
 #include <filesystem>
@@ -36,36 +37,29 @@ RunResults RunOf(const std::vector<std::string>& more) {
   return ResultsOf(run);
 }
 
-const RunResults& DrawnByTheLearner() {
-  static const RunResults left = RunOf({});
+const RunResults& DrawnByOneWorker() {
+  static const RunResults left = RunOf({"services.rollout_workers=1"});
   return left;
 }
 
-// Promise: Any process draws an evaluation with the same bytes. With `eval.drawn_by: workers`
-// held-out pictures, sheets, files and numbers are those of the learner's own evaluation on the
-// same kind of device, for any number of workers, and whichever process dies. Each number is on the
-// line of the weights that it is about, also where training went on meanwhile. Lost leases are
-// taken over, and a learner that dies meanwhile evaluates again. A run that is stopped meanwhile
-// ends at once, and draws what it owes when it is resumed: numbers, files, losses and weights are
-// those of one that was never stopped, also after a second stop and where the learner draws. No
+// Promise: Any process draws an evaluation with the same bytes. Held-out pictures, sheets, files
+// and numbers are the same for any number of workers on the same kind of device, and whichever
+// process dies. Each number is on the line of the weights that it is about, also where training
+// went on meanwhile. Lost leases are taken over, and a learner that dies meanwhile evaluates again.
+// A run that is stopped meanwhile ends at once, and draws what it owes when it is resumed: numbers,
+// files, losses and weights are those of one that was never stopped, also after a second stop. No
 // picture is drawn with weights whose probe differs; pictures that were not asked for, of another
-// size or for another start of the learner are refused. With `model.lora.merge_for_rollouts`
-// pictures differ from the learner's by rounding.
-TEST(WorkerEvaluationTest, HasTheBytesOfTheLearnersOwnForAnyNumberOfWorkers) {
-  ASSERT_GT(DrawnByTheLearner().numbers.size(), 4 * 3u) << "of steps 0, 2, 4 and 6";
-  ASSERT_THAT(DrawnByTheLearner().files, Not(IsEmpty()));
-  for (const std::string workers : {"1", "3"}) {
-    SCOPED_TRACE(workers);
-    ExpectTheSame(RunOf({"eval.drawn_by=workers", "services.rollout_workers=" + workers}),
-                  DrawnByTheLearner());
-  }
+// size or for another start of the learner are refused.
+TEST(WorkerEvaluationTest, HasTheSameBytesForAnyNumberOfWorkers) {
+  ASSERT_GT(DrawnByOneWorker().numbers.size(), 4 * 3u) << "of steps 0, 2, 4 and 6";
+  ASSERT_THAT(DrawnByOneWorker().files, Not(IsEmpty()));
+  ExpectTheSame(RunOf({"services.rollout_workers=3"}), DrawnByOneWorker());
 }
 
 // Nothing but numbers depends on these evaluations, and no checkpoint waits for them.
 // Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, TrainingGoesOnMeanwhileAndEveryNumberIsOnItsOwnLine) {
-  ExpectTheSame(RunOf({"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0"}),
-                DrawnByTheLearner());
+  ExpectTheSame(RunOf({"checkpoint.best=", "checkpoint.every=0"}), DrawnByOneWorker());
 }
 
 // host:port of the learner's "grpc" or "metrics".
@@ -93,8 +87,7 @@ v1::StatusResponse StatusOf(const TrainingRun& run) {
 // Before the run ends, where the learner waits for its last evaluation.
 // Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage) {
-  TrainingRun run(Overrides(
-      {"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0", "run.steps=100000"}));
+  TrainingRun run(Overrides({"checkpoint.best=", "checkpoint.every=0", "run.steps=100000"}));
   ASSERT_TRUE(run.WaitForStep(3)) << run.process().error_output();
   const std::string page = AddressOfLearner(run, "metrics");
   std::optional<double> gauge;
@@ -115,20 +108,14 @@ TEST(WorkerEvaluationTest, NumbersOfEvaluationsBesideTrainingAreOnTheMetricsPage
 // Workers have them, and load nothing.
 // Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, HasTheBytesOfThePublishedWeightsWhereThoseAreEvaluated) {
-  const RunResults expected = RunOf({"eval.use_ema=false"});
-  EXPECT_NE(expected.numbers, DrawnByTheLearner().numbers) << "the average is another network";
-  ExpectTheSame(RunOf({"eval.use_ema=false", "eval.drawn_by=workers"}), expected);
+  const RunResults one = RunOf({"eval.use_ema=false", "services.rollout_workers=1"});
+  EXPECT_NE(one.numbers, DrawnByOneWorker().numbers) << "the average is another network";
+  ExpectTheSame(RunOf({"eval.use_ema=false", "services.rollout_workers=2"}), one);
 }
 
 // Evaluations of 1,500 pictures take seconds, so that a signal comes meanwhile.
-std::vector<std::string> ManyPictures() {
-  return {"run.steps=4", "eval.every=3", "eval.images=1500", "services.rollout_workers=2"};
-}
-
-std::vector<std::string> ManyByWorkers(const std::string& more = "services.rollout_workers=2") {
-  std::vector<std::string> all = ManyPictures();
-  all.insert(all.end(), {"eval.drawn_by=workers", more});
-  return all;
+std::vector<std::string> ManyPictures(const std::string& more = "services.rollout_workers=2") {
+  return {"run.steps=4", "eval.every=3", "eval.images=1500", "services.rollout_workers=2", more};
 }
 
 // Whether the groups of this step, counted from 0, are what the learner trains on or has trained
@@ -204,14 +191,14 @@ bool AwaitGroupsOfFourSteps(const TrainingRun& run, int groups) {
   return false;
 }
 
-const RunResults& ManyDrawnByTheLearner() {
+const RunResults& ManyUndisturbed() {
   static const RunResults left = RunOf(ManyPictures());
   return left;
 }
 
 // Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AWorkerThatDiesMeanwhileChangesNoBit) {
-  TrainingRun run(Overrides(ManyByWorkers()));
+  TrainingRun run(Overrides(ManyPictures()));
   ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
   {
     const std::unique_ptr<HeldWorkers> held = HoldWhileTheyDraw(run);
@@ -220,7 +207,7 @@ TEST(WorkerEvaluationTest, AWorkerThatDiesMeanwhileChangesNoBit) {
     // All that hold pictures, whichever of the processes that is.
     for (const pid_t worker : held->workers()) ::kill(worker, SIGKILL);
   }
-  ExpectTheSame(ResultsOf(run), ManyDrawnByTheLearner());
+  ExpectTheSame(ResultsOf(run), ManyUndisturbed());
   std::ifstream in(run.directory() / "logs" / "learner.log");
   const std::string log = {std::istreambuf_iterator<char>(in), {}};
   EXPECT_THAT(log, ::testing::HasSubstr("lease of held-out pictures expired"));
@@ -233,18 +220,18 @@ INSTANTIATE_TEST_SUITE_P(By, LearnerDeathTest,
 
 // Promise: Any process draws an evaluation with the same bytes.
 TEST_P(LearnerDeathTest, DuringAnEvaluationChangesNoBit) {
-  std::vector<std::string> overrides = ManyByWorkers(GetParam());
+  std::vector<std::string> overrides = ManyPictures(GetParam());
   // A checkpoint that is due would wait for it.
   if (GetParam() == "checkpoint.best=") overrides.push_back("checkpoint.every=0");
   TrainingRun run(Overrides(overrides));
   ASSERT_TRUE(AwaitEvaluation(run)) << run.process().error_output();
   ASSERT_TRUE(run.KillChild("learner", SIGKILL));
-  ExpectTheSame(ResultsOf(run), ManyDrawnByTheLearner());
+  ExpectTheSame(ResultsOf(run), ManyUndisturbed());
 }
 
 // Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AStopMeanwhileIsObeyedAtOnce) {
-  TrainingRun run(Overrides(ManyByWorkers("eval.images=100000")));
+  TrainingRun run(Overrides(ManyPictures("eval.images=100000")));
   const absl::Time give_up = absl::Now() + kRunDeadline;
   bool evaluates = false;
   while (!evaluates && absl::Now() < give_up) evaluates = Evaluates(run);
@@ -299,19 +286,12 @@ const RunResults& NeverStopped() {
 // Training has gone on meanwhile, so the weights to evaluate are not those of the checkpoint.
 // Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTrainingWentOn) {
-  ExpectTheSame(
-      StoppedAndResumed({"eval.drawn_by=workers", "checkpoint.best=", "checkpoint.every=0"},
-                        /*beside=*/true),
-      NeverStopped());
+  ExpectTheSame(StoppedAndResumed({"checkpoint.best=", "checkpoint.every=0"}, /*beside=*/true),
+                NeverStopped());
 }
 
 // Promise: Any process draws an evaluation with the same bytes.
 TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTrainingWaited) {
-  ExpectTheSame(StoppedAndResumed({"eval.drawn_by=workers"}), NeverStopped());
-}
-
-// Promise: Any process draws an evaluation with the same bytes.
-TEST(WorkerEvaluationTest, AStopMeanwhileCostsNothingWhereTheLearnerDraws) {
   ExpectTheSame(StoppedAndResumed({}), NeverStopped());
 }
 

@@ -21,7 +21,6 @@
 #include "rpc/server.h"
 #include "run/model_facts.h"
 #include "run/trainer_options.h"
-#include "services/learner/registration.h"
 #include "services/learner/run_setup.h"
 #include "services/reward/reward_client.h"
 #include "services/reward/reward_service.h"

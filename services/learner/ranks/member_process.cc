@@ -14,13 +14,11 @@
 #include "core/parallel/share.h"
 #include "run/trainer_options.h"
 #include "services/learner/checkpoint_tensors.h"
-#include "services/learner/evaluated_network.h"
 #include "services/learner/experience_builder.h"
 #include "services/learner/optimizer_pieces.h"
 #include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {
-namespace {}  // namespace
 
 MemberProcess::MemberProcess(const RunOptions& options, RunSetup setup)
     : options_(options), setup_(std::move(setup)) {}
@@ -29,12 +27,6 @@ absl::Status MemberProcess::MakeTrainer() {
   OXBOW_ASSIGN_OR_RETURN(policy_, MakePolicy(setup_));
   OXBOW_ASSIGN_OR_RETURN(conditioning_,
                          WarmConditioning(setup_, options_.place.rank, options_.place.size));
-  if (!setup_.held_out.empty()) {
-    OXBOW_ASSIGN_OR_RETURN(Evaluation::Options evaluation, EvaluationOptionsOf(setup_));
-    evaluation.pictures.device = policy_->device();
-    pictures_ = std::make_unique<HeldOutPictures>(std::move(evaluation.pictures), setup_.held_out,
-                                                  *conditioning_, *setup_.model.decoder);
-  }
   OXBOW_ASSIGN_OR_RETURN(ranks_, parallel::JoinRanks(options_.place));
   trainer_ = std::make_unique<rl::Trainer>(
       run::MakeTrainerOptions(setup_.config, setup_.sampling, setup_.window), *policy_, *ranks_);
@@ -99,20 +91,6 @@ void MemberProcess::SavePiece(uint64_t committed_steps) {
   });
 }
 
-// Errors are rank 0's to judge. If rank 0 is gone, the next command says so.
-void MemberProcess::DrawPictures(uint64_t evaluation) {
-  if (pictures_ == nullptr) return;
-  const EvaluatedNetwork evaluated(setup_.config, *policy_);
-  const parallel::Share share =
-      pictures_->SharesOf(ranks_->size())[static_cast<size_t>(ranks_->rank())];
-  const absl::Status status = pictures_->Draw(
-      evaluated.network(), share, [&] { return stream_->DrawingEnded(evaluation); },
-      [&](size_t place, const HeldOutPictures::Frames& frames) {
-        return stream_->SendPicture(evaluation, place, frames);
-      });
-  if (!status.ok()) stream_->CannotDraw(evaluation, status);
-}
-
 absl::Status MemberProcess::Run() {
   OXBOW_LOG(Info) << "learner rank is ready" << Field("rank", ranks_->rank())
                   << Field("sink", server_->endpoint());
@@ -134,7 +112,6 @@ absl::Status MemberProcess::Run() {
     }
     if (command->has_step()) status = TrainOne(command->step());
     if (command->has_save()) SavePiece(command->save().committed_steps());
-    if (command->has_draw()) DrawPictures(command->draw().evaluation());
   }
   options_.stop->Finish([](int) {});
   server_->Shutdown(kShutdownGrace);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A learner rank above 0: takes groups into its own sink, trains its share of each step, draws its
-// share of held-out pictures, and does what rank 0 commands until the command to stop. It passes a
-// stop signal on to rank 0: the drain that rank 0 begins needs every rank.
+// A learner rank above 0: takes groups into its own sink, trains its share of each step, and does
+// what rank 0 commands until the command to stop. It passes a stop signal on to rank 0: the drain
+// that rank 0 begins needs every rank.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,6 @@
 #include "services/learner/checkpoint_writer.h"
 #include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/experience_sink_service.h"
-#include "services/learner/held_out_pictures.h"
 #include "services/learner/learner_metrics.h"
 #include "services/learner/ranks/held_groups.h"
 #include "services/learner/ranks/rank_stream.h"
@@ -40,7 +39,6 @@ class MemberProcess {
  private:
   absl::Status TrainOne(const v1::StepManifest& manifest);
   void SavePiece(uint64_t committed_steps);
-  void DrawPictures(uint64_t evaluation);
   absl::StatusOr<rl::Group> BuildMember(LearnerStep step, const v1::StepManifest::Item& item,
                                         bool held);
 
@@ -50,7 +48,6 @@ class MemberProcess {
   std::unique_ptr<parallel::Ranks> ranks_;
   std::unique_ptr<rl::Trainer> trainer_;
   std::unique_ptr<ConditioningCache> conditioning_;
-  std::unique_ptr<HeldOutPictures> pictures_;  // Null: the run does not evaluate.
   std::unique_ptr<telemetry::Metrics> exposer_;
   std::unique_ptr<LearnerMetrics> metrics_;
   std::unique_ptr<ByteBudget> budget_;  // Outlives the groups, which hold some of it.

@@ -134,23 +134,6 @@ absl::StatusOr<std::map<std::string, FileDigest>> RankLeader::AwaitSaved() {
   return files;
 }
 
-void RankLeader::AskForPictures(const std::vector<parallel::Share>& shares) {
-  v1::RankCommand draw;
-  absl::MutexLock lock(&mutex_);
-  draw.mutable_draw()->set_evaluation(pictures_.Begin(shares));
-  if (lost_one_) pictures_.End(absl::UnavailableError("a learner rank is lost"));
-  SendToAll(draw);
-}
-
-void RankLeader::EndPictures(const absl::Status& why) {
-  const std::optional<uint64_t> evaluation = pictures_.End(why);
-  if (!evaluation.has_value()) return;
-  v1::RankCommand end;
-  end.mutable_end_drawing()->set_evaluation(*evaluation);
-  absl::MutexLock lock(&mutex_);
-  SendToAll(end);
-}
-
 void RankLeader::Stop(absl::Duration grace, const absl::Status& end) {
   v1::RankCommand stop;
   stop.mutable_stop()->set_exit_code(static_cast<uint32_t>(ExitCodeOf(end)));
@@ -173,7 +156,6 @@ void RankLeader::Lose(uint32_t rank, const std::string& why) {
   const absl::Status status = absl::UnavailableError(absl::StrCat("learner rank ", rank, " ", why));
   OXBOW_LOG(Error) << "the ranks of the learner end" << Field("reason", status.message());
   lost_(status);
-  EndPictures(status);
 }
 
 absl::Status RankLeader::Admit(const v1::RankReport& report, JoinStream& stream) {
@@ -204,7 +186,6 @@ rpc::Handler RankLeader::Join(JoinStream& stream) {
   const uint32_t rank = report.rank();
   if (const absl::Status status = Admit(report, stream); !status.ok()) co_return status;
   while (co_await stream.Read(report)) {
-    if (report.has_picture()) pictures_.Add(rank, report.picture());
     if (report.has_drain()) {
       options_.drain(absl::StrCat(report.drain().reason(), " at learner rank ", rank));
     }

@@ -28,7 +28,6 @@
 #include "rpc/stream.h"
 #include "services/learner/coordinator/result_receiver.h"
 #include "services/learner/coordinator/step_plan.h"
-#include "services/learner/ranks/gathered_pictures.h"
 
 namespace oxbow::learner {
 
@@ -67,21 +66,6 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
   // not, or says that one is lost.
   absl::StatusOr<std::map<std::string, FileDigest>> AwaitSaved();
 
-  // Asks every other rank to draw its share of an evaluation's pictures; `shares` by rank.
-  void AskForPictures(const std::vector<parallel::Share>& shares);
-  // As GatheredPictures::Await; a rank that is lost ends the wait, too.
-  absl::StatusOr<std::vector<GatheredPictures::Frames>> AwaitPictures(absl::Duration limit) {
-    return pictures_.Await(limit);
-  }
-  // Whether pictures are wanted that somebody may still bring.
-  bool awaits_pictures() const { return pictures_.running(); }
-  // Ends the wait for them, and the drawing of all ranks. Thread-safe, at any time.
-  void EndPictures(const absl::Status& why);
-
-  // All ranks, with this one; and how long one may be silent.
-  int ranks() const { return options_.ranks; }
-  absl::Duration timeout() const { return options_.timeout; }
-
   // Tells every rank that the run is over, and how, and waits up to `grace` until they have closed
   // their streams.
   void Stop(absl::Duration grace, const absl::Status& end = absl::OkStatus());
@@ -116,8 +100,6 @@ class RankLeader final : public v1::LearnerRanks::Service, public rpc::HasStream
   absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // Why a rank may not join.
   uint64_t saving_ ABSL_GUARDED_BY(mutex_) = 0;   // Steps of the checkpoint last announced.
   std::map<uint32_t, v1::RankReport::Saved> saved_ ABSL_GUARDED_BY(mutex_);  // By rank.
-
-  GatheredPictures pictures_;
 
   absl::Notification ended_;
   std::thread ticker_;        // Tells the other ranks that this one is alive.

@@ -274,64 +274,6 @@ TEST(RankLeaderTest, ALostRankEndsTheWaitForItsFile) {
   EXPECT_EQ(world.leader.AwaitSaved().status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Promise: A stop signal is answered by a checkpoint.
-TEST(RankLeaderTest, PicturesComeFromTheRanksThatWereAskedAndNoneOnceTheyAreEnded) {
-  World world;
-  const auto line = world.Join(1);
-  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
-  const GatheredPictures::Frames picture(
-      2, {.width = 3, .height = 1, .channels = 1, .pixels = {7, 8, 9}});
-  for (const bool in_vain : {false, true, false}) {
-    world.leader.AskForPictures({{0, 1}, {1, 3}});
-    const auto command = line->Next();
-    ASSERT_TRUE(command.ok() && command->has_draw()) << command.status();
-    const uint64_t evaluation = command->draw().evaluation();
-    EXPECT_FALSE(line->DrawingEnded(evaluation));
-    EXPECT_TRUE(line->SendPicture(evaluation, 1, picture).ok());
-    if (in_vain) {
-      world.leader.EndPictures(absl::CancelledError("drained"));
-      EXPECT_EQ(world.leader.AwaitPictures(kDeadline).status(), absl::CancelledError("drained"));
-      world.leader.AnnounceSave(1);  // Comes behind the end.
-      ASSERT_TRUE(line->Next()->has_save()) << "the end is no command";
-      EXPECT_TRUE(line->DrawingEnded(evaluation));
-      EXPECT_FALSE(line->DrawingEnded(evaluation + 1));
-      line->CannotDraw(evaluation, absl::CancelledError("as asked"));
-      continue;
-    }
-    EXPECT_TRUE(line->SendPicture(evaluation, 2, picture).ok());
-    const auto pictures = world.leader.AwaitPictures(kDeadline);
-    ASSERT_TRUE(pictures.ok()) << pictures.status();
-    EXPECT_THAT(*pictures, ::testing::ElementsAre(picture, picture));
-  }
-}
-
-// Promise: A lost rank ends all ranks.
-TEST(RankLeaderTest, ALostRankEndsTheWaitForItsPicturesAndEveryLaterOne) {
-  World world;
-  auto line = world.Join(1);
-  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
-  world.leader.AskForPictures({{0, 1}, {1, 2}});
-  EXPECT_TRUE(world.leader.awaits_pictures());
-  line.reset();
-  const absl::Status lost = world.leader.AwaitPictures(kDeadline).status();
-  EXPECT_THAT(std::string(lost.message()), HasSubstr("learner rank 1 hung up"));
-  EXPECT_FALSE(world.leader.awaits_pictures());
-  EXPECT_TRUE(world.leader_lost.happened.HasBeenNotified()) << "the learner ends first";
-  world.leader.AskForPictures({{0, 1}, {1, 2}});
-  EXPECT_TRUE(absl::IsUnavailable(world.leader.AwaitPictures(kDeadline).status()));
-}
-
-// Promise: A lost rank ends all ranks.
-TEST(RankStreamTest, ALostLeaderEndsTheDrawing) {
-  World world;
-  const auto line = world.Join(1);
-  ASSERT_TRUE(world.leader.AwaitAll(kDeadline).ok());
-  EXPECT_FALSE(line->DrawingEnded(1));
-  world.server->Shutdown(absl::ZeroDuration());
-  ASSERT_TRUE(world.line_lost.happened.WaitForNotificationWithTimeout(kDeadline));
-  EXPECT_TRUE(line->DrawingEnded(1));
-}
-
 // Promise: A lost rank ends all ranks.
 TEST(RankStreamTest, ALostLeaderEndsTheWaitForCommands) {
   World world;

@@ -65,33 +65,6 @@ void RankStream::Saved(const v1::RankReport::Saved& saved) {
   Write(report);  // If rank 0 is gone, the reader says so.
 }
 
-bool RankStream::Write(v1::PicturePiece picture) {
-  v1::RankReport report;
-  report.set_rank(static_cast<uint32_t>(options_.rank));
-  *report.mutable_picture() = std::move(picture);
-  return Write(report);
-}
-
-absl::Status RankStream::SendPicture(uint64_t evaluation, size_t place,
-                                     const GatheredPictures::Frames& frames) {
-  for (v1::PicturePiece& piece : rpc::InPieces(evaluation, place, frames)) {
-    if (!Write(std::move(piece))) return absl::UnavailableError("learner rank 0 is gone");
-  }
-  return absl::OkStatus();
-}
-
-void RankStream::CannotDraw(uint64_t evaluation, const absl::Status& why) {
-  v1::PicturePiece none;
-  none.set_evaluation(evaluation);
-  none.set_error(std::string(why.message()));
-  Write(std::move(none));
-}
-
-bool RankStream::DrawingEnded(uint64_t evaluation) {
-  absl::MutexLock lock(&mutex_);
-  return evaluation <= drawing_ended_ || stopped_ || !status_.ok();
-}
-
 void RankStream::ReadLoop() {
   v1::RankCommand command;
   v1::StepManifest manifest;  // Comes in pieces.
@@ -100,9 +73,8 @@ void RankStream::ReadLoop() {
       absl::MutexLock lock(&mutex_);
       seen_ = clock_.Now();
       if (command.has_stop()) stopped_ = true;
-      if (command.has_end_drawing()) drawing_ended_ = command.end_drawing().evaluation();
     }
-    if (command.has_alive() || command.has_end_drawing()) continue;
+    if (command.has_alive()) continue;
     if (command.has_step()) {
       if (!AddPiece(std::move(*command.mutable_step()), manifest)) continue;
       *command.mutable_step() = std::exchange(manifest, {});

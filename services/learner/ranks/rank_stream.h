@@ -16,7 +16,6 @@
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "oxbow/v1/learner_ranks.grpc.pb.h"
-#include "services/learner/ranks/gathered_pictures.h"
 
 namespace oxbow::learner {
 
@@ -32,8 +31,7 @@ class RankStream {
   RankStream(Options options, const Clock& clock, std::function<void(const absl::Status&)> lost);
   ~RankStream();
 
-  // Waits for the next command that is not `alive` or `end_drawing`. kUnavailable once rank 0 is
-  // gone.
+  // Waits for the next command that is not `alive`. kUnavailable once rank 0 is gone.
   absl::StatusOr<v1::RankCommand> Next();
 
   // Asks rank 0 to end the run after the current step. From any thread.
@@ -41,14 +39,6 @@ class RankStream {
 
   // Tells rank 0 what became of a Save. From any thread.
   void Saved(const v1::RankReport::Saved& saved);
-
-  // Sends a picture that Draw asked for. kUnavailable if rank 0 is gone.
-  absl::Status SendPicture(uint64_t evaluation, size_t place,
-                           const GatheredPictures::Frames& frames);
-  // Tells rank 0 that the rest of the share cannot be drawn.
-  void CannotDraw(uint64_t evaluation, const absl::Status& why);
-  // Whether nobody waits for the pictures of this evaluation any more. From any thread.
-  bool DrawingEnded(uint64_t evaluation);
 
   // Asks rank 0 whether a group counts, until it answers: its answer to the same lease stays the
   // same. `group` has the latent bytes that rank 0 is to keep. An error when the run is over or
@@ -58,7 +48,6 @@ class RankStream {
  private:
   absl::StatusOr<v1::InsertResponse::Ack> AskOnce(const v1::Group& group);
   bool Write(const v1::RankReport& report);
-  bool Write(v1::PicturePiece picture);
   void ReadLoop();
   void AliveLoop();
   void Lose(const absl::Status& status);
@@ -77,7 +66,6 @@ class RankStream {
   absl::Duration seen_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t drawing_ended_ ABSL_GUARDED_BY(mutex_) = 0;  // Evaluations up to this one.
 
   std::thread reader_;
   std::thread ticker_;
