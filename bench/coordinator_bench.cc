@@ -46,7 +46,7 @@
 #include "rpc/server.h"
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"
-#include "services/learner/run_progress.h"
+#include "services/learner/record/run_progress.h"
 
 extern char** environ;
 

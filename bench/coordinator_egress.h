@@ -16,7 +16,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "services/learner/coordinator/step_plan.h"
+#include "services/learner/plan/step_plan.h"
 #include "services/rollout/conditioning_source.h"
 #include "services/weights/snapshot_maker.h"
 #include "services/weights/weight_channel_service.h"

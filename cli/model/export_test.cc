@@ -22,7 +22,7 @@
 #include "io/diffusers_directory.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"
-#include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

@@ -12,7 +12,7 @@
 #include "config/hub_cache.h"
 #include "config/run_config.h"
 #include "io/safetensors.h"
-#include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::cli {
 namespace {

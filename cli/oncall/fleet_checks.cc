@@ -12,7 +12,7 @@
 #include "core/lease/worker_book.h"
 #include "metrics/exported_metrics.h"
 #include "metrics/step_metrics.h"
-#include "services/learner/run_progress.h"
+#include "services/learner/record/run_progress.h"
 
 namespace oxbow::cli {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

@@ -20,7 +20,7 @@
 #include "config/run_config.h"
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
-#include "services/learner/facts_of_run.h"
+#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
 namespace {

@@ -110,8 +110,7 @@ absl::Status ExportEntry(const ReplayFlags& flags) {
     const int64_t channels = shown.entry.trajectory().latents().shape(1);
     OXBOW_ASSIGN_OR_RETURN(decoder, LoadLatentDecoder(flags.model, channels));
   }
-  OXBOW_ASSIGN_OR_RETURN(const Image8 strip,
-                         StripOf(shown.entry, decoder.get()));
+  OXBOW_ASSIGN_OR_RETURN(const Image8 strip, StripOf(shown.entry, decoder.get()));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(stem + ".png", io::EncodePng(strip)));
   std::cout << stem << ".png\n";
   return absl::OkStatus();

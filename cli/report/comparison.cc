@@ -30,7 +30,7 @@
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"
-#include "services/learner/facts_of_run.h"
+#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
 namespace {

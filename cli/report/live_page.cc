@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "io/report/html.h"
 #include "run/run_lock.h"
-#include "services/learner/facts_of_run.h"
+#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/report/run_summary.h"
 #include "cli/run_option.h"
 #include "run/run_lock.h"
-#include "services/learner/facts_of_run.h"
+#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
 

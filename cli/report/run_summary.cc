@@ -18,7 +18,7 @@
 #include "metrics/step_metrics.h"
 #include "run/run_lock.h"
 #include "run/start_record.h"
-#include "services/learner/facts_of_run.h"
+#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "io/report/run_reading.h"
 #include "io/report/verdict.h"
 #include "run/end_record.h"
-#include "services/learner/facts_of_run.h"
+#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
 

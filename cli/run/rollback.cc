@@ -18,7 +18,7 @@
 #include "run/end_record.h"
 #include "run/run_lock.h"
 #include "run/start_record.h"
-#include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::cli {
 namespace {

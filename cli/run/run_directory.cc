@@ -21,8 +21,8 @@
 #include "io/model_digest.h"
 #include "run/end_record.h"
 #include "run/prompt_files.h"
-#include "services/learner/checkpoint_copier.h"
-#include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_copier.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "run/end_record.h"
-#include "services/learner/checkpoint_manifest.h"
-#include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_manifest.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::cli {

@@ -47,7 +47,7 @@
 #include "run/run_lock.h"
 #include "run/start_record.h"
 #include "run/start_weights.h"
-#include "services/learner/facts_of_run.h"
+#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
 namespace {

@@ -3,7 +3,7 @@
 //
 //   open_       what was decided since the last write began
 //   writing_    a thread writes: large entries into segments, fsync, then the batch, fsync
-//   told_       what is written, until a thread has told its callers: the next write goes on
+//   told_       groups that are written, until a thread has told its callers: the next write goes on
 //               meanwhile
 //
 // An offer is decided on what those before it will have made of the store. Where a write fails,

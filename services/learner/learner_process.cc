@@ -24,9 +24,9 @@
 #include "run/rewards.h"
 #include "run/start_weights.h"
 #include "run/trainer_options.h"
-#include "services/learner/checkpoint_tensors.h"
-#include "services/learner/hyper_parameters.h"
-#include "services/learner/optimizer_pieces.h"
+#include "services/learner/checkpoint/checkpoint_tensors.h"
+#include "services/learner/checkpoint/optimizer_pieces.h"
+#include "services/learner/record/hyper_parameters.h"
 #include "services/learner/reward_check.h"
 #include "services/weights/broadcast_group.h"
 

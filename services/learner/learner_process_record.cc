@@ -17,8 +17,8 @@
 #include "rpc/tls.h"
 #include "run/end_record.h"
 #include "run/endpoints_file.h"
-#include "services/learner/facts_of_run.h"
 #include "services/learner/learner_process.h"
+#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::learner {
 

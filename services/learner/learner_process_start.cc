@@ -20,7 +20,7 @@
 #include "run/end_record.h"
 #include "run/run_uid.h"
 #include "services/buffer/replay_client.h"
-#include "services/learner/checkpoint_copier.h"
+#include "services/learner/checkpoint/checkpoint_copier.h"
 #include "services/learner/learner_process.h"
 
 namespace oxbow::learner {

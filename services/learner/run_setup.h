@@ -15,11 +15,11 @@
 #include "oxbow/v1/config.pb.h"
 #include "oxbow/v1/coordinator.pb.h"
 #include "run/loaded_model.h"
-#include "services/learner/conditioning_cache.h"
 #include "services/learner/coordinator/coordinator.h"
 #include "services/learner/coordinator/group_check.h"
-#include "services/learner/evaluation.h"
-#include "services/learner/learner_loop.h"
+#include "services/learner/evaluation/evaluation.h"
+#include "services/learner/loop/learner_loop.h"
+#include "services/learner/plan/conditioning_cache.h"
 #include "services/learner/replay/replay_link.h"
 
 namespace oxbow::learner {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/rules.h"
-
 #include <algorithm>
 
+#include "config/rules.h"
 #include "metrics/step_metrics.h"
 
 namespace oxbow::config {

@@ -96,7 +96,7 @@ double WholeOf(const v1::RewardConfig& config) {
 }
 
 const reward::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
-                                         const std::string& prompt) {
+                                          const std::string& prompt) {
   const reward::SyntheticTask* const task = reward::TaskOfPrompt(prompt);
   if (task == nullptr) return nullptr;
   const std::vector<std::string> own = OwnRewards(reward);

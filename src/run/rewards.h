@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "core/reward/synthetic_task.h"
 #include "oxbow/v1/common.pb.h"
 #include "oxbow/v1/config.pb.h"
-#include "core/reward/synthetic_task.h"
 
 namespace oxbow::run {
 
@@ -57,6 +57,7 @@ double WholeOf(const v1::RewardConfig& config);
 // The synthetic task that measures a run of these rewards on such a prompt: the prompt's task, if
 // the run trains on rewards of that task alone and has them from its own servers. Null: the run's
 // own rewards measure it.
-const reward::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward, const std::string& prompt);
+const reward::SyntheticTask* MeasuredTask(const v1::RewardConfig& reward,
+                                          const std::string& prompt);
 
 }  // namespace oxbow::run

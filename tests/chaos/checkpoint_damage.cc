@@ -8,7 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::chaos {
 namespace {

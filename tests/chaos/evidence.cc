@@ -14,7 +14,7 @@
 #include "metrics/step_metrics.h"
 #include "run/replay_directories.h"
 #include "services/buffer/replay_store.h"
-#include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::chaos {
 namespace {

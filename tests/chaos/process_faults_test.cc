@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/learner/checkpoint_store.h"
+#include "services/learner/checkpoint/checkpoint_store.h"
 #include "tests/chaos/checkpoint_damage.h"
 #include "tests/chaos/preloaded_number.h"
 #include "tests/testing/process.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "services/learner/coordinator/prompt_order.h"
+#include "services/learner/plan/prompt_order.h"
 #include "tests/chaos/offer_book.h"
 
 namespace oxbow::chaos {

@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/learner/coordinator/prompt_order.h"
+#include "services/learner/plan/prompt_order.h"
 
 namespace oxbow::chaos {
 namespace {

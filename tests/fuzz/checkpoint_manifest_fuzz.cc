@@ -3,7 +3,7 @@
 // same. The hash of the text is written into it first, because mutations would never get past it.
 #include "base/check.h"
 #include "base/sha256.h"
-#include "services/learner/checkpoint_manifest.h"
+#include "services/learner/checkpoint/checkpoint_manifest.h"
 #include "tests/fuzz/bytes_input.h"
 
 namespace {

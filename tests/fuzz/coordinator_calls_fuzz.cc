@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"
-#include "services/learner/run_progress.h"
+#include "services/learner/record/run_progress.h"
 #include "telemetry/metrics.h"
 #include "tests/fuzz/call_script.h"
 #include "tests/fuzz/served_stream.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "base/check.h"
 #include "base/file.h"
-#include "services/learner/step_log.h"
+#include "services/learner/record/step_log.h"
 #include "tests/fuzz/bytes_input.h"
 #include "tests/fuzz/scratch.h"
 

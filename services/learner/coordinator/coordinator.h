@@ -45,8 +45,8 @@
 #include "services/learner/coordinator/published_versions.h"
 #include "services/learner/coordinator/quarantine.h"
 #include "services/learner/coordinator/result_receiver.h"
-#include "services/learner/coordinator/step_plan.h"
-#include "services/learner/learner_metrics.h"
+#include "services/learner/plan/step_plan.h"
+#include "services/learner/record/learner_metrics.h"
 
 namespace oxbow::learner {
 

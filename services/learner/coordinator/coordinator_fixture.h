@@ -18,7 +18,7 @@
 #include "rpc/server.h"
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"
-#include "services/learner/run_progress.h"
+#include "services/learner/record/run_progress.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::learner {

@@ -9,7 +9,7 @@
 #include "rpc/stream.h"
 #include "services/learner/coordinator/group_check.h"
 #include "services/learner/coordinator/result_receiver.h"
-#include "services/learner/learner_metrics.h"
+#include "services/learner/record/learner_metrics.h"
 
 namespace oxbow::learner {
 

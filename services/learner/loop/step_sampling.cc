@@ -6,7 +6,7 @@
 
 #include "base/status_macros.h"
 #include "base/trace.h"
-#include "services/learner/experience_builder.h"
+#include "services/learner/loop/experience_builder.h"
 #include "services/learner/replay/regenerations.h"
 
 namespace oxbow::learner {

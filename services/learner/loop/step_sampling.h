@@ -15,11 +15,11 @@
 #include "base/ids.h"
 #include "core/flow/window.h"
 #include "services/buffer/replay_client.h"
-#include "services/learner/coordinator/prompt_choice.h"
+#include "services/learner/loop/rollout_numbers.h"
 #include "services/learner/loop/run_disk.h"
+#include "services/learner/loop/step_adaptation.h"
+#include "services/learner/plan/prompt_choice.h"
 #include "services/learner/replay/stored_successes.h"
-#include "services/learner/rollout_numbers.h"
-#include "services/learner/step_adaptation.h"
 
 namespace oxbow::learner {
 

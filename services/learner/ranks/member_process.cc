@@ -13,9 +13,9 @@
 #include "core/parallel/c10d_ranks.h"
 #include "core/parallel/share.h"
 #include "run/trainer_options.h"
-#include "services/learner/checkpoint_tensors.h"
-#include "services/learner/experience_builder.h"
-#include "services/learner/optimizer_pieces.h"
+#include "services/learner/checkpoint/checkpoint_tensors.h"
+#include "services/learner/checkpoint/optimizer_pieces.h"
+#include "services/learner/loop/experience_builder.h"
 #include "services/learner/ranks/step_manifest.h"
 
 namespace oxbow::learner {

@@ -27,7 +27,7 @@
 #include "rpc/server.h"
 #include "rpc/stream.h"
 #include "services/learner/coordinator/result_receiver.h"
-#include "services/learner/coordinator/step_plan.h"
+#include "services/learner/plan/step_plan.h"
 
 namespace oxbow::learner {
 

@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "oxbow/v1/learner_ranks.pb.h"
 #include "services/learner/coordinator/group_assembler.h"
-#include "services/learner/coordinator/step_plan.h"
+#include "services/learner/plan/step_plan.h"
 
 namespace oxbow::learner {
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "oxbow/v1/replay_buffer.pb.h"
-#include "services/learner/coordinator/step_plan.h"
+#include "services/learner/plan/step_plan.h"
 #include "services/learner/replay/replay_offer.h"
 
 namespace oxbow::learner {

@@ -19,8 +19,8 @@
 #include "base/ids.h"
 #include "core/replay/table_policy.h"
 #include "services/buffer/replay_client.h"
-#include "services/learner/coordinator/step_plan.h"
-#include "services/learner/learner_metrics.h"
+#include "services/learner/plan/step_plan.h"
+#include "services/learner/record/learner_metrics.h"
 #include "services/learner/replay/head_reader.h"
 #include "services/learner/replay/shard_link.h"
 

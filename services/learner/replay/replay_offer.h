@@ -16,7 +16,7 @@
 #include "core/flow/window.h"
 #include "oxbow/v1/common.pb.h"
 #include "oxbow/v1/replay_buffer.pb.h"
-#include "services/learner/coordinator/step_plan.h"
+#include "services/learner/plan/step_plan.h"
 
 namespace oxbow::learner {
 

@@ -30,7 +30,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "services/buffer/replay_client.h"
-#include "services/learner/learner_metrics.h"
+#include "services/learner/record/learner_metrics.h"
 
 namespace oxbow::learner {
 

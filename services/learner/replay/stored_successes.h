@@ -19,7 +19,7 @@
 #include "base/ids.h"
 #include "core/replay/reuse_rules.h"
 #include "services/learner/coordinator/group_assembler.h"
-#include "services/learner/coordinator/step_plan.h"
+#include "services/learner/plan/step_plan.h"
 #include "services/learner/replay/replay_link.h"
 
 namespace oxbow::learner {

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/learner/loop/step_adaptation.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "metrics/step_metrics.h"
+#include "services/learner/loop/experience_builder.h"
+#include "services/learner/replay/group_tables.h"
+
+namespace oxbow::learner {
+namespace {
+
+rl::ThresholdRule RuleOf(v1::ThresholdRule rule) {
+  switch (rule) {
+    case v1::THRESHOLD_RULE_EASY_TO_HARD:
+      return rl::ThresholdRule::kEasyToHard;
+    case v1::THRESHOLD_RULE_LITERAL:
+      return rl::ThresholdRule::kLiteral;
+    default:
+      return rl::ThresholdRule::kFixed;
+  }
+}
+
+// Keeps `groups` at `places`, which rise.
+void KeepAt(const std::vector<size_t>& places, std::vector<rl::Group>& groups) {
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] != i) groups[i] = std::move(groups[places[i]]);
+  }
+  groups.resize(places.size());
+}
+
+}  // namespace
+
+rl::BatchAdaptation AdaptationOf(const v1::AdaptationConfig& config) {
+  return {.hard_max = config.hard_max(),
+          .rule = RuleOf(config.thresholds()),
+          .reuse_min = config.reuse_min(),
+          .reuse_max = config.reuse_max(),
+          .again_every = config.again_every(),
+          .again_max = config.again_max(),
+          .recent_steps = config.recent_steps()};
+}
+
+StepAdaptation::StepAdaptation(Options options, ReplayLink* buffer, ConditioningCache& conditioning)
+    : options_(std::move(options)), buffer_(buffer), conditioning_(conditioning) {}
+
+// Prompts that are planned already stay in the table until their step commits: more are asked for.
+std::vector<WaitingPrompt> StepAdaptation::Waiting(LearnerStep step, uint32_t room) {
+  if (buffer_ == nullptr || !rl::SamplesAgain(options_.rules, step.value)) return {};
+  const size_t wanted = std::min<size_t>(room, options_.rules.again_max);
+  std::vector<WaitingPrompt> waiting =
+      buffer_->DrawHardPrompts(step, static_cast<uint32_t>(wanted + planned_.size()));
+  std::erase_if(waiting, [&](const WaitingPrompt& w) { return planned_.count(w.entry.value) > 0; });
+  waiting.resize(std::min(waiting.size(), wanted));
+  for (const WaitingPrompt& prompt : waiting) planned_.insert(prompt.entry.value);
+  return waiting;
+}
+
+StepAdaptation::Sorted StepAdaptation::Sort(const std::vector<ReceivedGroup>& received,
+                                            const std::vector<PlannedGroup>& planned) const {
+  Sorted sorted;
+  for (size_t i = 0; i < received.size(); ++i) {
+    const std::optional<double> mean = MeanReward(received[i].group);
+    if (!mean.has_value()) continue;
+    const bool again = planned[i].waited.has_value();
+    (again ? sorted.again : sorted.fresh).push_back(i);
+    (again ? sorted.again_means : sorted.fresh_means).push_back(*mean);
+  }
+  return sorted;
+}
+
+absl::Status StepAdaptation::Choose(LearnerStep step, const std::vector<ReceivedGroup>& received,
+                                    const std::vector<PlannedGroup>& planned,
+                                    std::vector<rl::Group>& groups) {
+  std::vector<v1::ReplayEntry> entries;
+  if (buffer_ != nullptr && options_.rules.recent_steps > 0) entries = buffer_->RecentGroups();
+  std::vector<rl::RecentGroup> recent;
+  for (const v1::ReplayEntry& entry : entries) {
+    recent.push_back(
+        {.id = entry.entry_id(), .step = entry.birth_step(), .mean = entry.raw_reward()});
+  }
+  const Sorted sorted = Sort(received, planned);
+  const rl::AdaptedBatch batch =
+      rl::AdaptBatch(options_.rules, options_.group_size, options_.groups, sorted.fresh_means,
+                     sorted.again_means, recent, options_.run_seed, step.value);
+  std::vector<size_t> kept;
+  for (const size_t place : batch.fresh) kept.push_back(sorted.fresh[place]);
+  for (const size_t place : batch.again) kept.push_back(sorted.again[place]);
+  std::sort(kept.begin(), kept.end());
+  choice_ = {};
+  for (size_t i = 0; i < planned.size(); ++i) {
+    if (!std::binary_search(kept.begin(), kept.end(), i)) {
+      choice_.left_out.push_back(planned[i].id);
+    }
+  }
+  KeepAt(kept, groups);
+  Measure(sorted, batch);
+  OXBOW_RETURN_IF_ERROR(AddReused(entries, batch.reused, groups));
+  numbers_[metric::kAdaptationGroupsReused] = static_cast<double>(choice_.reused.size());
+  numbers_[metric::kAdaptationGroupsTrained] = static_cast<double>(groups.size());
+  return absl::OkStatus();
+}
+
+absl::Status StepAdaptation::AddReused(const std::vector<v1::ReplayEntry>& recent,
+                                       const std::vector<size_t>& places,
+                                       std::vector<rl::Group>& groups) {
+  reused_.clear();
+  for (const size_t place : places) {
+    const std::optional<v1::Group> group = buffer_->ReadGroup(recent[place]);
+    if (!group.has_value()) continue;
+    OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
+                           conditioning_.Get(group->prompt()));
+    OXBOW_ASSIGN_OR_RETURN(rl::Group built, BuildGroup(*group, PlannedGroup(), entry->tensors));
+    built.from_data_set = false;
+    groups.push_back(std::move(built));
+    choice_.reused.push_back(GroupId(group->group_id()));
+    reused_.push_back(EntryId(recent[place].entry_id()));
+  }
+  return absl::OkStatus();
+}
+
+void StepAdaptation::Measure(const Sorted& sorted, const rl::AdaptedBatch& batch) {
+  const auto fresh = static_cast<double>(sorted.fresh.size());
+  double sum = 0;
+  for (const double mean : sorted.fresh_means) sum += mean;
+  numbers_ = {
+      {metric::kAdaptationFilteredShare,
+       fresh == 0 ? 0 : 1 - static_cast<double>(batch.fresh.size()) / fresh},
+      {metric::kAdaptationFreshRewardMean, fresh == 0 ? 0 : sum / fresh},
+      {metric::kAdaptationHardAgain, static_cast<double>(sorted.again.size())},
+      {metric::kAdaptationHardKept, static_cast<double>(batch.again.size())},
+      {metric::kAdaptationReuseMin, batch.reuse_min},
+      {metric::kAdaptationReuseMax, batch.reuse_max},
+  };
+}
+
+// A prompt that waited and fails again waits at the end of the line.
+void StepAdaptation::AddTo(ReplayLink::StepCommit& commit,
+                           const std::vector<ReceivedGroup>& received,
+                           const std::vector<PlannedGroup>& planned) {
+  commit.used.insert(commit.used.end(), reused_.begin(), reused_.end());
+  for (size_t i = 0; i < received.size(); ++i) {
+    if (planned[i].waited.has_value()) {
+      planned_.erase(planned[i].waited->value);
+      commit.evict.push_back(*planned[i].waited);
+    }
+    const std::optional<double> mean = MeanReward(received[i].group);
+    if (!mean.has_value() || planned[i].head.has_value()) continue;
+    if (rl::IsBad(options_.rules, *mean)) {
+      if (options_.rules.again_every == 0) continue;
+      commit.offers.push_back(HardPromptEntry(planned[i], *mean, options_.offers));
+    } else if (rl::MayBeReused(options_.rules, *mean)) {
+      auto entry = GroupEntry(received[i].group, planned[i], *mean, options_.offers);
+      if (entry.has_value()) commit.groups.push_back(*std::move(entry));
+    }
+  }
+}
+
+}  // namespace oxbow::learner
