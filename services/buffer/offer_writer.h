@@ -3,7 +3,7 @@
 //
 //   open_       what was decided since the last write began
 //   writing_    a thread writes: large entries into segments, fsync, then the batch, fsync
-//   told_       groups that are written, until a thread has told its callers: the next write goes on
+//   told_       groups on the disk, until a thread has told their callers; the next write goes on
 //               meanwhile
 //
 // An offer is decided on what those before it will have made of the store. Where a write fails,
@@ -30,7 +30,7 @@ class OfferWriter {
  public:
   // `mutex` is the store's lock, which guards `live`. Both outlive this.
   OfferWriter(absl::Mutex& mutex, LiveReplay& live);
-  ~OfferWriter();  // What was offered is written first.
+  ~OfferWriter();  // Writes all offers first.
 
   // As ReplayStore's.
   using Offered = std::function<void(absl::StatusOr<OfferReport>)>;
@@ -68,7 +68,7 @@ class OfferWriter {
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   int settling_ ABSL_GUARDED_BY(mutex_) = 0;   // Changes that wait for the groups; offers wait.
   std::unique_ptr<SegmentWriter> writer_;      // For the writing thread; null: no segment.
-  uint64_t load_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the state that these two belong to:
+  uint64_t load_ ABSL_GUARDED_BY(mutex_) = 0;  // The state that these two belong to:
   uint64_t copies_from_ ABSL_GUARDED_BY(mutex_) = 0;  // dead bytes; after a copy that failed.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread groups_ ABSL_GUARDED_BY(mutex_);  // Writes offers for which nobody waits,
