@@ -10,12 +10,10 @@
 #include "base/status_macros.h"
 #include "cli/replay/replay_entry_text.h"
 #include "cli/replay/replay_strip.h"
-#include "io/diffusers_directory.h"
 #include "io/image.h"
 #include "io/picture_file.h"
 #include "io/safetensors.h"
 #include "rpc/convert.h"
-#include "run/loaded_model.h"
 
 namespace oxbow::cli {
 namespace {
@@ -55,17 +53,6 @@ absl::StatusOr<bool> WriteArrays(const v1::ReplayEntry& entry, const std::string
   if (file.tensors.empty()) return false;
   OXBOW_RETURN_IF_ERROR(io::WriteSafetensors(path, file));
   return true;
-}
-
-// A decoder for latents with `channels` channels; where the directory has no autoencoder, the
-// latent is the image. kNotFound, kDataLoss or kFailedPrecondition name the file.
-absl::StatusOr<std::unique_ptr<model::ImageDecoder>> LoadLatentDecoder(
-    const std::filesystem::path& directory, int64_t channels) {
-  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
-                         io::OpenDiffusersDirectory(directory));
-  OXBOW_ASSIGN_OR_RETURN(run::LoadedDecoder loaded,
-                         run::LoadDecoder(components, channels, at::kCPU));
-  return std::move(loaded.decoder);
 }
 
 }  // namespace
