@@ -24,10 +24,10 @@ const std::vector<io::Pipeline>& io::PipelineTable() {
   static const std::vector<io::Pipeline> table = {
       {.class_name = "TestVideoPipeline",
        .text_side = "characters",
-       .components = {{"transformer", "diffusers", testing::kVideoClassName, "config.json",
+       .components = {{"transformer", testing::kVideoClassName, "config.json",
                        "diffusion_pytorch_model", /*required=*/true},
-                      {"scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler",
-                       "scheduler_config.json", "", /*required=*/true}}}};
+                      {"scheduler", "FlowMatchEulerDiscreteScheduler", "scheduler_config.json", "",
+                       /*required=*/true}}}};
   return table;
 }
 
