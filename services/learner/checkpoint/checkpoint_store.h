@@ -65,8 +65,9 @@ absl::StatusOr<FileDigest> WriteContent(const std::filesystem::path& path,
 // Remembers in the run's own directory that it has had this checkpoint; a failure is a warning.
 void RememberCheckpoint(const std::filesystem::path& run_directory, uint64_t committed_steps);
 
-// kDataLoss if a checkpoint is remembered and checkpoints/ has none, whole or damaged: to start
-// over would destroy what is left of the run.
+// kDataLoss if checkpoints/ has none, whole or damaged, and the run has had one: it is remembered,
+// ended.json tells of an end that comes after one, or there are weights/. To start over would
+// destroy what is left of the run.
 absl::Status CheckNotLost(const std::filesystem::path& run_directory);
 
 class CheckpointStore {
