@@ -5,16 +5,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
 #include "base/descriptor.h"
 #include "base/status_macros.h"
 
 namespace oxbow {
+
+bool IsPlainName(std::string_view name) {
+  const auto unfit = [](unsigned char c) { return c == '/' || absl::ascii_iscntrl(c); };
+  return !name.empty() && name[0] != '.' && std::none_of(name.begin(), name.end(), unfit);
+}
 
 absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path, uint64_t bytes_max) {
   const std::string name = path.string();

@@ -14,6 +14,10 @@
 
 namespace oxbow {
 
+// Whether this is the name of one file or folder that is not hidden: not empty, without `/` and
+// control characters, and without a dot at its beginning.
+bool IsPlainName(std::string_view name);
+
 // kNotFound if the file does not exist; kInvalidArgument if it is larger than `bytes_max`.
 absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path,
                                      uint64_t bytes_max = uint64_t{4} << 30);

@@ -25,6 +25,13 @@ TEST(FileTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(*ReadFile(Scratch("whole")), content);
 }
 
+TEST(FileTest, APlainNameIsOneFolderThatIsNotHidden) {
+  for (const char* name : {"digits", "a.b", "-", "Lauf 2", "ä"}) EXPECT_TRUE(IsPlainName(name));
+  for (const char* name : {"", ".", "..", ".exp", "a/b", "/", "a\nb", "a\x7f"}) {
+    EXPECT_FALSE(IsPlainName(name)) << name;
+  }
+}
+
 TEST(FileTest, AFailedWriteLeavesTheOldFileAndNoLitter) {
   const auto missing = Scratch("missing_directory") / "file";
   EXPECT_EQ(WriteFileAtomically(missing, "x").code(), absl::StatusCode::kNotFound);

@@ -80,8 +80,14 @@ absl::Status RenameOver(const fs::path& from, const fs::path& to) {
   return ErrnoStatus("cannot rename", to.string(), errno);
 }
 
+// One that could not be read from any disk is not written: to try again would not help.
 absl::Status WriteManifest(const fs::path& directory, const CheckpointManifest& manifest) {
-  return WriteFileAtomically(directory / kManifest, ManifestText(manifest));
+  const std::string text = ManifestText(manifest);
+  if (const absl::Status legible = ParseManifest(text).status(); !legible.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nobody could read it back: ", std::string(legible.message())));
+  }
+  return WriteFileAtomically(directory / kManifest, text);
 }
 
 // An evaluation whose weights cannot be stored is owed no more.

@@ -86,10 +86,10 @@ class CheckpointStore {
   // Returns the number of bytes written. `others` is null, or Prepare was called; it is called
   // after the own files are written. `may_commit` is asked when all files are written, before
   // the first rename. After its error or that of a file, older checkpoints are unchanged;
-  // kResourceExhausted when the disk is full. The marks for people cost no checkpoint: where one
-  // cannot be written there is none, and a warning. kOwedWeights come last but for the manifest: if
-  // they cannot be written, or leave no room for it, the checkpoint is there without them and
-  // without the first owed evaluation, and a warning.
+  // kResourceExhausted when the disk is full, kFailedPrecondition where no try can succeed. The
+  // marks for people cost no checkpoint: where one cannot be written there is none, and a warning.
+  // kOwedWeights come last but for the manifest: if they cannot be written, or leave no room for
+  // it, the checkpoint is there without them and without the first owed evaluation, and a warning.
   absl::StatusOr<uint64_t> Write(const RunState& state,
                                  const std::map<std::string, FileContent>& files,
                                  const std::function<absl::Status()>& may_commit = {},

@@ -86,6 +86,17 @@ std::vector<std::string> StepsIn(const std::filesystem::path& directory) {
   return names;
 }
 
+// The learner tries again after kDataLoss, and after this it ends.
+TEST_F(CheckpointStoreTest, OneThatNobodyCouldReadBackIsAnErrorThatStaysAndLeavesNothing) {
+  const CheckpointStore store(directory_, 2);
+  RunState state = StateAt(25);
+  state.run_uid = ".hidden-0123456789abcdef";
+  const absl::Status refused = store.Write(state, {{"a", InPieces("a")}}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("run_uid .hidden-"));
+  EXPECT_EQ(StepsIn(directory_), std::vector<std::string>{});
+}
+
 TEST_F(CheckpointStoreTest, ComesBackAsItWasWritten) {
   const CheckpointStore store(directory_, 2);
   ASSERT_TRUE(Write(store, 25).ok());
