@@ -26,6 +26,11 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path,
 // `path` is untouched and the temporary file is gone. kResourceExhausted when the disk is full.
 absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_view content);
 
+// Looks before long work whether a file can be written at `path`, or files into the folder `path`,
+// which may have to be made. kInvalidArgument names the path and why not; errors that may pass
+// stay.
+absl::Status CheckPlace(const std::filesystem::path& path, bool folder = false);
+
 // Creates `directory` and those above it where they are missing, and makes the new names durable.
 absl::Status MakeDirectories(const std::filesystem::path& directory);
 
