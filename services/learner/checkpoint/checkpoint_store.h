@@ -95,7 +95,10 @@ class CheckpointStore {
                                  const std::function<absl::Status()>& may_commit = {},
                                  const Others& others = nullptr) const;
 
-  // Whether the directory has no checkpoint, valid or damaged.
+  // The committed steps of all checkpoints, whole or damaged, newest first; none if there is no
+  // directory.
+  absl::StatusOr<std::vector<uint64_t>> Listed() const;
+  // Whether there is none.
   absl::StatusOr<bool> empty() const;
 
   // The newest valid checkpoint. Logs a warning for each newer one that is damaged. kNotFound if
@@ -131,8 +134,6 @@ class CheckpointStore {
                           uint64_t& bytes) const;
   absl::StatusOr<Checkpoint> Load(uint64_t committed_steps) const;
   absl::StatusOr<CheckpointManifest> ManifestOf(uint64_t committed_steps) const;
-  // Numbers of committed steps, newest first; none if there is no directory.
-  absl::StatusOr<std::vector<uint64_t>> Listed() const;
   void Prune(uint64_t written) const;
   void NameForPeople(const char* file, uint64_t committed_steps) const;
 
