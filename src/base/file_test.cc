@@ -46,7 +46,7 @@ TEST(FileTest, APlaceIsLookedAtBeforeTheWorkAndLeftAsItIs) {
         std::pair(place / "file" / "folder", true)}) {
     const absl::Status refused = CheckPlace(path, folder);
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-    EXPECT_EQ(refused.message().find("tmp."), refused.message().npos) << refused;
+    EXPECT_EQ(refused.message().find(".tmp."), refused.message().npos) << refused;
     EXPECT_TRUE(std::string(refused.message()).ends_with(path.string())) << refused;
   }
 }
