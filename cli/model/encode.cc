@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/run/work_progress.h"
@@ -94,6 +95,9 @@ absl::Status CheckFlags(const EncodeFlags& flags) {
 absl::Status Encode(EncodeFlags flags) {
   if (!flags.file.empty()) OXBOW_RETURN_IF_ERROR(ReadRun(flags));
   OXBOW_RETURN_IF_ERROR(CheckFlags(flags));
+  if (!std::filesystem::is_directory(flags.cache)) {
+    OXBOW_RETURN_IF_ERROR(CheckPlace(flags.cache, /*folder=*/true));
+  }
   at::set_num_threads(flags.threads);
   if (flags.device.empty()) flags.device = "cpu";
   OXBOW_ASSIGN_OR_RETURN(const at::Device device, model::DeviceNamed(flags.device));

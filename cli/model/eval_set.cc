@@ -181,8 +181,10 @@ uint32_t RoundsFor(uint32_t pictures, size_t prompts) {
 }
 
 absl::Status EvaluateSet(const EvalSetFlags& flags) {
-  OXBOW_ASSIGN_OR_RETURN(v1::EvaluationSet set, SetOf(flags));
   const bool scored = flags.export_images.empty();
+  if (!flags.html.empty()) OXBOW_RETURN_IF_ERROR(CheckPlace(flags.html));
+  if (!scored) OXBOW_RETURN_IF_ERROR(CheckPlace(flags.export_images, /*folder=*/true));
+  OXBOW_ASSIGN_OR_RETURN(v1::EvaluationSet set, SetOf(flags));
   RewardServers servers;
   if (scored) {
     OXBOW_ASSIGN_OR_RETURN(servers, ServersOf(flags));

@@ -144,12 +144,7 @@ absl::Status WriteMerged(const fs::path& out, const TrainedPart& trained, bool f
   Merger merger(std::move(base), trained, float32);
   OXBOW_ASSIGN_OR_RETURN(const auto headers, merger.Headers());
   const fs::path folder = out / "transformer";
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) {
-    return absl::InternalError(
-        absl::StrCat("cannot create directory: ", error.message(), ": ", folder.string()));
-  }
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(folder));
   OXBOW_RETURN_IF_ERROR(io::WriteSafetensorsPiecewise(
       folder / "diffusion_pytorch_model.safetensors", headers, trained.provenance,
       [&](const std::string& name) { return merger.BytesOf(name); }));
@@ -183,11 +178,12 @@ absl::Status WriteComfy(const fs::path& out, const TrainedPart& trained) {
 }  // namespace
 
 absl::StatusOr<ExportedFiles> ExportRun(const ExportRequest& request) {
-  OXBOW_ASSIGN_OR_RETURN(const TrainedPart trained,
-                         ReadTrainedPart(request.run, request.checkpoint, request.raw));
   ExportedFiles files{.directory = request.out.empty() ? request.run / "export" / request.format
                                                        : request.out};
   const fs::path& out = files.directory;
+  OXBOW_RETURN_IF_ERROR(CheckPlace(out, /*folder=*/true));
+  OXBOW_ASSIGN_OR_RETURN(const TrainedPart trained,
+                         ReadTrainedPart(request.run, request.checkpoint, request.raw));
   const bool whole =
       request.format == "merged" || (request.format == "diffusers" && !trained.lora());
   if (!whole && !trained.lora()) {

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -146,6 +147,14 @@ TEST_F(ExportedRunTest, AWholeModelIsRefusedOverItsBaseOrOfAnotherFormat) {
   EXPECT_EQ(ReadFile(model / kTransformer).value(), ReadFile(kModel / kTransformer).value());
   EXPECT_THAT(ExportRun({.run = run_, .format = "peft", .whole_model = true}).status().message(),
               HasSubstr("--whole-model needs --format merged"));
+}
+
+TEST_F(ExportedRunTest, APlaceThatTakesNoFilesIsRefusedBeforeTheRunIsRead) {
+  std::ofstream(scratch_.path() / "file") << "x";
+  const auto refused =
+      ExportRun({.run = "no/run", .format = "peft", .out = scratch_.path() / "file" / "out"});
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  EXPECT_THAT(refused.status().message(), HasSubstr("cannot write to: Not a directory"));
 }
 
 // Promise: The best checkpoint stays and can be named.

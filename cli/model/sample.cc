@@ -83,6 +83,7 @@ absl::Status Sample(SampleFlags flags) {
     return absl::InvalidArgumentError("--out is a PNG file, so its name ends in .png, got " +
                                       flags.out);
   }
+  OXBOW_RETURN_IF_ERROR(CheckPlace(flags.out));
   if (!flags.prompts.empty()) {
     OXBOW_ASSIGN_OR_RETURN(flags.texts, ReadPromptFile(flags.prompts));
   }

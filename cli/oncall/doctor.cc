@@ -127,6 +127,8 @@ absl::Status Examine(const DoctorFlags& given, int& exit_code) {
   for (Check& check : JudgeFleet(fleet)) all.push_back(std::move(check));
   if (run) {
     for (Check& check : JudgeRun(*run)) all.push_back(std::move(check));
+    const Checks lost = run->live ? Checks() : CheckCheckpoints(flags.run_dir);
+    all.insert(all.end(), lost.begin(), lost.end());
   }
   const size_t columns = TerminalColumns(STDOUT_FILENO).value_or(0);
   std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all, columns));

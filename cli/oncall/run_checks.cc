@@ -125,6 +125,13 @@ Checks CheckMachine(const std::string& directory, const std::vector<std::string>
   return JudgeMachine(machine, needs);
 }
 
+Checks CheckCheckpoints(const std::filesystem::path& run_dir) {
+  const absl::Status lost = learner::CheckNotLost(run_dir);
+  if (lost.ok()) return {};
+  return {{"run", "checkpoints", Grade::kFail, std::string(lost.message()),
+           "keep weights/ and put a copy of a checkpoint back"}};
+}
+
 Checks JudgeRun(const RunSummary& run) {
   const std::string state = run.state();
   const bool failed = state == run::WordOf(run::RunEnd::kFailed);

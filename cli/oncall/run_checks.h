@@ -3,6 +3,7 @@
 // which `oxbow train` makes, too, and those of a run's directory.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ Checks CheckRewardEndpoints(const v1::RunConfig& config);
 // "machine/*". `directory` and `ports`: see LookAtMachine. `certificate_left`: see MachineFacts.
 Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
                     const MachineNeeds& needs, absl::Duration certificate_left);
+
+// "run/checkpoints": why an ended run that has lost them does not go on. Else empty.
+Checks CheckCheckpoints(const std::filesystem::path& run_dir);
 
 // "run/*": how the run ended, and the verdict on what it has logged, one check a topic.
 Checks JudgeRun(const RunSummary& run);

@@ -67,6 +67,15 @@ TEST(RunChecksTest, CopiesOfARunWithoutADirectoryAreNamed) {
   EXPECT_TRUE(found("another").empty());
 }
 
+TEST(RunChecksTest, LostCheckpointsAreAFailure) {
+  const testing::ScopedDirectory run;
+  EXPECT_TRUE(CheckCheckpoints(run.path()).empty()) << "it never had one";
+  learner::RememberCheckpoint(run.path(), 7);
+  ASSERT_EQ(CheckCheckpoints(run.path()).size(), 1u);
+  EXPECT_EQ(CheckCheckpoints(run.path())[0].verdict, Grade::kFail);
+  EXPECT_NE(CheckCheckpoints(run.path())[0].found.find("step_000007"), std::string::npos);
+}
+
 // Promise: Drained is not done.
 TEST(RunChecksTest, ARunThatEndedBeforeItsLastStepSaysHowToGoOn) {
   const auto state = [](run::RunEnd end) {

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
+#include "base/file.h"
+#include "base/status_macros.h"
 #include "cli/commands.h"
 #include "config/key_names.h"
 #include "config/run_config.h"
@@ -14,12 +16,7 @@ namespace oxbow::cli {
 namespace {
 
 absl::Status Write(const config::ResolvedConfig& resolved, const std::filesystem::path& out) {
-  std::error_code error;
-  if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path(), error);
-  if (error) {
-    return absl::UnavailableError("cannot make the directory: " + error.message() + ": " +
-                                  out.parent_path().string());
-  }
+  if (out.has_parent_path()) OXBOW_RETURN_IF_ERROR(MakeDirectories(out.parent_path()));
   return config::WriteResolved(resolved, out);
 }
 

@@ -68,13 +68,9 @@ absl::Status ShowEntry(const ReplayFlags& flags) {
 }
 
 absl::Status ExportEntry(const ReplayFlags& flags) {
+  OXBOW_RETURN_IF_ERROR(CheckPlace(flags.out, /*folder=*/true));
   OXBOW_ASSIGN_OR_RETURN(const ShownEntry shown, ReadEntry(flags));
-  std::error_code error;
-  std::filesystem::create_directories(flags.out, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot make directory: ", error.message(), ": ", flags.out));
-  }
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(flags.out));
   const std::string stem =
       (std::filesystem::path(flags.out) / absl::StrCat("entry_", flags.entry)).string();
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(

@@ -22,6 +22,7 @@ struct CompareFlags {
 
 absl::Status Compare(const CompareFlags& flags) {
   const std::vector<std::filesystem::path> run_dirs(flags.runs.begin(), flags.runs.end());
+  OXBOW_RETURN_IF_ERROR(CheckPlace(flags.out));
   OXBOW_ASSIGN_OR_RETURN(const std::string page, ComparisonPage(run_dirs, flags.out));
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(flags.out, page));
   std::cout << DifferencesText(run_dirs) << "\n";

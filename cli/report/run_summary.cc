@@ -36,7 +36,8 @@ bool IsRun(const fs::path& directory) {
 
 absl::Time ChangedAt(const fs::path& run_dir) {
   std::error_code error;
-  const auto when = fs::last_write_time(run_dir / io::kMetricsFile, error);
+  auto when = fs::last_write_time(run_dir / io::kMetricsFile, error);
+  if (error) when = fs::last_write_time(run_dir / "config.resolved.yaml", error);
   if (error) return absl::InfinitePast();
   return absl::FromChrono(std::chrono::file_clock::to_sys(when));
 }
@@ -46,6 +47,11 @@ absl::Time ChangedAt(const fs::path& run_dir) {
 absl::Status NoRun(const fs::path& run_dir) {
   const fs::path whole = run_dir.has_filename() ? run_dir : run_dir.parent_path();
   std::error_code ignored;
+  if (IsRun(run_dir) || fs::exists(run_dir / "checkpoints", ignored)) {
+    return absl::NotFoundError(absl::StrCat(
+        "the run's settings are missing: ", (run_dir / "config.resolved.yaml").string(),
+        "; put the file back, or go on with `oxbow train RUN.yaml --resume`"));
+  }
   // A name alone was looked for in runs, too.
   const bool name = !whole.has_parent_path() && fs::is_directory("runs", ignored);
   std::vector<std::string> names;

@@ -35,7 +35,7 @@ struct RunSummary {
   double samples_unscored = 0;                              // Those without a score.
   std::string unscored_reason;                              // Why the last of them had none.
   std::optional<run::EndRecord> ended;  // Nothing: it is live, or nobody recorded it.
-  absl::Time changed;                   // When it last logged a step.
+  absl::Time changed;                   // When it last logged a step; before the first: its start.
   io::Verdict verdict;
 
   // "running", or how it ended: run::WordOf; "done" or "stopped" where that is not recorded.
@@ -51,7 +51,8 @@ absl::StatusOr<RunSummary> SummaryOf(const std::filesystem::path& run_dir);
 // The same for one who comes again: takes what is new since `reading` was asked last.
 absl::StatusOr<RunSummary> SummaryOf(const std::filesystem::path& run_dir, io::RunReading& reading);
 
-// kNotFound: "no run there: runs/nope; runs beside it: digits, digits-sparse".
+// kNotFound: "no run there: runs/nope; runs beside it: digits, digits-sparse"; where there is one
+// without its config.resolved.yaml it names that.
 absl::Status NoRun(const std::filesystem::path& run_dir);
 
 // NoRun unless there is such a directory.

@@ -47,6 +47,24 @@ TEST_F(RunSummaryTest, AnEndedRunSaysWhatItReachedAndHowItGoesOn) {
   EXPECT_THAT(text, HasSubstr("learning "));
 }
 
+TEST_F(RunSummaryTest, ARunThatEndedBeforeItsFirstNumberSaysWhenItWasStarted) {
+  AddRun("digits", "");
+  const auto directory = runs_.path() / "digits";
+  std::filesystem::remove(directory / "metrics.jsonl");
+  ASSERT_TRUE(run::WriteEnd(directory, {.end = run::RunEnd::kInterrupted}).ok());
+  EXPECT_LT(absl::Now() - SummaryOf(directory)->changed, absl::Hours(1));
+  EXPECT_THAT(EndedText(*SummaryOf(directory), directory), ::testing::Not(HasSubstr("infinite")));
+}
+
+TEST_F(RunSummaryTest, ARunWithoutItsSettingsIsNamedByTheMissingFile) {
+  AddRun("digits", kDone);
+  const auto file = runs_.path() / "digits/config.resolved.yaml";
+  std::filesystem::remove(file);
+  EXPECT_THAT(std::string(NoRun(runs_.path() / "digits").message()),
+              HasSubstr("the run's settings are missing: " + file.string()));
+  EXPECT_THAT(std::string(NoRun(runs_.path() / "absent").message()), HasSubstr("no run there: "));
+}
+
 TEST_F(RunSummaryTest, ARunThatWasRolledBackIsAtThatStepAndHasStepsLeft) {
   AddRun("digits", kDone);
   const auto directory = runs_.path() / "digits";

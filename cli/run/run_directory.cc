@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/file.h"
@@ -80,17 +79,14 @@ absl::Status CheckEarlier(const fs::path& run_dir, EarlierRun earlier) {
   }
 }
 
+learner::CheckpointStore StoreOf(const fs::path& run_dir) {
+  return learner::CheckpointStore(run_dir / "checkpoints", /*keep=*/1);
+}
+
 // The steps of the newest checkpoint, whole or damaged; nothing if there is none.
 std::optional<uint64_t> StepsDone(const fs::path& run_dir) {
-  std::optional<uint64_t> newest;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints", error)) {
-    const std::string name = entry.path().filename().string();
-    uint64_t step = 0;
-    if (!absl::StartsWith(name, "step_") || !absl::SimpleAtoi(name.substr(5), &step)) continue;
-    newest = std::max(newest.value_or(0), step);
-  }
-  return newest;
+  const auto steps = StoreOf(run_dir).Listed();
+  return steps.ok() && !steps->empty() ? std::optional(steps->front()) : std::nullopt;
 }
 
 // A run without a checkpoint whose copies are elsewhere has lost its disk.
@@ -146,10 +142,6 @@ absl::Status ChangedSettings(const std::vector<config::ChangedKey>& changed,
       absl::StrJoin(lines, "\n  "),
       "\nonly these may change over --resume: ", absl::StrJoin(config::FreeKeys(), ", "),
       "; model.path and prompts.train to the same content elsewhere"));
-}
-
-learner::CheckpointStore StoreOf(const fs::path& run_dir) {
-  return learner::CheckpointStore(run_dir / "checkpoints", /*keep=*/1);
 }
 
 // The content of a model at another path; the learner compares that at the same path.

@@ -73,6 +73,12 @@ struct TrainFlags {
   rpc::TlsOptions tls;
 };
 
+// "oxbow train" or "oxbow resume": begins each line to stderr.
+std::string& Program() {
+  static std::string& name = *new std::string();
+  return name;
+}
+
 // The flags' choice for an earlier run of this name.
 absl::StatusOr<EarlierRun> EarlierRunOf(const TrainFlags& flags) {
   if (flags.resume + flags.resume_if_any + flags.overwrite + flags.set_aside > 1) {
@@ -85,7 +91,7 @@ absl::StatusOr<EarlierRun> EarlierRunOf(const TrainFlags& flags) {
 }
 
 void Warn(const config::Problem& problem, const config::Provenance& provenance) {
-  std::cerr << "oxbow train: warning: " << config::ProblemLine(problem, provenance) << "\n";
+  std::cerr << Program() << ": warning: " << config::ProblemLine(problem, provenance) << "\n";
 }
 
 fs::path DirectoryOf(const v1::RunConfig& config) {
@@ -97,7 +103,7 @@ absl::StatusOr<JoinAddress> JoinOf(const TrainFlags& flags) {
   if (flags.listen.empty()) return JoinAddress();
   OXBOW_ASSIGN_OR_RETURN(JoinAddress join, ParseJoinAddress(flags.listen));
   if (const std::string warning = LoopbackWarning(join.host); !warning.empty()) {
-    std::cerr << "oxbow train: warning: " << warning << "\n";
+    std::cerr << Program() << ": warning: " << warning << "\n";
   }
   return join;
 }
@@ -278,7 +284,7 @@ void Summarise(const fs::path& run_dir) {
   if (report.ok()) {
     Row("report", (run_dir / "report.html").string());
   } else {
-    std::cerr << "oxbow train: no report: " << report.message() << "\n";
+    std::cerr << Program() << ": no report: " << report.message() << "\n";
   }
   std::error_code ignored;
   if (fs::exists(run_dir / "weights", ignored)) Row("weights", (run_dir / "weights").string());
@@ -355,7 +361,7 @@ void ExplainFailure(const fs::path& run_dir, const Fleet& fleet, const std::stri
   if (supervisor.exit_code() == kExitNotFinite) {
     why += " (lower optimizer.learning_rate or optimizer.grad_norm_max)";
   }
-  std::cerr << "oxbow train: " << why << "\n";
+  std::cerr << Program() << ": " << why << "\n";
 }
 
 // Says what begins, and writes it down for the report.
@@ -377,7 +383,7 @@ void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, b
                                  .resumed = resumed,
                                  .step = entered.step,
                                  .changed = changed});
-  if (!written.ok()) std::cerr << "oxbow train: warning: " << written.message() << "\n";
+  if (!written.ok()) std::cerr << Program() << ": warning: " << written.message() << "\n";
   Row("run", absl::StrCat(run_dir.string(), ", ", resolved.config.run().steps(), " steps"));
   if (const std::string from = run::StartSource(run_dir); !from.empty()) Row("starts from", from);
   for (const std::string& one : changed) {
@@ -392,7 +398,7 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, const std::string& troub
            uint64_t committed, uint64_t steps) {
   const run::EndRecord end = EndOf(run_dir, fleet, trouble, committed);
   if (const absl::Status written = run::WriteEnd(run_dir, end); !written.ok()) {
-    std::cerr << "oxbow train: warning: why it ended was not written: " << written.message()
+    std::cerr << Program() << ": warning: why it ended was not written: " << written.message()
               << "\n";
   }
   if (end.end == run::RunEnd::kFailed) {
@@ -401,7 +407,7 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, const std::string& troub
   }
   Summarise(run_dir);
   if (end.end == run::RunEnd::kDone && !end.reason.empty()) {
-    std::cerr << "oxbow train: warning: " << end.reason << "\n";
+    std::cerr << Program() << ": warning: " << end.reason << "\n";
   }
   if (end.end == run::RunEnd::kByRule) {
     std::cout << "stopped at step " << end.step << " of " << steps << ": " << end.reason << "\n";
@@ -446,13 +452,18 @@ absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
                            return start ? run::WriteStart(run_dir, *start) : absl::OkStatus();
                          }));
   if (!entered.said.empty()) std::cout << entered.said << std::endl;
+  if (const uint64_t steps = resolved.config.run().steps(); entered.step >= steps) {
+    std::cout << "all " << steps
+              << " steps are done, nothing is left to train; for more: --set run.steps=N"
+              << std::endl;
+  }
 
   OXBOW_RETURN_IF_ERROR(run::ReserveEnd(run_dir));
   Announce(run_dir, resolved, flags.resume, entered);
 
   const rpc::GrpcHold hold;
   for (const Check& check : not_ok) {
-    std::cerr << "oxbow train: warning: " << LineOf(check) << "\n";
+    std::cerr << Program() << ": warning: " << LineOf(check) << "\n";
   }
   Fleet fleet({.binaries = BinaryDirectory(),
                .run_dir = run_dir,
@@ -492,8 +503,9 @@ void AddRun(CLI::App& command, const std::shared_ptr<TrainFlags>& flags, int& ex
   rpc::AddTlsFlags(command, flags->tls);
   rpc::AddPlaintextFlag(command, flags->tls);
   command.callback([flags, &exit_code, name = command.get_name()] {
+    Program() = "oxbow " + name;
     const auto code = TrainInFleet(*flags);
-    if (!code.ok()) std::cerr << "oxbow " << name << ": " << code.status().message() << "\n";
+    if (!code.ok()) std::cerr << Program() << ": " << code.status().message() << "\n";
     exit_code = code.ok() ? *code : ExitCodeOf(code.status());
   });
 }

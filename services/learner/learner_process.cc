@@ -483,6 +483,7 @@ absl::Status LearnerProcess::Run() {
   if (status.ok()) {
     status = loop_->disk().Persist("weights", [&]() -> absl::Status {
       OXBOW_RETURN_IF_ERROR(options_.check_directory());
+      if (loop_->committed() == 0) return WriteEnd(end);  // Nothing was trained: no weights/.
       OXBOW_RETURN_IF_ERROR(WriteFinalWeights(options_.directory / "weights", *policy_,
                                               setup_.config, setup_.model.transformer_config_json,
                                               trainer_->version()));

@@ -5,16 +5,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
 #include "base/descriptor.h"
+#include "base/patience.h"
 #include "base/status_macros.h"
 
 namespace oxbow {
+
+bool IsPlainName(std::string_view name) {
+  const auto unfit = [](unsigned char c) { return c == '/' || absl::ascii_iscntrl(c); };
+  return !name.empty() && name[0] != '.' && std::none_of(name.begin(), name.end(), unfit);
+}
 
 absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path, uint64_t bytes_max) {
   const std::string name = path.string();
@@ -45,6 +53,23 @@ absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_
   OXBOW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   OXBOW_RETURN_IF_ERROR(file.Append(content));
   return file.Commit();
+}
+
+absl::Status CheckPlace(const std::filesystem::path& path, bool folder) {
+  std::error_code ignored;
+  std::filesystem::path place = std::filesystem::absolute(path, ignored);
+  if (!folder) place = place.parent_path();
+  while (folder && !std::filesystem::exists(place, ignored) && place.has_relative_path()) {
+    place = place.parent_path();
+  }
+  const std::string probe = TemporaryOf(place / "oxbow").string();
+  const Descriptor made(::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  int error = made.value < 0 ? errno : 0;
+  if (error == 0) ::unlink(probe.c_str());
+  if (error == 0 && !folder && std::filesystem::is_directory(path, ignored)) error = EISDIR;
+  if (error == 0) return absl::OkStatus();
+  const absl::Status why = ErrnoStatus("cannot write to", path.string(), error);
+  return MayPass(why) ? why : absl::InvalidArgumentError(why.message());
 }
 
 absl::Status MakeDirectories(const std::filesystem::path& directory) {

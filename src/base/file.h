@@ -14,6 +14,10 @@
 
 namespace oxbow {
 
+// Whether this is the name of one file or folder that is not hidden: not empty, without `/` and
+// control characters, and without a dot at its beginning.
+bool IsPlainName(std::string_view name);
+
 // kNotFound if the file does not exist; kInvalidArgument if it is larger than `bytes_max`.
 absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path,
                                      uint64_t bytes_max = uint64_t{4} << 30);
@@ -21,6 +25,11 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path,
 // Writes to a temporary file beside `path`, fsyncs, renames and fsyncs the directory. On failure
 // `path` is untouched and the temporary file is gone. kResourceExhausted when the disk is full.
 absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_view content);
+
+// Looks before long work whether a file can be written at `path`, or files into the folder `path`,
+// which may have to be made. kInvalidArgument names the path and why not; errors that may pass
+// stay.
+absl::Status CheckPlace(const std::filesystem::path& path, bool folder = false);
 
 // Creates `directory` and those above it where they are missing, and makes the new names durable.
 absl::Status MakeDirectories(const std::filesystem::path& directory);

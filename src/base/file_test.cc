@@ -25,6 +25,32 @@ TEST(FileTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(*ReadFile(Scratch("whole")), content);
 }
 
+TEST(FileTest, APlainNameIsOneFolderThatIsNotHidden) {
+  for (const char* name : {"digits", "a.b", "-", "Lauf 2", "ä"}) EXPECT_TRUE(IsPlainName(name));
+  for (const char* name : {"", ".", "..", ".exp", "a/b", "/", "a\nb", "a\x7f"}) {
+    EXPECT_FALSE(IsPlainName(name)) << name;
+  }
+}
+
+TEST(FileTest, APlaceIsLookedAtBeforeTheWorkAndLeftAsItIs) {
+  const auto place = Scratch("place");
+  std::filesystem::remove_all(place);
+  std::filesystem::create_directories(place);
+  EXPECT_TRUE(CheckPlace(place / "sheet.png").ok());
+  EXPECT_TRUE(CheckPlace(place / "new" / "folder", /*folder=*/true).ok());
+  EXPECT_TRUE(CheckPlace("sheet.png").ok()) << "in the working directory";
+  EXPECT_TRUE(std::filesystem::is_empty(place));
+  ASSERT_TRUE(WriteFileAtomically(place / "file", "x").ok());
+  for (const auto& [path, folder] :
+       {std::pair(place / "absent" / "sheet.png", false), std::pair(place, false),
+        std::pair(place / "file" / "folder", true)}) {
+    const absl::Status refused = CheckPlace(path, folder);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_EQ(refused.message().find(".tmp."), refused.message().npos) << refused;
+    EXPECT_TRUE(std::string(refused.message()).ends_with(path.string())) << refused;
+  }
+}
+
 TEST(FileTest, AFailedWriteLeavesTheOldFileAndNoLitter) {
   const auto missing = Scratch("missing_directory") / "file";
   EXPECT_EQ(WriteFileAtomically(missing, "x").code(), absl::StatusCode::kNotFound);

@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <set>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "config/chosen_method.h"
 #include "config/copy_target.h"
 #include "config/memory_parts.h"
@@ -52,8 +54,9 @@ void EnumsAreChosen(const pb::Message& message, const std::string& prefix, Findi
 
 void RunRules(const RunConfig& c, Findings& f) {
   const std::string& name = c.run().name();
-  const bool plain = !name.empty() && name != "." && name != ".." && !absl::StrContains(name, '/');
-  f.Require(plain, "run.name", "must be a folder name without `/`", absl::StrCat("\"", name, "\""));
+  f.Require(IsPlainName(name), "run.name",
+            "must be a folder name without `/` and control characters that begins with no dot",
+            absl::StrCat("\"", absl::Utf8SafeCHexEscape(name), "\""));
   f.Require(!c.run().directory().empty(), "run.directory", "must name a directory", "\"\"");
   f.Require(c.run().steps() >= 1, "run.steps", "must be at least 1", c.run().steps());
   if (c.run().deterministic() && c.off_policy().staleness_max() != 0) {

@@ -82,6 +82,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "staleness_max = 0"},
         RuleCase{"NameWithSlash", {"run.name=a/b"}, kError, "run.name", "without `/`"},
         RuleCase{"NameParent", {"run.name=.."}, kError, "run.name", "folder name"},
+        RuleCase{"NameHidden", {"run.name=.exp"}, kError, "run.name", "begins with no dot"},
+        RuleCase{"NameWithALine", {"run.name=a\nb"}, kError, "run.name", "control characters"},
         RuleCase{"NoSteps", {"run.steps=0"}, kError, "run.steps", "at least 1"},
         RuleCase{"NoModel", {"model.path="}, kError, "model.path", "diffusers directory"},
         RuleCase{"Device", {"model.device=gpu"}, kError, "model.device", "cuda:N, got gpu"},

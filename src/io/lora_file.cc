@@ -22,14 +22,6 @@ constexpr std::string_view kUp = ".lora_B.weight";
 constexpr std::string_view kPeftPrefix = "base_model.model.";
 constexpr std::string_view kDiffusersPrefix = "transformer.";
 
-absl::Status MakeDirectory(const fs::path& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (!error) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("cannot create directory: ", error.message(), ": ", directory.string()));
-}
-
 // An integer where it is one, as peft writes it.
 nlohmann::ordered_json Number(double value) {
   if (std::floor(value) == value && std::abs(value) < 1e15) return static_cast<int64_t>(value);
@@ -111,7 +103,7 @@ absl::Status WriteDiffusersLora(const fs::path& directory, const LoraExport& lor
       {"transformer.lora_alpha", lora.rank},
       {"transformer.target_modules",
        lora.targets}}.dump();
-  OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory));
   return WriteSafetensors(directory / kDiffusersFile, file);
 }
 
@@ -122,7 +114,7 @@ absl::Status WriteComfyLora(const fs::path& directory, const std::string& name,
   OXBOW_RETURN_IF_ERROR(CheckLora(lora));
   Safetensors file{.metadata = lora.provenance};
   OXBOW_ASSIGN_OR_RETURN(file.tensors, ComfyTensors(transformer_class, base, lora));
-  OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory));
   return WriteSafetensors(directory / (name + ".safetensors"), file);
 }
 
@@ -131,7 +123,7 @@ absl::Status WritePeftLora(const fs::path& directory, const LoraExport& lora) {
   Safetensors file{.metadata = lora.provenance};
   for (const auto& [name, tensor] : lora.tensors)
     file.tensors[std::string(kPeftPrefix) + name] = tensor;
-  OXBOW_RETURN_IF_ERROR(MakeDirectory(directory));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory));
   OXBOW_RETURN_IF_ERROR(WriteSafetensors(directory / kPeftFile, file));
   return WriteFileAtomically(directory / kPeftConfig, AdapterConfig(lora).dump(2) + "\n");
 }
@@ -140,7 +132,7 @@ absl::Status WriteTransformer(const fs::path& directory, const std::string& conf
                               const std::map<std::string, TensorBytes>& tensors,
                               const std::map<std::string, std::string>& provenance) {
   const fs::path folder = directory / "transformer";
-  OXBOW_RETURN_IF_ERROR(MakeDirectory(folder));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(folder));
   OXBOW_RETURN_IF_ERROR(WriteSafetensors(folder / "diffusion_pytorch_model.safetensors",
                                          {.tensors = tensors, .metadata = provenance}));
   return WriteFileAtomically(folder / "config.json", config_json);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -32,13 +33,14 @@ constexpr std::pair<RunEnd, const char*> kWords[] = {{RunEnd::kDone, "done"},
                                                      {RunEnd::kFailed, "failed"},
                                                      {RunEnd::kRolledBack, "rolled back"},
                                                      {RunEnd::kUnsaid, "stopped"}};
-// Short names for errors of the system and of this program.
-constexpr std::pair<const char*, const char*> kCauses[] = {
-    {"No space left on device", "disk full"},
-    {"Disk quota exceeded", "disk quota reached"},
-    {"Address already in use", "port taken"},
-    {"ended by signal 9", "killed: out of memory?"},
-    {"out of memory", "out of memory"}};
+// Short names for errors of the system and of this program, which end it with this exit code: a
+// reward's own text may have the same words. 0: any.
+constexpr std::tuple<const char*, const char*, int> kCauses[] = {
+    {"No space left on device", "disk full", kExitFull},
+    {"Disk quota exceeded", "disk quota reached", kExitFull},
+    {"Address already in use", "port taken", 0},
+    {"ended by signal 9", "killed: out of memory?", 0},
+    {"out of memory", "out of memory", kExitOutOfMemory}};
 
 // Over the bytes that the file has. False where that is not possible.
 bool WriteInPlace(const std::filesystem::path& path, const std::string& bytes) {
@@ -85,8 +87,9 @@ const char* WordOf(RunEnd end) {
 }
 
 std::string CauseOf(const EndRecord& record) {
-  for (const auto& [words, cause] : kCauses) {
-    if (absl::StrContains(record.reason, words)) return cause;
+  for (const auto& [words, cause, exit_code] : kCauses) {
+    const bool its_code = exit_code == 0 || exit_code == record.exit_code;
+    if (its_code && absl::StrContains(record.reason, words)) return cause;
   }
   return FirstPart(record.reason, kCauseMax);
 }

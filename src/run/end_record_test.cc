@@ -83,6 +83,11 @@ TEST(EndRecordTest, ATableGetsAFewWords) {
   EXPECT_EQ(CauseOf({.reason = "cannot listen: Address already in use: 127.0.0.1:7070"}),
             "port taken");
   EXPECT_EQ(CauseOf({.reason = "reward mine gave NaN"}), "reward mine gave NaN");
+  EXPECT_EQ(CauseOf({.exit_code = kExitOutOfMemory, .reason = "learner: out of memory: 3 GiB"}),
+            "out of memory");
+  EXPECT_EQ(CauseOf({.exit_code = kExitData, .reason = "mine: ran out of memory tokens"}),
+            "mine: ran out of memory tokens")
+      << "a reward's own words";
   const std::string long_one(60, 'x');
   EXPECT_EQ(CauseOf({.reason = long_one}), absl::StrCat(long_one.substr(0, 37), "..."));
 }

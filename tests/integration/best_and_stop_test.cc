@@ -97,6 +97,15 @@ TEST(StopRuleTest, EndsTheRunWithACheckpointALineAndItsExitCode) {
   EXPECT_THAT(run.Series("train/loss"), SizeIs(4));
   EXPECT_THAT(RunOxbow({"status", "--run", directory}).output,
               AllOf(HasSubstr("(done"), ::testing::Not(HasSubstr("ended  "))));
+
+  const Outcome again = RunOxbow({"resume", directory});
+  EXPECT_EQ(again.exit_code, 0) << again.message;
+  EXPECT_THAT(again.output,
+              HasSubstr("all 4 steps are done, nothing is left to train; for more: "));
+  const Outcome warned = RunOxbow({"resume", directory, "--set", "optimizer.learning_rate=100"});
+  EXPECT_THAT(warned.message,
+              AllOf(HasSubstr("oxbow resume: warning: "), HasSubstr("optimizer.learning_rate"),
+                    ::testing::Not(HasSubstr("oxbow train: "))));
 }
 
 // Promise: A start from other weights is those weights. A run with `--from` or `model.lora.path`

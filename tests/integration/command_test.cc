@@ -2,6 +2,7 @@
 // The subcommands for models, runs and configs, called as a user calls them.
 #include <signal.h>
 
+#include <algorithm>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -85,6 +86,32 @@ TEST_F(CommandTest, ASheetIsAPngFileThatReplacesNoOtherUnasked) {
   EXPECT_EQ(Content(sheet), first);
   ASSERT_EQ(draw(sheet, {"--seed", "2", "--replace"}).exit_code, 0);
   EXPECT_NE(Content(sheet), first);
+}
+
+// The place comes before prompts and runs, which are not there.
+TEST_F(CommandTest, APlaceThatIsNotThereIsOneLineBeforeTheWorkAndOneExitCode) {
+  std::ofstream(scratch_.path() / "file") << "x";
+  const std::string absent = (scratch_.path() / "absent/out.png").string();
+  const std::string folder = (scratch_.path() / "file/out").string();
+  const std::vector<std::string> eval = {"eval", "--set", "geneval", "--model", kBase};
+  const auto with = [](std::vector<std::string> command, const std::vector<std::string>& more) {
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  };
+  const std::vector<std::vector<std::string>> commands = {
+      {"sample", "--model", kBase, "--prompt", "a", "--out", absent},
+      with(eval, {"--html", absent}),
+      with(eval, {"--export-images", folder}),
+      {"export", scratch_.path().string(), "--format", "peft", "--out", folder},
+      {"encode", "--model", kBase, "--prompts", "no.txt", "--cache", folder},
+      {"compare", scratch_.path().string(), scratch_.path().string(), "--out", absent}};
+  for (const std::vector<std::string>& command : commands) {
+    const Outcome refused = RunOxbow(command);
+    EXPECT_EQ(refused.exit_code, 2) << command[0] << ": " << refused.message;
+    EXPECT_THAT(refused.message, HasSubstr("cannot write to: No")) << command[0];
+    EXPECT_EQ(std::count(refused.message.begin(), refused.message.end(), '\n'), 1)
+        << refused.message;
+  }
 }
 
 TEST_F(CommandTest, EachPictureLiesBesideTheSheetAndCanBeScored) {

@@ -92,6 +92,21 @@ TEST_P(LearnerSignalTest, ADrainedLearnerIsNoDoneOne) {
   EXPECT_TRUE(HasCheckpoint(run.directory(), committed));
 }
 
+// weights/ tell of a checkpoint: a start without one would write over them.
+// Promise: Nobody loses a run.
+TEST(EndedEarlyTest, ARunThatDrainsBeforeItsFirstStepHasNoWeightsAndBeginsAgain) {
+  TrainingRun run({"run.steps=500", "checkpoint.every=0", "batch.groups=128"});
+  ASSERT_TRUE(run.WaitForStep(0)) << run.process().error_output();
+  ASSERT_TRUE(run.KillChild("learner", SIGTERM));
+  ASSERT_EQ(run.WaitExit().value(), kExitDrained) << run.process().error_output();
+  const uint64_t committed = EndedOf(run.directory()).value("step", uint64_t{0});
+  EXPECT_EQ(std::filesystem::exists(run.directory() / "weights"), committed > 0);
+  run.Resume({"run.steps=" + std::to_string(committed + 1), "checkpoint.every=0",
+              "batch.groups=" + std::to_string(committed > 0 ? 128 : 8)});
+  ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+  EXPECT_TRUE(std::filesystem::exists(run.directory() / "weights"));
+}
+
 // Promise: Drained is not done.
 
 TEST(EndedEarlyTest, ASignalToAnotherRankLosesNoStep) {

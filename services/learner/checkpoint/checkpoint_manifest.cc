@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"
 
@@ -192,7 +193,7 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
       .Read("best_reward", state.best_reward);
   OXBOW_RETURN_IF_ERROR(reader.status());
   // It names a directory of copies.
-  if (state.run_uid.starts_with('.') || state.run_uid.find('/') != std::string::npos) {
+  if (!state.run_uid.empty() && !IsPlainName(state.run_uid)) {
     return Corrupt(absl::StrCat("run_uid ", state.run_uid));
   }
   OXBOW_RETURN_IF_ERROR(ReadNamed(object, "prompts_sha256", state.prompts_sha256));
@@ -209,9 +210,7 @@ absl::StatusOr<RunState> StateFromJson(const json& object) {
 absl::StatusOr<std::map<std::string, FileDigest>> FilesFromJson(const json& object) {
   std::map<std::string, FileDigest> files;
   for (const auto& [name, properties] : object.items()) {
-    if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) {
-      return Corrupt(absl::StrCat("file name ", name));
-    }
+    if (!IsPlainName(name)) return Corrupt(absl::StrCat("file name ", name));
     if (!properties.is_object()) return Corrupt(absl::StrCat("files: ", name));
     FileDigest digest;
     Reader reader(properties);

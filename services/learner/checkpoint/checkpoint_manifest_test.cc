@@ -154,7 +154,7 @@ TEST(CheckpointManifestTest, AFileOutsideTheDirectoryIsRefused) {
 
 // Copies are kept in a directory of this name.
 TEST(CheckpointManifestTest, AUidThatLeadsElsewhereIsRefused) {
-  for (const char* wrong : {"..", "a/b", "/"}) {
+  for (const char* wrong : {"..", ".exp-1", "a/b", "/"}) {
     nlohmann::json object = WithoutHash();
     object["state"]["run_uid"] = wrong;
     EXPECT_EQ(ParseManifest(object.dump()).status().code(), absl::StatusCode::kDataLoss) << wrong;

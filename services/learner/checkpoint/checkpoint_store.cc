@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "run/end_record.h"
 
 namespace oxbow::learner {
 namespace {
@@ -29,7 +30,8 @@ namespace fs = std::filesystem;
 constexpr char kManifest[] = "manifest.json";
 constexpr uint64_t kManifestBytesMax = uint64_t{16} << 20;
 constexpr std::string_view kPrefix = "step_";
-constexpr char kRemembered[] = "checkpointed";  // In the run's directory.
+// In the run's directory. Not beside it in a glob: who deletes checkpoint* keeps it.
+constexpr char kRemembered[] = "trained_to";
 constexpr size_t kRememberedBytesMax = 64;
 constexpr char kTemporary[] = ".tmp";
 constexpr char kDamaged[] = ".damaged";
@@ -78,8 +80,14 @@ absl::Status RenameOver(const fs::path& from, const fs::path& to) {
   return ErrnoStatus("cannot rename", to.string(), errno);
 }
 
+// One that could not be read from any disk is not written: to try again would not help.
 absl::Status WriteManifest(const fs::path& directory, const CheckpointManifest& manifest) {
-  return WriteFileAtomically(directory / kManifest, ManifestText(manifest));
+  const std::string text = ManifestText(manifest);
+  if (const absl::Status legible = ParseManifest(text).status(); !legible.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nobody could read it back: ", std::string(legible.message())));
+  }
+  return WriteFileAtomically(directory / kManifest, text);
 }
 
 // An evaluation whose weights cannot be stored is owed no more.
@@ -115,6 +123,24 @@ absl::Status WriteOwedAndManifest(const fs::path& directory, const FileContent& 
   return WriteManifest(directory, manifest);
 }
 
+// A checkpoint that the run has had, in words; empty if nothing left of the run says that it had
+// one. Rows of metrics.jsonl and steps.jsonl say nothing: steps come before the first checkpoint.
+std::string HadCheckpoint(const fs::path& run_directory) {
+  for (const char* file : {kRemembered, "checkpointed"}) {  // The former name.
+    const auto name = ReadFile(run_directory / file, kRememberedBytesMax);
+    if (name.ok()) return std::string(absl::StripAsciiWhitespace(*name));
+    if (!absl::IsNotFound(name.status())) return "a checkpoint";
+  }
+  const auto end = run::ReadEnd(run_directory);
+  const bool after_one =
+      end && (end->end == run::RunEnd::kDone || end->end == run::RunEnd::kByRule ||
+              end->end == run::RunEnd::kRolledBack);
+  if (after_one && end->step > 0) return CheckpointName(end->step);
+  std::error_code error;
+  const bool weights = !fs::is_empty(run_directory / "weights", error);
+  return weights && !error ? "the checkpoint of what is in weights/" : "";
+}
+
 }  // namespace
 
 std::string CheckpointName(uint64_t committed_steps) {
@@ -147,10 +173,8 @@ void RememberCheckpoint(const fs::path& run_directory, uint64_t committed_steps)
 absl::Status CheckNotLost(const fs::path& run_directory) {
   const fs::path directory = run_directory / "checkpoints";
   OXBOW_ASSIGN_OR_RETURN(const bool none, CheckpointStore(directory, 1).empty());
-  const auto remembered = ReadFile(run_directory / kRemembered, kRememberedBytesMax);
-  if (!none || absl::IsNotFound(remembered.status())) return absl::OkStatus();
-  const std::string name(remembered.ok() ? absl::StripAsciiWhitespace(*remembered)
-                                         : "a checkpoint");
+  const std::string name = none ? HadCheckpoint(run_directory) : "";
+  if (name.empty()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       directory.string(), " is empty, and ", name, " was there: put it back (checkpoint.copy_to), ",
       "or begin again with `oxbow train RUN.yaml --set-aside`, or from its weights with --from"));

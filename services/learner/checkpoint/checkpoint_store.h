@@ -65,8 +65,9 @@ absl::StatusOr<FileDigest> WriteContent(const std::filesystem::path& path,
 // Remembers in the run's own directory that it has had this checkpoint; a failure is a warning.
 void RememberCheckpoint(const std::filesystem::path& run_directory, uint64_t committed_steps);
 
-// kDataLoss if a checkpoint is remembered and checkpoints/ has none, whole or damaged: to start
-// over would destroy what is left of the run.
+// kDataLoss if checkpoints/ has none, whole or damaged, and the run has had one: it is remembered,
+// ended.json tells of an end that comes after one, or there are weights/. To start over would
+// destroy what is left of the run.
 absl::Status CheckNotLost(const std::filesystem::path& run_directory);
 
 class CheckpointStore {
@@ -85,16 +86,19 @@ class CheckpointStore {
   // Returns the number of bytes written. `others` is null, or Prepare was called; it is called
   // after the own files are written. `may_commit` is asked when all files are written, before
   // the first rename. After its error or that of a file, older checkpoints are unchanged;
-  // kResourceExhausted when the disk is full. The marks for people cost no checkpoint: where one
-  // cannot be written there is none, and a warning. kOwedWeights come last but for the manifest: if
-  // they cannot be written, or leave no room for it, the checkpoint is there without them and
-  // without the first owed evaluation, and a warning.
+  // kResourceExhausted when the disk is full, kFailedPrecondition where no try can succeed. The
+  // marks for people cost no checkpoint: where one cannot be written there is none, and a warning.
+  // kOwedWeights come last but for the manifest: if they cannot be written, or leave no room for
+  // it, the checkpoint is there without them and without the first owed evaluation, and a warning.
   absl::StatusOr<uint64_t> Write(const RunState& state,
                                  const std::map<std::string, FileContent>& files,
                                  const std::function<absl::Status()>& may_commit = {},
                                  const Others& others = nullptr) const;
 
-  // Whether the directory has no checkpoint, valid or damaged.
+  // The committed steps of all checkpoints, whole or damaged, newest first; none if there is no
+  // directory.
+  absl::StatusOr<std::vector<uint64_t>> Listed() const;
+  // Whether there is none.
   absl::StatusOr<bool> empty() const;
 
   // The newest valid checkpoint. Logs a warning for each newer one that is damaged. kNotFound if
@@ -130,8 +134,6 @@ class CheckpointStore {
                           uint64_t& bytes) const;
   absl::StatusOr<Checkpoint> Load(uint64_t committed_steps) const;
   absl::StatusOr<CheckpointManifest> ManifestOf(uint64_t committed_steps) const;
-  // Numbers of committed steps, newest first; none if there is no directory.
-  absl::StatusOr<std::vector<uint64_t>> Listed() const;
   void Prune(uint64_t written) const;
   void NameForPeople(const char* file, uint64_t committed_steps) const;
 

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "gmock/gmock.h"
+#include "run/end_record.h"
 #include "services/learner/record/step_log.h"
 
 namespace oxbow::learner {
@@ -83,6 +84,17 @@ std::vector<std::string> StepsIn(const std::filesystem::path& directory) {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// The learner tries again after kDataLoss, and after this it ends.
+TEST_F(CheckpointStoreTest, OneThatNobodyCouldReadBackIsAnErrorThatStaysAndLeavesNothing) {
+  const CheckpointStore store(directory_, 2);
+  RunState state = StateAt(25);
+  state.run_uid = ".hidden-0123456789abcdef";
+  const absl::Status refused = store.Write(state, {{"a", InPieces("a")}}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("run_uid .hidden-"));
+  EXPECT_EQ(StepsIn(directory_), std::vector<std::string>{});
 }
 
 TEST_F(CheckpointStoreTest, ComesBackAsItWasWritten) {
@@ -510,6 +522,46 @@ TEST_F(CheckpointStoreTest, ARunThatHasLostItsCheckpointsIsNoNewRun) {
   EXPECT_TRUE(absl::IsDataLoss(lost)) << lost;
   EXPECT_THAT(std::string(lost.message()),
               ::testing::HasSubstr("step_000003 was there: put it back"));
+  std::filesystem::rename(run / "trained_to", run / "checkpointed");  // As it was called.
+  EXPECT_TRUE(absl::IsDataLoss(CheckNotLost(run)));
+}
+
+// With a full disk somebody deletes runs/NAME/checkpoint*.
+// Promise: Nobody loses a run.
+TEST_F(CheckpointStoreTest, NoGlobOfCheckpointsTakesTheMarkWithThem) {
+  ASSERT_TRUE(Write(CheckpointStore(directory_ / "checkpoints", 2), 3).ok());
+  RememberCheckpoint(directory_, 3);
+  std::vector<std::filesystem::path> deleted;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    if (entry.path().filename().string().starts_with("checkpoint")) deleted.push_back(entry.path());
+  }
+  ASSERT_FALSE(deleted.empty());
+  for (const auto& path : deleted) std::filesystem::remove_all(path);
+  EXPECT_TRUE(absl::IsDataLoss(CheckNotLost(directory_)));
+}
+
+// Promise: Nobody loses a run.
+TEST_F(CheckpointStoreTest, WithoutTheMarkTheEndAndTheWeightsTellOfCheckpoints) {
+  std::filesystem::create_directories(directory_ / "weights");
+  std::ofstream(directory_ / "metrics.jsonl") << "{\"step\":3}\n";
+  std::ofstream(directory_ / "steps.jsonl") << "{\"epoch\":1,\"step\":3}\n";
+  using run::RunEnd;
+  const auto lost_after = [&](RunEnd end, uint64_t step) {
+    EXPECT_TRUE(run::WriteEnd(directory_, {.end = end, .step = step}).ok());
+    return absl::IsDataLoss(CheckNotLost(directory_));
+  };
+  EXPECT_FALSE(lost_after(RunEnd::kFailed, 3)) << "the first checkpoint was not due";
+  EXPECT_FALSE(lost_after(RunEnd::kInterrupted, 3)) << "stopped at once";
+  EXPECT_FALSE(lost_after(RunEnd::kInterrupted, 0));
+  EXPECT_TRUE(lost_after(RunEnd::kDone, 3));
+  EXPECT_TRUE(lost_after(RunEnd::kByRule, 3));
+  EXPECT_TRUE(lost_after(RunEnd::kRolledBack, 3));
+  EXPECT_THAT(std::string(CheckNotLost(directory_).message()),
+              ::testing::HasSubstr("step_000003 was there"));
+  std::ofstream(directory_ / "weights/model") << "trained";
+  EXPECT_TRUE(lost_after(RunEnd::kInterrupted, 3)) << "drained: weights come after a checkpoint";
+  ASSERT_TRUE(run::ReserveEnd(directory_).ok());
+  EXPECT_TRUE(absl::IsDataLoss(CheckNotLost(directory_))) << "a later start was killed";
 }
 
 TEST_F(CheckpointStoreTest, EveryStartHasItsOwnEpoch) {

@@ -171,8 +171,6 @@ absl::Status WriteFinalWeights(const std::filesystem::path& directory, model::Po
                                const v1::RunConfig& config,
                                const std::string& transformer_config_json, PolicyVersion version) {
   const bool ema = config.ema().enabled();
-  std::error_code error;
-  std::filesystem::create_directories(directory / "raw", error);
   OXBOW_RETURN_IF_ERROR(WriteOne(directory, ema ? policy.ema_parameters() : policy.parameters(),
                                  policy, config, transformer_config_json, version));
   return WriteOne(directory / "raw", policy.parameters(), policy, config, transformer_config_json,
