@@ -3,6 +3,7 @@
 // one, never a part.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -22,8 +23,9 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path,
 // `path` is untouched and the temporary file is gone. kResourceExhausted when the disk is full.
 absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_view content);
 
-// Creates `directory` and those above it where they are missing, and makes the new names durable.
-absl::Status MakeDirectories(const std::filesystem::path& directory);
+// Creates `directory` and up to so many above it where they are missing, and makes the new names
+// durable. kNotFound if one above these is missing.
+absl::Status MakeDirectories(const std::filesystem::path& directory, size_t above = SIZE_MAX);
 
 // Appends a line and its newline with one write, fsyncing when `sync` is set.
 class AppendFile {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/fingerprint.h"
@@ -171,8 +172,7 @@ absl::Status WriteFinalWeights(const std::filesystem::path& directory, model::Po
                                const v1::RunConfig& config,
                                const std::string& transformer_config_json, PolicyVersion version) {
   const bool ema = config.ema().enabled();
-  std::error_code error;
-  std::filesystem::create_directories(directory / "raw", error);
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory / "raw", 1));
   OXBOW_RETURN_IF_ERROR(WriteOne(directory, ema ? policy.ema_parameters() : policy.parameters(),
                                  policy, config, transformer_config_json, version));
   return WriteOne(directory / "raw", policy.parameters(), policy, config, transformer_config_json,
