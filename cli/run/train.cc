@@ -189,9 +189,9 @@ std::string LineOf(const Check& check) {
 // room.
 absl::Status CheckRoom(const Checks& checks, EarlierRun earlier) {
   for (const Check& check : checks) {
-    if (check.ends_run && earlier != EarlierRun::kOverwrite) {
+    if (check.ends_run && (earlier != EarlierRun::kOverwrite || check.name != "disk")) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("not one checkpoint fits, nothing was started: ", LineOf(check)));
+          absl::StrCat("a disk is too small, nothing was started: ", LineOf(check)));
     }
   }
   return absl::OkStatus();

@@ -233,6 +233,19 @@ TEST_F(CommandTest, TrainAndValidateAgreeOnRewards) {
   }
 }
 
+// Promise: `validate` knows the room of prompts to encode.
+TEST_F(CommandTest, ADiskWithoutRoomForThePromptsIsFoundBeforeTheStart) {
+  const std::filesystem::path runs = scratch_.path() / "runs";
+  for (const char* command : {"validate", "train"}) {
+    const Outcome refused = RunOxbow({command, kSource + "/configs/digits.yaml", "--set",
+                                      "run.directory=" + runs.string(), "--set",
+                                      "prompts.cache=/proc/none"});  // It has no room at all.
+    EXPECT_EQ(refused.exit_code, 5) << command << refused.message;
+    EXPECT_THAT(refused.message, AllOf(HasSubstr("prompts.cache"), HasSubstr("/proc"))) << command;
+  }
+  EXPECT_FALSE(std::filesystem::exists(runs));
+}
+
 TEST_F(CommandTest, AModelIsMeasuredFromAnotherDirectory) {
   const std::filesystem::path here = std::filesystem::current_path();
   std::filesystem::current_path(scratch_.path());
