@@ -105,8 +105,10 @@ Checks CheckRewardEndpoints(const v1::RunConfig& config) {
   Checks checks;
   for (const config::Problem& problem :
        EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience))) {
+    const bool silent = problem.key == "reward.endpoints";
     checks.push_back({"config", problem.key, Grade::kFail, problem.message,
-                      "start the server, or correct reward.endpoints (docs/own_reward.md)"});
+                      silent ? "start the server, or correct reward.endpoints (docs/own_reward.md)"
+                             : absl::StrCat("correct ", problem.key, ", or serve the reward")});
   }
   if (checks.empty()) {
     checks.push_back({"config", "reward.endpoints", Grade::kOk,
