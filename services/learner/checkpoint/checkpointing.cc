@@ -76,7 +76,9 @@ absl::Status Checkpointing::CheckConfig(const RunState& state) const {
         "are of: resume once with the former path"));
   }
   return absl::FailedPreconditionError(
-      "the checkpoint is of another config: resume with the config it was made with");
+      absl::StrCat("the checkpoint is of another config: put back what was changed by hand in ",
+                   (run_directory_ / config::kResolvedConfig).string(),
+                   " (oxbow resume --set says which keys may change)"));
 }
 
 // Checks the prompts of training alone: held-out prompts change no training.
