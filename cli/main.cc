@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/exit_code.h"
 #include "base/help_page.h"
 #include "base/log.h"
@@ -46,7 +48,9 @@ void AddAll(CLI::App& app, int& exit_code) {
 
 std::vector<std::string> NamesOf(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (!command->get_name().empty()) names.push_back(command->get_name());
+  }
   return names;
 }
 
@@ -66,16 +70,25 @@ void AddOptions(const CLI::App& command, KnownWords& known) {
 
 KnownWords KnownTo(const CLI::App& app, const std::vector<std::string>& words) {
   KnownWords known;
-  known.commands = NamesOf(app);
   const CLI::App* command = &app;
   for (const std::string& word : words) {
     const auto named = [&](const CLI::App* one) { return one->get_name() == word; };
     const auto found = command->get_subcommands(named);
     if (found.empty()) break;
     command = found.front();
+    ++known.depth;
   }
+  known.commands = NamesOf(*command);
   AddOptions(*command, known);
   return known;
+}
+
+// CLI11 names words that it does not expect from the last to the first.
+std::string FailureText(const CLI::App* app, const CLI::Error& error) {
+  const std::string text = CLI::FailureMessage::simple(app, error);
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return text;
+  return absl::StrCat("not expected here: ", absl::StrJoin(app->remaining(true), " "),
+                      text.substr(text.find('\n')));
 }
 
 }  // namespace
@@ -84,6 +97,7 @@ int RunCommand(int argc, char** argv) {
   ConfigureLog(LogLevel::kInfo, LogFormat::kText, "oxbow");
   CLI::App app("Post-trains flow-matching models with reinforcement learning.", "oxbow");
   UseHelpPage(app);
+  app.failure_message(FailureText);
   int exit_code = kExitOk;
   bool version = false;
   bool json = false;

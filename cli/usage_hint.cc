@@ -38,9 +38,11 @@ std::string OptionHint(const std::string& name, const KnownWords& known) {
   if (const std::string nearest = NearestName(name, known.options); !nearest.empty()) {
     return absl::StrCat("did you mean --", nearest, "?\n");
   }
-  if (!known.takes_settings) return "";
-  const auto keys = config::KeysMeantBy(name, *any.GetDescriptor());
-  return keys.size() == 1 ? SettingsHint(keys) : "";
+  if (known.takes_settings) {
+    const auto keys = config::KeysMeantBy(name, *any.GetDescriptor());
+    if (keys.size() == 1) return SettingsHint(keys);
+  }
+  return absl::StrCat("its options are --", absl::StrJoin(known.options, ", --"), "\n");
 }
 
 }  // namespace
@@ -57,9 +59,14 @@ std::string UsageHint(const std::vector<std::string>& words, const KnownWords& k
   if (words.empty()) return "";
   const std::string& first = words.front();
   if (first == "pretrain") return "`oxbow pretrain` is examples/pretrain/train.py of the sources\n";
-  if (!absl::StartsWith(first, "-") && !absl::c_linear_search(known.commands, first)) {
-    const std::string nearest = NearestName(first, known.commands);
-    return nearest.empty() ? "" : absl::StrCat("did you mean `oxbow ", nearest, "`?\n");
+  const std::string command = known.depth < words.size() ? words[known.depth] : "-";
+  if (!known.commands.empty() && !absl::StartsWith(command, "-") &&
+      !absl::c_linear_search(known.commands, command)) {
+    std::vector<std::string> meant(words.begin(), words.begin() + known.depth);
+    meant.push_back(NearestName(command, known.commands));
+    return meant.back().empty()
+               ? ""
+               : absl::StrCat("did you mean `oxbow ", absl::StrJoin(meant, " "), "`?\n");
   }
   for (const std::string& word : words) {
     const std::string name = OptionName(word);

@@ -2,6 +2,7 @@
 // A guess at what a person meant by a command line that cannot be parsed. Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ std::vector<std::string> AskedFor(std::vector<std::string> words);
 
 // Words that are known in a place of the command line.
 struct KnownWords {
+  size_t depth = 0;  // So many words name a command before it: 1 after "config".
   std::vector<std::string> commands;
   // Options of the command that the words name, without dashes: "set", "timeout".
   std::vector<std::string> options;
@@ -21,7 +23,7 @@ struct KnownWords {
 
 // One line, with its newline: the nearest command for one that is not known, and where one went
 // that is no more; else for the first option that is not known the settings of a run that it is
-// named after ("--lr 3") or the nearest option. "" without an idea.
+// named after ("--lr 3"), the nearest option, or all that there are. "" without an idea.
 std::string UsageHint(const std::vector<std::string>& words, const KnownWords& known);
 
 }  // namespace oxbow::cli

@@ -21,6 +21,15 @@ TEST(UsageHintTest, NamesTheNearestCommand) {
             "`oxbow pretrain` is examples/pretrain/train.py of the sources\n");
 }
 
+TEST(UsageHintTest, NamesTheNearestCommandOfACommand) {
+  const KnownWords bench = {.depth = 1, .commands = {"learning", "compare"}, .options = {"help"}};
+  EXPECT_EQ(UsageHint({"bench", "learnin"}, bench), "did you mean `oxbow bench learning`?\n");
+  EXPECT_EQ(UsageHint({"bench", "learning"}, bench), "");
+  EXPECT_EQ(UsageHint({"bench"}, bench), "");
+  const KnownWords watch = {.depth = 1, .options = {"port", "help"}};
+  EXPECT_EQ(UsageHint({"watch", "runs/a"}, watch), "") << "it has no commands";
+}
+
 TEST(UsageHintTest, NamesTheSettingThatAnUnknownOptionIsNamedAfter) {
   const std::string line =
       "settings of a run are given with --set: --set optimizer.learning_rate=VALUE\n";
@@ -32,12 +41,14 @@ TEST(UsageHintTest, NamesTheSettingThatAnUnknownOptionIsNamedAfter) {
   const std::string steps = UsageHint({"train", "a.yaml", "--steps", "3"}, kTrain);
   EXPECT_NE(steps.find("--set run.steps=VALUE"), std::string::npos) << steps;
   EXPECT_NE(steps.find("--set sampling.steps=VALUE"), std::string::npos) << steps;
-  EXPECT_EQ(UsageHint({"train", "--zzzzqqqq"}, kTrain), "");
+  EXPECT_EQ(UsageHint({"train", "--zzzzqqqq"}, kTrain),
+            "its options are --set, --name, --resume, --help\n");
 }
 
 TEST(UsageHintTest, ACommandWithoutSettingsHasItsOwnOptionsAlone) {
   EXPECT_EQ(UsageHint({"eval", "--step", "3"}, kEval), "did you mean --steps?\n");
-  EXPECT_EQ(UsageHint({"eval", "--lr", "3"}, kEval), "");
+  EXPECT_EQ(UsageHint({"eval", "--lr", "3"}, kEval),
+            "its options are --set, --steps, --run, --help\n");
   EXPECT_EQ(UsageHint({"train", "a.yaml", "--resum"}, kTrain), "did you mean --resume?\n");
   // Each word is right; something else is wrong.
   EXPECT_EQ(UsageHint({"eval", "--run", "a", "--steps", "x"}, kEval), "");

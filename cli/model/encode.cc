@@ -14,11 +14,14 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
+#include "cli/oncall/machine_checks.h"
+#include "cli/plan/bytes_text.h"
 #include "cli/run/work_progress.h"
 #include "config/run_config.h"
 #include "core/model/device.h"
 #include "io/diffusers_directory.h"
 #include "io/prompts/encoded_prompts.h"
+#include "io/prompts/prompt_store.h"
 #include "run/prompt_files.h"
 #include "run/scalar_type.h"
 
@@ -92,6 +95,21 @@ absl::Status CheckFlags(const EncodeFlags& flags) {
                                                  ", or 0 for the model's own: ", flags.t5_length));
 }
 
+// kResourceExhausted where what is missing does not fit.
+absl::Status CheckRoom(const EncodeFlags& flags, const io::EncodedPrompts& encoded,
+                       const std::vector<std::string>& texts) {
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<std::string> missing, encoded.Missing(texts));
+  const uint64_t bytes =
+      missing.size() * io::StoredBytes(encoded.encoders().row_shapes(), flags.dtype == kBf16);
+  const Disk disk = LookAtDisks({{"prompts.cache", flags.cache, bytes, bytes}}).front();
+  if (bytes <= disk.free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(missing.size(), " prompts take about ",
+                                                   BytesText(bytes), ", and ", BytesText(disk.free),
+                                                   " is free: free some space, or choose another "
+                                                   "prompts.cache: ",
+                                                   disk.path));
+}
+
 absl::Status Encode(EncodeFlags flags) {
   if (!flags.file.empty()) OXBOW_RETURN_IF_ERROR(ReadRun(flags));
   OXBOW_RETURN_IF_ERROR(CheckFlags(flags));
@@ -120,6 +138,7 @@ absl::Status Encode(EncodeFlags flags) {
   if (cut.has_value() && cut->cut > 0) {
     std::cerr << "oxbow encode: warning: " << io::CutText(*cut) << "\n";
   }
+  OXBOW_RETURN_IF_ERROR(CheckRoom(flags, *encoded, texts));
   size_t count = 0;
   {
     WorkProgress progress("encode");

@@ -2,6 +2,7 @@
 #include "cli/oncall/machine_checks.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -17,8 +18,8 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr double kAmple = 1.25;  // Less than this multiple of the need is a warning.
 
-Check Machine(const char* name, Grade verdict, std::string found, std::string fix = "") {
-  return {"machine", name, verdict, std::move(found), std::move(fix)};
+Check Machine(std::string name, Grade verdict, std::string found, std::string fix = "") {
+  return {"machine", std::move(name), verdict, std::move(found), std::move(fix)};
 }
 
 // Ok if value >= ample, warn if value >= least, else fail.
@@ -53,21 +54,27 @@ Check MemoryLimits(const MachineFacts& facts, uint64_t limits) {
                        "larger limit: else the kernel may end a process that is overrun");
 }
 
-Check Disk(const MachineFacts& facts, uint64_t needs, uint64_t at_least) {
-  if (!facts.disk_writable) {
-    return Machine("disk", Grade::kFail, absl::StrCat("cannot write to ", facts.disk_path),
-                   "choose another run.directory, or give it to this user");
-  }
-  const auto least = static_cast<double>(std::max(needs, 128 * kMiB));
-  const double ample = std::max(kAmple * least, 1024.0 * kMiB);
-  const Grade verdict = Graded(static_cast<double>(facts.disk_free), least, ample);
+// `runs`: the run's directory is there, which always needs some room.
+Check JudgeDisk(const Disk& disk, bool runs) {
+  const std::string keys = absl::StrJoin(disk.keys, ", ");
+  const std::string name = runs ? "disk" : absl::StrCat("disk of ", keys);
+  const auto least = static_cast<double>(std::max(disk.needs, runs ? 128 * kMiB : 0));
+  const double ample = std::max(kAmple * least, runs ? 1024.0 * kMiB : 0);
   Check check =
-      Machine("disk", verdict,
-              absl::StrCat(BytesText(facts.disk_free), " free at ", facts.disk_path, Needed(needs)),
-              verdict == Grade::kOk ? ""
-                                    : "free some space, lower checkpoint.keep, replay.capacity or "
-                                      "eval.grid_images, raise eval.every, or move run.directory");
-  check.ends_run = facts.disk_free < at_least;
+      Machine(name, Graded(static_cast<double>(disk.free), least, ample),
+              absl::StrCat(BytesText(disk.free), " free at ", disk.path, Needed(disk.needs)));
+  if (!disk.writable) {
+    check.verdict = Grade::kFail;
+    check.found = absl::StrCat("cannot write to ", disk.path);
+    check.fix = absl::StrCat("choose another ", keys, ", or give it to this user");
+  } else if (check.verdict != Grade::kOk) {
+    check.fix = absl::StrCat("free some space, ",
+                             runs ? "lower checkpoint.keep, replay.capacity or eval.grid_images, "
+                                    "raise eval.every, "
+                                  : "",
+                             "or move ", keys);
+  }
+  check.ends_run = disk.free < disk.least;
   return check;
 }
 
@@ -184,10 +191,22 @@ bool SpansMachines(const v1::RunConfig& config) {
                      elsewhere);
 }
 
+Checks JudgeDisks(const std::vector<Disk>& disks) {
+  Checks checks;
+  for (const Disk& disk : disks) checks.push_back(JudgeDisk(disk, checks.empty()));
+  return checks;
+}
+
 Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs) {
-  Checks checks = {Memory(facts, needs.met ? 0 : needs.memory),
-                   Disk(facts, needs.met ? 0 : needs.disk, needs.met ? 0 : needs.disk_least),
-                   Descriptors(facts), Cores(facts, needs), Threads(facts)};
+  std::vector<Disk> disks = facts.disks;
+  for (Disk& disk : disks) {
+    if (needs.met) disk.needs = disk.least = 0;
+  }
+  Checks checks = {Memory(facts, needs.met ? 0 : needs.memory)};
+  for (Check& check : JudgeDisks(disks)) checks.push_back(std::move(check));
+  for (const Check& check : {Descriptors(facts), Cores(facts, needs), Threads(facts)}) {
+    checks.push_back(check);
+  }
   if (needs.memory_limits > 0) checks.push_back(MemoryLimits(facts, needs.memory_limits));
   if (!facts.cpu_capability.empty()) checks.push_back(Kernels(facts));
   if (facts.clock_synchronised.has_value() && needs.other_machines) {

@@ -14,15 +14,31 @@
 
 namespace oxbow::cli {
 
+// A place that a run writes to.
+struct DiskShare {
+  std::string key;  // It moves the place: "run.directory".
+  std::filesystem::path place;
+  uint64_t bytes = 0;  // The most that the run writes there; 0: unknown.
+  uint64_t least = 0;  // Without room for these no run comes to its end.
+};
+
+// A file system, and the shares on it added up.
+struct Disk {
+  std::string path;  // The first place; its nearest parent that is there.
+  std::vector<std::string> keys;
+  uint64_t free = 0;
+  bool writable = true;
+  uint64_t needs = 0;
+  uint64_t least = 0;
+};
+
 struct MachineFacts {
   // Bytes that can be allocated before the kernel kills a process: the lower of the system's value
   // and the control group's.
   uint64_t memory_available = 0;
   bool memory_of_cgroup = false;
-  uint64_t memory_usable = 0;  // With nothing else on the machine, or in the control group.
-  std::string disk_path;       // Directory where runs are written.
-  uint64_t disk_free = 0;
-  bool disk_writable = true;
+  uint64_t memory_usable = 0;    // With nothing else on the machine, or in the control group.
+  std::vector<Disk> disks;       // The first has the run's directory.
   uint64_t descriptors_max = 0;  // The hard limit of open files; processes raise theirs to it.
   double cores = 0;              // Cores that this process may use; a quota can make it fractional.
   double load = 0;               // Runnable processes, averaged over a minute.
@@ -47,8 +63,7 @@ struct MachineFacts {
 struct MachineNeeds {
   uint64_t memory = 0;
   uint64_t memory_limits = 0;  // MemoryLimitsOf all its processes.
-  uint64_t disk = 0;
-  uint64_t disk_least = 0;      // Without room for these no run comes to its end.
+  std::vector<DiskShare> disks;
   uint32_t busy_processes = 0;  // Processes that compute all the time: ranks and workers.
   uint32_t processes = 0;
   // The run is already running: it has what it needs, and the load is its own.
@@ -66,12 +81,17 @@ inline constexpr int kCertificateDaysWanted = 14;
 inline constexpr uint64_t kDescriptorsWanted = 4096;
 inline constexpr uint64_t kDescriptorsLeast = 1024;  // RocksDB takes 256, each peer a few.
 
+// A check for each: "disk", then "disk of KEYS".
+Checks JudgeDisks(const std::vector<Disk>& disks);
+
 Checks JudgeMachine(const MachineFacts& facts, const MachineNeeds& needs);
 
-// `directory` need not exist: its nearest existing parent is checked. Binds each of `ports`
-// ("host:port") for a moment. The caller fills in the two facts about LibTorch. What cannot be read
-// keeps its default.
-MachineFacts LookAtMachine(const std::filesystem::path& directory,
+// The file systems of these places, each once and in this order. A place need not exist.
+std::vector<Disk> LookAtDisks(const std::vector<DiskShare>& shares);
+
+// Binds each of `ports` ("host:port") for a moment. The caller fills in the two facts about
+// LibTorch. What cannot be read keeps its default.
+MachineFacts LookAtMachine(const std::vector<DiskShare>& shares,
                            const std::vector<std::string>& ports);
 
 }  // namespace oxbow::cli

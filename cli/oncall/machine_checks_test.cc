@@ -21,8 +21,7 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 MachineFacts Good() {
   return {.memory_available = 8 * kGiB,
           .memory_usable = 16 * kGiB,
-          .disk_path = "/runs",
-          .disk_free = 50 * kGiB,
+          .disks = {{.path = "/runs", .free = 50 * kGiB, .needs = 4 * kGiB}},
           .descriptors_max = 1048576,
           .cores = 8,
           .load = 0.5,
@@ -34,11 +33,8 @@ MachineFacts Good() {
           .fast_blas = true,
           .ports = {{"127.0.0.1:7001", ""}}};
 }
-constexpr MachineNeeds kNeeds{.memory = 4 * kGiB,
-                              .memory_limits = 6 * kGiB,
-                              .disk = 4 * kGiB,
-                              .busy_processes = 3,
-                              .processes = 5};
+constexpr MachineNeeds kNeeds{
+    .memory = 4 * kGiB, .memory_limits = 6 * kGiB, .busy_processes = 3, .processes = 5};
 
 Check Find(const Checks& checks, const std::string& name) {
   for (const Check& check : checks) {
@@ -83,8 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
         Spoilt{"memory", Grade::kWarn,
                [](MachineFacts& f) { f.memory_available = 4 * kGiB + (kGiB >> 2); }},
         Spoilt{"memory limits", Grade::kWarn, [](MachineFacts& f) { f.memory_usable = 5 * kGiB; }},
-        Spoilt{"disk", Grade::kFail, [](MachineFacts& f) { f.disk_free = kGiB; }},
-        Spoilt{"disk", Grade::kFail, [](MachineFacts& f) { f.disk_writable = false; }},
+        Spoilt{"disk", Grade::kFail, [](MachineFacts& f) { f.disks[0].free = kGiB; }},
+        Spoilt{"disk", Grade::kFail, [](MachineFacts& f) { f.disks[0].writable = false; }},
         Spoilt{"open files", Grade::kFail, [](MachineFacts& f) { f.descriptors_max = 256; }},
         Spoilt{"open files", Grade::kWarn, [](MachineFacts& f) { f.descriptors_max = 1024; }},
         Spoilt{"cores", Grade::kWarn, [](MachineFacts& f) { f.cores = 2; }},
@@ -101,21 +97,50 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(MachineChecksTest, WithoutARunOnlyWhatIsAlwaysNeededCounts) {
   MachineFacts facts = Good();
   facts.memory_available = kGiB;
-  facts.disk_free = 2 * kGiB;
+  facts.disks = {{.path = "/runs", .free = 2 * kGiB}};
   facts.cores = 1;
   EXPECT_EQ(WorstOf(JudgeMachine(facts, {})), Grade::kOk);
 }
 
 TEST(MachineChecksTest, ADiskWithoutRoomForACheckpointEndsARunForCertain) {
   MachineNeeds needs = kNeeds;
-  needs.disk_least = kGiB;
   MachineFacts facts = Good();
-  facts.disk_free = 2 * kGiB;
+  facts.disks[0].least = kGiB;
+  facts.disks[0].free = 2 * kGiB;
   EXPECT_FALSE(Find(JudgeMachine(facts, needs), "disk").ends_run) << "it may keep less";
-  facts.disk_free = kGiB / 2;
+  facts.disks[0].free = kGiB / 2;
   EXPECT_TRUE(Find(JudgeMachine(facts, needs), "disk").ends_run);
   needs.met = true;
   EXPECT_FALSE(Find(JudgeMachine(facts, needs), "disk").ends_run) << "it has what it writes";
+}
+
+TEST(MachineChecksTest, ADiskBesideTheRunsIsJudgedByItsOwnShare) {
+  MachineFacts facts = Good();
+  facts.disks.push_back({.path = "/cache",
+                         .keys = {"prompts.cache"},
+                         .free = kGiB / 4,
+                         .needs = kGiB,
+                         .least = kGiB});
+  Check check = Find(JudgeMachine(facts, kNeeds), "disk of prompts.cache");
+  EXPECT_EQ(check.verdict, Grade::kFail);
+  EXPECT_TRUE(check.ends_run);
+  EXPECT_EQ(check.fix, "free some space, or move prompts.cache");
+  EXPECT_EQ(Find(JudgeMachine(facts, kNeeds), "disk").verdict, Grade::kOk);
+  facts.disks[1].needs = facts.disks[1].least = kGiB / 8;  // A small one that is large enough.
+  EXPECT_EQ(Find(JudgeMachine(facts, kNeeds), "disk of prompts.cache").verdict, Grade::kOk);
+}
+
+TEST(MachineFactsTest, PlacesOnOneFileSystemAddUp) {
+  const oxbow::testing::ScopedDirectory directory;
+  const std::vector<Disk> disks = LookAtDisks({{"run.directory", directory.path() / "a", 5, 3},
+                                               {"prompts.cache", "/proc/none", 7, 7},
+                                               {"checkpoint.copy_to", directory.path(), 4, 2}});
+  ASSERT_EQ(disks.size(), 2u);
+  EXPECT_EQ(disks[0].needs, 9u);
+  EXPECT_EQ(disks[0].least, 5u);
+  EXPECT_EQ(disks[0].keys, (std::vector<std::string>{"run.directory", "checkpoint.copy_to"}));
+  EXPECT_EQ(disks[1].path, "/proc");
+  EXPECT_EQ(disks[1].free, 0u);
 }
 
 TEST(CheckupTest, SentencesAreWrappedToTheTerminalAndNothingOfThemIsCut) {
@@ -151,7 +176,7 @@ TEST(MachineChecksTest, ARunSpansMachinesIfItListensBeyondThisOneOrIsScoredElsew
 TEST(MachineChecksTest, ARunThatIsAtWorkHasWhatItNeedsAndMakesTheLoad) {
   MachineFacts facts = Good();
   facts.memory_available = kGiB;
-  facts.disk_free = 2 * kGiB;
+  facts.disks[0].free = 2 * kGiB;
   facts.cores = 2;
   facts.load = 9;
   MachineNeeds needs = kNeeds;
@@ -184,7 +209,7 @@ TEST(MachineChecksTest, VariablesOfALauncherAreNamed) {
 TEST(MachineFactsTest, ProxiesAreShownWithoutTheirPassword) {
   ::setenv("HTTPS_PROXY", "http://me:secret@proxy:3128", 1);
   ::setenv("WORLD_SIZE", "4", 1);
-  const MachineFacts facts = LookAtMachine("/", {});
+  const MachineFacts facts = LookAtMachine({}, {});
   ::unsetenv("HTTPS_PROXY");
   ::unsetenv("WORLD_SIZE");
   EXPECT_THAT(facts.proxies, ::testing::Contains("HTTPS_PROXY=http://proxy:3128"));
@@ -204,12 +229,14 @@ TEST(MachineChecksTest, ExitCodeFollowsTheWorst) {
 TEST(MachineFactsTest, ThisMachineIsLookedAt) {
   const oxbow::testing::ScopedDirectory directory;
   const MachineFacts facts =
-      LookAtMachine(directory.path() / "not" / "there", {"127.0.0.1:0", "no port"});
+      LookAtMachine({{.key = "run.directory", .place = directory.path() / "not" / "there"}},
+                    {"127.0.0.1:0", "no port"});
   EXPECT_GT(facts.memory_available, 0u);
-  EXPECT_GT(facts.disk_free, 0u);
+  ASSERT_EQ(facts.disks.size(), 1u);
+  EXPECT_GT(facts.disks[0].free, 0u);
   EXPECT_GT(facts.descriptors_max, 0u);
   EXPECT_GT(facts.cores, 0);
-  EXPECT_EQ(facts.disk_path, directory.path().string()) << "the nearest that is there";
+  EXPECT_EQ(facts.disks[0].path, directory.path().string()) << "the nearest that is there";
   ASSERT_EQ(facts.ports.size(), 2u);
   EXPECT_EQ(facts.ports[0].taken, "");
   EXPECT_NE(facts.ports[1].taken, "");

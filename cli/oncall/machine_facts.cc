@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/timex.h>
 #include <unistd.h>
 
@@ -43,16 +44,6 @@ void LookAtMemory(MachineFacts& facts) {
   if (!left.has_value() || *left >= facts.memory_available) return;
   facts.memory_available = *left;
   facts.memory_of_cgroup = true;
-}
-
-void LookAtDisk(const fs::path& directory, MachineFacts& facts) {
-  fs::path at = fs::absolute(directory);
-  while (!fs::exists(at) && at.has_parent_path() && at != at.parent_path()) at = at.parent_path();
-  facts.disk_path = at.string();
-  std::error_code error;
-  const fs::space_info space = fs::space(at, error);
-  if (!error) facts.disk_free = space.available;
-  facts.disk_writable = access(at.c_str(), W_OK) == 0;
 }
 
 void LookAtCores(MachineFacts& facts) {
@@ -114,10 +105,39 @@ std::string WithoutPassword(const std::string& assignment) {
 
 }  // namespace
 
-MachineFacts LookAtMachine(const fs::path& directory, const std::vector<std::string>& ports) {
+std::vector<Disk> LookAtDisks(const std::vector<DiskShare>& shares) {
+  std::vector<Disk> disks;
+  std::vector<dev_t> devices;
+  for (const DiskShare& share : shares) {
+    std::error_code error;
+    fs::path at = fs::absolute(share.place, error);
+    while (!fs::exists(at, error) && at != at.parent_path()) at = at.parent_path();
+    struct stat facts {};
+    if (stat(at.c_str(), &facts) != 0) facts.st_dev = 0;
+    const auto known = std::find(devices.begin(), devices.end(), facts.st_dev);
+    const auto place = static_cast<size_t>(known - devices.begin());
+    if (known == devices.end()) {
+      devices.push_back(facts.st_dev);
+      const fs::space_info space = fs::space(at, error);
+      disks.push_back({.path = at.string(), .free = error ? 0 : space.available});
+    }
+    Disk& disk = disks[place];
+    if (std::ranges::find(disk.keys, share.key) == disk.keys.end()) disk.keys.push_back(share.key);
+    if (disk.writable && access(at.c_str(), W_OK) != 0) {
+      disk.writable = false;
+      disk.path = at.string();
+    }
+    disk.needs += share.bytes;
+    disk.least += share.least;
+  }
+  return disks;
+}
+
+MachineFacts LookAtMachine(const std::vector<DiskShare>& shares,
+                           const std::vector<std::string>& ports) {
   MachineFacts facts;
   LookAtMemory(facts);
-  LookAtDisk(directory, facts);
+  facts.disks = LookAtDisks(shares);
   LookAtCores(facts);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

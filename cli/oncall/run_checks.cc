@@ -32,8 +32,7 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts,
   needs.processes = ProcessesOf(config);
   needs.memory = HostBytes(rows);
   needs.memory_limits = MemoryLimitsOf(config, UsableMemory());
-  needs.disk = DiskBytesNeeded(config, facts);
-  needs.disk_least = CheckpointBytes(config, facts);
+  needs.disks = DiskSharesOf(config, facts);
   needs.http_proxy = config.services().http_proxy();
   return needs;
 }
@@ -106,8 +105,10 @@ Checks CheckRewardEndpoints(const v1::RunConfig& config) {
   Checks checks;
   for (const config::Problem& problem :
        EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience))) {
+    const bool silent = problem.key == "reward.endpoints";
     checks.push_back({"config", problem.key, Grade::kFail, problem.message,
-                      "start the server, or correct reward.endpoints (docs/own_reward.md)"});
+                      silent ? "start the server, or correct reward.endpoints (docs/own_reward.md)"
+                             : absl::StrCat("correct ", problem.key, ", or serve the reward")});
   }
   if (checks.empty()) {
     checks.push_back({"config", "reward.endpoints", Grade::kOk,
@@ -118,7 +119,8 @@ Checks CheckRewardEndpoints(const v1::RunConfig& config) {
 
 Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
                     const MachineNeeds& needs, absl::Duration certificate_left) {
-  MachineFacts machine = LookAtMachine(directory, ports);
+  const std::vector<DiskShare> here = {{.key = "run.directory", .place = directory}};
+  MachineFacts machine = LookAtMachine(needs.disks.empty() ? here : needs.disks, ports);
   machine.certificate_left = certificate_left;
   machine.cpu_capability = at::get_cpu_capability();
   machine.fast_blas = at::hasMKL() || at::show_config().find("BLAS_INFO=open") != std::string::npos;

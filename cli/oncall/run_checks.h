@@ -28,7 +28,8 @@ Checks CheckCopies(const v1::RunConfig& config);
 // that none has. Empty if the run has no such server.
 Checks CheckRewardEndpoints(const v1::RunConfig& config);
 
-// "machine/*". `directory` and `ports`: see LookAtMachine. `certificate_left`: see MachineFacts.
+// "machine/*". `directory`: of runs, where `needs` has no disk. `ports`: see LookAtMachine.
+// `certificate_left`: see MachineFacts.
 Checks CheckMachine(const std::string& directory, const std::vector<std::string>& ports,
                     const MachineNeeds& needs, absl::Duration certificate_left);
 

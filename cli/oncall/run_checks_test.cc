@@ -60,6 +60,7 @@ TEST(RunChecksTest, CopiesOfARunWithoutADirectoryAreNamed) {
   };
   EXPECT_TRUE(found("digits").empty());
   const auto copies = scratch.path() / "copies/digits-0123456789abcdef";
+  std::filesystem::create_directories(copies);
   ASSERT_TRUE(learner::CheckpointStore(copies, 1).Write({.committed_steps = 7}, {}).ok());
   ASSERT_EQ(found("digits").size(), 1u);
   EXPECT_EQ(found("digits")[0].verdict, Grade::kFail);

@@ -158,14 +158,21 @@ void CheckCopyTarget(const v1::CheckpointConfig& checkpoint, std::vector<Problem
   if (!target.ok() || target->directory.empty())
     return;  // A rule reports it; a command runs later.
   std::error_code error;
-  std::filesystem::path there = std::filesystem::absolute(target->directory, error);
-  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
-    there = there.parent_path();
+  const std::filesystem::path there =
+      std::filesystem::absolute(target->directory / "", error).parent_path();
+  const std::filesystem::path parent = there.parent_path();
+  std::string why;
+  if (!std::filesystem::is_directory(parent, error)) {
+    why = absl::StrCat(parent.string(), " is no directory: mount or make it, or correct the path");
+  } else if (std::filesystem::create_directory(there, error)) {
+    std::filesystem::remove(there, error);  // The first copy makes it.
+  } else if (error || ::access(there.c_str(), W_OK) != 0) {
+    why = absl::StrCat(there.string(), " is no directory that may be written to",
+                       error ? ": " + error.message() : "");
   }
-  if (std::filesystem::is_directory(there, error) && ::access(there.c_str(), W_OK) == 0) return;
+  if (why.empty()) return;
   problems.push_back({Severity::kError, "checkpoint.copy_to",
-                      absl::StrCat("no copy can be made in ", checkpoint.copy_to(), ": ",
-                                   there.string(), " is no directory that may be written to")});
+                      absl::StrCat("no copy can be made in ", checkpoint.copy_to(), ": ", why)});
 }
 
 void CheckDevice(const char* key, const std::string& device, std::vector<Problem>& problems) {

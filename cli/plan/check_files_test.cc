@@ -244,10 +244,21 @@ TEST_F(CheckFilesTest, AnAddressThatThisMachineHasNotIsRefused) {
 
 TEST_F(CheckFilesTest, APlaceThatTakesNoCopyOfACheckpointIsSaid) {
   Write("file", "");
-  config_.mutable_checkpoint()->set_copy_to(scratch_.path() / "new/deep");
-  EXPECT_EQ(Said("checkpoint.copy_to"), "");
+  const std::filesystem::path fresh = scratch_.path() / "new";
+  for (const std::string& place : {fresh.string(), fresh.string() + "/"}) {
+    config_.mutable_checkpoint()->set_copy_to(place);
+    EXPECT_EQ(Said("checkpoint.copy_to"), "") << place;
+  }
+  EXPECT_FALSE(std::filesystem::exists(fresh)) << "looking leaves nothing";
+  config_.mutable_checkpoint()->set_copy_to(fresh / "deep");  // As of a disk that is not mounted.
+  EXPECT_THAT(Said("checkpoint.copy_to"), HasSubstr(fresh.string() + " is no directory: mount"));
   config_.mutable_checkpoint()->set_copy_to(scratch_.path() / "file/deep");
-  EXPECT_THAT(Said("checkpoint.copy_to"), HasSubstr("file is no directory that may be written to"));
+  EXPECT_THAT(Said("checkpoint.copy_to"), HasSubstr("file is no directory"));
+  for (const std::string& none : {(scratch_.path() / "file").string(), std::string("/proc/x")}) {
+    config_.mutable_checkpoint()->set_copy_to(none);
+    EXPECT_THAT(Said("checkpoint.copy_to"),
+                HasSubstr(none + " is no directory that may be written to"));
+  }
   config_.mutable_checkpoint()->set_copy_to("command: true {}");
   EXPECT_EQ(Said("checkpoint.copy_to"), "");
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -90,12 +94,14 @@ void AddExplain(CLI::App& config, int& exit_code) {
   });
 }
 
-// The first sentence or so of a recipe: its first comment.
-std::string FirstComment(const std::string& text) {
-  if (!text.starts_with("# ")) return "";
-  const std::string line = text.substr(2, text.find('\n') - 2);
-  const size_t sentence = line.find(". ");
-  return sentence == std::string::npos ? line : line.substr(0, sentence + 1);
+// The first sentence of a recipe's first comment.
+std::string FirstSentence(const std::string& text) {
+  std::string comment;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StartsWith(line, "# ")) break;
+    absl::StrAppend(&comment, comment.empty() ? "" : " ", line.substr(2));
+  }
+  return comment.substr(0, std::min(comment.find(". "), comment.size() - 1) + 1);
 }
 
 }  // namespace
@@ -120,7 +126,7 @@ void AddRecipes(CLI::App& app, int& exit_code) {
     exit_code = kExitOk;
     for (const auto& [known, text] : config::Recipes()) {
       if (*name == known) std::cout << text;
-      if (name->empty()) std::cout << absl::StrFormat("%-28s %s\n", known, FirstComment(text));
+      if (name->empty()) std::cout << absl::StrFormat("%-28s %s\n", known, FirstSentence(text));
       if (*name == known) return;
     }
     if (name->empty()) return;

@@ -7,6 +7,7 @@
 #include "base/exit_code.h"
 #include "cli/oncall/machine_checks.h"
 #include "cli/plan/machine_load.h"
+#include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
 #include "core/model/device.h"
 #include "core/model/device_memory.h"
@@ -40,10 +41,22 @@ std::vector<config::Problem> CheckMemory(const v1::RunConfig& config,
                                          const std::vector<ProcessRow>& rows, const Gpus& gpus,
                                          bool elsewhere) {
   std::vector<config::Problem> problems;
-  const uint64_t available =
-      elsewhere ? 0 : LookAtMachine(config.run().directory(), {}).memory_available;
+  const uint64_t available = elsewhere ? 0 : LookAtMachine({}, {}).memory_available;
   if (auto host = CheckHostMemory(rows, available)) problems.push_back(*host);
   if (auto gpu = CheckGpuLoad(config, rows, gpus)) problems.push_back(*gpu);
+  return problems;
+}
+
+std::vector<config::Problem> CheckDisks(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  std::vector<config::Problem> problems;
+  const std::vector<Disk> disks = LookAtDisks(DiskSharesOf(config, facts));
+  const Checks checks = JudgeDisks(disks);
+  for (size_t i = 0; i < disks.size(); ++i) {
+    if (disks[i].free >= disks[i].needs) continue;
+    problems.push_back({checks[i].ends_run ? config::Severity::kError : config::Severity::kWarning,
+                        disks[i].keys.front(), absl::StrCat(checks[i].found, ": ", checks[i].fix),
+                        absl::StatusCode::kResourceExhausted});
+  }
   return problems;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a run's processes fit a machine; `oxbow validate`, `train` and `doctor` ask this.
+// Whether a run fits a machine; `oxbow validate`, `train` and `doctor` ask this.
 #pragma once
 
 #include <optional>
@@ -30,6 +30,10 @@ std::vector<ProcessRow> ProcessesOn(const Gpus& gpus, const v1::RunConfig& confi
 std::vector<config::Problem> CheckMemory(const v1::RunConfig& config,
                                          const std::vector<ProcessRow>& rows, const Gpus& gpus,
                                          bool elsewhere = false);
+
+// Where a disk of this machine has less room than the run takes there. An error is one on which the
+// run cannot come to its end.
+std::vector<config::Problem> CheckDisks(const v1::RunConfig& config, const run::ModelFacts& facts);
 
 // OK, or the first error of CheckMemory with its line; it ends a process with kExitOutOfMemory.
 absl::Status FirstMemoryError(const std::vector<config::Problem>& problems,

@@ -18,12 +18,16 @@
 #include "base/memory_limits.h"
 #include "cli/plan/bytes_text.h"
 #include "config/chosen_method.h"
+#include "config/copy_target.h"
 #include "config/memory_parts.h"
 #include "config/validate.h"
 #include "core/flow/window.h"
 #include "core/model/int8_weights.h"
 #include "core/parallel/sharded_gradient.h"
 #include "io/picture_file.h"
+#include "io/prompts/prompt_store.h"
+#include "io/report/report.h"
+#include "io/report/sprite.h"
 #include "run/group_bytes.h"
 #include "run/kept_steps.h"
 #include "run/prompt_files.h"
@@ -36,6 +40,8 @@ namespace oxbow::cli {
 namespace {
 
 constexpr uint64_t kFloatBytes = 4;
+// The numbers of a step in metrics.jsonl, steps.jsonl and TensorBoard's events.
+constexpr uint64_t kStepRecordBytes = 16 << 10;
 
 bool IsMixedPrecision(const v1::RunConfig& config) {
   return config.model().compute_dtype() == v1::STORAGE_D_TYPE_BF16;
@@ -431,33 +437,28 @@ uint64_t EvaluationDiskBytes(const v1::RunConfig& config, const run::ModelFacts&
   const uint64_t steps = config.run().steps();
   const uint64_t evaluations = 1 + (steps + every - 1) / every;  // The last step has one.
   const uint64_t shown = std::min(config.eval().images(), config.eval().grid_images());
-  return evaluations * (shown * io::PictureBytesAbout(size.width, size.height, size.frames) +
-                        io::SheetBytesAbout(size.width, size.height, static_cast<int64_t>(shown)));
-}
-
-uint64_t CheckpointBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
-  return kFloatBytes * facts.trained_parameters * (config.ema().enabled() ? 4 : 3);
+  const uint64_t about = shown * io::PictureBytesAbout(size.width, size.height, size.frames) +
+                         io::SheetBytesAbout(size.width, size.height, static_cast<int64_t>(shown));
+  const uint64_t drawn_for_pages =
+      io::SpriteBytesMax(io::SpriteSize::kSmall) + io::SpriteBytesMax(io::SpriteSize::kMiddle);
+  return evaluations * (about + about / 2 + drawn_for_pages);  // Busy pictures.
 }
 
 uint64_t EncodedPromptBytes(const v1::RunConfig& config, const run::ModelFacts& facts) {
   if (config.prompts().cache().empty()) return 0;
-  uint64_t prompts = 0;
+  std::set<std::string> texts = {config.sampling().negative_prompt()};
   for (const auto& [path, split] : {std::pair{config.prompts().train(), run::PromptSplit::kTrain},
                                     {config.prompts().eval(), run::PromptSplit::kHeldOut}}) {
     const auto read = run::ReadPrompts(path, split);
-    if (read.ok()) prompts += read->size();  // CheckRun says what is wrong with the file.
+    if (!read.ok()) continue;  // CheckRun says what is wrong with the file.
+    for (const v1::Prompt& prompt : *read) texts.insert(prompt.text());
   }
-  const uint64_t bytes = prompts * facts.conditioning_bytes;
-  uint64_t there = 0;
-  std::error_code ignored;
-  for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(config.prompts().cache(), ignored)) {
-    if (entry.is_regular_file(ignored)) there += entry.file_size(ignored);
-  }
-  return bytes - std::min(bytes, there);
+  std::erase_if(
+      texts, [&](const std::string& text) { return io::IsStored(config.prompts().cache(), text); });
+  return texts.size() * facts.stored_prompt_bytes;
 }
 
-uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
+std::vector<DiskShare> DiskSharesOf(const v1::RunConfig& config, const run::ModelFacts& facts) {
   const uint64_t trained = kFloatBytes * facts.trained_parameters;
   // Trained and averaged weights; an adapter is written in two formats.
   const uint64_t published =
@@ -476,14 +477,42 @@ uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& fac
               (run::GroupBytesMax(config, facts.latent_shape) + conditioning);
   }
   const uint64_t best = !config.checkpoint().best().empty() && config.eval().every() > 0 ? 1 : 0;
-  return (config.checkpoint().keep() + 1 + best) * CheckpointBytes(config, facts) + published +
-         2 * buffer + EvaluationDiskBytes(config, facts) + EncodedPromptBytes(config, facts);
+  const uint64_t checkpoint =
+      kFloatBytes * facts.trained_parameters * (config.ema().enabled() ? 4 : 3);
+  const uint64_t checkpoints = (config.checkpoint().keep() + 1 + best) * checkpoint;
+  const uint64_t records = io::kReportBytesMax + config.run().steps() * kStepRecordBytes;
+  const uint64_t prompts = EncodedPromptBytes(config, facts);
+  const auto copies = config::ParseCopyTarget(config.checkpoint().copy_to());
+  const bool copied = copies.ok() && !copies->directory.empty();
+  const std::filesystem::path run =
+      std::filesystem::path(config.run().directory()) / config.run().name();
+  std::vector<DiskShare> shares = {
+      {"run.directory", run, checkpoints + published + records + EvaluationDiskBytes(config, facts),
+       checkpoint},
+      {"run.directory", run / "replay", 2 * buffer, 0},
+      {"prompts.cache", config.prompts().cache(), prompts, prompts},
+      {"checkpoint.copy_to", copied ? copies->directory : run, copied ? checkpoints : 0,
+       copied ? checkpoint : 0}};
+  std::erase_if(shares, [](const DiskShare& share) { return share.bytes == 0; });
+  return shares;
+}
+
+uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts) {
+  uint64_t bytes = 0;
+  for (const DiskShare& share : DiskSharesOf(config, facts)) bytes += share.bytes;
+  return bytes;
 }
 
 std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts) {
   std::string text = absl::StrFormat("%-22s %d parameters, %d trained\n", "the transformer",
                                      facts.transformer_parameters, facts.trained_parameters);
-  const uint64_t encoded = EncodedPromptBytes(config, facts);
+  std::string apart;
+  for (const DiskShare& share : DiskSharesOf(config, facts)) {
+    if (share.key == "run.directory") continue;
+    absl::StrAppend(&apart, ", ", BytesText(share.bytes), " for ",
+                    share.key == "prompts.cache" ? "prompts to encode (" : "copies (",
+                    share.place.string(), ")");
+  }
   const std::vector<MemoryItem> items = LearnerMemory(config, facts);
   for (const MemoryItem& item : items) {
     if (item.bytes == 0 && !item.what.ends_with("unknown")) continue;
@@ -497,12 +526,9 @@ std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts
       absl::StrFormat("%-22s %s of the %s allowed (services.sink_bytes_max)\n", "for experience",
                       BytesText(run::SinkBytesNeeded(config, facts.latent_shape)),
                       BytesText(config.services().sink_bytes_max())),
-      absl::StrFormat(
-          "%-22s %s, of it %s for pictures of evaluations%s\n", "on the disk, at most",
-          BytesText(DiskBytesNeeded(config, facts)), BytesText(EvaluationDiskBytes(config, facts)),
-          encoded == 0 ? ""
-                       : absl::StrCat(", ", BytesText(encoded), " for prompts to encode (",
-                                      config.prompts().cache(), ")")));
+      absl::StrFormat("%-22s %s, of it %s for pictures of evaluations%s\n", "on the disk, at most",
+                      BytesText(DiskBytesNeeded(config, facts)),
+                      BytesText(EvaluationDiskBytes(config, facts)), apart));
 }
 
 }  // namespace oxbow::cli

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/oncall/machine_checks.h"
 #include "config/validate.h"
 #include "oxbow/v1/config.pb.h"
 #include "run/model_facts.h"
@@ -53,18 +54,19 @@ uint64_t MemoryLimitsOf(const v1::RunConfig& config, uint64_t memory);
 // Bytes by device as a config names it: "cpu", "cuda" or "cuda:0".
 using BytesOfDevices = std::map<std::string, uint64_t>;
 
-// Bytes that the run's evaluations leave below samples/ and in TensorBoard's events, about.
+// Bytes that the run's evaluations leave below samples/ and in TensorBoard's events, at most.
 uint64_t EvaluationDiskBytes(const v1::RunConfig& config, const run::ModelFacts& facts);
 
-// Bytes of the run's prompts that are still to be encoded into prompts.cache; 0 without one.
+// Bytes of the run's prompts that are still to be encoded into prompts.cache; 0 without one. One
+// that any text encoders have put there counts as encoded.
 uint64_t EncodedPromptBytes(const v1::RunConfig& config, const run::ModelFacts& facts);
 
-// Most that the run writes: the checkpoints, including one being written; the final weights; the
-// pictures of its evaluations; prompts to encode; and a full replay buffer, counted twice because
-// compaction lags behind.
-uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);
-// One checkpoint: no run ends well without.
-uint64_t CheckpointBytes(const v1::RunConfig& config, const run::ModelFacts& facts);
+// Most that the run writes, by place: the checkpoints, including one being written, the final
+// weights, the pictures of its evaluations, its report and the numbers of its steps; a full replay
+// buffer, counted twice because compaction lags behind; prompts to encode; copies of checkpoints.
+// No run ends well without one checkpoint at each place for them, and the prompts.
+std::vector<DiskShare> DiskSharesOf(const v1::RunConfig& config, const run::ModelFacts& facts);
+uint64_t DiskBytesNeeded(const v1::RunConfig& config, const run::ModelFacts& facts);  // Together.
 
 std::string MemoryText(const v1::RunConfig& config, const run::ModelFacts& facts);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
@@ -20,6 +21,7 @@
 #include "config/run_config.h"
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
+#include "run/run_lock.h"
 #include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
@@ -40,20 +42,27 @@ struct Flags {
 // A GPU that cannot hold its processes is an error once everything else has been said.
 absl::Status PrintPlan(config::ResolvedConfig resolved, const Gpus& gpus, bool elsewhere) {
   OXBOW_ASSIGN_OR_RETURN(const run::ModelFacts facts, run::ReadModelFacts(resolved.config));
-  Settle(facts, RewardBytes(resolved.config.reward()), gpus, resolved);
-  OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(resolved.config, facts));
-  const std::vector<ProcessRow> rows = ProcessesOn(gpus, resolved.config, facts);
-  const std::vector<config::Problem> problems = CheckMemory(resolved.config, rows, gpus, elsewhere);
+  const v1::RunConfig& config = resolved.config;
+  Settle(facts, RewardBytes(config.reward()), gpus, resolved);
+  OXBOW_ASSIGN_OR_RETURN(const std::string text, RunPlanText(config, facts));
+  const std::vector<ProcessRow> rows = ProcessesOn(gpus, config, facts);
+  const std::vector<config::Problem> problems = CheckMemory(config, rows, gpus, elsewhere);
   for (const config::Problem& problem : problems) Print(problem, resolved.provenance);
-  OXBOW_ASSIGN_OR_RETURN(
-      const std::vector<reward::RewardFacts> rewards,
-      CheckOwnRewards(elsewhere ? WithoutDevices(resolved.config) : resolved.config, "validate"));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<reward::RewardFacts> rewards,
+                         CheckOwnRewards(elsewhere ? WithoutDevices(config) : config, "validate"));
   std::cout << text;
   if (const std::string memory = MemoryChoice(resolved, rows, gpus); !memory.empty()) {
     std::cout << absl::StrFormat("%-22s %s\n", "model.memory", memory);
   }
-  std::cout << "\n" << ProcessTable(rows, gpus) << "\n" << RewardsText(resolved.config, rewards);
-  return FirstMemoryError(problems, resolved.provenance);
+  std::cout << "\n" << ProcessTable(rows, gpus) << "\n" << RewardsText(config, rewards);
+  OXBOW_RETURN_IF_ERROR(FirstMemoryError(problems, resolved.provenance));
+  const std::string run_dir = absl::StrCat(config.run().directory(), "/", config.run().name());
+  if (elsewhere || run::IsLive(run_dir)) return absl::OkStatus();  // It has what it needs.
+  const std::vector<config::Problem> disks = CheckDisks(config, facts);
+  for (const config::Problem& problem : disks) {
+    if (problem.severity != config::Severity::kError) Print(problem, resolved.provenance);
+  }
+  return config::FirstError(disks, resolved.provenance);
 }
 
 // Warns of servers of reward.endpoints that are missing: the run would wait for them. The error is
@@ -154,7 +163,7 @@ void AddValidate(CLI::App& app, int& exit_code) {
       "server "
       "of\nreward.endpoints that does not answer. Exit code 2 with FILE:LINE: key: reason, 4 if "
       "the "
-      "model\ncannot be read, 7 if a GPU is too small.\n"
+      "model\ncannot be read, 5 if a disk is too small, 7 if a GPU is.\n"
       "Example: oxbow validate configs/digits.yaml");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")

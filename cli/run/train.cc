@@ -195,9 +195,9 @@ std::string LineOf(const Check& check) {
 // room.
 absl::Status CheckRoom(const Checks& checks, EarlierRun earlier) {
   for (const Check& check : checks) {
-    if (check.ends_run && earlier != EarlierRun::kOverwrite) {
+    if (check.ends_run && (earlier != EarlierRun::kOverwrite || check.name != "disk")) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("not one checkpoint fits, nothing was started: ", LineOf(check)));
+          absl::StrCat("a disk is too small, nothing was started: ", LineOf(check)));
     }
   }
   return absl::OkStatus();
@@ -425,8 +425,14 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, const std::string& troub
 absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
   OXBOW_RETURN_IF_ERROR(EarlierRunOf(flags).status());
   OXBOW_RETURN_IF_ERROR(rpc::UseTls(flags.tls).status());
+  std::error_code ignored;
+  if (flags.resume_dir.empty() &&
+      fs::exists(fs::path(flags.file) / config::kResolvedConfig, ignored)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("this is a run's directory and no run file: to go on with it, oxbow resume ",
+                     run::Quoted(flags.file)));
+  }
   if (!flags.resume_dir.empty()) {
-    std::error_code ignored;
     if (!fs::exists(fs::path(flags.resume_dir) / config::kResolvedConfig, ignored)) {
       return NoRun(flags.resume_dir);
     }

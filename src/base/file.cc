@@ -72,12 +72,12 @@ absl::Status CheckPlace(const std::filesystem::path& path, bool folder) {
   return MayPass(why) ? why : absl::InvalidArgumentError(why.message());
 }
 
-absl::Status MakeDirectories(const std::filesystem::path& directory) {
+absl::Status MakeDirectories(const std::filesystem::path& directory, size_t above) {
   std::error_code error;
   const bool is_there = std::filesystem::is_directory(directory, error);
   const std::filesystem::path parent = directory.parent_path();
-  if (!is_there && parent != directory && !parent.empty()) {
-    OXBOW_RETURN_IF_ERROR(MakeDirectories(parent));
+  if (!is_there && above > 0 && parent != directory && !parent.empty()) {
+    OXBOW_RETURN_IF_ERROR(MakeDirectories(parent, above - 1));
   }
   if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
     return ErrnoStatus("cannot create directory", directory.string(), errno);

@@ -3,6 +3,7 @@
 // one, never a part.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -31,8 +32,9 @@ absl::Status WriteFileAtomically(const std::filesystem::path& path, std::string_
 // stay.
 absl::Status CheckPlace(const std::filesystem::path& path, bool folder = false);
 
-// Creates `directory` and those above it where they are missing, and makes the new names durable.
-absl::Status MakeDirectories(const std::filesystem::path& directory);
+// Creates `directory` and up to so many above it where they are missing, and makes the new names
+// durable. kNotFound if one above these is missing.
+absl::Status MakeDirectories(const std::filesystem::path& directory, size_t above = SIZE_MAX);
 
 // Appends a line and its newline with one write, fsyncing when `sync` is set.
 class AppendFile {

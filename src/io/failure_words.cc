@@ -51,7 +51,7 @@ std::string FailureText(const EvaluationFailure& failure) {
 
 absl::Status WriteEvaluationFailure(const fs::path& run_dir, const EvaluationFailure& failure) {
   const fs::path directory = DirectoryOf(run_dir, failure.step);
-  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory, 1));
   const nlohmann::ordered_json json = {{"reason", failure.reason}, {"missed", failure.missed}};
   // A server's words are any bytes.
   return WriteFileAtomically(

@@ -14,6 +14,7 @@
 #include "core/model/image_sampler.h"
 #include "core/model/lora.h"
 #include "io/graph_files.h"
+#include "io/prompts/prompt_store.h"
 #include "io/prompts/text_encoders.h"
 #include "io/scheduler.h"
 #include "run/sampling_spec.h"
@@ -119,7 +120,11 @@ absl::StatusOr<ModelFacts> FactsOfFiles(const v1::RunConfig& config,
   OXBOW_RETURN_IF_ERROR(ReadDecoderFacts(components, facts));
   OXBOW_ASSIGN_OR_RETURN(facts.prompt_tokens,
                          io::PromptTokens(components, config.prompts().t5_length()));
-  OXBOW_RETURN_IF_ERROR(io::TextEncoders::Open(components, {}).status());
+  OXBOW_ASSIGN_OR_RETURN(
+      const auto encoders,
+      io::TextEncoders::Open(components, {.t5_length = config.prompts().t5_length()}));
+  facts.stored_prompt_bytes = io::StoredBytes(
+      encoders->row_shapes(), config.model().encoder_dtype() == v1::STORAGE_D_TYPE_BF16);
   facts.conditioning_bytes =
       model::ConditioningBytes(facts.architecture->conditioning(), facts.prompt_tokens);
   facts.trained_parameters =

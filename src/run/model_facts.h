@@ -34,7 +34,8 @@ struct ModelFacts {
   model::LatentFactors factors;                   // The decoder's.
   std::map<std::string, io::DType> stored_types;  // The transformer's tensors in its files.
   int64_t prompt_tokens = 0;
-  uint64_t conditioning_bytes = 0;  // One prompt's in float32; it may travel in less.
+  uint64_t conditioning_bytes = 0;   // One prompt's in float32; it may travel in less.
+  uint64_t stored_prompt_bytes = 0;  // The same in prompts.cache.
   std::shared_ptr<const model::DecoderArchitecture> decoder;  // Null: the latent is the image.
 };
 

@@ -230,7 +230,7 @@ absl::Status RunLog::Images(int64_t step, const std::string& tag, std::string_vi
                             const io::Film& sheet) {
   OXBOW_CHECK(IsTag(tag)) << "sample tag is not a file name: " << tag;
   const std::filesystem::path directory = SampleDirectory(run_dir_, step);
-  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory, 1));
   const Image8& first = sheet.frames.front();
   io::EncodedImage image{first.width, first.height, io::EncodeFilm(sheet)};
   OXBOW_RETURN_IF_ERROR(WriteFileAtomically(directory / (tag + ".txt"), caption));
@@ -245,7 +245,7 @@ absl::Status RunLog::Evaluation(int64_t step, std::string_view caption, const io
                                 const std::vector<io::EvaluatedPicture>& pictures,
                                 const std::vector<io::PictureFile>& files) {
   const std::filesystem::path directory = SampleDirectory(run_dir_, step);
-  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(directory, 1));
   for (const io::PictureFile& file : files) {
     OXBOW_RETURN_IF_ERROR(WritePicture(directory / file.name, file.bytes));
   }

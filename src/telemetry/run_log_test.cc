@@ -212,6 +212,15 @@ TEST_F(RunLogTest, AResumedRunLeavesTheFileOfOneThatNeverStopped) {
 }
 
 // Before the last lines lies a hole of 5 GiB, which cannot be read in a moment, nor held.
+// A directory that was moved away can be moved back to a free place.
+TEST_F(RunLogTest, NothingMakesADirectoryThatIsGone) {
+  const auto log = Open();
+  std::filesystem::remove_all(run_dir_);
+  EXPECT_EQ(log->Images(1, "eval", "", {{sheet_}}).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(log->EvaluationFailed({.step = 1, .reason = "no"}).code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(run_dir_));
+}
+
 // Promise: Memory is bounded.
 TEST_F(RunLogTest, ResumingReadsNoMoreThanTheStepsThatItDrops) {
   { Open(); }

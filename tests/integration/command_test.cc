@@ -260,6 +260,45 @@ TEST_F(CommandTest, TrainAndValidateAgreeOnRewards) {
   }
 }
 
+TEST_F(CommandTest, WordsThatAreNotExpectedAreNamedInTheirOrder) {
+  const Outcome gpus = RunOxbow({"train", "a.yaml", "--gpus", "8x80"});
+  EXPECT_EQ(gpus.exit_code, 2);
+  EXPECT_THAT(gpus.message, AllOf(HasSubstr("not expected here: --gpus 8x80\n"),
+                                  HasSubstr("its options are --")));
+  EXPECT_THAT(RunOxbow({"import-config", "flow-grp"}).message,
+              HasSubstr("did you mean `oxbow import-config flow-grpo`?"));
+}
+
+TEST_F(CommandTest, TrainOfARunsDirectorySaysHowToGoOn) {
+  std::ofstream(scratch_.path() / "config.resolved.yaml") << "run: {}\n";
+  const Outcome refused = RunOxbow({"train", scratch_.path().string()});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.message, HasSubstr("oxbow resume " + scratch_.path().string()));
+}
+
+TEST_F(CommandTest, ARecipeIsListedWithAWholeSentence) {
+  const Outcome recipes = RunOxbow({"recipes"});
+  std::istringstream lines(recipes.output);
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_TRUE(line.ends_with(".")) << line;
+  }
+  EXPECT_GT(count, 20u);
+}
+
+// Promise: `validate` knows the room of prompts to encode.
+TEST_F(CommandTest, ADiskWithoutRoomForThePromptsIsFoundBeforeTheStart) {
+  const std::filesystem::path runs = scratch_.path() / "runs";
+  for (const char* command : {"validate", "train"}) {
+    const Outcome refused = RunOxbow({command, kSource + "/configs/digits.yaml", "--set",
+                                      "run.directory=" + runs.string(), "--set",
+                                      "prompts.cache=/proc/none"});  // It has no room at all.
+    EXPECT_EQ(refused.exit_code, 5) << command << refused.message;
+    EXPECT_THAT(refused.message, AllOf(HasSubstr("prompts.cache"), HasSubstr("/proc"))) << command;
+  }
+  EXPECT_FALSE(std::filesystem::exists(runs));
+}
+
 TEST_F(CommandTest, AModelIsMeasuredFromAnotherDirectory) {
   const std::filesystem::path here = std::filesystem::current_path();
   std::filesystem::current_path(scratch_.path());

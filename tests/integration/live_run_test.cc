@@ -205,6 +205,7 @@ TEST(LiveRunTest, ARunWhoseDirectoryWasMovedSaysSo) {
       AllOf(StartsWith("oxbow train: learner ended with exit code 4: the run's directory is "
                        "not there any more"),
             HasSubstr("oxbow resume"), HasSubstr(run.directory().string())));
+  EXPECT_FALSE(std::filesystem::exists(run.directory())) << "moved back, it would lie in it";
 }
 
 }  // namespace

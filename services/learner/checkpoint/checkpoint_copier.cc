@@ -193,7 +193,7 @@ absl::Status CheckpointCopier::Claim(const fs::path& copies) const {
                      "delete ",
                      path.string(), " if that one is gone"));
   }
-  OXBOW_RETURN_IF_ERROR(MakeDirectories(copies));
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(copies, 1));
   return WriteFileAtomically(path, self_);
 }
 

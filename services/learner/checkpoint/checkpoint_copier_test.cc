@@ -38,6 +38,7 @@ class CheckpointCopierTest : public ::testing::Test {
     const FileContent weights = [step](const WritePiece& write) {
       return write(absl::StrCat("weights ", step));
     };
+    fs::create_directories(Checkpoints());
     ASSERT_TRUE(CheckpointStore(Checkpoints(), 9)
                     .Write({.committed_steps = step, .policy_version = 2 * step},
                            {{"weights.safetensors", weights}})
@@ -88,6 +89,19 @@ TEST_F(CheckpointCopierTest, ACommandGetsTheDirectoryAsOneArgumentAndKnowsTheRun
   ASSERT_TRUE(copier->Finish(kSoon));
   EXPECT_EQ(copier->failures(), 0u);
   EXPECT_EQ(ReadFile(Copies() / "step_000007/weights.safetensors").value(), "weights 7");
+}
+
+TEST_F(CheckpointCopierTest, ADiskThatIsNotMountedGetsNoCopyBesideIt) {
+  Write(7);
+  const auto copier = Copier((Second() / "disk").string());
+  copier->Copy(7);
+  ASSERT_TRUE(copier->Finish(kSoon));
+  EXPECT_EQ(copier->failures(), 1u);
+  EXPECT_FALSE(fs::exists(Second()));
+  fs::create_directories(Second());
+  copier->Copy(7);
+  ASSERT_TRUE(copier->Finish(kSoon));
+  EXPECT_TRUE(fs::exists(Second() / "disk" / kUid / "step_000007"));
 }
 
 // Another run with the same target, and the run itself after its disk was lost, begin at step 0.

@@ -211,8 +211,8 @@ absl::Status CheckpointStore::Prepare(uint64_t committed_steps) const {
   const fs::path temporary = UnfinishedCheckpoint(directory_, committed_steps);
   std::error_code error;
   fs::remove_all(temporary, error);
-  OXBOW_RETURN_IF_ERROR(Annotate(MakeDirectories(directory_), "checkpoint"));
-  return Annotate(MakeDirectories(temporary), "checkpoint");
+  OXBOW_RETURN_IF_ERROR(Annotate(MakeDirectories(directory_, 0), "checkpoint"));
+  return Annotate(MakeDirectories(temporary, 0), "checkpoint");
 }
 
 absl::StatusOr<uint64_t> CheckpointStore::Write(const RunState& state,

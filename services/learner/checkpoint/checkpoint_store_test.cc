@@ -564,6 +564,12 @@ TEST_F(CheckpointStoreTest, WithoutTheMarkTheEndAndTheWeightsTellOfCheckpoints) 
   EXPECT_TRUE(absl::IsDataLoss(CheckNotLost(directory_))) << "a later start was killed";
 }
 
+TEST_F(CheckpointStoreTest, ARunsDirectoryThatWasMovedAwayIsNotMadeAgain) {
+  const std::filesystem::path run = directory_ / "run";
+  EXPECT_EQ(Write(CheckpointStore(run / "checkpoints", 2), 3).code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+}
+
 TEST_F(CheckpointStoreTest, EveryStartHasItsOwnEpoch) {
   std::filesystem::create_directories(directory_);
   for (uint64_t start = 1; start <= 3; ++start) {

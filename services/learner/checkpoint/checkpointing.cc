@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "config/fingerprint.h"
@@ -75,7 +76,9 @@ absl::Status Checkpointing::CheckConfig(const RunState& state) const {
         "are of: resume once with the former path"));
   }
   return absl::FailedPreconditionError(
-      "the checkpoint is of another config: resume with the config it was made with");
+      absl::StrCat("the checkpoint is of another config: put back what was changed by hand in ",
+                   (run_directory_ / config::kResolvedConfig).string(),
+                   " (oxbow resume --set says which keys may change)"));
 }
 
 // Checks the prompts of training alone: held-out prompts change no training.

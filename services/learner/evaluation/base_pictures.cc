@@ -89,8 +89,7 @@ absl::StatusOr<std::vector<Image8>> Read(const std::filesystem::path& path, size
 }
 
 absl::Status Write(const std::filesystem::path& path, const std::vector<Image8>& squares) {
-  std::error_code ignored;  // Writing says why.
-  std::filesystem::create_directories(path.parent_path(), ignored);
+  OXBOW_RETURN_IF_ERROR(MakeDirectories(path.parent_path(), 0));
   return WriteFileAtomically(path, io::EncodePng(Together(squares)));
 }
 

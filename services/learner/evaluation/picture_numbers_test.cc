@@ -114,6 +114,12 @@ TEST_F(BasePicturesTest, OtherPromptsHaveNothingToBeComparedWith) {
 }
 
 // The file that docs/formats.md describes: picture 17 is the second of the second row.
+TEST_F(BasePicturesTest, ARunsDirectoryThatWasMovedAwayIsNotMadeAgain) {
+  const std::filesystem::path gone = run_.path() / "gone";
+  EXPECT_EQ(BasePictures(gone).DistanceAt(0, prompts_, Small(0)), 0);
+  EXPECT_FALSE(std::filesystem::exists(gone));
+}
+
 TEST_F(BasePicturesTest, TheFileIsAsItsFormatSays) {
   BasePictures base(run_.path());
   const std::vector<Image8> small = Small(0);

@@ -43,7 +43,32 @@ absl::Status AddEncoder(const std::string& name, const DiffusersComponent& compo
   return absl::OkStatus();
 }
 
+// Below an IDENTITY.
+fs::path FileOf(const fs::path& identity, const std::string& text) {
+  const std::string name = Sha256Hex(text);
+  return identity / name.substr(0, 2) / (name + ".safetensors");
+}
+
 }  // namespace
+
+uint64_t StoredBytes(const model::Shapes& row_shapes, bool half) {
+  constexpr uint64_t kHeader = 1024, kBlock = 4096;
+  uint64_t bytes = kHeader;
+  for (const auto& [name, shape] : row_shapes) {
+    uint64_t tensor = half ? 2 : 4;
+    for (const int64_t size : shape) tensor *= static_cast<uint64_t>(size);
+    bytes += tensor;
+  }
+  return (bytes + kBlock - 1) / kBlock * kBlock;
+}
+
+bool IsStored(const fs::path& directory, const std::string& text) {
+  std::error_code error;
+  for (const auto& identity : fs::directory_iterator(directory, error)) {
+    if (fs::exists(FileOf(identity.path(), text), error)) return true;
+  }
+  return false;
+}
 
 absl::StatusOr<PromptStore> PromptStore::Open(const fs::path& directory,
                                               const std::string& identity,
@@ -53,10 +78,7 @@ absl::StatusOr<PromptStore> PromptStore::Open(const fs::path& directory,
   return PromptStore(own, identity, std::move(row_shapes));
 }
 
-fs::path PromptStore::PathOf(const std::string& text) const {
-  const std::string name = Sha256Hex(text);
-  return directory_ / name.substr(0, 2) / (name + ".safetensors");
-}
+fs::path PromptStore::PathOf(const std::string& text) const { return FileOf(directory_, text); }
 
 bool PromptStore::Has(const std::string& text) const {
   std::error_code error;

@@ -8,6 +8,7 @@
 // is ever out of date. A file is written whole or not at all; processes may share a directory.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -20,6 +21,13 @@
 #include "io/diffusers_directory.h"
 
 namespace oxbow::io {
+
+// Bytes that the file of a text takes on a disk. `half`: its encoders compute in bfloat16, whose
+// numbers are kept in 2 bytes.
+uint64_t StoredBytes(const model::Shapes& row_shapes, bool half);
+
+// Whether DIRECTORY has the text, of whichever encoders.
+bool IsStored(const std::filesystem::path& directory, const std::string& text);
 
 class PromptStore {
  public:

@@ -6,6 +6,7 @@
 // Numbers that were not measured are left out: the report of a run in progress can be read too.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@
 #include "io/report/run_reading.h"
 
 namespace oxbow::io {
+
+inline constexpr uint64_t kReportBytesMax = 6'000'000;  // However long the run.
 
 // The name of the run in `run_dir`: its last part.
 std::string RunName(const std::filesystem::path& run_dir);

@@ -232,8 +232,6 @@ TEST_F(ReportTest, ANumberThatWasMeasuredOnceIsNoChart) {
   EXPECT_THAT(twice.substr(chart, twice.find("</figure>", chart) - chart), HasSubstr("<svg"));
 }
 
-constexpr size_t kPageBytesMax = 6'000'000;
-
 // Each picture has a cell in which it is shown, and the page has an image of it.
 // Promise: Pictures of any size are on the pages. Report, `oxbow watch` and `oxbow compare` show
 // every held-out picture of 96 to 1024 pixels and link to its file. A sheet has at most 2^23
@@ -252,7 +250,7 @@ TEST_F(ReportTest, SixtyFourPicturesOfARealSizeAreShown) {
   EXPECT_THAT(page, HasSubstr("\"names\":[\"pickscore\",\"sharpness\"]"));
   EXPECT_THAT(page, HasSubstr("Show all 64 pictures"));
   EXPECT_THAT(page, Not(HasSubstr("cannot be shown")));
-  EXPECT_LT(page.size(), kPageBytesMax);
+  EXPECT_LT(page.size(), kReportBytesMax);
 }
 
 // Promise: Pictures of any size are on the pages.
@@ -365,7 +363,7 @@ TEST_F(ReportTest, AThousandStepsAndAHundredEvaluationsStaySmall) {
   }
   const std::string page = Render(metrics);
   EXPECT_EQ(CountOf(page, "data:image/"), 100u);
-  EXPECT_LT(page.size(), kPageBytesMax);
+  EXPECT_LT(page.size(), kReportBytesMax);
   EXPECT_EQ(Render(metrics), page) << "from the kept small pictures";
 }
 
