@@ -408,9 +408,6 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, const std::string& troub
     return end.exit_code;
   }
   Summarise(run_dir);
-  if (end.end == run::RunEnd::kDone && !end.reason.empty()) {
-    std::cerr << "oxbow train: warning: " << end.reason << "\n";
-  }
   if (end.end == run::RunEnd::kByRule) {
     std::cout << "stopped at step " << end.step << " of " << steps << ": " << end.reason << "\n";
   }
@@ -420,6 +417,9 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, const std::string& troub
               << steps;
     if (drained) std::cout << " " << absl::StripPrefix(end.reason, "drained ");
     std::cout << "; go on with: " << run::CommandToGoOn(run::ThisCommand(), run_dir) << "\n";
+  }
+  if (const std::string uncopied = run::UncopiedOf(end); !uncopied.empty()) {
+    std::cerr << "oxbow train: warning: " << uncopied << "\n";
   }
   return end.exit_code;
 }

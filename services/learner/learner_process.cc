@@ -182,7 +182,14 @@ absl::Status LearnerProcess::MakeCheckpointWriter() {
                                   .keep = config.keep(),
                                   .best = config.best(),
                                   .command_max = kCopyMax},
-        [this](bool copied) { metrics_->CheckpointCopied(copied); });
+        [this, said = false](const absl::Status& copied) mutable {
+          metrics_->CheckpointCopied(copied.ok());
+          if (copied.ok() || std::exchange(said, true)) return;
+          progress_->Notice(
+              absl::StrCat("a checkpoint was not copied to checkpoint.copy_to, later "
+                           "ones are tried: ",
+                           std::string(copied.message())));
+        });
   }
   writer_ = std::make_unique<CheckpointWriter>();
   return absl::OkStatus();
