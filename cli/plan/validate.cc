@@ -53,6 +53,9 @@ absl::Status PrintPlan(config::ResolvedConfig resolved, const Gpus& gpus, bool e
     std::cout << absl::StrFormat("%-22s %s\n", "model.memory", memory);
   }
   std::cout << "\n" << ProcessTable(rows, gpus) << "\n" << RewardsText(resolved.config, rewards);
+  for (const config::Problem& problem : problems) {  // Those above have scrolled away.
+    if (problem.severity == config::Severity::kError) Print(problem, resolved.provenance);
+  }
   return FirstMemoryError(problems, resolved.provenance);
 }
 
@@ -151,10 +154,8 @@ void AddValidate(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(kValidate.name, kValidate.says);
   command->footer(
       "Prints what the run will do and take, and which process is on which device. Warns of a "
-      "server "
-      "of\nreward.endpoints that does not answer. Exit code 2 with FILE:LINE: key: reason, 4 if "
-      "the "
-      "model\ncannot be read, 7 if a GPU is too small.\n"
+      "server of\nreward.endpoints that does not answer. Exit code 2 with FILE:LINE: key: reason, "
+      "4 if the model\ncannot be read, 7 if a GPU is too small.\n"
       "Example: oxbow validate configs/digits.yaml");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")

@@ -80,7 +80,7 @@ class DiskTroubleTest : public ::testing::TestWithParam<int> {
     EXPECT_EQ(TextOf(files_.directory() / "epoch"), "1\n");
   }
 
-  // Of a run that is stopped while its disk is full.
+  // The last words of a run that is stopped while its disk is full.
   std::string LastWordsWithoutALog(const std::function<void()>& spoil) {
     TroubleBelow("checkpoints");
     TrainingRun run(
