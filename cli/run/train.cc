@@ -515,8 +515,7 @@ void AddTrain(CLI::App& app, int& exit_code) {
       "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once. A terminal "
       "that\ncloses does as Ctrl-C; under nohup or tmux the run goes on. Exit code 3 if the run is "
       "live,\n8 if a rule of run.stop_if has ended it, 9 if somebody else has asked it to end "
-      "before "
-      "its last step.\n"
+      "before its last step.\n"
       "Example: oxbow train configs/digits.yaml --set run.steps=50 --name short");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--name", flags->name, "name of the run; the same as --set run.name=NAME")

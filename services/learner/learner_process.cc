@@ -185,10 +185,8 @@ absl::Status LearnerProcess::MakeCheckpointWriter() {
         [this, said = false](const absl::Status& copied) mutable {
           metrics_->CheckpointCopied(copied.ok());
           if (copied.ok() || std::exchange(said, true)) return;
-          progress_->Notice(
-              absl::StrCat("a checkpoint was not copied to checkpoint.copy_to, later "
-                           "ones are tried: ",
-                           std::string(copied.message())));
+          progress_->Notice(absl::StrCat("a checkpoint was not copied to checkpoint.copy_to: ",
+                                         std::string(copied.message())));
         });
   }
   writer_ = std::make_unique<CheckpointWriter>();

@@ -116,7 +116,7 @@ TEST(CheckpointRunTest, CopiesThatFailAreSaidAtTheFirstInTheLastWordsAndByDoctor
       {"run.steps=500", "checkpoint.every=1", "checkpoint.copy_to=command: exit 7 # {}"});
   const auto said = run.process().WaitForLine("warning: a checkpoint was not copied", kRunDeadline);
   ASSERT_TRUE(said.ok()) << said.status();
-  EXPECT_THAT(*said, HasSubstr("checkpoint.copy_to, later ones are tried: the command ended with"));
+  EXPECT_THAT(*said, HasSubstr("checkpoint.copy_to: the command ended with"));
   run.process().Kill(SIGINT);
   ASSERT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
   const std::string why =

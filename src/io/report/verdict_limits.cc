@@ -20,9 +20,8 @@ constexpr double kAwaySeen = 5;        // Seconds without a reward server before
 constexpr double kRewardsHold = 0.5;   // Their time as a part of the wait for rollouts.
 constexpr double kWaitWatch = 0.5, kWaitBad = 0.8, kOverheadWatch = 0.35;
 
-// The most that faster rewards save: a step waits no longer for its rewards than it waits for
-// rollouts, and its rewards take no less time than those of one group. Nothing where rewards take
-// no time to speak of, or may hold a step up all the time.
+// The most that faster rewards save: a step waits no longer for them than for rollouts, and they
+// take no less time than those of one group. Nothing where they take next to none, or all of it.
 std::string ExposedRewards(const History& history) {
   const std::vector<double> waits = Late(history, metric::kTimeWaitS, 0.5);
   const std::vector<double> scores = Late(history, metric::kRolloutRewardSMean, 0.5);
