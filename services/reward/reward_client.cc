@@ -465,9 +465,9 @@ void RewardClient::Impl::Waiting::Begin(const absl::Status& why) {
   OXBOW_LOG(Warning) << "no reward server answers: waiting for one" << Field("reason", why);
 }
 
-void RewardClient::Impl::Waiting::End() {
+RewardClient::Impl::Waiting::~Waiting() {
   absl::MutexLock lock(&impl_.mutex);
-  if (!std::exchange(waits_, false)) return;
+  if (!waits_) return;
   if (--impl_.waiting_calls > 0) return;
   OXBOW_LOG(Info) << "no longer waits for a reward server";
 }

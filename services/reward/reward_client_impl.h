@@ -81,9 +81,8 @@ struct RewardClient::Impl {
   class Waiting {
    public:
     explicit Waiting(Impl& impl) : impl_(impl) {}
-    ~Waiting() { End(); }
+    ~Waiting();
     void Begin(const absl::Status& why);
-    void End();
 
    private:
     Impl& impl_;
