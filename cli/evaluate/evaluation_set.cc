@@ -60,6 +60,13 @@ absl::StatusOr<std::string> DefinitionOf(const std::string& name_or_path) {
     if (name == name_or_path) return text;
     names.push_back(name);
   }
+  if (const size_t equals = name_or_path.find('='); equals != name_or_path.npos) {
+    const std::string key = name_or_path.substr(0, equals), value = name_or_path.substr(equals + 1);
+    const bool flag = key == "eval.images" || key == "eval.steps" || key == "eval.solver";
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--set takes the name of a set of prompts, and ", key, " is a key of a run: use ",
+        flag ? absl::StrCat("--", key.substr(5), " ", value) : "the flags of oxbow eval --help"));
+  }
   const std::string nearest = NearestName(name_or_path, names);
   return absl::InvalidArgumentError(absl::StrCat(
       "no set of that name; ",

@@ -171,6 +171,13 @@ TEST_F(EvaluationSetTest, AnUnknownNameListsTheSets) {
               HasSubstr("no set of that name; known: drawbench"));
 }
 
+TEST_F(EvaluationSetTest, AKeyOfARunIsNoName) {
+  EXPECT_THAT(std::string(ReadEvaluationSet("eval.images=4").status().message()),
+              HasSubstr("eval.images is a key of a run: use --images 4"));
+  EXPECT_THAT(std::string(ReadEvaluationSet("run.steps=4").status().message()),
+              HasSubstr("run.steps is a key of a run: use the flags of oxbow eval --help"));
+}
+
 TEST_F(EvaluationSetTest, APathIsNoName) {
   for (const char* path : {"./geneval", "geneval.yaml", "sets/geneval"}) {
     EXPECT_EQ(ReadEvaluationSet(path).status().code(), absl::StatusCode::kNotFound) << path;

@@ -150,6 +150,10 @@ Checks JudgeRun(const RunSummary& run) {
                         ? "mend what its last words name (oxbow status), then oxbow resume"
                     : verdict == Grade::kWarn ? "steps are left: oxbow resume goes on"
                                               : ""}};
+  const std::string uncopied = run.ended ? run::UncopiedOf(*run.ended) : "";
+  if (!uncopied.empty()) {
+    checks.push_back({"run", "copies", Grade::kWarn, uncopied, "docs/runbooks/copies_failing.md"});
+  }
   if (const std::string unmeasured = FailedText(run); !unmeasured.empty()) {
     checks.push_back({"run", "evaluations", Grade::kWarn, unmeasured,
                       "the words are the reward's: correct it, or what it is asked"});

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -92,6 +93,21 @@ TEST(RunChecksTest, ARunThatEndedBeforeItsLastStepSaysHowToGoOn) {
             "failed, step 7/40: " + reason);
   EXPECT_EQ(state(run::RunEnd::kUnsaid).verdict, Grade::kWarn) << "it was killed";
   EXPECT_EQ(state(run::RunEnd::kByRule).verdict, Grade::kOk);
+}
+
+TEST(RunChecksTest, ALastCheckpointThatWasNotCopiedIsNamedHoweverTheRunEnded) {
+  for (const std::string before : {"", "drained by signal 2; "}) {
+    const run::EndRecord end{.end = run::RunEnd::kInterrupted,
+                             .reason = absl::StrCat(before, run::kUncopied, "exit status 7")};
+    const Checks checks = JudgeRun({.step = 7, .steps_total = 40, .ended = end});
+    ASSERT_GE(checks.size(), 2u);
+    EXPECT_EQ(checks[1].name, "copies");
+    EXPECT_EQ(checks[1].verdict, Grade::kWarn);
+    EXPECT_EQ(checks[1].found, absl::StrCat(run::kUncopied, "exit status 7"));
+  }
+  const run::EndRecord copied{.end = run::RunEnd::kDone};
+  EXPECT_EQ(JudgeRun({.step = 40, .steps_total = 40, .ended = copied}).size(),
+            1 + io::Verdict().size());
 }
 
 }  // namespace

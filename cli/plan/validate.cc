@@ -55,6 +55,9 @@ absl::Status PrintPlan(config::ResolvedConfig resolved, const Gpus& gpus, bool e
     std::cout << absl::StrFormat("%-22s %s\n", "model.memory", memory);
   }
   std::cout << "\n" << ProcessTable(rows, gpus) << "\n" << RewardsText(config, rewards);
+  for (const config::Problem& problem : problems) {  // Those above have scrolled away.
+    if (problem.severity == config::Severity::kError) Print(problem, resolved.provenance);
+  }
   OXBOW_RETURN_IF_ERROR(FirstMemoryError(problems, resolved.provenance));
   const std::string run_dir = absl::StrCat(config.run().directory(), "/", config.run().name());
   if (elsewhere || run::IsLive(run_dir)) return absl::OkStatus();  // It has what it needs.
@@ -160,10 +163,8 @@ void AddValidate(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(kValidate.name, kValidate.says);
   command->footer(
       "Prints what the run will do and take, and which process is on which device. Warns of a "
-      "server "
-      "of\nreward.endpoints that does not answer. Exit code 2 with FILE:LINE: key: reason, 4 if "
-      "the "
-      "model\ncannot be read, 5 if a disk is too small, 7 if a GPU is.\n"
+      "server of\nreward.endpoints that does not answer. Exit code 2 with FILE:LINE: key: reason, "
+      "4 if the model\ncannot be read, 5 if a disk is too small, 7 if a GPU is.\n"
       "Example: oxbow validate configs/digits.yaml");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")

@@ -11,11 +11,18 @@
 #include "base/first_part.h"
 #include "metrics/phase_words.h"
 #include "metrics/step_metrics.h"
+#include "services/learner/record/run_progress.h"
 
 namespace oxbow::cli {
 namespace {
 
 constexpr size_t kTroubleShown = 160;  // Bytes of a reason on the progress line.
+
+// The learner itself does, before its first step.
+bool AwaitsRewards(const v1::StatusResponse& status) {
+  return status.phase() == learner::kAwaitsRewards &&
+         status.last_failure().what() == learner::kRewardCheck;
+}
 
 }  // namespace
 
@@ -52,6 +59,7 @@ std::string TroubleOf(const v1::StatusResponse& status) {
   }
   const v1::Failure& failure = status.last_failure();
   if (failure.count() == 0 || failure.seconds_since_last() > status.seconds_since_step()) return "";
+  if (AwaitsRewards(status)) return absl::StrCat("waits for rewards: ", failure.reason());
   const bool vowel = failure.what() == "image" || failure.what() == "evaluation";
   return absl::StrCat(failure.count(), failure.count() == 1 ? " failure" : " failures",
                       " since the last step, the last of ", vowel ? "an " : "a ", failure.what(),
@@ -59,9 +67,10 @@ std::string TroubleOf(const v1::StatusResponse& status) {
 }
 
 bool TroubleSaysPhase(const v1::StatusResponse& status) {
-  return status.phase() == metric::WordsOf("rewards")->doing &&
-         std::any_of(status.workers().begin(), status.workers().end(),
-                     [](const auto& worker) { return !worker.waiting_for().empty(); });
+  return status.phase() == learner::kAwaitsRewards &&
+         (AwaitsRewards(status) ||
+          std::any_of(status.workers().begin(), status.workers().end(),
+                      [](const auto& worker) { return !worker.waiting_for().empty(); }));
 }
 
 namespace {

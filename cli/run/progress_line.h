@@ -35,7 +35,7 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
 //   3 failures since the last step, the last of a group: reward of sample 2: CUDA out of memory
 std::string TroubleOf(const v1::StatusResponse& status);
 
-// Whether that says what the phase would: a worker waits for rewards.
+// Whether that says what the phase would: a worker or the learner waits for rewards.
 bool TroubleSaysPhase(const v1::StatusResponse& status);
 
 // "step 37/100  reward 0.91  clip 0.4 %  head age 1.5  412 images/s  ETA 0:12"; unknown parts are

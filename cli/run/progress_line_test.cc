@@ -89,10 +89,17 @@ TEST(ProgressLineTest, AWaitForRewardsIsSaidOnceAndAFailedEvaluationStays) {
   worker.set_waiting_for("reward server x: connection refused");
   EXPECT_EQ(ProgressLine(status, std::nullopt, 64),
             "step 0/0  w2 waits for rewards: reward server x: connection refused");
+  status.clear_workers();
+  v1::Failure& check = *status.mutable_last_failure();
+  check.set_what("reward check");
+  check.set_count(2);
+  check.set_reason("reward server x gave no score");
+  EXPECT_EQ(ProgressLine(status, std::nullopt, 64),
+            "step 0/0  waits for rewards: reward server x gave no score");
+  status.clear_last_failure();
   v1::NamedValue& failed = *status.add_metrics();
   failed.set_name("eval/failed");
   failed.set_value(1);
-  status.clear_workers();
   EXPECT_EQ(ProgressLine(status, std::nullopt, 64),
             "step 0/0  held-out failed  waiting for rewards");
 }

@@ -296,24 +296,31 @@ std::string OwnReason(const Supervisor& supervisor, const std::string& trouble) 
   return trouble.empty() ? supervisor.failure() : absl::StrCat(supervisor.failure(), "; ", trouble);
 }
 
-// The last words of the process that ended the run. Its log is in the run's directory.
-std::string LastWords(const fs::path& run_dir, const Fleet& fleet) {
+// The last words of the process that ended the run: in its log, or where a full disk kept them from
+// that, in the learner's record. Else what its exit code means, and the trouble that it was in.
+std::string LastWords(const fs::path& run_dir, const Fleet& fleet, const std::string& trouble) {
+  const Supervisor& supervisor = fleet.supervisor();
+  if (supervisor.failed_child().empty()) return "";  // `oxbow train` itself ended the run.
   std::error_code ignored;
-  if (fs::exists(run_dir, ignored)) return fleet.LastWordsOf(fleet.supervisor().failed_child());
-  return absl::StrCat(
-      "the run's directory is not there any more (`oxbow resume DIR` goes on where ",
-      "it was moved to): ", run_dir.string());
+  if (!fs::exists(run_dir, ignored)) {
+    return absl::StrCat(
+        "the run's directory is not there any more (`oxbow resume DIR` goes on where ",
+        "it was moved to): ", run_dir.string());
+  }
+  const std::string words = fleet.LastWordsOf(supervisor.failed_child());
+  if (!words.empty()) return words;
+  const auto said = run::ReadEnd(run_dir);
+  const bool same = said.has_value() && said->exit_code == supervisor.exit_code();
+  if (same && !said->reason.empty()) return said->reason;
+  return absl::StrCat(MeaningOf(supervisor.exit_code()), trouble.empty() ? "" : "; ", trouble);
 }
 
 // "No space left on device: FILE (learner ended with exit code 5)".
-std::string FailureOf(const fs::path& run_dir, const Fleet& fleet, const std::string& trouble) {
-  const Supervisor& supervisor = fleet.supervisor();
-  if (supervisor.failed_child().empty()) return OwnReason(supervisor, trouble);
-  std::string words = LastWords(run_dir, fleet);
+std::string FailureOf(const Supervisor& supervisor, std::string words, const std::string& trouble) {
+  if (words.empty()) return OwnReason(supervisor, trouble);
   const size_t program = words.find(": ");  // "learner: No space ..."
   if (program != words.npos && words.find(' ') > program) words.erase(0, program + 2);
-  return words.empty() ? supervisor.failure()
-                       : absl::StrCat(words, " (", supervisor.failure(), ")");
+  return absl::StrCat(words, " (", supervisor.failure(), ")");
 }
 
 // Whether a learner came to the end that it was to come to.
@@ -322,9 +329,8 @@ bool IsOrderly(run::RunEnd end) {
 }
 
 // How the run ended. The learner has said it, if it lived to say so.
-run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, const std::string& trouble,
-                     uint64_t committed) {
-  const Supervisor& supervisor = fleet.supervisor();
+run::EndRecord EndOf(const fs::path& run_dir, const Supervisor& supervisor,
+                     const std::string& words, const std::string& trouble, uint64_t committed) {
   run::EndRecord record{.end = run::RunEnd::kInterrupted,
                         .step = committed,
                         .exit_code = supervisor.exit_code(),
@@ -334,7 +340,7 @@ run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, const std::str
                         .time = absl::Now()};
   if (!supervisor.failure().empty()) {
     record.end = run::RunEnd::kFailed;
-    record.reason = FailureOf(run_dir, fleet, trouble);
+    record.reason = FailureOf(supervisor, words, trouble);
   } else if (const auto said = run::ReadEnd(run_dir); said.has_value() && IsOrderly(said->end)) {
     record = *said;
     const bool by_rule = said->end == run::RunEnd::kByRule;
@@ -344,18 +350,19 @@ run::EndRecord EndOf(const fs::path& run_dir, const Fleet& fleet, const std::str
 }
 
 // The reason comes last, where a person looks first.
-void ExplainFailure(const fs::path& run_dir, const Fleet& fleet, const std::string& trouble) {
+void ExplainFailure(const fs::path& run_dir, const Fleet& fleet, const std::string& words,
+                    const std::string& trouble) {
   const Supervisor& supervisor = fleet.supervisor();
   // About the steps that were done, if any.
   io::WriteReport(run_dir, learner::FactsOfRun(run_dir, /*live=*/false)).IgnoreError();
   const std::string& child = supervisor.failed_child();
   std::string why = child.empty() ? OwnReason(supervisor, trouble) : supervisor.failure();
   if (!child.empty()) {
-    const std::string words = LastWords(run_dir, fleet);
     for (const absl::string_view line : absl::StrSplit(fleet.LogTailOf(child, 10), '\n')) {
-      if (line != words) std::cerr << line << "\n";  // They follow.
+      if (!line.empty() && line != words) std::cerr << line << "\n";  // They follow.
     }
-    if (fs::exists(run_dir)) std::cerr << "(all of it: " << fleet.LogOf(child).string() << ")\n";
+    if (fs::exists(fleet.LogOf(child)))
+      std::cerr << "(all of it: " << fleet.LogOf(child).string() << ")\n";
     absl::StrAppend(&why, ": ", words);
   }
   if (supervisor.exit_code() == kExitNotFinite) {
@@ -396,19 +403,17 @@ void Announce(const fs::path& run_dir, const config::ResolvedConfig& resolved, b
 // Writes down and says how the run ended. Returns the exit code.
 int SayEnd(const fs::path& run_dir, const Fleet& fleet, const std::string& trouble,
            uint64_t committed, uint64_t steps) {
-  const run::EndRecord end = EndOf(run_dir, fleet, trouble, committed);
+  const std::string words = LastWords(run_dir, fleet, trouble);  // Before a record is written.
+  const run::EndRecord end = EndOf(run_dir, fleet.supervisor(), words, trouble, committed);
   if (const absl::Status written = run::WriteEnd(run_dir, end); !written.ok()) {
     std::cerr << Program() << ": warning: why it ended was not written: " << written.message()
               << "\n";
   }
   if (end.end == run::RunEnd::kFailed) {
-    ExplainFailure(run_dir, fleet, trouble);
+    ExplainFailure(run_dir, fleet, words, trouble);
     return end.exit_code;
   }
   Summarise(run_dir);
-  if (end.end == run::RunEnd::kDone && !end.reason.empty()) {
-    std::cerr << Program() << ": warning: " << end.reason << "\n";
-  }
   if (end.end == run::RunEnd::kByRule) {
     std::cout << "stopped at step " << end.step << " of " << steps << ": " << end.reason << "\n";
   }
@@ -418,6 +423,9 @@ int SayEnd(const fs::path& run_dir, const Fleet& fleet, const std::string& troub
               << steps;
     if (drained) std::cout << " " << absl::StripPrefix(end.reason, "drained ");
     std::cout << "; go on with: " << run::CommandToGoOn(run::ThisCommand(), run_dir) << "\n";
+  }
+  if (const std::string uncopied = run::UncopiedOf(end); !uncopied.empty()) {
+    std::cerr << Program() << ": warning: " << uncopied << "\n";
   }
   return end.exit_code;
 }
@@ -525,8 +533,7 @@ void AddTrain(CLI::App& app, int& exit_code) {
       "Ctrl-C finishes the step and writes a checkpoint; a second one stops at once. A terminal "
       "that\ncloses does as Ctrl-C; under nohup or tmux the run goes on. Exit code 3 if the run is "
       "live,\n8 if a rule of run.stop_if has ended it, 9 if somebody else has asked it to end "
-      "before "
-      "its last step.\n"
+      "before its last step.\n"
       "Example: oxbow train configs/digits.yaml --set run.steps=50 --name short");
   command->add_option("file", flags->file, "run YAML")->required();
   command->add_option("--name", flags->name, "name of the run; the same as --set run.name=NAME")

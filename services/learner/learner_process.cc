@@ -182,7 +182,12 @@ absl::Status LearnerProcess::MakeCheckpointWriter() {
                                   .keep = config.keep(),
                                   .best = config.best(),
                                   .command_max = kCopyMax},
-        [this](bool copied) { metrics_->CheckpointCopied(copied); });
+        [this, said = false](const absl::Status& copied) mutable {
+          metrics_->CheckpointCopied(copied.ok());
+          if (copied.ok() || std::exchange(said, true)) return;
+          progress_->Notice(absl::StrCat("a checkpoint was not copied to checkpoint.copy_to: ",
+                                         std::string(copied.message())));
+        });
   }
   writer_ = std::make_unique<CheckpointWriter>();
   return absl::OkStatus();
@@ -411,7 +416,7 @@ absl::Status LearnerProcess::TryGrey(std::vector<int64_t> shape) {
   progress_->Enter("rewards");
   const absl::Status status = CheckRewards(
       *rewards_, setup_.held_out.empty() ? setup_.train : setup_.held_out, grey,
-      [this](const std::string& why) { coordinator_->NoteFailure("reward server", why); });
+      [this](const std::string& why) { coordinator_->NoteFailure(kRewardCheck, why); });
   progress_->Enter("plan");
   return status;
 }

@@ -97,8 +97,7 @@ absl::Status LearnerProcess::WriteEnd(const absl::Status& early,
     record.reason = absl::StrCat("drained by ", drained_by_);
   }
   if (!uncopied.empty()) {
-    absl::StrAppend(&record.reason, record.reason.empty() ? "" : "; ",
-                    "the last checkpoint is not at checkpoint.copy_to: ", uncopied);
+    absl::StrAppend(&record.reason, record.reason.empty() ? "" : "; ", run::kUncopied, uncopied);
   }
   return run::WriteEnd(options_.directory, record);
 }

@@ -12,7 +12,7 @@ absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::P
   absl::Status status = rewards.AwaitDescription(says);
   for (size_t i = 0; status.ok() && i < std::min(kPromptsChecked, prompts.size()); ++i) {
     const auto scores = rewards.ScoreMedia(prompts[i].text(), prompts[i].metadata_json(), {frames},
-                                           {.waits = true});
+                                           {.waits = true, .says = says});
     if (scores[0].ok()) return absl::OkStatus();
     if (!reward::IsUnscorable(scores[0].status())) return absl::OkStatus();  // Cancelled.
     if (i + 1 < std::min(kPromptsChecked, prompts.size())) continue;

@@ -19,10 +19,10 @@ namespace oxbow::learner {
 // Prompts that are tried, at most: one alone may be unfit for a reward.
 inline constexpr size_t kPromptsChecked = 3;
 
-// Waits, however long, until a server answers; calls `says` with the reason each time that none
-// does. Then has `frames`, a picture or a video, scored for one of `prompts` after the other until
-// one is. kFailedPrecondition, quoting the server, if it answers without a score; what
-// RewardClient::Describe returns for wrong names. OK once `rewards` is cancelled.
+// Waits, however long, until a server answers. Then has `frames`, a picture or a video, scored for
+// one of `prompts` after the other until one is. Calls `says` with the reason each time that no
+// server answers or scores in time. kFailedPrecondition, quoting the server, if it answers without
+// a score; what RewardClient::Describe returns for wrong names. OK once `rewards` is cancelled.
 absl::Status CheckRewards(reward::RewardClient& rewards, const std::vector<v1::Prompt>& prompts,
                           const std::vector<Image8>& frames,
                           const std::function<void(const std::string&)>& says);

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "tests/testing/fake_reward_server.h"
+
 namespace oxbow::learner {
 namespace {
 
@@ -38,6 +42,31 @@ TEST(RewardCheckTest, WhatIsNotKnownNowIsRememberedFromBefore) {
               ElementsAre(Pair("ocr", "sha256:cc"), Pair("pick", "sha256:bb")));
   EXPECT_THAT(IdentitiesOf(Now(""), {{"pick", "sha256:aa"}}),
               ElementsAre(Pair("pick", "sha256:aa")));
+}
+
+// Promise: A run waits for its reward servers.
+TEST(RewardCheckTest, AServerThatDescribesItselfAndNeverScoresIsNamed) {
+  absl::Notification released;
+  reward::FakeRewardServer hung({reward::Described("pick")}, 1, [&](const auto&, auto&) {
+    released.WaitForNotification();
+    return grpc::Status::OK;
+  });
+  const auto rewards = reward::RewardClient::Connect({.endpoints = {hung.endpoint()},
+                                                      .rewards = {"pick"},
+                                                      .tries = 1000,
+                                                      .timeout = absl::Seconds(1)})
+                           .value();
+  v1::Prompt prompt;
+  prompt.set_text("a dog");
+  std::string said;
+  const Image8 grey{.width = 1, .height = 1, .channels = 1, .pixels = {128}};
+  EXPECT_TRUE(CheckRewards(*rewards, {prompt}, {grey}, [&](const std::string& why) {
+                said = why;
+                rewards->Cancel();
+              }).ok());
+  EXPECT_EQ(said, absl::StrCat("reward server ", hung.endpoint(),
+                               " gave no score for `pick` within 1 s (reward.timeout_seconds)"));
+  released.Notify();
 }
 
 }  // namespace

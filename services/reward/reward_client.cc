@@ -74,6 +74,21 @@ absl::Status StatusOfCall(const absl::Status& status, const std::string& endpoin
                   absl::StrCat("reward server ", endpoint));
 }
 
+// Why a server gave nothing, with its name. A deadline's own words would name neither what was
+// asked for nor the key that allows more.
+absl::Status Silence(const RewardClient::Options& options, size_t server, const std::string& wanted,
+                     absl::Duration allowed, const absl::Status& status) {
+  const std::string where = absl::StrCat("reward server ", options.endpoints[server]);
+  if (!absl::IsDeadlineExceeded(status)) return Annotate(status, where);
+  return absl::DeadlineExceededError(
+      absl::StrCat(where, " gave no ", wanted, " within ", absl::ToDoubleSeconds(allowed), " s",
+                   allowed == options.timeout ? " (reward.timeout_seconds)" : ""));
+}
+
+absl::Duration DescribeTimeout(const RewardClient::Options& options) {
+  return std::min(options.timeout, kDescribeTimeoutMax);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Connect(Options options) {
@@ -149,7 +164,7 @@ std::map<std::string, RewardFacts> RewardClient::Facts() const {
 // all the same.
 absl::Status RewardClient::Impl::DescribeOne(size_t server) {
   v1::DescribeResponse response;
-  const Cancellable context(*this, std::min(options.timeout, kDescribeTimeoutMax));
+  const Cancellable context(*this, DescribeTimeout(options));
   OXBOW_RETURN_IF_ERROR(
       rpc::FromGrpc(lines[server]->stub()->Describe(context.get(), {}, &response)));
   if (response.protocol() != 0) {  // Servers of others need not say it.
@@ -199,6 +214,11 @@ absl::Status RewardClient::Impl::Describe() {
         absl::StrCat("what listens at ", options.endpoints.front(),
                      " is no reward server of this version: ", std::string(failure.message())));
   }
+  if (absl::IsDeadlineExceeded(failure)) {
+    return absl::UnavailableError(
+        Silence(options, lines.size() - 1, "description", DescribeTimeout(options), failure)
+            .message());
+  }
   failure = rpc::Explained(failure, options.endpoints.back());
   return absl::UnavailableError(
       absl::StrCat("no reward server answers (is it running?): ", options.endpoints.back(), ": ",
@@ -240,6 +260,7 @@ std::unique_ptr<ScoreCall> RewardClient::Impl::NewCall(const std::vector<Frames>
       .prompt = {},
       .media = {media, options.transport},
       .waits = patience.waits,
+      .says = patience.says,
       .end = options.clock->Now() + patience.limit,
       .group = 1 + std::uniform_int_distribution<uint64_t>(0, UINT64_MAX - 1)(random)});
   absl::MutexLock lock(&call->mutex);
@@ -334,7 +355,10 @@ void RewardClient::Impl::Ask(ScoreCall& call, const ScoreBatch& batch) {
     if (observed && !observed_end) observed_end = options.clock->Now() + kObservedWaitMax;
     const bool patient = call.waits && !observed;
     if (silences >= options.tries && !patient) return GiveUp(call, *open, last);
-    if (patient && (silences >= options.tries || hangs)) waiting.Begin(last);
+    if (patient && (silences >= options.tries || hangs)) {
+      waiting.Begin(last);
+      if (call.says) call.says(std::string(last.message()));
+    }
     const absl::StatusOr<Turn> turn =
         Next(call, open->rewards, observed ? std::min(call.end, *observed_end) : call.end);
     if (!turn.ok()) {
@@ -360,9 +384,9 @@ void RewardClient::Impl::GiveUp(ScoreCall& call, const ScoreBatch& open, const a
 
 // Has a server answer. An absence, if it does not for some reward.
 absl::Status RewardClient::Impl::Take(const Turn& turn, ScoreCall& call, const ScoreBatch& open) {
-  const std::string where = absl::StrCat("reward server ", options.endpoints[turn.server]);
   if (turn.rewards.empty()) {
-    absl::Status status = Annotate(DescribeOne(turn.server), where);
+    absl::Status status = Silence(options, turn.server, "description", DescribeTimeout(options),
+                                  DescribeOne(turn.server));
     if (absl::IsInvalidArgument(status)) {
       OXBOW_LOG(Error) << "reward server is left out" << Field("reason", status);
       status = absl::OkStatus();
@@ -374,12 +398,16 @@ absl::Status RewardClient::Impl::Take(const Turn& turn, ScoreCall& call, const S
   ScoreBatch part = open;
   part.rewards = turn.rewards;
   part = Unanswered(call, part).value();
-  const Absences absences = TryBatch(turn.server, call, part);
+  const absl::Duration allowed = std::min(options.timeout, call.end - options.clock->Now());
+  const Absences absences = TryBatch(turn.server, call, part, allowed);
   absl::Status result;
   for (const std::string& reward : part.rewards) {
     const auto absence = absences.find(reward);
     const absl::Status status =
-        absence == absences.end() ? absl::OkStatus() : Annotate(absence->second, where);
+        absence == absences.end()
+            ? absl::OkStatus()
+            : Silence(options, turn.server, absl::StrCat("score for `", reward, "`"), allowed,
+                      absence->second);
     NoteOutcome(turn.server, reward, status, PauseOf(absence, absences));
     if (result.ok() || absl::IsResourceExhausted(result)) result.Update(status);
   }
@@ -437,9 +465,9 @@ void RewardClient::Impl::Waiting::Begin(const absl::Status& why) {
   OXBOW_LOG(Warning) << "no reward server answers: waiting for one" << Field("reason", why);
 }
 
-void RewardClient::Impl::Waiting::End() {
+RewardClient::Impl::Waiting::~Waiting() {
   absl::MutexLock lock(&impl_.mutex);
-  if (!std::exchange(waits_, false)) return;
+  if (!waits_) return;
   if (--impl_.waiting_calls > 0) return;
   OXBOW_LOG(Info) << "no longer waits for a reward server";
 }
@@ -464,9 +492,10 @@ void RewardClient::Cancel() {
 
 // Sends a batch to one server, under one deadline, and stores its answers. Returns the rewards that
 // it did not answer for.
-Absences RewardClient::Impl::TryBatch(size_t server, ScoreCall& call, const ScoreBatch& batch) {
+Absences RewardClient::Impl::TryBatch(size_t server, ScoreCall& call, const ScoreBatch& batch,
+                                      absl::Duration timeout) {
   Absences absences;
-  const absl::Status status = Exchange(server, call, batch, absences);
+  const absl::Status status = Exchange(server, call, batch, timeout, absences);
   // It has other rewards than it said, or may have them when it comes back.
   if (absl::IsNotFound(status) || absl::IsUnavailable(status)) {
     absl::MutexLock lock(&mutex);
@@ -488,13 +517,12 @@ Absences RewardClient::Impl::TryBatch(size_t server, ScoreCall& call, const Scor
 }
 
 absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const ScoreBatch& batch,
-                                          Absences& absences) {
+                                          absl::Duration timeout, Absences& absences) {
   size_t batch_max = 1;
   {
     absl::MutexLock lock(&mutex);
     batch_max = directory.BatchMax(server);
   }
-  const absl::Duration timeout = std::min(options.timeout, call.end - options.clock->Now());
   const Cancellable context(*this, timeout);
   // The call's beginning leaves with the first message, and its end with the last: of small
   // pictures all of it is one packet, and the server wakes once.
@@ -521,12 +549,8 @@ absl::Status RewardClient::Impl::Exchange(size_t server, ScoreCall& call, const 
       }
     }
   }
-  absl::Status status = rpc::FromGrpc(stream->Finish());
+  const absl::Status status = rpc::FromGrpc(stream->Finish());
   lines[server]->Ended(status);
-  if (absl::IsDeadlineExceeded(status)) {
-    status =
-        absl::DeadlineExceededError(absl::StrCat("no answer in ", absl::FormatDuration(timeout)));
-  }
   return WithPause(status, *context.get(), absences);
 }
 

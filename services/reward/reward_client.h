@@ -47,6 +47,8 @@ inline constexpr int kAnswersMax = 3;
 struct Patience {
   bool waits = false;  // For a server to come back. False: `tries` silent calls are enough.
   absl::Duration limit = absl::InfiniteDuration();  // For the whole call.
+  // Called with the reason after each try from which on the call waits; from several threads.
+  std::function<void(const std::string&)> says = nullptr;
 };
 
 class RewardClient {

@@ -48,9 +48,10 @@ struct RewardClient::Impl {
   void GiveUp(ScoreCall& call, const ScoreBatch& open, const absl::Status& why);
   absl::StatusOr<Turn> Next(ScoreCall& call, const std::vector<std::string>& wanted,
                             absl::Duration end);
-  Absences TryBatch(size_t server, ScoreCall& call, const ScoreBatch& batch);
+  Absences TryBatch(size_t server, ScoreCall& call, const ScoreBatch& batch,
+                    absl::Duration timeout);
   absl::Status Exchange(size_t server, ScoreCall& call, const ScoreBatch& batch,
-                        Absences& absences);
+                        absl::Duration timeout, Absences& absences);
   void NoteOutcome(size_t server, const std::string& reward, const absl::Status& status,
                    absl::Duration pause = absl::ZeroDuration());
   absl::StatusOr<Scores> ResultOf(const Outcomes& outcomes) const;
@@ -80,9 +81,8 @@ struct RewardClient::Impl {
   class Waiting {
    public:
     explicit Waiting(Impl& impl) : impl_(impl) {}
-    ~Waiting() { End(); }
+    ~Waiting();
     void Begin(const absl::Status& why);
-    void End();
 
    private:
     Impl& impl_;

@@ -237,7 +237,8 @@ TEST(RewardClientTest, AServerThatHangsIsNamedAfterItsFirstSilence) {
   std::thread caller([&] { client->Score("p", "", Images(1), {.waits = true}); });
   EXPECT_TRUE(Eventually([&] { return client->waiting() != ""; }));
   EXPECT_EQ(client->waiting(),
-            absl::StrCat("reward server ", hung.endpoint(), ": no answer in 300ms"));
+            absl::StrCat("reward server ", hung.endpoint(),
+                         " gave no score for `fake` within 0.3 s (reward.timeout_seconds)"));
   client->Cancel();
   caller.join();
   released.Notify();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,6 +33,7 @@ struct ScoreCall {
   v1::Prompt prompt;
   TravellingMedia media;
   bool waits = false;
+  std::function<void(const std::string&)> says = nullptr;
   absl::Duration end;
   uint64_t group = 0;
   absl::Mutex mutex = {};

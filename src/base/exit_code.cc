@@ -2,6 +2,7 @@
 #include "base/exit_code.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
@@ -13,6 +14,15 @@ namespace {
 constexpr char kOutOfMemory[] = "oxbow/out_of_memory";  // The name of a payload without content.
 constexpr char kDevice[] = "oxbow/device_error";        // Another one.
 constexpr char kCode[] = "oxbow/exit_code";             // The code in digits.
+
+constexpr std::pair<int, const char*> kMeanings[] = {
+    {kExitUsage, "a flag, the config or a device does not fit"},
+    {kExitUnavailable, "a peer or a disk is not there"},
+    {kExitData, "a file is missing, is corrupt or does not fit"},
+    {kExitFull, "a disk, a memory or another limit is full"},
+    {kExitNotFinite, "a loss or a gradient is not finite"},
+    {kExitOutOfMemory, "the memory of a device is too small"},
+    {kExitDeviceLost, "the GPU answers each call with an error"}};
 
 // For codes that no status code stands for.
 absl::Status WithCode(int exit_code, std::string_view message) {
@@ -47,6 +57,13 @@ absl::Status DeviceError(int exit_code, std::string_view message) {
 }
 
 bool IsDeviceError(const absl::Status& status) { return status.GetPayload(kDevice).has_value(); }
+
+const char* MeaningOf(int exit_code) {
+  for (const auto& [code, meaning] : kMeanings) {
+    if (code == exit_code) return meaning;
+  }
+  return "its log has no reason";
+}
 
 bool EndsEarly(const absl::Status& status) {
   const int code = CodeIn(status).value_or(kExitOk);

@@ -25,6 +25,9 @@ enum ExitCode : int {
   kExitTerminated = 143,
 };
 
+// A failure's code in words: "a loss or a gradient is not finite".
+const char* MeaningOf(int exit_code);
+
 // kInvalidArgument, kUnimplemented: 2. kUnavailable, kDeadlineExceeded: 3. kNotFound, kDataLoss,
 // kFailedPrecondition, kPermissionDenied: 4. kResourceExhausted: 5, of OutOfMemoryError: 7.
 // kOutOfRange: 6. Of ErrorOf: what it was given. Others: 1.

@@ -515,11 +515,6 @@ std::vector<Problem> Validate(const RunConfig& config) {
   return std::move(findings.problems);
 }
 
-bool HasErrors(const std::vector<Problem>& problems) {
-  return std::any_of(problems.begin(), problems.end(),
-                     [](const Problem& p) { return p.severity == Severity::kError; });
-}
-
 std::string ProblemLine(const Problem& problem, const Provenance& provenance) {
   const auto source = provenance.find(problem.key);
   return absl::StrCat(source == provenance.end() ? "" : absl::StrCat(source->second, ": "),

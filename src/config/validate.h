@@ -24,8 +24,6 @@ struct Problem {
 // start.
 std::vector<Problem> Validate(const v1::RunConfig& config);
 
-bool HasErrors(const std::vector<Problem>& problems);
-
 // "run.yaml:12: batch.groups: reason"; for a value that comes from no file, its source instead.
 std::string ProblemLine(const Problem& problem, const Provenance& provenance);
 

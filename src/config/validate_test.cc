@@ -544,7 +544,7 @@ TEST(ValidateTest, MethodsWithoutDensityTakeTheOde) {
 }
 
 TEST(ValidateTest, AnUnresolvedConfigIsRefused) {
-  EXPECT_TRUE(HasErrors(Validate(v1::RunConfig())));
+  EXPECT_FALSE(FirstError(Validate(v1::RunConfig()), {}).ok());
 }
 
 TEST(ValidateTest, ProblemLinesSayWhereTheValueStands) {

@@ -94,6 +94,10 @@ std::string CauseOf(const EndRecord& record) {
   return FirstPart(record.reason, kCauseMax);
 }
 
+std::string UncopiedOf(const EndRecord& record) {
+  return record.reason.substr(std::min(record.reason.find(kUncopied), record.reason.size()));
+}
+
 std::string EndText(const EndRecord& record) {
   std::string text = WordOf(record.end);
   if (record.step > 0) absl::StrAppend(&text, " at step ", record.step);

@@ -47,6 +47,11 @@ struct EndRecord {
 // The reason in a few words, for a table: "disk full", "port taken", else its beginning.
 std::string CauseOf(const EndRecord& record);
 
+// How the part of a reason begins that says why the last checkpoint was not copied.
+inline constexpr char kUncopied[] = "the last checkpoint is not at checkpoint.copy_to: ";
+// That part; empty: it was copied, or nobody asked for that.
+std::string UncopiedOf(const EndRecord& record);
+
 // "failed at step 11: No space left on device: ... (exit code 5)".
 std::string EndText(const EndRecord& record);
 

@@ -110,6 +110,22 @@ TEST(CheckpointRunTest, ACopyThatFailsIsAWarningAndTheRunEndsWell) {
               ::testing::AllOf(HasSubstr("\"done\""), HasSubstr("checkpoint.copy_to: ")));
 }
 
+// Promise: A copy of a checkpoint never ends a run.
+TEST(CheckpointRunTest, CopiesThatFailAreSaidAtTheFirstInTheLastWordsAndByDoctor) {
+  TrainingRun run(
+      {"run.steps=500", "checkpoint.every=1", "checkpoint.copy_to=command: exit 7 # {}"});
+  const auto said = run.process().WaitForLine("warning: a checkpoint was not copied", kRunDeadline);
+  ASSERT_TRUE(said.ok()) << said.status();
+  EXPECT_THAT(*said, HasSubstr("checkpoint.copy_to: the command ended with"));
+  run.process().Kill(SIGINT);
+  ASSERT_EQ(run.WaitExit().value(), 130) << run.process().error_output();
+  const std::string why =
+      "the last checkpoint is not at checkpoint.copy_to: the command ended with";
+  EXPECT_THAT(run.process().error_output(), HasSubstr("warning: " + why));
+  EXPECT_THAT(RunOxbow({"doctor", run.directory().string(), "--format", "json"}).output,
+              HasSubstr(why));
+}
+
 // The learner drains and then waits for a copy that never ends.
 // Promise: A stop signal is answered by a checkpoint.
 TEST(CheckpointRunTest, ASecondSignalEndsTheLearnerAtOnce) {

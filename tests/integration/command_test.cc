@@ -383,7 +383,8 @@ TEST_F(CommandTest, ValidatePlansForTheGpusOfAnotherMachine) {
                                  ContainsRegex("together there +cuda:0-7 .* of 80.0 GiB")));
   const Outcome small = validate("1x0.1");
   EXPECT_EQ(small.exit_code, 7) << small.message;
-  EXPECT_THAT(small.message, HasSubstr("on cuda:0 a learner rank takes"));
+  EXPECT_THAT(small.message, ContainsRegex("on cuda:0 a learner rank takes.*\n.*on cuda:0 a "))
+      << "above the plan and below it";
   EXPECT_EQ(validate("eight").exit_code, 2);
 }
 

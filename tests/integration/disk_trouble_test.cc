@@ -80,6 +80,22 @@ class DiskTroubleTest : public ::testing::TestWithParam<int> {
     EXPECT_EQ(TextOf(files_.directory() / "epoch"), "1\n");
   }
 
+  // The last words of a run that is stopped while its disk is full.
+  std::string LastWordsWithoutALog(const std::function<void()>& spoil) {
+    TroubleBelow("checkpoints");
+    TrainingRun run(
+        With({"run.steps=100000", "checkpoint.every=2", "services.patience_minutes=0.01"}));
+    EXPECT_TRUE(WaitForStep(run, 1)) << run.process().error_output();
+    fs::remove_all(files_.directory() / "logs");
+    spoil();
+    disk_->Fail(ENOSPC);
+    run.process().Kill(SIGINT);
+    EXPECT_EQ(run.WaitExit().value(), 5) << run.process().error_output();
+    const std::string said = run.process().error_output();
+    const size_t reason = said.rfind("learner ended with exit code 5: ");
+    return reason == said.npos ? "none: " + said : said.substr(reason);
+  }
+
   const ScopedDirectory scratch_;
   const RunFiles files_{scratch_.path() / "run"};
   std::unique_ptr<FaultyDisk> disk_;
@@ -140,6 +156,21 @@ TEST_F(DiskTroubleTest, AStopWhileTheDiskIsFullEndsWithTheCodeOfAFullDisk) {
   ASSERT_EQ(run.WaitExit().value(), 5) << run.process().error_output();
   EXPECT_THAT(run.process().error_output(), HasSubstr("asked to stop, and step "));
   EXPECT_THAT(TextOf(files_.directory() / "ended.json"), HasSubstr("No space left on device"));
+}
+
+// The log, where the reason would be, is on the same disk.
+// Promise: A disk that fails for a while ends no run.
+TEST_F(DiskTroubleTest, ARunWhoseLogCannotBeReadSaysTheReasonOfItsRecord) {
+  EXPECT_THAT(LastWordsWithoutALog([] {}), HasSubstr("No space left on device"));
+}
+
+// Promise: A disk that fails for a while ends no run.
+TEST_F(DiskTroubleTest, ARunThatCouldWriteNoReasonSaysWhatItsExitCodeMeans) {
+  EXPECT_THAT(LastWordsWithoutALog([&] {
+                fs::remove(files_.directory() / "ended.json");
+                fs::create_directories(files_.directory() / "ended.json/x");
+              }),
+              HasSubstr("a disk, a memory or another limit is full"));
 }
 
 // How the run ended is the last that it writes.

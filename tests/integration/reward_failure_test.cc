@@ -229,6 +229,29 @@ TEST(RewardFailureTest, ARunWaitsForARewardServerThatIsAwayAndGoesOnWhenItIsBack
       << "that wait has a phase of its own";
 }
 
+// As a judge whose first call takes longer than the run waits for it.
+// Promise: A run waits for its reward servers.
+TEST(RewardFailureTest,
+     AServerThatGivesNoScoreAtTheStartIsNamedEverywhereWithTheKeyThatAllowsMore) {
+  absl::Notification released;
+  ScriptedRewards rewards(kNames, [&](const std::string&, const v1::Image& image) {
+    released.WaitForNotificationWithTimeout(kRunDeadline);
+    return Bright(image);
+  });
+  TrainingRun run(Overrides(rewards.endpoint(), {"run.steps=2", "reward.timeout_seconds=1"}));
+  const std::string words = "reward server " + rewards.endpoint() +
+                            " gave no score for `digits_ocr` within 1 s (reward.timeout_seconds)";
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(StatusOf(run), words); }))
+      << StatusOf(run) << run.process().error_output();
+  const Outcome doctor =
+      RunOxbow({"doctor", "--run-dir", run.directory().string(), "--format", "json"});
+  EXPECT_EQ(doctor.exit_code, 1) << doctor.output;
+  EXPECT_THAT(doctor.output, HasSubstr(words));
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(run.process().output(), words); }));
+  released.Notify();
+  EXPECT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
+}
+
 // The evaluation would take 30 s for each of many calls.
 // Promise: A run waits for its reward servers.
 TEST(RewardFailureTest, AStopDuringAnEvaluationThatHangsIsObeyedAtOnce) {

@@ -43,7 +43,7 @@ inline void ExpectOnlyProblem(const RuleCase& rule) {
   EXPECT_EQ(problems[0].severity, rule.severity);
   EXPECT_EQ(problems[0].key, rule.key);
   EXPECT_THAT(problems[0].message, ::testing::HasSubstr(rule.says));
-  EXPECT_EQ(HasErrors(problems), rule.severity == Severity::kError);
+  EXPECT_EQ(!FirstError(problems, run.provenance).ok(), rule.severity == Severity::kError);
 }
 
 }  // namespace oxbow::config

@@ -110,7 +110,7 @@ std::string CommandFor(const std::string& command, const std::filesystem::path& 
   return absl::StrReplaceAll(command, {{"{}", run::Quoted(checkpoint.string())}});
 }
 
-CheckpointCopier::CheckpointCopier(Options options, std::function<void(bool)> ended)
+CheckpointCopier::CheckpointCopier(Options options, std::function<void(const absl::Status&)> ended)
     : options_(std::move(options)), self_(NewStart(options_.epoch)), ended_(std::move(ended)) {
   thread_ = std::thread([this] { Run(); });
 }
@@ -158,7 +158,7 @@ void CheckpointCopier::Run() {
     copying_ = true;
     mutex_.Unlock();
     const absl::Status status = CopyOne(steps);
-    ended_(status.ok());
+    ended_(status);
     mutex_.Lock();
     copying_ = false;
     if (!status.ok()) ++failures_;

@@ -56,8 +56,8 @@ class CheckpointCopier {
     absl::Duration command_max = absl::Hours(2);  // Then it is killed.
   };
 
-  // `ended` is called after each copy, on the copier's thread.
-  CheckpointCopier(Options options, std::function<void(bool copied)> ended);
+  // `ended` is called after each copy, with how that went, on the copier's thread.
+  CheckpointCopier(Options options, std::function<void(const absl::Status&)> ended);
   // Kills a command that runs; waits for a copy to a directory.
   ~CheckpointCopier();
 
@@ -79,7 +79,7 @@ class CheckpointCopier {
 
   const Options options_;
   const std::string self_;  // "7 0123456789abcdef": the start, and a random number.
-  const std::function<void(bool)> ended_;
+  const std::function<void(const absl::Status&)> ended_;
   mutable absl::Mutex mutex_;
   std::optional<uint64_t> due_ ABSL_GUARDED_BY(mutex_);
   bool copying_ ABSL_GUARDED_BY(mutex_) = false;

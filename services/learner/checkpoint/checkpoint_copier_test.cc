@@ -52,7 +52,7 @@ class CheckpointCopierTest : public ::testing::Test {
                                   .run_uid = kUid,
                                   .epoch = epoch,
                                   .keep = 2},
-        [this](bool copied) { ++(copied ? copied_ : failed_); });
+        [this](const absl::Status& copied) { ++(copied.ok() ? copied_ : failed_); });
   }
 
   const oxbow::testing::ScopedDirectory directory_{oxbow::testing::ScopedDirectory::Memory()};

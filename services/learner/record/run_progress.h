@@ -20,6 +20,7 @@ namespace oxbow::learner {
 // Phases in words that others than this class say, too.
 inline constexpr char kAwaitsRollouts[] = "waiting for rollouts";
 inline constexpr char kAwaitsRewards[] = "waiting for rewards";
+inline constexpr char kRewardCheck[] = "reward check";  // Failure.what of a wait before step 1.
 
 inline constexpr size_t kNoticesMax = 20;
 

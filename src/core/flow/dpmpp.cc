@@ -45,16 +45,4 @@ void DpmppSolver::Note(const at::Tensor& x, const at::Tensor& velocity, double s
   sigma_ = sigma;
 }
 
-at::Tensor SolveDpmpp(
-    DpmppKind kind, const std::vector<double>& sigmas, const at::Tensor& start,
-    const std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>& velocity) {
-  DpmppSolver solver(kind);
-  at::Tensor x = start;
-  for (size_t i = 0; i + 1 < sigmas.size(); ++i) {
-    const at::Tensor v = velocity(x, at::full({x.size(0)}, sigmas[i], x.options()));
-    x = solver.Step(x, v, sigmas[i], sigmas[i + 1], i + 2 == sigmas.size());
-  }
-  return x;
-}
-
 }  // namespace oxbow::flow

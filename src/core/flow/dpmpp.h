@@ -15,9 +15,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
-#include <vector>
-
 namespace oxbow::flow {
 
 enum class DpmppKind { kFirst, kMidpoint, kHeun };
@@ -50,10 +47,5 @@ class DpmppSolver {
   at::Tensor data_;  // Undefined: there is no earlier step.
   double sigma_ = 0;
 };
-
-// Solves from x [B, ..] at sigmas.front() to sigmas.back().
-at::Tensor SolveDpmpp(
-    DpmppKind kind, const std::vector<double>& sigmas, const at::Tensor& x,
-    const std::function<at::Tensor(const at::Tensor& x, const at::Tensor& sigma)>& velocity);
 
 }  // namespace oxbow::flow

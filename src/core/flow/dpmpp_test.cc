@@ -8,6 +8,7 @@
 
 #include "core/flow/dynamics.h"
 #include "tests/golden/golden.h"
+#include "tests/testing/solve_dpmpp.h"
 
 namespace oxbow::flow {
 namespace {

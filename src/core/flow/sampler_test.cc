@@ -10,6 +10,7 @@
 #include "base/philox.h"
 #include "core/flow/dpmpp.h"
 #include "core/flow/window.h"
+#include "tests/testing/solve_dpmpp.h"
 
 namespace oxbow::flow {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/flow/split_tree.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -13,10 +12,6 @@ uint32_t SplitTree::LeavesAfter(int step) const {
     if (split > step) leaves *= width;
   }
   return leaves;
-}
-
-bool SplitTree::SplitsAt(int step) const {
-  return std::find(steps.begin(), steps.end(), step) != steps.end();
 }
 
 SharedRows NodesAfter(const SplitTree& tree, const std::vector<Member>& members, int step) {

@@ -30,9 +30,6 @@ struct SplitTree {
   uint32_t FirstLeaf(uint32_t sample, int step) const {
     return sample - sample % LeavesAfter(step);
   }
-
-  // Whether a node of x_{step} has several children.
-  bool SplitsAt(int step) const;
 };
 
 // Where trees begin the paths of some samples again: rows of one batch that have a node in common.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -62,7 +63,8 @@ TEST(SplitTreeTest, ANodeHasWidthChildrenAtASplitAndOneElsewhere) {
     const Forest forest = RandomForest(random);
     for (int step = 0; step < forest.steps; ++step) {
       const size_t before = NodesOf(forest, step - 1).size();
-      const size_t children = forest.tree.SplitsAt(step) ? forest.tree.width : 1;
+      const bool splits = std::ranges::find(forest.tree.steps, step) != forest.tree.steps.end();
+      const size_t children = splits ? forest.tree.width : 1;
       EXPECT_EQ(NodesOf(forest, step).size(), before * children) << "step " << step;
     }
     EXPECT_EQ(NodesOf(forest, forest.steps - 1).size(), forest.group_size) << "leaves";

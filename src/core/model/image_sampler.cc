@@ -87,18 +87,4 @@ std::vector<std::vector<Image8>> SampleFrames(const VelocityModel& model,
   return samples;
 }
 
-at::Tensor SampleImages(const VelocityModel& model, const ImageDecoder& decoder,
-                        const flow::SamplingSpec& spec, const std::vector<ImageRequest>& requests,
-                        at::IntArrayRef latent_shape, int64_t batch_max) {
-  OXBOW_CHECK(!requests.empty() && batch_max > 0) << requests.size() << " requests";
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> images;
-  const auto step = static_cast<size_t>(batch_max);
-  for (size_t first = 0; first < requests.size(); first += step) {
-    const size_t last = std::min(first + step, requests.size());
-    images.push_back(decoder.Decode(Sampled(model, spec, requests, latent_shape, first, last)));
-  }
-  return at::cat(images).contiguous();
-}
-
 }  // namespace oxbow::model

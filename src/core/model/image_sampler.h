@@ -49,9 +49,4 @@ std::vector<std::vector<Image8>> SampleFrames(const VelocityModel& model,
                                               const std::vector<ImageRequest>& requests,
                                               at::IntArrayRef latent_shape, int64_t batch_max = 64);
 
-// The same as one tensor, for pictures: uint8 [requests, height, width, channels].
-at::Tensor SampleImages(const VelocityModel& model, const ImageDecoder& decoder,
-                        const flow::SamplingSpec& spec, const std::vector<ImageRequest>& requests,
-                        at::IntArrayRef latent_shape, int64_t batch_max = 64);
-
 }  // namespace oxbow::model

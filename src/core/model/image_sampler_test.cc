@@ -42,14 +42,17 @@ flow::SamplingSpec TenSteps() {
 TEST(ImageSamplerTest, EveryImageFollowsItsOwnConditioning) {
   const Conditioning prompts{{kPromptTokens, at::tensor({-1.0F, 0.0F, 1.0F}).view({3, 1, 1})},
                              {kPooledPrompt, at::zeros({3, 1})}};
-  const at::Tensor images = SampleImages(ConstantData(), Rounding(), TenSteps(),
-                                         RequestsFor(prompts, 2, /*seed=*/1), {1, 2, 5});
-  ASSERT_EQ(images.sizes(), at::IntArrayRef({6, 2, 5, 1}));
+  const auto images = SampleFrames(ConstantData(), Rounding(), TenSteps(),
+                                   RequestsFor(prompts, 2, /*seed=*/1), {1, 2, 5});
+  ASSERT_EQ(images.size(), 6);
   const std::vector<uint8_t> expected = {0, 0, 128, 128, 255, 255};
-  for (int64_t i = 0; i < 6; ++i) {
+  for (size_t i = 0; i < 6; ++i) {
+    ASSERT_EQ(images[i].size(), 1);
+    EXPECT_EQ(images[i][0].height, 2);
+    EXPECT_EQ(images[i][0].width, 5);
+    ASSERT_EQ(images[i][0].pixels.size(), 10);
     // Float rounding of x - sigma v may fall on either side of 127.5.
-    EXPECT_NEAR(images[i].to(at::kFloat).mean().item<float>(), expected[i], 1) << i;
-    EXPECT_EQ(FramesOf(images, i).front().pixels.size(), 10);
+    for (const uint8_t pixel : images[i][0].pixels) EXPECT_NEAR(pixel, expected[i], 1) << i;
   }
 }
 
@@ -58,13 +61,13 @@ TEST(ImageSamplerTest, ImagesDoNotDependOnTheBatchTheyAreDrawnIn) {
                              {kPooledPrompt, at::zeros({4, 1})}};
   const auto requests = RequestsFor(prompts, 3, /*seed=*/7);
   const auto draw = [&](int64_t batch_max) {
-    return SampleImages(KeepsNoise(), Rounding(), TenSteps(), requests, {1, 4, 4}, batch_max);
+    return SampleFrames(KeepsNoise(), Rounding(), TenSteps(), requests, {1, 4, 4}, batch_max);
   };
-  const at::Tensor together = draw(64);
-  EXPECT_TRUE(at::equal(together, draw(5)));
-  EXPECT_TRUE(at::equal(together, draw(1)));
-  EXPECT_FALSE(at::equal(together[0], together[1]));
-  EXPECT_FALSE(at::equal(together[0], together[3]));
+  const auto together = draw(64);
+  EXPECT_EQ(together, draw(5));
+  EXPECT_EQ(together, draw(1));
+  EXPECT_NE(together[0], together[1]);
+  EXPECT_NE(together[0], together[3]);
 }
 
 TEST(ImageSamplerTest, LargeVideosAreDrawnOneByOne) {

@@ -20,17 +20,17 @@ constexpr double kAwaySeen = 5;        // Seconds without a reward server before
 constexpr double kRewardsHold = 0.5;   // Their time as a part of the wait for rollouts.
 constexpr double kWaitWatch = 0.5, kWaitBad = 0.8, kOverheadWatch = 0.35;
 
-// How much of the rewards' time holds a step up, at most: a step waits no longer for its rewards
-// than it waits for rollouts, and its rewards take no less time than those of one group. Nothing
-// where rewards take no time to speak of.
+// The most that faster rewards save: a step waits no longer for them than for rollouts, and they
+// take no less time than those of one group. Nothing where they take next to none, or all of it.
 std::string ExposedRewards(const History& history) {
   const std::vector<double> waits = Late(history, metric::kTimeWaitS, 0.5);
   const std::vector<double> scores = Late(history, metric::kRolloutRewardSMean, 0.5);
   if (waits.empty() || scores.empty() || Mean(scores) < kScoringSeen) return "";
-  const double exposed = std::min(1.0, Mean(waits) / Mean(scores));
-  if (exposed == 1) return "; scoring may overlap with no other work";
-  if (exposed < 0.005) return "; all scoring overlaps with other work";
-  return absl::StrCat("; at least ", Percent(1 - exposed), " of scoring overlaps with other work");
+  const double exposed = Mean(waits) / Mean(scores);
+  if (exposed >= 1) return "";
+  if (exposed < 0.005) return "; all scoring overlaps with other work, faster rewards save nothing";
+  return absl::StrCat("; at least ", Percent(1 - exposed),
+                      " of scoring overlaps with other work, faster rewards save the rest at most");
 }
 
 // Rollouts are late because their rewards are slow: more workers would wait for the same servers.

@@ -189,9 +189,11 @@ TEST(VerdictTest, ItSaysHowMuchOfTheRewardsTimeHoldsAStepUp) {
            })[4]
         .says;
   };
-  EXPECT_THAT(says(0.0001, 0.07), HasSubstr("; all scoring overlaps with other work"));
-  EXPECT_THAT(says(0.03, 0.06), HasSubstr("; at least 50 % of scoring overlaps with other work"));
-  EXPECT_THAT(says(0.3, 0.06), HasSubstr("; scoring may overlap with no other work"));
+  EXPECT_THAT(says(0.0001, 0.07),
+              HasSubstr("; all scoring overlaps with other work, faster rewards save nothing"));
+  EXPECT_THAT(says(0.03, 0.06), HasSubstr("; at least 50 % of scoring overlaps with other work, "
+                                          "faster rewards save the rest at most"));
+  EXPECT_THAT(says(0.3, 0.06), Not(HasSubstr("rewards")));
   EXPECT_THAT(says(0.3, 0.002), Not(HasSubstr("rewards")));  // An embedded task's own.
 }
 

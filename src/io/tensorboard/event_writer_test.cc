@@ -95,17 +95,5 @@ TEST(RecordTest, ChecksumsMatchPublishedVectors) {
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
 }
 
-TEST(RecordTest, ATornTailIsSkippedAndDamageIsReported) {
-  const std::string first = FrameRecord("first");
-  std::string both = first + FrameRecord("second");
-  for (size_t length = 0; length <= both.size(); ++length) {
-    const auto records = ReadRecords(std::string_view(both).substr(0, length));
-    ASSERT_TRUE(records.ok()) << records.status();
-    EXPECT_EQ(records->size(), length == both.size() ? 2u : length >= first.size() ? 1u : 0u);
-  }
-  both[14] ^= 1;
-  EXPECT_EQ(ReadRecords(both).status().code(), absl::StatusCode::kDataLoss);
-}
-
 }  // namespace
 }  // namespace oxbow::io

@@ -9,17 +9,10 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "absl/status/statusor.h"
 
 namespace oxbow::io {
 
 std::string FrameRecord(std::string_view payload);
-
-// Returns the payloads. A record cut short at the end, as a crash leaves it, is ignored; kDataLoss
-// with the offset if a checksum does not match.
-absl::StatusOr<std::vector<std::string>> ReadRecords(std::string_view file);
 
 // The little of the protobuf wire format that writing events takes, so that io needs no protobuf. A
 // message is built field by field, in the order of the calls.
