@@ -10,9 +10,9 @@
 #include <set>
 
 #include "core/replay/draw.h"
-#include "services/buffer/replay_reference.h"
 #include "services/buffer/replay_store.h"
 #include "tests/testing/replay_entries.h"
+#include "tests/testing/replay_reference.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::buffer {

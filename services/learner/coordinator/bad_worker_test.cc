@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "services/learner/coordinator/coordinator_fixture.h"
+#include "tests/testing/coordinator_fixture.h"
 
 namespace oxbow::learner {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <limits>
 
-#include "services/learner/coordinator/coordinator_fixture.h"
+#include "tests/testing/coordinator_fixture.h"
 
 namespace oxbow::learner {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "services/learner/coordinator/coordinator_fixture.h"
+#include "tests/testing/coordinator_fixture.h"
 
 namespace oxbow::learner {
 namespace {

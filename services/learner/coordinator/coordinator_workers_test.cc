@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
-#include "services/learner/coordinator/coordinator_fixture.h"
+#include "tests/testing/coordinator_fixture.h"
 
 namespace oxbow::learner {
 namespace {

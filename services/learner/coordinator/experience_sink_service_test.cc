@@ -4,7 +4,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "rpc/convert.h"
-#include "services/learner/coordinator/coordinator_fixture.h"
+#include "tests/testing/coordinator_fixture.h"
 
 namespace oxbow::learner {
 namespace {

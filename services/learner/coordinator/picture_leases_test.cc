@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "services/learner/coordinator/coordinator_fixture.h"
+#include "tests/testing/coordinator_fixture.h"
 
 namespace oxbow::learner {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "rpc/tls.h"
-#include "services/learner/coordinator/coordinator_fixture.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/coordinator_fixture.h"
 #include "tests/testing/scoped_directory.h"
 
 namespace oxbow::learner {
