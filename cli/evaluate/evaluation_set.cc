@@ -29,7 +29,7 @@ bool IsName(const std::string& text) {
   return text.find('/') == std::string::npos && !text.starts_with('.');
 }
 
-absl::Status Check(const v1::EvaluationSet& set) {
+absl::Status CheckSet(const v1::EvaluationSet& set) {
   std::set<std::string> names;
   for (const v1::ScorerConfig& reward : set.rewards()) {
     if (reward.name().empty()) return absl::InvalidArgumentError("rewards: one has no name");
@@ -127,7 +127,7 @@ absl::StatusOr<v1::EvaluationSet> ReadEvaluationSet(const std::string& name_or_p
   if (set.seeds().empty()) set.add_seeds(0);
   if (set.per_prompt() == 0) set.set_per_prompt(1);
   if (set.name().empty()) set.set_name(std::filesystem::path(name_or_path).stem().string());
-  const absl::Status status = Check(set);
+  const absl::Status status = CheckSet(set);
   if (!status.ok()) return Annotate(status, name_or_path);
   return set;
 }
