@@ -15,6 +15,7 @@
 #include "config/run_config.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/device.h"
+#include "io/picture_file.h"
 #include "run/rewards.h"
 #include "services/reward/scorer_table.h"
 #include "tests/testing/scoped_directory.h"
@@ -353,15 +354,15 @@ TEST_F(CheckFilesTest, ATrajectoryThatFitsIntoNoEntryOfTheBufferIsRefusedInOneLi
   config_.mutable_batch()->set_groups(3);
   const run::ModelFacts facts = run::ReadModelFacts(config_).value();
   const uint64_t latent = 160 * 4;
-  const uint64_t conditioning = facts.conditioning_bytes;
-  const auto limit = static_cast<uint32_t>(((128ull << 20) - conditioning) / latent - 1);
+  const uint64_t others = facts.conditioning_bytes + io::PreviewBytesAbout(20, 8, /*frames=*/0);
+  const auto limit = static_cast<uint32_t>(((128ull << 20) - others) / latent - 1);
   const auto says = [&](uint32_t steps) {
     config_.mutable_sampling()->set_sde_count(steps);
     return Said("sampling.sde_count");
   };
   EXPECT_EQ(says(limit), "");
   EXPECT_THAT(says(limit + 1), HasSubstr("sampling.storage, or set replay.fraction to 0: " +
-                                         std::to_string((limit + 2) * latent + conditioning) +
+                                         std::to_string((limit + 2) * latent + others) +
                                          " bytes with its conditioning, limit 134217728"));
   config_.mutable_batch()->set_groups(100000);
   EXPECT_EQ(says(limit), "") << "a step offers in as many calls as it needs";
