@@ -145,7 +145,7 @@ TEST_F(ConditioningSourceTest, OtherBytesThanTheHashSaysAreRefusedWhoeverSendsTh
   const std::string bytes(2000, 'a');
   v1::Lease lease = LeaseOf(bytes);
   const auto wrong = Peer(lease, std::string(2000, 'x'));
-  const auto longer = Peer(lease, bytes + "a");
+  const auto longer = Peer(lease, "x" + bytes);
   const auto shorter = Peer(lease, bytes.substr(1));
   const auto fetched = source_.Fetch(lease);
   ASSERT_TRUE(fetched.ok()) << fetched.status();

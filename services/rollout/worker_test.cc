@@ -392,7 +392,7 @@ TEST(WorkerTest, ALeaseWhoseConditioningIsAnotherFailsAndNothingIsSampled) {
   RunningWorker worker(learner.endpoint());
   const Seen seen = learner.Await([](const Seen& s) { return !s.failures.empty(); });
   ASSERT_EQ(seen.failures.size(), 1u);
-  EXPECT_THAT(seen.failures[0].failure(), HasSubstr("another hash"));
+  EXPECT_THAT(seen.failures[0].failure(), HasSubstr("does not match its checksum"));
   EXPECT_FALSE(seen.failures[0].elsewhere());
   EXPECT_TRUE(seen.groups.empty());
 }

@@ -529,6 +529,7 @@ TEST_F(CheckpointStoreTest, ARunThatHasLostItsCheckpointsIsNoNewRun) {
 // With a full disk somebody deletes runs/NAME/checkpoint*.
 // Promise: Nobody loses a run.
 TEST_F(CheckpointStoreTest, NoGlobOfCheckpointsTakesTheMarkWithThem) {
+  std::filesystem::create_directories(directory_);
   ASSERT_TRUE(Write(CheckpointStore(directory_ / "checkpoints", 2), 3).ok());
   RememberCheckpoint(directory_, 3);
   std::vector<std::filesystem::path> deleted;
