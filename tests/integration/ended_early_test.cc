@@ -101,14 +101,13 @@ TEST(EndedEarlyTest, ARunThatDrainsBeforeItsFirstStepHasNoWeightsAndBeginsAgain)
   ASSERT_EQ(run.WaitExit().value(), kExitDrained) << run.process().error_output();
   const uint64_t committed = EndedOf(run.directory()).value("step", uint64_t{0});
   EXPECT_EQ(std::filesystem::exists(run.directory() / "weights"), committed > 0);
-  run.Resume({"run.steps=" + std::to_string(committed + 1), "checkpoint.every=0",
-              "batch.groups=" + std::to_string(committed > 0 ? 128 : 8)});
+  run.Resume(
+      {"run.steps=" + std::to_string(committed + 1), "checkpoint.every=0", "batch.groups=128"});
   ASSERT_EQ(run.WaitExit().value(), 0) << run.process().error_output();
   EXPECT_TRUE(std::filesystem::exists(run.directory() / "weights"));
 }
 
 // Promise: Drained is not done.
-
 TEST(EndedEarlyTest, ASignalToAnotherRankLosesNoStep) {
   const std::vector<std::string> settings = {"checkpoint.every=0", "learner.ranks=2",
                                              "learner.rank_timeout_seconds=20"};
