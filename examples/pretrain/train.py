@@ -15,7 +15,7 @@ shipped model and, where it was measured, of one that was made so (1,600 picture
 
     digits         .528  .520  --task digits
     digits_flux    .516  .506  --task digits --caption-noise .47 --steps 8000 --transformer models/digits_flux/transformer
-    digits_sparse  .250  .207  --task digits --caption-noise .82
+    digits_sparse  .250  .235  --task digits --caption-noise .78
     plates         .509  .491  --task plates
     clip           .402  .387  --task clip
 """
