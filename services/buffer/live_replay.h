@@ -2,9 +2,9 @@
 // The live database of a replay store and what memory knows of it: opened, read, changed and
 // recovered after a failed write.
 //
-// Nobody's calls are checked for order here: the store (replay_store.h) holds its lock, and no
-// offers are being written where a method says "settled". Memory is ahead of the disk between a
-// change and Commit; where a Commit fails memory goes back to what the disk says.
+// The caller holds the store's lock (replay_store.h). "Settled": the method is called only while no
+// offers are being written. Memory is ahead of the disk between a change and Commit; where a Commit
+// fails memory goes back to what the disk says.
 #pragma once
 
 #include <cstdint>

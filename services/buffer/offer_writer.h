@@ -66,10 +66,11 @@ class OfferWriter {
   // A thread writes a group or copies segments, without the lock; nobody else touches the disk but
   // to read.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  int settling_ ABSL_GUARDED_BY(mutex_) = 0;   // Changes that wait for the groups; offers wait.
-  std::unique_ptr<SegmentWriter> writer_;      // For the writing thread; null: no segment.
-  uint64_t load_ ABSL_GUARDED_BY(mutex_) = 0;  // The state that these two belong to:
-  uint64_t copies_from_ ABSL_GUARDED_BY(mutex_) = 0;  // dead bytes; after a copy that failed.
+  int settling_ ABSL_GUARDED_BY(mutex_) = 0;  // Changes that wait for the groups; offers wait.
+  // Both belong to the state that was read by the load number `load_`.
+  std::unique_ptr<SegmentWriter> writer_;             // For the writing thread; null: no segment.
+  uint64_t copies_from_ ABSL_GUARDED_BY(mutex_) = 0;  // Dead bytes; set by a copy that failed.
+  uint64_t load_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread groups_ ABSL_GUARDED_BY(mutex_);  // Writes offers for which nobody waits,
   std::thread teller_ ABSL_GUARDED_BY(mutex_);  // and tells their callers.
