@@ -63,8 +63,7 @@ class OfferWriter {
   absl::Mutex& mutex_;
   LiveReplay& live_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Group> open_ ABSL_GUARDED_BY(mutex_);  // Null: nothing waits to be written.
-  // A thread writes a group or copies segments, without the lock; nobody else touches the disk but
-  // to read.
+  // A thread writes a group or copies segments without the lock; others only read the disk.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   int settling_ ABSL_GUARDED_BY(mutex_) = 0;  // Changes that wait for the groups; offers wait.
   // Both belong to the state that was read by the load number `load_`.
