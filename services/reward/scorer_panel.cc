@@ -16,16 +16,8 @@
 namespace oxbow::reward {
 namespace {
 
-// With what the error says of the process: that its device is lost.
-absl::Status NamedError(const std::string& who, const absl::Status& error) {
-  absl::Status named = Annotate(error, who);
-  error.ForEachPayload(
-      [&](const auto& type, const absl::Cord& content) { named.SetPayload(type, content); });
-  return named;
-}
-
 absl::StatusOr<Score> Checked(const RewardFacts& facts, absl::StatusOr<Score> score) {
-  if (!score.ok()) return NamedError(facts.name, score.status());
+  if (!score.ok()) return Annotate(score.status(), facts.name);
   if (!std::isfinite(score->value)) {
     return absl::InternalError(absl::StrCat(facts.name, ": score is not finite: ", score->value));
   }

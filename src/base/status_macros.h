@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 
 #define OXBOW_RETURN_IF_ERROR(expr)                                                     \
   do {                                                                                  \
@@ -23,10 +24,14 @@
 
 namespace oxbow {
 
-// Prefixes the message of an error, keeping its code: Annotate(s, "read entry 5").
+// Prefixes the message of an error, keeping its code and what else it says: Annotate(s, "read entry
+// 5").
 inline absl::Status Annotate(const absl::Status& status, std::string_view where) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), std::string(where) + ": " + std::string(status.message()));
+  absl::Status named(status.code(), std::string(where) + ": " + std::string(status.message()));
+  status.ForEachPayload(
+      [&](const auto& type, const absl::Cord& content) { named.SetPayload(type, content); });
+  return named;
 }
 
 }  // namespace oxbow
