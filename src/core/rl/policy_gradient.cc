@@ -72,6 +72,19 @@ void DateBack(const Trajectory& trajectory, PlannedTrajectory& planned) {
   planned.drawn = sum / rows;
 }
 
+// Leaves to compute what W reads, or an update after the first.
+void LeaveToTheFirstUpdate(TrainingPlan& plan) {
+  std::vector<bool> first(plan.trajectories.size());
+  for (const size_t s : plan.updates.front()) first[s] = true;
+  for (size_t s = 0; s < first.size(); ++s) {
+    for (PlannedRow& row : plan.trajectories[s].rows) {
+      if (!row.needs_old || row.in_weight) continue;
+      row.needs_old = row.trained && !first[s];
+      row.old_in_pass = row.trained && first[s];
+    }
+  }
+}
+
 bool Weighs(Correction correction) {
   return correction == Correction::kSequence || correction == Correction::kBypass;
 }
@@ -219,6 +232,7 @@ SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned) const 
 absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep step, TrainingPlan& plan,
                                                     const std::vector<Group>& groups,
                                                     const std::function<bool()>& interrupted) {
+  LeaveToTheFirstUpdate(plan);
   ScoreUnderOldPolicy(plan, groups, interrupted);
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   Preparation prepared;
@@ -262,8 +276,12 @@ at::Tensor PolicyGradient::KernelColumn(const RowBatch& batch,
   return at::tensor(values, at::kFloat);
 }
 
-at::Tensor PolicyGradient::OldLogProbs(const std::vector<RowRef>& refs) {
-  return Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_old; });
+at::Tensor PolicyGradient::OldLogProbs(const std::vector<RowRef>& refs,
+                                       const at::Tensor& log_prob) {
+  const at::Tensor in_pass =
+      Column(refs, [](const RowRef& r) -> double { return r.row->old_in_pass ? 1 : 0; });
+  return at::where(in_pass > 0, log_prob.detach(),
+                   Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_old; }));
 }
 
 at::Tensor PolicyGradient::Weights(const std::vector<RowRef>& refs) {

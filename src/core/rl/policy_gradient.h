@@ -37,8 +37,9 @@ class PolicyGradient : public Method {
   PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
                          const Trajectory& trajectory) const override;
 
-  // lp_old of transitions other policies drew (with recompute_on_policy: of all), and W; where
-  // NeedsOldVelocities, the velocities of rows that later updates train.
+  // lp_old of transitions other policies drew (with recompute_on_policy: of all) that W or an
+  // update after the first reads, and W; where NeedsOldVelocities, the velocities of rows that
+  // later updates train. The first update's rows have lp_old from their own pass: nothing moved.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                       const std::vector<Group>& groups,
                                       const std::function<bool()>& interrupted) override;
@@ -58,7 +59,8 @@ class PolicyGradient : public Method {
   // One number of every row, float32 [R]: of the kernel of its step, the log-prob at the clip's
   // centre, and what the row counts (W times the weight of its step).
   at::Tensor KernelColumn(const RowBatch& batch, double (*value)(const flow::StepKernel&)) const;
-  static at::Tensor OldLogProbs(const std::vector<RowRef>& refs);
+  // `log_prob` are those of the current policy.
+  static at::Tensor OldLogProbs(const std::vector<RowRef>& refs, const at::Tensor& log_prob);
   static at::Tensor Weights(const std::vector<RowRef>& refs);
 
   const TrainerOptions& options_;
