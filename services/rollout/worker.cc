@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/model/cuda_graphs.h"
+#include "core/model/device.h"
 #include "rpc/channel.h"
 #include "rpc/port_language.h"
 #include "rpc/protocol_revision.h"
@@ -106,6 +107,10 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   OXBOW_ASSIGN_OR_RETURN(RunSpec spec, RunSpecFrom(registration));
   spec.device = options_.device;
   spec.weights_on_host = options_.offload_weights;
+  // The learner's attention, too: another kernel rounds otherwise.
+  if (registration.config().run().deterministic()) {
+    model::UseDeterministicAlgorithms(spec.device);
+  }
   if (spec.graphs && !spec.weights_on_host) OXBOW_RETURN_IF_ERROR(model::CheckGraphs(spec.device));
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
