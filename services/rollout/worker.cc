@@ -30,6 +30,14 @@ bool IsFinalStatus(const absl::Status& status) {
          IsDeviceError(status);
 }
 
+// Whether passes are recorded on this worker's device.
+absl::Status SettleGraphs(RunSpec& spec) {
+  if (!spec.graphs || spec.weights_on_host) return absl::OkStatus();
+  const absl::Status possible = model::CheckGraphs(spec.device);
+  spec.graphs = possible.ok();
+  return spec.graphs_optional ? absl::OkStatus() : possible;
+}
+
 }  // namespace
 
 Worker::Worker(Options options, RolloutMetrics& metrics, weights::FollowMetrics& follow_metrics,
@@ -108,10 +116,8 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   spec.device = options_.device;
   spec.weights_on_host = options_.offload_weights;
   // The learner's attention, too: another kernel rounds otherwise.
-  if (registration.config().run().deterministic()) {
-    model::UseDeterministicAlgorithms(spec.device);
-  }
-  if (spec.graphs && !spec.weights_on_host) OXBOW_RETURN_IF_ERROR(model::CheckGraphs(spec.device));
+  if (registration.config().run().deterministic()) model::UseDeterministicAlgorithms(spec.device);
+  OXBOW_RETURN_IF_ERROR(SettleGraphs(spec));
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
       reward::RewardClient::Connect(
