@@ -91,7 +91,8 @@ at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Lin
   const auto [x, w] = Summed(Product(rows, down, {}), up);
   if (!y.is_cuda()) return at::addmm(y, x, w.t(), 1, scale);
   // A GPU's addmm would copy y first. Autocast knows no form in place.
-  return at::Tensor(y).addmm_(AsOperand(x), AsOperand(w).t(), 1, scale);
+  const at::ScalarType type = y.scalar_type();
+  return at::Tensor(y).addmm_(x.to(type), w.to(type).t(), 1, scale);
 }
 
 // x + a * b in float32. Without autocast, which would make float32 copies of a and b first; the

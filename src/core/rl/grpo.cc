@@ -14,7 +14,7 @@ at::Tensor Grpo::Compared(const at::Tensor& log_prob, const std::vector<RowRef>&
 RowTerms Grpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                      const at::Tensor& v) const {
   at::Tensor log_prob = ScoreRows(options_.sampling, batch, v);
-  const at::Tensor centre = OldLogProbs(refs, log_prob);
+  const at::Tensor centre = OldLogProbs(batch, refs, v);
   at::Tensor old = centre;
   at::Tensor behaviour =
       Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_behaviour; });

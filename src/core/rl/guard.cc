@@ -33,9 +33,8 @@ MeanComparison::Comparison MeanComparison::Compare(const RowBatch& batch,
   const at::Tensor mean = flow::RowMean(*kernels, batch.x, v);
   const at::Tensor mean_old = flow::RowMean(*kernels, batch.x, VelocityBeforeStep(refs, v));
   const at::Tensor scale = KernelColumn(batch, [](const flow::StepKernel& k) { return k.scale; });
-  const at::Tensor log_prob = flow::RowLogProb(*kernels, mean, batch.x_next);
-  return {.log_prob = log_prob,
-          .old = OldLogProbs(refs, log_prob),
+  return {.log_prob = flow::RowLogProb(*kernels, mean, batch.x_next),
+          .old = OldLogProbs(batch, refs, v),
           .scale = scale,
           .shift = MeanShift(mean, mean_old, scale)};
 }

@@ -37,9 +37,10 @@ class PolicyGradient : public Method {
   PlannedTrajectory Plan(LearnerStep step, PolicyVersion version, const Group& group,
                          const Trajectory& trajectory) const override;
 
-  // lp_old of transitions other policies drew (with recompute_on_policy: of all) that W or an
-  // update after the first reads, and W; where NeedsOldVelocities, the velocities of rows that
-  // later updates train. The first update's rows have lp_old from their own pass: nothing moved.
+  // lp_old of transitions other policies drew (with recompute_on_policy: of all), and W; where
+  // NeedsOldVelocities, the velocities of rows that later updates train. What W does not read is
+  // left to the training pass: the policy has not moved in the first update, and velocities say it
+  // in the others.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                       const std::vector<Group>& groups,
                                       const std::function<bool()>& interrupted) override;
@@ -59,8 +60,9 @@ class PolicyGradient : public Method {
   // One number of every row, float32 [R]: of the kernel of its step, the log-prob at the clip's
   // centre, and what the row counts (W times the weight of its step).
   at::Tensor KernelColumn(const RowBatch& batch, double (*value)(const flow::StepKernel&)) const;
-  // `log_prob` are those of the current policy.
-  static at::Tensor OldLogProbs(const std::vector<RowRef>& refs, const at::Tensor& log_prob);
+  // `v` are the current velocities.
+  at::Tensor OldLogProbs(const RowBatch& batch, const std::vector<RowRef>& refs,
+                         const at::Tensor& v) const;
   static at::Tensor Weights(const std::vector<RowRef>& refs);
 
   const TrainerOptions& options_;
