@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # oxbow_cuda_object(library file.cu): compiles the file with nvcc into the library. Files of kernels alone: they see no
 # LibTorch. CMake's own CUDA language would link the toolkit's runtime beside the one that LibTorch brings.
-#   OXBOW_CUDA_COMPILER        nvcc; empty where there is none or OXBOW_CUDA is off
+#   OXBOW_CUDA_COMPILER        nvcc of CUDA_HOME, else the one beside LibTorch; empty where there is none or OXBOW_CUDA is off
 #   OXBOW_CUDA_ARCHITECTURES   machine code for these; later GPUs compile the last one's PTX when a program starts
 if(OXBOW_CUDA)
-  find_program(OXBOW_CUDA_COMPILER nvcc HINTS "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin)
+  file(GLOB _wheel_bin "${OXBOW_TORCH_LIB_DIR}/../../nvidia/cu*/bin")
+  find_program(OXBOW_CUDA_COMPILER nvcc HINTS "$ENV{CUDA_HOME}/bin" ${_wheel_bin} /usr/local/cuda/bin)
   if(NOT OXBOW_CUDA_COMPILER)
-    message(STATUS "No nvcc: PyTorch's kernels take the place of the fused ones")
+    message(WARNING "No nvcc: PyTorch's kernels take the place of the fused ones, and passes take half as long again. "
+                    "tools/install_deps.sh --cuda brings it.")
     set(OXBOW_CUDA_COMPILER "")
   endif()
 else()

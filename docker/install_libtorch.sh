@@ -42,5 +42,5 @@ cd /src/"$packages"/nvidia
 for libraries in */lib; do
   mkdir -p "/opt/libtorch/nvidia/$(dirname "$libraries")"
   cp -al "$libraries" "/opt/libtorch/nvidia/$libraries"
-  rm -f -- "/opt/libtorch/nvidia/$libraries"/*.a
+  rm -f -- "/opt/libtorch/nvidia/$libraries"/*.a "/opt/libtorch/nvidia/$libraries"/libnvvm.so*  # nvcc's own.
 done

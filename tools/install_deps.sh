@@ -20,7 +20,7 @@
 #   --browser           only Chromium, in which io_report_browser_test looks at a run's page; without it that test is
 #                       skipped.
 #   --docs              only the generator of `make docs`, in .deps/docs.
-#   --cuda              CUDA LibTorch with NCCL (4.6 GB) in .deps/cuda-venv, for the preset `cuda`.
+#   --cuda              CUDA LibTorch with NCCL, and nvcc (4.9 GB), in .deps/cuda-venv, for the preset `cuda`.
 #   --torch-version V   another LibTorch. Versions in tools/requirements are checked against their hashes.
 #   --torch-index URL   take the torch wheel from this package index. If the default index has only the
 #                       multi-gigabyte CUDA build, name the CPU index of the PyTorch project here.
@@ -172,9 +172,9 @@ if [ -n "${OXBOW_TORCH_DIR:-}" ]; then
   exit 0
 fi
 whole=torch/include/ATen/ATen.h
-# Headers of CUDA that an environment of an earlier version does not have.
+# The compiler of CUDA, which an environment of an earlier version does not have.
 if [ "$venv" != .deps/venv ] && [ -z "${PIP_NO_DEPS:-}" ] && [ -e "tools/requirements/torch-$torch_version-cuda.txt" ]; then
-  whole=nvidia/cu*/include/nv/target
+  whole=nvidia/cu*/nvvm/bin/cicc
 fi
 # Packages of commands that are written in Python; images go without.
 parts() {

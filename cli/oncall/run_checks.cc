@@ -17,6 +17,7 @@
 #include "cli/plan/reward_endpoints.h"
 #include "cli/plan/reward_plan.h"
 #include "config/copy_target.h"
+#include "core/model/device.h"
 #include "run/group_bytes.h"
 #include "services/learner/checkpoint/checkpoint_copier.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
@@ -69,6 +70,12 @@ Checks CheckConfig(config::ResolvedConfig resolved, MachineNeeds& needs) {
     checks.push_back({"config", "device", Grade::kFail,
                       absl::StrCat(device, " is asked for and this LibTorch sees no CUDA device"),
                       "model.device: cpu, or a CUDA build on a machine with a driver"});
+  }
+  if (device.rfind("cuda", 0) == 0) {
+    const std::string missing = model::MissingKernelsText(at::Device(at::kCUDA));
+    checks.push_back({"config", "kernels", missing.empty() ? Grade::kOk : Grade::kWarn,
+                      missing.empty() ? "fused ones are in this build" : missing,
+                      missing.empty() ? "" : "make build-cuda, or docker/build.sh torch-cuda"});
   }
   return checks;
 }

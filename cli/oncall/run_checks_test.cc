@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
+#include "core/model/fused/fused_layers.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 #include "tests/testing/scoped_directory.h"
 
@@ -76,6 +79,22 @@ TEST(RunChecksTest, LostCheckpointsAreAFailure) {
   ASSERT_EQ(CheckCheckpoints(run.path()).size(), 1u);
   EXPECT_EQ(CheckCheckpoints(run.path())[0].verdict, Grade::kFail);
   EXPECT_NE(CheckCheckpoints(run.path())[0].found.find("step_000007"), std::string::npos);
+}
+
+// Promise: A GPU build without the fused kernels says so.
+TEST(RunChecksTest, KernelsAreLookedForWhereTheRunUsesAGpu) {
+  const auto kernels = [](const std::string& device) -> std::optional<Grade> {
+    MachineNeeds needs;
+    const auto resolved = config::LoadRunConfig(OXBOW_SOURCE_DIR "/configs/digits.yaml",
+                                                {"model.device=" + device}, {});
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    for (const Check& check : CheckConfig(*resolved, needs)) {
+      if (check.name == "kernels") return check.verdict;
+    }
+    return std::nullopt;
+  };
+  EXPECT_EQ(kernels("cpu"), std::nullopt);
+  EXPECT_EQ(kernels("cuda"), model::fused::HasKernels() ? Grade::kOk : Grade::kWarn);
 }
 
 // Promise: Drained is not done.

@@ -199,10 +199,10 @@ void CheckBuild(const v1::RunConfig& config, std::vector<Problem>& problems) {
   for (Problem& problem : CheckGpus(config, model::GpuCount())) {
     problems.push_back(std::move(problem));
   }
-  if (!config.model().cuda_graphs() || model::HasCudaGraphs()) return;
+  if (config.model().cuda_graphs() != v1::CUDA_GRAPHS_TRUE || model::HasCudaGraphs()) return;
   problems.push_back({Severity::kError, "model.cuda_graphs",
                       "this build has no CUDA graphs: build it with -DOXBOW_CUDA=ON, or set it to "
-                      "false"});
+                      "auto"});
 }
 
 using run::PromptSplit;
@@ -358,7 +358,7 @@ std::vector<Problem> CheckRun(const v1::RunConfig& config) {
 v1::RunConfig WithoutDevices(v1::RunConfig config) {
   config.mutable_model()->set_device("cpu");
   config.mutable_model()->set_encoder_device("cpu");
-  config.mutable_model()->set_cuda_graphs(false);
+  config.mutable_model()->set_cuda_graphs(v1::CUDA_GRAPHS_FALSE);
   for (v1::ScorerConfig& scorer : *config.mutable_reward()->mutable_scorers()) {
     if (!scorer.device().empty()) scorer.set_device("cpu");
   }

@@ -128,7 +128,7 @@ TEST_F(CheckFilesTest, ANegativePromptThatNothingLeadsAwayFromIsSaid) {
 }
 
 TEST_F(CheckFilesTest, GraphsNeedABuildThatHasThem) {
-  config_.mutable_model()->set_cuda_graphs(true);
+  config_.mutable_model()->set_cuda_graphs(v1::CUDA_GRAPHS_TRUE);
   if (model::HasCudaGraphs()) {
     EXPECT_EQ(Said("model.cuda_graphs"), "");
   } else {

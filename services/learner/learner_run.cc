@@ -11,6 +11,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/listening_sockets.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "core/model/device.h"
 #include "run/run_lock.h"
@@ -93,6 +94,10 @@ absl::Status RunLearner(RunOptions options) {
   OXBOW_ASSIGN_OR_RETURN(
       const at::Device device,
       model::DeviceNamed(options.config.model().device(), options.place.local_rank));
+  if (const std::string text = model::MissingKernelsText(device); !text.empty()) {
+    OXBOW_LOG(Warning) << text;
+  }
+  if (options.config.run().deterministic()) model::UseDeterministicAlgorithms(device);
   if (options.place.size > 1 && absl::StartsWith(options.config.model().device(), "cuda:")) {
     return absl::InvalidArgumentError(
         absl::StrCat("with several learner ranks model.device must be cuda, the GPU of each rank's "

@@ -208,15 +208,15 @@ void SampleTails(const RunSpec& spec, flow::SamplingSpec tail, const NetworkOfSt
   }
 }
 
-void Compare(double radius, SampledGroup& group) {
+}  // namespace
+
+void CompareSamples(double radius, SampledGroup& group) {
   const std::vector<reward::Likeness> likeness = reward::LikenessOf(group.media, radius);
   for (size_t i = 0; i < likeness.size(); ++i) {
     group.trajectories[i].group_distance = likeness[i].mean_distance;
     group.trajectories[i].duplicate_share = likeness[i].duplicate_share;
   }
 }
-
-}  // namespace
 
 std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const NetworkOfStep& network,
                                        const model::ImageDecoder& decoder,
@@ -243,7 +243,6 @@ std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const NetworkOfStep&
       SampleTails(spec, sampling, network, decoder, tasks, kept_steps, rows, groups);
     }
   }
-  for (SampledGroup& group : groups) Compare(spec.duplicate_radius, group);
   return groups;
 }
 

@@ -37,7 +37,7 @@ struct GroupTask {
 };
 
 struct SampledGroup {
-  std::vector<rl::Trajectory> trajectories;  // Without rewards.
+  std::vector<rl::Trajectory> trajectories;  // Without rewards and distances.
   std::vector<std::vector<Image8>> media;    // The frames of each sample, in order.
 };
 
@@ -57,5 +57,9 @@ using NetworkOfStep = std::function<VersionedNetwork()>;
 std::vector<SampledGroup> SampleGroups(const RunSpec& spec, const NetworkOfStep& network,
                                        const model::ImageDecoder& decoder,
                                        const std::vector<GroupTask>& tasks);
+
+// Fills in how like each other the samples are (reward/likeness.h). On any thread: the torch thread
+// would leave its GPU idle meanwhile.
+void CompareSamples(double radius, SampledGroup& group);
 
 }  // namespace oxbow::rollout

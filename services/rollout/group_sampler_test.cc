@@ -299,7 +299,8 @@ TEST_F(GroupSamplerTest, ATailIsStochasticWhereTheStepsWindowGoesOn) {
 TEST_F(GroupSamplerTest, TheLastMemberOfAMixedGroupIsTheRegeneratedHead) {
   for (const bool sde_tail : {false, true}) {
     const GroupTask task = MixedTask(2, 3, 2);
-    const SampledGroup group = Sample(Spec(at::kFloat, sde_tail), {task})[0];
+    SampledGroup group = Sample(Spec(at::kFloat, sde_tail), {task})[0];
+    CompareSamples(kDuplicate, group);
     ASSERT_EQ(group.trajectories.size(), 3u);
     EXPECT_EQ(group.media.size(), 3u);
     for (uint32_t i = 0; i < 3; ++i) {

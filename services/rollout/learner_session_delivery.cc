@@ -42,6 +42,7 @@ void AddPicture(const std::vector<std::vector<Image8>>& media, v1::Group& group)
 }  // namespace
 
 void LearnerSession::Deliver(const v1::Lease& lease, SampledGroup sampled, double sample_seconds) {
+  CompareSamples(spec_.duplicate_radius, sampled);
   const absl::Duration start = clock_.Now();
   const TraceScope scope(TraceOf(lease));
   const auto scores =

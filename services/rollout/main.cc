@@ -129,6 +129,9 @@ absl::Status Serve(const Flags& flags) {
   OXBOW_ASSIGN_OR_RETURN(
       const at::Device device,
       model::DeviceNamed(flags.device, flags.gpu_slot % std::max(1, model::GpuCount())));
+  if (const std::string text = model::MissingKernelsText(device); !text.empty()) {
+    OXBOW_LOG(Warning) << text;
+  }
   OXBOW_ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::Metrics> metrics,
                          telemetry::Metrics::Serve(flags.service.metrics_listen));
   RolloutMetrics rollout_metrics(metrics->registry());

@@ -27,6 +27,15 @@ absl::StatusOr<std::shared_ptr<const model::Architecture>> ArchitectureOf(
       {config["_class_name"].get<std::string>(), config_json, graph_json});
 }
 
+// Weights that change in flight were not tried with recordings.
+bool GraphsWin(const v1::RunConfig& config, const RunSpec& spec) {
+  if (spec.in_flight_updates) return false;
+  const int64_t samples = config.batch().group_size();
+  const int64_t rows = spec.sampling.guidance == 1 ? samples : 2 * samples;
+  const int64_t most = spec.rows_per_forward > 0 ? std::min(rows, spec.rows_per_forward) : rows;
+  return model::LaunchesCount(*spec.architecture, spec.latent_shape, most);
+}
+
 template <typename Repeated>
 std::vector<std::string> Strings(const Repeated& values) {
   return {values.begin(), values.end()};
@@ -78,7 +87,9 @@ absl::StatusOr<RunSpec> RunSpecFrom(const v1::RegisterResponse& response) {
   spec.base_weights = run::BaseWeightsOf(config.model());
   if (config.model().trained() == v1::TRAINED_PART_LORA) spec.trained = model::Trained::kLora;
   spec.merged = spec.trained == model::Trained::kLora && config.model().lora().merge_for_rollouts();
-  spec.graphs = config.model().cuda_graphs();
+  spec.graphs_optional = config.model().cuda_graphs() == v1::CUDA_GRAPHS_AUTO;
+  spec.graphs = spec.graphs_optional ? GraphsWin(config, spec)
+                                     : config.model().cuda_graphs() == v1::CUDA_GRAPHS_TRUE;
   spec.lora.rank = config.model().lora().rank();
   spec.lora.alpha = config.model().lora().alpha();
   spec.lora.targets = Strings(config.model().lora().targets());

@@ -46,6 +46,7 @@ struct RunSpec {
   bool weights_on_host = false;  // The worker's own, too; see Worker::Options.
   bool merged = false;           // The adapter is added to the weights it changes.
   bool graphs = false;           // Forward passes are recorded as CUDA graphs.
+  bool graphs_optional = false;  // But not where they cannot be.
   at::ScalarType compute = at::kFloat;
   model::BaseWeights base_weights = model::BaseWeights::kCompute;
   model::Conditioning negative;  // Defined with guidance.

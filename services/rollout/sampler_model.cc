@@ -126,7 +126,11 @@ absl::Status SamplerModel::LoadTrained(const weights::VerifiedSnapshot& snapshot
 absl::Status SamplerModel::Make(weights::VerifiedSnapshot& snapshot) {
   OXBOW_RETURN_IF_ERROR(CheckBase(snapshot, *spec_.architecture));
   FrozenPlaces places(snapshot, place_);
-  const bool graphs = spec_.graphs && !spec_.weights_on_host;
+  std::shared_ptr<model::GraphRecorder> graphs;
+  if (spec_.graphs && !spec_.weights_on_host) {
+    graphs = model::MakeCudaGraphRecorder(spec_.device);
+    graphs->optional = spec_.graphs_optional;
+  }
   OXBOW_ASSIGN_OR_RETURN(
       policy_, model::Policy::Create(
                    {.architecture = spec_.architecture,
@@ -150,7 +154,7 @@ absl::Status SamplerModel::Make(weights::VerifiedSnapshot& snapshot) {
                     .base_weights = spec_.base_weights,
                     .device = spec_.device,
                     .checkpoint_activations = spec_.weights_on_host,
-                    .graphs = graphs ? model::MakeCudaGraphRecorder(spec_.device) : nullptr}));
+                    .graphs = std::move(graphs)}));
   OXBOW_ASSIGN_OR_RETURN(const model::NamedTensors decoder,
                          DecoderOf(snapshot, spec_.device, places));
   OXBOW_ASSIGN_OR_RETURN(decoder_, model::MakeImageDecoder(spec_.autoencoder_config_json,

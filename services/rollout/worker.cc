@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "core/model/cuda_graphs.h"
+#include "core/model/device.h"
 #include "rpc/channel.h"
 #include "rpc/port_language.h"
 #include "rpc/protocol_revision.h"
@@ -27,6 +28,14 @@ bool IsFinalStatus(const absl::Status& status) {
          status.code() == absl::StatusCode::kUnimplemented ||
          status.code() == absl::StatusCode::kPermissionDenied || IsOutOfMemory(status) ||
          IsDeviceError(status);
+}
+
+// Whether passes are recorded on this worker's device.
+absl::Status SettleGraphs(RunSpec& spec) {
+  if (!spec.graphs || spec.weights_on_host) return absl::OkStatus();
+  const absl::Status possible = model::CheckGraphs(spec.device);
+  spec.graphs = possible.ok();
+  return spec.graphs_optional ? absl::OkStatus() : possible;
 }
 
 }  // namespace
@@ -106,7 +115,9 @@ absl::Status Worker::ServeEpoch(const v1::RegisterResponse& registration) {
   OXBOW_ASSIGN_OR_RETURN(RunSpec spec, RunSpecFrom(registration));
   spec.device = options_.device;
   spec.weights_on_host = options_.offload_weights;
-  if (spec.graphs && !spec.weights_on_host) OXBOW_RETURN_IF_ERROR(model::CheckGraphs(spec.device));
+  // The learner's attention, too: another kernel rounds otherwise.
+  if (registration.config().run().deterministic()) model::UseDeterministicAlgorithms(spec.device);
+  OXBOW_RETURN_IF_ERROR(SettleGraphs(spec));
   OXBOW_ASSIGN_OR_RETURN(
       std::unique_ptr<reward::RewardClient> rewards,
       reward::RewardClient::Connect(

@@ -500,7 +500,7 @@ TEST(WorkerTest, StopFinishesWhatIsHeldAndSaysGoodbye) {
 
 // Promise: CUDA graphs change no number.
 TEST(WorkerTest, ARunWithGraphsIsNothingForAWorkerOnACpu) {
-  FakeLearner learner({.leases = 1, .cuda_graphs = true});
+  FakeLearner learner({.leases = 1, .cuda_graphs = v1::CUDA_GRAPHS_TRUE});
   RunningWorker worker(learner.endpoint());
   ASSERT_TRUE(worker.AwaitEnd());
   const absl::Status status = worker.Stop();

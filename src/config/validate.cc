@@ -150,9 +150,9 @@ void ModelRules(const RunConfig& c, Findings& f) {
                          "got ",
                          m.device()));
   }
-  if (m.cuda_graphs() && m.device() == "cpu") {
+  if (m.cuda_graphs() == v1::CUDA_GRAPHS_TRUE && m.device() == "cpu") {
     f.Error("model.cuda_graphs",
-            "needs a GPU: set it to false, or model.device to cuda; a CPU has nothing to launch");
+            "needs a GPU: set it to auto, or model.device to cuda; a CPU has nothing to launch");
   }
   if (m.trained() != v1::TRAINED_PART_LORA) {
     f.Require(m.lora().path().empty(), "model.lora.path",

@@ -118,6 +118,8 @@ def check_cuda_image(docker, ledger):
                  lambda: image_checks.check_bill(docker, image, {"libgrpc++1.51", "libssl3", "torch", "nvidia-nccl-cu13"}))
     ledger.check("every binary starts", lambda: image_checks.check_versions(docker, image, ["oxbow", *TORCH_BINARIES]))
     ledger.check("every program finds CUDA's libraries", lambda: image_checks.check_cuda(docker, image, TORCH_BINARIES))
+    ledger.check("learner and worker have the fused kernels",
+                 lambda: image_checks.check_kernels(docker, image, ["learner", "rollout_worker"]))
     ledger.check("it trains on a CPU, and says where there is no GPU", lambda: image_checks.check_runs(docker, image))
 
 

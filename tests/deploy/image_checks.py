@@ -73,6 +73,13 @@ def check_cuda(docker, image, binaries):
         require("libtorch_cuda.so" in libraries, f"{binary} of {image} is not linked with libtorch_cuda.so")
 
 
+def check_kernels(docker, image, binaries):
+    """The programs that run networks have the fused kernels: names of kernels stay in a stripped binary."""
+    for binary in binaries:
+        found = docker("run", "--rm", *HARDENED, image, "sh", "-c", f"grep -c 5fused.*GateKernel $(command -v {binary})", check=False)
+        require(found.returncode == 0, f"{binary} of {image} was built without nvcc: it has no fused kernels")
+
+
 def check_runs(docker, image):
     """A short run on the CPU ends well; the same on a GPU that is not there ends at once with a line that says so."""
     command = ("run", "--rm", *HARDENED, "--tmpfs", "/tmp", "--tmpfs", "/runs:uid=10001", image, "oxbow", "train", "configs/digits.yaml",

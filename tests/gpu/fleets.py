@@ -60,6 +60,7 @@ FLEETS = {
     "recompute_deterministic": ("digits-flow-grpo", RECOMPUTE + ["run.deterministic=true"], [], 1e-4),
     "encoders": ("digits-flow-grpo", [], ["model.encoder_device=cuda"], 1e-4),
     "graphs": ("digits-flow-grpo", [], ["model.cuda_graphs=true"], 1e-4),
+    "launched": ("digits-flow-grpo", LORA, ["model.cuda_graphs=false"], 1e-4),
     "broadcast": ("digits-flow-grpo", [], ["publish.transport=broadcast"], 1e-4),
 }
 # These need two GPUs.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/flow/sampler.h"
+#include "core/model/layers.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/trainer.h"
 #include "io/lora_file.h"
@@ -40,6 +41,39 @@ TEST_F(TrainingGpuTest, ShortProductsAreCloseToExactOnes) {
   EXPECT_EQ(rough.scalar_type(), at::kFloat);
   EXPECT_GT(RelativeDistance(rough, exact), 1e-5) << "bf16 was not used";
   EXPECT_GT(at::cosine_similarity(rough, exact, 0).item<double>(), 0.99);
+}
+
+// An adapter's product is added where the base's is; the CPU's way is the oracle.
+TEST_F(TrainingGpuTest, AnAdapterIsAddedInPlaceWithTheBitsOfACopy) {
+  for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
+    SCOPED_TRACE(at::toString(compute));
+    at::manual_seed(13);
+    const auto leaf = [&](at::IntArrayRef shape) {
+      return at::randn(shape).to(gpu_).set_requires_grad(true);
+    };
+    const Linear linear{.weight = at::randn({64, 48}).to(gpu_, compute),
+                        .bias = at::randn({64}).to(gpu_, compute),
+                        .lora_a = leaf({8, 48}),
+                        .lora_b = leaf({64, 8}),
+                        .lora_scale = 0.5};
+    const at::Tensor x = leaf({40, 48});
+    const at::Tensor direction = at::randn({40, 64}).to(gpu_);
+    std::vector<at::Tensor> results;
+    for (const bool copies : {false, true}) {
+      const AutocastScope scope(at::kCUDA, compute);
+      at::Tensor y = copies ? at::addmm(Linear{linear.weight, {}, linear.bias}(x),
+                                        at::mm(x, linear.lora_a.t()), linear.lora_b.t(), 1, 0.5)
+                            : linear(x);
+      EXPECT_EQ(y.scalar_type(), compute);
+      results.push_back(y.detach());
+      (y.to(at::kFloat) * direction).sum().backward();
+      for (const at::Tensor& of : {x, linear.lora_a, linear.lora_b}) {
+        results.push_back(of.grad().clone());
+        of.mutable_grad() = at::Tensor();
+      }
+    }
+    for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(at::equal(results[i], results[i + 4])) << i;
+  }
 }
 
 TEST_F(TrainingGpuTest, RecomputedBlocksGiveTheSameVelocitiesAndGradients) {

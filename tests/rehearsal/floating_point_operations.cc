@@ -7,7 +7,8 @@ namespace oxbow::rehearsal {
 
 double FlopOf(std::string_view name, const std::vector<at::Tensor>& reads,
               const std::vector<at::Tensor>& writes) {
-  const std::string_view base = name.substr(6, name.find('.') - 6);  // Without "aten::".
+  std::string_view base = name.substr(6, name.find('.') - 6);  // Without "aten::".
+  if (base.ends_with('_')) base.remove_suffix(1);              // In place.
   static const std::set<std::string_view> kProducts = {"mm", "addmm", "bmm", "baddbmm",
                                                        "mv", "addmv", "dot"};
   if (!kProducts.contains(base) || writes.empty() || reads.size() < 2) return 0;

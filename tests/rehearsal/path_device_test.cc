@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paths that are drawn on a GPU: what is in host memory then, and what the host did for it.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
+
+#include <memory>
 
 #include "core/flow/sampler.h"
 #include "core/flow/schedule.h"
+#include "core/model/cuda_graphs.h"
 #include "tests/rehearsal/device_log.h"
 #include "tests/rehearsal/settings.h"
 #include "tests/rehearsal/streams.h"
@@ -65,6 +69,32 @@ TEST_P(PathDeviceTest, NoStepWaitsAndOnlyNoiseGoesThere) {
   constexpr int kNoisy = 4;  // The third step has no noise, and the last is deterministic.
   EXPECT_EQ(figures.All(Transfer::kHostToDevice).bytes, kNoisy * kRows * 4 * 64 * 64 * 4);
   EXPECT_EQ(figures.AllWaits().count, 1) << "x_0 alone, which is there before the first step";
+}
+
+// Adds the mean of its prompt to what it is given.
+class PromptedModel final : public model::VelocityModel {
+  at::Tensor Predict(const at::Tensor& x, const at::Tensor&,
+                     const model::Conditioning& conditioning) const override {
+    return x + conditioning.at(model::kPromptTokens).flatten(1).mean(1).view({-1, 1, 1, 1});
+  }
+};
+
+// A recorded pass of rows that share a prompt of host memory.
+TEST_P(PathDeviceTest, APromptThatRowsShareIsSentOnceForARecordedPass) {
+  const at::Device there(at::kCUDA, 0);
+  const at::Tensor prompt = at::randn({1, 7, 64}), x = at::randn({kRows, 4, 8, 8});
+  const auto recorded =
+      model::MakeRecorded(std::make_unique<PromptedModel>(), {at::ones({1}).to(there)},
+                          model::MakeCudaGraphRecorder(there));
+  const at::NoGradGuard no_grad;
+  const auto velocity = [&] {
+    return recorded->Velocity(x, at::zeros({kRows}), {{model::kPromptTokens, prompt}});
+  };
+  EXPECT_TRUE(at::allclose(velocity(), x + prompt.mean(), 1e-5, 1e-5));
+  TheLog().Clear();
+  (void)velocity();
+  EXPECT_EQ(TheLog().Of(0).All(Transfer::kHostToDevice).bytes,
+            4 * static_cast<double>(x.numel() + kRows + prompt.numel()));
 }
 
 class TreeDeviceTest : public PathDeviceTest {};

@@ -38,10 +38,10 @@ class FakeLearner {
     uint64_t credit_piece = 1 << 20;  // Bytes granted at a time.
     std::string listen = "127.0.0.1:0";
     uint32_t group_size = 3;
-    int leases = 0;                     // For groups 100, 101, ...
-    uint64_t version_min = 0;           // Required by every lease.
-    bool hangs_up = false;              // Ends the stream of a worker that wants no more leases.
-    bool cuda_graphs = false;           // model.cuda_graphs
+    int leases = 0;            // For groups 100, 101, ...
+    uint64_t version_min = 0;  // Required by every lease.
+    bool hangs_up = false;     // Ends the stream of a worker that wants no more leases.
+    v1::CudaGraphs cuda_graphs = v1::CUDA_GRAPHS_AUTO;
     bool has_buffer = false;            // A replay buffer, which nobody calls.
     bool run_complete = false;          // Says so to every worker.
     int refusals = 0;                   // So many Inserts are refused, the sink being busy or away.

@@ -121,6 +121,12 @@ class Architecture {
                                                               const Execution& execution) const = 0;
 };
 
+// Whether launching a forward pass of `rows` takes a GPU's host about as long as the GPU computes,
+// so that a recorded pass (cuda_graphs.h) wins. By the operations of a linear layer on average: one
+// has some five kernels, whatever its size. `latent_shape` fits the architecture.
+bool LaunchesCount(const Architecture& architecture, const std::vector<int64_t>& latent_shape,
+                   int64_t rows);
+
 // The description of a transformer.
 struct ArchitectureSource {
   std::string class_name;

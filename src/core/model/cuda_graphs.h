@@ -36,6 +36,8 @@ class GraphRecorder {
   // whatever the values are, touch one device alone and wait for nothing. Works of one recorder
   // share their memory, so one runs at a time. Throws what torch throws.
   virtual std::unique_ptr<RecordedWork> Record(const std::function<at::Tensor()>& work) = 0;
+
+  bool optional = false;  // A network whose pass cannot be recorded goes on without.
 };
 
 // Whether this build can record CUDA graphs at all.

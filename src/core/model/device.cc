@@ -5,10 +5,13 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
+#include <cstdlib>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/model/cuda_graphs.h"
+#include "core/model/fused/fused_layers.h"
 
 namespace oxbow::model {
 
@@ -39,6 +42,20 @@ absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank) 
         absl::StrCat("no such device here, of ", count, " GPUs: ", name));
   }
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
+}
+
+std::string MissingKernelsText(at::Device device) {
+  if (device.is_cpu() || fused::HasKernels()) return "";
+  return "this build has no fused kernels, and passes on a GPU take up to half as long again: "
+         "tools/install_deps.sh --cuda brings nvcc, then build it again";
+}
+
+void UseDeterministicAlgorithms(at::Device device) {
+  if (device.is_cpu()) return;
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // Else products throw.
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);  // Nothing reads such memory.
 }
 
 AutocastScope::AutocastScope(c10::DeviceType device, c10::ScalarType dtype)

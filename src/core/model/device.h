@@ -20,6 +20,15 @@ int GpuCount();
 // and for a GPU where the build has no CUDA, kUnavailable if there is no such device.
 absl::StatusOr<at::Device> DeviceNamed(const std::string& name, int local_rank = 0);
 
+// Text for a program's first lines where it runs on a GPU and its build has no fused kernels;
+// empty: there is nothing to say.
+std::string MissingKernelsText(at::Device device);
+
+// From here on this process computes the same bits on a GPU each time: backward passes add in a
+// fixed order, and attention takes flash kernels, since those of cuDNN do not. An operator without
+// such an algorithm throws. Nothing changes for a CPU. Call it before the GPU is used.
+void UseDeterministicAlgorithms(at::Device device);
+
 // Products in a shorter type than their operands': at::autocast for one scope and this thread.
 // Matrix products and attention are computed in `dtype`, norms and sums in float32, as PyTorch's
 // autocast lists say. float32 changes nothing.

@@ -4,7 +4,10 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdlib>
+
 #include "core/model/cuda_graphs.h"
+#include "core/model/fused/fused_layers.h"
 #include "core/model/policy.h"
 #include "core/model/sd3.h"
 #include "gtest/gtest.h"
@@ -24,6 +27,27 @@ TEST(DeviceTest, NamesAreCheckedBeforeAnythingIsPutThere) {
                           : HasCudaGraphs() ? "nvidia-smi"
                                             : "build the preset cuda";
   EXPECT_NE(absent.message().find(why), std::string::npos) << absent;
+}
+
+// Promise: A GPU build without the fused kernels says so. `oxbow doctor` warns of it, and learner
+// and worker say it in their first lines.
+TEST(DeviceTest, ABuildWithoutFusedKernelsSaysSoOnAGpuAlone) {
+  EXPECT_EQ(MissingKernelsText(at::kCPU), "");
+  EXPECT_EQ(MissingKernelsText(at::kCUDA).empty(), fused::HasKernels());
+}
+
+// Promise: A deterministic run asks for deterministic algorithms. On a GPU, LibTorch takes those
+// alone, in learner and workers.
+TEST(DeviceTest, DeterministicAlgorithmsAreAskedForOnAGpuAlone) {
+  at::Context& context = at::globalContext();
+  UseDeterministicAlgorithms(at::kCPU);
+  EXPECT_FALSE(context.deterministicAlgorithms());
+  UseDeterministicAlgorithms(at::kCUDA);
+  EXPECT_TRUE(context.deterministicAlgorithms());
+  EXPECT_FALSE(context.deterministicAlgorithmsWarnOnly()) << "attention would add in any order";
+  EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
+  context.setDeterministicAlgorithms(false, false);
+  ::unsetenv("CUBLAS_WORKSPACE_CONFIG");
 }
 
 // On a machine without a GPU this compares the CPU with itself.

@@ -74,7 +74,7 @@ at::Tensor Reshaped(const at::Tensor& rows, at::IntArrayRef like) {
 }
 
 // The low-rank products of all `linears` as two: x [A_0; A_1; ...]^T diag(B_0, B_1, ...)^T. PEFT's
-// scale is one for a whole adapter.
+// scale is one for a whole adapter. y is the caller's to overwrite.
 at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Linear> linears) {
   std::vector<at::Tensor> a, b;
   double scale = 0;
@@ -89,7 +89,10 @@ at::Tensor AddLora(const at::Tensor& y, const at::Tensor& rows, at::ArrayRef<Lin
   const at::Tensor down = a.size() == 1 ? a[0] : at::cat(a);
   const at::Tensor up = b.size() == 1 ? b[0] : at::block_diag(b);
   const auto [x, w] = Summed(Product(rows, down, {}), up);
-  return at::addmm(y, x, w.t(), 1, scale);
+  if (!y.is_cuda()) return at::addmm(y, x, w.t(), 1, scale);
+  // A GPU's addmm would copy y first. Autocast knows no form in place.
+  const at::ScalarType type = y.scalar_type();
+  return at::Tensor(y).addmm_(x.to(type), w.to(type).t(), 1, scale);
 }
 
 // x + a * b in float32. Without autocast, which would make float32 copies of a and b first; the

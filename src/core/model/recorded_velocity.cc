@@ -4,10 +4,12 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "core/model/cuda_graphs.h"
 #include "core/model/layers.h"
 
@@ -47,20 +49,35 @@ class RecordedStep final : public VelocityModel {
   at::Tensor Predict(const at::Tensor& x, const at::Tensor& sigma,
                      const Conditioning& conditioning) const override {
     OXBOW_CHECK(!at::GradMode::is_enabled()) << "a recorded forward pass has no backward pass";
+    if (gave_up_) return model_->Velocity(x, sigma, conditioning);
     Recording& recording = RecordingFor(x, conditioning);
     Fill(recording, x, sigma, conditioning);
-    if (recording.work == nullptr) Record(recording);
+    if (recording.work == nullptr && !Record(recording)) {
+      return model_->Velocity(x, sigma, conditioning);
+    }
     return recording.work->Replay().to(x.device(), at::kFloat, /*non_blocking=*/false,
                                        /*copy=*/true);
   }
 
-  void Record(Recording& recording) const {
+  // False: it could not, and `recording` is gone.
+  bool Record(Recording& recording) const {
     // Tensors of inference could not be written by a caller without its mode.
     const c10::InferenceMode outlive_the_caller(false);
     const at::NoGradGuard no_grad;
-    recording.work = recorder_->Record([this, &recording] {
-      return model_->Velocity(recording.x, recording.sigma, recording.conditioning);
-    });
+    try {
+      recording.work = recorder_->Record([this, &recording] {
+        return model_->Velocity(recording.x, recording.sigma, recording.conditioning);
+      });
+      return true;
+    } catch (const std::exception& error) {
+      if (!recorder_->optional) throw;
+      OXBOW_LOG(Warning) << "a forward pass could not be recorded, and its kernels are launched "
+                            "one by one (model.cuda_graphs)"
+                         << Field("error", error.what());
+    }
+    gave_up_ = true;
+    recordings_.clear();
+    return false;
   }
 
   // That of these shapes; without its work if that was never recorded, or the attempt failed.
@@ -107,7 +124,12 @@ class RecordedStep final : public VelocityModel {
     recording.x.copy_(x);
     recording.sigma.copy_(BroadcastRows(sigma, rows));
     for (auto& [name, part] : recording.conditioning) {
-      part.copy_(BroadcastRows(conditioning.at(name), rows));
+      const at::Tensor& given = conditioning.at(name);
+      if (given.size(0) == rows) {
+        part.copy_(given);
+      } else {  // A row that all share travels once.
+        part.copy_(BroadcastRows(given.to(part.device()), rows));
+      }
     }
   }
 
@@ -127,6 +149,7 @@ class RecordedStep final : public VelocityModel {
   mutable std::map<ShapeKey, Recording> recordings_;
   mutable std::vector<const void*> addresses_;  // The weights' addresses, for all recordings.
   mutable uint64_t uses_ = 0;
+  mutable bool gave_up_ = false;
 };
 
 }  // namespace

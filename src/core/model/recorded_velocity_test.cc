@@ -227,6 +227,18 @@ TEST_F(RecordedBookkeepingTest, ARecordingThatFailedIsTriedAgain) {
   EXPECT_EQ(recorder->records, 1);
 }
 
+// Promise: Recordings that nobody asked for end no run. With `model.cuda_graphs: auto` a network
+// whose pass cannot be recorded is launched kernel by kernel from then on.
+TEST_F(RecordedBookkeepingTest, ANetworkThatCannotBeRecordedGoesOnWithoutWhereThatIsOptional) {
+  recorder->optional = true;
+  const auto model = Recorded(kRecordingsMax);
+  Ask(*model, 2);
+  recorder->failures = 1;
+  for (const int64_t rows : {1, 1, 2, 3}) Ask(*model, rows);
+  EXPECT_EQ(recorder->records, 1) << "and is not asked for again";
+  EXPECT_EQ(recorder->alive, 0);
+}
+
 // Promise: CUDA graphs change no number.
 TEST(GraphRecorderTest, WhatCannotRecordIsRefusedInOneLine) {
   const absl::Status cpu = CheckGraphs(at::kCPU);

@@ -99,6 +99,16 @@ void NoteAt(const std::vector<int64_t>& index, const at::Tensor& values, double 
   }
 }
 
+// Later updates compare with what the first one did.
+void KeepCentres(const at::Tensor& centre, const std::vector<RowRef>& refs) {
+  if (!centre.defined()) return;
+  const std::vector<double> values = Values(centre);
+  for (size_t r = 0; r < refs.size(); ++r) {
+    refs[r].row->log_prob_old = static_cast<float>(values[r]);
+    refs[r].row->old_in_pass = false;
+  }
+}
+
 }  // namespace
 
 std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy& policy,
@@ -139,6 +149,7 @@ std::vector<RowOutcome> AddGradient(const TrainerOptions& options, model::Policy
   Note(terms.log_ratio, &RowOutcome::log_ratio, outcomes);
   Note(terms.loss, &RowOutcome::policy_loss, outcomes);
   Note(terms.old_kl, &RowOutcome::old_kl, outcomes);
+  KeepCentres(terms.centre, refs);
   for (size_t r = 0; r < refs.size(); ++r) {
     outcomes[r].centre_error = static_cast<double>(refs[r].row->log_prob_old) -
                                static_cast<double>(refs[r].row->log_prob_behaviour);

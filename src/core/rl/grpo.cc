@@ -14,7 +14,8 @@ at::Tensor Grpo::Compared(const at::Tensor& log_prob, const std::vector<RowRef>&
 RowTerms Grpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                      const at::Tensor& v) const {
   at::Tensor log_prob = ScoreRows(options_.sampling, batch, v);
-  at::Tensor old = OldLogProbs(refs);
+  const at::Tensor centre = OldLogProbs(batch, refs, v);
+  at::Tensor old = centre;
   at::Tensor behaviour =
       Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_behaviour; });
   // Stored log-probs and W are those of the density.
@@ -29,7 +30,7 @@ RowTerms Grpo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
   behaviour = Compared(behaviour, refs);
   const at::Tensor advantage = AdvantageColumn(refs);
   const at::Tensor weight = Weights(refs);
-  RowTerms terms{.loss = {}, .log_ratio = log_prob.detach() - old, .old_kl = {}};
+  RowTerms terms{.loss = {}, .log_ratio = log_prob.detach() - old, .old_kl = {}, .centre = centre};
   if (options_.correction == Correction::kBehaviourClip) {
     terms.loss = weight * OffPolicyLoss(log_prob, old, behaviour, advantage, options_.clip());
   } else {

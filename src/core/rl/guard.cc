@@ -34,7 +34,7 @@ MeanComparison::Comparison MeanComparison::Compare(const RowBatch& batch,
   const at::Tensor mean_old = flow::RowMean(*kernels, batch.x, VelocityBeforeStep(refs, v));
   const at::Tensor scale = KernelColumn(batch, [](const flow::StepKernel& k) { return k.scale; });
   return {.log_prob = flow::RowLogProb(*kernels, mean, batch.x_next),
-          .old = OldLogProbs(refs),
+          .old = OldLogProbs(batch, refs, v),
           .scale = scale,
           .shift = MeanShift(mean, mean_old, scale)};
 }
@@ -47,7 +47,8 @@ RowTerms Guard::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
                                       Weights(refs), options_.clip());
   const at::Tensor time_step =
       KernelColumn(batch, [](const flow::StepKernel& k) { return k.sigma - k.sigma_next; });
-  return {.loss = loss / time_step, .log_ratio = log_ratio.detach(), .old_kl = {}};
+  return {
+      .loss = loss / time_step, .log_ratio = log_ratio.detach(), .old_kl = {}, .centre = rows.old};
 }
 
 RowTerms Dppo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
@@ -56,7 +57,8 @@ RowTerms Dppo::Terms(const RowBatch& batch, const std::vector<RowRef>& refs,
   return {.loss = DivergenceMaskedLoss(rows.log_prob, rows.old, rows.shift, AdvantageColumn(refs),
                                        Weights(refs), options_.clip_range),
           .log_ratio = rows.log_prob.detach() - rows.old,
-          .old_kl = {}};
+          .old_kl = {},
+          .centre = rows.old};
 }
 
 }  // namespace oxbow::rl

@@ -33,6 +33,7 @@ struct RowTerms {
   at::Tensor loss;       // To be minimised; with its gradient.
   at::Tensor log_ratio;  // The log of the ratio that is clipped; undefined where there is none.
   at::Tensor old_kl;     // The pull towards the old policy, with its gradient; undefined: none.
+  at::Tensor centre{};   // lp_old, which later updates of these rows read; undefined: none.
 };
 
 // Findings of a learner step before its first update.

@@ -134,8 +134,8 @@ struct TrainerOptions {
 
   // Policy gradients.
   Correction correction = Correction::kSequence;
-  // The clip's centre of on-policy rows: the worker's log-prob, or one forward pass of the trainer
-  // before the first update, which no difference between devices reaches.
+  // The clip's centre of on-policy rows: the worker's log-prob, or the trainer's own before its
+  // first update, which no difference between devices reaches.
   bool recompute_on_policy = false;
   // Error of on-policy ratios, worker against trainer, beyond which something is wrong.
   double onpolicy_ratio_limit = 1e-4;

@@ -72,6 +72,20 @@ void DateBack(const Trajectory& trajectory, PlannedTrajectory& planned) {
   planned.drawn = sum / rows;
 }
 
+// Leaves to compute what W reads, and, unless velocities are kept for it, an update after the
+// first.
+void LeaveToThePasses(TrainingPlan& plan, bool keeps_velocities) {
+  std::vector<bool> first(plan.trajectories.size());
+  for (const size_t s : plan.updates.front()) first[s] = true;
+  for (size_t s = 0; s < first.size(); ++s) {
+    for (PlannedRow& row : plan.trajectories[s].rows) {
+      if (!row.needs_old || row.in_weight) continue;
+      row.old_in_pass = row.trained && (first[s] || keeps_velocities);
+      row.needs_old = row.trained && !row.old_in_pass;
+    }
+  }
+}
+
 bool Weighs(Correction correction) {
   return correction == Correction::kSequence || correction == Correction::kBypass;
 }
@@ -219,6 +233,7 @@ SequenceWeight PolicyGradient::WeightOf(const PlannedTrajectory& planned) const 
 absl::StatusOr<Preparation> PolicyGradient::Prepare(LearnerStep step, TrainingPlan& plan,
                                                     const std::vector<Group>& groups,
                                                     const std::function<bool()>& interrupted) {
+  LeaveToThePasses(plan, NeedsOldVelocities());
   ScoreUnderOldPolicy(plan, groups, interrupted);
   const parallel::Share own = parallel::ShareOf(groups.size(), ranks_.rank(), ranks_.size());
   Preparation prepared;
@@ -262,8 +277,16 @@ at::Tensor PolicyGradient::KernelColumn(const RowBatch& batch,
   return at::tensor(values, at::kFloat);
 }
 
-at::Tensor PolicyGradient::OldLogProbs(const std::vector<RowRef>& refs) {
-  return Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_old; });
+at::Tensor PolicyGradient::OldLogProbs(const RowBatch& batch, const std::vector<RowRef>& refs,
+                                       const at::Tensor& v) const {
+  const at::Tensor known =
+      Column(refs, [](const RowRef& r) -> double { return r.row->log_prob_old; });
+  const auto in_pass = [](const RowRef& r) { return r.row->old_in_pass; };
+  if (std::none_of(refs.begin(), refs.end(), in_pass)) return known;
+  const at::Tensor here =
+      Column(refs, [](const RowRef& r) -> double { return r.row->old_in_pass ? 1 : 0; });
+  const at::Tensor scores = ScoreRows(options_.sampling, batch, VelocityBeforeStep(refs, v));
+  return at::where(here > 0, scores, known);
 }
 
 at::Tensor PolicyGradient::Weights(const std::vector<RowRef>& refs) {

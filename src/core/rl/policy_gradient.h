@@ -38,7 +38,9 @@ class PolicyGradient : public Method {
                          const Trajectory& trajectory) const override;
 
   // lp_old of transitions other policies drew (with recompute_on_policy: of all), and W; where
-  // NeedsOldVelocities, the velocities of rows that later updates train.
+  // NeedsOldVelocities, the velocities of rows that later updates train. What W does not read is
+  // left to the training pass: the policy has not moved in the first update, and velocities say it
+  // in the others.
   absl::StatusOr<Preparation> Prepare(LearnerStep step, TrainingPlan& plan,
                                       const std::vector<Group>& groups,
                                       const std::function<bool()>& interrupted) override;
@@ -58,7 +60,9 @@ class PolicyGradient : public Method {
   // One number of every row, float32 [R]: of the kernel of its step, the log-prob at the clip's
   // centre, and what the row counts (W times the weight of its step).
   at::Tensor KernelColumn(const RowBatch& batch, double (*value)(const flow::StepKernel&)) const;
-  static at::Tensor OldLogProbs(const std::vector<RowRef>& refs);
+  // `v` are the current velocities.
+  at::Tensor OldLogProbs(const RowBatch& batch, const std::vector<RowRef>& refs,
+                         const at::Tensor& v) const;
   static at::Tensor Weights(const std::vector<RowRef>& refs);
 
   const TrainerOptions& options_;

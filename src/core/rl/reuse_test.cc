@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samples of older policies, and clip centres of another device's log-probs.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -128,6 +130,103 @@ TEST(ReuseTest, ARecomputedCentreFeelsNoRoundingOfTheWorker) {
   EXPECT_NEAR(centred->metrics.at("train/onpolicy_ratio_err"), 5e-4, 1e-5)
       << "the worker's error is still seen";
   EXPECT_EQ(centred->metrics.at("train/onpolicy_ratio_limit"), .125);
+}
+
+// The samples with the log-probs that a forward pass of the policy as it is gives them.
+std::vector<Group> Scored(const Bench& bench, std::vector<Group> groups) {
+  const at::NoGradGuard no_grad;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t s = 0; s < groups[g].trajectories.size(); ++s) {
+      PlannedTrajectory planned{.group = g, .trajectory = s};
+      for (int i = 0; i + 1 < kSteps; ++i) {
+        const double sigma = bench.options.sampling.sigmas[static_cast<size_t>(i)];
+        planned.rows.push_back({.step = i, .sigma = sigma});
+      }
+      std::vector<RowRef> refs;
+      AppendRows(planned, refs);
+      const RowBatch batch = GatherTransitions(groups, refs);
+      const at::Tensor v =
+          bench.policy.current().Velocity(batch.x, batch.sigma, batch.conditioning);
+      const at::Tensor scores = ScoreRows(bench.options.sampling, batch, v);
+      for (int64_t i = 0; i < scores.size(0); ++i) {
+        groups[g].trajectories[s].log_prob[static_cast<size_t>(i)] = scores[i].item<float>();
+      }
+    }
+  }
+  return groups;
+}
+
+// One step with a forward pass for every centre, and one that takes what its training passes give.
+// The first scores `groups` here and calls these the worker's, as `scored` corrects them. Returns
+// how many more forward rows the second took.
+double CompareCentres(const TrainerOptions& scored, const TrainerOptions& own, uint64_t version) {
+  Bench before(scored);
+  Bench after(own);
+  const std::vector<Group> groups = before.Rollout(version);
+  const auto two_passes = before.trainer.Step(LearnerStep(0), Scored(before, groups));
+  const auto one_pass = after.trainer.Step(LearnerStep(0), Rounded(groups));
+  EXPECT_TRUE(two_passes.ok() && one_pass.ok()) << two_passes.status() << one_pass.status();
+  if (!two_passes.ok() || !one_pass.ok()) return -1;
+  EXPECT_TRUE(at::equal(after.policy.parameters().flat(), before.policy.parameters().flat()));
+  for (const char* name : {"adamw.first_moment", "adamw.second_moment"}) {
+    EXPECT_TRUE(at::equal(after.trainer.State()->at(name), before.trainer.State()->at(name)));
+  }
+  for (const char* name : {"train/loss", "train/policy_loss", "train/grad_norm", "train/ratio_min",
+                           "train/ratio_max", "train/ratio_std", "train/clip_frac_total"}) {
+    EXPECT_EQ(one_pass->metrics.at(name), two_passes->metrics.at(name)) << name;
+  }
+  return one_pass->metrics.at("train/rows_forward") - two_passes->metrics.at("train/rows_forward");
+}
+
+// Promise: The first update's ratio is 1. The log-prob at the clip's centre is that of the row's
+// own training pass, in a learner step's first update, whatever the kernels round. Losses and
+// gradients are those of a forward pass of its own, which only rows of later updates take.
+TEST(ReuseTest, CentresOfTrainingPassesTrainWhatCentresOfForwardPassesDo) {
+  for (const MethodKind method :
+       {MethodKind::kGrpo, MethodKind::kGspo, MethodKind::kGuard, MethodKind::kDppo}) {
+    for (const int updates : {1, 2}) {
+      for (const int passes : {1, 2}) {
+        for (const int rows_per_pass : {0, 7}) {
+          SCOPED_TRACE(testing::Message() << "method " << static_cast<int>(method) << ", "
+                                          << updates << " updates, " << passes << " passes");
+          TrainerOptions options = Options();
+          options.method = method;
+          options.updates = updates;
+          options.passes = passes;
+          options.rows_per_pass = rows_per_pass;
+          TrainerOptions own = options;
+          own.recompute_on_policy = true;
+          // The second update has eight of fifteen samples, whose velocities are kept for methods
+          // that compare means. A second pass keeps what the first had.
+          const bool keeps = method == MethodKind::kGuard || method == MethodKind::kDppo;
+          EXPECT_EQ(CompareCentres(options, own, /*version=*/0), updates == 1 || keeps ? 0 : 8 * 5);
+        }
+      }
+    }
+  }
+}
+
+// ReMix's pull keeps velocities, which say the log-probs, too.
+TEST(ReuseTest, KeptVelocitiesSayTheCentresOfLaterUpdates) {
+  TrainerOptions convex = Options();
+  convex.updates = 2;
+  convex.kl = {.weight = .1, .all_steps = true, .precedent = .5};
+  TrainerOptions own = convex;
+  own.recompute_on_policy = true;
+  EXPECT_EQ(CompareCentres(convex, own, /*version=*/0), 0);
+}
+
+TEST(ReuseTest, OnlyWAndLaterUpdatesTakeAForwardPassForStaleRows) {
+  TrainerOptions naive = Options();
+  naive.correction = Correction::kNaive;
+  TrainerOptions none = Options();
+  none.correction = Correction::kNone;
+  EXPECT_EQ(CompareCentres(naive, none, /*version=*/7), 0);
+
+  Bench weighted(Options());
+  const auto step = weighted.trainer.Step(LearnerStep(0), weighted.Rollout(/*version=*/7));
+  ASSERT_TRUE(step.ok());
+  EXPECT_EQ(step->metrics.at("train/rows_forward"), 15 * kKept) << "W reads the kept steps";
 }
 
 // A number that a chosen group moves says nothing of the policy.

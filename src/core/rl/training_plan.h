@@ -29,6 +29,9 @@ struct PlannedRow {
   bool on_policy = false;  // Drawn by the policy as it is at the start of the step.
   bool in_weight = false;  // Part of W: a kept transition, or one that an older policy drew.
   bool needs_old = false;  // lp_old is to be computed; otherwise the behaviour's is taken.
+  // lp_old comes with the row's first training pass: from its own velocity, while the policy is
+  // that before the step, or from the velocity that was kept.
+  bool old_in_pass = false;
   float log_prob_behaviour = 0;
   float log_prob_old = 0;     // The clip's centre.
   int64_t old_velocity = -1;  // Place in OldVelocities; -1: the row's policy has not moved.
