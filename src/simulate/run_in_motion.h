@@ -204,7 +204,7 @@ class Fleet {
   void Finish();                                // Completes its part of the outcome.
 
   Worker& operator[](uint32_t index) { return workers_[index]; }
-  std::optional<uint32_t> Find(const std::string& name) const;  // Of those that live.
+  std::optional<uint32_t> Find(const std::string& name) const;  // Only workers that live.
 
  private:
   void StartFetch(uint32_t index, double seconds, bool from_learner);
