@@ -16,7 +16,7 @@
 #include "io/diffusers_directory.h"
 #include "io/tensor_torch.h"
 #include "rpc/convert.h"
-#include "services/weights/file_places.h"
+#include "services/weights/tensor_place.h"
 #include "services/weights/snapshot.h"
 
 namespace oxbow::rollout {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/weights/broadcast_membership.h"
+#include "services/weights/broadcast_sender.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,24 +2,26 @@
 // The learner's side of the broadcast: keeps a broadcast group of the workers that can take part,
 // and sends each publication to all of its members at once.
 //
-//   Published, Join, Leave, HeardOf  --->  own thread:  form a broadcast group | send a round |
-//   wait
+//   Published, Join, Leave, HeardOf  --->  own thread:  form a group | send a round | wait
 //
 // No caller waits for the own thread. If there is no broadcast group, or if it is busy, a
 // publication goes out by the relay only; chunks that a member did not get come by the relay too. A
 // round ends when a piece takes longer than the broadcast group allows, or all pieces take longer
 // than round_grace + bytes / rate_min. Then the broadcast group is given up, and the next one is
-// formed without the members that failed (broadcast_membership.h). Thread-safe.
+// formed without the members that failed (BroadcastMembership). Thread-safe.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -28,11 +30,79 @@
 #include "base/clock.h"
 #include "oxbow/v1/weight_channel.pb.h"
 #include "services/weights/broadcast_group.h"
-#include "services/weights/broadcast_membership.h"
 #include "services/weights/snapshot.h"
 #include "services/weights/weights_metrics.h"
 
 namespace oxbow::weights {
+
+// Decides which workers are in the next broadcast group.
+//
+//   joined, has weights  ->  in the next group  ->  the group failed: out until it reports again
+//
+// The members are all watchers that can take part and have shown that they hold weights of this
+// run, up to a limit. When a broadcast group fails, each of its members is left out until it has
+// reported the weights of that round, so that a stopped or dead member is not waited for twice. The
+// members that the failure names, or all if it names none, are also left out for 1, 2, 4 ... 64
+// publications while they fail in a row: a member that lives but cannot be reached costs a deadline
+// more and more rarely. No clock, no I/O; not thread-safe.
+class BroadcastMembership {
+ public:
+  using Ticket = uint64_t;  // Names a watch, as in RelayRoster.
+
+  explicit BroadcastMembership(size_t members_max) : members_max_(members_max) {}
+
+  // A watcher that can take part has come from `host`. `version`: that of its weights, if any.
+  void Join(Ticket ticket, const std::string& worker, const std::string& host,
+            std::optional<uint64_t> version, bool on_gpu = false);
+  void Leave(Ticket ticket);
+  // The worker lives and has these weights.
+  void HeardOf(const std::string& worker, uint64_t version);
+  void Published() { ++publications_; }
+
+  // Whether another broadcast group should be formed.
+  bool ShouldForm() const { return Eligible() != members_; }
+
+  // Begins the next broadcast group and returns its number; members() are its ranks 1, 2, ... If
+  // there are no members, no broadcast group should be formed.
+  uint64_t Form();
+  // The broadcast group could not be formed, or failed in the round of `version`; `behind` are the
+  // ranks to blame, where known. If it could not be formed, the others may be asked again at once.
+  void Failed(const std::vector<int>& behind, std::optional<uint64_t> version = std::nullopt);
+  // A round of the broadcast group was completed.
+  void Succeeded();
+
+  uint64_t broadcast_group() const { return group_; }
+  const std::vector<Ticket>& members() const { return members_; }
+  int RankOf(Ticket ticket) const;  // 0: not a member.
+  std::string HostOf(Ticket ticket) const;
+  bool AllOnGpus() const;  // Whether all members are.
+  size_t watchers() const { return watchers_.size(); }
+
+  // The oldest version a member has; nothing if there are no members.
+  std::optional<uint64_t> OldestVersion() const;
+
+ private:
+  struct Watcher {
+    std::string worker;
+    std::string host;
+    std::optional<uint64_t> version;
+    bool on_gpu = false;
+    bool heard = false;  // It has reported weights since the last failure.
+  };
+  struct Strikes {
+    uint32_t count = 0;
+    uint64_t out_until = 0;  // A number of publications.
+  };
+  std::vector<Ticket> Eligible() const;
+  void Strike(const std::string& worker);
+
+  const size_t members_max_;
+  uint64_t group_ = 0;
+  uint64_t publications_ = 0;
+  std::map<Ticket, Watcher> watchers_;
+  std::map<std::string, Strikes> strikes_;  // By worker id: a worker may come back.
+  std::vector<Ticket> members_;
+};
 
 class BroadcastSender {
  public:
@@ -49,7 +119,7 @@ class BroadcastSender {
   using SharedManifest = std::shared_ptr<const v1::SnapshotManifest>;
 
   // `on_change` is called from the own thread when the result of Describe changes.
-  BroadcastSender(Options options, PublishMetrics& metrics, const Clock& clock,
+  BroadcastSender(Options options, BroadcastMetrics& metrics, const Clock& clock,
                   std::function<void()> on_change);
   ~BroadcastSender();
 
@@ -75,6 +145,13 @@ class BroadcastSender {
     SharedManifest before;  // Every member has it; null: unknown.
     std::shared_ptr<const ChunksByHash> chunks;
   };
+  // The newest broadcast group.
+  struct Standing {
+    std::string address;                    // Empty: not yet known.
+    std::string device;                     // "cpu" or "cuda".
+    std::shared_ptr<BroadcastGroup> bytes;  // Null: not formed. Shared: Stop aborts it in use.
+    uint64_t begun = 0;                     // Its rounds.
+  };
   enum class Task { kStop, kForm, kRound };
 
   void Run();
@@ -86,7 +163,7 @@ class BroadcastSender {
   SharedManifest OldestOfMembers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  PublishMetrics& metrics_;
+  BroadcastMetrics& metrics_;
   const Clock& clock_;
   const std::function<void()> on_change_;
 
@@ -95,11 +172,7 @@ class BroadcastSender {
   BroadcastMembership roster_ ABSL_GUARDED_BY(mutex_);
   bool forming_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> cancel_forming_ = false;
-  std::string address_
-      ABSL_GUARDED_BY(mutex_);  // The newest broadcast group's; empty: not yet known.
-  std::string device_ ABSL_GUARDED_BY(mutex_);  // The newest broadcast group's: "cpu" or "cuda".
-  std::shared_ptr<BroadcastGroup> group_ ABSL_GUARDED_BY(mutex_);  // Shared: Stop aborts it in use.
-  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;                     // Rounds that group_ has begun.
+  Standing standing_ ABSL_GUARDED_BY(mutex_);
   std::optional<Round> round_ ABSL_GUARDED_BY(mutex_);  // The own thread has not taken it yet.
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;           // The own thread has taken a round.
   std::deque<SharedManifest> versions_ ABSL_GUARDED_BY(mutex_);  // Newest last.

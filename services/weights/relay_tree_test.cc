@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Laws of the relay tree over random sets of watchers.
-#include "services/weights/relay_tree.h"
+#include "services/weights/relay_roster.h"
 
 #include <gtest/gtest.h>
 

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/descriptor.h"
+#include "io/weight_files.h"
 
 namespace oxbow::weights {
 
@@ -63,5 +64,19 @@ using PlacedChunks = std::map<std::string, PlacedChunk>;  // Key: 32 raw bytes o
 // Shared: snapshots that have the chunk, and the store.
 using Placed = std::shared_ptr<const PlacedChunk>;
 using PlacedByHash = std::map<std::string, Placed>;
+
+// Places of tensors in a component's weight files.
+class FilePlaces {
+ public:
+  explicit FilePlaces(const io::WeightFiles& files) : files_(files) {}  // It outlives this.
+
+  // Null unless a file has a tensor of that name, type and shape. Each file is opened once, and
+  // stays open while a place in it lives.
+  std::shared_ptr<const TensorPlace> Find(const std::string& name, const io::TensorHeader& wanted);
+
+ private:
+  const io::WeightFiles& files_;
+  std::map<std::string, std::shared_ptr<const OpenedFile>> opened_;
+};
 
 }  // namespace oxbow::weights

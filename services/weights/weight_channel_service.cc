@@ -105,7 +105,7 @@ WeightChannelService::WeightChannelService(const Options& options, PublishMetric
                         BroadcastSender::Options{.join = options.join_broadcast_group,
                                                  .device = options.broadcast_device,
                                                  .versions_kept = options.snapshots_kept + 1},
-                        metrics, clock, [this] { WakeAll(); })),
+                        metrics.broadcast(), clock, [this] { WakeAll(); })),
       runner_(options.streams) {
   using WatchHandler =
       grpc::internal::CallbackServerStreamingHandler<v1::WatchRequest, WatchMessage>;

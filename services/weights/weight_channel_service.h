@@ -3,7 +3,7 @@
 // content by hash in the same way.
 //
 // Each watcher is told which peers to ask for the chunks before it asks the learner, so that the
-// bytes that leave the learner do not grow with the number of watchers (relay_tree.h). Publish
+// bytes that leave the learner do not grow with the number of watchers (relay_roster.h). Publish
 // never waits for watchers. A slow watcher gets only the newest manifest when it reads again:
 // nothing is queued per watcher. A watcher or a fetching worker costs a stream and no thread. If
 // the learner broadcasts, the chunks that a publication changed also come by the broadcast group of

@@ -2,6 +2,7 @@
 #include "services/weights/weights_metrics.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "telemetry/families.h"
 
@@ -12,7 +13,45 @@ using telemetry::Metric;
 
 const telemetry::Buckets kSeconds = {.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100};
 
+CounterTable Table(prometheus::Registry& registry, const exported::Counter& row, const char* label,
+                   std::initializer_list<const char*> values) {
+  CounterTable table;
+  for (const char* value : values) table[value] = &Metric(registry, row, {{label, value}});
+  return table;
+}
+
 }  // namespace
+
+void EgressCopies::Changed(uint64_t bytes) {
+  changed_ = bytes;
+  served_ = 0;
+  copies_.Set(0);
+}
+
+void EgressCopies::Served(uint64_t bytes) {
+  const double served = static_cast<double>(served_ += bytes);
+  if (const uint64_t changed = changed_; changed > 0) {
+    copies_.Set(served / static_cast<double>(changed));
+  }
+}
+
+BroadcastMetrics::BroadcastMetrics(prometheus::Registry& r)
+    : bytes_(Metric(r, exported::kWeightsBroadcastBytesTotal)),
+      rounds_(Table(r, exported::kWeightsBroadcastRoundsTotal, "outcome",
+                    {"whole", "failed", "skipped"})),
+      seconds_(Metric(r, exported::kWeightsBroadcastSeconds, kSeconds)),
+      members_(Metric(r, exported::kWeightsBroadcastMembers)),
+      groups_failed_(Metric(r, exported::kWeightsBroadcastGroupsFailedTotal)) {}
+
+void BroadcastMetrics::Sent(uint64_t bytes) { bytes_.Increment(static_cast<double>(bytes)); }
+
+void BroadcastMetrics::Round(const std::string& outcome) { rounds_.at(outcome)->Increment(); }
+
+void BroadcastMetrics::Took(absl::Duration took) { seconds_.Observe(absl::ToDoubleSeconds(took)); }
+
+void BroadcastMetrics::MembersAre(uint64_t members) { members_.Set(static_cast<double>(members)); }
+
+void BroadcastMetrics::GroupFailed() { groups_failed_.Increment(); }
 
 PublishMetrics::PublishMetrics(prometheus::Registry& r)
     : publish_seconds_(Metric(r, exported::kWeightsPublishSeconds, kSeconds)),
@@ -25,20 +64,11 @@ PublishMetrics::PublishMetrics(prometheus::Registry& r)
       egress_copies_(Metric(r, exported::kWeightsEgressCopies)),
       watchers_(Metric(r, exported::kWeightsWatchers)),
       excluded_(Metric(r, exported::kWeightsPeersExcluded)),
-      excluded_corrupt_(Metric(r, exported::kWeightsPeerFaultsTotal, {{"fault", "corrupt"}})),
-      excluded_silent_(Metric(r, exported::kWeightsPeerFaultsTotal, {{"fault", "silent"}})),
-      withheld_not_finite_(Metric(r, exported::kWeightsWithheldTotal, {{"reason", "not_finite"}})),
-      withheld_reward_(Metric(r, exported::kWeightsWithheldTotal, {{"reason", "reward_floor"}})),
-      applied_equal_(Metric(r, exported::kWeightsReportsTotal, {{"outcome", "equal"}})),
-      applied_close_(Metric(r, exported::kWeightsReportsTotal, {{"outcome", "close"}})),
-      refused_(Metric(r, exported::kWeightsReportsTotal, {{"outcome", "refused"}})),
-      broadcast_bytes_(Metric(r, exported::kWeightsBroadcastBytesTotal)),
-      rounds_whole_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "whole"}})),
-      rounds_failed_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "failed"}})),
-      rounds_skipped_(Metric(r, exported::kWeightsBroadcastRoundsTotal, {{"outcome", "skipped"}})),
-      broadcast_seconds_(Metric(r, exported::kWeightsBroadcastSeconds, kSeconds)),
-      broadcast_receivers_(Metric(r, exported::kWeightsBroadcastMembers)),
-      broadcast_groups_failed_(Metric(r, exported::kWeightsBroadcastGroupsFailedTotal)) {}
+      faults_(Table(r, exported::kWeightsPeerFaultsTotal, "fault", {"corrupt", "silent"})),
+      withheld_(
+          Table(r, exported::kWeightsWithheldTotal, "reason", {"not_finite", "reward_floor"})),
+      reports_(Table(r, exported::kWeightsReportsTotal, "outcome", {"equal", "close", "refused"})),
+      broadcast_(r) {}
 
 void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint64_t bytes_held) {
   publish_seconds_.Observe(absl::ToDoubleSeconds(took));
@@ -47,23 +77,16 @@ void PublishMetrics::Published(PolicyVersion version, absl::Duration took, uint6
   held_bytes_.Set(static_cast<double>(bytes_held));
 }
 
-void PublishMetrics::Withheld(const std::string& reason) {
-  (reason == "not_finite" ? withheld_not_finite_ : withheld_reward_).Increment();
-}
+void PublishMetrics::Withheld(const std::string& reason) { withheld_.at(reason)->Increment(); }
 
 void PublishMetrics::Changed(uint64_t bytes) {
   changed_bytes_.Increment(static_cast<double>(bytes));
-  changed_ = bytes;
-  served_ = 0;
-  egress_copies_.Set(0);
+  egress_copies_.Changed(bytes);
 }
 
 void PublishMetrics::ChunkServed(uint64_t bytes) {
   served_bytes_.Increment(static_cast<double>(bytes));
-  const double served = static_cast<double>(served_ += bytes);
-  if (const uint64_t changed = changed_; changed > 0) {
-    egress_copies_.Set(served / static_cast<double>(changed));
-  }
+  egress_copies_.Served(bytes);
 }
 
 void PublishMetrics::ContentServed(uint64_t bytes) {
@@ -76,35 +99,14 @@ void PublishMetrics::WatchersAre(uint64_t watchers, uint64_t excluded) {
 }
 
 void PublishMetrics::PeerExcluded(bool corrupt) {
-  (corrupt ? excluded_corrupt_ : excluded_silent_).Increment();
+  faults_.at(corrupt ? "corrupt" : "silent")->Increment();
 }
 
 void PublishMetrics::WatcherApplied(bool bits_equal) {
-  (bits_equal ? applied_equal_ : applied_close_).Increment();
+  reports_.at(bits_equal ? "equal" : "close")->Increment();
 }
 
-void PublishMetrics::WatcherRefused() { refused_.Increment(); }
-
-void PublishMetrics::Broadcast(uint64_t bytes) {
-  broadcast_bytes_.Increment(static_cast<double>(bytes));
-}
-
-void PublishMetrics::BroadcastRound(const std::string& outcome) {
-  (outcome == "whole"    ? rounds_whole_
-   : outcome == "failed" ? rounds_failed_
-                         : rounds_skipped_)
-      .Increment();
-}
-
-void PublishMetrics::BroadcastTook(absl::Duration took) {
-  broadcast_seconds_.Observe(absl::ToDoubleSeconds(took));
-}
-
-void PublishMetrics::BroadcastMembersAre(uint64_t members) {
-  broadcast_receivers_.Set(static_cast<double>(members));
-}
-
-void PublishMetrics::BroadcastGroupFailed() { broadcast_groups_failed_.Increment(); }
+void PublishMetrics::WatcherRefused() { reports_.at("refused")->Increment(); }
 
 FollowMetrics::FollowMetrics(prometheus::Registry& r)
     : fetch_seconds_(Metric(r, exported::kWeightsFetchSeconds, kSeconds)),
@@ -114,9 +116,8 @@ FollowMetrics::FollowMetrics(prometheus::Registry& r)
       broadcast_bytes_(Metric(r, exported::kWeightsFetchedBytesTotal, {{"source", "broadcast"}})),
       relayed_bytes_(Metric(r, exported::kWeightsRelayedBytesTotal)),
       corrupt_chunks_(Metric(r, exported::kWeightsCorruptChunksTotal)),
-      peer_corrupt_(Metric(r, exported::kWeightsPeerFailuresTotal, {{"how", "corrupt"}})),
-      peer_silent_(Metric(r, exported::kWeightsPeerFailuresTotal, {{"how", "silent"}})),
-      peer_lacking_(Metric(r, exported::kWeightsPeerFailuresTotal, {{"how", "lacking"}})),
+      peers_failed_(
+          Table(r, exported::kWeightsPeerFailuresTotal, "how", {"corrupt", "silent", "lacking"})),
       refused_(Metric(r, exported::kWeightsRefusedTotal)),
       announced_version_(Metric(r, exported::kWeightsAnnouncedVersion)),
       applied_version_(Metric(r, exported::kWeightsAppliedVersion)),
@@ -138,9 +139,7 @@ void FollowMetrics::Fetched(absl::Duration took) {
   fetch_seconds_.Observe(absl::ToDoubleSeconds(took));
 }
 
-void FollowMetrics::PeerFailed(const std::string& how) {
-  (how == "corrupt" ? peer_corrupt_ : how == "silent" ? peer_silent_ : peer_lacking_).Increment();
-}
+void FollowMetrics::PeerFailed(const std::string& how) { peers_failed_.at(how)->Increment(); }
 
 void FollowMetrics::Relayed(uint64_t bytes) {
   relayed_bytes_.Increment(static_cast<double>(bytes));

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/time/time.h"
@@ -20,6 +21,40 @@ namespace oxbow::weights {
 
 enum class Source { kLearner, kPeer, kBroadcast };  // Where chunks come from.
 
+// The counters of one name, by the value of their label.
+using CounterTable = std::map<std::string, prometheus::Counter*>;
+
+// How often the newest snapshot's bytes were sent.
+class EgressCopies {
+ public:
+  explicit EgressCopies(prometheus::Gauge& copies) : copies_(copies) {}
+  void Changed(uint64_t bytes);
+  void Served(uint64_t bytes);
+
+ private:
+  prometheus::Gauge& copies_;
+  std::atomic<uint64_t> changed_ = 0;  // Bytes of the newest snapshot,
+  std::atomic<uint64_t> served_ = 0;   // and bytes sent since it came.
+};
+
+// The learner's side of the broadcast.
+class BroadcastMetrics {
+ public:
+  explicit BroadcastMetrics(prometheus::Registry& registry);
+  void Sent(uint64_t bytes);               // Counted once, whatever the number of members.
+  void Round(const std::string& outcome);  // whole | failed | skipped
+  void Took(absl::Duration took);
+  void MembersAre(uint64_t members);
+  void GroupFailed();  // A broadcast group could not be formed.
+
+ private:
+  prometheus::Counter& bytes_;
+  const CounterTable rounds_;
+  prometheus::Histogram& seconds_;
+  prometheus::Gauge& members_;
+  prometheus::Counter& groups_failed_;
+};
+
 // The learner's side. `registry` outlives it; at most one per registry.
 class PublishMetrics {
  public:
@@ -31,13 +66,9 @@ class PublishMetrics {
   void ContentServed(uint64_t bytes);  // Conditioning.
   void WatchersAre(uint64_t watchers, uint64_t excluded);
   void PeerExcluded(bool corrupt);
-  void Broadcast(uint64_t bytes);                   // Counted once, whatever the number of members.
-  void BroadcastRound(const std::string& outcome);  // whole | failed | skipped
-  void BroadcastTook(absl::Duration took);
-  void BroadcastMembersAre(uint64_t members);
-  void BroadcastGroupFailed();  // A broadcast group could not be formed.
   void WatcherApplied(bool bits_equal);
   void WatcherRefused();
+  BroadcastMetrics& broadcast() { return broadcast_; }
 
  private:
   prometheus::Histogram& publish_seconds_;
@@ -47,25 +78,13 @@ class PublishMetrics {
   prometheus::Counter& served_bytes_;
   prometheus::Counter& conditioning_bytes_;
   prometheus::Counter& changed_bytes_;
-  prometheus::Gauge& egress_copies_;
+  EgressCopies egress_copies_;
   prometheus::Gauge& watchers_;
   prometheus::Gauge& excluded_;
-  prometheus::Counter& excluded_corrupt_;
-  prometheus::Counter& excluded_silent_;
-  prometheus::Counter& withheld_not_finite_;
-  prometheus::Counter& withheld_reward_;
-  prometheus::Counter& applied_equal_;
-  prometheus::Counter& applied_close_;
-  prometheus::Counter& refused_;
-  prometheus::Counter& broadcast_bytes_;
-  prometheus::Counter& rounds_whole_;
-  prometheus::Counter& rounds_failed_;
-  prometheus::Counter& rounds_skipped_;
-  prometheus::Histogram& broadcast_seconds_;
-  prometheus::Gauge& broadcast_receivers_;
-  prometheus::Counter& broadcast_groups_failed_;
-  std::atomic<uint64_t> changed_ = 0;  // Bytes of the newest snapshot,
-  std::atomic<uint64_t> served_ = 0;   // and bytes sent since it came.
+  const CounterTable faults_;    // Of peers.
+  const CounterTable withheld_;  // Versions, by reason.
+  const CounterTable reports_;   // By outcome.
+  BroadcastMetrics broadcast_;
 };
 
 // The worker's side.
@@ -91,9 +110,7 @@ class FollowMetrics {
   prometheus::Counter& broadcast_bytes_;
   prometheus::Counter& relayed_bytes_;
   prometheus::Counter& corrupt_chunks_;
-  prometheus::Counter& peer_corrupt_;
-  prometheus::Counter& peer_silent_;
-  prometheus::Counter& peer_lacking_;
+  const CounterTable peers_failed_;
   prometheus::Counter& refused_;
   prometheus::Gauge& announced_version_;
   prometheus::Gauge& applied_version_;

@@ -6,19 +6,58 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "rpc/health_service.h"
 #include "rpc/listener.h"
-#include "rpc/self_probe.h"
 #include "rpc/stream_runner.h"
 
 namespace oxbow::rpc {
+
+// Asks this process's own server for its health, each time over a new connection.
+//
+// Existing connections say nothing about new ones: a server whose port answers nobody any more
+// looks well to all who are connected, and nobody can ever join again. Such a process ends, so that
+// its supervisor starts it again. Deaf means that no answer came in time, `failures_max` times in a
+// row. Any answer counts as one, also a refusal or a failed handshake: the port works then. A probe
+// in whose time the server refused connections for lack of descriptors does not count: a restart
+// would not help.
+
+// Prints the line on stderr and ends the process with kExitUnavailable.
+[[noreturn]] void EndDeafProcess(const std::string& line);
+
+class SelfProbe {
+ public:
+  struct Options {
+    absl::Duration every = absl::Seconds(20);
+    absl::Duration timeout = absl::Seconds(10);
+    int failures_max = 3;
+    std::function<void(const std::string& line)> deaf = EndDeafProcess;
+  };
+
+  // `refused` counts the connections that the server has refused so far.
+  SelfProbe(std::string endpoint, Options options, std::function<uint64_t()> refused);
+  ~SelfProbe();
+
+ private:
+  void Loop();
+  bool Answers() const;
+
+  const std::string endpoint_;
+  const Options options_;
+  const std::function<uint64_t()> refused_;
+  absl::Notification ended_;
+  std::thread thread_;
+};
 
 // A service with streams that run on its own StreamRunner.
 class HasStreams {

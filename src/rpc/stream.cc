@@ -36,29 +36,29 @@ void StreamBase::Begin(Handler handler) {
 }
 
 void StreamBase::Await(Waits what, std::coroutine_handle<> handler, absl::Duration limit) {
-  OXBOW_CHECK(waits_ == Waits::kNothing) << "a stream waits for one thing at a time";
-  waits_ = what;
-  waiting_ = handler;
-  limit_at_ = Clock::Steady().Now() + limit;
+  OXBOW_CHECK(pause_.what == Waits::kNothing) << "a stream waits for one thing at a time";
+  pause_.what = what;
+  pause_.handler = handler;
+  pause_.until = Clock::Steady().Now() + limit;
   SetAlarm();
 }
 
 // The limit of a stream that goes on only moves away: the alarm set last is early enough, and is
 // set again when it has come.
 void StreamBase::SetAlarm() {
-  if (limit_at_ >= alarm_at_) return;
-  alarm_at_ = limit_at_;
-  runner_.WakeAt(alarm_at_, weak_from_this());
+  if (pause_.until >= pause_.alarm_at) return;
+  pause_.alarm_at = pause_.until;
+  runner_.WakeAt(pause_.alarm_at, weak_from_this());
 }
 
 void StreamBase::Resume() {
-  waits_ = Waits::kNothing;
-  runner_.Resume(std::exchange(waiting_, nullptr));
+  pause_.what = Waits::kNothing;
+  runner_.Resume(std::exchange(pause_.handler, nullptr));
 }
 
 void StreamBase::Wake() {
   absl::MutexLock lock(&mutex_);
-  if (waits_ == Waits::kWake) return Resume();
+  if (pause_.what == Waits::kWake) return Resume();
   woken_ = true;
 }
 
@@ -66,12 +66,12 @@ void StreamBase::End(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   if (finished_ || ended_) return;
   if (!writing_) return FinishWith(status);
-  if (!result_.has_value()) result_ = status;
+  if (!reply_.status.has_value()) reply_.status = status;
 }
 
 void StreamBase::AskAgainIn(absl::Duration pause) {
   absl::MutexLock lock(&mutex_);
-  pause_ = std::max(pause_, pause);
+  reply_.ask_again_in = std::max(reply_.ask_again_in, pause);
 }
 
 bool StreamBase::cancelled() const {
@@ -91,40 +91,34 @@ bool StreamBase::SuspendForWake(std::coroutine_handle<> handler, absl::Duration 
   return true;
 }
 
-void StreamBase::ReadDone(bool ok) {
-  absl::MutexLock lock(&mutex_);
-  read_ok_ = ok;
-  Resume();  // Only the coroutine reads, and it waits.
-}
-
 void StreamBase::Written() {
   writing_ = false;
-  if (result_.has_value()) return FinishWith(*result_);
-  if (waits_ == Waits::kWrite) Resume();
+  if (reply_.status.has_value()) return FinishWith(*reply_.status);
+  if (pause_.what == Waits::kWrite) Resume();
 }
 
 void StreamBase::Cancelled() {
   absl::MutexLock lock(&mutex_);
   cancelled_ = true;
-  if (waits_ == Waits::kWake) return Resume();
+  if (pause_.what == Waits::kWake) return Resume();
   woken_ = true;
 }
 
 void StreamBase::FinishWith(const absl::Status& status) {
   finished_ = true;
-  if (pause_ > absl::ZeroDuration()) {
-    context_.AddTrailingMetadata(kRetryAfterKey, RetryAfterText(pause_));
+  if (reply_.ask_again_in > absl::ZeroDuration()) {
+    context_.AddTrailingMetadata(kRetryAfterKey, RetryAfterText(reply_.ask_again_in));
   }
   DoFinish(ToGrpc(status));
 }
 
 void StreamBase::Expire(absl::Duration now) {
   absl::MutexLock lock(&mutex_);
-  alarm_at_ = absl::InfiniteDuration();
+  pause_.alarm_at = absl::InfiniteDuration();
   const bool last_writes = ended_ && writing_;
-  if ((waits_ == Waits::kNothing && !last_writes) || finished_) return;
-  if (limit_at_ > now) return SetAlarm();
-  if (waits_ == Waits::kWake) return Resume();
+  if ((pause_.what == Waits::kNothing && !last_writes) || finished_) return;
+  if (pause_.until > now) return SetAlarm();
+  if (pause_.what == Waits::kWake) return Resume();
   expired_ = true;
   // A pending read or write then fails, which resumes the coroutine.
   if (writing_) return context_.TryCancel();  // The status would wait behind what is not taken.
@@ -139,8 +133,8 @@ void StreamBase::Ended(absl::Status status) {
     absl::MutexLock lock(&mutex_);
     ended_ = true;
     if (!finished_ && writing_) {
-      if (!result_.has_value()) result_ = std::move(status);
-      limit_at_ = Clock::Steady().Now() + idle_max_;
+      if (!reply_.status.has_value()) reply_.status = std::move(status);
+      pause_.until = Clock::Steady().Now() + idle_max_;
       SetAlarm();
     } else if (!finished_) {
       FinishWith(status);

@@ -149,7 +149,6 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
   void FinishWith(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool SuspendForWake(std::coroutine_handle<> handler, absl::Duration limit)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void ReadDone(bool ok) ABSL_LOCKS_EXCLUDED(mutex_);
   void Written() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // All that was to be written.
   void Cancelled() ABSL_LOCKS_EXCLUDED(mutex_);
   void Done() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -158,14 +157,24 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
 
   mutable absl::Mutex mutex_;
   const absl::Duration idle_max_;
-  bool read_ok_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool broken_ ABSL_GUARDED_BY(mutex_) = false;    // A write failed.
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // gRPC has the status.
 
  private:
   friend class StreamRunner;
   friend struct Handler::Ending;
+  // What the coroutine waits for.
+  struct Pause {
+    Waits what = Waits::kNothing;
+    std::coroutine_handle<> handler;
+    absl::Duration until;                                // When the wait is over.
+    absl::Duration alarm_at = absl::InfiniteDuration();  // The alarm that is set.
+  };
+  // What the caller will be told.
+  struct Reply {
+    std::optional<absl::Status> status;  // To be sent after the writes.
+    absl::Duration ask_again_in;
+  };
   void Expire(absl::Duration now) ABSL_LOCKS_EXCLUDED(mutex_);
   void Ended(absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -174,17 +183,13 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
   StreamRunner& runner_;
   const std::optional<Trace> trace_;
   std::shared_ptr<StreamBase> self_ ABSL_GUARDED_BY(mutex_);  // Until both sides are through.
-  Waits waits_ ABSL_GUARDED_BY(mutex_) = Waits::kNothing;
-  std::coroutine_handle<> waiting_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration limit_at_ ABSL_GUARDED_BY(mutex_);  // When the wait is over.
-  absl::Duration alarm_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
+  Pause pause_ ABSL_GUARDED_BY(mutex_);
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool expired_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;                  // The coroutine is through.
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;                   // gRPC is.
-  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);  // To be sent after the writes.
-  absl::Duration pause_ ABSL_GUARDED_BY(mutex_);                // The pause of AskAgainIn.
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // The coroutine is through.
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;   // gRPC is.
+  Reply reply_ ABSL_GUARDED_BY(mutex_);
 };
 
 // gRPC never calls a reaction from inside Start* or Finish, so these are called under the mutex.
@@ -262,7 +267,11 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
     if (!std::exchange(writing_, true)) WriteFirst();
   }
 
-  void OnReadDone(bool ok) override { ReadDone(ok); }
+  void OnReadDone(bool ok) override {
+    absl::MutexLock lock(&mutex_);
+    read_ok_ = ok;
+    Resume();  // Only the coroutine reads, and it waits.
+  }
   void OnWriteDone(bool ok) override {
     absl::MutexLock lock(&mutex_);
     outgoing_.pop_front();
@@ -315,6 +324,8 @@ class Stream final : public StreamBase, public grpc::ServerBidiReactor<Request, 
 
   static constexpr size_t kUntakenMax = 256;
 
+  bool read_ok_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;            // A write failed.
   std::deque<Response> outgoing_ ABSL_GUARDED_BY(mutex_);  // The first is being written.
   Request* postponed_ ABSL_GUARDED_BY(mutex_) = nullptr;   // The message that a Read waits to fill.
 };

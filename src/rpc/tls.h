@@ -40,7 +40,7 @@ struct TlsOptions {
   // seconds, at least 1.
   absl::Duration reload_every = absl::Seconds(10);
   bool roles = true;    // False: any certificate of the authority may make any call.
-  std::string revoked;  // File of rpc/revocation_list.h; empty: none. Only with roles.
+  std::string revoked;  // File of rpc/access.h; empty: none. Only with roles.
   Roles served;         // If not empty: the own certificate must have one of these roles.
 };
 

@@ -14,7 +14,6 @@
 #include "oxbow/v1/coordinator.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/port_language.h"
-#include "rpc/self_probe.h"
 #include "rpc/server.h"
 #include "rpc/status.h"
 #include "tests/testing/certificates.h"

@@ -8,7 +8,7 @@
 #include "base/trace.h"
 #include "base/worker_id.h"
 #include "rpc/identity.h"
-#include "rpc/revocation_list.h"
+#include "rpc/access.h"
 #include "tests/fuzz/bytes_input.h"
 
 namespace {

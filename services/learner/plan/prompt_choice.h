@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the prompts of each step by what the run's groups have shown of them
-// (core/rl/learnability.h, docs/methods/prompt_choice.md), if the run says so.
+// (core/rl/success_record.h, docs/methods/prompt_choice.md), if the run says so.
 //
 //   before a plan     ranks all prompts by what the steps before step - S have shown
 //   before extra      the same by all committed steps, with another draw

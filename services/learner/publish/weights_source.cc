@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "io/tensor_torch.h"
-#include "services/weights/file_places.h"
+#include "services/weights/tensor_place.h"
 
 namespace oxbow::learner {
 

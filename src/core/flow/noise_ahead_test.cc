@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/flow/noise_ahead.h"
+#include "core/flow/sampler.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

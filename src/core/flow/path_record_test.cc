@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/flow/path_record.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -3,15 +3,43 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/accumulate.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/philox.h"
 #include "core/flow/dpmpp.h"
-#include "core/flow/noise_ahead.h"
-#include "core/flow/path_record.h"
 
 namespace oxbow::flow {
 namespace {
+
+constexpr size_t kAhead = 2;                    // Steps whose noise is in memory at once.
+constexpr int64_t kNumbersOfAThread = 1 << 16;  // In one step; fewer take 2 ms.
+
+// Makes `place` a pinned tensor like `there`, and copies `there` to it, not waiting.
+void CopyBehind(const at::Tensor& there, at::Tensor& place) {
+  if (!place.defined()) {
+    place = at::empty(there.sizes(), there.options().device(at::kCPU).pinned_memory(true));
+  }
+  place.copy_(there, /*non_blocking=*/true);
+}
+
+// A path is new memory of many megabytes. By pages of 4 KiB, taking it costs as much time as
+// filling it.
+void TakeInLargePages(const at::Tensor& tensor) {
+  constexpr uintptr_t kPage = 4096;
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.mutable_data_ptr());
+  const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (begin + tensor.nbytes()) / kPage * kPage;
+  if (end <= first) return;
+  madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);  // A wish: may be refused.
+}
 
 std::vector<int64_t> BatchShape(size_t batch, at::IntArrayRef shape) {
   std::vector<int64_t> full = {static_cast<int64_t>(batch)};
@@ -206,6 +234,151 @@ Paths Walk(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
 }
 
 }  // namespace
+
+NoiseAhead::NoiseAhead(std::vector<uint32_t> steps, std::vector<int64_t> shape, at::Device device,
+                       Draw draw)
+    : steps_(std::move(steps)), shape_(std::move(shape)), device_(device), draw_(std::move(draw)) {
+  if (c10::multiply_integers(shape_) < kNumbersOfAThread) return;
+  while (made_ < std::min(kAhead, steps_.size())) ahead_.push_back(NextStep());
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "noise");
+    Run();
+  });
+}
+
+NoiseAhead::~NoiseAhead() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+// By the caller's thread: memory is torch's.
+std::shared_ptr<NoiseAhead::Step> NoiseAhead::NextStep() {
+  OXBOW_CHECK(made_ < steps_.size()) << "noise of a step that has none";
+  const auto host = at::TensorOptions(at::kCPU).pinned_memory(device_.is_cuda());
+  at::Tensor noise = at::empty(shape_, host.dtype(at::kFloat));
+  const std::span<float> values(noise.mutable_data_ptr<float>(),
+                                static_cast<size_t>(noise.numel()));
+  return std::make_shared<Step>(steps_[made_++], std::move(noise), values);
+}
+
+// False if stopped.
+bool NoiseAhead::Fill(Step& step) {
+  const auto rows = static_cast<size_t>(shape_[0]);
+  const size_t length = rows == 0 ? 0 : step.values.size() / rows;
+  for (size_t row = 0; row < rows; ++row) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return false;
+    }
+    draw_(step.number, row, step.values.subspan(row * length, length));
+  }
+  return true;
+}
+
+void NoiseAhead::Run() {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || (!ahead_.empty() && !ahead_.back()->drawn);
+  };
+  for (size_t done = 0; done < steps_.size(); ++done) {
+    std::shared_ptr<Step> next;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&has_work));
+      if (stopping_) return;
+      next = *std::find_if(ahead_.begin(), ahead_.end(), [](const auto& s) { return !s->drawn; });
+    }
+    if (!Fill(*next)) return;
+    absl::MutexLock lock(&mutex_);
+    next->drawn = true;
+  }
+}
+
+at::Tensor NoiseAhead::Take() {
+  std::shared_ptr<Step> step;
+  if (!thread_.joinable()) {
+    step = NextStep();
+    Fill(*step);
+  } else {
+    std::shared_ptr<Step> later = made_ < steps_.size() ? NextStep() : nullptr;
+    const auto drawn = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return ahead_.empty() || ahead_.front()->drawn;
+    };
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&drawn));
+    OXBOW_CHECK(!ahead_.empty()) << "noise of a step that has none";
+    step = std::move(ahead_.front());
+    ahead_.pop_front();
+    if (later != nullptr) ahead_.push_back(std::move(later));
+  }
+  return step->noise.to(device_, /*non_blocking=*/true);
+}
+
+PathRecord::PathRecord(const SamplingSpec& spec, int first_step, const at::Tensor& x)
+    : spec_(spec), first_step_(first_step) {
+  const int64_t steps = spec.steps() - first_step;
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.insert(shape.begin(), steps + 1);
+  latents_ = at::empty(shape, at::kFloat);
+  TakeInLargePages(latents_);
+  log_prob_ = at::zeros({steps, x.size(0)}, at::kFloat);
+  latents_[0].copy_(x);
+}
+
+PathRecord::~PathRecord() = default;
+
+bool PathRecord::HasDensity(int64_t n) const {
+  return KernelAt(spec_, first_step_ + static_cast<int>(n)).scale > 0;
+}
+
+void PathRecord::Add(const at::Tensor& x_next, const at::Tensor& v) {
+  OXBOW_CHECK(taken_ < log_prob_.size(0)) << "more steps than the path has: " << taken_;
+  const int64_t n = taken_++;
+  if (x_next.is_cpu()) {
+    latents_[n + 1].copy_(x_next);
+    Score(n, v);
+    settled_ = taken_;
+    return;
+  }
+  Send(places_[static_cast<size_t>(n % 2)], x_next, HasDensity(n) ? v : at::Tensor());
+  if (n > 0) Settle(n - 1);
+}
+
+void PathRecord::Send(Place& place, const at::Tensor& x_next, const at::Tensor& v) const {
+  CopyBehind(x_next, place.x_next);
+  if (v.defined()) CopyBehind(v, place.v);
+  place.arrived = std::make_unique<c10::Event>(x_next.device().type());
+  place.arrived->record(
+      c10::impl::VirtualGuardImpl(x_next.device().type()).getStream(x_next.device()));
+}
+
+void PathRecord::Settle(int64_t n) {
+  const Place& place = places_[static_cast<size_t>(n % 2)];
+  place.arrived->synchronize();
+  latents_[n + 1].copy_(place.x_next);
+  Score(n, place.v);
+  settled_ = n + 1;
+}
+
+void PathRecord::Finish() {
+  while (settled_ < taken_) Settle(settled_);
+}
+
+// Two rows at a time, which stay in the CPU's cache. Of one alone several threads would add the
+// terms in another order.
+void PathRecord::Score(int64_t n, const at::Tensor& v) {
+  if (!HasDensity(n)) return;
+  const int step = first_step_ + static_cast<int>(n);
+  const int64_t rows = v.size(0);
+  for (int64_t first = 0, count = 0; first < rows; first += count) {
+    count = rows - first < 4 ? rows - first : 2;
+    const auto part = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
+    part(log_prob_[n])
+        .copy_(ScoreTransition(spec_, step, part(latents_[n]), part(latents_[n + 1]), part(v)));
+  }
+}
 
 at::Tensor DrawNoise(const NoiseKey& key, uint32_t step, at::IntArrayRef shape) {
   return DrawRows({key}, step, shape)[0];

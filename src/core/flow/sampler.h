@@ -13,13 +13,111 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "core/flow/dynamics.h"
 
+namespace c10 {
+struct Event;
+}  // namespace c10
+
 namespace oxbow::flow {
+
+// The noise of a path's stochastic steps, drawn by a thread of its own while the network computes.
+//
+// Noise is counter-based: who draws it when changes no bit. The thread touches no torch. The caller
+// draws small noise itself: a thread would cost more than it saves.
+class NoiseAhead {
+ public:
+  // Fills row `row` of the noise of step `step`, whichever thread calls it.
+  using Draw = std::function<void(uint32_t step, size_t row, std::span<float> out)>;
+
+  // The noise of `steps`, in this order, each of `shape` [B, ...], for `device`.
+  NoiseAhead(std::vector<uint32_t> steps, std::vector<int64_t> shape, at::Device device, Draw draw);
+  ~NoiseAhead();
+  NoiseAhead(const NoiseAhead&) = delete;
+  NoiseAhead& operator=(const NoiseAhead&) = delete;
+
+  // The noise of the next step, float32, on the device. Waits for what is not drawn yet.
+  at::Tensor Take();
+
+ private:
+  struct Step {
+    Step(uint32_t n, at::Tensor t, std::span<float> v)
+        : number(n), noise(std::move(t)), values(v) {}
+    const uint32_t number;
+    const at::Tensor noise;  // In host memory.
+    const std::span<float> values;
+    bool drawn = false;
+  };
+  std::shared_ptr<Step> NextStep();
+  bool Fill(Step& step);
+  void Run();
+
+  const std::vector<uint32_t> steps_;
+  const std::vector<int64_t> shape_;
+  const at::Device device_;
+  const Draw draw_;
+  size_t made_ = 0;  // How many of steps_, by the caller's thread.
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // The next steps, in order. The thread draws the first that is not drawn.
+  std::deque<std::shared_ptr<Step>> ahead_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+// The record that a path leaves in host memory: its latents and the log-probs of its steps.
+//
+// Log-probs are computed on the CPU, because a GPU's sums have other bits. On a GPU a step's
+// latents and velocity go to pinned memory when the GPU gets there. They are scored one step later,
+// while the network computes: the sampling thread never waits for the step that it has just
+// launched.
+class PathRecord {
+ public:
+  // Begins a path of steps `first_step` to the spec's last, from x_{first_step} = `x` [B, C, H, W],
+  // float32. `spec` must outlive it.
+  PathRecord(const SamplingSpec& spec, int first_step, const at::Tensor& x);
+  ~PathRecord();
+  PathRecord(const PathRecord&) = delete;
+  PathRecord& operator=(const PathRecord&) = delete;
+
+  // Takes the next step: x_{i+1}, like x_i, and the velocity that led there.
+  void Add(const at::Tensor& x_next, const at::Tensor& v);
+
+  // Both are whole when all steps were taken and Finish() has returned.
+  void Finish();
+  const at::Tensor& latents() const { return latents_; }    // [steps + 1, B, C, H, W] float32
+  const at::Tensor& log_prob() const { return log_prob_; }  // [steps, B] float32; 0: no density
+
+ private:
+  // A step on its way from the GPU. Two are enough: one moves while the other is scored.
+  struct Place {
+    at::Tensor x_next, v;  // Pinned.
+    std::unique_ptr<c10::Event> arrived;
+  };
+  void Send(Place& place, const at::Tensor& x_next, const at::Tensor& v) const;
+  void Settle(int64_t n);
+  void Score(int64_t n, const at::Tensor& v);
+  bool HasDensity(int64_t n) const;
+
+  const SamplingSpec& spec_;
+  const int first_step_;
+  at::Tensor latents_, log_prob_;
+  int64_t taken_ = 0;    // Steps that were added,
+  int64_t settled_ = 0;  // and of these, those that are in the two tensors.
+  std::array<Place, 2> places_;
+};
 
 // Identity of one sample's noise.
 struct NoiseKey {
@@ -57,7 +155,7 @@ Paths SamplePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                   at::IntArrayRef shape, at::ScalarType storage, const VelocityFunction& velocity);
 
 // Continues from x_{first_step} = `start` [B, C, H, W] to x_T under `spec`. Velocities are asked
-// for on the device of `start`; the paths are in host memory (path_record.h).
+// for on the device of `start`; the paths are in host memory.
 Paths ContinuePaths(const SamplingSpec& spec, const std::vector<NoiseKey>& keys,
                     const at::Tensor& start, int first_step, at::ScalarType storage,
                     const VelocityFunction& velocity);

@@ -9,35 +9,35 @@
 #include "base/check.h"
 
 namespace oxbow::lease {
-namespace {
 
-// Groups that may be produced with given weights: staleness is bounded before the work, not after.
-//
-// Group g belongs to learner step g / U. With weights of learner step L_V one more group may be
-// started only while
-//
-//   accepted + running < (S + L_V + 1) U        accepted: over the whole run
-//
-// Groups are started lowest first, so the next one's index is at most accepted + running, its
-// staleness g / U - L_V at most S, and nothing is produced that would be thrown away.
-struct AdmissionRule {
-  uint64_t staleness_max = 0;    // S, learner steps.
-  uint64_t groups_per_step = 1;  // U
-};
-
-// Whether a group may be started beside `held` groups that are accepted or under way, with the
-// weights after `weights_step` (L_V) committed steps.
-constexpr bool MayStart(const AdmissionRule& rule, uint64_t weights_step, uint64_t held) {
-  return held < (rule.staleness_max + weights_step + 1) * rule.groups_per_step;
+void LeaseState::WarmUp(absl::Duration now) {
+  for (auto it = cooling.begin(); it != cooling.end();) {
+    if (it->second > now) {
+      ++it;
+      continue;
+    }
+    pending.insert(it->first);
+    it = cooling.erase(it);
+  }
 }
 
-// Whether group `group` may be produced with those weights without exceeding the budget: what a
-// second lease of a group under way needs, for which `held` says nothing.
-constexpr bool Serves(const AdmissionRule& rule, uint64_t weights_step, uint64_t group) {
-  return group / rule.groups_per_step <= weights_step + rule.staleness_max;
+LeaseGrant LeaseState::End(Leases::iterator lease) {
+  LeaseGrant grant = std::move(lease->second.grant);
+  const auto holder = live_by_worker.find(grant.worker);
+  if (--holder->second == 0) live_by_worker.erase(holder);
+  live.erase(lease);
+  return grant;
 }
 
-}  // namespace
+bool LeaseState::Release(Leases::iterator lease) {
+  const LeaseGrant grant = End(lease);
+  Group& record = groups.at(grant.group.value);
+  if (record.first == grant.id) record.first = record.second;
+  record.second = LeaseId(0);
+  if (record.first.value != 0) return false;
+  running.erase({record.since, grant.group.value});
+  return true;
+}
 
 LeaseTable::LeaseTable(Options options, const Clock& clock, const WorkerBook* workers)
     : options_(options),
@@ -84,28 +84,6 @@ void LeaseTable::Refill(LearnerStep step, uint64_t count) {
   Add(step, count);
 }
 
-// A cooling group keeps its place, and so does one that is passed over: its index is below that of
-// the group granted instead of it.
-bool LeaseTable::Admits(LearnerStep weights_step, uint64_t passed_over) const {
-  const uint64_t held =
-      state_.accepted + state_.running.size() + state_.cooling.size() + passed_over;
-  const AdmissionRule rule{.staleness_max = options_.staleness_max,
-                           .groups_per_step = options_.groups_per_step};
-  return MayStart(rule, weights_step.value, held);
-}
-
-void LeaseTable::WarmUp() {
-  const absl::Duration now = clock_.Now();
-  for (auto it = state_.cooling.begin(); it != state_.cooling.end();) {
-    if (it->second > now) {
-      ++it;
-      continue;
-    }
-    state_.pending.insert(it->first);
-    it = state_.cooling.erase(it);
-  }
-}
-
 // Makes a new live lease. Requires a group that is not accepted and has at most one live lease.
 LeaseGrant LeaseTable::Grant(uint64_t group, const std::string& worker, bool speculative) {
   LeaseState::Group& record = state_.groups.at(group);
@@ -134,15 +112,19 @@ LeaseGrant LeaseTable::Grant(uint64_t group, const std::string& worker, bool spe
 
 std::optional<LeaseGrant> LeaseTable::Acquire(const std::string& worker, LearnerStep weights_step,
                                               bool* kept) {
-  WarmUp();
-  uint64_t passed_over = 0;
+  state_.WarmUp(clock_.Now());
+  // Accepted or under way. A cooling group keeps its place, and so does one that is passed over:
+  // its index is below that of the group granted instead of it.
+  uint64_t held = state_.accepted + state_.running.size() + state_.cooling.size();
   for (const uint64_t group : state_.pending) {
-    if (!Admits(weights_step, passed_over)) return std::nullopt;
+    const uint64_t bound =
+        (options_.staleness_max + weights_step.value + 1) * options_.groups_per_step;
+    if (held >= bound) return std::nullopt;
     if (MayTake(worker, group)) {
       state_.pending.erase(group);
       return Grant(group, worker, /*speculative=*/false);
     }
-    ++passed_over;
+    ++held;
     if (kept != nullptr) *kept = true;
   }
   return std::nullopt;
@@ -160,15 +142,13 @@ std::optional<LeaseGrant> LeaseTable::Speculate(const std::string& worker,
                                                 LearnerStep weights_step) {
   const std::optional<absl::Duration> limit = times_.limit();
   if (!limit.has_value() || RunningOf(worker) > 0) return std::nullopt;
-  const AdmissionRule rule{.staleness_max = options_.staleness_max,
-                           .groups_per_step = options_.groups_per_step};
   const absl::Duration now = clock_.Now();
   for (const auto& [since, group] : state_.running) {
     if (now - since < *limit) break;
     LeaseState::Group& record = state_.groups.at(group);
-    const uint64_t first_of_step = StepOf(GroupId(group)).value * options_.groups_per_step;
-    if (record.speculated || !Serves(rule, weights_step.value, first_of_step)) continue;
-    if (!MayTake(worker, group)) continue;
+    // The budget of its step alone: what is accepted or under way says nothing for it.
+    const bool fresh = StepOf(GroupId(group)).value <= weights_step.value + options_.staleness_max;
+    if (record.speculated || !fresh || !MayTake(worker, group)) continue;
     record.speculated = true;
     return Grant(group, worker, /*speculative=*/true);
   }
@@ -184,13 +164,6 @@ std::optional<absl::Duration> LeaseTable::NextStraggler() const {
   return std::nullopt;
 }
 
-std::optional<absl::Duration> LeaseTable::AgeMax(uint32_t attempt) const {
-  const std::optional<absl::Duration> usual = medians_.limit();
-  if (!usual.has_value()) return std::nullopt;
-  const uint32_t doublings = std::min(attempt - 1, options_.ages.doublings_max);
-  return std::max(*usual, options_.ages.floor * options_.lease_time) * (int64_t{1} << doublings);
-}
-
 bool LeaseTable::Renew(const std::string& worker, LeaseId lease, bool waits) {
   const auto live = state_.live.find(lease.value);
   if (live == state_.live.end() || live->second.grant.worker != worker) return false;
@@ -198,20 +171,15 @@ bool LeaseTable::Renew(const std::string& worker, LeaseId lease, bool waits) {
   const absl::Duration renewed = std::exchange(live->second.renewed, clock_.Now());
   if (waits) live->second.waited += clock_.Now() - renewed;
   absl::Duration until = clock_.Now() + options_.lease_time;
-  if (const auto age_max = AgeMax(live->second.grant.attempt); age_max.has_value()) {
-    until = std::min(until, live->second.granted + live->second.waited + *age_max);
+  if (const auto usual = medians_.limit(); usual.has_value()) {
+    const AgeRule& rule = options_.ages;
+    const uint32_t doublings = std::min(live->second.grant.attempt - 1, rule.doublings_max);
+    const absl::Duration age_max =
+        std::max(*usual, rule.floor * options_.lease_time) * (int64_t{1} << doublings);
+    until = std::min(until, live->second.granted + live->second.waited + age_max);
   }
   live->second.deadline = std::max(live->second.deadline, until);
   return true;
-}
-
-// Ends the lease. The caller must update the record of its group.
-LeaseGrant LeaseTable::End(LiveLease live) {
-  LeaseGrant grant = std::move(live->second.grant);
-  const auto holder = state_.live_by_worker.find(grant.worker);
-  if (--holder->second == 0) state_.live_by_worker.erase(holder);
-  state_.live.erase(live);
-  return grant;
 }
 
 AcceptOutcome LeaseTable::Accept(GroupId group, LeaseId lease,
@@ -228,9 +196,9 @@ AcceptOutcome LeaseTable::Accept(GroupId group, LeaseId lease,
       << "a group's lease lives until one is accepted: " << group;
   if (live->second.deadline <= clock_.Now()) return AcceptOutcome::kFenced;
   if (lease == record.second) std::swap(record.first, record.second);
-  End(live);
+  state_.End(live);
   if (record.second.value != 0) {
-    const LeaseGrant other = End(state_.live.find(record.second.value));
+    const LeaseGrant other = state_.End(state_.live.find(record.second.value));
     if (superseded != nullptr) *superseded = other;
   }
   state_.running.erase({record.since, group.value});
@@ -240,17 +208,6 @@ AcceptOutcome LeaseTable::Accept(GroupId group, LeaseId lease,
   record.accepted = true;
   ++state_.accepted;
   return AcceptOutcome::kAccepted;
-}
-
-// Ends a lease without a result; its id is never used again. True if its group has no other lease.
-bool LeaseTable::Release(LiveLease live) {
-  const LeaseGrant grant = End(live);
-  LeaseState::Group& record = state_.groups.at(grant.group.value);
-  if (record.first == grant.id) record.first = record.second;
-  record.second = LeaseId(0);
-  if (record.first.value != 0) return false;
-  state_.running.erase({record.since, grant.group.value});
-  return true;
 }
 
 bool LeaseTable::FailsRun(const LeaseState::Group& record) const {
@@ -267,7 +224,7 @@ absl::Status LeaseTable::Fail(LeaseId lease, const std::string& reason, Blame bl
   const uint64_t group = live->second.grant.group.value;
   const std::string worker = live->second.grant.worker;
   LeaseState::Group& record = state_.groups.at(group);
-  if (Release(live)) {
+  if (state_.Release(live)) {
     const uint32_t doublings = std::min(record.failures, 30u);
     const absl::Duration wait =
         std::min(options_.backoff_first * (int64_t{1} << doublings), options_.backoff_max);
@@ -306,7 +263,7 @@ std::vector<LeaseGrant> LeaseTable::Expire() {
       continue;
     }
     lost.push_back(live->second.grant);
-    if (Release(live)) state_.pending.insert(lost.back().group.value);
+    if (state_.Release(live)) state_.pending.insert(lost.back().group.value);
   }
   return lost;
 }

@@ -28,19 +28,79 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
+#include <queue>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/ids.h"
-#include "core/lease/lease_state.h"
 #include "core/lease/lease_times.h"
 #include "core/lease/worker_book.h"
 
 namespace oxbow::lease {
+
+// One attempt of one worker at one group.
+struct LeaseGrant {
+  LeaseId id;
+  GroupId group;
+  LearnerStep step;
+  uint32_t attempt = 0;  // 1 for the first.
+  std::string worker;
+  bool speculative = false;  // A second lease of a running group.
+};
+
+// All that a lease table remembers. Its functions keep what belongs together in step; the table has
+// the rules.
+struct LeaseState {
+  struct Group {
+    uint32_t attempt = 0;
+    uint32_t failures = 0;
+    std::vector<std::string> failed_by;  // Workers, each once.
+    absl::Duration failed;               // When it failed last.
+    bool accepted = false;
+    bool speculated = false;  // Had its second lease.
+    LeaseId first;            // The accepted lease, or a live one; 0: none.
+    LeaseId second;           // A live lease beside `first`, or the one it superseded; 0: none.
+    absl::Duration since;     // When its first live lease was granted.
+  };
+  struct Live {
+    LeaseGrant grant;
+    absl::Duration deadline;
+    absl::Duration granted;
+    absl::Duration renewed = granted;
+    absl::Duration waited;  // For reward servers.
+  };
+  using Time = std::pair<absl::Duration, uint64_t>;
+  using Leases = absl::flat_hash_map<uint64_t, Live>;
+
+  uint64_t leases_granted = 0;
+  uint64_t planned = 0;              // Groups planned in the whole run, U a step.
+  uint64_t accepted = 0;             // Planned groups that are accepted, or their refills.
+  std::map<uint64_t, Group> groups;  // By group.
+  std::set<uint64_t> pending;        // Groups to grant.
+  std::map<uint64_t, absl::Duration> cooling;  // Failed groups: when each may be granted.
+  Leases live;                                 // By lease.
+  // (time, lease): when to look whether the lease is overdue. Every live lease has an entry that is
+  // not later than its deadline. A renewal leaves the entry as it is, and so does a lease's end.
+  std::priority_queue<Time, std::vector<Time>, std::greater<>> checks;
+  std::set<Time> running;                                     // (since, group): with a live lease.
+  absl::flat_hash_map<std::string, uint64_t> live_by_worker;  // Counts; a worker without is absent.
+
+  // Groups that have cooled down are pending again.
+  void WarmUp(absl::Duration now);
+  // Ends the lease. The caller must update the record of its group.
+  LeaseGrant End(Leases::iterator lease);
+  // Ends a lease without a result; its id is never used again. True if its group has no other.
+  bool Release(Leases::iterator lease);
+};
 
 // kDuplicate: the result of this lease was accepted before. kSuperseded: the result of the group's
 // other lease came first. kFenced: the lease expired or failed, or its group is not known.
@@ -124,7 +184,6 @@ class LeaseTable {
   const LeaseState& state() const { return state_; }
   // The grant of a live lease; null if the lease is not live.
   const LeaseGrant* Find(LeaseId lease) const;
-  uint64_t accepted() const { return state_.accepted; }
   uint64_t running() const { return state_.running.size(); }  // Groups, not leases.
   uint64_t pending() const { return state_.pending.size() + state_.cooling.size(); }
   uint64_t RunningOf(const std::string& worker) const;  // Leases.
@@ -132,19 +191,12 @@ class LeaseTable {
   LearnerStep StepOf(GroupId group) const { return LearnerStep(group.value / stride()); }
 
  private:
-  using LiveLease = absl::flat_hash_map<uint64_t, LeaseState::Live>::iterator;
-
   // Group ids per step: U groups, then room for R refills.
   uint64_t stride() const { return options_.groups_per_step + options_.dynamic_sampling_max; }
-  bool Admits(LearnerStep weights_step, uint64_t passed_over) const;
   bool MayTake(const std::string& worker, uint64_t group) const;
   bool FailsRun(const LeaseState::Group& record) const;
-  std::optional<absl::Duration> AgeMax(uint32_t attempt) const;
-  void WarmUp();
   void Add(LearnerStep step, uint64_t count);
   LeaseGrant Grant(uint64_t group, const std::string& worker, bool speculative);
-  LeaseGrant End(LiveLease live);
-  bool Release(LiveLease live);
 
   const Options options_;
   const Clock& clock_;

@@ -58,7 +58,7 @@ TEST(LeaseTableTest, RefillsComeBeforeLaterStepsWithinTheStalenessBudget) {
     groups.push_back(grant.group.value);
   EXPECT_EQ(groups, (std::vector<uint64_t>{0, 1, 2, 3, 7, 8, 9, 10})) << "ids leave room for three";
   table.Refill(LearnerStep(0), 2);
-  EXPECT_EQ(table.accepted(), 6u);
+  EXPECT_EQ(table.state().accepted, 6u);
   const std::vector<LeaseGrant> refills = AcceptAll(table, LearnerStep(0));
   ASSERT_EQ(refills.size(), 2u) << "as much as was replaced";
   for (size_t i = 0; i < 2; ++i) {
@@ -107,7 +107,7 @@ TEST(LeaseTableTest, LateResultOfAnExpiredLeaseIsFencedAndItsSuccessorAccepted) 
   EXPECT_EQ(table.Accept(second->group, second->id), AcceptOutcome::kAccepted);
   EXPECT_EQ(table.Accept(second->group, second->id), AcceptOutcome::kDuplicate);
   EXPECT_EQ(table.Accept(first->group, first->id), AcceptOutcome::kFenced);
-  EXPECT_EQ(table.accepted(), 1u);
+  EXPECT_EQ(table.state().accepted, 1u);
 }
 
 // A restarted learner plans the same groups again. Leases that it granted before must not count.
@@ -290,7 +290,7 @@ TEST(LeaseTableTest, StragglerIsLeasedOnceMoreToAnIdleWorkerAndTheFirstResultWin
     EXPECT_TRUE(table.Fail(loser.id, "cancelled").ok());
     EXPECT_EQ(table.failures(loser.group), 0u) << "superseded is not failed";
     EXPECT_FALSE(table.Renew(loser.worker, loser.id));
-    EXPECT_EQ(table.accepted(), 3u);
+    EXPECT_EQ(table.state().accepted, 3u);
     EXPECT_EQ(table.running(), 0u);
   }
 }
@@ -342,8 +342,9 @@ class Reference {
     for (int event = 0; committed_ < steps_ && event < 200'000; ++event) {
       PlayOne();
       CommitWhatIsComplete();
-      ASSERT_EQ(table_.accepted(), accepted_.size());
-      ASSERT_LE(table_.accepted() + table_.running(), (staleness_ + committed_ + 1) * groups_);
+      ASSERT_EQ(table_.state().accepted, accepted_.size());
+      ASSERT_LE(table_.state().accepted + table_.running(),
+                (staleness_ + committed_ + 1) * groups_);
     }
     EXPECT_EQ(committed_, steps_) << "every group is accepted in the end";
     EXPECT_EQ(accepted_.size(), steps_ * groups_);

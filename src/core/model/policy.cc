@@ -60,6 +60,149 @@ std::set<std::string> Int8Of(const Policy::Options& options) {
 
 }  // namespace
 
+NetworkBinder::NetworkBinder(const PolicyOptions& options)
+    : architecture_(options.architecture),
+      trained_(options.trained),
+      lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
+      execution_{.compute = options.compute,
+                 .checkpoint_activations = options.checkpoint_activations,
+                 .embedded_guidance = options.embedded_guidance},
+      device_(options.device),
+      graphs_(options.graphs),
+      guidance_(options.guidance),
+      negative_(MovedTo(options.negative, options.device)),
+      whole_timesteps_(options.whole_timesteps),
+      rows_per_forward_(options.rows_per_forward) {
+  if (!options.weights_on_host) return;
+  OXBOW_CHECK(execution_.checkpoint_activations && graphs_ == nullptr &&
+              (lora() ? !options.merged : options.average_on_host || !options.with_ema))
+      << "these weights cannot be offloaded";
+  offloaded_ = std::make_shared<OffloadedWeights>(device_);
+  execution_.offloaded = offloaded_.get();
+}
+
+// On the device, or where offloaded weights are kept. Of a LoRA that is the base. Copies, so that
+// no other owner can change what must not change; what is read for the policy has no other owner.
+absl::Status NetworkBinder::ReadFrozen(const ReadTensor& read, const PolicyOptions& options) {
+  const Shapes shapes = architecture_->shapes();
+  const std::set<std::string> int8 = Int8Of(options);
+  const auto keep = [&](const std::string& name, const at::Tensor& tensor, at::ScalarType type) {
+    const bool kept = offloaded_ != nullptr && lora();
+    frozen_[name] =
+        kept ? offloaded_->Kept(tensor, type)
+             : tensor.to(device_, type, /*non_blocking=*/false, /*copy=*/!options.read_base)
+                   .contiguous();
+    if (options.on_kept) options.on_kept(name, frozen_[name]);
+  };
+  for (const auto& [name, shape] : shapes) {
+    if (!lora() && !architecture_->buffers().contains(name)) continue;
+    OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, ReadOne(read, shapes, name));
+    if (!int8.contains(name)) {
+      if (tensor.scalar_type() == at::kChar) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("weight is int8, and should not be: ", name));
+      }
+      const bool exact = !lora() || architecture_->float32().contains(name);
+      keep(name, tensor, exact ? at::kFloat : options.compute);
+    } else if (tensor.scalar_type() == at::kChar) {
+      const std::string scale_name = ScaleNameOf(name);
+      OXBOW_ASSIGN_OR_RETURN(const at::Tensor scale,
+                             ReadOne(read, {{scale_name, {shape[0], 1}}}, scale_name));
+      keep(name, tensor, at::kChar);
+      keep(scale_name, scale, options.compute);
+    } else {
+      const Int8Weight weight = ToInt8(tensor.to(device_), options.compute);
+      keep(name, weight.values, at::kChar);
+      keep(ScaleNameOf(name), weight.scale, options.compute);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BoundNetwork> NetworkBinder::ReadFull(const ReadTensor& read, bool trainable) const {
+  Shapes shapes = architecture_->shapes();
+  for (const std::string& name : architecture_->buffers()) shapes.erase(name);
+  std::unique_ptr<ParameterSet> parameters = SetOf(shapes, trainable);
+  for (const auto& [name, view] : parameters->tensors()) {
+    OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, ReadOne(read, shapes, name));
+    const at::NoGradGuard no_grad;
+    at::Tensor(view).copy_(tensor);
+  }
+  return BindTo(std::move(parameters));
+}
+
+// Frozen tensors that a LoRA's network is bound to beside its adapter: each has leaves of its own.
+NamedTensors NetworkBinder::FrozenLeaves() const {
+  if (offloaded_ == nullptr) return frozen_;
+  NamedTensors leaves;
+  for (const auto& [name, tensor] : frozen_) {
+    leaves[name] = offloaded_->Leaf(tensor, /*trainable=*/false);
+  }
+  return leaves;
+}
+
+std::unique_ptr<ParameterSet> NetworkBinder::SetOf(const Shapes& shapes, bool trainable) const {
+  if (offloaded_ != nullptr && !lora()) {
+    return std::make_unique<ParameterSet>(shapes, trainable, *offloaded_);
+  }
+  return std::make_unique<ParameterSet>(shapes, trainable, device_);
+}
+
+BoundNetwork NetworkBinder::Bind(const NamedTensors& trained, bool trainable) const {
+  Shapes shapes;
+  for (const auto& [name, tensor] : trained) shapes[name] = tensor.sizes().vec();
+  std::unique_ptr<ParameterSet> parameters = SetOf(shapes, trainable);
+  parameters->CopyFrom(trained);
+  return BindTo(std::move(parameters));
+}
+
+BoundNetwork NetworkBinder::BindTo(std::unique_ptr<ParameterSet> parameters) const {
+  const NamedTensors& views = parameters->leaves();
+  BoundNetwork network;
+  if (lora()) {
+    const LoraAdapter adapter{.tensors = views, .scale = lora_scale_};
+    network.model = MakeNetwork(FrozenLeaves(), &adapter);
+  } else {
+    network.model = MakeNetwork(Merged(frozen_, views), nullptr);
+  }
+  network.parameters = std::move(parameters);
+  return network;
+}
+
+// Shapes were checked by Create.
+std::unique_ptr<VelocityModel> NetworkBinder::MakeNetwork(const NamedTensors& tensors,
+                                                          const LoraAdapter* adapter) const {
+  auto model = architecture_->Make(tensors, adapter, execution_);
+  OXBOW_CHECK(model.ok()) << model.status().ToString();
+  std::unique_ptr<VelocityModel> network = *std::move(model);
+  if (graphs_ != nullptr) {
+    std::vector<at::Tensor> weights = Handles(tensors);
+    if (adapter != nullptr) {
+      const std::vector<at::Tensor> matrices = Handles(adapter->tensors);
+      weights.insert(weights.end(), matrices.begin(), matrices.end());
+    }
+    network = MakeRecorded(std::move(network), std::move(weights), graphs_);
+  }
+  if (offloaded_ != nullptr) network = MakeOffloaded(std::move(network), *offloaded_);
+  if (whole_timesteps_) network = MakeWholeTimesteps(std::move(network));
+  network = MakeBounded(std::move(network), rows_per_forward_);
+  if (guidance_ == 1) return network;
+  return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch());
+}
+
+BoundNetwork NetworkBinder::BindMerged(const NamedTensors& adapter, NamedTensors& merged) const {
+  static constexpr std::string_view kDown = ".lora_A.weight";
+  NamedTensors weights = frozen_;
+  for (const auto& [name, tensor] : adapter) {
+    if (!name.ends_with(kDown)) continue;
+    const std::string module = name.substr(0, name.size() - kDown.size());
+    at::Tensor& weight = weights.at(module + ".weight");
+    merged[module] = weight = weight.clone();
+  }
+  return {.parameters = std::make_unique<ParameterSet>(adapter, /*trainable=*/false, device_),
+          .model = MakeNetwork(weights, nullptr)};
+}
+
 absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
   OXBOW_CHECK(!options.merged || (options.trained == Trained::kLora && !options.trainable))
       << "only adapters that do not train are merged";
@@ -75,95 +218,29 @@ absl::StatusOr<std::unique_ptr<Policy>> Policy::Create(Options options) {
     read = Emptying(options.base);
   }
   std::unique_ptr<Policy> policy(new Policy(options));
-  OXBOW_ASSIGN_OR_RETURN(policy->frozen_, policy->ReadFrozen(read, options));
-  OXBOW_ASSIGN_OR_RETURN(policy->current_, policy->ReadCurrent(read, options));
+  OXBOW_RETURN_IF_ERROR(policy->binder_.ReadFrozen(read, options));
+  OXBOW_RETURN_IF_ERROR(policy->MakeCurrent(read, options));
   policy->Merge();
   policy->MakeCopies(options);
   return policy;
 }
 
-// On the device, or where offloaded weights are kept. Of a LoRA that is the base. Copies, so that
-// no other owner can change what must not change; what is read for the policy has no other owner.
-absl::StatusOr<NamedTensors> Policy::ReadFrozen(const ReadTensor& read,
-                                                const Options& options) const {
-  const bool lora = trained_ == Trained::kLora;
-  const Shapes shapes = architecture_->shapes();
-  const std::set<std::string> int8 = Int8Of(options);
-  NamedTensors frozen;
-  const auto keep = [&](const std::string& name, const at::Tensor& tensor, at::ScalarType type) {
-    const bool kept = offloaded_ != nullptr && lora;
-    frozen[name] =
-        kept ? offloaded_->Kept(tensor, type)
-             : tensor.to(device_, type, /*non_blocking=*/false, /*copy=*/!options.read_base)
-                   .contiguous();
-    if (options.on_kept) options.on_kept(name, frozen[name]);
-  };
-  for (const auto& [name, shape] : shapes) {
-    if (!lora && !architecture_->buffers().contains(name)) continue;
-    OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, ReadOne(read, shapes, name));
-    if (!int8.contains(name)) {
-      if (tensor.scalar_type() == at::kChar) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("weight is int8, and should not be: ", name));
-      }
-      const bool exact = !lora || architecture_->float32().contains(name);
-      keep(name, tensor, exact ? at::kFloat : options.compute);
-    } else if (tensor.scalar_type() == at::kChar) {
-      const std::string scale_name = ScaleNameOf(name);
-      OXBOW_ASSIGN_OR_RETURN(const at::Tensor scale,
-                             ReadOne(read, {{scale_name, {shape[0], 1}}}, scale_name));
-      keep(name, tensor, at::kChar);
-      keep(scale_name, scale, options.compute);
-    } else {
-      const Int8Weight weight = ToInt8(tensor.to(device_), options.compute);
-      keep(name, weight.values, at::kChar);
-      keep(ScaleNameOf(name), weight.scale, options.compute);
-    }
-  }
-  return frozen;
-}
-
-absl::StatusOr<Policy::Network> Policy::ReadCurrent(const ReadTensor& read,
-                                                    const Options& options) {
-  if (trained_ == Trained::kLora) {
-    OXBOW_ASSIGN_OR_RETURN(const NamedTensors adapter,
-                           InitialLora(architecture_->linears(), options.lora, options.lora_seed));
-    return options.merged ? BindMerged(adapter) : Bind(adapter, options.trainable);
-  }
-  Shapes shapes = architecture_->shapes();
-  for (const std::string& name : architecture_->buffers()) shapes.erase(name);
-  std::unique_ptr<ParameterSet> parameters = SetOf(shapes, options.trainable);
-  for (const auto& [name, view] : parameters->tensors()) {
-    OXBOW_ASSIGN_OR_RETURN(const at::Tensor tensor, ReadOne(read, shapes, name));
-    const at::NoGradGuard no_grad;
-    at::Tensor(view).copy_(tensor);
-  }
-  return BindTo(std::move(parameters));
-}
-
 Policy::Policy(const Options& options)
-    : architecture_(options.architecture),
-      trained_(options.trained),
-      samples_with_old_(options.old == OldPolicy::kSamples),
+    : samples_with_old_(options.old == OldPolicy::kSamples),
       reference_moves_(options.moving_reference),
       average_on_host_(options.average_on_host),
-      lora_scale_(options.lora.alpha / static_cast<double>(options.lora.rank)),
-      execution_{.compute = options.compute,
-                 .checkpoint_activations = options.checkpoint_activations,
-                 .embedded_guidance = options.embedded_guidance},
-      device_(options.device),
-      graphs_(options.graphs),
-      guidance_(options.guidance),
-      negative_(MovedTo(options.negative, options.device)),
-      whole_timesteps_(options.whole_timesteps),
-      rows_per_forward_(options.rows_per_forward) {
-  if (!options.weights_on_host) return;
-  OXBOW_CHECK(
-      execution_.checkpoint_activations && graphs_ == nullptr &&
-      (trained_ == Trained::kLora ? !options.merged : average_on_host_ || !options.with_ema))
-      << "these weights cannot be offloaded";
-  offloaded_ = std::make_shared<OffloadedWeights>(device_);
-  execution_.offloaded = offloaded_.get();
+      binder_(options) {}
+
+absl::Status Policy::MakeCurrent(const ReadTensor& read, const Options& options) {
+  if (!binder_.lora()) {
+    OXBOW_ASSIGN_OR_RETURN(current_, binder_.ReadFull(read, options.trainable));
+    return absl::OkStatus();
+  }
+  OXBOW_ASSIGN_OR_RETURN(const NamedTensors adapter, InitialLora(options.architecture->linears(),
+                                                                 options.lora, options.lora_seed));
+  current_ = options.merged ? binder_.BindMerged(adapter, merged_)
+                            : binder_.Bind(adapter, options.trainable);
+  return absl::OkStatus();
 }
 
 const VelocityModel& Policy::reference() const {
@@ -197,18 +274,18 @@ ParameterSet& Policy::reference_parameters() {
 }
 
 const ParameterSet* Policy::base_copy() const {
-  const bool copied = trained_ == Trained::kFull && !reference_moves_;
+  const bool copied = !binder_.lora() && !reference_moves_;
   return copied ? reference_.parameters.get() : nullptr;
 }
 
 std::optional<double> Policy::adapter_norm() const {
-  if (trained_ == Trained::kFull) return std::nullopt;
-  return AdapterNorm({.tensors = current_.parameters->tensors(), .scale = lora_scale_});
+  if (!binder_.lora()) return std::nullopt;
+  return AdapterNorm({.tensors = current_.parameters->tensors(), .scale = binder_.lora_scale()});
 }
 
 RowCount Policy::rows() const {
   RowCount sum;
-  for (const Network* network : {&current_, &reference_, &old_}) {
+  for (const BoundNetwork* network : {&current_, &reference_, &old_}) {
     if (network->model != nullptr) sum += network->model->rows();
   }
   return sum;
@@ -220,7 +297,7 @@ absl::Status Policy::Load(const NamedTensors& trained) {
     expected[name] = view.sizes().vec();
   OXBOW_RETURN_IF_ERROR(CheckFit(expected, trained));
   const at::NoGradGuard no_grad;
-  if (offloaded_ != nullptr) offloaded_->WaitUntilRead();
+  if (binder_.offloaded() != nullptr) binder_.offloaded()->WaitUntilRead();
   for (const auto& [name, view] : current_.parameters->tensors()) {
     at::Tensor(view).copy_(trained.at(name));
   }
@@ -229,10 +306,10 @@ absl::Status Policy::Load(const NamedTensors& trained) {
 }
 
 absl::Status Policy::StartFrom(const NamedTensors& trained) {
-  const bool lora = trained_ == Trained::kLora;
+  const bool lora = binder_.lora();
   OXBOW_RETURN_IF_ERROR(
       Load(lora ? CompletedAdapter(current_.parameters->tensors(), trained) : trained));
-  for (const Network* const copy : {&ema_, &old_}) {
+  for (const BoundNetwork* const copy : {&ema_, &old_}) {
     if (copy->parameters != nullptr) copy->parameters->CopyFrom(*current_.parameters);
   }
   return absl::OkStatus();
@@ -241,41 +318,28 @@ absl::Status Policy::StartFrom(const NamedTensors& trained) {
 void Policy::Merge() {
   const at::NoGradGuard no_grad;
   for (auto& [module, weight] : merged_) {
-    weight.copy_(MergedWeight(frozen_.at(module + ".weight"),
+    weight.copy_(MergedWeight(binder_.frozen().at(module + ".weight"),
                               current_.parameters->Get(module + ".lora_A.weight"),
-                              current_.parameters->Get(module + ".lora_B.weight"), lora_scale_));
+                              current_.parameters->Get(module + ".lora_B.weight"),
+                              binder_.lora_scale()));
   }
-}
-
-Policy::Network Policy::BindMerged(const NamedTensors& trained) {
-  static constexpr std::string_view kDown = ".lora_A.weight";
-  NamedTensors weights = frozen_;
-  for (const auto& [name, tensor] : trained) {
-    if (!name.ends_with(kDown)) continue;
-    const std::string module = name.substr(0, name.size() - kDown.size());
-    at::Tensor& weight = weights.at(module + ".weight");
-    merged_[module] = weight = weight.clone();
-  }
-  return {.parameters = std::make_unique<ParameterSet>(trained, /*trainable=*/false, device_),
-          .model = MakeNetwork(weights, nullptr)};
 }
 
 // Copies of the trained part, which has its first values.
 void Policy::MakeCopies(const Options& options) {
   const NamedTensors& trained = current_.parameters->tensors();
-  if (options.with_ema) ema_ = Average(trained);
-  if (options.old != OldPolicy::kNone) old_ = Bind(trained, /*trainable=*/false);
-  // A fresh adapter changes nothing: its B is zero.
-  if (options.moving_reference || (trained_ == Trained::kFull && options.with_reference)) {
-    reference_ = Bind(trained, /*trainable=*/false);
-  } else if (trained_ == Trained::kLora) {
-    reference_.model = MakeNetwork(FrozenLeaves(), nullptr);
+  if (options.with_ema && average_on_host_) {
+    ema_.parameters = std::make_unique<ParameterSet>(trained, /*trainable=*/false, at::kCPU);
+  } else if (options.with_ema) {
+    ema_ = binder_.Bind(trained, /*trainable=*/false);
   }
-}
-
-Policy::Network Policy::Average(const NamedTensors& trained) const {
-  if (!average_on_host_) return Bind(trained, /*trainable=*/false);
-  return {.parameters = std::make_unique<ParameterSet>(trained, /*trainable=*/false, at::kCPU)};
+  if (options.old != OldPolicy::kNone) old_ = binder_.Bind(trained, /*trainable=*/false);
+  // A fresh adapter changes nothing: its B is zero.
+  if (options.moving_reference || (!binder_.lora() && options.with_reference)) {
+    reference_ = binder_.Bind(trained, /*trainable=*/false);
+  } else if (binder_.lora()) {
+    reference_.model = binder_.MakeBase();
+  }
 }
 
 void Policy::ExchangeWithAverage() {
@@ -289,65 +353,6 @@ void Policy::ExchangeWithAverage() {
     theirs.copy_(mine);
     mine.copy_(kept);
   }
-}
-
-// Frozen tensors that a LoRA's network is bound to beside its adapter: each has leaves of its own.
-NamedTensors Policy::FrozenLeaves() const {
-  if (offloaded_ == nullptr) return frozen_;
-  NamedTensors leaves;
-  for (const auto& [name, tensor] : frozen_) {
-    leaves[name] = offloaded_->Leaf(tensor, /*trainable=*/false);
-  }
-  return leaves;
-}
-
-std::unique_ptr<ParameterSet> Policy::SetOf(const Shapes& shapes, bool trainable) const {
-  if (offloaded_ != nullptr && trained_ == Trained::kFull) {
-    return std::make_unique<ParameterSet>(shapes, trainable, *offloaded_);
-  }
-  return std::make_unique<ParameterSet>(shapes, trainable, device_);
-}
-
-Policy::Network Policy::Bind(const NamedTensors& trained, bool trainable) const {
-  Shapes shapes;
-  for (const auto& [name, tensor] : trained) shapes[name] = tensor.sizes().vec();
-  std::unique_ptr<ParameterSet> parameters = SetOf(shapes, trainable);
-  parameters->CopyFrom(trained);
-  return BindTo(std::move(parameters));
-}
-
-Policy::Network Policy::BindTo(std::unique_ptr<ParameterSet> parameters) const {
-  const NamedTensors& views = parameters->leaves();
-  Network network;
-  if (trained_ == Trained::kLora) {
-    const LoraAdapter adapter{.tensors = views, .scale = lora_scale_};
-    network.model = MakeNetwork(FrozenLeaves(), &adapter);
-  } else {
-    network.model = MakeNetwork(Merged(frozen_, views), nullptr);
-  }
-  network.parameters = std::move(parameters);
-  return network;
-}
-
-// Shapes were checked by Create.
-std::unique_ptr<VelocityModel> Policy::MakeNetwork(const NamedTensors& tensors,
-                                                   const LoraAdapter* adapter) const {
-  auto model = architecture_->Make(tensors, adapter, execution_);
-  OXBOW_CHECK(model.ok()) << model.status().ToString();
-  std::unique_ptr<VelocityModel> network = *std::move(model);
-  if (graphs_ != nullptr) {
-    std::vector<at::Tensor> weights = Handles(tensors);
-    if (adapter != nullptr) {
-      const std::vector<at::Tensor> matrices = Handles(adapter->tensors);
-      weights.insert(weights.end(), matrices.begin(), matrices.end());
-    }
-    network = MakeRecorded(std::move(network), std::move(weights), graphs_);
-  }
-  if (offloaded_ != nullptr) network = MakeOffloaded(std::move(network), *offloaded_);
-  if (whole_timesteps_) network = MakeWholeTimesteps(std::move(network));
-  network = MakeBounded(std::move(network), rows_per_forward_);
-  if (guidance_ == 1) return network;
-  return MakeGuided(std::move(network), guidance_, negative_, architecture_->guidance_norm_patch());
 }
 
 }  // namespace oxbow::model

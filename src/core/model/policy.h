@@ -40,50 +40,102 @@ enum class BaseWeights { kCompute, kInt8 };
 // (DiffusionNFT, AWM). With kSamples, workers draw with it.
 enum class OldPolicy { kNone, kKept, kSamples };
 
+struct PolicyOptions {
+  std::shared_ptr<const Architecture> architecture;  // Required.
+  NamedTensors base;                                 // Published names and shapes.
+  // Takes the place of `base` where it is set. Asked once for each name of the architecture. A
+  // weight to become int8 comes in the type that it is to be rounded from.
+  ReadTensor read_base;
+  // Told of each frozen tensor when it is where the policy keeps it: it never changes. May be
+  // null.
+  std::function<void(const std::string& name, const at::Tensor& kept)> on_kept;
+  Trained trained = Trained::kFull;
+  LoraSpec lora;
+  uint64_t lora_seed = 0;      // Initialises A; B starts at zero.
+  bool with_reference = true;  // Full fine-tune: keep the base copy (learner yes, worker no).
+  bool with_ema = true;
+  bool average_on_host = false;  // It is in host memory; AverageInUse makes it a network.
+  // All weights of a full fine-tune, or what is frozen of a LoRA, are in host memory, and come to
+  // the device block by block (offloaded_weights.h). Needs checkpoint_activations; all weights
+  // need an average on the host, and what is frozen must not be merged into.
+  bool weights_on_host = false;
+  OldPolicy old = OldPolicy::kNone;
+  bool moving_reference = false;  // LoRA: the reference has an adapter of its own.
+  bool trainable = true;          // False on workers: no gradients are allocated.
+  // LoRA, not trainable: `current` has the adapter in its weights, for one more copy of those it
+  // touches.
+  bool merged = false;
+  double guidance = 1;    // Above 1 every network is guided; see velocity_model.h.
+  Conditioning negative;  // Rows of one; with guidance.
+  // The scale that the network takes as an input; see run/embedded_guidance.h.
+  double embedded_guidance = 0;
+  bool whole_timesteps = false;  // For every network; see velocity_model.h.
+  int64_t rows_per_forward = 0;  // Rows of a network at a time, without gradients; 0: all.
+  // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
+  at::ScalarType compute = at::kFloat;
+  // LoRA: int8 is half of that again (int8_weights.h). `base` may hold them as another policy's
+  // frozen() does. Nothing can be merged into them.
+  BaseWeights base_weights = BaseWeights::kCompute;
+  at::Device device = at::kCPU;         // Where all weights are.
+  bool checkpoint_activations = false;  // Less memory for a third forward pass; see recompute.h.
+  // Not trainable: forward passes are recorded and replayed; see cuda_graphs.h. Null: not.
+  // Shared by the networks, whose recordings share memory.
+  std::shared_ptr<GraphRecorder> graphs;
+};
+
+// A set of weights and the network bound to it.
+struct BoundNetwork {
+  std::unique_ptr<ParameterSet> parameters;  // Null for a LoRA's reference that does not move.
+  std::unique_ptr<VelocityModel> model;
+};
+
+// The weights that all networks of a policy have in common, and how a network is made of them.
+class NetworkBinder {
+ public:
+  explicit NetworkBinder(const PolicyOptions& options);
+
+  // Takes what never trains. Errors as Policy::Create, also of the others here.
+  absl::Status ReadFrozen(const ReadTensor& read, const PolicyOptions& options);
+  // A full fine-tune's weights.
+  absl::StatusOr<BoundNetwork> ReadFull(const ReadTensor& read, bool trainable) const;
+
+  // Copies of `trained` and a network of them.
+  BoundNetwork Bind(const NamedTensors& trained, bool trainable) const;
+  // A network whose weights shall have the adapter in them: `merged` gets them, by module.
+  BoundNetwork BindMerged(const NamedTensors& adapter, NamedTensors& merged) const;
+  // LoRA: the network without an adapter.
+  std::unique_ptr<VelocityModel> MakeBase() const { return MakeNetwork(FrozenLeaves(), nullptr); }
+
+  bool lora() const { return trained_ == Trained::kLora; }
+  double lora_scale() const { return lora_scale_; }
+  at::Device device() const { return device_; }
+  const NamedTensors& frozen() const { return frozen_; }
+  OffloadedWeights* offloaded() const { return offloaded_.get(); }
+
+ private:
+  std::unique_ptr<ParameterSet> SetOf(const Shapes& shapes, bool trainable) const;
+  BoundNetwork BindTo(std::unique_ptr<ParameterSet> parameters) const;
+  NamedTensors FrozenLeaves() const;
+  std::unique_ptr<VelocityModel> MakeNetwork(const NamedTensors& tensors,
+                                             const LoraAdapter* adapter) const;
+
+  const std::shared_ptr<const Architecture> architecture_;
+  const Trained trained_;
+  const double lora_scale_;
+  Execution execution_;
+  const at::Device device_;
+  const std::shared_ptr<GraphRecorder> graphs_;  // Shared by the networks.
+  const double guidance_;
+  const Conditioning negative_;
+  const bool whole_timesteps_;
+  const int64_t rows_per_forward_;
+  std::shared_ptr<OffloadedWeights> offloaded_;  // Unless null, before what it outlives.
+  NamedTensors frozen_;
+};
+
 class Policy {
  public:
-  struct Options {
-    std::shared_ptr<const Architecture> architecture;  // Required.
-    NamedTensors base;                                 // Published names and shapes.
-    // Takes the place of `base` where it is set. Asked once for each name of the architecture. A
-    // weight to become int8 comes in the type that it is to be rounded from.
-    ReadTensor read_base;
-    // Told of each frozen tensor when it is where the policy keeps it: it never changes. May be
-    // null.
-    std::function<void(const std::string& name, const at::Tensor& kept)> on_kept;
-    Trained trained = Trained::kFull;
-    LoraSpec lora;
-    uint64_t lora_seed = 0;      // Initialises A; B starts at zero.
-    bool with_reference = true;  // Full fine-tune: keep the base copy (learner yes, worker no).
-    bool with_ema = true;
-    bool average_on_host = false;  // It is in host memory; AverageInUse makes it a network.
-    // All weights of a full fine-tune, or what is frozen of a LoRA, are in host memory, and come to
-    // the device block by block (offloaded_weights.h). Needs checkpoint_activations; all weights
-    // need an average on the host, and what is frozen must not be merged into.
-    bool weights_on_host = false;
-    OldPolicy old = OldPolicy::kNone;
-    bool moving_reference = false;  // LoRA: the reference has an adapter of its own.
-    bool trainable = true;          // False on workers: no gradients are allocated.
-    // LoRA, not trainable: `current` has the adapter in its weights, for one more copy of those it
-    // touches.
-    bool merged = false;
-    double guidance = 1;    // Above 1 every network is guided; see velocity_model.h.
-    Conditioning negative;  // Rows of one; with guidance.
-    // The scale that the network takes as an input; see run/embedded_guidance.h.
-    double embedded_guidance = 0;
-    bool whole_timesteps = false;  // For every network; see velocity_model.h.
-    int64_t rows_per_forward = 0;  // Rows of a network at a time, without gradients; 0: all.
-    // The type of matrix products. A LoRA's base weights are kept in it as well: half the memory.
-    at::ScalarType compute = at::kFloat;
-    // LoRA: int8 is half of that again (int8_weights.h). `base` may hold them as another policy's
-    // frozen() does. Nothing can be merged into them.
-    BaseWeights base_weights = BaseWeights::kCompute;
-    at::Device device = at::kCPU;         // Where all weights are.
-    bool checkpoint_activations = false;  // Less memory for a third forward pass; see recompute.h.
-    // Not trainable: forward passes are recorded and replayed; see cuda_graphs.h. Null: not.
-    // Shared by the networks, whose recordings share memory.
-    std::shared_ptr<GraphRecorder> graphs;
-  };
+  using Options = PolicyOptions;
 
   // kInvalidArgument names every missing, extra or misshapen tensor, or a LoRA target that matches
   // nothing. Errors of `read_base` are passed on. Beside what the policy keeps no more than one
@@ -107,7 +159,7 @@ class Policy {
   // Tensors that never train: the architecture's buffers, and for LoRA the base weights. With
   // parameters() of a full fine-tune this is the whole checkpoint.
   // Where weights are offloaded it is in host memory.
-  const NamedTensors& frozen() const { return frozen_; }
+  const NamedTensors& frozen() const { return binder_.frozen(); }
 
   // A full fine-tune's weights as they came; null without a reference, and with one that moves.
   const ParameterSet* base_copy() const;
@@ -128,50 +180,24 @@ class Policy {
   void ExchangeWithAverage();
   bool average_on_host() const { return average_on_host_; }
 
-  at::Device device() const { return device_; }  // Where networks compute.
+  at::Device device() const { return binder_.device(); }  // Where networks compute.
   // Null: all weights are there.
-  const OffloadedWeights* offloaded() const { return offloaded_.get(); }
+  const OffloadedWeights* offloaded() const { return binder_.offloaded(); }
 
  private:
-  // A set of weights and the network bound to it.
-  struct Network {
-    std::unique_ptr<ParameterSet> parameters;  // Null for a LoRA's reference that does not move.
-    std::unique_ptr<VelocityModel> model;
-  };
-
   explicit Policy(const Options& options);
 
-  absl::StatusOr<NamedTensors> ReadFrozen(const ReadTensor& read, const Options& options) const;
-  absl::StatusOr<Network> ReadCurrent(const ReadTensor& read, const Options& options);
+  absl::Status MakeCurrent(const ReadTensor& read, const Options& options);
   void MakeCopies(const Options& options);
-  std::unique_ptr<ParameterSet> SetOf(const Shapes& shapes, bool trainable) const;
-  Network Bind(const NamedTensors& trained, bool trainable) const;
-  Network BindTo(std::unique_ptr<ParameterSet> parameters) const;
-  NamedTensors FrozenLeaves() const;
-  Network Average(const NamedTensors& trained) const;
-  Network BindMerged(const NamedTensors& trained);
-  std::unique_ptr<VelocityModel> MakeNetwork(const NamedTensors& tensors,
-                                             const LoraAdapter* adapter) const;
   // Writes the adapter into the weights that `current` is bound to, if it is merged.
   void Merge();
 
-  std::shared_ptr<const Architecture> architecture_;
-  Trained trained_;
-  bool samples_with_old_;
-  bool reference_moves_;
-  bool average_on_host_;
-  double lora_scale_;
-  Execution execution_;
-  at::Device device_;
-  std::shared_ptr<GraphRecorder> graphs_;  // Shared by the networks.
-  double guidance_;
-  Conditioning negative_;
-  bool whole_timesteps_;
-  int64_t rows_per_forward_;
-  std::shared_ptr<OffloadedWeights> offloaded_;  // Unless null, before what it outlives.
-  NamedTensors frozen_;
+  const bool samples_with_old_;
+  const bool reference_moves_;
+  const bool average_on_host_;
+  NetworkBinder binder_;
   NamedTensors merged_;  // By module, weights of `current` with the adapter in them.
-  Network current_, reference_, ema_, old_;
+  BoundNetwork current_, reference_, ema_, old_;
 };
 
 // The running average as a network, for as long as this lives. One in host memory takes the place

@@ -57,6 +57,48 @@ at::Tensor Flat(const at::Tensor& tensor) {
   return tensor.detach().view(-1);
 }
 
+WorkPointer IssueAllReduce(c10d::Backend& group, const at::Tensor& tensor,
+                           c10d::ReduceOp::RedOpType how) {
+  std::vector<at::Tensor> tensors = {Flat(tensor)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = how;
+  return group.allreduce(tensors, options);
+}
+
+WorkPointer IssueBroadcast(c10d::Backend& group, const at::Tensor& tensor, int root) {
+  OXBOW_CHECK(root >= 0 && root < group.getSize()) << "root " << root << " of " << group.getSize();
+  std::vector<at::Tensor> tensors = {Flat(tensor)};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  return group.broadcast(tensors, options);
+}
+
+WorkPointer IssueReduce(c10d::Backend& group, const at::Tensor& tensor, int root) {
+  OXBOW_CHECK(root >= 0 && root < group.getSize()) << "root " << root << " of " << group.getSize();
+  std::vector<at::Tensor> tensors = {Flat(tensor)};
+  c10d::ReduceOptions options;
+  options.reduceOp = c10d::ReduceOp::SUM;
+  options.rootRank = root;
+  return group.reduce(tensors, options);
+}
+
+at::Tensor BytesToDevice(std::string_view bytes, int64_t length, at::Device device) {
+  at::Tensor host = at::zeros({length}, at::kByte);
+  std::memcpy(host.data_ptr(), bytes.data(), bytes.size());
+  return host.to(device);
+}
+
+std::string BytesToHost(const at::Tensor& bytes, int64_t length) {
+  const at::Tensor host = bytes.to(at::kCPU);
+  return std::string(static_cast<const char*>(host.const_data_ptr()), static_cast<size_t>(length));
+}
+
+absl::Status CheckHostBytes(int64_t bytes) {
+  if (bytes <= kHostBytesMax) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a message to all ranks is too long: ", bytes, " > ", kHostBytesMax, " bytes"));
+}
+
 class C10dRanks final : public Ranks {
  public:
   C10dRanks(const JoinOptions& options, at::Device device, GroupPointer group,
@@ -91,10 +133,12 @@ class C10dRanks final : public Ranks {
   at::Device device() const override { return device_; }
 
   absl::Status AllReduceSum(at::Tensor& tensor) override {
-    return Run("AllReduceSum", [&] { return AllReduce(tensor, c10d::ReduceOp::SUM); });
+    return Run("AllReduceSum",
+               [&] { return IssueAllReduce(*group_, tensor, c10d::ReduceOp::SUM); });
   }
   absl::Status AllReduceMax(at::Tensor& tensor) override {
-    return Run("AllReduceMax", [&] { return AllReduce(tensor, c10d::ReduceOp::MAX); });
+    return Run("AllReduceMax",
+               [&] { return IssueAllReduce(*group_, tensor, c10d::ReduceOp::MAX); });
   }
   std::unique_ptr<Pending> StartAllReduceSum(const at::Tensor& tensor) override;
 
@@ -106,14 +150,14 @@ class C10dRanks final : public Ranks {
     return Run("AllGather", [&] { return group_->_allgather_base(to, from); });
   }
   absl::Status Broadcast(at::Tensor& tensor, int root) override {
-    return Run("Broadcast", [&] { return IssueBroadcast(tensor, root); });
+    return Run("Broadcast", [&] { return IssueBroadcast(*group_, tensor, root); });
   }
   std::unique_ptr<Pending> StartBroadcast(const at::Tensor& tensor, int root) override;
   std::unique_ptr<Pending> StartReduceSum(const at::Tensor& tensor, int root) override;
   absl::Status Barrier() override {
     // With every backend, no rank has the sum before all ranks have come.
     const at::Tensor one = at::ones({1}, at::TensorOptions(device_).dtype(at::kFloat));
-    return Run("Barrier", [&] { return AllReduce(one, c10d::ReduceOp::SUM); });
+    return Run("Barrier", [&] { return IssueAllReduce(*group_, one, c10d::ReduceOp::SUM); });
   }
 
   absl::StatusOr<std::vector<std::string>> GatherBytes(std::string_view mine) override;
@@ -132,28 +176,6 @@ class C10dRanks final : public Ranks {
     OXBOW_ASSIGN_OR_RETURN(const Operation operation, Start(name, issue));
     return Finish(operation);
   }
-  WorkPointer AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType how) {
-    std::vector<at::Tensor> tensors = {Flat(tensor)};
-    c10d::AllreduceOptions options;
-    options.reduceOp = how;
-    return group_->allreduce(tensors, options);
-  }
-  WorkPointer IssueBroadcast(const at::Tensor& tensor, int root) {
-    OXBOW_CHECK(root >= 0 && root < size_) << "root " << root << " of " << size_;
-    std::vector<at::Tensor> tensors = {Flat(tensor)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return group_->broadcast(tensors, options);
-  }
-
-  WorkPointer IssueReduce(const at::Tensor& tensor, int root) {
-    OXBOW_CHECK(root >= 0 && root < size_) << "root " << root << " of " << size_;
-    std::vector<at::Tensor> tensors = {Flat(tensor)};
-    c10d::ReduceOptions options;
-    options.reduceOp = c10d::ReduceOp::SUM;
-    options.rootRank = root;
-    return group_->reduce(tensors, options);
-  }
 
   // The first failure, which every later call returns.
   absl::Status Failure() const {
@@ -162,9 +184,6 @@ class C10dRanks final : public Ranks {
   }
   absl::Status Fail(const Operation& operation, absl::StatusCode code, const std::string& why);
   void AbortGroup();
-
-  at::Tensor BytesToDevice(std::string_view bytes, int64_t length) const;
-  std::string BytesToHost(const at::Tensor& bytes, int64_t length) const;
 
   const int rank_;
   const int size_;
@@ -219,18 +238,19 @@ absl::StatusOr<Operation> C10dRanks::Start(const char* name,
 }
 
 std::unique_ptr<Pending> C10dRanks::StartAllReduceSum(const at::Tensor& tensor) {
-  return std::make_unique<PendingOperation>(
-      *this, Start("StartAllReduceSum", [&] { return AllReduce(tensor, c10d::ReduceOp::SUM); }));
+  return std::make_unique<PendingOperation>(*this, Start("StartAllReduceSum", [&] {
+    return IssueAllReduce(*group_, tensor, c10d::ReduceOp::SUM);
+  }));
 }
 
 std::unique_ptr<Pending> C10dRanks::StartReduceSum(const at::Tensor& tensor, int root) {
   return std::make_unique<PendingOperation>(
-      *this, Start("StartReduceSum", [&] { return IssueReduce(tensor, root); }));
+      *this, Start("StartReduceSum", [&] { return IssueReduce(*group_, tensor, root); }));
 }
 
 std::unique_ptr<Pending> C10dRanks::StartBroadcast(const at::Tensor& tensor, int root) {
   return std::make_unique<PendingOperation>(
-      *this, Start("StartBroadcast", [&] { return IssueBroadcast(tensor, root); }));
+      *this, Start("StartBroadcast", [&] { return IssueBroadcast(*group_, tensor, root); }));
 }
 
 absl::Status C10dRanks::ReduceScatterSum(const at::Tensor& input, at::Tensor& output) {
@@ -328,17 +348,6 @@ void C10dRanks::AbortGroup() {
   });
 }
 
-at::Tensor C10dRanks::BytesToDevice(std::string_view bytes, int64_t length) const {
-  at::Tensor host = at::zeros({length}, at::kByte);
-  std::memcpy(host.data_ptr(), bytes.data(), bytes.size());
-  return host.to(device_);
-}
-
-std::string C10dRanks::BytesToHost(const at::Tensor& bytes, int64_t length) const {
-  const at::Tensor host = bytes.to(at::kCPU);
-  return std::string(static_cast<const char*>(host.const_data_ptr()), static_cast<size_t>(length));
-}
-
 absl::StatusOr<std::vector<std::string>> C10dRanks::GatherBytes(std::string_view mine) {
   const auto long_options = at::TensorOptions(device_).dtype(at::kLong);
   at::Tensor lengths = at::empty({size_}, long_options);
@@ -346,12 +355,9 @@ absl::StatusOr<std::vector<std::string>> C10dRanks::GatherBytes(std::string_view
   OXBOW_RETURN_IF_ERROR(AllGather(length, lengths));
   lengths = lengths.to(at::kCPU);
   const int64_t longest = lengths.max().item<int64_t>();
-  if (longest > kHostBytesMax) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a message to all ranks is too long: ", longest, " > ", kHostBytesMax, " bytes"));
-  }
+  OXBOW_RETURN_IF_ERROR(CheckHostBytes(longest));
   at::Tensor all = at::empty({size_ * longest}, at::TensorOptions(device_).dtype(at::kByte));
-  if (longest > 0) OXBOW_RETURN_IF_ERROR(AllGather(BytesToDevice(mine, longest), all));
+  if (longest > 0) OXBOW_RETURN_IF_ERROR(AllGather(BytesToDevice(mine, longest, device_), all));
   std::vector<std::string> messages;
   for (int rank = 0; rank < size_; ++rank) {
     messages.push_back(
@@ -365,16 +371,13 @@ absl::Status C10dRanks::BroadcastBytes(std::string& bytes, int root) {
                                at::TensorOptions(device_).dtype(at::kLong));
   OXBOW_RETURN_IF_ERROR(Broadcast(length, root));
   const auto total = length.item<int64_t>();
-  if (total > kHostBytesMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("a message to all ranks is too long: ", total,
-                                                     " > ", kHostBytesMax, " bytes"));
-  }
+  OXBOW_RETURN_IF_ERROR(CheckHostBytes(total));
   if (total == 0) {
     bytes.clear();
     return absl::OkStatus();
   }
   at::Tensor content = rank_ == root
-                           ? BytesToDevice(bytes, total)
+                           ? BytesToDevice(bytes, total, device_)
                            : at::empty({total}, at::TensorOptions(device_).dtype(at::kByte));
   OXBOW_RETURN_IF_ERROR(Broadcast(content, root));
   bytes = BytesToHost(content, total);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buckets against the plain all-reduce of the flat gradient, on a chain of layers whose gradients
 // come in the reverse order of their names.
-#include "core/parallel/gradient_sum.h"
+#include "core/parallel/leaf_buckets.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -56,7 +56,7 @@ class Ranks {
   virtual at::Device device() const { return at::kCPU; }  // Where tensors of operations are.
 
   // Sum and maximum over ranks, element by element, in place. Every rank gets the same bits. The
-  // backend chooses the order of the additions, which depends on R (see gradient_sum.h).
+  // backend chooses the order of the additions, which depends on R (see ordered_sum.h).
   virtual absl::Status AllReduceSum(at::Tensor& tensor) = 0;
   virtual absl::Status AllReduceMax(at::Tensor& tensor) = 0;
 

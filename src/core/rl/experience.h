@@ -48,7 +48,7 @@ struct Group {
   // solved or failed before is in its rewards.
   bool from_data_set = true;
   // Set: it is a stored success that trains beside the step's groups, against this rate of success
-  // (imitation.h). Such a group has one sample, or none where the buffer had no more.
+  // (training_plan.h). Such a group has one sample, or none where the buffer had no more.
   std::optional<double> success_rate;
 };
 

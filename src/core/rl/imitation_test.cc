@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/rl/imitation.h"
+#include "core/rl/training_plan.h"
 
 #include <gtest/gtest.h>
 

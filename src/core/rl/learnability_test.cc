@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/rl/learnability.h"
+#include "core/rl/success_record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

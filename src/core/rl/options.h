@@ -68,7 +68,7 @@ struct AnchorOptions {
   double high = 0.7;  // Upper end of its noise levels.
 };
 
-// The reward of a node of a tree (flow/split_tree.h), from those of its leaves; node_rewards.h.
+// The reward of a node of a tree (flow/split_tree.h), from those of its leaves; tree_training.h.
 enum class BranchFusion { kMean, kSoftmax };
 
 // The leaves of a group's trees that train.

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/model/parameters.h"
 #include "core/model/velocity_model.h"
-#include "core/parallel/gradient_sum.h"
+#include "core/parallel/leaf_buckets.h"
 #include "core/parallel/ordered_sum.h"
 #include "core/parallel/ranks.h"
 #include "core/parallel/sharded_gradient.h"

@@ -2,6 +2,7 @@
 #include "core/rl/training_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -9,12 +10,13 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "core/rl/imitation.h"
 #include "core/rl/reward_values.h"
 #include "core/rl/tree_training.h"
 
 namespace oxbow::rl {
 namespace {
+
+constexpr double kEpsilon = 0.01;
 
 // The value of every sample whose reward did not fail, by the function for its group.
 GroupRewards Table(const std::vector<Group>& groups,
@@ -150,6 +152,17 @@ void AppendExtraPasses(const TrainerOptions& options, const std::vector<Group>& 
 }
 
 }  // namespace
+
+double ImitationAdvantage(double reward, double rate, double limit) {
+  const double p = std::clamp(rate, 0.0, 1.0);
+  return std::clamp((reward - p) / std::sqrt(p * (1 - p) + kEpsilon), 0.0, limit);
+}
+
+double ImitationScale(double weight_max, size_t fresh_with_signal, size_t added) {
+  if (added == 0) return 0;
+  return std::min(1.0,
+                  weight_max * static_cast<double>(fresh_with_signal) / static_cast<double>(added));
+}
 
 std::vector<bool> HaveSignal(const TrainerOptions& options, const std::vector<Group>& groups) {
   std::vector<bool> signal;

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "core/rl/method.h"
-#include "core/rl/node_rewards.h"
 #include "core/rl/step_metrics.h"
 #include "tests/golden/golden.h"
 
