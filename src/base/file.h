@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,14 @@
 #include "absl/status/statusor.h"
 
 namespace oxbow {
+
+// Reading a file of any size through a small buffer. A disk that cannot be read is an error here,
+// where a memory map would end the process.
+//
+// Gives the file's bytes to `take`, in order. kNotFound if there is none; the first error of `take`
+// ends it and is returned.
+absl::Status ReadInPieces(const std::filesystem::path& path,
+                          const std::function<absl::Status(std::string_view piece)>& take);
 
 // Whether this is the name of one file or folder that is not hidden: not empty, without `/` and
 // control characters, and without a dot at its beginning.

@@ -5,7 +5,7 @@
 #include <openssl/sha.h>
 
 #include "base/check.h"
-#include "base/file_pieces.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 
 namespace oxbow {

@@ -15,7 +15,7 @@
 #include "core/model/layers.h"
 #include "io/tensor_torch.h"
 #include "io/weight_files.h"
-#include "rewards/clip_scorer.h"
+#include "rewards/batch_scorer.h"
 
 namespace oxbow::rewards {
 namespace {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewards/batch_scorer.h"
 
+#include <ATen/ATen.h>
+
 #include <cmath>
 #include <utility>
 
@@ -12,9 +14,39 @@
 namespace oxbow::rewards {
 namespace {
 
+reward::RewardFacts Over(const ClipTowers& towers, reward::RewardFacts facts) {
+  absl::StrAppend(&facts.identity, " clip ", towers.identity());
+  return facts;
+}
+
 constexpr char kSmaller[] = "give the reward a device with more room (device), or dtype: bfloat16";
 
 }  // namespace
+
+using reward::Item;
+
+ClipScorer::ClipScorer(reward::RewardFacts facts, std::shared_ptr<ClipTowers> towers)
+    : BatchScorer(Over(*towers, std::move(facts))), towers_(std::move(towers)) {}
+
+std::vector<double> ClipScorer::Cosines(absl::Span<const Item* const> items, ClipInput input,
+                                        const std::string& prefix) const {
+  std::vector<std::string> texts;
+  texts.reserve(items.size());
+  for (const Item* const item : items) texts.push_back(prefix + std::string(item->prompt));
+  return Cosines(texts, items, input);
+}
+
+std::vector<double> ClipScorer::Cosines(const std::vector<std::string>& texts,
+                                        absl::Span<const Item* const> items,
+                                        ClipInput input) const {
+  std::vector<const Image8*> images;
+  images.reserve(items.size());
+  for (const Item* const item : items) images.push_back(&item->picture());
+  const at::Tensor cosines =
+      (towers_->EmbedTexts(texts) * towers_->EmbedImages(images, input)).sum(-1);
+  const float* const values = cosines.const_data_ptr<float>();
+  return {values, values + cosines.numel()};
+}
 
 using reward::Item;
 using reward::Score;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/checksum.h"

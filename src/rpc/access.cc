@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "rpc/role_table.h"
-#include "telemetry/refused_calls.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::rpc {
 namespace {

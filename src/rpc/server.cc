@@ -26,7 +26,7 @@
 #include "rpc/channel.h"
 #include "rpc/stop_signal.h"
 #include "rpc/tls.h"
-#include "telemetry/refused_calls.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::rpc {
 namespace {

@@ -19,7 +19,6 @@
 #include "base/lines_from_end.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "io/film.h"
 #include "io/image.h"
 #include "metrics/step_metrics.h"
 
