@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/descriptor.h"
 
 namespace oxbow {
 
@@ -50,16 +51,14 @@ class AppendFile {
  public:
   // Creates the file if it is missing; its name is durable.
   static absl::StatusOr<AppendFile> Open(const std::filesystem::path& path);
-  AppendFile(AppendFile&& other) noexcept;
-  AppendFile& operator=(AppendFile&& other) noexcept;
-  ~AppendFile();
   // After an error nothing of `bytes` stays: it is cut off at once, or before anything else is
   // appended. One that writes.
   absl::Status Append(std::string_view bytes, bool sync);
 
  private:
-  AppendFile(int descriptor, std::string path);
-  int descriptor_ = -1;
+  AppendFile(Descriptor descriptor, std::string path)
+      : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
+  Descriptor descriptor_;
   std::string path_;
   std::optional<int64_t> torn_;  // Where something begins that was not written to its end.
 };

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "core/model/device_memory.h"
 #include "core/reward/clip_crop.h"
+#include "io/image.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -88,9 +89,8 @@ std::vector<absl::StatusOr<Score>> BatchScorer::ScoreBatch(absl::Span<const Item
 }
 
 absl::Status CheckCropped(const Image8& image, int64_t side, const std::string& who) {
-  const bool channels = image.channels == 1 || image.channels == 3;
-  if (channels && reward::CanClipCrop({image.width, image.height}, static_cast<int>(side)) &&
-      image.pixels.size() == static_cast<size_t>(image.width) * image.height * image.channels) {
+  if (io::IsValid(image) &&
+      reward::CanClipCrop({image.width, image.height}, static_cast<int>(side))) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

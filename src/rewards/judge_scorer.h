@@ -2,7 +2,6 @@
 // `kind: vlm`: a vision language model that judges pictures, over the OpenAI chat protocol.
 //
 //   POST URL/chat/completions, one picture a request, as a data URL of PNG
-//   (rewards/judge_presets.h)
 //
 // Pictures are asked about side by side, `concurrency` of them at most. A batch has one deadline: a
 // judge that hangs costs it once.
@@ -25,9 +24,8 @@ namespace oxbow::rewards {
 //   preset         question                          score
 //   unifiedreward  flow_grpo's, with the prompt;     s / 5 of "Final Score: s", s from 1 to 5; the
 //                  the picture as 512 x 512          number is read as flow_grpo reads it
-//   yes_no         "Is it a beautiful image?", or    P(Yes) / (P(Yes) + P(No)), from the 20
-//   likeliest
-//                  one's own with {prompt}           first tokens
+//   yes_no         "Is it a beautiful image?", or    P(Yes) / (P(Yes) + P(No)), from the
+//                  one's own with {prompt}           20 likeliest first tokens
 //
 // An answer that has no score is an error; upstream counts it as 0.
 // Sources: flow_grpo/rewards.py (unifiedreward_score_sglang) of flow_grpo, rewards/vllm_evaluate.py

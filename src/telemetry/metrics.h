@@ -49,19 +49,7 @@ prometheus::Gauge& Metric(prometheus::Registry& registry, const exported::Gauge&
 prometheus::Histogram& Metric(prometheus::Registry& registry, const exported::Histogram& row,
                               const Buckets& buckets);
 
-// Metrics that every process has, whatever it serves. They are read at the moment of each scrape:
-//
-//   process_resident_memory_bytes, process_cpu_seconds_total, process_start_time_seconds
-//   oxbow_rpc_refused_total{method,reason}, once a call was refused
-//   oxbow_disk_available_bytes{use}, oxbow_disk_size_bytes{use}   for each watched directory
-//
-// The first three have the names that every Prometheus client gives them. A value that cannot be
-// read is left out.
-//
-// How many calls this process refused since it started, by method and reason. rpc counts, /metrics
-// reads; so neither needs the other.
-//
-// Thread-safe.
+// How many calls this process refused since it started, by method and reason. Thread-safe.
 class RefusedCalls {
  public:
   using ByMethodAndReason = std::map<std::pair<std::string, std::string>, uint64_t>;
@@ -77,7 +65,14 @@ class RefusedCalls {
   ByMethodAndReason counts_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Thread-safe.
+// Metrics that every process has, whatever it serves. They are read at the moment of each scrape:
+//
+//   process_resident_memory_bytes, process_cpu_seconds_total, process_start_time_seconds
+//   oxbow_rpc_refused_total{method,reason}, once a call was refused
+//   oxbow_disk_available_bytes{use}, oxbow_disk_size_bytes{use}   for each watched directory
+//
+// The first three have the names that every Prometheus client gives them. A value that cannot be
+// read is left out. Thread-safe.
 class ProcessMetrics : public prometheus::Collectable {
  public:
   // Measures the file system that holds `directory`; `use` says what is kept there ("replay").
@@ -99,7 +94,7 @@ class Metrics {
   ~Metrics();
 
   prometheus::Registry& registry() { return registry_; }
-  // Adds the free and total size of the disk that holds `directory`; see process_metrics.h.
+  // Adds the free and total size of the disk that holds `directory`.
   void WatchDisk(const std::string& use, const std::filesystem::path& directory) {
     process_.WatchDisk(use, directory);
   }
