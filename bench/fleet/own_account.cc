@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "telemetry/refused_calls.h"
+#include "telemetry/metrics.h"
 #include "tests/testing/own_memory.h"
 
 namespace oxbow::bench {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "telemetry/families.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::buffer {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/reward/circuit_breaker.h"
-
 #include <gtest/gtest.h>
+
+#include "services/reward/reward_directory.h"
 
 namespace oxbow::reward {
 namespace {

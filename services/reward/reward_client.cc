@@ -4,33 +4,25 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
-#include <random>
-#include <set>
 #include <thread>
-#include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
-#include "oxbow/v1/reward.grpc.pb.h"
-#include "rpc/channel.h"
 #include "rpc/port_language.h"
 #include "rpc/protocol_revision.h"
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "run/rewards.h"
 #include "services/reward/reward_client_impl.h"
-#include "services/reward/reward_directory.h"
-#include "services/reward/score_call.h"
 #include "services/reward/score_messages.h"
-#include "services/reward/score_plan.h"
-#include "services/reward/score_writer.h"
 
 namespace oxbow::reward {
 namespace {
@@ -89,7 +81,40 @@ absl::Duration DescribeTimeout(const RewardClient::Options& options) {
   return std::min(options.timeout, kDescribeTimeoutMax);
 }
 
+// Whether the server has ended the connection for too many pings, by the words of gRPC.
+bool WasPingedTooOften(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return false;
+  const std::string said = absl::AsciiStrToLower(std::string(status.message()));
+  return absl::StrContains(absl::StrReplaceAll(said, {{"_", " "}}), "too many pings");
+}
+
+std::shared_ptr<v1::Reward::Stub> StubOf(const std::string& endpoint, rpc::Pings pings) {
+  return v1::Reward::NewStub(rpc::Connect(endpoint, pings));
+}
+
 }  // namespace
+
+ServerLine::ServerLine(std::string endpoint, rpc::Pings pings)
+    : endpoint_(std::move(endpoint)), pings_(pings), stub_(StubOf(endpoint_, pings)) {}
+
+std::shared_ptr<v1::Reward::Stub> ServerLine::stub() const {
+  absl::MutexLock lock(&mutex_);
+  return stub_;
+}
+
+rpc::Pings ServerLine::pings() const {
+  absl::MutexLock lock(&mutex_);
+  return pings_;
+}
+
+void ServerLine::Ended(const absl::Status& status) {
+  if (!WasPingedTooOften(status)) return;
+  absl::MutexLock lock(&mutex_);
+  if (std::exchange(pings_, rpc::Pings::kRarely) == rpc::Pings::kRarely) return;
+  stub_ = StubOf(endpoint_, rpc::Pings::kRarely);
+  OXBOW_LOG(Info) << "the server allows few pings: rare ones from now on"
+                  << Field("endpoint", endpoint_);
+}
 
 absl::StatusOr<std::unique_ptr<RewardClient>> RewardClient::Connect(Options options) {
   if (options.endpoints.empty()) {
@@ -244,7 +269,7 @@ std::vector<absl::StatusOr<Scores>> RewardClient::ScoreMedia(
     call = impl_->NewCall(media, patience);
     call->prompt.set_text(prompt_text);
     call->prompt.set_metadata_json(prompt_metadata_json);
-    batches = impl_->Plan(*call);
+    batches = PlanBatches(impl_->directory, impl_->options.rewards, call->media.sizes(), kLimits);
   }
   impl_->RunBatches(*call, batches);
   absl::MutexLock lock(&call->mutex);
@@ -268,25 +293,17 @@ std::unique_ptr<ScoreCall> RewardClient::Impl::NewCall(const std::vector<Frames>
   return call;
 }
 
-std::vector<ScoreBatch> RewardClient::Impl::Plan(const ScoreCall& call) const {
-  return PlanBatches(directory, options.rewards, call.media.sizes(), kLimits);
-}
-
-void RewardClient::Impl::SideBySide(size_t count, const std::function<void(size_t)>& run) {
+// On this thread and further ones.
+void RewardClient::Impl::RunBatches(ScoreCall& call, const std::vector<ScoreBatch>& batches) {
   std::atomic<size_t> next = 0;
   const std::optional<Trace> trace = CurrentTrace();  // Threads begin without one.
   const auto work = [&] {
     const TraceScope scope(trace);
-    for (size_t i = next++; i < count; i = next++) run(i);
+    for (size_t i = next++; i < batches.size(); i = next++) Score(call, batches[i]);
   };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(count, kBatchesAtOnce); ++i) threads.emplace_back(work);
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < std::min(batches.size(), kBatchesAtOnce); ++i) threads.emplace_back(work);
   work();
-  for (std::thread& thread : threads) thread.join();
-}
-
-void RewardClient::Impl::RunBatches(ScoreCall& call, const std::vector<ScoreBatch>& batches) {
-  SideBySide(batches.size(), [&](size_t i) { Score(call, batches[i]); });
 }
 
 // All scores, or the first reason why one that must not be missing is. An answer goes before an

@@ -32,7 +32,7 @@
 #include "base/image8.h"
 #include "core/reward/scorer.h"
 #include "oxbow/v1/config.pb.h"
-#include "services/reward/circuit_breaker.h"
+#include "services/reward/reward_directory.h"
 #include "services/reward/score_call.h"
 
 namespace oxbow::reward {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of RewardClient.
+// The inside of RewardClient, and its connections.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,37 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/channel.h"
 #include "services/reward/reward_client.h"
 #include "services/reward/reward_directory.h"
 #include "services/reward/score_call.h"
-#include "services/reward/server_line.h"
 
 namespace oxbow::reward {
+
+// The connection to one reward server, which may be one that somebody else wrote: it bears as many
+// pings as gRPC's servers do by default, unless it is the run's own. Thread-safe.
+class ServerLine {
+ public:
+  ServerLine(std::string endpoint, rpc::Pings pings);
+
+  // For one call.
+  std::shared_ptr<v1::Reward::Stub> stub() const;
+
+  // Hears how a call ended. After "too many pings" later calls take a new connection, on which
+  // pings are rare.
+  void Ended(const absl::Status& status);
+
+  rpc::Pings pings() const;
+
+ private:
+  const std::string endpoint_;
+  mutable absl::Mutex mutex_;
+  rpc::Pings pings_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<v1::Reward::Stub> stub_ ABSL_GUARDED_BY(mutex_);  // Shared with its calls.
+};
 
 struct RewardClient::Impl {
   using Absences = std::map<std::string, absl::Status>;  // By reward.
@@ -38,9 +60,6 @@ struct RewardClient::Impl {
   absl::Status DescribeOne(size_t server);
   std::unique_ptr<ScoreCall> NewCall(const std::vector<Frames>& media, const Patience& patience)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  std::vector<ScoreBatch> Plan(const ScoreCall& call) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Calls `run` with 0 to count - 1, on this thread and further ones, and waits for all.
-  static void SideBySide(size_t count, const std::function<void(size_t)>& run);
   void RunBatches(ScoreCall& call, const std::vector<ScoreBatch>& batches);
   void Score(ScoreCall& call, const ScoreBatch& batch);
   void Ask(ScoreCall& call, const ScoreBatch& batch);

@@ -13,7 +13,7 @@
 #include "rpc/channel.h"
 #include "rpc/protocol_revision.h"
 #include "rpc/retry.h"
-#include "services/reward/server_line.h"
+#include "services/reward/reward_client_impl.h"
 #include "tests/testing/fake_reward_server.h"
 
 namespace oxbow::reward {

@@ -11,6 +11,20 @@
 
 namespace oxbow::reward {
 
+bool CircuitBreaker::Admits(absl::Duration now, absl::Duration trial) {
+  if (failures_ == 0) return true;
+  if (now < until_) return false;
+  until_ = now + trial;
+  return true;
+}
+
+void CircuitBreaker::Failed(absl::Duration now, double jitter, absl::Duration pause) {
+  const absl::Duration full =
+      std::min(options_.rest_first * (int64_t{1} << std::min(failures_, 20)), options_.rest_max);
+  ++failures_;
+  until_ = now + std::max(full * (0.5 + 0.5 * jitter), pause * (1 + 0.25 * jitter));
+}
+
 RewardDirectory::RewardDirectory(std::vector<std::string> endpoints,
                                  CircuitBreaker::Options breaker,
                                  std::map<std::string, std::string> identities)

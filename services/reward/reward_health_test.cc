@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/reward/reward_health.h"
-
 #include <gtest/gtest.h>
+
+#include "services/reward/reward_service.h"
 
 namespace oxbow::reward {
 namespace {

@@ -12,7 +12,7 @@
 #include "rpc/server.h"
 #include "services/reward/reward_client.h"
 #include "services/reward/reward_service.h"
-#include "services/reward/score_writer.h"
+#include "services/reward/score_call.h"
 #include "telemetry/metrics.h"
 
 namespace oxbow::reward {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/reward/reward_metrics.h"
 
-#include "telemetry/families.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::reward {
 namespace {

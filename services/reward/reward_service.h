@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,18 +17,48 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "oxbow/v1/reward.grpc.pb.h"
 #include "rpc/health_service.h"
 #include "rpc/server.h"
 #include "rpc/stream.h"
-#include "services/reward/reward_health.h"
 #include "services/reward/reward_metrics.h"
 #include "services/reward/score_assembly.h"
 #include "services/reward/scorer_panel.h"
 #include "services/reward/scorer_queue.h"
 
 namespace oxbow::reward {
+
+// Whether each reward of a server serves, as grpc.health.v1 names it: "oxbow.v1.Reward/NAME".
+//
+// None serves while the server loads. A reward whose last kFailuresMax batches gave no score at
+// all, for reasons of its own, is broken until it gives one. That of the server as a whole does not
+// depend on it: its other rewards may be fine.
+//
+// Thread-safe.
+class RewardHealth {
+ public:
+  static constexpr int kFailuresMax = 3;
+
+  explicit RewardHealth(const std::vector<std::string>& rewards);
+
+  // All rewards are loaded.
+  void Ready();
+  // Takes note of a batch: how many of its items have a score, and how many failed through no fault
+  // of their caller. Returns whether the reward serves.
+  bool BatchScored(const std::string& reward, size_t scored, size_t failed);
+
+  // "" and "oxbow.v1.Reward" are the server as a whole. Nothing for a name that it does not have.
+  std::optional<bool> Serves(std::string_view service) const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;
+  // Batches without a score, one after the other.
+  std::map<std::string, int, std::less<>> failures_ ABSL_GUARDED_BY(mutex_);
+};
 
 class RewardService final : public v1::Reward::Service,
                             public rpc::HasStreams,

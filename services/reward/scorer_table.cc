@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <string>
 #include <system_error>
 #include <utility>
 
@@ -20,23 +19,67 @@
 #include "config/run_config.h"
 #include "core/reward/synthetic_task.h"
 #include "io/hub_id.h"
-#ifdef OXBOW_HAS_MODEL_REWARDS
+#include "rewards/json_scorer.h"
+#include "rewards/judge_scorer.h"
 #include "rewards/model_rewards.h"
-#include "rewards/ppocr_reader.h"
-#endif
 #include "rewards/ocr_scorer.h"
 #include "rewards/picture_guards.h"
+#include "rewards/ppocr_reader.h"
 #include "rewards/tesseract_reader.h"
-#include "services/reward/remote_scorers.h"
 
 namespace oxbow::reward {
 namespace {
+
+using Made = absl::StatusOr<std::unique_ptr<Scorer>>;
+
+constexpr uint32_t kConcurrencyMax = 256;
+constexpr double kTimeoutMax = 3600;
+
+// Where and how a scorer asks, the same for all kinds.
+template <typename Settings>
+absl::Status SetServer(const v1::ScorerConfig& config, Settings& settings) {
+  const double seconds = config.timeout_seconds();
+  if (!(seconds >= 0 && seconds <= kTimeoutMax) || config.concurrency() > kConcurrencyMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("timeout_seconds is in 0..", kTimeoutMax, " and concurrency in 0..",
+                     kConcurrencyMax, ", got ", seconds, " and ", config.concurrency()));
+  }
+  if (config.concurrency() > 0) settings.concurrency = static_cast<int>(config.concurrency());
+  if (seconds > 0) settings.time_max = absl::Seconds(seconds);
+  settings.server.url = config.url();
+  if (config.key_file().empty()) return absl::OkStatus();
+  OXBOW_ASSIGN_OR_RETURN(settings.server.key, rewards::ReadKey(config.key_file()));
+  return absl::OkStatus();
+}
+
+Made Json(const v1::ScorerConfig& config) {
+  rewards::JsonScorerSettings settings{.name = config.name(), .model = config.llm()};
+  const std::string& variant = config.variant();
+  if (!variant.empty() && variant != "pointwise" && variant != "groupwise") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("variant is pointwise or groupwise, got ", variant));
+  }
+  settings.groupwise = variant == "groupwise";
+  if (config.batch_max() > 0) settings.batch_max = config.batch_max();
+  OXBOW_RETURN_IF_ERROR(SetServer(config, settings));
+  return rewards::MakeJsonScorer(settings);
+}
+
+Made Vlm(const v1::ScorerConfig& config) {
+  rewards::JudgeSettings settings{
+      .name = config.name(),
+      .preset = config.variant().empty() ? config.name() : config.variant(),
+      .llm = config.llm(),
+      .question = config.question()};
+  OXBOW_RETURN_IF_ERROR(SetServer(config, settings));
+  return rewards::MakeJudge(std::move(settings));
+}
 
 using Keys = std::vector<std::string>;
 
 struct Row {
   std::string name;
-  std::function<absl::StatusOr<std::unique_ptr<Scorer>>(const v1::ScorerConfig& config)> make;
+  std::function<Made(const v1::ScorerConfig& config)> make;
   Keys needs = {};  // Keys without which it cannot be made.
   Keys takes = {};  // Further keys.
   // Further checks of an entry, without loading anything. Null: nothing else can be wrong.
@@ -49,8 +92,22 @@ struct Row {
 
 // A scorer without settings, which has the name of its row.
 template <std::unique_ptr<Scorer> (*Make)()>
-absl::StatusOr<std::unique_ptr<Scorer>> Plain(const v1::ScorerConfig& /*config*/) {
+Made Plain(const v1::ScorerConfig& /*config*/) {
   return Make();
+}
+
+// Errors name the reward.
+template <Made (*Make)(const v1::ScorerConfig&)>
+Made Named(const v1::ScorerConfig& config) {
+  Made made = Make(config);
+  if (!made.ok()) return Annotate(made.status(), "reward " + config.name());
+  return made;
+}
+
+// For a scorer that is cheap to make.
+template <Made (*Make)(const v1::ScorerConfig&)>
+absl::Status CheckMade(const v1::ScorerConfig& config) {
+  return Named<Make>(config).status();
 }
 
 // The keys that the entry sets, besides its name, its scorer and what its server does for it.
@@ -101,7 +158,7 @@ absl::StatusOr<std::unique_ptr<rewards::TextReader>> Reader(
   return rewards::TesseractReader::Create(TesseractOf(config));
 }
 
-absl::StatusOr<std::unique_ptr<Scorer>> Ocr(const v1::ScorerConfig& config) {
+Made Ocr(const v1::ScorerConfig& config) {
   rewards::OcrSettings settings{.name = config.name()};
   if (!config.variant().empty()) settings.variant = config.variant();
   absl::StatusOr<std::unique_ptr<rewards::TextReader>> reader = Reader(config);
@@ -136,13 +193,7 @@ absl::Status CheckOcr(const v1::ScorerConfig& config) {
   return Annotate(rewards::CheckTesseract(TesseractOf(config)), "reward " + config.name());
 }
 
-absl::StatusOr<std::unique_ptr<Scorer>> JpegSize(const v1::ScorerConfig& config) {
-  absl::StatusOr<std::unique_ptr<Scorer>> made = rewards::MakeJpegSize(config.variant());
-  if (!made.ok()) return Annotate(made.status(), "reward " + config.name());
-  return made;
-}
-
-absl::Status CheckJpegSize(const v1::ScorerConfig& config) { return JpegSize(config).status(); }
+Made JpegSize(const v1::ScorerConfig& config) { return rewards::MakeJpegSize(config.variant()); }
 
 #ifdef OXBOW_HAS_MODEL_REWARDS
 constexpr char kPickScore[] = "the id yuvalkirstain/PickScore_v1 is the published one";
@@ -166,12 +217,14 @@ absl::Status CheckGeneval(const v1::ScorerConfig& config) {
   return Annotate(rewards::CheckGenevalReward(SettingsOf(config)), "reward " + config.name());
 }
 
-// A reward that is a model. Its errors name the reward.
 template <rewards::OpenedReward (*Open)(const rewards::ModelRewardSettings&)>
-absl::StatusOr<std::unique_ptr<Scorer>> Model(const v1::ScorerConfig& config) {
-  rewards::OpenedReward opened = Open(SettingsOf(config));
-  if (!opened.ok()) return Annotate(opened.status(), "reward " + config.name());
-  return opened;
+Made Opened(const v1::ScorerConfig& config) {
+  return Open(SettingsOf(config));
+}
+
+template <rewards::OpenedReward (*Open)(const rewards::ModelRewardSettings&)>
+Made Model(const v1::ScorerConfig& config) {
+  return Named<Opened<Open>>(config);
 }
 #endif
 
@@ -216,20 +269,20 @@ std::vector<Row> OwnRows() {
        {{"model",
          "a directory of two: PaddlePaddle/PP-OCRv5_server_det_safetensors as det, "
          "PaddlePaddle/PP-OCRv5_server_rec_safetensors as rec"}}},
-      {"jpeg_size", JpegSize, {}, {"variant"}, CheckJpegSize},
+      {"jpeg_size", Named<JpegSize>, {}, {"variant"}, CheckMade<JpegSize>},
       {"brightness", Plain<rewards::MakeBrightness>},
       {"edge_density", Plain<rewards::MakeEdgeDensity>},
       {"colour_entropy", Plain<rewards::MakeColourEntropy>},
       {"json",
-       MakeJsonServer,
+       Named<Json>,
        {"kind", "url"},
        {"variant", "llm", "key_file", "batch_max", "timeout_seconds", "concurrency"},
-       CheckRemote<MakeJsonServer>},
+       CheckMade<Json>},
       {"vlm",
-       MakeVlmJudge,
+       Named<Vlm>,
        {"kind", "url", "llm"},
        {"variant", "question", "key_file", "timeout_seconds", "concurrency"},
-       CheckRemote<MakeVlmJudge>},
+       CheckMade<Vlm>},
 #ifdef OXBOW_HAS_MODEL_REWARDS
       {"pickscore",
        Model<rewards::OpenPickScoreReward>,

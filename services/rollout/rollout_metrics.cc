@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "telemetry/families.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::rollout {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "telemetry/families.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::weights {
 namespace {

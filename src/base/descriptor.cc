@@ -12,6 +12,16 @@
 
 namespace oxbow {
 
+LockOutcome TryLock(int file, int operation, LockFunction lock) {
+  while (lock(file, operation | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EWOULDBLOCK) return LockOutcome::kHeld;
+    const bool none = errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
+    return none ? LockOutcome::kNoLocks : LockOutcome::kError;
+  }
+  return LockOutcome::kLocked;
+}
+
 Descriptor::Descriptor(Descriptor&& other) noexcept : value(std::exchange(other.value, -1)) {}
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {

@@ -2,6 +2,8 @@
 // File descriptors: ownership, writing, and the status codes of their errors.
 #pragma once
 
+#include <sys/file.h>
+
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -9,6 +11,22 @@
 #include "absl/status/status.h"
 
 namespace oxbow {
+
+// The kernel's lock of a whole file, which ends with its process, and file systems without any:
+// Lustre without the mount option `flock`, some network and user-space file systems.
+//
+// flock, or what stands for it in a test.
+using LockFunction = int (*)(int file, int operation);
+
+enum class LockOutcome {
+  kLocked,
+  kHeld,     // By another process.
+  kNoLocks,  // The file system has none: who comes here is not kept out, and is not known either.
+  kError,    // errno says which.
+};
+
+// Tries to lock the open `file`, once. `operation` is LOCK_EX or LOCK_SH.
+LockOutcome TryLock(int file, int operation, LockFunction lock = ::flock);
 
 // Closes the descriptor when it leaves scope; -1 is none.
 struct Descriptor {

@@ -9,15 +9,29 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
-#include "base/descriptor.h"
 #include "base/patience.h"
 #include "base/status_macros.h"
 
 namespace oxbow {
+
+absl::Status ReadInPieces(const std::filesystem::path& path,
+                          const std::function<absl::Status(std::string_view piece)>& take) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.value < 0) return ErrnoStatus("cannot open", path.string(), errno);
+  std::vector<char> buffer(size_t{1} << 20);
+  while (true) {
+    const ssize_t got = ::read(file.value, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus("cannot read", path.string(), errno);
+    if (got == 0) return absl::OkStatus();
+    OXBOW_RETURN_IF_ERROR(take({buffer.data(), static_cast<size_t>(got)}));
+  }
+}
 
 bool IsPlainName(std::string_view name) {
   const auto unfit = [](unsigned char c) { return c == '/' || absl::ascii_iscntrl(c); };
@@ -87,44 +101,25 @@ absl::Status MakeDirectories(const std::filesystem::path& directory, size_t abov
   return is_there ? absl::OkStatus() : synced;
 }
 
-AppendFile::AppendFile(int descriptor, std::string path)
-    : descriptor_(descriptor), path_(std::move(path)) {}
-
-AppendFile::AppendFile(AppendFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
-      path_(std::move(other.path_)),
-      torn_(other.torn_) {}
-
-AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(path_, other.path_);
-  std::swap(torn_, other.torn_);
-  return *this;
-}
-
-AppendFile::~AppendFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 absl::StatusOr<AppendFile> AppendFile::Open(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (descriptor < 0) return ErrnoStatus("cannot open", path.string(), errno);
-  AppendFile file(descriptor, path.string());
+  Descriptor descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (descriptor.value < 0) return ErrnoStatus("cannot open", path.string(), errno);
+  AppendFile file(std::move(descriptor), path.string());
   OXBOW_RETURN_IF_ERROR(SyncDirectory(path.parent_path()));
   return file;
 }
 
 absl::Status AppendFile::Append(std::string_view bytes, bool sync) {
-  if (torn_.has_value() && ::ftruncate(descriptor_, *torn_) != 0) {
+  if (torn_.has_value() && ::ftruncate(descriptor_.value, *torn_) != 0) {
     return ErrnoStatus("cannot cut off what was half written", path_, errno);
   }
   torn_.reset();
-  const off_t end = ::lseek(descriptor_, 0, SEEK_END);
-  absl::Status status = WriteAll(descriptor_, bytes, path_);
-  if (status.ok() && sync && ::fsync(descriptor_) != 0) {
+  const off_t end = ::lseek(descriptor_.value, 0, SEEK_END);
+  absl::Status status = WriteAll(descriptor_.value, bytes, path_);
+  if (status.ok() && sync && ::fsync(descriptor_.value) != 0) {
     status = ErrnoStatus("cannot fsync", path_, errno);
   }
-  if (!status.ok() && end >= 0 && ::ftruncate(descriptor_, end) != 0) torn_ = end;
+  if (!status.ok() && end >= 0 && ::ftruncate(descriptor_.value, end) != 0) torn_ = end;
   return status;
 }
 

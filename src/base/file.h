@@ -6,14 +6,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/descriptor.h"
 
 namespace oxbow {
+
+// Reading a file of any size through a small buffer. A disk that cannot be read is an error here,
+// where a memory map would end the process.
+//
+// Gives the file's bytes to `take`, in order. kNotFound if there is none; the first error of `take`
+// ends it and is returned.
+absl::Status ReadInPieces(const std::filesystem::path& path,
+                          const std::function<absl::Status(std::string_view piece)>& take);
 
 // Whether this is the name of one file or folder that is not hidden: not empty, without `/` and
 // control characters, and without a dot at its beginning.
@@ -41,16 +51,14 @@ class AppendFile {
  public:
   // Creates the file if it is missing; its name is durable.
   static absl::StatusOr<AppendFile> Open(const std::filesystem::path& path);
-  AppendFile(AppendFile&& other) noexcept;
-  AppendFile& operator=(AppendFile&& other) noexcept;
-  ~AppendFile();
   // After an error nothing of `bytes` stays: it is cut off at once, or before anything else is
   // appended. One that writes.
   absl::Status Append(std::string_view bytes, bool sync);
 
  private:
-  AppendFile(int descriptor, std::string path);
-  int descriptor_ = -1;
+  AppendFile(Descriptor descriptor, std::string path)
+      : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
+  Descriptor descriptor_;
   std::string path_;
   std::optional<int64_t> torn_;  // Where something begins that was not written to its end.
 };

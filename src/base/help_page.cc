@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "base/first_part.h"
 
 namespace oxbow {
 namespace {
@@ -25,17 +25,8 @@ std::string Entry(const std::string& name, const std::string& text) {
     column = 0;
   }
   if (text.empty()) return out + "\n";
-  absl::StrAppend(&out, std::string(kNameColumns - column, ' '));
-  column = kNameColumns;
-  for (const std::string& word : std::vector<std::string>(absl::StrSplit(text, ' '))) {
-    if (column > kNameColumns && column + 1 + word.size() > kColumns) {
-      absl::StrAppend(&out, "\n", std::string(kNameColumns, ' '));
-      column = kNameColumns;
-    }
-    absl::StrAppend(&out, column > kNameColumns ? " " : "", word);
-    column += word.size() + (column > kNameColumns ? 1 : 0);
-  }
-  return out + "\n";
+  return absl::StrCat(out, std::string(kNameColumns - column, ' '),
+                      Wrapped(text, kNameColumns, kColumns), "\n");
 }
 
 // CLI11's text about a value, "UINT:INT in [1 - 4096]", as its two parts.

@@ -11,6 +11,10 @@ namespace oxbow {
 // Discarded (is_discarded()) if the text is no JSON.
 nlohmann::json ParseJson(std::string_view text);
 
+// True if arrays and objects are open more than `depth_max` deep somewhere: each level costs a
+// parser memory. Of text that is no JSON either may be said.
+bool IsNestedBeyond(std::string_view text, int depth_max);
+
 // On one line, or with this indent. Bytes that are no UTF-8 become U+FFFD.
 std::string JsonText(const nlohmann::json& value, int indent = -1);
 

@@ -4,8 +4,9 @@
 #include <openssl/evp.h>
 #include <openssl/sha.h>
 
+#include "absl/strings/escaping.h"
 #include "base/check.h"
-#include "base/file_pieces.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 
 namespace oxbow {
@@ -18,14 +19,7 @@ std::string Sha256(std::string_view bytes) {
 }
 
 std::string HexOf(std::string_view raw) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  out.reserve(2 * raw.size());
-  for (const unsigned char byte : raw) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-  }
-  return out;
+  return absl::BytesToHexString(absl::string_view(raw.data(), raw.size()));
 }
 
 std::string Sha256Hex(std::string_view bytes) { return HexOf(Sha256(bytes)); }

@@ -14,10 +14,21 @@
 namespace oxbow {
 
 // 0 for no values.
-double Mean(const std::vector<double>& values);
+inline double Mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
 
 // sqrt(sum (x - mean)^2 / (n - ddof)); 0 where n <= ddof.
-double StandardDeviation(const std::vector<double>& values, int ddof);
+inline double StandardDeviation(const std::vector<double>& values, int ddof) {
+  const double count = static_cast<double>(values.size()) - ddof;
+  if (count <= 0) return 0;
+  const double mean = Mean(values);
+  double sum = 0;
+  for (const double value : values) sum += (value - mean) * (value - mean);
+  return std::sqrt(sum / count);
+}
 
 // The value of rank round(q (n - 1)) among the sorted ones: q = 0.5 is the median, and the upper
 // one of two. `q` is cut to [0, 1]. T() for no values.

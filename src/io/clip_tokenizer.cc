@@ -11,7 +11,6 @@
 #include <optional>
 #include <queue>
 #include <tuple>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"

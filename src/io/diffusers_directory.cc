@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,8 +13,6 @@
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "io/hub_id.h"
-#include "io/json_depth.h"
-#include "io/safetensors.h"
 
 namespace oxbow::io {
 namespace {

@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "io/comfy_names.h"
-#include "io/safetensors.h"
 
 namespace oxbow::io {
 namespace {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"

@@ -6,10 +6,8 @@
 #include <unicode/unistr.h>
 
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <memory>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"

@@ -8,7 +8,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"
-#include "io/json_depth.h"
 
 namespace oxbow::io {
 namespace {

@@ -3,7 +3,7 @@
 //
 // The type of a constant is the type of the metric; its name is the metric's in CamelCase, without
 // "oxbow_". The unit is the last word of the name (_seconds, _bytes, _steps), in counters the word
-// before _total; without a unit the metric counts what its help says. telemetry/families.h makes a
+// before _total; without a unit the metric counts what its help says. telemetry/metrics.h makes a
 // metric from its constant.
 //
 // tools/metric_names.py prints them as a table (`--print`), also for the site, and checks that no

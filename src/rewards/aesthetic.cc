@@ -9,13 +9,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/checksum.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "core/model/layers.h"
 #include "io/tensor_torch.h"
-#include "io/weight_files.h"
-#include "rewards/clip_scorer.h"
+#include "rewards/batch_scorer.h"
+#include "rewards/network_files.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -68,14 +67,6 @@ absl::StatusOr<Layers> ReadHead(const io::WeightFiles& files, int64_t width) {
   return layers;
 }
 
-std::string AestheticIdentityOf(const io::WeightFiles& files) {
-  std::string all;
-  for (const auto& [name, header] : files.headers()) {
-    absl::StrAppend(&all, name, " ", HexOf(Checksum128(files.BytesOf(name))), "\n");
-  }
-  return Sha256Hex(all).substr(0, 16);
-}
-
 class Aesthetic final : public ClipScorer {
  public:
   Aesthetic(Layers layers, const std::string& head_identity, std::shared_ptr<ClipTowers> towers)
@@ -110,8 +101,8 @@ absl::StatusOr<std::unique_ptr<reward::Scorer>> OpenAesthetic(std::shared_ptr<Cl
   OXBOW_ASSIGN_OR_RETURN(const io::WeightFiles files, io::WeightFiles::OpenFile(head));
   auto layers = ReadHead(files, towers->width());
   if (!layers.ok()) return Annotate(layers.status(), head.string());
-  return std::make_unique<Aesthetic>(*std::move(layers), AestheticIdentityOf(files),
-                                     std::move(towers));
+  return std::make_unique<Aesthetic>(
+      *std::move(layers), Sha256Hex(WeightLines(files)).substr(0, 16), std::move(towers));
 }
 
 }  // namespace oxbow::rewards

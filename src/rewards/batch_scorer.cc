@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewards/batch_scorer.h"
 
+#include <ATen/ATen.h>
+
 #include <cmath>
 #include <utility>
 
@@ -8,13 +10,44 @@
 #include "base/check.h"
 #include "core/model/device_memory.h"
 #include "core/reward/clip_crop.h"
+#include "io/image.h"
 
 namespace oxbow::rewards {
 namespace {
 
+reward::RewardFacts Over(const ClipTowers& towers, reward::RewardFacts facts) {
+  absl::StrAppend(&facts.identity, " clip ", towers.identity());
+  return facts;
+}
+
 constexpr char kSmaller[] = "give the reward a device with more room (device), or dtype: bfloat16";
 
 }  // namespace
+
+using reward::Item;
+
+ClipScorer::ClipScorer(reward::RewardFacts facts, std::shared_ptr<ClipTowers> towers)
+    : BatchScorer(Over(*towers, std::move(facts))), towers_(std::move(towers)) {}
+
+std::vector<double> ClipScorer::Cosines(absl::Span<const Item* const> items, ClipInput input,
+                                        const std::string& prefix) const {
+  std::vector<std::string> texts;
+  texts.reserve(items.size());
+  for (const Item* const item : items) texts.push_back(prefix + std::string(item->prompt));
+  return Cosines(texts, items, input);
+}
+
+std::vector<double> ClipScorer::Cosines(const std::vector<std::string>& texts,
+                                        absl::Span<const Item* const> items,
+                                        ClipInput input) const {
+  std::vector<const Image8*> images;
+  images.reserve(items.size());
+  for (const Item* const item : items) images.push_back(&item->picture());
+  const at::Tensor cosines =
+      (towers_->EmbedTexts(texts) * towers_->EmbedImages(images, input)).sum(-1);
+  const float* const values = cosines.const_data_ptr<float>();
+  return {values, values + cosines.numel()};
+}
 
 using reward::Item;
 using reward::Score;
@@ -56,9 +89,8 @@ std::vector<absl::StatusOr<Score>> BatchScorer::ScoreBatch(absl::Span<const Item
 }
 
 absl::Status CheckCropped(const Image8& image, int64_t side, const std::string& who) {
-  const bool channels = image.channels == 1 || image.channels == 3;
-  if (channels && reward::CanClipCrop({image.width, image.height}, static_cast<int>(side)) &&
-      image.pixels.size() == static_cast<size_t>(image.width) * image.height * image.channels) {
+  if (io::IsValid(image) &&
+      reward::CanClipCrop({image.width, image.height}, static_cast<int>(side))) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

@@ -3,11 +3,13 @@
 // and an error in place of a score that is not finite.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/reward/scorer.h"
+#include "rewards/clip_towers.h"
 
 namespace oxbow::rewards {
 
@@ -35,5 +37,27 @@ class BatchScorer : public reward::Scorer {
 // Whether a CLIP-like crop to `side` takes the image: its bytes, its channels, and no strip that
 // would be a giant once its shorter side is resized. kInvalidArgument begins with `who`.
 absl::Status CheckCropped(const Image8& image, int64_t side, const std::string& who);
+
+// The common part of rewards over CLIP's embeddings: the images that towers take, and cosines.
+class ClipScorer : public BatchScorer {
+ protected:
+  // The towers' identity is added to that of `facts`.
+  ClipScorer(reward::RewardFacts facts, std::shared_ptr<ClipTowers> towers);
+
+  ClipTowers& towers() const { return *towers_; }
+
+  // Cosines of each item's prompt, with `prefix` before it, and its image.
+  std::vector<double> Cosines(absl::Span<const reward::Item* const> items, ClipInput input,
+                              const std::string& prefix = "") const;
+
+  // Cosines of each text and the image of the item at the same place.
+  std::vector<double> Cosines(const std::vector<std::string>& texts,
+                              absl::Span<const reward::Item* const> items, ClipInput input) const;
+
+ private:
+  absl::Status CheckImage(const Image8& image) const final { return towers_->CheckImage(image); }
+
+  const std::shared_ptr<ClipTowers> towers_;
+};
 
 }  // namespace oxbow::rewards

@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/checksum.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/sha256.h"
@@ -19,8 +17,8 @@
 #include "core/model/open_clip_names.h"
 #include "core/reward/clip_crop.h"
 #include "io/tensor_torch.h"
-#include "io/weight_files.h"
 #include "rewards/batch_scorer.h"
+#include "rewards/network_files.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -69,10 +67,7 @@ std::string IdentityOf(const std::string& config, const fs::path& tokenizer,
     const auto whole = ReadFile(tokenizer / "tokenizer.json");
     if (whole.ok()) absl::StrAppend(&all, "tokenizer.json ", Sha256Hex(*whole), "\n");
   }
-  for (const auto& [name, header] : files.headers()) {
-    absl::StrAppend(&all, name, " ", HexOf(Checksum128(files.BytesOf(name))), "\n");
-  }
-  return Sha256Hex(all).substr(0, 16);
+  return Sha256Hex(all + WeightLines(files)).substr(0, 16);
 }
 
 std::string KeyOf(const Image8& image, ClipInput input) {

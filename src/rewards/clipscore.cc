@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rewards/clip_scorer.h"
+#include "rewards/batch_scorer.h"
 
 namespace oxbow::rewards {
 namespace {

@@ -24,7 +24,7 @@
 #include "core/reward/geneval_rule.h"
 #include "core/reward/scorer.h"
 #include "rewards/clip_towers.h"
-#include "rewards/instance_masks.h"
+#include "rewards/instance_detector.h"
 
 namespace oxbow::rewards {
 

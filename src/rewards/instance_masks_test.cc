@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rewards/instance_masks.h"
-
 #include <ATen/ATen.h>
 
 #include <array>
@@ -8,6 +6,7 @@
 #include <numeric>
 
 #include "gtest/gtest.h"
+#include "rewards/instance_detector.h"
 
 namespace oxbow::rewards {
 namespace {

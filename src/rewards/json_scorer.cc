@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
 #include "io/image.h"
-#include "rewards/remote_answer.h"
+#include "rewards/remote_server.h"
 
 namespace oxbow::rewards {
 namespace {

@@ -9,7 +9,7 @@
 // One request has pictures or videos, never both. `extra` has the metadata of each prompt, an
 // object or null; servers of Flow-Factory read it and leave it unused. A groupwise server gets each
 // group in a request of its own. What is not a finite number has no score
-// (rewards/remote_answer.h).
+// (rewards/remote_server.h).
 //
 // Source: reward_server/example_server.py and rewards/my_reward_remote.py of Flow-Factory.
 #pragma once

@@ -16,7 +16,6 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "io/image.h"
-#include "rewards/judge_presets.h"
 #include "tests/testing/scripted_http_server.h"
 
 namespace oxbow::rewards {

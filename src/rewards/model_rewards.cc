@@ -44,10 +44,6 @@ absl::StatusOr<std::shared_ptr<ClipTowers>> TowersIn(const std::string& director
                                 .tokenizer = settings.tokenizer});
 }
 
-absl::StatusOr<std::shared_ptr<ClipTowers>> TowersOf(const ModelRewardSettings& settings) {
-  return TowersIn(settings.model, settings);
-}
-
 }  // namespace
 
 absl::Status CheckModelReward(const ModelRewardSettings& settings) {
@@ -61,30 +57,30 @@ absl::Status CheckGenevalReward(const ModelRewardSettings& settings) {
 }
 
 OpenedReward OpenPickScoreReward(const ModelRewardSettings& settings) {
-  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersOf(settings));
+  OXBOW_ASSIGN_OR_RETURN(auto towers, TowersIn(settings.model, settings));
   return MakePickScore(std::move(towers));
 }
 
 OpenedReward OpenPickScoreRankReward(const ModelRewardSettings& settings) {
-  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersOf(settings));
+  OXBOW_ASSIGN_OR_RETURN(auto towers, TowersIn(settings.model, settings));
   return MakePickScoreRank(std::move(towers));
 }
 
 OpenedReward OpenHpsv2Reward(const ModelRewardSettings& settings) {
-  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersOf(settings));
+  OXBOW_ASSIGN_OR_RETURN(auto towers, TowersIn(settings.model, settings));
   return MakeHpsv2(std::move(towers));
 }
 
 OpenedReward OpenClipScoreReward(const ModelRewardSettings& settings) {
   OXBOW_ASSIGN_OR_RETURN(const ClipScoreVariant variant, VariantNamed(settings.variant));
-  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersOf(settings));
+  OXBOW_ASSIGN_OR_RETURN(auto towers, TowersIn(settings.model, settings));
   return MakeClipScore(std::move(towers), variant);
 }
 
 OpenedReward OpenGenevalReward(const ModelRewardSettings& settings) {
   OXBOW_ASSIGN_OR_RETURN(const auto variant, GenevalVariantNamed(settings.variant));
   OXBOW_ASSIGN_OR_RETURN(const auto options, OptionsNamed(settings.device, settings.dtype));
-  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersIn(settings.head, settings));
+  OXBOW_ASSIGN_OR_RETURN(auto towers, TowersIn(settings.head, settings));
   return OpenGeneval(settings.model, std::move(towers), variant, options);
 }
 
@@ -94,7 +90,7 @@ OpenedReward OpenImageRewardReward(const ModelRewardSettings& settings) {
 }
 
 OpenedReward OpenAestheticReward(const ModelRewardSettings& settings) {
-  OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ClipTowers> towers, TowersOf(settings));
+  OXBOW_ASSIGN_OR_RETURN(auto towers, TowersIn(settings.model, settings));
   return OpenAesthetic(std::move(towers), settings.head);
 }
 

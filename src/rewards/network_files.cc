@@ -12,7 +12,6 @@
 #include "core/model/exported_graph/graph_config.h"
 #include "io/graph_files.h"
 #include "io/tensor_torch.h"
-#include "io/weight_files.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -60,15 +59,6 @@ absl::StatusOr<FoundGraph> GraphOf(const fs::path& directory, const std::string&
       model::exported::ExportCommand(class_name, fs::absolute(directory).string())));
 }
 
-std::string NetworkIdentityOf(const std::string& graph, const io::WeightFiles& files,
-                              at::ScalarType compute) {
-  std::string all = absl::StrCat(Sha256Hex(graph), "\n", c10::toString(compute), "\n");
-  for (const auto& [name, header] : files.headers()) {
-    absl::StrAppend(&all, name, " ", HexOf(Checksum128(files.BytesOf(name))), "\n");
-  }
-  return Sha256Hex(all).substr(0, 16);
-}
-
 absl::StatusOr<at::ScalarType> TypeNamed(const std::string& name) {
   if (name.empty() || name == "f32") return at::kFloat;
   if (name == "bf16") return at::kBFloat16;
@@ -77,6 +67,14 @@ absl::StatusOr<at::ScalarType> TypeNamed(const std::string& name) {
 }
 
 }  // namespace
+
+std::string WeightLines(const io::WeightFiles& files) {
+  std::string lines;
+  for (const auto& [name, header] : files.headers()) {
+    absl::StrAppend(&lines, name, " ", HexOf(Checksum128(files.BytesOf(name))), "\n");
+  }
+  return lines;
+}
 
 absl::StatusOr<NetworkOptions> OptionsNamed(const std::string& device, const std::string& dtype) {
   NetworkOptions options;
@@ -92,8 +90,9 @@ absl::StatusOr<OpenedNetwork> OpenNetwork(const fs::path& directory, const std::
   OXBOW_ASSIGN_OR_RETURN(model::NamedTensors weights, io::LoadTensors(files));
   auto network = ExportedNetwork::Make(std::move(found.graph), std::move(weights), options);
   if (!network.ok()) return io::DataError(network.status(), directory.string());
-  return OpenedNetwork{.network = *std::move(network),
-                       .identity = NetworkIdentityOf(found.json, files, options.compute)};
+  const std::string all = absl::StrCat(Sha256Hex(found.json), "\n", c10::toString(options.compute),
+                                       "\n", WeightLines(files));
+  return OpenedNetwork{.network = *std::move(network), .identity = Sha256Hex(all).substr(0, 16)};
 }
 
 }  // namespace oxbow::rewards

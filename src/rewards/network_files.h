@@ -12,8 +12,12 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/exported_graph/exported_network.h"
+#include "io/weight_files.h"
 
 namespace oxbow::rewards {
+
+// "NAME CHECKSUM", a line a tensor: the part of an identity that is weights.
+std::string WeightLines(const io::WeightFiles& files);
 
 struct OpenedNetwork {
   std::unique_ptr<model::exported::ExportedNetwork> network;

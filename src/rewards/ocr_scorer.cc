@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "core/reward/ocr_rule.h"
+#include "io/image.h"
 
 namespace oxbow::rewards {
 namespace {
@@ -88,6 +89,15 @@ std::vector<absl::StatusOr<Score>> OcrScorer::ScoreBatch(absl::Span<const Item> 
 }
 
 }  // namespace
+
+absl::Status CheckReadable(const Image8& picture, int side_max) {
+  if (io::IsValid(picture) && std::max(picture.width, picture.height) <= side_max) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "picture is not grey or RGB of 1 to ", side_max, " pixels a side: ", picture.width, " x ",
+      picture.height, ", ", picture.channels, " channels, ", picture.pixels.size(), " bytes"));
+}
 
 absl::StatusOr<std::unique_ptr<reward::Scorer>> MakeOcr(const OcrSettings& settings,
                                                         std::unique_ptr<TextReader> reader) {

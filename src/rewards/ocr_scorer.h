@@ -33,6 +33,9 @@ class TextReader {
   virtual std::string help() const = 0;  // The reader and its method: ends a sentence for people.
 };
 
+// kInvalidArgument for a picture that is not grey or RGB of 1 to `side_max` pixels a side.
+absl::Status CheckReadable(const Image8& picture, int side_max);
+
 struct OcrSettings {
   std::string name = "ocr";
   std::string variant = "flow_grpo";  // Or flow_factory: without quotation, the whole prompt.

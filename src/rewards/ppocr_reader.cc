@@ -31,8 +31,8 @@ constexpr int kPictureSideMax = 4000;
 constexpr size_t kLinesAtATime = 6;
 constexpr uint64_t kJsonBytesMax = 16 << 20;
 // Mean and deviation of the colours that the networks were trained on, in their order.
-constexpr std::array kMean = {0.485, 0.456, 0.406};
-constexpr std::array kDeviation = {0.229, 0.224, 0.225};
+constexpr std::array kColourMean = {0.485, 0.456, 0.406};
+constexpr std::array kColourDeviation = {0.229, 0.224, 0.225};
 
 // A kind of network: what a config.json calls it, and the class of its graph.
 struct Kind {
@@ -71,19 +71,6 @@ absl::StatusOr<std::vector<std::string>> ReadCharacters(const fs::path& path, in
   return characters;
 }
 
-absl::Status CheckReadable(const Image8& picture) {
-  const bool sized = picture.width > 0 && picture.height > 0 && picture.width <= kPictureSideMax &&
-                     picture.height <= kPictureSideMax &&
-                     (picture.channels == 1 || picture.channels == 3) &&
-                     picture.pixels.size() ==
-                         static_cast<size_t>(picture.width) * picture.height * picture.channels;
-  if (sized) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("picture is not grey or RGB of 1 to ",
-                                                 kPictureSideMax, " pixels a side: ", picture.width,
-                                                 " x ", picture.height, ", ", picture.channels,
-                                                 " channels, ", picture.pixels.size(), " bytes"));
-}
-
 // In three channels, with black at right and below up to `size`.
 Image8 Padded(const Image8& picture, PixelSize size) {
   if (picture.channels == 3 && size == PixelSize{picture.width, picture.height}) return picture;
@@ -110,7 +97,7 @@ at::Tensor Planes(const Image8& picture) {
 at::Tensor DetectionPixels(const Image8& picture) {
   at::Tensor planes = Planes(picture);
   for (int64_t c = 0; c < 3; ++c) {
-    planes[c].mul_(1 / 255. / kDeviation[c]).add_(-kMean[c] / kDeviation[c]);
+    planes[c].mul_(1 / 255. / kColourDeviation[c]).add_(-kColourMean[c] / kColourDeviation[c]);
   }
   return planes.unsqueeze(0);
 }
@@ -204,7 +191,7 @@ absl::Status PpocrReader::ReadLines(absl::Span<const Image8* const> lines,
 }
 
 absl::StatusOr<std::string> PpocrReader::Read(const Image8& picture) {
-  OXBOW_RETURN_IF_ERROR(CheckReadable(picture));
+  OXBOW_RETURN_IF_ERROR(CheckReadable(picture, kPictureSideMax));
   absl::StatusOr<std::string> text = std::string();
   OXBOW_RETURN_IF_ERROR(model::WithMemoryFor(
       [&] {

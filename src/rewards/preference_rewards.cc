@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/reward/html_text.h"
-#include "rewards/clip_scorer.h"
+#include "rewards/batch_scorer.h"
 
 namespace oxbow::rewards {
 namespace {

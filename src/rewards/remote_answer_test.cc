@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers of servers: right ones, and every way to be wrong.
-#include "rewards/remote_answer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "rewards/remote_server.h"
 
 namespace oxbow::rewards {
 namespace {

@@ -2,6 +2,7 @@
 #include "rewards/remote_server.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <utility>
 
@@ -12,11 +13,101 @@
 #include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/first_part.h"
+#include "base/json.h"
 #include "base/status_macros.h"
-#include "rewards/remote_answer.h"
 
 namespace oxbow::rewards {
 namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kDepthMax = 32;
+constexpr size_t kExcerptMax = 8192;  // A key in it is whole, so that it can be found.
+
+std::string Excerpt(std::string_view text) {
+  return absl::CHexEscape(std::string(text.substr(0, kExcerptMax)));
+}
+
+std::string_view Stripped(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
+}
+
+// The length of a word at the start of `text` that Python writes for a number that is none; 0:
+// none.
+size_t NoNumber(std::string_view text) {
+  for (const std::string_view word : {"NaN", "-Infinity", "Infinity"}) {
+    if (text.starts_with(word)) return word.size();
+  }
+  return 0;
+}
+
+// The text with null for numbers that are none.
+std::string Prepared(std::string_view text) {
+  std::string prepared;
+  prepared.reserve(text.size());
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\' && i + 1 < text.size()) prepared.push_back(text[i++]);
+      quoted = c != '"';
+    } else if (const size_t word = NoNumber(text.substr(i, 9)); word > 0) {
+      prepared += "null";
+      i += word - 1;
+      continue;
+    } else {
+      quoted = c == '"';
+    }
+    prepared.push_back(text[i]);
+  }
+  return prepared;
+}
+
+// Discarded if it is no JSON, or nested too deeply.
+Json Parsed(std::string_view text) {
+  if (IsNestedBeyond(text, kDepthMax)) return Json(Json::value_t::discarded);
+  return ParseJson(Prepared(text));
+}
+
+// "error" or "detail" of an object, whatever its shape.
+std::string Complaint(const Json& answer) {
+  for (const char* key : {"error", "detail", "message"}) {
+    const auto at = answer.find(key);
+    if (at == answer.end() || at->is_null()) continue;
+    if (at->is_object() && at->contains("message")) return Complaint(*at);
+    return at->is_string() ? at->get<std::string>()
+                           : at->dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  return "";
+}
+
+absl::StatusOr<Json> ReadObject(std::string_view text) {
+  const std::string_view start = Stripped(text);
+  if (start.starts_with("<")) {
+    return absl::DataLossError(absl::StrCat("an HTML page where JSON was due: ", Excerpt(start)));
+  }
+  Json json = Parsed(text);
+  if (!json.is_object()) {
+    return absl::DataLossError(absl::StrCat("the answer is no JSON object: ", Excerpt(text)));
+  }
+  if (json.contains("error") && !json["error"].is_null()) {
+    return absl::InternalError(absl::StrCat("the server reports: ", Excerpt(Complaint(json))));
+  }
+  return json;
+}
+
+// A member of an object, or null if `json` is none or has no such member.
+const Json& Member(const Json& json, const char* key) {
+  static const Json& null = *new Json;
+  const auto at = json.is_object() ? json.find(key) : json.end();
+  return json.is_object() && at != json.end() ? *at : null;
+}
+
+const Json& First(const Json& json) {
+  static const Json& null = *new Json;
+  return json.is_array() && !json.empty() ? json.front() : null;
+}
 
 constexpr absl::Duration kPauseFirst = absl::Milliseconds(250);
 constexpr absl::Duration kPauseMax = absl::Seconds(8);
@@ -67,6 +158,54 @@ absl::Duration PauseBefore(int next, absl::Duration asked_for) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<absl::StatusOr<reward::Score>>> RewardsOfAnswer(std::string_view answer,
+                                                                           size_t count) {
+  OXBOW_ASSIGN_OR_RETURN(const Json json, ReadObject(answer));
+  const Json& rewards = Member(json, "rewards");
+  if (!rewards.is_array()) {
+    return absl::DataLossError("the answer has no list `rewards`");
+  }
+  if (rewards.size() != count) {
+    return absl::DataLossError(
+        absl::StrCat("the answer has ", rewards.size(), " rewards for ", count, " items"));
+  }
+  std::vector<absl::StatusOr<reward::Score>> scores;
+  for (const Json& reward : rewards) {
+    if (reward.is_number() && std::isfinite(reward.get<double>())) {
+      scores.emplace_back(reward::Score{.value = reward.get<double>()});
+    } else {
+      scores.emplace_back(absl::DataLossError(
+          absl::StrCat("the server's reward is no finite number (", reward.type_name(), ")")));
+    }
+  }
+  return scores;
+}
+
+absl::StatusOr<ChatAnswer> ReadChatAnswer(std::string_view answer) {
+  OXBOW_ASSIGN_OR_RETURN(const Json json, ReadObject(answer));
+  const Json& choice = First(Member(json, "choices"));
+  if (!choice.is_object()) return absl::DataLossError("the judge's answer has no choice");
+  ChatAnswer chat;
+  const Json& content = Member(Member(choice, "message"), "content");
+  if (content.is_string()) chat.text = content.get<std::string>();
+  const Json& token = First(Member(Member(choice, "logprobs"), "content"));
+  const Json& candidates = Member(token, "top_logprobs");
+  if (!candidates.is_array()) return chat;
+  for (const Json& candidate : candidates) {
+    const Json& name = Member(candidate, "token");
+    const Json& value = Member(candidate, "logprob");
+    if (!name.is_string() || !value.is_number()) continue;
+    chat.first_token.emplace(name.get<std::string>(), value.get<double>());
+  }
+  return chat;
+}
+
+std::string ReasonOf(std::string_view answer) {
+  const Json json = Parsed(answer);
+  const std::string reason = json.is_object() ? Complaint(json) : "";
+  return Excerpt(reason.empty() ? Stripped(answer) : std::string_view(reason));
+}
 
 RemoteServer::RemoteServer(Options options)
     : options_([&] {

@@ -30,6 +30,7 @@ namespace oxbow::rewards {
 namespace {
 
 constexpr const char* kDebianTessdata = "/usr/share/tesseract-ocr/5/tessdata";
+constexpr char kLanguage[] = "eng";
 constexpr std::array kPageModes = {0, 3, 4, 6, 7, 8, 11, 13};
 constexpr int kScaleMax = 8;
 constexpr int kMarginMax = 256;
@@ -44,19 +45,7 @@ std::string DataPath(const TesseractSettings& settings) {
     directory = prefix;
   }
   if (directory.empty()) directory = kDebianTessdata;
-  return absl::StrCat(directory, "/", settings.language, ".traineddata");
-}
-
-absl::Status CheckPicture(const Image8& picture) {
-  const bool sized = picture.width > 0 && picture.height > 0 && picture.width <= kReadSideMax &&
-                     picture.height <= kReadSideMax &&
-                     (picture.channels == 1 || picture.channels == 3) &&
-                     picture.pixels.size() ==
-                         static_cast<size_t>(picture.width) * picture.height * picture.channels;
-  if (sized) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "picture is not grey or RGB of 1 to ", kReadSideMax, " pixels a side: ", picture.width, " x ",
-      picture.height, ", ", picture.channels, " channels, ", picture.pixels.size(), " bytes"));
+  return absl::StrCat(directory, "/", kLanguage, ".traineddata");
 }
 
 bool HasOneColour(const Image8& picture) {
@@ -146,13 +135,6 @@ absl::Status CheckTesseract(const TesseractSettings& settings) {
     return absl::InvalidArgumentError(
         absl::StrCat("deadline is not 1 ms to 24 h: ", absl::FormatDuration(settings.deadline)));
   }
-  // It becomes a file's name.
-  if (settings.language.empty() ||
-      !std::all_of(settings.language.begin(), settings.language.end(),
-                   [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; })) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("language is not a name as eng or chi_sim: \"", settings.language, "\""));
-  }
   return absl::OkStatus();
 }
 
@@ -163,7 +145,7 @@ struct TesseractReader::Impl {
   absl::StatusOr<Reading> Prepared(const Image8& picture) const;
 
   TesseractSettings settings;
-  std::string data;  // The traineddata of the language.
+  std::string data;  // The traineddata.
   std::string identity;
   int engines_max = 1;
 
@@ -174,8 +156,8 @@ struct TesseractReader::Impl {
 
 absl::StatusOr<std::unique_ptr<Engine>> TesseractReader::Impl::NewEngine() const {
   auto engine = std::make_unique<Engine>();
-  if (engine->Init(data.data(), static_cast<int>(data.size()), settings.language.c_str(),
-                   tesseract::OEM_LSTM_ONLY, nullptr, 0, nullptr, nullptr, false, nullptr) != 0) {
+  if (engine->Init(data.data(), static_cast<int>(data.size()), kLanguage, tesseract::OEM_LSTM_ONLY,
+                   nullptr, 0, nullptr, nullptr, false, nullptr) != 0) {
     return absl::FailedPreconditionError("Tesseract refuses " + DataPath(settings));
   }
   engine->SetVariable("debug_file", "/dev/null");
@@ -210,7 +192,7 @@ void TesseractReader::Impl::GiveBack(std::unique_ptr<Engine> engine) {
 }
 
 absl::StatusOr<Reading> TesseractReader::Impl::Prepared(const Image8& picture) const {
-  OXBOW_RETURN_IF_ERROR(CheckPicture(picture));
+  OXBOW_RETURN_IF_ERROR(CheckReadable(picture, kReadSideMax));
   const bool small = picture.height < kSmallPictureHeight;
   const int scale = settings.scale > 0 ? settings.scale : (small ? 3 : 1);
   const int margin = settings.margin >= 0 ? settings.margin : (small ? 12 : 0);
@@ -242,7 +224,7 @@ absl::StatusOr<std::unique_ptr<TesseractReader>> TesseractReader::Create(
   }
   impl->data = *std::move(data);
   const TesseractSettings& s = impl->settings;
-  impl->identity = absl::StrCat("tesseract ", Engine::Version(), " ", s.language, " ",
+  impl->identity = absl::StrCat("tesseract ", Engine::Version(), " ", kLanguage, " ",
                                 Sha256Hex(impl->data).substr(0, 16), " page_mode=", s.page_mode,
                                 " scale=", s.scale, " margin=", s.margin,
                                 " characters=", s.characters.empty() ? "all" : s.characters);

@@ -17,9 +17,8 @@
 namespace oxbow::rewards {
 
 struct TesseractSettings {
-  // The directory of LANGUAGE.traineddata. Empty: TESSDATA_PREFIX, else Debian's directory.
+  // The directory of eng.traineddata. Empty: TESSDATA_PREFIX, else Debian's directory.
   std::string tessdata;
-  std::string language = "eng";
   // Tesseract's page segmentation: 3 automatic, 4 column, 6 block, 7 line, 8 word, 11 sparse,
   // 13 raw line. 0: 7 for a small picture, else 3.
   int page_mode = 0;
@@ -42,7 +41,7 @@ absl::Status CheckTesseract(const TesseractSettings& settings);
 
 class TesseractReader final : public TextReader {
  public:
-  // Reads the language's data and starts one engine. kInvalidArgument as CheckTesseract; kNotFound
+  // Reads the data and starts one engine. kInvalidArgument as CheckTesseract; kNotFound
   // names the data's file; kFailedPrecondition: Tesseract refuses the data.
   static absl::StatusOr<std::unique_ptr<TesseractReader>> Create(TesseractSettings settings);
   ~TesseractReader() override;

@@ -12,7 +12,6 @@
 #include "gtest/gtest.h"
 #include "io/graph_files.h"
 #include "io/safetensors.h"
-#include "rewards/box_mask.h"
 
 namespace oxbow::rewards {
 namespace {

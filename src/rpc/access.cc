@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "rpc/role_table.h"
-#include "telemetry/refused_calls.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::rpc {
 namespace {

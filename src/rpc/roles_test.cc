@@ -25,7 +25,7 @@
 #include "rpc/server.h"
 #include "rpc/status.h"
 #include "rpc/tls.h"
-#include "telemetry/refused_calls.h"
+#include "telemetry/metrics.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/scoped_directory.h"
 

@@ -32,7 +32,7 @@
 #include "rpc/health_service.h"
 #include "rpc/stop_signal.h"
 #include "rpc/tls.h"
-#include "telemetry/refused_calls.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::rpc {
 

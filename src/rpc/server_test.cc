@@ -15,7 +15,7 @@
 #include "rpc/retry.h"
 #include "rpc/status.h"
 #include "rpc/stream.h"
-#include "telemetry/refused_calls.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::rpc {
 namespace {

@@ -19,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/descriptor.h"
-#include "base/file_lock.h"
 
 namespace oxbow::run {
 

@@ -1,16 +1,182 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/metrics.h"
 
+#include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
+#include <unistd.h>
 
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/build_version.h"
-#include "telemetry/families.h"
+#include "metrics/exported_metrics.h"
 
 namespace oxbow::telemetry {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+MetricFamily Empty(const exported::Metric& row, MetricType type) {
+  MetricFamily family;
+  family.name = row.name;
+  family.help = row.help;
+  family.type = type;
+  return family;
+}
+
+MetricFamily WithoutLabels(const exported::Counter& row, double value) {
+  MetricFamily family = Empty(row, MetricType::Counter);
+  family.metric.emplace_back().counter.value = value;
+  return family;
+}
+
+MetricFamily WithoutLabels(const exported::Gauge& row, double value) {
+  MetricFamily family = Empty(row, MetricType::Gauge);
+  family.metric.emplace_back().gauge.value = value;
+  return family;
+}
+
+// The fields of /proc/self/stat from the third on (state, ppid, ...): the second, the program's
+// name, may hold spaces. Empty if the file cannot be read.
+std::vector<std::string> StatFields() {
+  std::ifstream in("/proc/self/stat");
+  std::string line;
+  std::getline(in, line);
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream rest(line.substr(name_end + 1));
+  std::vector<std::string> fields;
+  for (std::string field; rest >> field;) fields.push_back(field);
+  return fields;
+}
+
+// Unix time at which the machine started.
+std::optional<double> BootTime() {
+  std::ifstream in("/proc/stat");
+  for (std::string word; in >> word;) {
+    double seconds = 0;
+    if (word == "btime" && in >> seconds) return seconds;
+  }
+  return std::nullopt;
+}
+
+// proc(5): utime, stime and starttime in clock ticks, rss in pages.
+void AppendProcess(std::vector<MetricFamily>& families) {
+  const std::vector<std::string> fields = StatFields();
+  if (fields.size() < 22) return;
+  const auto number = [&](size_t field) { return std::stod(fields[field - 3]); };
+  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  families.push_back(WithoutLabels(exported::kProcessResidentMemoryBytes,
+                                   number(24) * static_cast<double>(::sysconf(_SC_PAGESIZE))));
+  families.push_back(
+      WithoutLabels(exported::kProcessCpuSecondsTotal, (number(14) + number(15)) / ticks));
+  if (const std::optional<double> boot = BootTime()) {
+    families.push_back(
+        WithoutLabels(exported::kProcessStartTimeSeconds, *boot + number(22) / ticks));
+  }
+}
+
+void AppendDisks(const std::map<std::string, std::filesystem::path>& disks,
+                 std::vector<MetricFamily>& families) {
+  MetricFamily available = Empty(exported::kDiskAvailableBytes, MetricType::Gauge);
+  MetricFamily size = Empty(exported::kDiskSizeBytes, MetricType::Gauge);
+  for (const auto& [use, directory] : disks) {
+    std::error_code error;
+    const std::filesystem::space_info space = std::filesystem::space(directory, error);
+    if (error) continue;
+    ClientMetric metric;
+    metric.label = {{"use", use}};
+    metric.gauge.value = static_cast<double>(space.available);
+    available.metric.push_back(metric);
+    metric.gauge.value = static_cast<double>(space.capacity);
+    size.metric.push_back(metric);
+  }
+  if (available.metric.empty()) return;
+  families.push_back(available);
+  families.push_back(size);
+}
+
+void AppendRefusedCalls(std::vector<MetricFamily>& families) {
+  const RefusedCalls::ByMethodAndReason counts = RefusedCalls::This().counts();
+  if (counts.empty()) return;
+  MetricFamily refused = Empty(exported::kRpcRefusedTotal, MetricType::Counter);
+  for (const auto& [what, count] : counts) {
+    ClientMetric metric;
+    metric.label = {{"method", what.first}, {"reason", what.second}};
+    metric.counter.value = static_cast<double>(count);
+    refused.metric.push_back(metric);
+  }
+  families.push_back(refused);
+}
+
+}  // namespace
+
+prometheus::Family<prometheus::Counter>& Family(prometheus::Registry& registry,
+                                                const exported::Counter& row) {
+  return prometheus::BuildCounter().Name(row.name).Help(row.help).Register(registry);
+}
+
+prometheus::Family<prometheus::Gauge>& Family(prometheus::Registry& registry,
+                                              const exported::Gauge& row) {
+  return prometheus::BuildGauge().Name(row.name).Help(row.help).Register(registry);
+}
+
+prometheus::Family<prometheus::Histogram>& Family(prometheus::Registry& registry,
+                                                  const exported::Histogram& row) {
+  return prometheus::BuildHistogram().Name(row.name).Help(row.help).Register(registry);
+}
+
+prometheus::Counter& Metric(prometheus::Registry& registry, const exported::Counter& row,
+                            const prometheus::Labels& labels) {
+  return Family(registry, row).Add(labels);
+}
+
+prometheus::Gauge& Metric(prometheus::Registry& registry, const exported::Gauge& row,
+                          const prometheus::Labels& labels) {
+  return Family(registry, row).Add(labels);
+}
+
+prometheus::Histogram& Metric(prometheus::Registry& registry, const exported::Histogram& row,
+                              const Buckets& buckets) {
+  return Family(registry, row).Add({}, buckets);
+}
+
+RefusedCalls& RefusedCalls::This() {
+  static RefusedCalls& counts = *new RefusedCalls;  // Never destroyed: threads may outlive main.
+  return counts;
+}
+
+void RefusedCalls::Add(const std::string& method, const std::string& reason) {
+  absl::MutexLock lock(&mutex_);
+  ++counts_[{method, reason}];
+}
+
+RefusedCalls::ByMethodAndReason RefusedCalls::counts() const {
+  absl::MutexLock lock(&mutex_);
+  return counts_;
+}
+
+void ProcessMetrics::WatchDisk(const std::string& use, const std::filesystem::path& directory) {
+  absl::MutexLock lock(&mutex_);
+  disks_[use] = directory;
+}
+
+std::vector<MetricFamily> ProcessMetrics::Collect() const {
+  std::vector<MetricFamily> families;
+  AppendProcess(families);
+  AppendRefusedCalls(families);
+  absl::MutexLock lock(&mutex_);
+  AppendDisks(disks_, families);
+  return families;
+}
+
 Metrics::Metrics() = default;
 
 Metrics::~Metrics() = default;

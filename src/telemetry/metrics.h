@@ -5,20 +5,86 @@
 // from this registry and the names in metrics/exported_metrics.h.
 #pragma once
 
+#include <prometheus/collectable.h>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "metrics/exported_metrics.h"
 #include "telemetry/page_server.h"
-#include "telemetry/process_metrics.h"
 
 namespace oxbow::telemetry {
+
+// Makes a registry's metrics from the rows of metrics/exported_metrics.h.
+//
+// Metric: one without labels, or with these. Family: all of one name; Add({{label, value}}) on it
+// makes one of them. A name that the registry has already stays as it is. References live as long
+// as the registry.
+using Buckets = prometheus::Histogram::BucketBoundaries;
+
+prometheus::Family<prometheus::Counter>& Family(prometheus::Registry& registry,
+                                                const exported::Counter& row);
+prometheus::Family<prometheus::Gauge>& Family(prometheus::Registry& registry,
+                                              const exported::Gauge& row);
+prometheus::Family<prometheus::Histogram>& Family(prometheus::Registry& registry,
+                                                  const exported::Histogram& row);
+
+prometheus::Counter& Metric(prometheus::Registry& registry, const exported::Counter& row,
+                            const prometheus::Labels& labels = {});
+prometheus::Gauge& Metric(prometheus::Registry& registry, const exported::Gauge& row,
+                          const prometheus::Labels& labels = {});
+prometheus::Histogram& Metric(prometheus::Registry& registry, const exported::Histogram& row,
+                              const Buckets& buckets);
+
+// How many calls this process refused since it started, by method and reason. Thread-safe.
+class RefusedCalls {
+ public:
+  using ByMethodAndReason = std::map<std::pair<std::string, std::string>, uint64_t>;
+
+  static RefusedCalls& This();
+
+  // `method` and `reason` come from small sets: each pair is kept for ever.
+  void Add(const std::string& method, const std::string& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  ByMethodAndReason counts() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  mutable absl::Mutex mutex_;
+  ByMethodAndReason counts_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Metrics that every process has, whatever it serves. They are read at the moment of each scrape:
+//
+//   process_resident_memory_bytes, process_cpu_seconds_total, process_start_time_seconds
+//   oxbow_rpc_refused_total{method,reason}, once a call was refused
+//   oxbow_disk_available_bytes{use}, oxbow_disk_size_bytes{use}   for each watched directory
+//
+// The first three have the names that every Prometheus client gives them. A value that cannot be
+// read is left out. Thread-safe.
+class ProcessMetrics : public prometheus::Collectable {
+ public:
+  // Measures the file system that holds `directory`; `use` says what is kept there ("replay").
+  void WatchDisk(const std::string& use, const std::filesystem::path& directory)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  std::vector<prometheus::MetricFamily> Collect() const override ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::map<std::string, std::filesystem::path> disks_ ABSL_GUARDED_BY(mutex_);
+};
 
 class Metrics {
  public:
@@ -28,7 +94,7 @@ class Metrics {
   ~Metrics();
 
   prometheus::Registry& registry() { return registry_; }
-  // Adds the free and total size of the disk that holds `directory`; see process_metrics.h.
+  // Adds the free and total size of the disk that holds `directory`.
   void WatchDisk(const std::string& use, const std::filesystem::path& directory) {
     process_.WatchDisk(use, directory);
   }

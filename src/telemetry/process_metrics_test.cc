@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metrics of the process and its disks agree with what the system says elsewhere.
-#include "telemetry/process_metrics.h"
-
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 #include <sys/resource.h>
@@ -11,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::telemetry {
 namespace {

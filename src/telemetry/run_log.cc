@@ -18,8 +18,8 @@
 #include "base/descriptor.h"
 #include "base/lines_from_end.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/status_macros.h"
-#include "io/film.h"
 #include "io/image.h"
 #include "metrics/step_metrics.h"
 
@@ -41,10 +41,9 @@ absl::Status WritePicture(const std::filesystem::path& path, const std::string& 
 }
 
 // A host name usable in a file name.
-std::string HostName() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
-  std::string host = name;
+std::string HostInFileName() {
+  std::string host = HostName();
+  if (host.empty()) return "localhost";
   for (char& c : host) {
     if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
   }
@@ -160,7 +159,7 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::filesystem::path
   OXBOW_RETURN_IF_ERROR(DropSamplesAfter(run_dir, resume_after_step.value_or(-1)));
   OXBOW_ASSIGN_OR_RETURN(AppendFile metrics, AppendFile::Open(path));
   const double start = unix_seconds();
-  io::EventWriter events(run_dir, {static_cast<int64_t>(start), HostName(), ::getpid()});
+  io::EventWriter events(run_dir, {static_cast<int64_t>(start), HostInFileName(), ::getpid()});
   if (resume_after_step) {
     OXBOW_RETURN_IF_ERROR(events.Restart({start, *resume_after_step + 1}));
   }

@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "io/image.h"
-#include "io/tensorboard/record.h"
+#include "io/tensorboard/event_writer.h"
 #include "tests/testing/photo_like.h"
 
 namespace oxbow::telemetry {

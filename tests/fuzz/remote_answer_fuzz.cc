@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "rewards/judge_presets.h"
-#include "rewards/remote_answer.h"
+#include "rewards/judge_scorer.h"
+#include "rewards/remote_server.h"
 #include "tests/fuzz/bytes_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -17,7 +17,6 @@
 #include "absl/strings/str_replace.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/file_pieces.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status_macros.h"

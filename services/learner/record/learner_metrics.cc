@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "metrics/step_metrics.h"
-#include "telemetry/families.h"
+#include "telemetry/metrics.h"
 
 namespace oxbow::learner {
 namespace {

@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "io/added_tokens.h"
-#include "io/diffusers_directory.h"
 
 namespace oxbow::io {
 namespace {

@@ -7,7 +7,6 @@
 #include "absl/strings/escaping.h"
 #include "base/checksum.h"
 #include "gtest/gtest.h"
-#include "io/tensorboard/record.h"
 
 namespace oxbow::io {
 namespace {
