@@ -9,7 +9,7 @@ import html.entities
 WIDTH = 94
 
 HEAD = """// Written by tools/make_html_entities.py.
-#include "core/reward/html_entities.h"
+#include "core/reward/html_text.h"
 
 namespace oxbow::reward {
 

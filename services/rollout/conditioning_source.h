@@ -24,7 +24,7 @@
 #include "oxbow/v1/coordinator.pb.h"
 #include "services/rollout/rollout_metrics.h"
 #include "services/weights/content_fetcher.h"
-#include "services/weights/content_store.h"
+#include "services/weights/chunk_store.h"
 
 namespace oxbow::rollout {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/weights/content_store.h"
+#include "services/weights/chunk_store.h"
 
 #include <gtest/gtest.h>
 

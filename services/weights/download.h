@@ -16,7 +16,6 @@
 #include "absl/status/statusor.h"
 #include "oxbow/v1/weight_channel.pb.h"
 #include "services/weights/chunk_store.h"
-#include "services/weights/content_store.h"
 #include "services/weights/snapshot.h"
 
 namespace oxbow::weights {

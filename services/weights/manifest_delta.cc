@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/weights/manifest_delta.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

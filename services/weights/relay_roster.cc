@@ -2,8 +2,6 @@
 #include "services/weights/relay_roster.h"
 
 #include <algorithm>
-#include <map>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "io/tensor_bytes.h"
 #include "oxbow/v1/weight_channel.pb.h"

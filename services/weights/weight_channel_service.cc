@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/weights/weight_channel_service.h"
 
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"

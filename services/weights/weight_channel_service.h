@@ -31,7 +31,6 @@
 #include "rpc/stream.h"
 #include "services/weights/broadcast_sender.h"
 #include "services/weights/chunk_store.h"
-#include "services/weights/content_store.h"
 #include "services/weights/fetch_piece.h"
 #include "services/weights/manifest_delta.h"
 #include "services/weights/relay_roster.h"

@@ -17,7 +17,6 @@
 #include "absl/time/time.h"
 #include "rpc/server.h"
 #include "services/weights/chunk_store.h"
-#include "services/weights/content_store.h"
 #include "services/weights/weights_metrics.h"
 
 namespace oxbow::weights {

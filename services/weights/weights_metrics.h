@@ -81,7 +81,7 @@ class PublishMetrics {
   EgressCopies egress_copies_;
   prometheus::Gauge& watchers_;
   prometheus::Gauge& excluded_;
-  const CounterTable faults_;    // Of peers.
+  const CounterTable faults_;    // By kind.
   const CounterTable withheld_;  // Versions, by reason.
   const CounterTable reports_;   // By outcome.
   BroadcastMetrics broadcast_;

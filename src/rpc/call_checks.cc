@@ -4,9 +4,6 @@
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/server_context.h>
 
-#include <memory>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/channel.h"
 
-#include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -11,11 +10,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <optional>
 #include <string_view>
 
 #include "base/listening_sockets.h"
-#include "base/trace.h"
 #include "rpc/tls.h"
 
 namespace oxbow::rpc {

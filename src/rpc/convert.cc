@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/convert.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"

@@ -2,7 +2,6 @@
 #include "rpc/picture_pieces.h"
 
 #include <string_view>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"

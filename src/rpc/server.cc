@@ -20,7 +20,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
@@ -29,7 +28,6 @@
 #include "base/status_macros.h"
 #include "rpc/call_checks.h"
 #include "rpc/channel.h"
-#include "rpc/health_service.h"
 #include "rpc/stop_signal.h"
 #include "rpc/tls.h"
 #include "telemetry/metrics.h"

@@ -6,7 +6,6 @@
 #include <iostream>
 #include <map>
 
-#include "absl/synchronization/mutex.h"
 #include "base/build_version.h"
 #include "base/exit_code.h"
 #include "base/help_page.h"

@@ -2,7 +2,6 @@
 #include "rpc/stop_signal.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <utility>
 

@@ -37,7 +37,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/trace.h"
 #include "rpc/stream_runner.h"
@@ -163,14 +162,14 @@ class StreamBase : public std::enable_shared_from_this<StreamBase> {
  private:
   friend class StreamRunner;
   friend struct Handler::Ending;
-  // What the coroutine waits for.
+  // The wait of the coroutine, if it waits.
   struct Pause {
     Waits what = Waits::kNothing;
     std::coroutine_handle<> handler;
     absl::Duration until;                                // When the wait is over.
     absl::Duration alarm_at = absl::InfiniteDuration();  // The alarm that is set.
   };
-  // What the caller will be told.
+  // The end of the call, as far as it is known.
   struct Reply {
     std::optional<absl::Status> status;  // To be sent after the writes.
     absl::Duration ask_again_in;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/virtual_time.h"
+#include "simulate/run_in_motion.h"
 
 #include <gtest/gtest.h>
 

@@ -23,7 +23,7 @@
 #include "io/prompts/encoded_prompts.h"
 #include "oxbow/v1/common.pb.h"
 #include "services/learner/plan/step_plan.h"
-#include "services/weights/content_store.h"
+#include "services/weights/chunk_store.h"
 
 namespace oxbow::learner {
 

@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 #include "base/philox.h"

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <iterator>
 #include <new>
-#include <optional>
 #include <utility>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <optional>
-#include <utility>
 
 namespace oxbow::model {
 namespace {

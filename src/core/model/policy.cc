@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -13,11 +12,8 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "core/model/binding.h"
-#include "core/model/cuda_graphs.h"
 #include "core/model/int8_weights.h"
-#include "core/model/lora.h"
 #include "core/model/offloaded_weights.h"
-#include "core/model/velocity_model.h"
 
 namespace oxbow::model {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/parallel/parameter_agreement.h"
+#include "core/parallel/ranks.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -18,6 +18,7 @@
 
 #include <c10/core/Device.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -94,5 +95,12 @@ class Ranks {
 
 // One rank: every operation is the identity.
 std::unique_ptr<Ranks> MakeSingleRank();
+
+// Checks that all ranks hold the same tensors, bit for bit: ranks that differ would train R models.
+// Compares a SHA-256 over all names and bytes between ranks, and the hash of each tensor only if
+// that differs. kDataLoss, the same on every rank, names the first tensor in order of name and the
+// ranks: "ranks hold different tensors: a.weight: rank 2 differs from rank 0". Other errors as in
+// ranks.h.
+absl::Status CheckAgreement(Ranks& ranks, const std::map<std::string, at::Tensor>& tensors);
 
 }  // namespace oxbow::parallel

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"

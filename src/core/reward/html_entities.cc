@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Written by tools/make_html_entities.py.
-#include "core/reward/html_entities.h"
+#include "core/reward/html_text.h"
 
 namespace oxbow::reward {
 

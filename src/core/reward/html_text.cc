@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "core/reward/html_entities.h"
 
 namespace oxbow::reward {
 namespace {

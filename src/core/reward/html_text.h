@@ -12,4 +12,9 @@ namespace oxbow::reward {
 // nothing; what is no reference stays. Requires UTF-8.
 std::string UnescapeHtml(std::string_view text);
 
+// The named characters of HTML (https://html.spec.whatwg.org/entities.json): "NAME=HEX " or
+// "NAME=HEX+HEX " for each, in the order of names. A name has no '&'; it has its ';' where the
+// standard has it, and old names are there with and without.
+extern const std::string_view kHtmlEntities;
+
 }  // namespace oxbow::reward

@@ -11,7 +11,6 @@
 #include "core/model/policy.h"
 #include "core/parallel/ranks.h"
 #include "core/parallel/share.h"
-#include "core/rl/method.h"
 
 namespace oxbow::rl {
 namespace {

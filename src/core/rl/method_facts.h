@@ -5,9 +5,7 @@
 // method_table.cc.
 #pragma once
 
-#include <map>
 #include <span>
-#include <string>
 
 namespace oxbow::rl {
 

@@ -3,7 +3,6 @@
 // update the weights and tell each other the numbers of their rows.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>

@@ -14,8 +14,6 @@
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "core/model/policy.h"
-#include "core/parallel/host_copy.h"
-#include "core/parallel/parameter_agreement.h"
 #include "core/parallel/ranks.h"
 #include "core/rl/adamw.h"
 #include "core/rl/method.h"

@@ -4,14 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "core/rl/advantage.h"
-#include "core/rl/reward_values.h"
 
 namespace oxbow::rl {
 namespace {
