@@ -206,10 +206,10 @@ struct Linked {
                                   .backlog_bytes_max = backlog_bytes_max,
                                   .epoch = kEpoch,
                                   .seed = 3,
-                                  .kept_steps = kept_steps,
-                                  .schedule_id = kSchedule,
-                                  .latent_bytes = kLatentBytes,
-                                  .latent_shape = {kLatentBytes / 4}};
+                                  .form = {.kept_steps = kept_steps,
+                                           .schedule_id = kSchedule,
+                                           .latent_bytes = kLatentBytes,
+                                           .latent_shape = {kLatentBytes / 4}}};
     for (size_t i = 0; i < shard_count; ++i) {
       shards.push_back(std::make_unique<Shard>(offer_bytes_max, remembered_max));
       options.endpoints.push_back(shards.back()->server->endpoint());
