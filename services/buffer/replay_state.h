@@ -18,7 +18,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "services/buffer/replay_records.h"
-#include "services/buffer/segment_use.h"
+#include "services/buffer/segments.h"
 #include "services/buffer/table.h"
 
 namespace rocksdb {
