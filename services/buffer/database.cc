@@ -307,7 +307,6 @@ absl::Status Database::CopyTo(const std::filesystem::path& path) {
     return FromRocks(s, path_);
   }
   const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
-  namespace fs = std::filesystem;
   const fs::path staged = path.string() + ".tmp";
   const auto copy = [&]() -> absl::Status {
     OXBOW_RETURN_IF_ERROR(FromRocks(checkpoint->CreateCheckpoint(staged.string()), path));

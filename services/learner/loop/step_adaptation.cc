@@ -9,7 +9,6 @@
 #include "base/status_macros.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/loop/experience_builder.h"
-#include "services/learner/replay/group_tables.h"
 
 namespace oxbow::learner {
 namespace {

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
-#include "services/learner/replay/group_tables.h"
+#include "services/learner/replay/replay_offer.h"
 
 namespace oxbow::learner {
 namespace {

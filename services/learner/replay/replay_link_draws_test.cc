@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/flow/window.h"
-#include "services/learner/replay/group_tables.h"
 #include "services/learner/replay/replay_link.h"
+#include "services/learner/replay/replay_offer.h"
 #include "tests/testing/linked_buffer.h"
 
 namespace oxbow::learner {

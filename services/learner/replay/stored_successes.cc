@@ -8,7 +8,6 @@
 #include "base/status_macros.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/checkpoint/checkpoint_manifest.h"
-#include "services/learner/replay/regenerations.h"
 
 namespace oxbow::learner {
 namespace {
