@@ -25,8 +25,8 @@
 #include "services/learner/loop/loop_parts.h"
 #include "services/learner/loop/rollout_numbers.h"
 #include "services/learner/loop/run_disk.h"
+#include "services/learner/loop/score_watch.h"
 #include "services/learner/loop/step_sampling.h"
-#include "services/learner/loop/unscored_guard.h"
 #include "services/learner/plan/step_rule.h"
 
 namespace oxbow::learner {
