@@ -4,6 +4,7 @@
 #include <rocksdb/write_batch.h>
 
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -53,13 +54,25 @@ absl::Status SetAside(LiveReplay& live, const RestoreFor& wanted) {
   return live.CopyTo(*aside);
 }
 
+// Goes back to the moment after `wanted.step` committed steps as far as that is possible: what was
+// born or offered in it or later goes, and so do all draws. What an entry that goes had replaced
+// does not come back, and uses stay counted.
 absl::Status Rewind(LiveReplay& live, const RestoreFor& wanted, const ClockRecord& clock,
                     const Owner& owner) {
-  if (live.state().LosesEntries(wanted.step)) OXBOW_RETURN_IF_ERROR(SetAside(live, wanted));
+  ReplayState& state = live.state();
+  if (state.LosesEntries(wanted.step)) OXBOW_RETURN_IF_ERROR(SetAside(live, wanted));
   rocksdb::WriteBatch batch;
-  live.state().Rewind(wanted.step, batch);
-  live.state().SetClock(clock, batch);
-  live.state().SetOwner(owner, batch);
+  state.ReleaseDraws(LearnerStep(std::numeric_limits<uint64_t>::max()), batch);
+  std::vector<EntryId> late;
+  for (const auto& [_, table] : state.tables()) {
+    for (const auto& [place, entry] : table.entries()) {
+      if (entry.birth >= wanted.step) late.push_back(entry.id);
+    }
+  }
+  for (const EntryId id : late) state.Drop(id, batch);
+  state.offered().Rewind(wanted.step, batch);
+  state.SetClock(clock, batch);
+  state.SetOwner(owner, batch);
   return live.Commit(batch);
 }
 
@@ -210,7 +223,8 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(const Caller& caller, Learner
     while (const Entry* old = table.TooOld(next)) Evict(*live_, table, old->id, batch);
   }
   if (next.value > live_->options().remembered_steps) {
-    live_->state().ForgetBefore(LearnerStep(next.value - live_->options().remembered_steps), batch);
+    live_->state().offered().ForgetBefore(
+        LearnerStep(next.value - live_->options().remembered_steps), batch);
   }
   OXBOW_RETURN_IF_ERROR(live_->Commit(batch));
   return report;
