@@ -77,8 +77,27 @@ std::string LatentText(const v1::Tensor& latents) {
   return ShapeText(shape.empty() ? shape : shape.subspan(1));
 }
 
-template <typename T>
-std::vector<T> Joined(std::vector<std::vector<T>> of_shards) {
+// Calls `call` for these shards, all at once: the first one in this thread, as most runs have no
+// other.
+void ForEach(const std::vector<uint32_t>& shards, const std::function<void(uint32_t)>& call) {
+  if (shards.empty()) return;
+  const std::optional<Trace> trace = CurrentTrace();
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < shards.size(); ++i) {
+    others.emplace_back([&call, &trace, shard = shards[i]] {
+      const TraceScope scope(trace);
+      call(shard);
+    });
+  }
+  call(shards[0]);
+  for (std::thread& other : others) other.join();
+}
+
+// The same. What `call` gives, in the order of the shards, which rise.
+template <typename T, typename Call>
+std::vector<T> OfEach(const std::vector<uint32_t>& shards, const Call& call) {
+  std::vector<std::vector<T>> of_shards(shards.empty() ? 0 : shards.back() + 1);
+  ForEach(shards, [&](uint32_t shard) { of_shards[shard] = call(shard); });
   std::vector<T> all;
   for (std::vector<T>& of_shard : of_shards) {
     std::move(of_shard.begin(), of_shard.end(), std::back_inserter(all));
@@ -133,22 +152,6 @@ absl::Status ReplayLink::ended() const {
 bool ReplayLink::AwaitAttachedForTest(absl::Duration timeout) const {
   return std::all_of(shards_.begin(), shards_.end(),
                      [&](const auto& shard) { return shard->AwaitAttachedForTest(timeout); });
-}
-
-// The first one in this thread: most runs have no other.
-void ReplayLink::ForEach(const std::vector<uint32_t>& shards,
-                         const std::function<void(uint32_t)>& call) {
-  if (shards.empty()) return;
-  const std::optional<Trace> trace = CurrentTrace();
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < shards.size(); ++i) {
-    others.emplace_back([&call, &trace, shard = shards[i]] {
-      const TraceScope scope(trace);
-      call(shard);
-    });
-  }
-  call(shards[0]);
-  for (std::thread& other : others) other.join();
 }
 
 std::vector<uint32_t> ReplayLink::Deliver() {
@@ -289,53 +292,48 @@ std::vector<size_t> ReplayLink::TakeLatents(LearnerStep step, std::vector<Planne
   return lost;
 }
 
+std::vector<v1::ReplayEntry> ReplayLink::DrawFrom(uint32_t shard, LearnerStep step, uint32_t count,
+                                                  const std::string& table) {
+  auto response = shards_[shard]->Ask("draw", [&](buffer::ReplayClient& client) {
+    return client.Draw(options_.epoch, step, count, options_.seed, table);
+  });
+  if (!response.ok()) {
+    shards_[shard]->Failed("draw", response.status());
+    return {};
+  }
+  auto& entries = *response->mutable_entries();
+  return {std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end())};
+}
+
 std::vector<ReplayedHead> ReplayLink::Draw(LearnerStep step, uint32_t count,
                                            const std::vector<bool>& sde) {
   if (count == 0) return {};
   const std::vector<uint32_t> there = Deliver();
-  std::vector<std::vector<ReplayedHead>> heads(shards_.size());
-  ForEach(there, [&](uint32_t shard) {
+  return OfEach<ReplayedHead>(there, [&](uint32_t shard) {
     // Shares differ by at most one, and the larger ones go round.
     const auto shards = static_cast<uint32_t>(there.size());
     const auto place = std::lower_bound(there.begin(), there.end(), shard) - there.begin();
     const auto turn = (static_cast<uint64_t>(place) + step.value) % shards;
     const uint32_t share = count / shards + (turn < count % shards ? 1 : 0);
-    if (share == 0) return;
-    const auto response = shards_[shard]->Ask("draw", [&](buffer::ReplayClient& client) {
-      return client.Draw(options_.epoch, step, share, options_.seed);
-    });
-    if (!response.ok()) {
-      shards_[shard]->Failed("draw", response.status());
-      return;
-    }
+    std::vector<ReplayedHead> heads;
     std::vector<EntryId> to_read;
-    for (const v1::ReplayEntry& entry : response->entries()) {
+    if (share == 0) return heads;
+    for (const v1::ReplayEntry& entry : DrawFrom(shard, step, share, /*table=*/"")) {
       std::optional<ReplayedHead> head = HeadOf(shard, step, entry, sde);
       if (!head.has_value()) continue;
       to_read.push_back(head->entry);
-      heads[shard].push_back(*std::move(head));
+      heads.push_back(*std::move(head));
     }
     if (!to_read.empty()) readers_[shard]->Begin(step, std::move(to_read));
+    return heads;
   });
-  return Joined(std::move(heads));
 }
 
 std::vector<v1::ReplayEntry> ReplayLink::DrawHardPrompts(LearnerStep step, uint32_t count) {
   if (count == 0) return {};
-  std::vector<std::vector<v1::ReplayEntry>> of_shards(shards_.size());
-  ForEach(Deliver(), [&](uint32_t shard) {
-    auto response = shards_[shard]->Ask("draw", [&](buffer::ReplayClient& client) {
-      return client.Draw(options_.epoch, step, count, options_.seed, replay::kHardPrompts);
-    });
-    if (!response.ok()) {
-      shards_[shard]->Failed("draw", response.status());
-      return;
-    }
-    auto& entries = *response->mutable_entries();
-    of_shards[shard].assign(std::make_move_iterator(entries.begin()),
-                            std::make_move_iterator(entries.end()));
+  std::vector<v1::ReplayEntry> drawn = OfEach<v1::ReplayEntry>(Deliver(), [&](uint32_t shard) {
+    return DrawFrom(shard, step, count, replay::kHardPrompts);
   });
-  std::vector<v1::ReplayEntry> drawn = Joined(std::move(of_shards));
   // Each shard gave its oldest; take those of all that failed longest ago.
   std::stable_sort(drawn.begin(), drawn.end(),
                    [](const auto& a, const auto& b) { return a.birth_step() < b.birth_step(); });
@@ -345,19 +343,13 @@ std::vector<v1::ReplayEntry> ReplayLink::DrawHardPrompts(LearnerStep step, uint3
 
 std::vector<v1::ReplayEntry> ReplayLink::Listed(const std::vector<uint32_t>& shards,
                                                 const List& list) {
-  std::vector<std::vector<v1::ReplayEntry>> of_shards(shards_.size());
-  ForEach(shards, [&](uint32_t shard) {
+  auto entries = OfEach<v1::ReplayEntry>(shards, [&](uint32_t shard) {
     auto listed = shards_[shard]->Ask(
         "list", [&](buffer::ReplayClient& client) { return list(shard, client); });
-    if (!listed.ok()) {
-      shards_[shard]->Failed("list", listed.status());
-      return;
-    }
-    of_shards[shard] = *std::move(listed);
+    if (!listed.ok()) shards_[shard]->Failed("list", listed.status());
+    return listed.ok() ? *std::move(listed) : std::vector<v1::ReplayEntry>();
   });
-  std::vector<v1::ReplayEntry> entries = Joined(std::move(of_shards));
-  std::erase_if(entries,
-                [&](const v1::ReplayEntry& entry) { return !options_.form.OfSchedule(entry); });
+  std::erase_if(entries, [&](const auto& entry) { return !options_.form.OfSchedule(entry); });
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.entry_id() < b.entry_id(); });
   return entries;
@@ -402,19 +394,19 @@ std::vector<ReplayedHead> ReplayLink::ReadHeads(LearnerStep step,
   for (const v1::ReplayEntry& entry : entries) {
     of_shards[ShardOfPrompt(entry.prompt().id())].push_back(EntryId(entry.entry_id()));
   }
-  std::vector<std::vector<ReplayedHead>> read(shards_.size());
   std::vector<uint32_t> asked = Deliver();
   std::erase_if(asked, [&](uint32_t shard) { return of_shards[shard].empty(); });
-  ForEach(asked, [&](uint32_t shard) {
+  const auto read = [&](uint32_t shard) {
+    std::vector<ReplayedHead> heads;
     for (v1::ReplayEntry& entry : ReadEntries(shard, of_shards[shard])) {
       std::optional<ReplayedHead> head = HeadOf(shard, step, entry, sde);
-      if (head.has_value() && options_.form.Fill(std::move(entry), *head)) {
-        read[shard].push_back(*std::move(head));
-      }
+      if (!head.has_value() || !options_.form.Fill(std::move(entry), *head)) continue;
+      heads.push_back(*std::move(head));
     }
-  });
+    return heads;
+  };
   std::map<EntryId, ReplayedHead> found;
-  for (ReplayedHead& head : Joined(std::move(read))) {
+  for (ReplayedHead& head : OfEach<ReplayedHead>(asked, read)) {
     const EntryId id = head.entry;
     found.emplace(id, std::move(head));
   }

@@ -116,10 +116,10 @@ class ReplayLink {
   bool AwaitAttachedForTest(absl::Duration timeout) const;
 
  private:
-  // Calls `call` for these shards, all at once.
-  void ForEach(const std::vector<uint32_t>& shards, const std::function<void(uint32_t)>& call);
   // Hands in what waits; the shards that are there afterwards.
   std::vector<uint32_t> Deliver();
+  std::vector<v1::ReplayEntry> DrawFrom(uint32_t shard, LearnerStep step, uint32_t count,
+                                        const std::string& table);
   // The entries of this run's schedule that `list` gets from these shards, in the order of ids.
   using List = std::function<absl::StatusOr<std::vector<v1::ReplayEntry>>(uint32_t shard,
                                                                           buffer::ReplayClient&)>;
