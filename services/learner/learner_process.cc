@@ -164,8 +164,8 @@ absl::Status LearnerProcess::MakeDesk() {
     return absl::OkStatus();
   }
   ReplayLink::Options link = ReplayOptionsOf(setup_, epoch_, options_.buffer_endpoints);
-  link.run = run_uid_;
-  link.take_from = options_.take_buffer;
+  link.each.run = run_uid_;
+  link.each.take_from = options_.take_buffer;
   buffer_ = std::make_unique<ReplayLink>(std::move(link), *metrics_);
   buffer_->Restore(from_.buffer_checkpoint, LearnerStep(from_.committed_steps));
   return buffer_->ended();

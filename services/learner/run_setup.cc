@@ -245,13 +245,13 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
   const absl::Duration timeout = absl::Seconds(setup.config.services().rpc_timeout_seconds());
   const bool deterministic = setup.config.run().deterministic();
   return {.endpoints = std::move(endpoints),
-          .timeout = timeout,
-          .await_back = deterministic ? timeout : absl::ZeroDuration(),
-          .step_budget = deterministic ? absl::InfiniteDuration() : kReplayOfStep,
-          .backlog_bytes_max =
-              std::min(setup.config.services().sink_bytes_max(), LimitOf(kBacklogShare)),
-          .epoch = epoch,
-          .start = RandomBits() | 1,  // Tells two starts of the same count apart.
+          .each = {.timeout = timeout,
+                   .await_back = deterministic ? timeout : absl::ZeroDuration(),
+                   .step_budget = deterministic ? absl::InfiniteDuration() : kReplayOfStep,
+                   .backlog_bytes_max =
+                       std::min(setup.config.services().sink_bytes_max(), LimitOf(kBacklogShare)),
+                   .epoch = epoch,
+                   .start = RandomBits() | 1},  // Tells two starts of the same count apart.
           .seed = setup.config.run().seed(),
           .form = {.kept_steps = setup.config.method().kept_steps(),
                    .images = config::ChosenMethod(setup.config.method()).trains_final_latents(),

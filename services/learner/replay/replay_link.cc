@@ -110,25 +110,13 @@ std::vector<T> OfEach(const std::vector<uint32_t>& shards, const Call& call) {
 ReplayLink::ReplayLink(Options options, LearnerMetrics& metrics)
     : options_(std::move(options)), metrics_(metrics) {
   OXBOW_CHECK(!options_.endpoints.empty()) << "endpoints of the replay buffer";
+  ShardLink::Options each = options_.each;
+  each.shards = static_cast<uint32_t>(options_.endpoints.size());
+  each.backlog_bytes_max /= each.shards;
   for (const std::string& endpoint : options_.endpoints) {
-    shards_.push_back(std::make_unique<ShardLink>(
-        ShardLink::Options{
-            .endpoint = endpoint,
-            .shards = static_cast<uint32_t>(options_.endpoints.size()),
-            .shard = static_cast<uint32_t>(shards_.size()),
-            .timeout = options_.timeout,
-            .probe_every = options_.probe_every,
-            .await_back = options_.await_back,
-            .step_budget = options_.step_budget,
-            .rest_least = options_.rest_least,
-            .call_bytes_max = options_.call_bytes_max,
-            .commits_max = options_.commits_max,
-            .backlog_bytes_max = options_.backlog_bytes_max / options_.endpoints.size(),
-            .run = options_.run,
-            .take_from = options_.take_from,
-            .epoch = options_.epoch,
-            .start = options_.start},
-        metrics_));
+    each.endpoint = endpoint;
+    each.shard = static_cast<uint32_t>(shards_.size());
+    shards_.push_back(std::make_unique<ShardLink>(each, metrics_));
     readers_.push_back(std::make_unique<HeadReader>(
         [shard = shards_.back().get()](const std::vector<EntryId>& ids) {
           return shard->client().ReadMany(ids);
@@ -295,7 +283,7 @@ std::vector<size_t> ReplayLink::TakeLatents(LearnerStep step, std::vector<Planne
 std::vector<v1::ReplayEntry> ReplayLink::DrawFrom(uint32_t shard, LearnerStep step, uint32_t count,
                                                   const std::string& table) {
   auto response = shards_[shard]->Ask("draw", [&](buffer::ReplayClient& client) {
-    return client.Draw(options_.epoch, step, count, options_.seed, table);
+    return client.Draw(options_.each.epoch, step, count, options_.seed, table);
   });
   if (!response.ok()) {
     shards_[shard]->Failed("draw", response.status());

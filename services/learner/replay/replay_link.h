@@ -31,19 +31,7 @@ class ReplayLink {
  public:
   struct Options {
     std::vector<std::string> endpoints;  // One per shard; a prompt lives on shard id % shards.
-    absl::Duration timeout = absl::Seconds(10);
-    absl::Duration probe_every = absl::Milliseconds(500);  // While the buffer is away.
-    absl::Duration await_back;  // At most, for a shard that is away; 0: not at all.
-    absl::Duration step_budget = absl::InfiniteDuration();  // For the calls to a shard in one step.
-    absl::Duration rest_least = absl::Seconds(10);          // For a shard that used it up.
-    uint64_t call_bytes_max = buffer::kOfferCallBytes;      // Offers beyond it go in another call.
-    // Waiting for a shard that is away, commits and bytes of offers; older ones lose their offers.
-    size_t commits_max = 64;
-    uint64_t backlog_bytes_max = uint64_t{1} << 30;
-    std::string run;        // Uid of the run; empty in tests that have none.
-    std::string take_from;  // The run that loses its buffer to this one; empty: none.
-    Epoch epoch;
-    uint64_t start = 0;  // A random number of this start; 0: none.
+    ShardLink::Options each;  // The link fills in which shard it is; bytes that wait are of all.
     uint64_t seed = 0;
     HeadForm form;  // The entries that it uses.
   };
