@@ -114,8 +114,9 @@ absl::StatusOr<std::unique_ptr<SingleProcessLoop>> SingleProcessLoop::Create(
 
 absl::StatusOr<std::map<std::string, double>> SingleProcessLoop::Step() {
   Impl& loop = *impl_;
-  const learner::StepPlan plan =
-      learner::PlanStep(loop.step, loop.config.batch().groups(), {}, *loop.prompts, loop.Window());
+  const learner::StepPlan plan = learner::PlanStep(
+      {.step = loop.step, .groups = loop.config.batch().groups(), .sde = loop.Window()},
+      *loop.prompts);
   std::vector<rollout::GroupTask> tasks;
   for (const learner::PlannedGroup& planned : plan.groups) {
     OXBOW_ASSIGN_OR_RETURN(const learner::ConditioningCache::Entry* entry,

@@ -10,18 +10,56 @@
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/checkpoint.h>
 
+#include <fstream>
+#include <iterator>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/checksum.h"
 #include "base/status_macros.h"
-#include "services/buffer/log_tail.h"
 #include "services/buffer/replay_records.h"
 
 namespace oxbow::buffer {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr size_t kBlock = 32768;
+constexpr size_t kHeader = 7;
+
+uint32_t LittleEndian(std::string_view bytes) {
+  uint32_t value = 0;
+  for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
+  return value;
+}
+
+// Whether the record at the front has a checksum that fits fewer bytes than it says it has.
+bool HasRottenLength(std::string_view record) {
+  const uint32_t stored = LittleEndian(record.substr(0, 4));
+  uint32_t crc = Crc32c(record.substr(6, 1));
+  if (MaskCrc32c(crc) == stored) return true;
+  for (size_t i = kHeader; i < record.size(); ++i) {
+    crc = ExtendCrc32c(crc, record.substr(i, 1));
+    if (MaskCrc32c(crc) == stored) return true;
+  }
+  return false;
+}
+
+absl::Status CheckLastBlock(const fs::path& log, std::string_view block) {
+  while (block.size() >= kHeader) {
+    const size_t length = LittleEndian(block.substr(4, 2));
+    if (kHeader + length > block.size()) {
+      if (!HasRottenLength(block)) return absl::OkStatus();
+      return absl::DataLossError(absl::StrCat(
+          "replay store is damaged: a record at the end of the log has rotted: ", log.string()));
+    }
+    block.remove_prefix(kHeader + length);
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -38,6 +76,20 @@ absl::Status FromRocks(const rocksdb::Status& status, const std::filesystem::pat
   }
   if (status.IsIOError()) return absl::UnavailableError(absl::StrCat("disk error: ", what));
   return absl::InternalError(what);
+}
+
+absl::Status CheckLogTails(const fs::path& database) {
+  std::error_code none;
+  for (const auto& file : fs::directory_iterator(database, none)) {
+    if (file.path().extension() != ".log") continue;
+    const uintmax_t size = file.file_size(none);
+    if (none || size == 0) continue;
+    std::ifstream in(file.path(), std::ios::binary);
+    in.seekg(static_cast<std::streamoff>((size - 1) / kBlock * kBlock));
+    const std::string block((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    OXBOW_RETURN_IF_ERROR(CheckLastBlock(file.path(), block));
+  }
+  return absl::OkStatus();
 }
 
 namespace {
@@ -71,7 +123,7 @@ rocksdb::DBOptions Options(bool create, rocksdb::Env* environment) {
   options.create_if_missing = create;
   options.create_missing_column_families = create;
   options.paranoid_checks = true;
-  // A log may end in a record that was being written (log_tail.h); damage anywhere else is
+  // A log may end in a record that was being written (CheckLogTails); damage anywhere else is
   // reported, not dropped.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.db_write_buffer_size = 16 * kMiB;
@@ -255,7 +307,6 @@ absl::Status Database::CopyTo(const std::filesystem::path& path) {
     return FromRocks(s, path_);
   }
   const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
-  namespace fs = std::filesystem;
   const fs::path staged = path.string() + ".tmp";
   const auto copy = [&]() -> absl::Status {
     OXBOW_RETURN_IF_ERROR(FromRocks(checkpoint->CreateCheckpoint(staged.string()), path));

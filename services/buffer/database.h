@@ -33,6 +33,18 @@ namespace oxbow::buffer {
 // The failure and its place, as one of this store's errors.
 absl::Status FromRocks(const rocksdb::Status& status, const std::filesystem::path& path);
 
+// kDataLoss if a log (WAL) in the database's directory ends in a record with a rotten length. Other
+// damage of a log is for RocksDB to find.
+//
+// A power loss may cut the record that was being written. RocksDB drops such a record, which nobody
+// was told of: it takes a record that is longer than the rest of its file for one. A record that
+// was synced and of which the length has rotted looks the same, and would go in silence, with all
+// behind it in its block. It can be told by its checksum, which fits a shorter length.
+//
+//   log     blocks of 32 KiB, the last one shorter; a record lies in one block
+//   record  masked CRC-32C of type and bytes: u32 | length: u16 | type: u8 | bytes  (little-endian)
+absl::Status CheckLogTails(const std::filesystem::path& database);
+
 class Database {
  public:
   // With `create` makes a database that is absent or unfinished. Without `compacts` nothing is

@@ -23,7 +23,7 @@ void Describe(const Table& table, StoreInfo& info) {
   if (sums.size() == 0) return;
   info.reward_mean = sums.RewardMean();
   info.priority_mean = sums.PriorityMean(info.step);
-  info.priority_min = table.PriorityMin(info.step);
+  info.priority_min = table.PriorityPercentile(0, info.step);
   info.priority_p10 = table.PriorityPercentile(10, info.step);
   info.priority_p50 = table.PriorityPercentile(50, info.step);
   info.priority_p90 = table.PriorityPercentile(90, info.step);
@@ -96,7 +96,7 @@ absl::Status LiveReplay::Commit(rocksdb::WriteBatch& batch) {
     NoteFailedWrite();
     return status;
   }
-  for (const uint64_t segment : state_->segments().TakeDead()) {
+  for (const uint64_t segment : state_->parts().segments().TakeDead()) {
     database_->segments().Delete(segment);
   }
   return status;
@@ -133,7 +133,7 @@ void LiveReplay::EvictDamaged(const std::vector<EntryId>& damaged) {
 
 absl::Status LiveReplay::CopyTo(const fs::path& path) {
   LookFirst();
-  state_->segments().Seal();
+  state_->parts().segments().Seal();
   const absl::Status status = database_->CopyTo(path);
   if (!status.ok()) write_failed_ = true;  // It flushes first, so a full disk stops RocksDB here.
   return status;
@@ -193,7 +193,7 @@ StoreInfo LiveReplay::Look() const {
   info.damaged = damaged_;
   if (state_ == nullptr) return info;
   info.retired = state_->retired();
-  info.disk_bytes = database_->disk_bytes() + state_->segments().bytes();
+  info.disk_bytes = database_->disk_bytes() + state_->parts().segments().bytes();
   const Database::Pressure pressure = database_->pressure();
   info.writes_stopped = pressure.writes_stopped;
   info.compaction_pending_bytes = pressure.compaction_pending_bytes;
@@ -245,7 +245,7 @@ void LiveReplay::Take(std::unique_ptr<ReplayState> state) {
   if (state_ == nullptr || options_.read_only) return;
   // Left by a crash or by a write that failed.
   for (const uint64_t segment : database_->segments().List()) {
-    if (!state_->segments().Holds(segment)) database_->segments().Delete(segment);
+    if (!state_->parts().segments().Holds(segment)) database_->segments().Delete(segment);
   }
 }
 

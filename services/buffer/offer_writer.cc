@@ -4,15 +4,82 @@
 #include <rocksdb/write_batch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "services/buffer/offer_decision.h"
+#include "core/replay/priority.h"
 
 namespace oxbow::buffer {
+namespace {
+
+// The reason why an entry cannot enter any table; empty: it may.
+std::string Fault(LiveReplay& live, const Entry& entry) {
+  ReplayState& state = live.state();
+  const uint64_t steps = live.options().remembered_steps;
+  const LearnerStep now = state.clock().step;
+  if (!entry.invalid.empty()) return entry.invalid;
+  if (!std::isfinite(entry.reward)) return absl::StrCat("reward is ", entry.reward);
+  if (replay::AgeAt(now, entry.birth) > steps) {
+    return absl::StrCat("born more than ", steps, " steps ago: ", entry.birth.value);
+  }
+  if (entry.birth < state.offered().forgotten()) {
+    return absl::StrCat("born before step ", state.offered().forgotten().value,
+                        ", whose ids had to be forgotten: ", entry.birth.value);
+  }
+  if (const absl::Status ahead = CheckStep(now, entry.birth); !ahead.ok()) {
+    return absl::StrCat("birth: ", ahead.message());
+  }
+  return std::string(Declared(state, entry.table).status().message());
+}
+
+// Decides, and changes the state and the batch accordingly: rules of the store around those of
+// core/replay. Requires a state that may change.
+OfferResult DecideOffer(LiveReplay& live, Entry& entry, rocksdb::WriteBatch& batch) {
+  ReplayState& state = live.state();
+  OfferResult result{.entry = entry.id};
+  if (state.offered().contains(entry.id) || state.Find(entry.id) != nullptr) {
+    result.outcome = Outcome::kDuplicate;
+    return result;
+  }
+  result.error = Fault(live, entry);
+  if (!result.error.empty()) return result;
+  const Table& table = **Declared(state, entry.table);
+  const LearnerStep now = state.clock().step;
+  state.offered().Remember(entry.id, std::max(now, entry.birth), batch);
+  const replay::Decision decision = table.Decide(entry, now);
+  if (decision.verdict == replay::Verdict::kReject) {
+    result.outcome = Outcome::kRejectedLower;
+    return result;
+  }
+  if (decision.verdict == replay::Verdict::kReplace) state.Drop(decision.victim, batch);
+  state.Insert(entry, batch);
+  while (table.size() > table.policy().capacity) Evict(live, table, table.NextToLeave()->id, batch);
+  result.replaced = decision.victim;
+  result.outcome =
+      decision.verdict == replay::Verdict::kInsert ? Outcome::kInserted : Outcome::kReplaced;
+  return result;
+}
+
+// Forgets ids until `count` more can be remembered. kOutOfRange where the present step alone has
+// too many: its offers may still be repeated.
+absl::Status MakeRoomForIds(LiveReplay& live, uint64_t count, rocksdb::WriteBatch& batch) {
+  ReplayState& state = live.state();
+  const uint64_t most = live.options().remembered_max;
+  if (state.offered().size() + count <= most) return absl::OkStatus();
+  state.offered().ForgetDownTo(most - std::min(most, count), state.clock().step, batch);
+  if (state.offered().size() + count <= most) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("more entries were offered in one step than ids can be "
+                   "remembered: ",
+                   state.offered().size() + count, ", limit ", most));
+}
+
+}  // namespace
 
 struct OfferWriter::Group {
   absl::Status status;  // The outcome of the write.
@@ -85,7 +152,7 @@ absl::Status OfferWriter::Enter(const Caller& caller, std::vector<Entry>& entrie
     // Rejections need no fsync: should a crash forget one, it is decided again.
     group.sync = true;
   }
-  for (Entry& large : live_.state().TakeLarge()) group.large.push_back(std::move(large));
+  for (Entry& large : live_.state().parts().TakeLarge()) group.large.push_back(std::move(large));
   offer.done = std::move(done);
   group.awaited &= waits;
   return absl::OkStatus();
@@ -193,7 +260,7 @@ void OfferWriter::WriteGroup() {
   std::vector<std::unique_ptr<Group>> done;
   done.push_back(std::move(open_));
   Group& group = *done.front();
-  if (live_.sound()) group.dead = live_.state().segments().TakeDead();
+  if (live_.sound()) group.dead = live_.state().parts().segments().TakeDead();
   writing_ = true;
   mutex_.Unlock();
   const absl::Duration start = live_.options().clock->Now();
@@ -258,7 +325,7 @@ absl::StatusOr<OfferWriter::Copied> OfferWriter::CopyEntries(const std::vector<E
 // Durable entries of segments most of whose entries are gone, in the order of their places.
 std::vector<Entry> OfferWriter::WorthCopying() {
   std::vector<Entry> records;
-  const SegmentUse& use = live_.state().segments();
+  const SegmentUse& use = live_.state().parts().segments();
   for (const uint64_t segment : use.WorthCopying()) {
     for (const EntryId id : use.EntriesOf(segment)) {
       if (!live_.undurable().contains(id)) records.push_back(*live_.state().Find(id));
@@ -276,7 +343,7 @@ std::vector<Entry> OfferWriter::WorthCopying() {
 void OfferWriter::CompactSegments() {
   if (writing_ || !live_.sound()) return;
   Renew();
-  SegmentUse& use = live_.state().segments();
+  SegmentUse& use = live_.state().parts().segments();
   if (copies_from_ > 0 && use.dead_bytes() < copies_from_) return;
   const std::vector<Entry> records = WorthCopying();
   if (records.empty()) return;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/buffer/read_answer.h"
-
 #include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "services/buffer/replay_service.h"
 #include "tests/testing/replay_entries.h"
 
 namespace oxbow::buffer {

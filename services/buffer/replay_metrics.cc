@@ -2,6 +2,8 @@
 #include "services/buffer/replay_metrics.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "telemetry/metrics.h"
 
@@ -17,46 +19,55 @@ constexpr std::array<const char*, kOutcomes> kOutcomeNames = {
 const Buckets kSeconds = {.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
 const Buckets kSteps = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256};
 
+// The gauges of a store.
+std::vector<std::pair<const exported::Gauge&, double>> GaugesOf(const StoreInfo& info) {
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  return {{exported::kReplayEntries, number(info.entries)},
+          {exported::kReplayCapacity, number(info.capacity)},
+          {exported::kReplayRetiredEntries, number(info.retired)},
+          {exported::kReplayBytes, number(info.bytes)},
+          {exported::kReplayDiskBytes, number(info.disk_bytes)},
+          {exported::kReplayWritesStopped, info.writes_stopped ? 1 : 0},
+          {exported::kReplayCompactionPendingBytes, number(info.compaction_pending_bytes)},
+          {exported::kReplayStep, number(info.step.value)},
+          {exported::kReplayRewardMean, info.reward_mean},
+          {exported::kReplayPriorityMin, info.priority_min},
+          {exported::kReplayPriorityMean, info.priority_mean},
+          {exported::kReplayPriorityP10, info.priority_p10},
+          {exported::kReplayPriorityP50, info.priority_p50},
+          {exported::kReplayPriorityP90, info.priority_p90},
+          {exported::kReplayEntryAgeMeanSteps, info.age_mean_steps},
+          {exported::kReplayEntryAgeMaxSteps, info.age_max_steps},
+          {exported::kReplayEntryUsesMean, info.uses_mean}};
+}
+
 }  // namespace
+
+ReplayMetrics::Counters::Counters(prometheus::Registry& r)
+    : offered_bytes(Metric(r, exported::kReplayOfferedBytesTotal)),
+      draws(Metric(r, exported::kReplayDrawsTotal)),
+      drawn_entries(Metric(r, exported::kReplayDrawnEntriesTotal)),
+      read_bytes(Metric(r, exported::kReplayReadBytesTotal)),
+      uses(Metric(r, exported::kReplayUsesTotal)),
+      evicted(Metric(r, exported::kReplayEvictedTotal)),
+      failed_calls(Metric(r, exported::kReplayFailedCallsTotal)),
+      damaged(Metric(r, exported::kReplayDamagedEntriesTotal)),
+      stall_seconds(Metric(r, exported::kReplayStallSecondsTotal)) {}
 
 ReplayMetrics::ReplayMetrics(prometheus::Registry& r)
     : registry_(r),
-      offered_bytes_(Metric(r, exported::kReplayOfferedBytesTotal)),
+      counters_(r),
       offer_seconds_(Metric(r, exported::kReplayOfferDurationSeconds, kSeconds)),
       sync_seconds_(Metric(r, exported::kReplayWalSyncDurationSeconds, kSeconds)),
-      draws_(Metric(r, exported::kReplayDrawsTotal)),
-      drawn_entries_(Metric(r, exported::kReplayDrawnEntriesTotal)),
-      read_bytes_(Metric(r, exported::kReplayReadBytesTotal)),
-      uses_(Metric(r, exported::kReplayUsesTotal)),
-      evicted_(Metric(r, exported::kReplayEvictedTotal)),
-      failed_calls_(Metric(r, exported::kReplayFailedCallsTotal)),
-      damaged_(Metric(r, exported::kReplayDamagedEntriesTotal)),
-      staleness_steps_(Metric(r, exported::kReplayStalenessSteps, kSteps)),
-      entries_(Metric(r, exported::kReplayEntries)),
-      capacity_(Metric(r, exported::kReplayCapacity)),
-      retired_(Metric(r, exported::kReplayRetiredEntries)),
-      bytes_(Metric(r, exported::kReplayBytes)),
-      disk_bytes_(Metric(r, exported::kReplayDiskBytes)),
-      writes_stopped_(Metric(r, exported::kReplayWritesStopped)),
-      compaction_pending_(Metric(r, exported::kReplayCompactionPendingBytes)),
-      stall_seconds_(Metric(r, exported::kReplayStallSecondsTotal)),
-      step_(Metric(r, exported::kReplayStep)),
-      reward_mean_(Metric(r, exported::kReplayRewardMean)),
-      priority_min_(Metric(r, exported::kReplayPriorityMin)),
-      priority_mean_(Metric(r, exported::kReplayPriorityMean)),
-      priority_p10_(Metric(r, exported::kReplayPriorityP10)),
-      priority_p50_(Metric(r, exported::kReplayPriorityP50)),
-      priority_p90_(Metric(r, exported::kReplayPriorityP90)),
-      age_mean_(Metric(r, exported::kReplayEntryAgeMeanSteps)),
-      age_max_(Metric(r, exported::kReplayEntryAgeMaxSteps)),
-      uses_mean_(Metric(r, exported::kReplayEntryUsesMean)) {
+      staleness_steps_(Metric(r, exported::kReplayStalenessSteps, kSteps)) {
   for (size_t i = 0; i < kOutcomes; ++i) {
     offers_[i] = &Metric(r, exported::kReplayOffersTotal, {{"outcome", kOutcomeNames[i]}});
   }
+  for (const auto& [row, _] : GaugesOf({})) Metric(r, row);
 }
 
 void ReplayMetrics::Offered(const OfferReport& report, uint64_t bytes, absl::Duration duration) {
-  offered_bytes_.Increment(static_cast<double>(bytes));
+  counters_.offered_bytes.Increment(static_cast<double>(bytes));
   offer_seconds_.Observe(absl::ToDoubleSeconds(duration));
   if (report.sync_time > absl::ZeroDuration()) {
     sync_seconds_.Observe(absl::ToDoubleSeconds(report.sync_time));
@@ -64,16 +75,18 @@ void ReplayMetrics::Offered(const OfferReport& report, uint64_t bytes, absl::Dur
 }
 
 void ReplayMetrics::Drawn(uint64_t entries) {
-  draws_.Increment();
-  drawn_entries_.Increment(static_cast<double>(entries));
+  counters_.draws.Increment();
+  counters_.drawn_entries.Increment(static_cast<double>(entries));
 }
 
-void ReplayMetrics::BytesRead(uint64_t bytes) { read_bytes_.Increment(static_cast<double>(bytes)); }
+void ReplayMetrics::BytesRead(uint64_t bytes) {
+  counters_.read_bytes.Increment(static_cast<double>(bytes));
+}
 
 void ReplayMetrics::Advanced(const AdvanceReport& report) {
   for (const uint64_t age : report.used_ages) staleness_steps_.Observe(static_cast<double>(age));
-  uses_.Increment(static_cast<double>(report.used_ages.size()));
-  evicted_.Increment(static_cast<double>(report.evicted));
+  counters_.uses.Increment(static_cast<double>(report.used_ages.size()));
+  counters_.evicted.Increment(static_cast<double>(report.evicted));
 }
 
 ReplayMetrics::Table& ReplayMetrics::Of(const std::string& name) {
@@ -98,7 +111,7 @@ void ReplayMetrics::Holds(const StoreInfo& info) {
       counter.Increment(std::max(0., static_cast<double>(to) - counter.Value()));
     };
     for (size_t i = 0; i < kOutcomes; ++i) raise(*offers_[i], info.offers[i]);
-    raise(damaged_, info.damaged);
+    raise(counters_.damaged, info.damaged);
     for (const TableState& state : info.tables) {
       Table& table = Of(state.policy.name);
       table.entries->Set(static_cast<double>(state.entries));
@@ -107,29 +120,13 @@ void ReplayMetrics::Holds(const StoreInfo& info) {
       for (size_t i = 0; i < kOutcomes; ++i) raise(*table.offers[i], state.offers[i]);
     }
     // Less than before: another database was opened and counts from zero.
-    stall_seconds_.Increment(info.stall_seconds -
-                             (info.stall_seconds < stall_seen_ ? 0 : stall_seen_));
+    counters_.stall_seconds.Increment(info.stall_seconds -
+                                      (info.stall_seconds < stall_seen_ ? 0 : stall_seen_));
     stall_seen_ = info.stall_seconds;
   }
-  entries_.Set(static_cast<double>(info.entries));
-  capacity_.Set(static_cast<double>(info.capacity));
-  retired_.Set(static_cast<double>(info.retired));
-  bytes_.Set(static_cast<double>(info.bytes));
-  disk_bytes_.Set(static_cast<double>(info.disk_bytes));
-  writes_stopped_.Set(info.writes_stopped ? 1 : 0);
-  compaction_pending_.Set(static_cast<double>(info.compaction_pending_bytes));
-  step_.Set(static_cast<double>(info.step.value));
-  reward_mean_.Set(info.reward_mean);
-  priority_min_.Set(info.priority_min);
-  priority_mean_.Set(info.priority_mean);
-  priority_p10_.Set(info.priority_p10);
-  priority_p50_.Set(info.priority_p50);
-  priority_p90_.Set(info.priority_p90);
-  age_mean_.Set(info.age_mean_steps);
-  age_max_.Set(info.age_max_steps);
-  uses_mean_.Set(info.uses_mean);
+  for (const auto& [row, value] : GaugesOf(info)) Metric(registry_, row).Set(value);
 }
 
-void ReplayMetrics::CallFailed() { failed_calls_.Increment(); }
+void ReplayMetrics::CallFailed() { counters_.failed_calls.Increment(); }
 
 }  // namespace oxbow::buffer

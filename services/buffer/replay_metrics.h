@@ -42,37 +42,19 @@ class ReplayMetrics {
   };
   Table& Of(const std::string& table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  struct Counters {
+    explicit Counters(prometheus::Registry& registry);
+
+    prometheus::Counter &offered_bytes, &draws, &drawn_entries, &read_bytes, &uses, &evicted,
+        &failed_calls, &damaged, &stall_seconds;
+  };
+
   prometheus::Registry& registry_;
-  std::array<prometheus::Counter*, kOutcomes> offers_;
-  prometheus::Counter& offered_bytes_;
+  Counters counters_;
   prometheus::Histogram& offer_seconds_;
   prometheus::Histogram& sync_seconds_;
-  prometheus::Counter& draws_;
-  prometheus::Counter& drawn_entries_;
-  prometheus::Counter& read_bytes_;
-  prometheus::Counter& uses_;
-  prometheus::Counter& evicted_;
-  prometheus::Counter& failed_calls_;
-  prometheus::Counter& damaged_;
   prometheus::Histogram& staleness_steps_;
-  prometheus::Gauge& entries_;
-  prometheus::Gauge& capacity_;
-  prometheus::Gauge& retired_;
-  prometheus::Gauge& bytes_;
-  prometheus::Gauge& disk_bytes_;
-  prometheus::Gauge& writes_stopped_;
-  prometheus::Gauge& compaction_pending_;
-  prometheus::Counter& stall_seconds_;
-  prometheus::Gauge& step_;
-  prometheus::Gauge& reward_mean_;
-  prometheus::Gauge& priority_min_;
-  prometheus::Gauge& priority_mean_;
-  prometheus::Gauge& priority_p10_;
-  prometheus::Gauge& priority_p50_;
-  prometheus::Gauge& priority_p90_;
-  prometheus::Gauge& age_mean_;
-  prometheus::Gauge& age_max_;
-  prometheus::Gauge& uses_mean_;
+  std::array<prometheus::Counter*, kOutcomes> offers_;
   absl::Mutex mutex_;
   std::map<std::string, Table> tables_ ABSL_GUARDED_BY(mutex_);
   double stall_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // Stall seconds of the open database.

@@ -5,23 +5,35 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "base/clock.h"
 #include "oxbow/v1/replay_buffer.grpc.pb.h"
 #include "rpc/server.h"
+#include "rpc/slices.h"
 #include "rpc/stream.h"
+#include "services/buffer/latent_pieces.h"
 #include "services/buffer/offer_assembly.h"
-#include "services/buffer/read_answer.h"
 #include "services/buffer/replay_client.h"
 #include "services/buffer/replay_metrics.h"
 #include "services/buffer/replay_store.h"
 
 namespace oxbow::buffer {
 
+// A ReadResponse whose latents are sent without a copy (rpc/slices.h): they are slices of the
+// memory that they were read into. They stand behind the other fields of what they belong to, as a
+// second occurrence of the messages that they lie in: protobuf merges the two.
+struct ReadAnswer {
+  v1::ReadResponse message;  // With latents: a chunk, or one whole entry.
+  LatentPieces latents;
+
+  std::vector<grpc::Slice> Slices() const;
+};
+
 class ReplayService : public v1::ReplayBuffer::Service, public rpc::HasStreams {
  public:
   using OfferStream = rpc::Stream<v1::OfferRequest, v1::OfferResponse>;
-  using ReadStream = buffer::ReadStream;
+  using ReadStream = rpc::Stream<v1::ReadRequest, ReadAnswer>;
   using Answer = std::function<void(absl::StatusOr<v1::OfferResponse>)>;
 
   struct Options {

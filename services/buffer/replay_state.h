@@ -18,7 +18,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "services/buffer/replay_records.h"
-#include "services/buffer/segment_use.h"
+#include "services/buffer/segments.h"
 #include "services/buffer/table.h"
 
 namespace rocksdb {
@@ -38,6 +38,65 @@ struct SegmentSizes {
   uint64_t file = uint64_t{64} << 20;       // A segment is full at so many.
 };
 
+// The records of entries in the index, and their bytes: small ones in the payload, large ones in
+// segments.
+class EntryParts {
+ public:
+  EntryParts(const Database& database, SegmentSizes sizes);
+
+  // Notes an entry that was read.
+  void Note(const Entry& entry);
+  // Puts the bytes of an entry where they belong, and takes them out of it. Those of a large one
+  // are then in TakeLarge.
+  void Write(Entry& entry, rocksdb::WriteBatch& batch);
+  void WriteRecord(const Entry& entry, rocksdb::WriteBatch& batch);
+  void Erase(const Entry& entry, rocksdb::WriteBatch& batch);
+
+  // Large entries since the last call, with their bytes: to be put into segments before the batch
+  // is written.
+  std::vector<Entry> TakeLarge() { return std::exchange(large_, {}); }
+  SegmentUse& segments() { return segments_; }
+
+ private:
+  const Database& database_;
+  const SegmentSizes sizes_;
+  SegmentUse segments_;
+  std::vector<Entry> large_;
+};
+
+// The ids that were offered, each with the last step in which it is known.
+class OfferedIds {
+ public:
+  using Steps = std::map<LearnerStep, std::vector<EntryId>>;
+
+  explicit OfferedIds(const Database& database) : database_(database) {}
+  absl::Status Load();
+
+  // Notes that the id was offered; ForgetBefore forgets it once `until` is past, and moves
+  // forgotten() to `step`.
+  void Remember(EntryId id, LearnerStep until, rocksdb::WriteBatch& batch);
+  void ForgetBefore(LearnerStep step, rocksdb::WriteBatch& batch);
+  // Forgets the ids of the oldest steps, each step as a whole, until at most `most` are left; not
+  // those of `now` and later.
+  void ForgetDownTo(uint64_t most, LearnerStep now, rocksdb::WriteBatch& batch);
+  // Forgets those of `step` and later.
+  void Rewind(LearnerStep step, rocksdb::WriteBatch& batch);
+
+  bool contains(EntryId id) const { return ids_.contains(id); }
+  uint64_t size() const { return ids_.size(); }
+  const Steps& steps() const { return steps_; }
+  LearnerStep forgotten() const { return forgotten_; }  // Ids of steps before it are not known.
+
+ private:
+  Steps::iterator Forget(Steps::iterator step, rocksdb::WriteBatch& batch);
+  void SetForgotten(LearnerStep step, rocksdb::WriteBatch& batch);
+
+  const Database& database_;
+  LearnerStep forgotten_;
+  absl::flat_hash_set<EntryId> ids_;
+  Steps steps_;
+};
+
 class ReplayState {
  public:
   // Reads everything but headers and payload. kDataLoss on a record that is not one.
@@ -46,31 +105,15 @@ class ReplayState {
       const Database& database, const replay::Decay& decay,
       const std::vector<replay::TablePolicy>& tables, SegmentSizes sizes = {});
 
-  // Puts an entry into its table and takes its bytes out of it. Those of a large one are then in
-  // TakeLarge. Requires that the table is there, an id never offered, and what Table::Add requires.
+  // Puts an entry into its table, and its bytes where EntryParts says. Requires that the table is
+  // there, an id never offered, and what Table::Add requires.
   void Insert(Entry& entry, rocksdb::WriteBatch& batch);
-
-  // Large entries inserted since the last call, with their bytes: to be put into segments before
-  // the batch is written.
-  std::vector<Entry> TakeLarge() { return std::exchange(large_, {}); }
-  SegmentUse& segments() { return segments_; }
-  const SegmentUse& segments() const { return segments_; }
 
   // Notes that the bytes of an entry were copied, unless it is gone or elsewhere by now.
   void Moved(EntryId id, Location from, Location to, rocksdb::WriteBatch& batch);
 
   // Deletes an entry of a table, or retires it. Requires that it is there.
   void Drop(EntryId id, rocksdb::WriteBatch& batch);
-
-  // Notes that the id was offered; ForgetBefore forgets it once `until` is past, and moves
-  // forgotten() to `step`.
-  void Remember(EntryId id, LearnerStep until, rocksdb::WriteBatch& batch);
-  void ForgetBefore(LearnerStep step, rocksdb::WriteBatch& batch);
-
-  // Forgets the ids of the oldest steps, each step as a whole, until at most `most` are left; not
-  // those of `now` and later.
-  void ForgetDownTo(uint64_t most, LearnerStep now, rocksdb::WriteBatch& batch);
-  bool WasOffered(EntryId id) const;
 
   // Holds the entries for `step`. Requires a step without draw.
   void RecordDraw(LearnerStep step, replay::Drawn draw, rocksdb::WriteBatch& batch);
@@ -87,21 +130,16 @@ class ReplayState {
   void SetClock(ClockRecord clock, rocksdb::WriteBatch& batch);
   void SetOwner(Owner owner, rocksdb::WriteBatch& batch);
 
-  // Goes back to the moment after `step` committed steps as far as that is possible: what was born
-  // or offered in `step` or later goes, and so do all draws. What an entry that goes had replaced
-  // does not come back, and uses stay counted.
-  void Rewind(LearnerStep step, rocksdb::WriteBatch& batch);
-  // Whether Rewind would delete an entry.
+  // Whether an entry was born in `step` or later.
   bool LosesEntries(LearnerStep step) const;
 
   const ClockRecord& clock() const { return clock_; }
   const Owner& owner() const { return owner_; }
-  LearnerStep forgotten() const { return forgotten_; }  // Ids of steps before it are not known.
+  EntryParts& parts() { return parts_; }
+  OfferedIds& offered() { return offered_; }
   const std::map<std::string, Table>& tables() const { return tables_; }  // By name.
   const std::map<LearnerStep, replay::Drawn>& draws() const { return draws_; }
-  const std::map<LearnerStep, std::vector<EntryId>>& offered() const { return offered_until_; }
   uint64_t retired() const { return retired_.size(); }
-  uint64_t remembered() const { return offered_.size(); }
 
   // The record of an entry of a table, or of a retired one; null if it is neither. Valid until the
   // next change.
@@ -112,32 +150,19 @@ class ReplayState {
   absl::Status LoadRecords();
   absl::Status LoadBest();
   absl::Status LoadDraws();
-  absl::Status LoadOffered();
   absl::Status LoadQueues(const replay::Decay& decay);
   Table* Holder(EntryId id);
-  void WriteRecord(const Entry& entry, rocksdb::WriteBatch& batch);
-  void WriteParts(Entry& entry, rocksdb::WriteBatch& batch);
-  void Erase(const Entry& entry, rocksdb::WriteBatch& batch);
-  using OfferedSteps = std::map<LearnerStep, std::vector<EntryId>>;
-  void SetForgotten(LearnerStep step, rocksdb::WriteBatch& batch);
-  OfferedSteps::iterator Forget(OfferedSteps::iterator step, rocksdb::WriteBatch& batch);
-
-  void NoteSegment(const Entry& entry);
 
   const Database& database_;  // Names the column families; outlives this.
-  const SegmentSizes sizes_;
-  SegmentUse segments_;
-  std::vector<Entry> large_;
+  EntryParts parts_;
+  OfferedIds offered_;
   ClockRecord clock_;
   Owner owner_;
-  LearnerStep forgotten_;
   std::map<std::string, Table> tables_;
   uint64_t next_place_ = 0;  // For the next arrival in any queue.
   std::map<EntryId, Entry> retired_;
   std::map<LearnerStep, replay::Drawn> draws_;
   absl::flat_hash_map<EntryId, uint32_t> holds_;  // Draws that hold an entry.
-  absl::flat_hash_set<EntryId> offered_;
-  OfferedSteps offered_until_;
 };
 
 }  // namespace oxbow::buffer

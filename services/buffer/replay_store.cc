@@ -4,16 +4,20 @@
 #include <rocksdb/write_batch.h>
 
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "core/replay/priority.h"
-#include "services/buffer/replay_restore.h"
 
 namespace oxbow::buffer {
 namespace {
+
+namespace fs = std::filesystem;
 
 // An entry that the learner wants no more; one that has left already stays as it is.
 void Leave(ReplayState& state, EntryId id, AdvanceReport& report, rocksdb::WriteBatch& batch) {
@@ -32,6 +36,84 @@ void NoteRegenerations(ReplayState& state, std::span<const Rescored> rescored,
     if (entry == nullptr || failures_max == 0 || entry->failures < failures_max) continue;
     Leave(state, one.entry, report, batch);
   }
+}
+
+// Copies the content aside before it leaves. A store without entries has nothing to lose.
+absl::Status SetAside(LiveReplay& live, const RestoreFor& wanted) {
+  if (!live.state().LosesEntries(LearnerStep(0))) return absl::OkStatus();
+  const std::optional<fs::path> aside = live.directory().NextAside();
+  if (!aside.has_value()) {
+    OXBOW_LOG(Warning) << "replay store is not copied aside: older copies are kept instead, until "
+                          "the next checkpoint"
+                       << Field("copies", kAsidesMax)
+                       << Field("entries", live.state().tables().at(replay::kBestTable).size());
+    if (wanted.without_copy != nullptr) *wanted.without_copy = true;
+    return absl::OkStatus();
+  }
+  OXBOW_LOG(Info) << "replay store is copied aside" << Field("to", aside->string());
+  return live.CopyTo(*aside);
+}
+
+// Goes back to the moment after `wanted.step` committed steps as far as that is possible: what was
+// born or offered in it or later goes, and so do all draws. What an entry that goes had replaced
+// does not come back, and uses stay counted.
+absl::Status Rewind(LiveReplay& live, const RestoreFor& wanted, const ClockRecord& clock,
+                    const Owner& owner) {
+  ReplayState& state = live.state();
+  if (state.LosesEntries(wanted.step)) OXBOW_RETURN_IF_ERROR(SetAside(live, wanted));
+  rocksdb::WriteBatch batch;
+  state.ReleaseDraws(LearnerStep(std::numeric_limits<uint64_t>::max()), batch);
+  std::vector<EntryId> late;
+  for (const auto& [_, table] : state.tables()) {
+    for (const auto& [place, entry] : table.entries()) {
+      if (entry.birth >= wanted.step) late.push_back(entry.id);
+    }
+  }
+  for (const EntryId id : late) state.Drop(id, batch);
+  state.offered().Rewind(wanted.step, batch);
+  state.SetClock(clock, batch);
+  state.SetOwner(owner, batch);
+  return live.Commit(batch);
+}
+
+// ReplayStore::Restore without the check of the caller's start. Requires a settled store that may
+// change. At any moment it is wholly there or wholly not.
+absl::Status RestoreTo(LiveReplay& live, const Caller& caller, const std::string& name,
+                       const RestoreFor& wanted) {
+  const Owner before = live.state().owner();
+  const LearnerStep now = live.state().clock().step;
+  // A store that is new takes any step: its run may be old.
+  if (now.value > 0) OXBOW_RETURN_IF_ERROR(CheckStep(now, wanted.step));
+  OXBOW_ASSIGN_OR_RETURN(const Claim claim,
+                         ClaimOf(before, live.state().clock().epoch, caller, wanted));
+  if (claim.changes) {
+    OXBOW_LOG(Warning) << "replay buffer is taken from its run" << Field("owner", NameOf(before))
+                       << Field("by", NameOf(claim.owner));
+  }
+  const bool empties = claim.changes || (name.empty() && wanted.step.value == 0);
+  if (name.empty() && !empties) {
+    return Rewind(live, wanted, {wanted.step, caller.epoch}, claim.owner);
+  }
+  const fs::path next = live.directory().NextLive();
+  if (empties) {
+    OXBOW_RETURN_IF_ERROR(SetAside(live, wanted));
+  } else {
+    OXBOW_ASSIGN_OR_RETURN(const fs::path from, live.directory().FindCheckpoint(name));
+    OXBOW_RETURN_IF_ERROR(live.directory().Clone(from, next));
+  }
+  OXBOW_RETURN_IF_ERROR(
+      live.SwitchTo(next, /*create=*/empties, [&](ReplayState& state, rocksdb::WriteBatch& batch) {
+        if (!state.owner().run.empty() && state.owner().run != claim.owner.run) {
+          return absl::NotFoundError(
+              absl::StrCat("replay checkpoint ", name, " is of run ", NameOf(state.owner())));
+        }
+        const LearnerStep step = claim.changes ? wanted.step : state.clock().step;
+        state.SetClock({step, caller.epoch}, batch);
+        state.SetOwner(claim.owner, batch);
+        return absl::OkStatus();
+      }));
+  if (claim.changes) OXBOW_RETURN_IF_ERROR(live.directory().SetCheckpointsAside());
+  return TrimToCapacity(live);
 }
 
 }  // namespace
@@ -141,7 +223,8 @@ absl::StatusOr<AdvanceReport> ReplayStore::Advance(const Caller& caller, Learner
     while (const Entry* old = table.TooOld(next)) Evict(*live_, table, old->id, batch);
   }
   if (next.value > live_->options().remembered_steps) {
-    live_->state().ForgetBefore(LearnerStep(next.value - live_->options().remembered_steps), batch);
+    live_->state().offered().ForgetBefore(
+        LearnerStep(next.value - live_->options().remembered_steps), batch);
   }
   OXBOW_RETURN_IF_ERROR(live_->Commit(batch));
   return report;

@@ -108,10 +108,10 @@ class Target {
     return bytes_ < kBatchBytes ? absl::OkStatus() : Write();
   }
 
-  void Remember(EntryId id, LearnerStep until) { state_->Remember(id, until, batch_); }
+  void Remember(EntryId id, LearnerStep until) { state_->offered().Remember(id, until, batch_); }
 
   absl::Status Finish(const ClockRecord& clock, LearnerStep forgotten, Owner owner) {
-    state_->ForgetBefore(forgotten, batch_);
+    state_->offered().ForgetBefore(forgotten, batch_);
     state_->SetClock(clock, batch_);
     state_->SetOwner(std::move(owner), batch_);
     OXBOW_RETURN_IF_ERROR(Write());
@@ -135,7 +135,8 @@ class Target {
 
  private:
   absl::Status Write() {
-    for (const Entry& entry : state_->TakeLarge()) OXBOW_RETURN_IF_ERROR(writer_->Put(entry));
+    for (const Entry& entry : state_->parts().TakeLarge())
+      OXBOW_RETURN_IF_ERROR(writer_->Put(entry));
     OXBOW_RETURN_IF_ERROR(writer_->Sync());
     OXBOW_RETURN_IF_ERROR(database_->Write(batch_, /*sync=*/true));
     batch_.Clear();
@@ -248,9 +249,9 @@ absl::StatusOr<ReshardReport> Reshard(const std::vector<fs::path>& from,
   for (const Source& source : sources) {
     clock.step = std::max(clock.step, source.state->clock().step);
     clock.epoch = std::max(clock.epoch, source.state->clock().epoch);
-    forgotten = std::max(forgotten, source.state->forgotten());
+    forgotten = std::max(forgotten, source.state->offered().forgotten());
     // Shards that were resharded before know the same ids.
-    for (const auto& [step, ids] : source.state->offered()) {
+    for (const auto& [step, ids] : source.state->offered().steps()) {
       for (const EntryId id : ids) known.emplace(step, id);
     }
   }

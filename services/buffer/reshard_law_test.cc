@@ -68,7 +68,7 @@ using Ids = std::map<LearnerStep, std::set<EntryId>>;
 
 Ids OfferedTo(const Shard& shard) {
   Ids ids;
-  for (const auto& [step, of_step] : shard.state->offered()) {
+  for (const auto& [step, of_step] : shard.state->offered().steps()) {
     ids[step].insert(of_step.begin(), of_step.end());
   }
   return ids;
@@ -168,7 +168,7 @@ class ReshardLawTest : public ::testing::Test {
     for (const auto& source : sources) {
       clock.step = std::max(clock.step, source->state->clock().step);
       clock.epoch = std::max(clock.epoch, source->state->clock().epoch);
-      forgotten = std::max(forgotten, source->state->forgotten());
+      forgotten = std::max(forgotten, source->state->offered().forgotten());
       for (const auto& [step, ids] : OfferedTo(*source)) known[step].insert(ids.begin(), ids.end());
       entries += source->Entries(replay::kBestTable).size() + source->Entries(kQueue).size();
     }
@@ -180,7 +180,7 @@ class ReshardLawTest : public ::testing::Test {
       EXPECT_EQ(shard.state->clock(), clock);
       EXPECT_EQ(shard.state->owner(),
                 (Owner{kRun, static_cast<uint32_t>(to.size()), static_cast<uint32_t>(i)}));
-      EXPECT_EQ(shard.state->forgotten(), forgotten);
+      EXPECT_EQ(shard.state->offered().forgotten(), forgotten);
       EXPECT_EQ(OfferedTo(shard), known);
       EXPECT_TRUE(shard.state->draws().empty());
       EXPECT_EQ(shard.state->retired(), 0u);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bookkeeping of segments against a plain list of what lies where.
-#include "services/buffer/segment_use.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 
 #include "base/philox.h"
+#include "services/buffer/segments.h"
 
 namespace oxbow::buffer {
 namespace {

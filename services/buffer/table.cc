@@ -143,21 +143,19 @@ std::vector<const Entry*> Table::Newest(LearnerStep step, const replay::DrawLimi
   return found;
 }
 
-double Table::WeightOf(const Entry& entry, LearnerStep step) const {
-  if (policy_.draw == replay::DrawPolicy::kLearnable) {
-    return replay::Learnability(entry.tries - entry.tries_failed, entry.tries_failed);
-  }
-  return PriorityOf(entry, step) - decay_.floor;
-}
-
 replay::Drawn Table::Draw(LearnerStep step, uint64_t count, uint64_t seed) const {
+  const auto weight = [&](const Entry& entry) {
+    return policy_.draw == replay::DrawPolicy::kLearnable
+               ? replay::Learnability(entry.tries - entry.tries_failed, entry.tries_failed)
+               : PriorityOf(entry, step) - decay_.floor;
+  };
   std::vector<EntryId> ids;
   std::vector<replay::WeightedEntry> weighted;
   std::vector<replay::ValuedEntry> valued;
   for (const auto& [_, entry] : entries_) {
     if (!replay::Eligible(entry.birth, entry.uses, step, policy_.limits)) continue;
     ids.push_back(entry.id);
-    weighted.push_back({entry.id, WeightOf(entry, step)});
+    weighted.push_back({entry.id, weight(entry)});
     valued.push_back({entry.id, entry.birth, entry.value()});
   }
   const uint64_t eligible = ids.size();

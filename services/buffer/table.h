@@ -78,7 +78,6 @@ class Table {
   // table that its lowest entry leaves. Logarithmic in its size; only while an entry is there that
   // was born after `now`, which no learner offers, it walks over all. 0 of an empty table.
   double PriorityPercentile(uint64_t percent, LearnerStep now) const;
-  double PriorityMin(LearnerStep now) const { return PriorityPercentile(0, now); }
   const replay::ValueSums& sums() const { return sums_; }
   uint64_t uses() const { return uses_; }  // Sum over all entries.
 
@@ -91,8 +90,6 @@ class Table {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  // Where a draw goes by weight.
-  double WeightOf(const Entry& entry, LearnerStep step) const;
   // Its place where the newest come first.
   static std::pair<uint64_t, EntryId> NewestKey(LearnerStep birth, EntryId id) {
     return {~birth.value, id};

@@ -26,6 +26,7 @@
 #include "run/trainer_options.h"
 #include "services/learner/checkpoint/checkpoint_tensors.h"
 #include "services/learner/checkpoint/optimizer_pieces.h"
+#include "services/learner/loop/step_rules.h"
 #include "services/learner/record/hyper_parameters.h"
 #include "services/learner/reward_check.h"
 #include "services/weights/broadcast_group.h"
@@ -163,8 +164,8 @@ absl::Status LearnerProcess::MakeDesk() {
     return absl::OkStatus();
   }
   ReplayLink::Options link = ReplayOptionsOf(setup_, epoch_, options_.buffer_endpoints);
-  link.run = run_uid_;
-  link.take_from = options_.take_buffer;
+  link.each.run = run_uid_;
+  link.each.take_from = options_.take_buffer;
   buffer_ = std::make_unique<ReplayLink>(std::move(link), *metrics_);
   buffer_->Restore(from_.buffer_checkpoint, LearnerStep(from_.committed_steps));
   return buffer_->ended();
@@ -260,9 +261,8 @@ absl::Status LearnerProcess::MakeLoop() {
       *policy_, *coordinator_, *channel_, Publisher::Metrics{*metrics_, *publish_metrics_},
       [this](const absl::Status& why) { assembler_.Stop(why); });
   if (!setup_.held_out.empty()) MakeEvaluation(std::move(probe_shape));
-  LearnerLoop::Options options =
-      LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
-                    log_->resumed_wall_seconds(), from_.reuse, from_.known);
+  LearnerLoop::Options options = LoopOptionsOf(setup_, epoch_, LearnerStep(from_.committed_steps),
+                                               log_->resumed_wall_seconds());
   const auto best = checkpointing_.Best(options.checkpoints.best_metric);
   if (best.has_value()) options.checkpoints.best_before = best->value;
   options.evaluations.directory = options_.directory;
@@ -270,7 +270,9 @@ absl::Status LearnerProcess::MakeLoop() {
   OXBOW_RETURN_IF_ERROR(ReadStopValues(options));
   report_ =
       std::make_unique<LiveReport>([this] { return WriteReport(/*live=*/true); }, kReportEvery);
-  loop_ = std::make_unique<LearnerLoop>(std::move(options), PartsOfLoop());
+  loop_ = std::make_unique<LearnerLoop>(
+      std::move(options), PartsOfLoop(),
+      RulesOf(setup_, from_, *prompts_, *conditioning_, buffer_.get()));
   return absl::OkStatus();
 }
 

@@ -23,7 +23,7 @@
 #include "services/learner/coordinator/coordinator_service.h"
 #include "services/learner/coordinator/experience_sink_service.h"
 #include "services/learner/evaluation/evaluation.h"
-#include "services/learner/loop/range_watch.h"
+#include "services/learner/loop/score_watch.h"
 #include "services/learner/publish/publisher.h"
 #include "services/learner/ranks/rank_leader.h"
 #include "services/learner/record/live_report.h"

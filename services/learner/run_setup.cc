@@ -20,7 +20,6 @@
 #include "run/kept_steps.h"
 #include "run/model_facts.h"
 #include "run/prompt_files.h"
-#include "run/rewards.h"
 #include "run/sampling_spec.h"
 #include "run/scalar_type.h"
 #include "run/trainer_options.h"
@@ -246,25 +245,23 @@ ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
   const absl::Duration timeout = absl::Seconds(setup.config.services().rpc_timeout_seconds());
   const bool deterministic = setup.config.run().deterministic();
   return {.endpoints = std::move(endpoints),
-          .timeout = timeout,
-          .await_back = deterministic ? timeout : absl::ZeroDuration(),
-          .step_budget = deterministic ? absl::InfiniteDuration() : kReplayOfStep,
-          .backlog_bytes_max =
-              std::min(setup.config.services().sink_bytes_max(), LimitOf(kBacklogShare)),
-          .epoch = epoch,
-          .start = RandomBits() | 1,  // Tells two starts of the same count apart.
+          .each = {.timeout = timeout,
+                   .await_back = deterministic ? timeout : absl::ZeroDuration(),
+                   .step_budget = deterministic ? absl::InfiniteDuration() : kReplayOfStep,
+                   .backlog_bytes_max =
+                       std::min(setup.config.services().sink_bytes_max(), LimitOf(kBacklogShare)),
+                   .epoch = epoch,
+                   .start = RandomBits() | 1},  // Tells two starts of the same count apart.
           .seed = setup.config.run().seed(),
-          .kept_steps = setup.config.method().kept_steps(),
-          .images = config::ChosenMethod(setup.config.method()).trains_final_latents(),
-          .schedule_id = rules.schedule_id,
-          .latent_bytes = rules.LatentBytes(),
-          .latent_shape = rules.latent_shape,
-          .stored_tail = setup.config.sampling().tail() == v1::TAIL_KIND_STORED};
+          .form = {.kept_steps = setup.config.method().kept_steps(),
+                   .images = config::ChosenMethod(setup.config.method()).trains_final_latents(),
+                   .schedule_id = rules.schedule_id,
+                   .latent_bytes = rules.LatentBytes(),
+                   .latent_shape = rules.latent_shape}};
 }
 
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
-                                   double wall_seconds_before, const replay::ReuseState& reused,
-                                   const rl::SuccessRecord& known) {
+                                   double wall_seconds_before) {
   const v1::RunConfig& config = setup.config;
   const SamplingForm form = {.splits = setup.sampling.splits,
                              .group_size = config.batch().group_size(),
@@ -280,30 +277,12 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                        .run_seed = config.run().seed(),
                        .window = setup.window,
                        .sampling_steps = setup.sampling.steps(),
-                       .form = form},
-          .reuse = {.heads_max = config::ReplayedGroups(config),
-                    .by_need = config.replay().by_need(),
-                    .staleness_max = config.off_policy().staleness_max(),
-                    .late_binding = config.replay().late_binding(),
-                    .added = config.replay().added(),
-                    .limits = {.uses_max = config.replay().max_uses(),
-                               .age_max = config.replay().max_age()},
-                    .until = config.replay().reincarnate_after(),
-                    .full_reward = run::WholeOf(config.reward())},
-          .reused = reused,
-          .choice = {.learnable = config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE,
-                     .run_seed = config.run().seed(),
-                     .staleness_max = config.off_policy().staleness_max(),
-                     .full_reward = run::WholeOf(config.reward())},
-          .known = known,
-          .adaptation = config.adaptation().enabled()
-                            ? std::optional(AdaptationOf(config.adaptation()))
-                            : std::nullopt,
+                       .form = form,
+                       .ranks = static_cast<int>(config.learner().ranks())},
           .measure = {.form = form,
                       .reward = config.reward(),
                       .adamw_epsilon = config.optimizer().epsilon(),
-                      .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2,
-                      .late_binding = config.replay().late_binding()},
+                      .rows_per_step = setup.sampling.guidance == 1 ? 1 : 2},
           .evaluations = {.every = config.eval().every(),
                           .steps = config.run().steps(),
                           .beside = awaiting.empty(),
@@ -313,14 +292,7 @@ LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerSt
                           .every = config.checkpoint().every(),
                           .best_metric = config.checkpoint().best()},
           .checkpoints_kept = config.checkpoint().keep(),
-          .ranks = config.learner().ranks(),
           .publish_every = config.off_policy().publish_every(),
-          .replays = config::KeepsSuccesses(config),
-          .offers = {.run_seed = config.run().seed(),
-                     .kept_steps = run::KeptStepsOf(config, setup.sampling),
-                     .images = config::ChosenMethod(config.method()).trains_final_latents(),
-                     .sigmas = setup.sampling.sigmas},
-          .failures_max = config.replay().failures_max(),
           .stop_if = config.run().stop_if(),
           .wall_seconds_before = wall_seconds_before,
           .patience = absl::Minutes(config.services().patience_minutes())};

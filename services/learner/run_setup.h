@@ -76,8 +76,7 @@ Coordinator::Options CoordinatorOptionsOf(const RunSetup& setup, Epoch epoch,
 ReplayLink::Options ReplayOptionsOf(const RunSetup& setup, Epoch epoch,
                                     std::vector<std::string> endpoints);
 LearnerLoop::Options LoopOptionsOf(const RunSetup& setup, Epoch epoch, LearnerStep first_step,
-                                   double wall_seconds_before, const replay::ReuseState& reused,
-                                   const rl::SuccessRecord& known);
+                                   double wall_seconds_before);
 // The ODE by which workers draw held-out pictures.
 absl::StatusOr<flow::SamplingSpec> EvaluationSpecOf(const RunSetup& setup);
 Evaluation::Options EvaluationOptionsOf(const RunSetup& setup, Epoch epoch,

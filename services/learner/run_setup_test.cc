@@ -138,16 +138,14 @@ TEST(PromptsNeededTest, NoStepTakesAPromptThatIsNotAmongThem) {
     PromptOrder order(setup.train, seed);
     std::vector<v1::Prompt> taken;
     for (uint64_t step = 0; step < steps; ++step) {
-      std::vector<ReplayedHead> heads;
-      std::vector<WaitingPrompt> waiting;
+      StepDraft draft{.step = LearnerStep(step), .groups = groups};
       for (const v1::Prompt& prompt : SomeOf(taken, random() % groups, random)) {
-        heads.push_back({.prompt = prompt});
+        draft.spread.push_back({prompt, MixedGroup()});
       }
       for (const v1::Prompt& prompt : SomeOf(taken, random() % groups, random)) {
-        waiting.push_back({.entry = {}, .prompt = prompt});
+        draft.next.push_back({prompt, AgainGroup()});
       }
-      const StepPlan plan =
-          PlanStep(LearnerStep(step), groups, std::move(heads), order, {}, 0, std::move(waiting));
+      const StepPlan plan = PlanStep(std::move(draft), order);
       for (const PlannedGroup& group : plan.groups) {
         ASSERT_TRUE(needed.contains(group.prompt.id())) << "step " << step;
         taken.push_back(group.prompt);

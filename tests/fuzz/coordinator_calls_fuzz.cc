@@ -51,10 +51,7 @@ StepPlan PlanOf(uint64_t step) {
     PlannedGroup group{.id = GroupId(step * kGroups + i), .step = LearnerStep(step)};
     group.prompt.set_id(100 + i);
     group.prompt.set_text("text 123");
-    if (i == 0) {
-      group.head.emplace().entry = EntryId(kHead);
-      group.head->kept_steps = kKept;
-    }
+    if (i == 0) group.kind = MixedGroup{{.entry = EntryId(kHead), .kept_steps = kKept}};
     plan.groups.push_back(group);
   }
   return plan;

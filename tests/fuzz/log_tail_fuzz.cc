@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // For any bytes as a log of RocksDB: its last block is sound, or refused as damaged.
 #include "base/check.h"
-#include "services/buffer/log_tail.h"
+#include "services/buffer/database.h"
 #include "tests/fuzz/bytes_input.h"
 #include "tests/fuzz/scratch.h"
 

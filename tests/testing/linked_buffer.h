@@ -199,17 +199,18 @@ struct Linked {
                   uint64_t offer_bytes_max = buffer::kOfferBytesMax,
                   uint64_t backlog_bytes_max = uint64_t{1} << 30,
                   uint64_t remembered_max = 1'000'000) {
-    options = ReplayLink::Options{.timeout = absl::Seconds(20),
-                                  .probe_every = absl::Milliseconds(100),
-                                  .call_bytes_max = call_bytes_max,
-                                  .commits_max = commits_max,
-                                  .backlog_bytes_max = backlog_bytes_max,
-                                  .epoch = kEpoch,
+    options = ReplayLink::Options{.endpoints = {},
+                                  .each = {.timeout = absl::Seconds(20),
+                                           .probe_every = absl::Milliseconds(100),
+                                           .call_bytes_max = call_bytes_max,
+                                           .commits_max = commits_max,
+                                           .backlog_bytes_max = backlog_bytes_max,
+                                           .epoch = kEpoch},
                                   .seed = 3,
-                                  .kept_steps = kept_steps,
-                                  .schedule_id = kSchedule,
-                                  .latent_bytes = kLatentBytes,
-                                  .latent_shape = {kLatentBytes / 4}};
+                                  .form = {.kept_steps = kept_steps,
+                                           .schedule_id = kSchedule,
+                                           .latent_bytes = kLatentBytes,
+                                           .latent_shape = {kLatentBytes / 4}}};
     for (size_t i = 0; i < shard_count; ++i) {
       shards.push_back(std::make_unique<Shard>(offer_bytes_max, remembered_max));
       options.endpoints.push_back(shards.back()->server->endpoint());
@@ -228,23 +229,23 @@ struct Linked {
   // Makes the link one that waits for a shard that is away.
   void Awaiting(absl::Duration await_back) {
     link.reset();
-    options.await_back = await_back;
+    options.each.await_back = await_back;
     link = std::make_unique<ReplayLink>(options, metrics);
   }
 
   // Makes the link one that has so much time for the calls of a step.
   void Within(absl::Duration step_budget) {
     link.reset();
-    options.step_budget = step_budget;
-    options.rest_least = absl::Milliseconds(300);
+    options.each.step_budget = step_budget;
+    options.each.rest_least = absl::Milliseconds(300);
     link = std::make_unique<ReplayLink>(options, metrics);
   }
 
   // Another link to the same shards: of another run, or of another start.
   std::unique_ptr<ReplayLink> Another(const std::string& run, Epoch epoch) {
     ReplayLink::Options other = options;
-    other.run = run;
-    other.epoch = epoch;
+    other.each.run = run;
+    other.each.epoch = epoch;
     return std::make_unique<ReplayLink>(other, metrics);
   }
 

@@ -85,17 +85,16 @@ v1::Lease Coordinator::Describe(const lease::LeaseGrant& grant) {
     }
     holders_.Given(planned.conditioning.sha256, grant.worker);
   }
-  const bool whole = planned.head.has_value() && planned.head->whole;
-  lease.set_group_size(options_.rules.group_size - (whole ? 1 : 0));
+  lease.set_group_size(options_.rules.group_size - (planned.whole() != nullptr ? 1 : 0));
   for (size_t i = 0; i < planned.sde.size(); ++i) {
     if (planned.sde[i]) lease.add_sde_steps(static_cast<uint32_t>(i));
   }
-  if (planned.head.has_value() && !whole) {
+  if (const auto* mixed = planned.As<MixedGroup>()) {
     v1::Lease::Head& head = *lease.mutable_head();
-    head.set_entry_id(planned.head->entry.value);
-    head.set_buffer_shard(planned.head->shard);
-    head.set_kept_steps(planned.head->kept_steps);
-    head.set_stored_reward(planned.head->stored_reward);
+    head.set_entry_id(mixed->head.entry.value);
+    head.set_buffer_shard(mixed->head.shard);
+    head.set_kept_steps(mixed->head.kept_steps);
+    head.set_stored_reward(mixed->head.stored_reward);
   }
   lease.set_policy_version_min(published_.OldestFor(grant.step).value);
   lease.set_sink_rank(static_cast<uint32_t>(
@@ -189,12 +188,12 @@ void Coordinator::FailLease(LeaseId lease, const std::string& reason, lease::Bla
   }
   // A second lease that still lives was given the head, and its result will have it.
   const bool under_way = table_.state().groups.at(grant.group.value).first.value != 0;
-  if (planned.head.has_value() && !under_way &&
+  if (planned.head() != nullptr && !under_way &&
       table_.failures(grant.group) - quarantine_.failures(grant.group) >=
           options_.head_failures_max) {
     OXBOW_LOG(Warning) << "group goes on without its replayed head" << Field("group", grant.group)
-                       << Field("entry", planned.head->entry);
-    planned.head.reset();
+                       << Field("entry", planned.head()->entry);
+    planned.kind = FreshGroup();
     metrics_.HeadMissing();
   }
   if (!status.ok()) assembler_.Stop(status);

@@ -105,7 +105,7 @@ TEST_F(CoordinatorServiceTest, AGroupThatCannotBeScoredDropsItsSamplesInTheEnd) 
   PlannedGroup mixed{.id = GroupId(2), .step = LearnerStep(1)};
   mixed.prompt.set_id(7);
   mixed.prompt.set_text("text 7");
-  mixed.head.emplace().entry = EntryId(5);
+  mixed.kind = MixedGroup{{.entry = EntryId(5)}};
   StepPlan plan = PlanOf(1);
   plan.groups[0] = mixed;
   WorkerStreams worker(server_->endpoint(), "a");

@@ -150,7 +150,7 @@ TEST_F(CoordinatorServiceTest, MixedGroupWhoseHeadCannotBeReadGoesOnWithoutIt) {
     EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
   }
   StepPlan plan = PlanOf(1);
-  plan.groups[0].head = ReplayedHead{.entry = EntryId(9), .kept_steps = 2};
+  plan.groups[0].kind = MixedGroup{{.entry = EntryId(9), .kept_steps = 2}};
   coordinator_.Plan(plan);
   coordinator_.Published(PolicyVersion(2), LearnerStep(1));
   for (int failure = 0; failure < 2; ++failure) {
@@ -177,7 +177,7 @@ TEST_F(CoordinatorServiceTest, NobodySamplesAWholeHead) {
     EXPECT_EQ(worker.Insert(worker.Result(lease, 0)).outcome(), v1::INSERT_OUTCOME_ACCEPTED);
   }
   StepPlan plan = PlanOf(1);
-  plan.groups[0].head = ReplayedHead{.entry = EntryId(9), .kept_steps = 2, .whole = true};
+  plan.groups[0].kind = WholeGroup{{.entry = EntryId(9), .kept_steps = 2}};
   coordinator_.Plan(plan);
   coordinator_.Published(PolicyVersion(2), LearnerStep(1));
   worker.Credit(2, 1);

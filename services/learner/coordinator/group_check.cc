@@ -193,9 +193,9 @@ absl::Status CheckGroup(const v1::Group& group, const PlannedGroup& planned,
         Annotate(CheckWindow(trajectory, planned.sde.empty() ? rules.sde : planned.sde),
                  absl::StrCat("trajectory ", i)));
     if (trajectory.replayed()) {
-      if (!planned.head.has_value() || planned.head->whole ||
-          trajectory.entry_id() != planned.head->entry.value ||
-          trajectory.kept_steps() != planned.head->kept_steps) {
+      const auto* mixed = planned.As<MixedGroup>();
+      if (mixed == nullptr || trajectory.entry_id() != mixed->head.entry.value ||
+          trajectory.kept_steps() != mixed->head.kept_steps) {
         return Invalid(absl::StrCat(place, "replays another entry than the lease names"));
       }
       if (trajectory.latents().shape_size() > 0 &&

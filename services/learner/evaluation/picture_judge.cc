@@ -20,7 +20,7 @@
 #include "run/rewards.h"
 #include "services/learner/evaluation/held_out_pictures.h"
 #include "services/learner/evaluation/picture_numbers.h"
-#include "services/learner/loop/unscored_guard.h"
+#include "services/learner/loop/score_watch.h"
 
 namespace oxbow::learner {
 namespace {

@@ -58,11 +58,11 @@ absl::Status CompleteHead(const ReplayedHead& planned, const rl::Trajectory& hea
 using ReadTrajectory = std::function<absl::StatusOr<rl::Trajectory>(const v1::Trajectory&)>;
 
 // The stored sample as it is becomes the last member of its group.
-absl::Status AddWhole(const PlannedGroup& planned, const ReadTrajectory& read, rl::Group& group) {
+absl::Status AddWhole(const PlannedGroup& planned, const ReplayedHead& head,
+                      const ReadTrajectory& read, rl::Group& group) {
   for (const rl::Trajectory& sample : group.trajectories) {
     if (sample.replayed) return absl::InvalidArgumentError("a whole head was sampled again");
   }
-  const ReplayedHead& head = *planned.head;
   OXBOW_ASSIGN_OR_RETURN(rl::Trajectory sample, read(head.trajectory));
   OXBOW_RETURN_IF_ERROR(Annotate(CheckEnd(sample, static_cast<int>(head.kept_steps)),
                                  absl::StrCat("group ", planned.id.value)));
@@ -78,24 +78,26 @@ absl::Status AddWhole(const PlannedGroup& planned, const ReadTrajectory& read, r
 // Adds the head to every replayed member. `read` makes a sample of the stored trajectory.
 absl::Status CompleteHeads(const PlannedGroup& planned, const ReadTrajectory& read,
                            rl::Group& group) {
-  if (planned.head.has_value() && planned.head->whole) return AddWhole(planned, read, group);
+  if (const ReplayedHead* whole = planned.whole(); whole != nullptr) {
+    return AddWhole(planned, *whole, read, group);
+  }
+  const auto* mixed = planned.As<MixedGroup>();
   for (rl::Trajectory& sample : group.trajectories) {
     if (!sample.replayed) continue;
-    if (!planned.head.has_value()) {
+    if (mixed == nullptr) {
       if (sample.reward_failed) continue;  // Its head was lost, and it trains nothing.
       return absl::InvalidArgumentError("replayed sample without a head");
     }
-    OXBOW_ASSIGN_OR_RETURN(const rl::Trajectory head, read(planned.head->trajectory));
-    OXBOW_RETURN_IF_ERROR(Annotate(CompleteHead(*planned.head, head, sample),
+    OXBOW_ASSIGN_OR_RETURN(const rl::Trajectory head, read(mixed->head.trajectory));
+    OXBOW_RETURN_IF_ERROR(Annotate(CompleteHead(mixed->head, head, sample),
                                    absl::StrCat("group ", planned.id.value)));
   }
   return absl::OkStatus();
 }
 
 void Describe(const PlannedGroup& planned, rl::Group& group) {
-  group.from_data_set = (!planned.head.has_value() || planned.late) &&
-                        !planned.waited.has_value() && !planned.success_rate.has_value();
-  group.success_rate = planned.success_rate;
+  group.from_data_set = planned.fresh() && planned.As<AgainGroup>() == nullptr;
+  if (const auto* added = planned.As<AddedGroup>()) group.success_rate = added->success_rate;
 }
 
 }  // namespace

@@ -48,9 +48,9 @@ Mixed MakeMixed(const at::Tensor& tail) {
   replayed.set_entry_id(9);
   replayed.set_kept_steps(kKept);
   *mixed.group.add_trajectories() = replayed;
-  mixed.planned.head =
-      ReplayedHead{.entry = EntryId(9), .kept_steps = kKept, .stored_reward = 0.75};
-  mixed.planned.head->trajectory = WireSample(5, Path().slice(0, 0, kKept + 1), 4);
+  mixed.planned.kind =
+      MixedGroup{{.entry = EntryId(9), .kept_steps = kKept, .stored_reward = 0.75}};
+  mixed.planned.head()->trajectory = WireSample(5, Path().slice(0, 0, kKept + 1), 4);
   return mixed;
 }
 
@@ -79,7 +79,7 @@ TEST(ExperienceBuilderTest, TailThatWasNotKeptLeavesTheHead) {
 TEST(ExperienceBuilderTest, AHeadMayBeginAtItsFirstStochasticStep) {
   for (const bool with_tail : {false, true}) {
     Mixed mixed = MakeMixed(with_tail ? Path().slice(0, kKept) : at::Tensor());
-    v1::Trajectory& head = mixed.planned.head->trajectory;
+    v1::Trajectory& head = mixed.planned.head()->trajectory;
     head = WireSample(5, Path().slice(0, 1, kKept + 1), 4);
     head.set_first_latent(1);
     head.set_sde(0, false);
@@ -98,10 +98,10 @@ TEST(ExperienceBuilderTest, AHeadMayBeginAtItsFirstStochasticStep) {
 
 TEST(ExperienceBuilderTest, AWholeHeadIsASampleOfItsOwn) {
   Mixed mixed = MakeMixed({});
-  mixed.planned.head->whole = true;
+  mixed.planned.kind = WholeGroup{*mixed.planned.head()};
   EXPECT_FALSE(BuildGroup(mixed.group, mixed.planned, {}).ok()) << "nobody was asked for its tail";
   mixed.group.mutable_trajectories()->RemoveLast();
-  v1::NamedValue& score = *mixed.planned.head->trajectory.add_rewards();
+  v1::NamedValue& score = *mixed.planned.head()->trajectory.add_rewards();
   score.set_name("digits_ocr");
   score.set_value(0.75);
   for (const bool outline : {false, true}) {
@@ -120,7 +120,7 @@ TEST(ExperienceBuilderTest, AWholeHeadIsASampleOfItsOwn) {
     EXPECT_EQ(whole.behaviour_version, (std::vector<uint64_t>{4, 4, 4, 4}));
     EXPECT_EQ(whole.latents.size(0), kKept + 1);
   }
-  mixed.planned.head->kept_steps = kKept + 1;
+  mixed.planned.head()->kept_steps = kKept + 1;
   EXPECT_FALSE(BuildGroup(mixed.group, mixed.planned, {}).ok());
 }
 
@@ -128,7 +128,7 @@ TEST(ExperienceBuilderTest, AWholeHeadIsASampleOfItsOwn) {
 TEST(ExperienceBuilderTest, AnOutlineCopiesNoLatents) {
   constexpr size_t kBytes = size_t{64} << 20;
   Mixed mixed = MakeMixed(Path().slice(0, kKept));
-  v1::Trajectory& head = mixed.planned.head->trajectory;
+  v1::Trajectory& head = mixed.planned.head()->trajectory;
   for (v1::Trajectory* trajectory : {mixed.group.mutable_trajectories(0), &head}) {
     trajectory->mutable_latents()->mutable_data()->assign(kBytes, 'x');
   }

@@ -1,47 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/loop/learner_loop.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/trace.h"
-#include "core/parallel/share.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
-#include "services/learner/loop/experience_builder.h"
-#include "services/learner/replay/regenerations.h"
 
 namespace oxbow::learner {
-namespace {
 
-StepRules RulesOf(const LearnerLoop::Options& options, const LoopParts& parts) {
-  StepRules rules{.reuse = {options.reuse, parts.buffer, options.reused},
-                  .choice = {options.choice, parts.prompts, options.known},
-                  .adaptation = std::nullopt};
-  if (!options.adaptation.has_value()) return rules;
-  rules.adaptation.emplace(
-      StepAdaptation::Options{.rules = *options.adaptation,
-                              .group_size = static_cast<int>(options.sampling.form.group_size),
-                              .groups = options.sampling.groups,
-                              .run_seed = options.sampling.run_seed,
-                              .offers = options.offers},
-      parts.buffer, parts.conditioning);
-  return rules;
-}
-
-}  // namespace
-
-LearnerLoop::LearnerLoop(Options options, LoopParts parts)
+LearnerLoop::LearnerLoop(Options options, LoopParts parts, StepRules rules)
     : options_(std::move(options)),
       parts_(std::move(parts)),
       committed_(options_.sampling.first_step.value),
       disk_(options_.patience, committed_, drain_, parts_),
-      rules_(RulesOf(options_, parts_)),
+      rules_(std::move(rules)),
       sampling_(options_.sampling, parts_, rules_, disk_),
-      measure_(options_.measure, parts_, rules_),
+      measure_(options_.measure, parts_),
       evaluations_(options_.evaluations, parts_, disk_),
       checkpoints_(options_.checkpoints, parts_, disk_),
       stop_values_(options_.stop_values),
@@ -88,13 +66,13 @@ absl::Status LearnerLoop::DrawOwed() {
 
 absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   const TraceScope scope(TraceOfStep(options_.sampling.run_id, step));
-  OXBOW_ASSIGN_OR_RETURN(StepGroups collected, sampling_.Collect(step));
+  OXBOW_ASSIGN_OR_RETURN(CollectedGroups collected, sampling_.Collect(step));
   OXBOW_RETURN_IF_ERROR(unscored_.Check(
       step, collected.received, parts_.coordinator.unscored_reason(), collected.samples_lost()));
-  OXBOW_ASSIGN_OR_RETURN(std::vector<rl::Group> groups, GroupsOf(step, collected));
+  OXBOW_ASSIGN_OR_RETURN(std::vector<rl::Group> groups, sampling_.Build(step, collected));
   OXBOW_RETURN_IF_ERROR(disk_.PersistUnlessDrained("steps", [&] {
     return parts_.step_log.Freeze(options_.epoch, step, parts_.trainer.version(),
-                                  collected.received, ChoiceOf(collected.planned));
+                                  collected.received, collected.choice);
   }));
   parts_.announce(step, collected.received, collected.planned);
   OXBOW_ASSIGN_OR_RETURN(rl::StepResult result,
@@ -105,69 +83,15 @@ absl::Status LearnerLoop::TrainOne(LearnerStep step) {
   return CommitToBuffer(step, collected, result);
 }
 
-// The groups as the trainer takes them. What the buffer adds joins `collected`.
-absl::StatusOr<std::vector<rl::Group>> LearnerLoop::GroupsOf(LearnerStep step,
-                                                             StepGroups& collected) {
-  std::vector<bool> signal;
-  if (rules_.reuse.binds_late(step)) {
-    OXBOW_ASSIGN_OR_RETURN(signal, sampling_.SignalOf(collected));
-  }
-  rules_.reuse.Join(step, signal, collected.received, collected.planned);
-  parts_.progress.Enter("update");
-  OXBOW_ASSIGN_OR_RETURN(std::vector<rl::Group> groups, Build(collected));
-  if (rules_.adaptation.has_value()) {
-    OXBOW_RETURN_IF_ERROR(
-        rules_.adaptation->Choose(step, collected.received, collected.planned, groups));
-  }
-  return groups;
-}
-
-// Groups of other ranks are outlines.
-absl::StatusOr<std::vector<rl::Group>> LearnerLoop::Build(const StepGroups& groups) {
-  const parallel::Share own =
-      parallel::ShareOf(groups.received.size(), 0, static_cast<int>(options_.ranks));
-  std::vector<rl::Group> built;
-  for (size_t i = 0; i < groups.received.size(); ++i) {
-    const v1::Group& group = groups.received[i].group;
-    if (!own.Has(i)) {
-      OXBOW_ASSIGN_OR_RETURN(rl::Group outline, BuildOutline(group, groups.planned[i]));
-      built.push_back(std::move(outline));
-      continue;
-    }
-    OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
-                           parts_.conditioning.Get(groups.planned[i].prompt));
-    OXBOW_ASSIGN_OR_RETURN(rl::Group whole, BuildGroup(group, groups.planned[i], entry->tensors));
-    built.push_back(std::move(whole));
-  }
-  return built;
-}
-
-StepChoice LearnerLoop::ChoiceOf(const std::vector<PlannedGroup>& planned) const {
-  StepChoice choice = rules_.adaptation.has_value() ? rules_.adaptation->choice() : StepChoice();
-  for (const PlannedGroup& group : planned) {
-    if (!group.head.has_value() || !group.head->whole) continue;
-    if (group.success_rate.has_value()) {
-      choice.added.push_back(group.head->entry);
-    } else {
-      (group.late ? choice.late : choice.whole)[group.id] = group.head->entry;
-    }
-  }
-  return choice;
-}
-
 // The weights have moved: rules, numbers and the plan follow.
-void LearnerLoop::Commit(LearnerStep step, StepGroups& groups) {
+void LearnerLoop::Commit(LearnerStep step, const CollectedGroups& groups) {
   parts_.metrics.PolicyVersionIs(parts_.trainer.version().value);
-  if (rules_.adaptation.has_value()) {
-    const std::map<std::string, double>& chosen = rules_.adaptation->numbers();
-    numbers_.insert(chosen.begin(), chosen.end());
+  for (const auto& rule : rules_) {
+    for (size_t i = 0; i < groups.received.size(); ++i) {
+      rule->See(step, groups.received[i], groups.planned[i]);
+    }
+    rule->Follow(step, groups, numbers_);
   }
-  rules_.reuse.Follow(groups.received, groups.planned, groups.replaced_fresh);
-  for (const ReceivedGroup& item : groups.received) {
-    const auto outcome = rules_.choice.OutcomeOf(step, item.group);
-    if (outcome.has_value()) groups.outcomes.push_back(*outcome);
-  }
-  rules_.choice.Commit(step, groups.outcomes);
   measure_.Measure(step, groups, sampling_.WindowOf(step), numbers_);
   committed_ = step.value + 1;
   if (committed_ == steps()) parts_.metrics.RunComplete();
@@ -190,35 +114,16 @@ absl::Status LearnerLoop::PublishIfDue() {
   return out.status();
 }
 
-absl::Status LearnerLoop::CommitToBuffer(LearnerStep step, const StepGroups& groups,
+absl::Status LearnerLoop::CommitToBuffer(LearnerStep step, const CollectedGroups& groups,
                                          const rl::StepResult& result) {
   if (parts_.buffer == nullptr) return absl::OkStatus();
   parts_.progress.Enter("offer");
-  ReplayLink::StepCommit commit{.step = step,
-                                .offers = {},
-                                .groups = {},
-                                .used = {},
-                                .evict = result.evict,
-                                .rescored = groups.rescored,
-                                .failures_max = options_.failures_max};
+  StepCommit commit{
+      .step = step, .offers = {}, .groups = {}, .used = {}, .evict = result.evict, .rescored = {}};
   // Branches of one head are one use.
   const std::set<EntryId> used(result.used.begin(), result.used.end());
   commit.used.assign(used.begin(), used.end());
-  for (const ReceivedGroup& item : groups.received) {
-    const auto again = RegenerationOf(item.group);
-    if (again.has_value()) commit.rescored.push_back(*again);
-  }
-  for (size_t i = 0; options_.replays && i < groups.received.size(); ++i) {
-    auto offer = MakeOffer(groups.received[i].group, groups.planned[i], options_.offers);
-    if (offer.has_value()) commit.offers.push_back(*std::move(offer));
-  }
-  numbers_[metric::kBufferOffers] = static_cast<double>(commit.offers.size());
-  numbers_[metric::kBufferHeadsFailed] =
-      static_cast<double>(std::count_if(commit.rescored.begin(), commit.rescored.end(),
-                                        [](const buffer::Rescored& one) { return one.failed; }));
-  if (rules_.adaptation.has_value()) {
-    rules_.adaptation->AddTo(commit, groups.received, groups.planned);
-  }
+  for (const auto& rule : rules_) rule->Offer(groups, commit, numbers_);
   parts_.buffer->Commit(std::move(commit));
   measure_.MeasureBuffer(numbers_);
   return parts_.buffer->ended();
@@ -314,8 +219,7 @@ absl::StatusOr<RunState> LearnerLoop::StateToSave(bool keep_all) {
   state.evaluated = evaluations_.NumbersAt(committed_);
   state.owed_evaluations.assign(evaluations_.owed().begin(), evaluations_.owed().end());
   state.prompts = sampling_.PositionAt(committed_);
-  state.reuse = rules_.reuse.state();
-  state.known = rules_.choice.known();
+  for (const auto& rule : rules_) rule->Save(state);
   state.wall_seconds = options_.wall_seconds_before + parts_.progress.wall_seconds();
   if (parts_.buffer == nullptr) return state;
   // Until this checkpoint is durable the learner may go back to any it has: the buffer keeps one

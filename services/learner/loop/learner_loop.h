@@ -25,9 +25,9 @@
 #include "services/learner/loop/loop_parts.h"
 #include "services/learner/loop/rollout_numbers.h"
 #include "services/learner/loop/run_disk.h"
+#include "services/learner/loop/score_watch.h"
 #include "services/learner/loop/step_sampling.h"
-#include "services/learner/loop/unscored_guard.h"
-#include "services/learner/replay/replay_offer.h"
+#include "services/learner/plan/step_rule.h"
 
 namespace oxbow::learner {
 
@@ -36,11 +36,6 @@ class LearnerLoop {
   struct Options {
     Epoch epoch;
     StepSampling::Options sampling;
-    StoredSuccesses::Options reuse;  // Rules for what of the buffer joins a step.
-    replay::ReuseState reused;       // The run's knowledge of fresh groups.
-    PromptChoice::Options choice;
-    rl::SuccessRecord known;                        // The run's knowledge of its prompts.
-    std::optional<rl::BatchAdaptation> adaptation;  // None: a step trains on all its groups.
     StepMeasure::Options measure;
     EvaluationSchedule::Options evaluations;
     // Evaluate before publishing, because the reward floor needs the result; else while workers
@@ -48,18 +43,15 @@ class LearnerLoop {
     bool eval_before_publish = false;
     CheckpointSchedule::Options checkpoints;
     uint32_t checkpoints_kept = 2;
-    uint32_t ranks = 1;  // Ranks of the learner; this one is rank 0.
     uint32_t publish_every = 1;
-    bool replays = false;  // The best trajectories are offered to the replay buffer.
-    OfferRules offers;
-    uint32_t failures_max = 0;  // Regenerations in a row that may fail; 0: any number.
     config::StopRuleList stop_if;
     config::MetricSeries stop_values;  // Values of their metrics before the run was resumed.
     double wall_seconds_before = 0;    // Time of the run before it was resumed.
     absl::Duration patience = absl::Minutes(30);  // With a disk that is full or away.
   };
 
-  LearnerLoop(Options options, LoopParts parts);
+  // `rules`: how steps get their groups.
+  LearnerLoop(Options options, LoopParts parts, StepRules rules);
 
   // Runs to the last step, until a rule of `stop_if` is met, or until a drain request. Returns OK
   // when the run is complete, stopped or drained; then a checkpoint of the last step is whole on
@@ -83,12 +75,9 @@ class LearnerLoop {
   bool last() const { return committed_ >= steps() || drain_.asked() || stop_reason_.has_value(); }
   absl::Status DrawOwed();
   absl::Status TrainOne(LearnerStep step);
-  absl::StatusOr<std::vector<rl::Group>> GroupsOf(LearnerStep step, StepGroups& collected);
-  absl::StatusOr<std::vector<rl::Group>> Build(const StepGroups& groups);
-  StepChoice ChoiceOf(const std::vector<PlannedGroup>& planned) const;
-  void Commit(LearnerStep step, StepGroups& groups);
+  void Commit(LearnerStep step, const CollectedGroups& groups);
   absl::Status PublishIfDue();
-  absl::Status CommitToBuffer(LearnerStep step, const StepGroups& groups,
+  absl::Status CommitToBuffer(LearnerStep step, const CollectedGroups& groups,
                               const rl::StepResult& result);
   absl::Status FinishStep();
   double AddTimes();
@@ -103,7 +92,7 @@ class LearnerLoop {
   uint64_t committed_;
   DrainRequest drain_;
   RunDisk disk_;
-  StepRules rules_;
+  const StepRules rules_;
   StepSampling sampling_;
   StepMeasure measure_;
   EvaluationSchedule evaluations_;

@@ -19,7 +19,7 @@
 #include "services/learner/coordinator/coordinator.h"
 #include "services/learner/coordinator/group_assembler.h"
 #include "services/learner/evaluation/picture_judge.h"
-#include "services/learner/loop/range_watch.h"
+#include "services/learner/loop/score_watch.h"
 #include "services/learner/plan/conditioning_cache.h"
 #include "services/learner/plan/prompt_order.h"
 #include "services/learner/record/learner_metrics.h"

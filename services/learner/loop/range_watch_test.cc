@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/learner/loop/range_watch.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "services/learner/loop/score_watch.h"
 
 namespace oxbow::learner {
 namespace {

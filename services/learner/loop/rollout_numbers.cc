@@ -88,7 +88,7 @@ void CountObservedFailures(const v1::RewardConfig& config,
   }
 }
 
-void StepMeasure::Measure(LearnerStep step, const StepGroups& groups,
+void StepMeasure::Measure(LearnerStep step, const CollectedGroups& groups,
                           const std::vector<int>& window, Numbers& numbers) {
   MeasureGroups(step, groups, numbers);
   MeasureHeads(groups.planned, numbers);
@@ -107,7 +107,7 @@ void StepMeasure::Measure(LearnerStep step, const StepGroups& groups,
 
 // Samples, how old their weights were, and what they cost. A sample whose head was lost is none
 // without a score.
-void StepMeasure::MeasureGroups(LearnerStep step, const StepGroups& groups,
+void StepMeasure::MeasureGroups(LearnerStep step, const CollectedGroups& groups,
                                 Numbers& numbers) const {
   Sampled sampled = groups.replaced;
   std::vector<double> staleness;
@@ -129,8 +129,8 @@ void StepMeasure::MeasureGroups(LearnerStep step, const StepGroups& groups,
     }
   }
   for (const PlannedGroup& planned : groups.planned) {
-    if (!planned.head.has_value() || !planned.head->whole) continue;
-    samples += planned.success_rate.has_value() || planned.late ? 0 : 1;  // In no received group.
+    if (planned.whole() == nullptr) continue;
+    samples += planned.As<WholeGroup>() != nullptr ? 1 : 0;  // In no received group.
     parts_.metrics.SampleConsumed(0, /*replayed=*/true);
   }
   if (sampled.samples != samples) numbers[metric::kRolloutSamples] = sampled.samples;
@@ -153,19 +153,16 @@ void StepMeasure::MeasureHeads(const std::vector<PlannedGroup>& planned, Numbers
   std::vector<double> uses;
   double other_windows = 0;
   double added = 0;
-  double late = 0;
   for (const PlannedGroup& group : planned) {
-    if (!group.head.has_value()) continue;
-    ages.push_back(static_cast<double>(group.head->age));
-    uses.push_back(static_cast<double>(group.head->uses + 1));
-    other_windows += group.head->other_window ? 1 : 0;
-    added += group.success_rate.has_value() ? 1 : 0;
-    late += group.late ? 1 : 0;
+    const ReplayedHead* head = group.head();
+    if (head == nullptr) continue;
+    ages.push_back(static_cast<double>(head->age));
+    uses.push_back(static_cast<double>(head->uses + 1));
+    other_windows += head->other_window ? 1 : 0;
+    added += group.As<AddedGroup>() != nullptr ? 1 : 0;
   }
   numbers[metric::kTrainGroupsReplayed] = static_cast<double>(ages.size()) - added;
-  if (options_.late_binding) numbers[metric::kTrainGroupsBoundLate] = late;
   if (parts_.buffer != nullptr) {
-    numbers[metric::kBufferNeed] = rules_.reuse.state().need;
     numbers[metric::kBufferHeadsRefused] = static_cast<double>(parts_.buffer->heads_refused());
   }
   if (ages.empty()) return;

@@ -46,8 +46,7 @@ void CountObservedFailures(const v1::RewardConfig& config,
                            const std::vector<ReceivedGroup>& received,
                            std::map<std::string, double>& numbers);
 
-struct StepGroups;
-struct StepRules;
+struct CollectedGroups;
 
 // The numbers of a step that its groups and the replay buffer tell, and the warnings that follow.
 // Owned by the loop's thread.
@@ -60,28 +59,26 @@ class StepMeasure {
     v1::RewardConfig reward;
     double adamw_epsilon = 0;  // A warning says when it exceeds the gradients.
     int rows_per_step = 1;     // Network rows per sampling step; guidance takes two.
-    bool late_binding = false;
   };
 
-  // `parts` and `rules` outlive it.
-  StepMeasure(Options options, const LoopParts& parts, const StepRules& rules)
-      : options_(std::move(options)), parts_(parts), rules_(rules) {}
+  // `parts` outlive it.
+  StepMeasure(Options options, const LoopParts& parts)
+      : options_(std::move(options)), parts_(parts) {}
 
   // Adds the numbers of a step that has trained on these groups. `window`: its stochastic steps.
-  void Measure(LearnerStep step, const StepGroups& groups, const std::vector<int>& window,
+  void Measure(LearnerStep step, const CollectedGroups& groups, const std::vector<int>& window,
                Numbers& numbers);
   // Adds what the buffer says of itself.
   void MeasureBuffer(Numbers& numbers) const;
 
  private:
-  void MeasureGroups(LearnerStep step, const StepGroups& groups, Numbers& numbers) const;
+  void MeasureGroups(LearnerStep step, const CollectedGroups& groups, Numbers& numbers) const;
   void MeasureHeads(const std::vector<PlannedGroup>& planned, Numbers& numbers) const;
   void WarnOfLostSteps(LearnerStep step, const Numbers& numbers);
   void NoteUnscored();
 
   const Options options_;
   const LoopParts& parts_;
-  const StepRules& rules_;
   bool epsilon_warned_ = false;
   std::string unscored_reason_;  // The last that was noted.
 };

@@ -9,7 +9,6 @@
 #include "base/status_macros.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/loop/experience_builder.h"
-#include "services/learner/replay/group_tables.h"
 
 namespace oxbow::learner {
 namespace {
@@ -49,33 +48,38 @@ StepAdaptation::StepAdaptation(Options options, ReplayLink* buffer, Conditioning
     : options_(std::move(options)), buffer_(buffer), conditioning_(conditioning) {}
 
 // Prompts that are planned already stay in the table until their step commits: more are asked for.
-std::vector<WaitingPrompt> StepAdaptation::Waiting(LearnerStep step, uint32_t room) {
-  if (buffer_ == nullptr || !rl::SamplesAgain(options_.rules, step.value)) return {};
+absl::Status StepAdaptation::Plan(StepDraft& draft) {
+  if (buffer_ == nullptr || !rl::SamplesAgain(options_.rules, draft.step.value)) {
+    return absl::OkStatus();
+  }
+  const size_t room = draft.groups - draft.spread.size();
   const size_t wanted = std::min<size_t>(room, options_.rules.again_max);
-  std::vector<WaitingPrompt> waiting =
-      buffer_->DrawHardPrompts(step, static_cast<uint32_t>(wanted + planned_.size()));
-  std::erase_if(waiting, [&](const WaitingPrompt& w) { return planned_.count(w.entry.value) > 0; });
+  std::vector<v1::ReplayEntry> waiting =
+      buffer_->DrawHardPrompts(draft.step, static_cast<uint32_t>(wanted + planned_.size()));
+  std::erase_if(waiting, [&](const auto& entry) { return planned_.contains(entry.entry_id()); });
   waiting.resize(std::min(waiting.size(), wanted));
-  for (const WaitingPrompt& prompt : waiting) planned_.insert(prompt.entry.value);
-  return waiting;
+  for (v1::ReplayEntry& entry : waiting) {
+    planned_.insert(entry.entry_id());
+    draft.next.push_back(
+        {std::move(*entry.mutable_prompt()), AgainGroup{EntryId(entry.entry_id())}});
+  }
+  return absl::OkStatus();
 }
 
-StepAdaptation::Sorted StepAdaptation::Sort(const std::vector<ReceivedGroup>& received,
-                                            const std::vector<PlannedGroup>& planned) const {
+StepAdaptation::Sorted StepAdaptation::Sort(const StepGroups& groups) {
   Sorted sorted;
-  for (size_t i = 0; i < received.size(); ++i) {
-    const std::optional<double> mean = MeanReward(received[i].group);
+  for (size_t i = 0; i < groups.received.size(); ++i) {
+    const std::optional<double> mean = MeanReward(groups.received[i].group);
     if (!mean.has_value()) continue;
-    const bool again = planned[i].waited.has_value();
+    const bool again = groups.planned[i].As<AgainGroup>() != nullptr;
     (again ? sorted.again : sorted.fresh).push_back(i);
     (again ? sorted.again_means : sorted.fresh_means).push_back(*mean);
   }
   return sorted;
 }
 
-absl::Status StepAdaptation::Choose(LearnerStep step, const std::vector<ReceivedGroup>& received,
-                                    const std::vector<PlannedGroup>& planned,
-                                    std::vector<rl::Group>& groups) {
+absl::Status StepAdaptation::Choose(LearnerStep step, StepGroups& groups,
+                                    std::vector<rl::Group>& built) {
   std::vector<v1::ReplayEntry> entries;
   if (buffer_ != nullptr && options_.rules.recent_steps > 0) entries = buffer_->RecentGroups();
   std::vector<rl::RecentGroup> recent;
@@ -83,7 +87,7 @@ absl::Status StepAdaptation::Choose(LearnerStep step, const std::vector<Received
     recent.push_back(
         {.id = entry.entry_id(), .step = entry.birth_step(), .mean = entry.raw_reward()});
   }
-  const Sorted sorted = Sort(received, planned);
+  const Sorted sorted = Sort(groups);
   const rl::AdaptedBatch batch =
       rl::AdaptBatch(options_.rules, options_.group_size, options_.groups, sorted.fresh_means,
                      sorted.again_means, recent, options_.run_seed, step.value);
@@ -91,33 +95,32 @@ absl::Status StepAdaptation::Choose(LearnerStep step, const std::vector<Received
   for (const size_t place : batch.fresh) kept.push_back(sorted.fresh[place]);
   for (const size_t place : batch.again) kept.push_back(sorted.again[place]);
   std::sort(kept.begin(), kept.end());
-  choice_ = {};
-  for (size_t i = 0; i < planned.size(); ++i) {
+  for (size_t i = 0; i < groups.planned.size(); ++i) {
     if (!std::binary_search(kept.begin(), kept.end(), i)) {
-      choice_.left_out.push_back(planned[i].id);
+      groups.choice.left_out.push_back(groups.planned[i].id);
     }
   }
-  KeepAt(kept, groups);
+  KeepAt(kept, built);
   Measure(sorted, batch);
-  OXBOW_RETURN_IF_ERROR(AddReused(entries, batch.reused, groups));
-  numbers_[metric::kAdaptationGroupsReused] = static_cast<double>(choice_.reused.size());
-  numbers_[metric::kAdaptationGroupsTrained] = static_cast<double>(groups.size());
+  OXBOW_RETURN_IF_ERROR(AddReused(entries, batch.reused, groups, built));
+  numbers_[metric::kAdaptationGroupsReused] = static_cast<double>(reused_.size());
+  numbers_[metric::kAdaptationGroupsTrained] = static_cast<double>(built.size());
   return absl::OkStatus();
 }
 
 absl::Status StepAdaptation::AddReused(const std::vector<v1::ReplayEntry>& recent,
-                                       const std::vector<size_t>& places,
-                                       std::vector<rl::Group>& groups) {
+                                       const std::vector<size_t>& places, StepGroups& groups,
+                                       std::vector<rl::Group>& built) {
   reused_.clear();
   for (const size_t place : places) {
     const std::optional<v1::Group> group = buffer_->ReadGroup(recent[place]);
     if (!group.has_value()) continue;
     OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
                            conditioning_.Get(group->prompt()));
-    OXBOW_ASSIGN_OR_RETURN(rl::Group built, BuildGroup(*group, PlannedGroup(), entry->tensors));
-    built.from_data_set = false;
-    groups.push_back(std::move(built));
-    choice_.reused.push_back(GroupId(group->group_id()));
+    OXBOW_ASSIGN_OR_RETURN(rl::Group whole, BuildGroup(*group, PlannedGroup(), entry->tensors));
+    whole.from_data_set = false;
+    built.push_back(std::move(whole));
+    groups.choice.reused.push_back(GroupId(group->group_id()));
     reused_.push_back(EntryId(recent[place].entry_id()));
   }
   return absl::OkStatus();
@@ -138,23 +141,27 @@ void StepAdaptation::Measure(const Sorted& sorted, const rl::AdaptedBatch& batch
   };
 }
 
+void StepAdaptation::Follow(LearnerStep, const StepGroups&, Numbers& numbers) {
+  numbers.insert(numbers_.begin(), numbers_.end());
+}
+
 // A prompt that waited and fails again waits at the end of the line.
-void StepAdaptation::AddTo(ReplayLink::StepCommit& commit,
-                           const std::vector<ReceivedGroup>& received,
-                           const std::vector<PlannedGroup>& planned) {
+void StepAdaptation::Offer(const StepGroups& groups, StepCommit& commit, Numbers&) {
   commit.used.insert(commit.used.end(), reused_.begin(), reused_.end());
-  for (size_t i = 0; i < received.size(); ++i) {
-    if (planned[i].waited.has_value()) {
-      planned_.erase(planned[i].waited->value);
-      commit.evict.push_back(*planned[i].waited);
+  for (size_t i = 0; i < groups.received.size(); ++i) {
+    const PlannedGroup& planned = groups.planned[i];
+    if (const auto* again = planned.As<AgainGroup>(); again != nullptr) {
+      planned_.erase(again->waited.value);
+      commit.evict.push_back(again->waited);
     }
-    const std::optional<double> mean = MeanReward(received[i].group);
-    if (!mean.has_value() || planned[i].head.has_value()) continue;
+    const v1::Group& group = groups.received[i].group;
+    const std::optional<double> mean = MeanReward(group);
+    if (!mean.has_value() || planned.head() != nullptr) continue;
     if (rl::IsBad(options_.rules, *mean)) {
       if (options_.rules.again_every == 0) continue;
-      commit.offers.push_back(HardPromptEntry(planned[i], *mean, options_.offers));
+      commit.offers.push_back(HardPromptEntry(planned, *mean, options_.offers));
     } else if (rl::MayBeReused(options_.rules, *mean)) {
-      auto entry = GroupEntry(received[i].group, planned[i], *mean, options_.offers);
+      auto entry = GroupEntry(group, planned, *mean, options_.offers);
       if (entry.has_value()) commit.groups.push_back(*std::move(entry));
     }
   }

@@ -6,8 +6,8 @@
 
 #include "base/status_macros.h"
 #include "base/trace.h"
+#include "core/parallel/share.h"
 #include "services/learner/loop/experience_builder.h"
-#include "services/learner/replay/regenerations.h"
 
 namespace oxbow::learner {
 namespace {
@@ -16,7 +16,7 @@ constexpr absl::Duration kWaitSlice = absl::Milliseconds(500);  // Between check
 
 }  // namespace
 
-uint64_t StepGroups::samples_lost() const {
+uint64_t CollectedGroups::samples_lost() const {
   uint64_t samples = 0;
   for (const auto& [group, lost_of_group] : lost) samples += lost_of_group;
   return samples;
@@ -44,20 +44,15 @@ PromptPosition StepSampling::PositionAt(uint64_t committed) const {
 
 absl::Status StepSampling::PlanOne(LearnerStep step, uint64_t committed) {
   const TraceScope scope(TraceOfStep(options_.run_id, step));
-  const std::vector<bool> sde = flow::StepFlags(WindowOf(step), options_.sampling_steps);
-  std::vector<ReplayedHead> heads;
-  if (parts_.buffer != nullptr) {
-    heads = parts_.buffer->Draw(step, rules_.reuse.heads_wanted(step, committed), sde);
-    OXBOW_RETURN_IF_ERROR(parts_.buffer->ended());
-  }
-  std::vector<WaitingPrompt> waiting;
-  if (rules_.adaptation.has_value()) {
-    waiting =
-        rules_.adaptation->Waiting(step, options_.groups - static_cast<uint32_t>(heads.size()));
-  }
-  rules_.choice.BeforePlan(step);
-  StepPlan plan = PlanStep(step, options_.groups, std::move(heads), parts_.prompts, sde,
-                           options_.dynamic_sampling_max, std::move(waiting));
+  StepDraft draft{.step = step,
+                  .committed = committed,
+                  .groups = options_.groups,
+                  .dynamic_sampling_max = options_.dynamic_sampling_max,
+                  .sde = flow::StepFlags(WindowOf(step), options_.sampling_steps),
+                  .spread = {},
+                  .next = {}};
+  for (const auto& rule : rules_) OXBOW_RETURN_IF_ERROR(rule->Plan(draft));
+  StepPlan plan = PlanStep(std::move(draft), parts_.prompts);
   positions_[step.value] = plan.before;
   OXBOW_RETURN_IF_ERROR(Encode(plan.groups));
   parts_.coordinator.Plan(std::move(plan));
@@ -96,8 +91,8 @@ absl::StatusOr<std::vector<ReceivedGroup>> StepSampling::Await(LearnerStep step,
   }
 }
 
-absl::StatusOr<StepGroups> StepSampling::Collect(LearnerStep step) {
-  StepGroups groups;
+absl::StatusOr<CollectedGroups> StepSampling::Collect(LearnerStep step) {
+  CollectedGroups groups;
   OXBOW_ASSIGN_OR_RETURN(groups.received, Await(step, options_.groups));
   groups.planned = parts_.coordinator.TakePlanned(step);
   TakeLatentsOfHeads(step, groups);
@@ -110,7 +105,7 @@ absl::StatusOr<StepGroups> StepSampling::Collect(LearnerStep step) {
 }
 
 // Samples that go on from a head which cannot be read any more train nothing.
-void StepSampling::TakeLatentsOfHeads(LearnerStep step, StepGroups& groups) {
+void StepSampling::TakeLatentsOfHeads(LearnerStep step, CollectedGroups& groups) {
   if (parts_.buffer == nullptr) return;
   for (const size_t lost : parts_.buffer->TakeLatents(step, groups.planned)) {
     for (v1::Trajectory& sample : *groups.received[lost].group.mutable_trajectories()) {
@@ -133,15 +128,16 @@ absl::StatusOr<std::vector<bool>> StepSampling::SignalOf(const StepGroups& group
 
 // A round waits for all groups that it asked for, so that the replacements do not depend on timing.
 // False: every group has a signal, or no more groups are allowed.
-absl::StatusOr<bool> StepSampling::RefillOnce(LearnerStep step, StepGroups& groups,
+absl::StatusOr<bool> StepSampling::RefillOnce(LearnerStep step, CollectedGroups& groups,
                                               std::set<uint64_t>& taken) {
   OXBOW_ASSIGN_OR_RETURN(const std::vector<bool> signal, SignalOf(groups));
   std::vector<size_t> wanted;
   for (size_t i = 0; i < signal.size(); ++i) {
     if (!signal[i]) wanted.push_back(i);
   }
-  PromptChoice& choice = rules_.choice;
-  if (!wanted.empty()) choice.BeforeExtra(step);
+  for (const auto& rule : rules_) {
+    if (!wanted.empty()) rule->PlanExtra(step);
+  }
   std::vector<PlannedGroup> refills = PlanRefill(
       groups.planned, wanted, groups.refills, options_.dynamic_sampling_max, parts_.prompts, taken);
   if (refills.empty()) return false;
@@ -152,12 +148,9 @@ absl::StatusOr<bool> StepSampling::RefillOnce(LearnerStep step, StepGroups& grou
   std::vector<PlannedGroup> planned = parts_.coordinator.TakePlanned(step);
   for (size_t i = 0; i < count; ++i) {
     const size_t place = planned[i].place;
-    // Afterwards nothing tells of the head of a dead group.
-    const auto again = RegenerationOf(groups.received[place].group);
-    if (again.has_value()) groups.rescored.push_back(*again);
-    const auto outcome = choice.OutcomeOf(step, groups.received[place].group);
-    if (outcome.has_value()) groups.outcomes.push_back(*outcome);
-    StoredSuccesses::Count(groups.received[place], groups.planned[place], groups.replaced_fresh);
+    for (const auto& rule : rules_) {
+      rule->See(step, groups.received[place], groups.planned[place]);
+    }
     groups.replaced += SampledFor(groups.received[place].group, options_.form);
     groups.lost.erase(place);
     groups.received[place] = std::move(received[i]);
@@ -165,6 +158,33 @@ absl::StatusOr<bool> StepSampling::RefillOnce(LearnerStep step, StepGroups& grou
   }
   groups.refills += static_cast<uint32_t>(count);
   return groups.refills < options_.dynamic_sampling_max;
+}
+
+absl::StatusOr<std::vector<rl::Group>> StepSampling::Build(LearnerStep step,
+                                                           CollectedGroups& collected) {
+  for (const auto& rule : rules_) {
+    OXBOW_RETURN_IF_ERROR(rule->Join(
+        step, [&] { return SignalOf(collected); }, collected));
+  }
+  parts_.progress.Enter("update");
+  const parallel::Share own = parallel::ShareOf(collected.received.size(), 0, options_.ranks);
+  std::vector<rl::Group> built;
+  for (size_t i = 0; i < collected.received.size(); ++i) {
+    const ReceivedGroup& received = collected.received[i];
+    const PlannedGroup& planned = collected.planned[i];
+    OXBOW_ASSIGN_OR_RETURN(rl::Group group, own.Has(i) ? BuildOne(received, planned)
+                                                       : BuildOutline(received.group, planned));
+    built.push_back(std::move(group));
+  }
+  for (const auto& rule : rules_) OXBOW_RETURN_IF_ERROR(rule->Choose(step, collected, built));
+  return built;
+}
+
+absl::StatusOr<rl::Group> StepSampling::BuildOne(const ReceivedGroup& received,
+                                                 const PlannedGroup& planned) {
+  OXBOW_ASSIGN_OR_RETURN(const ConditioningCache::Entry* entry,
+                         parts_.conditioning.Get(planned.prompt));
+  return BuildGroup(received.group, planned, entry->tensors);
 }
 
 }  // namespace oxbow::learner

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The groups of a step: planned ahead, awaited, and replaced where they would train nothing.
+// The groups of a step: planned ahead, awaited, replaced where they would train nothing, and made
+// what the trainer takes. Rules (plan/step_rule.h) have their say in each.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +15,18 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "core/flow/window.h"
-#include "services/buffer/replay_client.h"
 #include "services/learner/loop/rollout_numbers.h"
 #include "services/learner/loop/run_disk.h"
-#include "services/learner/loop/step_adaptation.h"
-#include "services/learner/plan/prompt_choice.h"
-#include "services/learner/replay/stored_successes.h"
+#include "services/learner/plan/step_rule.h"
 
 namespace oxbow::learner {
 
-// The groups that a step trains on; equal indices belong together.
-struct StepGroups {
-  std::vector<ReceivedGroup> received;
-  std::vector<PlannedGroup> planned;
-  uint32_t refills = 0;                    // Extra groups made in place of groups without a signal.
-  std::vector<buffer::Rescored> rescored;  // Findings of the replaced ones on their heads,
-  std::vector<rl::GroupOutcome> outcomes;  // and on their prompts.
-  StoredSuccesses::FreshSums replaced_fresh;  // Rewards of the replaced ones.
-  Sampled replaced;                           // The cost of the replaced ones.
-  std::map<size_t, uint64_t> lost;            // Samples whose head was lost, by group.
+struct CollectedGroups : StepGroups {
+  uint32_t refills = 0;             // Extra groups made in place of groups without a signal.
+  Sampled replaced;                 // The cost of the replaced ones.
+  std::map<size_t, uint64_t> lost;  // Samples whose head was lost, by group.
 
   uint64_t samples_lost() const;
-};
-
-// The rules by which a step has its groups. They learn from step to step.
-struct StepRules {
-  StoredSuccesses reuse;
-  PromptChoice choice;
-  std::optional<StepAdaptation> adaptation;  // None: a step trains on all its groups.
 };
 
 // Owned by the loop's thread.
@@ -58,10 +43,11 @@ class StepSampling {
     std::optional<flow::WindowPlan> window;  // None: no step is stochastic.
     int sampling_steps = 0;
     SamplingForm form;  // The groups'.
+    int ranks = 1;      // Ranks of the learner; this one is rank 0.
   };
 
   // All outlive it.
-  StepSampling(Options options, const LoopParts& parts, StepRules& rules, RunDisk& disk)
+  StepSampling(Options options, const LoopParts& parts, const StepRules& rules, RunDisk& disk)
       : options_(std::move(options)),
         parts_(parts),
         rules_(rules),
@@ -76,9 +62,9 @@ class StepSampling {
   absl::Status EncodeAhead();
 
   // Waits for the groups of a step, and has those without a signal replaced.
-  absl::StatusOr<StepGroups> Collect(LearnerStep step);
-  // The groups that would train anything as they are.
-  absl::StatusOr<std::vector<bool>> SignalOf(const StepGroups& groups) const;
+  absl::StatusOr<CollectedGroups> Collect(LearnerStep step);
+  // The groups as the trainer takes them. Those that rules add join `collected`.
+  absl::StatusOr<std::vector<rl::Group>> Build(LearnerStep step, CollectedGroups& collected);
 
   // The sampling steps of this learner step that are stochastic.
   std::vector<int> WindowOf(LearnerStep step) const;
@@ -90,12 +76,15 @@ class StepSampling {
   absl::Status PlanOne(LearnerStep step, uint64_t committed);
   absl::Status Encode(std::vector<PlannedGroup>& groups);
   absl::StatusOr<std::vector<ReceivedGroup>> Await(LearnerStep step, size_t count);
-  void TakeLatentsOfHeads(LearnerStep step, StepGroups& groups);
-  absl::StatusOr<bool> RefillOnce(LearnerStep step, StepGroups& groups, std::set<uint64_t>& taken);
+  void TakeLatentsOfHeads(LearnerStep step, CollectedGroups& groups);
+  absl::StatusOr<std::vector<bool>> SignalOf(const StepGroups& groups) const;
+  absl::StatusOr<bool> RefillOnce(LearnerStep step, CollectedGroups& groups,
+                                  std::set<uint64_t>& taken);
+  absl::StatusOr<rl::Group> BuildOne(const ReceivedGroup& received, const PlannedGroup& planned);
 
   const Options options_;
   const LoopParts& parts_;
-  StepRules& rules_;
+  const StepRules& rules_;
   RunDisk& disk_;
   uint64_t planned_;                              // Steps.
   std::map<uint64_t, PromptPosition> positions_;  // Prompt positions before each planned step.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "services/learner/checkpoint/checkpoint_manifest.h"
+
 namespace oxbow::learner {
 namespace {
 
@@ -12,11 +14,12 @@ LearnerStep Earlier(LearnerStep step, uint64_t steps) {
 
 }  // namespace
 
-void PromptChoice::BeforePlan(LearnerStep step) {
-  Rank(step, Earlier(step, options_.staleness_max), /*extra=*/false);
+absl::Status PromptChoice::Plan(StepDraft& draft) {
+  Rank(draft.step, Earlier(draft.step, options_.staleness_max), /*extra=*/false);
+  return absl::OkStatus();
 }
 
-void PromptChoice::BeforeExtra(LearnerStep step) { Rank(step, step, /*extra=*/true); }
+void PromptChoice::PlanExtra(LearnerStep step) { Rank(step, step, /*extra=*/true); }
 
 void PromptChoice::Rank(LearnerStep step, LearnerStep known_before, bool extra) {
   if (!options_.learnable) return;
@@ -31,19 +34,22 @@ void PromptChoice::Rank(LearnerStep step, LearnerStep known_before, bool extra) 
   order_.TakeBy(rl::RankByLearnability(prompts, options_.run_seed, step, extra));
 }
 
-std::optional<rl::GroupOutcome> PromptChoice::OutcomeOf(LearnerStep step,
-                                                        const v1::Group& group) const {
+// A group shows what its fresh samples with a reward have shown.
+void PromptChoice::See(LearnerStep step, const ReceivedGroup& received, const PlannedGroup&) {
   std::vector<double> rewards;
-  for (const v1::Trajectory& sample : group.trajectories()) {
+  for (const v1::Trajectory& sample : received.group.trajectories()) {
     if (!sample.replayed() && !sample.reward_failed()) rewards.push_back(sample.reward());
   }
-  if (!options_.learnable || rewards.empty()) return std::nullopt;
-  return rl::OutcomeOf(step, PromptId(group.prompt().id()), rewards, options_.full_reward);
+  if (!options_.learnable || rewards.empty()) return;
+  seen_.push_back(
+      rl::OutcomeOf(step, PromptId(received.group.prompt().id()), rewards, options_.full_reward));
 }
 
-void PromptChoice::Commit(LearnerStep step, const std::vector<rl::GroupOutcome>& outcomes) {
-  known_.Add(outcomes);
+void PromptChoice::Follow(LearnerStep step, const StepGroups&, Numbers&) {
+  known_.Add(std::exchange(seen_, {}));
   known_.Settle(Earlier(LearnerStep(step.value + 1), options_.staleness_max));
 }
+
+void PromptChoice::Save(RunState& state) const { state.known = known_; }
 
 }  // namespace oxbow::learner

@@ -40,6 +40,15 @@ v1::Group Sampled(GroupId id, const v1::Prompt& prompt, uint64_t seed) {
   return group;
 }
 
+void See(PromptChoice& choice, uint64_t step, v1::Group group) {
+  choice.See(LearnerStep(step), {.group = std::move(group), .attempt = 0, .bytes = {}}, {});
+}
+
+void Follow(PromptChoice& choice, uint64_t step) {
+  StepRule::Numbers numbers;
+  choice.Follow(LearnerStep(step), {}, numbers);
+}
+
 // A run of plans, refills and commits with a staleness budget, from a checkpoint on.
 struct ChosenRun {
   PromptChoice::Options options;
@@ -59,8 +68,12 @@ struct ChosenRun {
 
   void Plan() {
     for (; planned < kSteps && planned <= committed + options.staleness_max; ++planned) {
-      choice.BeforePlan(LearnerStep(planned));
-      StepPlan plan = PlanStep(LearnerStep(planned), kGroups, {}, order, {}, kExtraMax);
+      StepDraft draft{.step = LearnerStep(planned),
+                      .committed = committed,
+                      .groups = kGroups,
+                      .dynamic_sampling_max = kExtraMax};
+      ASSERT_TRUE(choice.Plan(draft).ok());
+      StepPlan plan = PlanStep(draft, order);
       for (const PlannedGroup& group : plan.groups) prompts[planned].push_back(group.prompt.id());
       plans[planned] = std::move(plan.groups);
     }
@@ -71,18 +84,16 @@ struct ChosenRun {
     Plan();
     std::vector<PlannedGroup> groups = plans[committed];
     std::set<uint64_t> taken(prompts[committed].begin(), prompts[committed].end());
-    choice.BeforeExtra(LearnerStep(committed));
+    choice.PlanExtra(LearnerStep(committed));
     for (const PlannedGroup& extra : PlanRefill(groups, {1, 3}, 0, kExtraMax, order, taken)) {
       prompts[committed].push_back(extra.prompt.id());
       groups.push_back(extra);
     }
     if (turned) std::reverse(groups.begin(), groups.end());
-    std::vector<rl::GroupOutcome> outcomes;
     for (const PlannedGroup& group : groups) {
-      outcomes.push_back(*choice.OutcomeOf(LearnerStep(committed),
-                                           Sampled(group.id, group.prompt, options.run_seed)));
+      See(choice, committed, Sampled(group.id, group.prompt, options.run_seed));
     }
-    choice.Commit(LearnerStep(committed++), outcomes);
+    Follow(choice, committed++);
   }
 };
 
@@ -147,7 +158,7 @@ TEST(PromptChoiceTest, PromptsThatAreSometimesRightComeMoreOftenAndNoneIsGivenUp
 
 TEST(PromptChoiceTest, OnlyFreshSamplesWithARewardCount) {
   PromptOrder order(Prompts(3), 1);
-  const PromptChoice choice({.learnable = true}, order, {});
+  PromptChoice choice({.learnable = true}, order, {});
   v1::Group group;
   group.mutable_prompt()->set_id(7);
   group.add_trajectories()->set_reward(1);
@@ -156,12 +167,14 @@ TEST(PromptChoiceTest, OnlyFreshSamplesWithARewardCount) {
   replayed.set_reward(1);
   replayed.set_replayed(true);
   group.add_trajectories()->set_reward(0);
-  const auto outcome = choice.OutcomeOf(LearnerStep(2), group);
-  ASSERT_TRUE(outcome.has_value());
-  EXPECT_EQ(outcome->prompt, PromptId(7));
-  EXPECT_NEAR(outcome->successes, 1, 1e-12);
-  EXPECT_NEAR(outcome->failures, 1, 1e-12);
-  EXPECT_FALSE(choice.OutcomeOf(LearnerStep(2), v1::Group()).has_value());
+  See(choice, 2, group);
+  See(choice, 2, v1::Group());
+  Follow(choice, 2);
+  const rl::SuccessRecord::Evidence known = choice.known().KnownBefore(LearnerStep(3));
+  ASSERT_EQ(known.size(), 1u);
+  ASSERT_EQ(known.count(PromptId(7)), 1u);
+  EXPECT_NEAR(known.at(PromptId(7)).successes, 1, 1e-12);
+  EXPECT_NEAR(known.at(PromptId(7)).failures, 1, 1e-12);
 }
 
 TEST(PromptChoiceTest, AShuffledRunIsLeftAsItIs) {
@@ -169,12 +182,12 @@ TEST(PromptChoiceTest, AShuffledRunIsLeftAsItIs) {
   PromptOrder plain(Prompts(24), 3);
   PromptChoice choice({.run_seed = 3}, order, {});
   for (uint64_t step = 0; step < 20; ++step) {
-    choice.BeforePlan(LearnerStep(step));
+    StepDraft draft{.step = LearnerStep(step)};
+    ASSERT_TRUE(choice.Plan(draft).ok());
     std::set<uint64_t> a, b;
     EXPECT_EQ(order.TakeNext(a).id(), plain.TakeNext(b).id());
-    const v1::Group group = Sampled(GroupId(step), Prompts(1)[0], 3);
-    EXPECT_FALSE(choice.OutcomeOf(LearnerStep(step), group).has_value());
-    choice.Commit(LearnerStep(step), {});
+    See(choice, step, Sampled(GroupId(step), Prompts(1)[0], 3));
+    Follow(choice, step);
   }
   EXPECT_EQ(order.position(), plain.position());
   EXPECT_TRUE(choice.known().empty());

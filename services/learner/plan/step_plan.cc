@@ -7,40 +7,55 @@
 
 namespace oxbow::learner {
 
-StepPlan PlanStep(LearnerStep step, uint32_t groups, std::vector<ReplayedHead> heads,
-                  PromptOrder& order, const std::vector<bool>& sde, uint32_t dynamic_sampling_max,
-                  std::vector<WaitingPrompt> waiting) {
-  StepPlan plan{.step = step, .groups = {}, .before = order.position()};
+const ReplayedHead* PlannedGroup::head() const {
+  if (const auto* mixed = As<MixedGroup>(); mixed != nullptr) return &mixed->head;
+  return whole();
+}
+
+ReplayedHead* PlannedGroup::head() {
+  return const_cast<ReplayedHead*>(std::as_const(*this).head());
+}
+
+const ReplayedHead* PlannedGroup::whole() const {
+  if (const auto* drawn = As<WholeGroup>(); drawn != nullptr) return &drawn->head;
+  if (const auto* late = As<LateGroup>(); late != nullptr) return &late->head;
+  const auto* added = As<AddedGroup>();
+  return added != nullptr && added->head.has_value() ? &*added->head : nullptr;
+}
+
+bool PlannedGroup::fresh() const {
+  return head() == nullptr ? As<AddedGroup>() == nullptr : As<LateGroup>() != nullptr;
+}
+
+StepPlan PlanStep(StepDraft draft, PromptOrder& order) {
+  StepPlan plan{.step = draft.step, .groups = {}, .before = order.position()};
+  const uint64_t first = draft.step.value * (uint64_t{draft.groups} + draft.dynamic_sampling_max);
   std::set<uint64_t> taken;
-  const auto add = [&](v1::Prompt prompt, std::optional<ReplayedHead> head) {
-    const uint64_t first = step.value * (uint64_t{groups} + dynamic_sampling_max);
+  const auto add = [&](AskedGroup asked) {
     plan.groups.push_back({.id = GroupId(first + plan.groups.size()),
                            .place = static_cast<uint32_t>(plan.groups.size()),
-                           .step = step,
-                           .prompt = std::move(prompt),
+                           .step = draft.step,
+                           .prompt = std::move(asked.prompt),
                            .conditioning = {},
-                           .head = std::move(head),
-                           .waited = std::nullopt,
-                           .sde = sde});
+                           .kind = std::move(asked.kind),
+                           .sde = draft.sde});
   };
-  std::erase_if(heads, [&](const ReplayedHead& head) {
-    return taken.size() == groups || !taken.insert(head.prompt.id()).second;
-  });
-  std::erase_if(waiting, [&](const WaitingPrompt& waited) {
-    return taken.size() == groups || !taken.insert(waited.prompt.id()).second;
-  });
-  size_t head = 0;
-  size_t waited = 0;
-  while (plan.groups.size() < groups) {
-    // Head h of H has place h U / H, rounded down.
-    if (head < heads.size() && plan.groups.size() == head * groups / heads.size()) {
-      v1::Prompt prompt = heads[head].prompt;
-      add(std::move(prompt), std::move(heads[head++]));
-    } else if (waited < waiting.size()) {
-      add(std::move(waiting[waited].prompt), std::nullopt);
-      plan.groups.back().waited = waiting[waited++].entry;
+  for (std::vector<AskedGroup>* asked : {&draft.spread, &draft.next}) {
+    std::erase_if(*asked, [&](const AskedGroup& group) {
+      return taken.size() == draft.groups || !taken.insert(group.prompt.id()).second;
+    });
+  }
+  size_t spread = 0;
+  size_t next = 0;
+  while (plan.groups.size() < draft.groups) {
+    // Group s of S has place s U / S, rounded down.
+    if (spread < draft.spread.size() &&
+        plan.groups.size() == spread * draft.groups / draft.spread.size()) {
+      add(std::move(draft.spread[spread++]));
+    } else if (next < draft.next.size()) {
+      add(std::move(draft.next[next++]));
     } else {
-      add(order.TakeNext(taken), std::nullopt);
+      add({order.TakeNext(taken), FreshGroup()});
     }
   }
   return plan;
@@ -61,8 +76,7 @@ std::vector<PlannedGroup> PlanRefill(const std::vector<PlannedGroup>& now,
                        .step = step,
                        .prompt = std::move(prompt),
                        .conditioning = {},
-                       .head = std::nullopt,
-                       .waited = std::nullopt,
+                       .kind = FreshGroup(),
                        .sde = now[place].sde});
   }
   return refills;

@@ -58,18 +58,22 @@ TEST(PromptOrderTest, SeedsDiffer) {
   EXPECT_LT(equal, 10);
 }
 
+// A group whose head is the entry `entry` of this prompt.
+AskedGroup WithHead(uint64_t prompt, uint64_t entry = 1) {
+  AskedGroup asked{.prompt = {}, .kind = MixedGroup{{.entry = EntryId(entry)}}};
+  asked.prompt.set_id(prompt);
+  return asked;
+}
+
 TEST(StepPlanTest, GroupsAreNumberedByStepAndPromptsAreDistinctAcrossPassBoundaries) {
   PromptOrder order(Prompts(11), 3);
   RandomStream random({.seed = 1});
   for (uint64_t step = 0; step < 200; ++step) {
-    std::vector<ReplayedHead> heads;
+    StepDraft draft{.step = LearnerStep(step), .groups = 8};
     for (uint64_t n = random.NextBelow(4); n > 0; --n) {
-      ReplayedHead drawn;
-      drawn.prompt.set_id(100 + random.NextBelow(11));  // Repeats happen.
-      drawn.entry = EntryId(n);
-      heads.push_back(drawn);
+      draft.spread.push_back(WithHead(100 + random.NextBelow(11), n));  // Repeats happen.
     }
-    const StepPlan plan = PlanStep(LearnerStep(step), 8, heads, order);
+    const StepPlan plan = PlanStep(draft, order);
     ASSERT_EQ(plan.groups.size(), 8u);
     std::set<uint64_t> ids;
     for (size_t i = 0; i < 8; ++i) {
@@ -83,36 +87,38 @@ TEST(StepPlanTest, GroupsAreNumberedByStepAndPromptsAreDistinctAcrossPassBoundar
 
 TEST(StepPlanTest, PromptsThatWaitedComeAfterHeadsAndBeforeTheOrder) {
   PromptOrder order(Prompts(20), 3);
-  ReplayedHead drawn;
-  drawn.prompt.set_id(104);
-  std::vector<WaitingPrompt> waiting(3);
+  std::vector<AskedGroup> waiting(3);
   for (size_t i = 0; i < 3; ++i) {
-    waiting[i].entry = EntryId(i + 1);
+    waiting[i].kind = AgainGroup{EntryId(i + 1)};
     waiting[i].prompt.set_id(i == 0 ? 104 : 104 + i);  // The first has a head already.
   }
-  const StepPlan plan = PlanStep(LearnerStep(3), 4, {drawn}, order, {}, 0, waiting);
+  const StepPlan plan = PlanStep(
+      {.step = LearnerStep(3), .groups = 4, .spread = {WithHead(104)}, .next = waiting}, order);
   ASSERT_EQ(plan.groups.size(), 4u);
-  EXPECT_TRUE(plan.groups[0].head.has_value());
-  EXPECT_EQ(plan.groups[1].waited, EntryId(2));
+  EXPECT_NE(plan.groups[0].head(), nullptr);
+  ASSERT_NE(plan.groups[1].As<AgainGroup>(), nullptr);
+  EXPECT_EQ(plan.groups[1].As<AgainGroup>()->waited, EntryId(2));
   EXPECT_EQ(plan.groups[1].prompt.id(), 105u);
-  EXPECT_EQ(plan.groups[2].waited, EntryId(3));
-  EXPECT_EQ(plan.groups[3].waited, std::nullopt);
-  EXPECT_EQ(PlanStep(LearnerStep(4), 2, {}, order, {}, 0, waiting).groups.size(), 2u);
+  ASSERT_NE(plan.groups[2].As<AgainGroup>(), nullptr);
+  EXPECT_EQ(plan.groups[2].As<AgainGroup>()->waited, EntryId(3));
+  EXPECT_NE(plan.groups[3].As<FreshGroup>(), nullptr);
+  EXPECT_EQ(PlanStep({.step = LearnerStep(4), .groups = 2, .next = waiting}, order).groups.size(),
+            2u);
 }
 
 // Ranks hold neighbouring groups: 32 ranks must not find all heads on four of them.
 TEST(StepPlanTest, HeadsAreSpreadEvenly) {
   for (const uint32_t count : {1u, 2u, 5u, 6u, 48u}) {
     PromptOrder order(Prompts(100), 3);
-    std::vector<ReplayedHead> heads(count);
-    for (uint32_t h = 0; h < count; ++h) heads[h].prompt.set_id(200 + h);
-    const StepPlan plan = PlanStep(LearnerStep(3), 48, heads, order);
+    StepDraft draft{.step = LearnerStep(3), .groups = 48};
+    for (uint32_t h = 0; h < count; ++h) draft.spread.push_back(WithHead(200 + h));
+    const StepPlan plan = PlanStep(draft, order);
     ASSERT_EQ(plan.groups.size(), 48u);
     for (const uint32_t ranks : {2u, 3u, 8u, 16u}) {
       for (uint32_t rank = 0; rank < ranks; ++rank) {
         double own = 0;
         for (uint32_t g = rank * 48 / ranks; g < (rank + 1) * 48 / ranks; ++g) {
-          own += plan.groups[g].head.has_value() ? 1 : 0;
+          own += plan.groups[g].head() != nullptr ? 1 : 0;
         }
         EXPECT_LE(std::abs(own - static_cast<double>(count) / ranks), 1) << count << " " << ranks;
       }
@@ -122,10 +128,9 @@ TEST(StepPlanTest, HeadsAreSpreadEvenly) {
 
 TEST(StepPlanTest, AllGroupsHaveTheStepsWindow) {
   PromptOrder order(Prompts(20), 3);
-  ReplayedHead drawn;
-  drawn.prompt.set_id(104);
   const std::vector<bool> window = {false, true, true, false};
-  const StepPlan plan = PlanStep(LearnerStep(3), 4, {drawn}, order, window);
+  const StepPlan plan = PlanStep(
+      {.step = LearnerStep(3), .groups = 4, .sde = window, .spread = {WithHead(104)}}, order);
   for (const PlannedGroup& group : plan.groups) EXPECT_EQ(group.sde, window);
 }
 
@@ -155,11 +160,14 @@ TEST(PromptOrderTest, ExtraPromptsBelongToTheStepAndLeaveTheOrderAlone) {
 
 TEST(StepPlanTest, RefillsTakeThePlacesAndTheIdsAfterTheStepsOwn) {
   PromptOrder order(Prompts(12), 3);
-  ReplayedHead drawn;
-  drawn.prompt.set_id(104);
   const std::vector<bool> window = {false, true};
-  std::vector<PlannedGroup> now =
-      PlanStep(LearnerStep(2), 4, {drawn}, order, window, /*dynamic_sampling_max=*/3).groups;
+  std::vector<PlannedGroup> now = PlanStep({.step = LearnerStep(2),
+                                            .groups = 4,
+                                            .dynamic_sampling_max = 3,
+                                            .sde = window,
+                                            .spread = {WithHead(104)}},
+                                           order)
+                                      .groups;
   for (uint32_t i = 0; i < 4; ++i) {
     EXPECT_EQ(now[i].id, GroupId(2 * 7 + i));
     EXPECT_EQ(now[i].place, i);
@@ -178,7 +186,7 @@ TEST(StepPlanTest, RefillsTakeThePlacesAndTheIdsAfterTheStepsOwn) {
     EXPECT_EQ(all[i].place, i == 1 ? 3u : 0u);
     EXPECT_EQ(all[i].step, LearnerStep(2));
     EXPECT_EQ(all[i].sde, window);
-    EXPECT_FALSE(all[i].head.has_value());
+    EXPECT_NE(all[i].As<FreshGroup>(), nullptr);
   }
 }
 
@@ -186,9 +194,9 @@ TEST(StepPlanTest, RefillsTakeThePlacesAndTheIdsAfterTheStepsOwn) {
 TEST(StepPlanTest, WithoutEntriesEveryGroupIsFreshAndEqualToFractionZero) {
   PromptOrder with(Prompts(20), 3);
   PromptOrder without(Prompts(20), 3);
-  const StepPlan a = PlanStep(LearnerStep(0), 8, {}, with);
-  for (size_t i = 0; i < 8; ++i) EXPECT_FALSE(a.groups[i].head.has_value());
-  const StepPlan b = PlanStep(LearnerStep(0), 8, {}, without);
+  const StepPlan a = PlanStep({.step = LearnerStep(0), .groups = 8}, with);
+  for (size_t i = 0; i < 8; ++i) EXPECT_NE(a.groups[i].As<FreshGroup>(), nullptr);
+  const StepPlan b = PlanStep({.step = LearnerStep(0), .groups = 8}, without);
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(a.groups[i].prompt.id(), b.groups[i].prompt.id());
 }
 

@@ -127,11 +127,11 @@ absl::StatusOr<rl::Group> MemberProcess::BuildMember(LearnerStep step,
                                                      bool held) {
   PlannedGroup planned = PlannedFrom(step, item);
   if (!held) return BuildOutline(item.group(), planned);
-  if (planned.head.has_value()) {
-    planned.head->trajectory.mutable_latents()->set_data(std::move(heads_[planned.id.value]));
+  if (ReplayedHead* head = planned.head(); head != nullptr) {
+    head->trajectory.mutable_latents()->set_data(std::move(heads_[planned.id.value]));
   }
   ReceivedGroup received{.group = item.group(), .attempt = 0, .bytes = {}};
-  if (!planned.success_rate.has_value()) {  // Else nobody sampled it.
+  if (planned.As<AddedGroup>() == nullptr) {  // Else nobody sampled it.
     OXBOW_ASSIGN_OR_RETURN(received, groups_->Take(LeaseId(item.group().lease_id())));
     // Rank 0 has dropped the samples of a head that it could not read.
     for (int i = 0; i < item.group().trajectories_size(); ++i) {

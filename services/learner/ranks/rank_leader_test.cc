@@ -182,9 +182,8 @@ TEST(RankLeaderTest, AStepReachesTheRankWithItsHeadsAndStopEndsTheLine) {
   for (uint64_t g = 0; g < 2; ++g) {
     received[g].group = MakeGroup(14 + g, 100 + g);
     planned[g].id = GroupId(14 + g);
-    planned[g].head.emplace();
-    planned[g].head->kept_steps = 1;
-    *planned[g].head->trajectory.mutable_latents() =
+    planned[g].kind = MixedGroup{{.kept_steps = 1}};
+    *planned[g].head()->trajectory.mutable_latents() =
         MakeGroup(0, 0).trajectories(static_cast<int>(g)).latents();
   }
   world.leader.Announce(LearnerStep(7), received, planned);

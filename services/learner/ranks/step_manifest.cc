@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/learner/ranks/step_manifest.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -18,16 +19,16 @@ v1::StepManifest MakeManifest(LearnerStep step, const std::vector<ReceivedGroup>
   for (size_t i = 0; i < received.size(); ++i) {
     v1::StepManifest::Item& item = *manifest.add_groups();
     *item.mutable_group() = WithoutLatents(received[i].group, /*keeps_offer=*/false);
-    if (planned[i].success_rate.has_value()) item.set_success_rate(*planned[i].success_rate);
-    if (!planned[i].head.has_value()) continue;
-    const ReplayedHead& head = *planned[i].head;
+    if (const auto* added = planned[i].As<AddedGroup>()) item.set_success_rate(added->success_rate);
+    const ReplayedHead* head = planned[i].head();
+    if (head == nullptr) continue;
     item.set_mixed(true);
-    *item.mutable_head() = head.trajectory;
+    *item.mutable_head() = head->trajectory;
     item.mutable_head()->mutable_latents()->clear_data();
-    item.mutable_head()->set_entry_id(head.entry.value);
-    item.set_kept_steps(head.kept_steps);
-    item.set_stored_reward(head.stored_reward);
-    item.set_whole(head.whole);
+    item.mutable_head()->set_entry_id(head->entry.value);
+    item.set_kept_steps(head->kept_steps);
+    item.set_stored_reward(head->stored_reward);
+    item.set_whole(planned[i].whole() != nullptr);
   }
   return manifest;
 }
@@ -61,8 +62,8 @@ std::vector<v1::RankCommand> HeadsFor(int rank, int ranks,
   std::vector<v1::RankCommand> commands;
   const parallel::Share share = parallel::ShareOf(planned.size(), rank, ranks);
   for (size_t i = share.begin; i < share.end; ++i) {
-    if (!planned[i].head.has_value()) continue;
-    rpc::ForEachChunk(planned[i].head->trajectory.latents().data(), rpc::kChunkBytes,
+    if (planned[i].head() == nullptr) continue;
+    rpc::ForEachChunk(planned[i].head()->trajectory.latents().data(), rpc::kChunkBytes,
                       [&](uint64_t, std::string_view piece) {
                         auto& latents = *commands.emplace_back().mutable_head_latents();
                         latents.set_group_id(planned[i].id.value);
@@ -76,13 +77,20 @@ std::vector<v1::RankCommand> HeadsFor(int rank, int ranks,
 PlannedGroup PlannedFrom(LearnerStep step, const v1::StepManifest::Item& item) {
   PlannedGroup planned{
       .id = GroupId(item.group().group_id()), .step = step, .prompt = item.group().prompt()};
-  if (item.has_success_rate()) planned.success_rate = item.success_rate();
-  if (!item.mixed()) return planned;
-  planned.head = ReplayedHead{.entry = EntryId(item.head().entry_id()),
-                              .kept_steps = item.kept_steps(),
-                              .whole = item.whole(),
-                              .stored_reward = item.stored_reward(),
-                              .trajectory = item.head()};
+  std::optional<ReplayedHead> head;
+  if (item.mixed()) {
+    head = ReplayedHead{.entry = EntryId(item.head().entry_id()),
+                        .kept_steps = item.kept_steps(),
+                        .stored_reward = item.stored_reward(),
+                        .trajectory = item.head()};
+  }
+  if (item.has_success_rate()) {
+    planned.kind = AddedGroup{item.success_rate(), std::move(head)};
+  } else if (head.has_value() && item.whole()) {
+    planned.kind = WholeGroup{*std::move(head)};
+  } else if (head.has_value()) {
+    planned.kind = MixedGroup{*std::move(head)};
+  }
   return planned;
 }
 

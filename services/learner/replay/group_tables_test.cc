@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/learner/replay/group_tables.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 
 #include "core/replay/table_policy.h"
+#include "services/learner/replay/replay_offer.h"
 
 namespace oxbow::learner {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/learner/replay/regenerations.h"
-
 #include <gtest/gtest.h>
+
+#include "services/learner/replay/replay_offer.h"
 
 namespace oxbow::learner {
 namespace {

@@ -21,6 +21,7 @@
 #include "services/buffer/replay_client.h"
 #include "services/learner/plan/step_plan.h"
 #include "services/learner/record/learner_metrics.h"
+#include "services/learner/replay/head_form.h"
 #include "services/learner/replay/head_reader.h"
 #include "services/learner/replay/shard_link.h"
 
@@ -30,26 +31,9 @@ class ReplayLink {
  public:
   struct Options {
     std::vector<std::string> endpoints;  // One per shard; a prompt lives on shard id % shards.
-    absl::Duration timeout = absl::Seconds(10);
-    absl::Duration probe_every = absl::Milliseconds(500);  // While the buffer is away.
-    absl::Duration await_back;  // At most, for a shard that is away; 0: not at all.
-    absl::Duration step_budget = absl::InfiniteDuration();  // For the calls to a shard in one step.
-    absl::Duration rest_least = absl::Seconds(10);          // For a shard that used it up.
-    uint64_t call_bytes_max = buffer::kOfferCallBytes;      // Offers beyond it go in another call.
-    // Waiting for a shard that is away, commits and bytes of offers; older ones lose their offers.
-    size_t commits_max = 64;
-    uint64_t backlog_bytes_max = uint64_t{1} << 30;
-    std::string run;        // Uid of the run; empty in tests that have none.
-    std::string take_from;  // The run that loses its buffer to this one; empty: none.
-    Epoch epoch;
-    uint64_t start = 0;  // A random number of this start; 0: none.
+    ShardLink::Options each;  // The link fills in which shard it is; bytes that wait are of all.
     uint64_t seed = 0;
-    uint32_t kept_steps = 0;            // i_off
-    bool images = false;                // Entries are final latents, not heads.
-    uint64_t schedule_id = 0;           // Entries of another schedule are not used.
-    uint64_t latent_bytes = 0;          // A latent's size as stored.
-    std::vector<int64_t> latent_shape;  // [C, H, W] or [C, F, H, W]
-    bool stored_tail = false;  // Heads with all stochastic steps keep their picture and rewards.
+    HeadForm form;  // The entries that it uses.
   };
 
   using StepCommit = learner::StepCommit;
@@ -67,23 +51,18 @@ class ReplayLink {
   absl::Status ended() const;
 
   // Draws up to `count` entries for a step with window `sde` (T flags; empty: windows do not move);
-  // fewer when fewer are eligible or the buffer is away. Their latents are read meanwhile:
-  // TakeLatents has them.
-  //
-  // A head keeps its own stochastic steps, whatever the window is: only they have a density, and
-  // weight and loss run over those before i_off. An older policy made its deterministic steps,
-  // which no weight can express. Refuses and counts an entry without a stochastic step before
-  // i_off, and with `same_window` an entry of another window.
+  // fewer when fewer are eligible or the buffer is away. Refuses and counts those that the run
+  // cannot use (HeadForm). Their latents are read meanwhile: TakeLatents has them.
   std::vector<ReplayedHead> Draw(LearnerStep step, uint32_t count,
                                  const std::vector<bool>& sde = {});
 
   // Gives the drawn heads of a step's groups their latents, and waits for those that are not here
-  // yet. Returns the indices of groups whose head cannot be read: they have none now. Called once
-  // for each step that has drawn.
+  // yet. Returns the indices of groups whose head cannot be read: they are fresh ones now. Called
+  // once for each step that has drawn.
   std::vector<size_t> TakeLatents(LearnerStep step, std::vector<PlannedGroup>& planned);
 
   // The oldest `count` prompts of `hard_prompts`; fewer where fewer wait or the buffer is away.
-  std::vector<WaitingPrompt> DrawHardPrompts(LearnerStep step, uint32_t count);
+  std::vector<v1::ReplayEntry> DrawHardPrompts(LearnerStep step, uint32_t count);
 
   // The entries of `recent_groups`, without latents; nothing while the buffer is away. In the order
   // of their ids, so that a draw from them does not depend on the number of shards.
@@ -100,11 +79,10 @@ class ReplayLink {
   std::vector<v1::ReplayEntry> NewestStored(LearnerStep step, const replay::DrawLimits& limits,
                                             size_t count, const std::vector<EntryId>& taken);
 
-  // Heads of such entries as whole samples, in this order; without those that cannot be read
-  // or used. They need not have been drawn. `sde`: as in Draw.
-  std::vector<ReplayedHead> ReadWholeHeads(LearnerStep step,
-                                           const std::vector<v1::ReplayEntry>& entries,
-                                           const std::vector<bool>& sde);
+  // Heads of such entries, in this order; without those that cannot be read or used. They need not
+  // have been drawn. `sde`: as in Draw.
+  std::vector<ReplayedHead> ReadHeads(LearnerStep step, const std::vector<v1::ReplayEntry>& entries,
+                                      const std::vector<bool>& sde);
 
   // Entries that were drawn and not used since the start.
   uint64_t heads_refused() const { return heads_refused_; }
@@ -126,30 +104,23 @@ class ReplayLink {
   bool AwaitAttachedForTest(absl::Duration timeout) const;
 
  private:
-  // Calls `call` for these shards, all at once.
-  void ForEach(const std::vector<uint32_t>& shards, const std::function<void(uint32_t)>& call);
   // Hands in what waits; the shards that are there afterwards.
   std::vector<uint32_t> Deliver();
+  std::vector<v1::ReplayEntry> DrawFrom(uint32_t shard, LearnerStep step, uint32_t count,
+                                        const std::string& table);
   // The entries of this run's schedule that `list` gets from these shards, in the order of ids.
   using List = std::function<absl::StatusOr<std::vector<v1::ReplayEntry>>(uint32_t shard,
                                                                           buffer::ReplayClient&)>;
   std::vector<v1::ReplayEntry> Listed(const std::vector<uint32_t>& shards, const List& list);
-  bool OfSchedule(const v1::ReplayEntry& entry) const {
-    return entry.trajectory().schedule_id() == options_.schedule_id;
-  }
   size_t ShardOfPrompt(uint64_t prompt) const { return prompt % shards_.size(); }
   ShardLink& ShardOf(const v1::ReplayEntry& entry) {
     return *shards_[ShardOfPrompt(entry.prompt().id())];
   }
   // The entries with latents; those that cannot be read are missing.
   std::vector<v1::ReplayEntry> ReadEntries(uint32_t shard, const std::vector<EntryId>& ids);
-  // By its header alone; the latents are cut by FillHead.
+  // As HeadForm; counts a refusal, and says why.
   std::optional<ReplayedHead> HeadOf(uint32_t shard, LearnerStep step, const v1::ReplayEntry& entry,
                                      const std::vector<bool>& sde);
-  bool FillHead(v1::ReplayEntry entry, ReplayedHead& head);
-  std::nullopt_t RefuseHead(const v1::ReplayEntry& entry, const char* reason);
-  // Whether latents [n, ...] are of this run's shape. Equal bytes do not say so.
-  bool HasShape(const v1::Tensor& latents) const;
   std::optional<v1::Group> RefuseGroup(const v1::ReplayEntry& entry, const absl::Status& why);
 
   const Options options_;

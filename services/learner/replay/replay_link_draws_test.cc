@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/flow/window.h"
-#include "services/learner/replay/group_tables.h"
 #include "services/learner/replay/replay_link.h"
+#include "services/learner/replay/replay_offer.h"
 #include "tests/testing/linked_buffer.h"
 
 namespace oxbow::learner {
@@ -38,10 +38,10 @@ v1::ReplayEntry WindowEntry(uint64_t id, const std::vector<int>& window) {
 std::vector<ReplayedHead> WithLatents(ReplayLink& link, LearnerStep step,
                                       const std::vector<ReplayedHead>& heads) {
   std::vector<PlannedGroup> planned(heads.size());
-  for (size_t i = 0; i < heads.size(); ++i) planned[i].head = heads[i];
+  for (size_t i = 0; i < heads.size(); ++i) planned[i].kind = MixedGroup{heads[i]};
   EXPECT_THAT(link.TakeLatents(step, planned), IsEmpty());
   std::vector<ReplayedHead> filled;
-  for (PlannedGroup& group : planned) filled.push_back(*std::move(group.head));
+  for (PlannedGroup& group : planned) filled.push_back(std::move(*group.head()));
   return filled;
 }
 
@@ -100,13 +100,13 @@ TEST(ReplayLinkDrawsTest, AHeadThatCannotBeReadAnyMoreLeavesItsGroupAlone) {
   const std::vector<ReplayedHead> drawn = linked.link->Draw(LearnerStep(1), 2);
   ASSERT_THAT(drawn, SizeIs(2));
   std::vector<PlannedGroup> planned(4);
-  planned[1].head = drawn[0];
-  planned[2].head = drawn[1];
+  planned[1].kind = MixedGroup{drawn[0]};
+  planned[2].kind = WholeGroup{drawn[1]};
   const size_t of_shard_one = drawn[0].shard == 1 ? 1 : 2;
   EXPECT_THAT(linked.link->TakeLatents(LearnerStep(1), planned),
               ::testing::ElementsAre(of_shard_one));
-  EXPECT_FALSE(planned[of_shard_one].head.has_value());
-  EXPECT_EQ(planned[3 - of_shard_one].head->trajectory.latents().data().size(),
+  EXPECT_EQ(planned[of_shard_one].head(), nullptr);
+  EXPECT_EQ(planned[3 - of_shard_one].head()->trajectory.latents().data().size(),
             (kKept + 1) * kLatentBytes);
 }
 
@@ -165,20 +165,6 @@ TEST(ReplayLinkDrawsTest, AHeadOfAnotherWindowKeepsItsOwnStochasticSteps) {
               HasSubstr("oxbow_learner_heads_refused_total{reason=\"no_density\"} 1\n"));
 }
 
-TEST(ReplayLinkDrawsTest, AHeadWithAllStochasticStepsIsWholeWhereTailsAreNotMadeAgain) {
-  for (const bool stored_tail : {false, true}) {
-    Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*kept_steps=*/2);
-    ReplayLink::Options options = linked.options;
-    options.stored_tail = stored_tail;
-    ReplayLink link(options, linked.metrics);
-    link.Commit(
-        {.step = LearnerStep(0), .offers = {WindowEntry(1, {0, 1}), WindowEntry(2, {1, 2})}});
-    for (const ReplayedHead& head : link.Draw(LearnerStep(1), 2)) {
-      EXPECT_EQ(head.whole, stored_tail && head.entry == EntryId(1)) << head.entry;
-    }
-  }
-}
-
 TEST(ReplayLinkDrawsTest, PromptsLiveOnTheirShardAndDrawsTakeEqualShares) {
   Linked linked(/*shard_count=*/2);
   ReplayLink::StepCommit commit{.step = LearnerStep(0)};
@@ -206,16 +192,17 @@ TEST(ReplayLinkDrawsTest, PromptsThatFailedLongestAgoComeFirstFromAllShards) {
     }
     linked.link->Commit(commit);
   }
-  const std::vector<WaitingPrompt> waiting = linked.link->DrawHardPrompts(LearnerStep(3), 3);
+  const std::vector<v1::ReplayEntry> waiting = linked.link->DrawHardPrompts(LearnerStep(3), 3);
   ASSERT_THAT(waiting, SizeIs(3));
-  EXPECT_EQ(waiting[0].prompt.id() % 11, 10u) << "10 and 21 failed in step 0";
-  EXPECT_EQ(waiting[1].prompt.id() % 11, 10u);
-  linked.link->Commit({.step = LearnerStep(3), .evict = {waiting[0].entry, waiting[1].entry}});
+  EXPECT_EQ(waiting[0].prompt().id() % 11, 10u) << "10 and 21 failed in step 0";
+  EXPECT_EQ(waiting[1].prompt().id() % 11, 10u);
+  linked.link->Commit({.step = LearnerStep(3),
+                       .evict = {EntryId(waiting[0].entry_id()), EntryId(waiting[1].entry_id())}});
   EXPECT_THAT(linked.link->DrawHardPrompts(LearnerStep(4), 9), SizeIs(4));
   linked.GoAway();  // Shard 0 alone: the prompts of the other one stay.
   std::vector<uint64_t> left;
-  for (const WaitingPrompt& one : linked.link->DrawHardPrompts(LearnerStep(4), 9)) {
-    left.push_back(one.prompt.id());
+  for (const v1::ReplayEntry& one : linked.link->DrawHardPrompts(LearnerStep(4), 9)) {
+    left.push_back(one.prompt().id());
   }
   EXPECT_THAT(left, ::testing::UnorderedElementsAre(11, 23));
 }

@@ -202,7 +202,7 @@ TEST(ReplayLinkFaultsTest, ALinkThatWaitsDrawsWhatItWouldHaveDrawnWithoutTheAbse
   std::vector<PlannedGroup> planned(2);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(drawn[i].entry, expected[i].entry);
-    planned[i].head = drawn[i];
+    planned[i].kind = MixedGroup{drawn[i]};
   }
   EXPECT_THAT(waiting.link->TakeLatents(LearnerStep(4), planned), IsEmpty());
   EXPECT_EQ(waiting.shards[0]->Content(), always.shards[0]->Content());
@@ -251,7 +251,7 @@ TEST(ReplayLinkFaultsTest, HeadsOfABufferThatHangsAreGivenUpWithinTheBudget) {
   const std::vector<ReplayedHead> drawn = linked.link->Draw(LearnerStep(3), 2);
   ASSERT_THAT(drawn, SizeIs(2));
   std::vector<PlannedGroup> planned(2);
-  for (size_t i = 0; i < 2; ++i) planned[i].head = drawn[i];
+  for (size_t i = 0; i < 2; ++i) planned[i].kind = MixedGroup{drawn[i]};
   const absl::Duration began = Clock::Steady().Now();
   EXPECT_THAT(linked.link->TakeLatents(LearnerStep(3), planned), ElementsAre(0, 1));
   EXPECT_LT(Clock::Steady().Now() - began, absl::Seconds(10));

@@ -14,7 +14,7 @@
 
 #include "rpc/convert.h"
 #include "run/prompt.h"
-#include "services/learner/replay/group_tables.h"
+#include "services/learner/replay/replay_offer.h"
 #include "tests/testing/linked_buffer.h"
 
 namespace oxbow::learner {

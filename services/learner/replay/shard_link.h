@@ -51,16 +51,17 @@ class ShardLink {
     std::string endpoint;
     uint32_t shards = 1;
     uint32_t shard = 0;
-    absl::Duration timeout;
-    absl::Duration probe_every;
+    absl::Duration timeout = absl::Seconds(10);
+    absl::Duration probe_every = absl::Milliseconds(500);  // While it is away.
     absl::Duration await_back;  // At most, for a shard that is away; 0: not at all.
-    absl::Duration step_budget = absl::InfiniteDuration();
-    absl::Duration rest_least;  // For a slow shard; ten times that at most.
-    uint64_t call_bytes_max = 0;
-    size_t commits_max = 0;
-    uint64_t backlog_bytes_max = 0;
-    std::string run;
-    std::string take_from;
+    absl::Duration step_budget = absl::InfiniteDuration();  // For its calls in one step.
+    absl::Duration rest_least = absl::Seconds(10);      // For a slow shard; ten times that at most.
+    uint64_t call_bytes_max = buffer::kOfferCallBytes;  // Offers beyond it go in another call.
+    // Waiting for a shard that is away, commits and bytes of offers; older ones lose their offers.
+    size_t commits_max = 64;
+    uint64_t backlog_bytes_max = uint64_t{1} << 30;
+    std::string run;        // Uid of the run; empty in tests that have none.
+    std::string take_from;  // The run that loses its buffer to this one; empty: none.
     Epoch epoch;
     uint64_t start = 0;  // A random number of this start; 0: none.
   };

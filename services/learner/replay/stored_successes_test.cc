@@ -10,15 +10,17 @@
 #include <random>
 #include <set>
 
+#include "services/learner/checkpoint/checkpoint_manifest.h"
 #include "tests/testing/linked_buffer.h"
 
 namespace oxbow::learner {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Pair;
 
 // A step of groups with these rewards, of prompts 1, 2, ...
-struct Groups {
+struct Groups : StepGroups {
   Groups(uint64_t step, const std::vector<std::vector<double>>& rewards) {
     for (const auto& of_group : rewards) {
       const uint64_t number = planned.size();
@@ -36,18 +38,58 @@ struct Groups {
   std::vector<uint64_t> Entries() const {
     std::vector<uint64_t> entries;
     for (const PlannedGroup& group : planned) {
-      entries.push_back(group.head.has_value() ? group.head->entry.value : 0);
+      entries.push_back(group.head() != nullptr ? group.head()->entry.value : 0);
     }
     return entries;
   }
 
-  std::vector<ReceivedGroup> received;
-  std::vector<PlannedGroup> planned;
   std::vector<bool> signal;
 };
 
-void Join(StoredSuccesses& successes, uint64_t step, Groups& groups) {
-  successes.Join(LearnerStep(step), groups.signal, groups.received, groups.planned);
+void Join(StepRule& rule, uint64_t step, Groups& groups) {
+  const auto signal = [&] { return groups.signal; };
+  ASSERT_TRUE(rule.Join(LearnerStep(step), signal, groups).ok());
+}
+
+// Late binding, and then `options.added` successes beside the groups.
+void JoinBoth(const ReuseOptions& options, uint64_t step, Groups& groups) {
+  LateBinding late(options);
+  Join(late, step, groups);
+  const StoredSuccesses known(options, {});
+  AddedSuccesses added(options, known);
+  Join(added, step, groups);
+}
+
+void Follow(StoredSuccesses& successes, const Groups& groups) {
+  for (size_t i = 0; i < groups.received.size(); ++i) {
+    successes.See(LearnerStep(1), groups.received[i], groups.planned[i]);
+  }
+  StepRule::Numbers numbers;
+  successes.Follow(LearnerStep(1), groups, numbers);
+  EXPECT_EQ(numbers.at("buffer/need"), successes.state().need);
+}
+
+std::optional<double> RateOf(const PlannedGroup& planned) {
+  const auto* added = planned.As<AddedGroup>();
+  return added != nullptr ? std::optional(added->success_rate) : std::nullopt;
+}
+
+TEST(StoredSuccessesTest, AHeadWithAllStochasticStepsIsWholeWhereTailsAreNotMadeAgain) {
+  Linked linked(/*shard_count=*/1, /*commits_max=*/64, /*kept_steps=*/2);
+  v1::ReplayEntry all = Entry(1, 1, 0, 1), some = Entry(2, 2, 0, 1);
+  some.mutable_trajectory()->set_sde(2, true);  // Behind the head.
+  linked.link->Commit({.step = LearnerStep(0), .offers = {all, some}});
+  for (const bool stored_tail : {false, true}) {
+    StoredSuccesses successes(
+        {.buffer = linked.link.get(), .heads_max = 2, .stored_tail = stored_tail}, {});
+    StepDraft draft{.step = LearnerStep(stored_tail ? 2 : 1), .committed = 1, .groups = 4};
+    ASSERT_TRUE(successes.Plan(draft).ok());
+    ASSERT_EQ(draft.spread.size(), 2u);
+    for (const AskedGroup& asked : draft.spread) {
+      const bool whole = std::holds_alternative<WholeGroup>(asked.kind);
+      EXPECT_EQ(whole, stored_tail && asked.prompt.id() == 1) << asked.prompt.id();
+    }
+  }
 }
 
 // Promise: Reuse beyond a drawn head keeps its bounds.
@@ -56,16 +98,15 @@ void Join(StoredSuccesses& successes, uint64_t step, Groups& groups) {
 TEST(StoredSuccessesTest, AfterTheEndOfReuseNothingJoinsAStep) {
   Linked linked(1);
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(11, 1, 0, 1)}});
-  StoredSuccesses successes({.heads_max = 2, .late_binding = true, .added = 1, .until = 2},
-                            linked.link.get(), {});
+  const ReuseOptions options = {
+      .buffer = linked.link.get(), .heads_max = 2, .added = 1, .until = 2};
+  const StoredSuccesses successes(options, {});
   EXPECT_EQ(successes.heads_wanted(LearnerStep(1), 1), 2u);
-  EXPECT_TRUE(successes.binds_late(LearnerStep(1)));
   EXPECT_EQ(successes.heads_wanted(LearnerStep(2), 2), 0u);
-  EXPECT_FALSE(successes.binds_late(LearnerStep(2)));
   Groups last(1, {{0, 0}}), later(2, {{0, 0}});
-  Join(successes, 1, last);
+  JoinBoth(options, 1, last);
   EXPECT_THAT(last.Entries(), ElementsAre(11, 0)) << "bound, and a place of an added one";
-  Join(successes, 2, later);
+  JoinBoth(options, 2, later);
   EXPECT_THAT(later.Entries(), ElementsAre(0));
 }
 
@@ -74,26 +115,29 @@ TEST(StoredSuccessesTest, AGroupThatFailedWholeGetsItsPromptsSuccessAsAWholeSamp
     Linked linked(shards);
     linked.link->Commit({.step = LearnerStep(0),
                          .offers = {Entry(11, 1, 0, 1), Entry(12, 2, 0, 1), Entry(13, 3, 0, 1)}});
-    StoredSuccesses successes({.late_binding = true}, linked.link.get(), {});
+    LateBinding late({.buffer = linked.link.get()});
     // Failed; live; solved; failed, and nothing is stored for it.
     Groups groups(1, {{0, 0, 0}, {0, 1, 0}, {1, 1, 1}, {0, 0, 0}});
-    Join(successes, 1, groups);
+    Join(late, 1, groups);
     EXPECT_THAT(groups.Entries(), ElementsAre(11, 0, 0, 0)) << shards << " shards";
-    EXPECT_TRUE(groups.planned[0].late);
-    EXPECT_TRUE(groups.planned[0].head->whole);
-    EXPECT_EQ(groups.planned[0].head->prompt.id(), 1u);
-    EXPECT_FALSE(groups.planned[0].head->trajectory.latents().data().empty());
+    ASSERT_NE(groups.planned[0].As<LateGroup>(), nullptr);
+    EXPECT_EQ(groups.planned[0].whole(), &groups.planned[0].As<LateGroup>()->head);
+    EXPECT_EQ(groups.planned[0].head()->prompt.id(), 1u);
+    EXPECT_FALSE(groups.planned[0].head()->trajectory.latents().data().empty());
     EXPECT_EQ(groups.received.size(), 4u);
+    EXPECT_THAT(groups.choice.late, ElementsAre(Pair(GroupId(100), EntryId(11))));
+    StepRule::Numbers numbers;
+    late.Follow(LearnerStep(1), groups, numbers);
+    EXPECT_THAT(numbers, ElementsAre(Pair("train/groups_bound_late", 1)));
   }
 }
 
 TEST(StoredSuccessesTest, AMixedGroupKeepsItsHeadAndNoEntryComesTwice) {
   Linked linked;
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(11, 1, 0, 1)}});
-  StoredSuccesses successes({.late_binding = true, .added = 2}, linked.link.get(), {});
   Groups groups(1, {{0, 0}, {0, 0}});
-  groups.planned[1].head = ReplayedHead{.entry = EntryId(11)};
-  Join(successes, 1, groups);
+  groups.planned[1].kind = MixedGroup{{.entry = EntryId(11)}};
+  JoinBoth({.buffer = linked.link.get(), .added = 2}, 1, groups);
   EXPECT_THAT(groups.Entries(), ElementsAre(0, 0, 11, 0)) << "drawn before, so not bound or added";
 }
 
@@ -103,13 +147,16 @@ TEST(StoredSuccessesTest, TheNewestSuccessesStandEvenlyBetweenTheGroups) {
   for (uint64_t i = 1; i <= 5; ++i) offers.push_back(Entry(10 + i, 50 + i, i / 2, 1));
   offers[4].set_group_mean(0.75);
   linked.link->Commit({.step = LearnerStep(3), .offers = offers});
-  StoredSuccesses successes({.added = 4}, linked.link.get(), {.need = 1, .success_rate = 0.25});
+  const ReuseOptions options = {.buffer = linked.link.get(), .added = 4};
+  const StoredSuccesses known(options, {.need = 1, .success_rate = 0.25});
+  AddedSuccesses added(options, known);
   Groups groups(4, {{0, 1}, {0, 1}});
-  Join(successes, 4, groups);
+  Join(added, 4, groups);
   // Births 0, 1, 1, 2, 2 of entries 11 to 15.
   EXPECT_THAT(groups.Entries(), ElementsAre(0, 14, 15, 0, 12, 13));
-  EXPECT_EQ(groups.planned[1].success_rate, 0.25) << "the run's";
-  EXPECT_EQ(groups.planned[2].success_rate, 0.75) << "its prompt's";
+  EXPECT_EQ(RateOf(groups.planned[1]), 0.25) << "the run's";
+  EXPECT_EQ(RateOf(groups.planned[2]), 0.75) << "its prompt's";
+  EXPECT_THAT(groups.choice.added, ElementsAre(EntryId(14), EntryId(15), EntryId(12), EntryId(13)));
   EXPECT_EQ(groups.planned[2].prompt.id(), 55u);
   EXPECT_EQ(groups.planned[1].id, GroupId(kAddedGroups + 4 * 4));
   EXPECT_EQ(groups.received[4].group.trajectories_size(), 0);
@@ -119,14 +166,13 @@ TEST(StoredSuccessesTest, TheNewestSuccessesStandEvenlyBetweenTheGroups) {
 // Ranks that hold equal shares of U groups and of K added ones hold them whatever their number.
 TEST(StoredSuccessesTest, ThePlacesOfAnEmptyBufferAreThereAndEmpty) {
   Linked linked;
-  StoredSuccesses successes({.added = 2}, linked.link.get(), {});
   Groups groups(1, {{0, 1}, {0, 1}});
-  Join(successes, 1, groups);
+  JoinBoth({.buffer = linked.link.get(), .added = 2}, 1, groups);
   ASSERT_EQ(groups.planned.size(), 4u);
   EXPECT_THAT(groups.Entries(), ElementsAre(0, 0, 0, 0));
-  EXPECT_TRUE(groups.planned[1].success_rate.has_value());
+  EXPECT_EQ(RateOf(groups.planned[1]), 1) << "nothing is judged";
   EXPECT_EQ(groups.planned[1].prompt.id(), 1u) << "a prompt that exists";
-  EXPECT_FALSE(groups.planned[2].success_rate.has_value());
+  EXPECT_EQ(RateOf(groups.planned[2]), std::nullopt);
 }
 
 // All entries of all shards, as one answer would have them.
@@ -180,8 +226,6 @@ TEST(StoredSuccessesTest, WhatJoinsIsWhatAListOfTheWholeBufferWouldSay) {
     Fill(linked, /*prompts=*/20, random);
     const replay::DrawLimits limits{.uses_max = random() % 3, .age_max = random() % 5};
     const uint32_t added = 1 + static_cast<uint32_t>(random() % 9);
-    StoredSuccesses successes({.late_binding = true, .added = added, .limits = limits},
-                              linked.link.get(), {});
     std::vector<std::vector<double>> rewards;
     for (int group = 0; group < 12; ++group) {
       const auto all = static_cast<double>(random() % 3);
@@ -190,7 +234,7 @@ TEST(StoredSuccessesTest, WhatJoinsIsWhatAListOfTheWholeBufferWouldSay) {
     Groups groups(6, rewards);
     const std::vector<v1::ReplayEntry> whole = Whole(linked);
     const std::vector<replay::StoredEntry> rules = RulesOfAll(whole);
-    groups.planned[3].head = ReplayedHead{.entry = rules.front().id};
+    groups.planned[3].kind = MixedGroup{{.entry = rules.front().id}};
     std::vector<EntryId> taken = {rules.front().id};
     std::vector<uint64_t> expected;
     for (size_t i = 0; i < rewards.size(); ++i) {
@@ -206,11 +250,11 @@ TEST(StoredSuccessesTest, WhatJoinsIsWhatAListOfTheWholeBufferWouldSay) {
     for (const size_t place : replay::NewestEntries(rules, added, LearnerStep(6), limits, taken)) {
       newest.push_back(rules[place].id.value);
     }
-    Join(successes, 6, groups);
+    JoinBoth({.buffer = linked.link.get(), .added = added, .limits = limits}, 6, groups);
     std::vector<uint64_t> own;
     std::vector<uint64_t> beside;
     for (const PlannedGroup& group : groups.planned) {
-      const uint64_t entry = group.head.has_value() ? group.head->entry.value : 0;
+      const uint64_t entry = group.head() != nullptr ? group.head()->entry.value : 0;
       if (group.id.value < kAddedGroups) own.push_back(entry);
       if (group.id.value >= kAddedGroups && entry != 0) beside.push_back(entry);
     }
@@ -226,9 +270,8 @@ TEST(StoredSuccessesTest, WhatTheBufferSendsDoesNotGrowWithIt) {
     Linked linked(/*shard_count=*/2);
     Fill(linked, prompts, random);
     for (const auto& shard : linked.shards) shard->door.ForgetListed();
-    StoredSuccesses successes({.late_binding = true, .added = 4}, linked.link.get(), {});
     Groups groups(6, {{0, 0}, {0, 0}, {0, 1}});
-    Join(successes, 6, groups);
+    JoinBoth({.buffer = linked.link.get(), .added = 4}, 6, groups);
     uint64_t sent = 0;
     for (const auto& shard : linked.shards) sent += shard->door.listed();
     EXPECT_GE(sent, 4u);
@@ -240,23 +283,24 @@ TEST(StoredSuccessesTest, WhatTheBufferSendsDoesNotGrowWithIt) {
 
 TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
   Linked linked;
-  StoredSuccesses successes({.heads_max = 4, .by_need = true}, linked.link.get(), {});
+  StoredSuccesses successes({.buffer = linked.link.get(), .heads_max = 4, .by_need = true}, {});
   EXPECT_EQ(successes.heads_wanted(LearnerStep(0), 0), 4u);
   Groups groups(1, {{0, 0}, {0, 1}, {1, 0}, {0, 0}});
-  groups.planned[3].head = ReplayedHead{.entry = EntryId(1)};
-  successes.Follow(groups.received, groups.planned, {});
+  groups.planned[3].kind = MixedGroup{{.entry = EntryId(1)}};
+  Follow(successes, groups);
   // One of three without a signal; rewards 0, .5, .5.
   EXPECT_DOUBLE_EQ(successes.state().need, 1 + 0.4 * (1. / 3 - 1));
   EXPECT_DOUBLE_EQ(successes.state().success_rate, 0.4 / 3);
   const replay::ReuseState before = successes.state();
-  groups.planned[0].late = true;
-  groups.planned[0].head = ReplayedHead{.entry = EntryId(2)};
-  successes.Follow(groups.received, groups.planned, {});
+  groups.planned[0].kind = LateGroup{{.entry = EntryId(2)}};
+  Follow(successes, groups);
   EXPECT_DOUBLE_EQ(successes.state().need, before.need + 0.4 * (1. / 3 - before.need))
       << "a group that was bound late did fail";
-  successes.Follow({}, {}, {});
+  Follow(successes, Groups(1, {}));
   EXPECT_NE(successes.state(), before);
-  StoredSuccesses always({.heads_max = 4}, linked.link.get(), successes.state());
+  RunState saved;
+  successes.Save(saved);
+  const StoredSuccesses always({.buffer = linked.link.get(), .heads_max = 4}, saved.reuse);
   EXPECT_EQ(always.heads_wanted(LearnerStep(0), 0), 4u);
 }
 
@@ -266,15 +310,15 @@ TEST(StoredSuccessesTest, NeedFollowsFreshGroupsAlone) {
 TEST(StoredSuccessesTest, ARunThatIsResumedAnywherePlansTheSameHeads) {
   constexpr uint32_t kAhead = 2;
   constexpr uint64_t kSteps = 7;
-  const StoredSuccesses::Options options = {
-      .heads_max = 16, .by_need = true, .staleness_max = kAhead};
   Linked linked;
-  StoredSuccesses whole(options, linked.link.get(), {});
+  const ReuseOptions options = {
+      .buffer = linked.link.get(), .heads_max = 16, .by_need = true, .staleness_max = kAhead};
+  StoredSuccesses whole(options, {});
   const Groups none(1, {}), alive(1, {{0, 1}, {1, 0}}), half(1, {{0, 1}, {0, 0}});
   const auto follow = [&](StoredSuccesses& successes, uint64_t step) {
     // Step 3 has no fresh group: need stays as it is, and yet a step has passed.
     const Groups& groups = step == 3 ? none : step % 2 == 0 ? alive : half;
-    successes.Follow(groups.received, groups.planned, {});
+    Follow(successes, groups);
   };
   std::vector<uint32_t> heads;
   std::vector<replay::ReuseState> states = {whole.state()};
@@ -287,7 +331,7 @@ TEST(StoredSuccessesTest, ARunThatIsResumedAnywherePlansTheSameHeads) {
   }
   EXPECT_EQ(std::set<uint32_t>(heads.begin(), heads.end()).size(), 6u) << "or this shows nothing";
   for (uint64_t at = 0; at < kSteps; ++at) {
-    StoredSuccesses resumed(options, linked.link.get(), states[at]);
+    StoredSuccesses resumed(options, states[at]);
     uint64_t planned = at;
     for (uint64_t committed = at; committed < kSteps; ++committed) {
       for (; planned <= committed + kAhead; ++planned) {
@@ -302,14 +346,13 @@ TEST(StoredSuccessesTest, ARunThatIsResumedAnywherePlansTheSameHeads) {
 // Dynamic sampling takes dead groups away: they tell of need and of success all the same.
 TEST(StoredSuccessesTest, GroupsThatOthersReplacedCount) {
   Linked linked;
-  StoredSuccesses all({.by_need = true}, linked.link.get(), {});
-  StoredSuccesses replaced({.by_need = true}, linked.link.get(), {});
+  const ReuseOptions options = {.buffer = linked.link.get(), .by_need = true};
+  StoredSuccesses all(options, {}), replaced(options, {});
   Groups four(1, {{0, 1}, {1, 0}, {0, 0}, {1, 1}}), two(1, {{0, 1}, {1, 0}}),
       dead(1, {{0, 0}, {1, 1}});
-  all.Follow(four.received, four.planned, {});
-  StoredSuccesses::FreshSums sums;
-  for (size_t i = 0; i < 2; ++i) StoredSuccesses::Count(dead.received[i], dead.planned[i], sums);
-  replaced.Follow(two.received, two.planned, sums);
+  Follow(all, four);
+  for (size_t i = 0; i < 2; ++i) replaced.See(LearnerStep(1), dead.received[i], dead.planned[i]);
+  Follow(replaced, two);
   EXPECT_EQ(replaced.state(), all.state());
   EXPECT_NE(all.state(), replay::ReuseState());
 }
@@ -317,19 +360,19 @@ TEST(StoredSuccessesTest, GroupsThatOthersReplacedCount) {
 TEST(StoredSuccessesTest, RatesAreSharesOfTheFullReward) {
   Linked linked;
   linked.link->Commit({.step = LearnerStep(0), .offers = {Entry(11, 7, 0, 2)}});
-  StoredSuccesses successes({.added = 1, .full_reward = 2}, linked.link.get(),
-                            {.need = 1, .success_rate = 1.5});
+  const ReuseOptions options = {.buffer = linked.link.get(), .added = 1, .full_reward = 2};
+  const StoredSuccesses known(options, {.need = 1, .success_rate = 1.5});
+  AddedSuccesses added(options, known);
   Groups groups(1, {{0, 2}});
-  Join(successes, 1, groups);
-  EXPECT_EQ(groups.planned[1].success_rate, 0.75);
+  Join(added, 1, groups);
+  EXPECT_EQ(RateOf(groups.planned[1]), 0.75);
 }
 
 TEST(StoredSuccessesTest, WithoutABufferNothingJoins) {
   Linked linked;
   linked.GoAway();
-  StoredSuccesses away({.late_binding = true, .added = 2}, linked.link.get(), {});
   Groups groups(1, {{0, 0}, {0, 1}});
-  Join(away, 1, groups);
+  JoinBoth({.buffer = linked.link.get(), .added = 2}, 1, groups);
   EXPECT_THAT(groups.Entries(), ElementsAre(0, 0, 0, 0));
 }
 

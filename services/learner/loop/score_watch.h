@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends a run whose images cannot be scored: a reward server answers, and nearly never with a score.
+// Watches the scores of a run's groups for rewards that are wrong.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "core/reward/scorer.h"
 #include "services/learner/coordinator/group_assembler.h"
 
 namespace oxbow::learner {
 
+// Ends a run whose images cannot be scored: a reward server answers, and nearly never with a score.
 class UnscoredGuard {
  public:
   static constexpr double kShareMax = 0.9;   // Share of a step's samples without a score.
@@ -28,6 +33,23 @@ class UnscoredGuard {
  private:
   uint64_t groups_ = 0;  // In the last steps beyond the share, in a row.
   bool tripped_ = false;
+};
+
+// Notes a reward whose scores leave the range that its server declares. Such a server is wrong
+// about its scores or about its range.
+class RangeWatch {
+ public:
+  RangeWatch() = default;
+  // A reward without facts, or that declares no range, is not watched.
+  explicit RangeWatch(std::map<std::string, reward::RewardFacts> facts)
+      : facts_(std::move(facts)) {}
+
+  // One line for each reward that leaves its range in this group for the first time.
+  std::vector<std::string> Look(const v1::Group& group);
+
+ private:
+  std::map<std::string, reward::RewardFacts> facts_;
+  std::set<std::string> told_;
 };
 
 }  // namespace oxbow::learner

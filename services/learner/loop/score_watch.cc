@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/learner/loop/range_watch.h"
+#include "services/learner/loop/score_watch.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/learner/coordinator/group_check.h"
 
 namespace oxbow::learner {
 namespace {
@@ -15,6 +17,30 @@ bool Leaves(const reward::RewardFacts& facts, double value) {
 }
 
 }  // namespace
+
+absl::Status UnscoredGuard::Check(LearnerStep step, const std::vector<ReceivedGroup>& groups,
+                                  const std::string& reason, uint64_t lost) {
+  uint64_t samples = 0;
+  uint64_t unscored = 0;
+  for (const ReceivedGroup& received : groups) {
+    samples += static_cast<uint64_t>(received.group.trajectories_size());
+    unscored += UnscoredIn(received.group);
+  }
+  samples -= lost;
+  unscored -= lost;
+  if (static_cast<double>(unscored) <= kShareMax * static_cast<double>(samples)) {
+    groups_ = 0;
+    return absl::OkStatus();
+  }
+  groups_ += groups.size();
+  if (groups_ < kGroupsMin) return absl::OkStatus();
+  tripped_ = true;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "images cannot be scored: ", unscored, " of ", samples, " samples of step ", step.value,
+      " have no score; correct the reward or its prompts, then go on with --resume; the reward "
+      "server says: ",
+      reason.empty() ? "(its reason was lost with a worker's stream)" : reason));
+}
 
 std::vector<std::string> RangeWatch::Look(const v1::Group& group) {
   std::vector<std::string> lines;

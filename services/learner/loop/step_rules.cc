@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/learner/loop/step_rules.h"
+
+#include <memory>
+#include <utility>
+
+#include "config/chosen_method.h"
+#include "config/validate.h"
+#include "run/kept_steps.h"
+#include "run/rewards.h"
+#include "services/learner/checkpoint/checkpoint_manifest.h"
+#include "services/learner/loop/step_adaptation.h"
+#include "services/learner/plan/prompt_choice.h"
+#include "services/learner/replay/stored_successes.h"
+
+namespace oxbow::learner {
+namespace {
+
+OfferRules OffersOf(const RunSetup& setup) {
+  return {.run_seed = setup.config.run().seed(),
+          .kept_steps = run::KeptStepsOf(setup.config, setup.sampling),
+          .images = config::ChosenMethod(setup.config.method()).trains_final_latents(),
+          .sigmas = setup.sampling.sigmas};
+}
+
+ReuseOptions ReuseOf(const RunSetup& setup, ReplayLink* buffer) {
+  const v1::RunConfig& config = setup.config;
+  return {.buffer = buffer,
+          .heads_max = config::ReplayedGroups(config),
+          .by_need = config.replay().by_need(),
+          .staleness_max = config.off_policy().staleness_max(),
+          .stored_tail = config.sampling().tail() == v1::TAIL_KIND_STORED,
+          .added = config.replay().added(),
+          .limits = {.uses_max = config.replay().max_uses(), .age_max = config.replay().max_age()},
+          .until = config.replay().reincarnate_after(),
+          .full_reward = run::WholeOf(config.reward()),
+          .offers = config::KeepsSuccesses(config) ? std::optional(OffersOf(setup)) : std::nullopt,
+          .failures_max = config.replay().failures_max()};
+}
+
+}  // namespace
+
+StepRules RulesOf(const RunSetup& setup, const RunState& from, PromptOrder& prompts,
+                  ConditioningCache& conditioning, ReplayLink* buffer) {
+  const v1::RunConfig& config = setup.config;
+  const ReuseOptions reuse = ReuseOf(setup, buffer);
+  StepRules rules;
+  auto stored = std::make_unique<StoredSuccesses>(reuse, from.reuse);
+  const StoredSuccesses& known = *stored;
+  rules.push_back(std::move(stored));
+  if (config.replay().late_binding()) rules.push_back(std::make_unique<LateBinding>(reuse));
+  if (reuse.added > 0) rules.push_back(std::make_unique<AddedSuccesses>(reuse, known));
+  if (config.adaptation().enabled()) {
+    rules.push_back(std::make_unique<StepAdaptation>(
+        StepAdaptation::Options{.rules = AdaptationOf(config.adaptation()),
+                                .group_size = static_cast<int>(config.batch().group_size()),
+                                .groups = config.batch().groups(),
+                                .run_seed = config.run().seed(),
+                                .offers = OffersOf(setup)},
+        buffer, conditioning));
+  }
+  rules.push_back(std::make_unique<PromptChoice>(
+      PromptChoice::Options{.learnable = config.prompts().choice() == v1::PROMPT_CHOICE_LEARNABLE,
+                            .run_seed = config.run().seed(),
+                            .staleness_max = config.off_policy().staleness_max(),
+                            .full_reward = run::WholeOf(config.reward())},
+      prompts, from.known));
+  return rules;
+}
+
+}  // namespace oxbow::learner
