@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "services/reward/scorer_panel.h"

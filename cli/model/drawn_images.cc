@@ -5,23 +5,31 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/model/trained_part.h"
 #include "cli/run/work_progress.h"
 #include "cli/run_option.h"
-#include "config/hub_cache.h"
+#include "config/file_paths.h"
 #include "config/run_config.h"
 #include "core/model/device.h"
 #include "core/model/image_sampler.h"
 #include "core/model/policy.h"
 #include "core/model/velocity_model.h"
 #include "core/reward/synthetic_task.h"
+#include "io/clip_tokenizer.h"
 #include "io/tensor_torch.h"
 #include "run/loaded_model.h"
 #include "run/model_facts.h"
@@ -29,6 +37,28 @@
 #include "run/scalar_type.h"
 
 namespace oxbow::cli {
+
+namespace {
+
+// CLIP's own has 49408; an embedded model's 514 and one for each word.
+constexpr int64_t kWordListMax = 4096;
+constexpr size_t kWordsShown = 10;
+
+std::string PathOf(const ModelSource& source) {
+  if (source.run.empty()) return source.model;
+  const auto config = ConfigOfRun(source.run);
+  return config.ok() ? config->model().path() : "";
+}
+
+std::string ListOf(const std::set<std::string>& words) {
+  const size_t shown = std::min(words.size(), kWordsShown);
+  const auto end = std::next(words.begin(), static_cast<std::ptrdiff_t>(shown));
+  const size_t more = words.size() - shown;
+  return absl::StrCat(absl::StrJoin(words.begin(), end, ", "),
+                      more == 0 ? "" : absl::StrCat(" and ", more, " more"));
+}
+
+}  // namespace
 
 // A model and how its velocities are asked for.
 struct ImageDrawer::Drawing {
@@ -261,6 +291,27 @@ void AddImageFlags(CLI::App& command, ImageOptions& images) {
       ->check(CLI::Range(1, 512));
   command.add_option("--device", images.device, "cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--seed", images.seed, "of the noise")->capture_default_str();
+}
+
+std::vector<std::string> PromptWarnings(const ModelSource& source,
+                                        const std::vector<std::string>& prompts) {
+  const std::string path = PathOf(source);
+  if (path.empty()) return {};
+  const auto tokenizer = io::ClipTokenizer::Load(std::filesystem::path(path) / "tokenizer");
+  if (!tokenizer.ok() || tokenizer->size() > kWordListMax) return {};
+  std::set<std::string> unknown;
+  bool empty = false;
+  for (const std::string& prompt : prompts) {
+    empty = empty || absl::StripAsciiWhitespace(prompt).empty();
+    for (const std::string& word : tokenizer->SplitWords(prompt)) unknown.insert(word);
+  }
+  std::vector<std::string> warnings;
+  if (!unknown.empty()) {
+    warnings.push_back(
+        absl::StrCat(path, " was not trained on these words, and guesses: ", ListOf(unknown)));
+  }
+  if (empty) warnings.push_back("a prompt without words asks for nothing in particular");
+  return warnings;
 }
 
 }  // namespace oxbow::cli

@@ -89,4 +89,11 @@ void AddSourceFlags(CLI::App& command, ModelSource& source);
 // How they are drawn; how many is the command's own.
 void AddImageFlags(CLI::App& command, ImageOptions& images);
 
+// Warnings about prompts, before a person looks at their images: words that an embedded model
+// was not trained on, and prompts without words.
+
+// Whole sentences; none for a model whose tokenizer has a large vocabulary, or is of another kind.
+std::vector<std::string> PromptWarnings(const ModelSource& source,
+                                        const std::vector<std::string>& prompts);
+
 }  // namespace oxbow::cli

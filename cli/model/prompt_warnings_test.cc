@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/model/prompt_warnings.h"
+#include "cli/model/drawn_images.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,6 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
-#include "cli/model/prompt_warnings.h"
 #include "cli/run/work_progress.h"
 #include "core/reward/synthetic_task.h"
 #include "io/film.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/plan/bytes_text.h"
+#include "cli/terminal.h"
 #include "cli/run/progress_line.h"
 #include "core/lease/worker_book.h"
 #include "metrics/exported_metrics.h"

@@ -6,7 +6,6 @@
 #include <iostream>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "rpc/channel.h"
 #include "rpc/health_service.h"
 #include "rpc/port_language.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/plan/bytes_text.h"
+#include "cli/terminal.h"
 #include "rpc/tls.h"
 
 namespace oxbow::cli {

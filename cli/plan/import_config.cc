@@ -21,7 +21,7 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/python_part.h"
+#include "cli/child_program.h"
 #include "config/run_config.h"
 #include "config/validate.h"
 

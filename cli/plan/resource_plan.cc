@@ -16,7 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/memory_limits.h"
-#include "cli/plan/bytes_text.h"
+#include "cli/terminal.h"
 #include "config/chosen_method.h"
 #include "config/copy_target.h"
 #include "config/memory_parts.h"

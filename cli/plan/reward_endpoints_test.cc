@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan/reward_endpoints.h"
+#include "cli/plan/reward_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

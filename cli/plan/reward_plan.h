@@ -9,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "cli/plan/resource_plan.h"
+#include "config/validate.h"
 #include "core/reward/scorer.h"
 #include "oxbow/v1/common.pb.h"
 #include "oxbow/v1/config.pb.h"
@@ -55,5 +57,23 @@ std::string RewardsText(const v1::RunConfig& config,
 // reward needs.
 absl::Status CheckMetadataKeys(const std::vector<reward::RewardFacts>& rewards,
                                const std::vector<v1::Prompt>& prompts, const std::string& file);
+
+// Asks the servers of reward.endpoints which rewards they have, before a run needs them.
+
+inline constexpr absl::Duration kEndpointPatience = absl::Seconds(2);
+
+struct AskedEndpoint {
+  std::string endpoint;
+  absl::Status status;               // The status of its answer to Describe.
+  std::vector<std::string> rewards;  // That it has.
+};
+
+// Asks all of them side by side, each for at most `timeout`.
+std::vector<AskedEndpoint> AskEndpoints(const v1::RewardConfig& config, absl::Duration timeout);
+
+// Servers that do not answer, for which a run waits: warnings. Where all answer, the rewards of the
+// run that none of them has and that are not the run's own: errors, since a run ends by them.
+std::vector<config::Problem> EndpointProblems(const v1::RewardConfig& config,
+                                              const std::vector<AskedEndpoint>& asked);
 
 }  // namespace oxbow::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan/run_plan.h"
+#include "cli/plan/validate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "base/memory_limits.h"
 #include "base/sha256.h"
-#include "cli/plan/memory_check.h"
+#include "cli/plan/machine_load.h"
 #include "cli/plan/resource_plan.h"
 #include "config/run_config.h"
 #include "core/model/decoder_architecture.h"

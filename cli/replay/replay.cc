@@ -8,10 +8,9 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/plan/bytes_text.h"
-#include "cli/replay/replay_audit.h"
+#include "cli/terminal.h"
+#include "cli/replay/replay_source.h"
 #include "cli/replay/replay_entry.h"
-#include "cli/replay/replay_entry_text.h"
 #include "cli/replay/replay_rows.h"
 #include "cli/run_option.h"
 #include "rpc/tls_flags.h"
@@ -128,11 +127,7 @@ void AddReshard(CLI::App& replay, int& exit_code) {
       ->delimiter(',')
       ->required();
   command->add_option("--to", flags->to, "the new ones, in order")->delimiter(',')->required();
-  command->callback([flags, &exit_code] {
-    const absl::Status status = ReshardNow(*flags);
-    if (!status.ok()) std::cerr << "oxbow replay: " << status.message() << "\n";
-    exit_code = ExitCodeOf(status);
-  });
+  command->callback([flags, &exit_code] { exit_code = Ended("replay", ReshardNow(*flags)); });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/replay/replay_audit.h"
+#include "cli/replay/replay_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

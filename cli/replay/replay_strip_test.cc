@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/replay/replay_strip.h"
+#include "cli/replay/replay_entry.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

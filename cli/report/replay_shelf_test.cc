@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report/replay_shelf.h"
+#include "cli/report/live_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

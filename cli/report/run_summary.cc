@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/run_summary.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iostream>
+#include <memory>
+#include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/exit_code.h"
 #include "base/first_part.h"
 #include "base/nearest_name.h"
-#include "base/status_macros.h"
-#include "cli/run/child_log.h"
+#include "cli/commands.h"
+#include "cli/run/child_process.h"
+#include "cli/run_option.h"
 #include "io/report/report.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
@@ -21,6 +28,7 @@
 #include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -279,6 +287,46 @@ std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {
                           best, AgeText(now - run.changed), WordsOn(run));
   }
   return text;
+}
+
+void AddRuns(CLI::App& app, int& exit_code) {
+  CLI::App* const command =
+      app.add_subcommand("runs", "List runs: state, held-out reward, age, verdict");
+  command->footer("Example: oxbow runs\nThe run that logged a step last comes first.");
+  const auto directory = std::make_shared<std::string>("runs");
+  command->add_option("DIR", *directory, "directory of runs")->capture_default_str();
+  command->callback([directory, &exit_code] {
+    if (!std::filesystem::is_directory(*directory)) {
+      std::cerr << "oxbow runs: no such directory: " << *directory << "\n";
+      exit_code = kExitUsage;
+      return;
+    }
+    const std::vector<RunSummary> runs = RunsIn(*directory);
+    if (runs.empty()) std::cerr << "oxbow runs: no run in " << *directory << "\n";
+    if (!runs.empty()) std::cout << RunsText(runs, absl::Now());
+    exit_code = kExitOk;
+  });
+}
+
+void AddReport(CLI::App& app, int& exit_code) {
+  CLI::App* const command =
+      app.add_subcommand("report", "Write report.html of a run, finished or in progress");
+  command->footer("Example: oxbow report runs/digits");
+  // Shared: the callback lives in the App and outlives this call.
+  const auto run_dir = std::make_shared<std::string>();
+  AddRunDirectory(*command, *run_dir, "directory of the run, with metrics.jsonl in it")->required();
+  command->callback([run_dir, &exit_code] {
+    absl::Status status = FindRun(*run_dir);
+    if (status.ok()) {
+      status = io::WriteReport(*run_dir, learner::FactsOfRun(*run_dir, run::IsLive(*run_dir)));
+    }
+    exit_code = ExitCodeOf(status);
+    if (status.ok()) {
+      std::cout << (std::filesystem::path(*run_dir) / "report.html").string() << "\n";
+    } else {
+      std::cerr << "oxbow report: " << status.message() << "\n";
+    }
+  });
 }
 
 }  // namespace oxbow::cli

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/fleet.h"
 
+#include <netdb.h>
 #include <signal.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -15,8 +18,7 @@
 #include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/patience.h"
-#include "base/status_macros.h"
-#include "cli/run/child_log.h"
+#include "cli/run/child_process.h"
 #include "config/memory_parts.h"
 #include "config/validate.h"
 #include "core/parallel/rank_variables.h"
@@ -24,12 +26,16 @@
 #include "rpc/certificate_files.h"
 #include "rpc/channel.h"
 #include "rpc/stop_signal.h"
+#include "rpc/tls.h"
 #include "rpc/tls_flags.h"
-#include "run/replay_directories.h"
+#include "run/endpoints_file.h"
 #include "run/rewards.h"
 
 namespace oxbow::cli {
+
 namespace {
+
+constexpr int kPortMax = 65000;  // Reward servers take the ports behind it.
 
 constexpr absl::Duration kDrainCall = absl::Seconds(5);
 constexpr absl::Duration kLogsEvery = absl::Seconds(10);
@@ -93,6 +99,73 @@ bool Drain(const std::string& learner, const std::string& signal) {
 }
 
 }  // namespace
+
+absl::StatusOr<JoinAddress> ParseJoinAddress(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  JoinAddress address;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 1 ||
+      address.port > kPortMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen takes HOST:PORT, with a port from 1 to ", kPortMax, ": ", text));
+  }
+  address.host = text.substr(0, colon);
+  if (address.host == "0.0.0.0" || address.host == "[::]" || address.host == "*") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen takes this machine's own address, which workers are told, not ", text));
+  }
+  return address;
+}
+
+int PortOf(const JoinAddress& address, FleetRole role, int number) {
+  if (address.port == 0) return 0;
+  switch (role) {
+    case FleetRole::kLearner:
+      return address.port;
+    case FleetRole::kBuffer:
+      return number == 0 ? address.port + 1 : 0;
+    case FleetRole::kReward:
+      return address.port + 2 + number;
+    case FleetRole::kWorker:
+      return 0;
+  }
+  return 0;
+}
+
+std::vector<std::string> AddressesOf(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return {};
+  std::vector<std::string> addresses;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    char text[NI_MAXHOST] = {};
+    if (getnameinfo(info->ai_addr, info->ai_addrlen, text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      addresses.push_back(text);
+    }
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+std::string LoopbackWarning(const std::string& host, NameLookup addresses_of) {
+  const auto is_loopback = [](const std::string& address) {
+    return rpc::IsLoopback(WithBrackets(absl::StrCat(address, ":0")));
+  };
+  if (is_loopback(host)) return "";  // As it was asked for.
+  const std::vector<std::string> addresses = addresses_of(host);
+  if (addresses.empty() || !std::all_of(addresses.begin(), addresses.end(), is_loopback)) return "";
+  return absl::StrCat(host, " is ", addresses.front(),
+                      " on this machine (/etc/hosts), where no other machine finds it; give "
+                      "--listen an address of this machine (ip -brief address)");
+}
+
+std::string JoinLine(const std::string& learner, bool tls) {
+  return absl::StrCat(
+      "workers may join: rollout_worker --learner ", learner,
+      tls ? " --tls-ca CA --tls-cert CERT --tls-key KEY (a worker's certificate)" : "");
+}
 
 std::map<std::string, FleetRole> RolesByName(const v1::RunConfig& config) {
   std::map<std::string, FleetRole> processes = {{"learner", FleetRole::kLearner}};

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/first_part.h"
+#include "cli/terminal.h"
 #include "metrics/phase_words.h"
 #include "metrics/step_metrics.h"
 #include "services/learner/record/run_progress.h"
@@ -179,14 +180,6 @@ std::string Bottleneck(const v1::StatusResponse& status) {
   const std::string limit(words == nullptr ? most->name() : std::string(words->limit));
   const std::string doing(words == nullptr ? most->name() : std::string(words->doing));
   return absl::StrFormat("%s: %s %.0f %%", limit, doing, 100 * most->value());
-}
-
-std::string ClockText(double seconds) {
-  const auto total = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 3.6e6)));
-  if (total >= 3600) {
-    return absl::StrFormat("%d:%02d:%02d", total / 3600, total / 60 % 60, total % 60);
-  }
-  return absl::StrFormat("%d:%02d", total / 60, total % 60);
 }
 
 std::string StandingText::Since(absl::Duration now, const std::string& text) {

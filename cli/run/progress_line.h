@@ -58,9 +58,6 @@ std::string ProgressBar(const v1::StatusResponse& status, std::optional<double> 
 // TroubleOf says.
 std::string Bottleneck(const v1::StatusResponse& status);
 
-// "0:12", "3:04:05".
-std::string ClockText(double seconds);
-
 // How long a text has stood unchanged, once a person would notice: "  0:42".
 class StandingText {
  public:

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/terminal.h"
+
 namespace oxbow::cli {
 namespace {
 

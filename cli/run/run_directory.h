@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "config/changed_keys.h"
+#include "config/fingerprint.h"
 #include "config/run_config.h"
 #include "run/run_lock.h"
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/run_display.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
@@ -13,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/terminal.h"
 #include "core/reward/synthetic_task.h"
 #include "io/failure_words.h"
 #include "metrics/step_metrics.h"
@@ -20,22 +18,10 @@
 namespace oxbow::cli {
 namespace {
 
-constexpr size_t kColumnsUnknown = 80;
 constexpr size_t kOtherRewardsMax = 3;  // In the line of an evaluation.
 constexpr char kEraseLine[] = "\r\033[K";
 
 }  // namespace
-
-std::optional<size_t> TerminalColumns(int descriptor) {
-  const char* const term = std::getenv("TERM");
-  if (isatty(descriptor) != 1 || term == nullptr || std::string_view(term) == "dumb" ||
-      std::getenv("NO_COLOR") != nullptr) {
-    return std::nullopt;
-  }
-  winsize size{};
-  if (ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kColumnsUnknown;
-  return size.ws_col;
-}
 
 std::string EvaluationLine(const std::map<std::string, double>& line,
                            std::optional<size_t> columns) {

@@ -26,10 +26,6 @@
 
 namespace oxbow::cli {
 
-// Columns of the terminal at a descriptor, which may change; nothing where no line can be
-// rewritten: no terminal, TERM is missing or "dumb", or NO_COLOR asks for no escapes.
-std::optional<size_t> TerminalColumns(int descriptor);
-
 class RunDisplay {
  public:
   struct Options {

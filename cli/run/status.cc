@@ -20,12 +20,12 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/report/run_summary.h"
 #include "cli/run/progress_line.h"
 #include "cli/run/run_display.h"
 #include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "core/lease/worker_book.h"
 #include "metrics/step_metrics.h"
 #include "oxbow/v1/coordinator.grpc.pb.h"
@@ -409,12 +409,10 @@ void AddStatus(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] {
-    const absl::Status status =
-        flags->endpoint.empty() && flags->run_dir.empty()
-            ? absl::InvalidArgumentError("name a run: runs/NAME or --addr HOST:PORT")
-            : Show(*flags);
-    if (!status.ok()) std::cerr << "oxbow status: " << status.message() << "\n";
-    exit_code = ExitCodeOf(status);
+    exit_code = Ended("status",
+                      flags->endpoint.empty() && flags->run_dir.empty()
+                          ? absl::InvalidArgumentError("name a run: runs/NAME or --addr HOST:PORT")
+                          : Show(*flags));
   });
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/exit_code.h"
+#include "cli/terminal.h"
 
 namespace oxbow::cli {
 namespace {

@@ -12,6 +12,7 @@
 #include "base/first_part.h"
 #include "cli/run/progress_line.h"
 #include "cli/run/run_display.h"
+#include "cli/terminal.h"
 
 namespace oxbow::cli {
 namespace {

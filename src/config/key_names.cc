@@ -16,7 +16,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/nearest_name.h"
-#include "config/changed_keys.h"
 #include "config/fingerprint.h"
 #include "config/run_config.h"
 #include "config/yaml_message.h"

@@ -20,7 +20,6 @@
 #include "base/status_macros.h"
 #include "config/device_plan.h"
 #include "config/file_paths.h"
-#include "config/hub_cache.h"
 #include "config/memory_parts.h"
 
 namespace oxbow::config {

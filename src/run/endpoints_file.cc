@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 
 namespace oxbow::run {
+
 namespace {
 
 constexpr char kEndpointsFile[] = "endpoints.json";
@@ -94,6 +95,16 @@ RunTls ReadTls(const std::filesystem::path& run_dir) {
           .key = text("key"),
           .name = text("name"),
           .roles = roles == tls->end() || *roles != false};
+}
+
+std::vector<std::filesystem::path> ReplayDirectories(const std::filesystem::path& run_dir,
+                                                     uint32_t shards) {
+  if (shards <= 1) return {run_dir / "replay"};
+  std::vector<std::filesystem::path> directories;
+  for (uint32_t i = 0; i < shards; ++i) {
+    directories.push_back(run_dir / absl::StrCat("replay-", absl::Dec(i, absl::kZeroPad2)));
+  }
+  return directories;
 }
 
 }  // namespace oxbow::run

@@ -16,6 +16,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -53,5 +54,11 @@ struct RunStarter {
 absl::StatusOr<std::vector<ServiceEndpoint>> ReadEndpoints(const std::filesystem::path& run_dir);
 absl::StatusOr<RunStarter> ReadStarter(const std::filesystem::path& run_dir);
 RunTls ReadTls(const std::filesystem::path& run_dir);  // Empty, if the file does not say.
+
+// Where the replay buffers that `oxbow train` starts keep their entries.
+
+// One directory per shard, in the order of shards: RUN/replay, or RUN/replay-00, RUN/replay-01, ...
+std::vector<std::filesystem::path> ReplayDirectories(const std::filesystem::path& run_dir,
+                                                     uint32_t shards);
 
 }  // namespace oxbow::run

@@ -21,7 +21,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/status_macros.h"
 
 namespace oxbow::run {
 namespace {

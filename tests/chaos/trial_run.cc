@@ -15,7 +15,7 @@
 #include "base/exit_code.h"
 #include "run/end_record.h"
 #include "run/prompt_files.h"
-#include "run/replay_directories.h"
+#include "run/endpoints_file.h"
 #include "tests/chaos/checkpoint_damage.h"
 
 namespace oxbow::chaos {

@@ -14,6 +14,7 @@
 #include "metrics/step_metrics.h"
 
 namespace oxbow::io {
+
 namespace {
 
 constexpr double kRounding = 1e-6;  // A share of a number, in its standard deviation.
