@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -40,13 +39,6 @@ constexpr char kAllThere[] =
     "sys.exit(importlib.util.find_spec(sys.argv[1]) is None)\n";
 
 std::string Script(const char* rest) { return absl::StrCat(kWithoutWorkingDirectory, rest); }
-
-std::string ValueOf(const std::string& name, const std::vector<std::string>& environment) {
-  for (const std::string& line : environment) {
-    if (absl::StartsWith(line, name + "=")) return line.substr(name.size() + 1);
-  }
-  return "";
-}
 
 // The sources above this program, as in build/release/bin; empty: it was installed elsewhere.
 fs::path SourcesOf(const fs::path& program) {
@@ -78,7 +70,7 @@ struct Found {
 
 absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string>& arguments,
                            std::vector<std::string> environment) {
-  const std::string own = ValueOf("OXBOW_PYTHON", environment);
+  const std::string own = ValueIn(environment, "OXBOW_PYTHON");
   std::vector<fs::path> pythons;
   // Once: a shell takes the last of two, and Python the first.
   const auto set = [&](const std::string& name, const std::string& value) {
@@ -88,7 +80,7 @@ absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string
   OXBOW_ASSIGN_OR_RETURN(const fs::path program, ExecutablePath());
   set("OXBOW_PROGRAM", program.string());
   if (const fs::path sources = SourcesOf(program); !sources.empty()) {
-    const std::string former = ValueOf("PYTHONPATH", environment);
+    const std::string former = ValueIn(environment, "PYTHONPATH");
     set("PYTHONPATH",
         absl::StrCat((sources / "python").string(), former.empty() ? "" : ":", former));
     pythons.push_back(sources / ".deps/venv/bin/python3");
@@ -119,17 +111,13 @@ absl::StatusOr<Found> Find(const PythonPart& part, const std::vector<std::string
 namespace fs = std::filesystem;
 
 fs::path ProgramOfPath(const std::string& name, const std::vector<std::string>& environment) {
-  for (const std::string& line : environment) {
-    if (!line.starts_with("PATH=")) continue;
-    for (const absl::string_view folder : absl::StrSplit(line.substr(5), ':')) {
-      fs::path program = fs::path(std::string(folder)) / name;
-      std::error_code ignored;
-      if (!folder.empty() && fs::is_regular_file(program, ignored) &&
-          access(program.c_str(), X_OK) == 0) {
-        return program;
-      }
+  for (const absl::string_view folder : absl::StrSplit(ValueIn(environment, "PATH"), ':')) {
+    fs::path program = fs::path(std::string(folder)) / name;
+    std::error_code ignored;
+    if (!folder.empty() && fs::is_regular_file(program, ignored) &&
+        access(program.c_str(), X_OK) == 0) {
+      return program;
     }
-    break;
   }
   return {};
 }

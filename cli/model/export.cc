@@ -18,7 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/atomic_file.h"
-#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"
@@ -26,6 +25,7 @@
 #include "cli/model/trained_part.h"
 #include "cli/run/work_progress.h"
 #include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "core/model/lora.h"
 #include "io/diffusers_directory.h"
 #include "io/lora_file.h"
@@ -306,13 +306,10 @@ void AddExport(CLI::App& app, int& exit_code) {
     progress->Begin("reading and writing weights");
     const absl::StatusOr<ExportedFiles> written = ExportRun(*request);
     progress.reset();
-    exit_code = ExitCodeOf(written.status());
-    if (written.ok()) {
-      if (!written->said.empty()) std::cerr << "oxbow export: " << written->said << "\n";
-      std::cout << written->directory.string() << "\n";
-    } else {
-      std::cerr << "oxbow export: " << written.status().message() << "\n";
-    }
+    exit_code = Ended("export", written.status());
+    if (!written.ok()) return;
+    if (!written->said.empty()) std::cerr << "oxbow export: " << written->said << "\n";
+    std::cout << written->directory.string() << "\n";
   });
 }
 

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/drawn_images.h"
 #include "cli/run/work_progress.h"
+#include "cli/terminal.h"
 #include "core/reward/synthetic_task.h"
 #include "io/film.h"
 #include "run/start_record.h"
@@ -136,17 +136,13 @@ void AddSample(CLI::App& app, int& exit_code) {
   command->add_flag("--replace", flags->replace, "overwrite --out if it exists");
   command->callback([flags, &exit_code] {
     const absl::Status status = Sample(*flags);
-    exit_code = ExitCodeOf(status);
-    if (status.ok()) {
-      std::cout << flags->out << "\n";
-      if (const std::string& run = flags->source.run; !run.empty()) {
-        const std::string quoted = run::Quoted(run);
-        std::cerr << "next: oxbow eval " << quoted << " measures it, oxbow export " << quoted
-                  << " --format diffusers writes it for other tools\n";
-      }
-    } else {
-      std::cerr << "oxbow sample: " << status.message() << "\n";
-    }
+    exit_code = Ended("sample", status);
+    if (!status.ok()) return;
+    std::cout << flags->out << "\n";
+    if (flags->source.run.empty()) return;
+    const std::string run = run::Quoted(flags->source.run);
+    std::cerr << "next: oxbow eval " << run << " measures it, oxbow export " << run
+              << " --format diffusers writes it for other tools\n";
   });
 }
 

@@ -13,15 +13,8 @@ namespace oxbow::cli {
 namespace {
 
 const char* NameOf(Grade verdict) {
-  switch (verdict) {
-    case Grade::kOk:
-      return "ok";
-    case Grade::kWarn:
-      return "warn";
-    case Grade::kFail:
-      break;
-  }
-  return "fail";
+  static constexpr const char* kNames[] = {"ok", "warn", "fail"};
+  return kNames[static_cast<int>(verdict)];
 }
 
 int64_t CountOf(const Checks& checks, Grade verdict) {

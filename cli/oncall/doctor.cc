@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/oncall/checkup.h"
@@ -150,27 +149,20 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       "          oxbow doctor --learner 10.0.0.7:7070 --format json");
   command->add_option("RUN", flags->file,
                       "run YAML that is to run here, or the directory of a run as --run");
-  command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
-      ->allow_extra_args(false);
+  AddSettings(*command, flags->set);
   auto* learner = command->add_option("--learner", flags->learner, "host:port of a live learner");
   command->add_option("--run,--run-dir", flags->run_dir, "directory of a run")
       ->transform(RunNamed)
       ->excludes(learner);
   command->add_option("--port", flags->ports, "host:port that must be free; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--timeout", flags->timeout_s, "timeout of one call to a process, in seconds")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--format", flags->format)
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  AddTimeout(*command, flags->timeout_s, "timeout of one call to a process, in seconds");
+  AddFormat(*command, flags->format);
   command->add_flag("--strict", flags->strict, "warnings count as failures");
   rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] {
     const absl::Status status = Examine(*flags, exit_code);
-    if (status.ok()) return;
-    std::cerr << "oxbow doctor: " << status.message() << "\n";
-    exit_code = ExitCodeOf(status);
+    if (!status.ok()) exit_code = Ended("doctor", status);
   });
 }
 

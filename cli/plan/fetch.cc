@@ -20,6 +20,7 @@
 #include "base/status_macros.h"
 #include "cli/child_program.h"
 #include "cli/commands.h"
+#include "cli/run_option.h"
 #include "cli/terminal.h"
 #include "config/file_paths.h"
 #include "config/run_config.h"
@@ -371,8 +372,7 @@ void AddFetch(CLI::App& app, int& exit_code) {
       "which\nfiles that no id names are missing. Exit code 3: there is no client (then the "
       "commands are printed),\nor it failed; 4: such a file is missing.");
   command->add_option("file", options->file, "run YAML")->required();
-  command->add_option("--set", options->set, "KEY=VALUE over everything else; may be repeated")
-      ->allow_extra_args(false);
+  AddSettings(*command, options->set);
   command->add_flag("--print", options->print, "print the commands, and run none");
   command->callback([options, &exit_code] {
     exit_code = Ended("fetch", Fetch(*options, config::ProcessEnvironment(), std::cout));

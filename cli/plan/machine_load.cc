@@ -14,9 +14,9 @@
 #include "absl/strings/str_split.h"
 #include "base/exit_code.h"
 #include "cli/oncall/machine_checks.h"
-#include "cli/terminal.h"
 #include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
+#include "cli/terminal.h"
 #include "config/device_plan.h"
 #include "config/memory_parts.h"
 #include "config/validate.h"
@@ -31,17 +31,9 @@ namespace {
 constexpr int kCpu = -1;
 
 const char* NameOf(ProcessKind kind) {
-  switch (kind) {
-    case ProcessKind::kRank:
-      return "learner rank";
-    case ProcessKind::kWorker:
-      return "rollout worker";
-    case ProcessKind::kReward:
-      return "reward server";
-    case ProcessKind::kBuffer:
-      return "replay buffer";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"learner rank", "rollout worker", "reward server",
+                                           "replay buffer"};
+  return kNames[static_cast<int>(kind)];
 }
 
 // A process whose model is on `device`.

@@ -18,6 +18,8 @@
 #include "cli/plan/machine_load.h"
 #include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
+#include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "config/chosen_method.h"
 #include "config/rules.h"
 #include "config/run_config.h"
@@ -166,24 +168,17 @@ void CheckRewardsAlone(const config::ResolvedConfig& resolved, const Flags& flag
     if (problem.severity == config::Severity::kError && KeepsRewardsAway(problem.key)) return;
   }
   const bool elsewhere = !flags.gpus.empty();
-  const absl::Status rewards =
+  (void)Ended(
+      "validate",
       CheckOwnRewards(elsewhere ? WithoutDevices(resolved.config) : resolved.config, "validate")
-          .status();
-  if (!rewards.ok()) std::cerr << "oxbow validate: " << rewards.message() << "\n";
+          .status());
   if (!elsewhere) (void)AskServers(resolved, flags.tls);  // Another error ends it.
-}
-
-absl::StatusOr<Gpus> GpusOf(const Flags& flags) {
-  return flags.gpus.empty() ? GpusHere() : ParseGpus(flags.gpus);
 }
 
 int Run(const Flags& flags) {
   const bool elsewhere = !flags.gpus.empty();
-  const absl::StatusOr<Gpus> gpus = GpusOf(flags);
-  if (!gpus.ok()) {
-    std::cerr << "oxbow validate: " << gpus.status().message() << "\n";
-    return ExitCodeOf(gpus.status());
-  }
+  const absl::StatusOr<Gpus> gpus = elsewhere ? ParseGpus(flags.gpus) : GpusHere();
+  if (!gpus.ok()) return Ended("validate", gpus.status());
   const auto resolved =
       config::LoadRunConfig(flags.file, flags.set, config::ProcessEnvironment(), gpus->count);
   if (!resolved.ok()) {
@@ -204,10 +199,7 @@ int Run(const Flags& flags) {
   }
   status = PrintPlan(*resolved, *gpus, elsewhere);
   if (IsOutOfMemory(status)) return ExitCodeOf(status);  // Said above.
-  if (!status.ok()) {
-    std::cerr << "oxbow validate: " << status.message() << "\n";
-    return ExitCodeOf(status);
-  }
+  if (!status.ok()) return Ended("validate", status);
   if (!elsewhere) status = AskServers(*resolved, flags.tls);
   if (!status.ok()) return ExitCodeOf(status);  // Said above.
   std::cout << "\nvalid: " << resolved->config.run().name() << ", "
@@ -232,8 +224,7 @@ void AddValidate(CLI::App& app, int& exit_code) {
       "4 if the model\ncannot be read, 5 if a disk is too small, 7 if a GPU is.\n"
       "Example: oxbow validate configs/digits.yaml");
   command->add_option("file", flags->file, "run YAML")->required();
-  command->add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
-      ->allow_extra_args(false);
+  AddSettings(*command, flags->set);
   command->add_option(
       "--gpus", flags->gpus,
       "NUMBERxGIB, such as 8x80: plan for a machine with such GPUs, not for this one");

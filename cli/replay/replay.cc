@@ -5,14 +5,13 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "cli/commands.h"
-#include "cli/terminal.h"
-#include "cli/replay/replay_source.h"
 #include "cli/replay/replay_entry.h"
 #include "cli/replay/replay_rows.h"
+#include "cli/replay/replay_source.h"
 #include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "rpc/tls_flags.h"
 #include "services/buffer/reshard.h"
 
@@ -85,15 +84,7 @@ void AddPlace(CLI::App& command, ReplayFlags& flags) {
                      "--data directory of a replay_buffer that is not running");
   command.add_option("--config", flags.place.config,
                      "resolved config of the run, for decay and staleness; default: beside --data");
-  command.add_option("--timeout", flags.timeout_s, "of one call to a live buffer, seconds")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-}
-
-void AddFormat(CLI::App& command, ReplayFlags& flags) {
-  command.add_option("--format", flags.format)
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  AddTimeout(command, flags.timeout_s, "of one call to a live buffer, seconds");
 }
 
 struct ReshardFlags {
@@ -152,14 +143,13 @@ void AddReplay(CLI::App& app, int& exit_code) {
     command->callback([flags, tls, run, &exit_code] {
       absl::Status status = rpc::UseTls(TlsOfRun(*tls, flags->place.run_dir)).status();
       if (status.ok()) status = run(*flags);
-      if (!status.ok()) std::cerr << "oxbow replay: " << status.message() << "\n";
-      exit_code = ExitCodeOf(status);
+      exit_code = Ended("replay", status);
     });
     return command;
   };
   CLI::App* list =
       add("list", "A table of entries", "Example: oxbow replay list runs/digits --sort age", List);
-  AddFormat(*list, *flags);
+  AddFormat(*list, flags->format);
   list->add_option("--table", flags->table, "best, hard_prompts or recent_groups")
       ->capture_default_str();
   list->add_option("--sort", flags->sort, "largest first; id and prompt smallest first")
@@ -170,13 +160,13 @@ void AddReplay(CLI::App& app, int& exit_code) {
   CLI::App* show =
       add("show", "Everything of one entry", "Example: oxbow replay show 6172839 runs/digits",
           ShowEntry, /*of_one=*/true);
-  AddFormat(*show, *flags);
+  AddFormat(*show, flags->format);
   CLI::App* verify =
       add("verify", "Read everything and name what is damaged",
           "Exit code: 0 all sound, 4 something is damaged, 3 nobody answers or a replay_buffer "
           "holds\nthe directory.\nExample: oxbow replay verify --data runs/digits/replay",
           Verify);
-  AddFormat(*verify, *flags);
+  AddFormat(*verify, flags->format);
   CLI::App* exported =
       add("export", "Write one entry as JSON, its picture, and its steps as a PNG strip",
           "Writes DIR/entry_ID.json, DIR/entry_ID.picture.jpg (.png where it is tiny), and the "

@@ -20,6 +20,7 @@
 #include "cli/commands.h"
 #include "cli/run/child_process.h"
 #include "cli/run_option.h"
+#include "cli/terminal.h"
 #include "io/report/report.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
@@ -320,12 +321,8 @@ void AddReport(CLI::App& app, int& exit_code) {
     if (status.ok()) {
       status = io::WriteReport(*run_dir, learner::FactsOfRun(*run_dir, run::IsLive(*run_dir)));
     }
-    exit_code = ExitCodeOf(status);
-    if (status.ok()) {
-      std::cout << (std::filesystem::path(*run_dir) / "report.html").string() << "\n";
-    } else {
-      std::cerr << "oxbow report: " << status.message() << "\n";
-    }
+    exit_code = Ended("report", status);
+    if (status.ok()) std::cout << (fs::path(*run_dir) / "report.html").string() << "\n";
   });
 }
 

@@ -47,17 +47,9 @@ uint32_t NumberOf(const std::string& name) {
 }
 
 const char* BinaryOf(FleetRole role) {
-  switch (role) {
-    case FleetRole::kBuffer:
-      return "replay_buffer";
-    case FleetRole::kReward:
-      return "reward_server";
-    case FleetRole::kLearner:
-      return "learner";
-    case FleetRole::kWorker:
-      return "rollout_worker";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"replay_buffer", "reward_server", "learner",
+                                           "rollout_worker"};
+  return kNames[static_cast<int>(role)];
 }
 
 // One thread per process: more threads were slower for CPU runs, and spinning OpenMP threads slow
@@ -119,17 +111,9 @@ absl::StatusOr<JoinAddress> ParseJoinAddress(const std::string& text) {
 
 int PortOf(const JoinAddress& address, FleetRole role, int number) {
   if (address.port == 0) return 0;
-  switch (role) {
-    case FleetRole::kLearner:
-      return address.port;
-    case FleetRole::kBuffer:
-      return number == 0 ? address.port + 1 : 0;
-    case FleetRole::kReward:
-      return address.port + 2 + number;
-    case FleetRole::kWorker:
-      return 0;
-  }
-  return 0;
+  if (role == FleetRole::kLearner) return address.port;
+  if (role == FleetRole::kReward) return address.port + 2 + number;
+  return role == FleetRole::kBuffer && number == 0 ? address.port + 1 : 0;
 }
 
 std::vector<std::string> AddressesOf(const std::string& host) {

@@ -158,9 +158,7 @@ void AddRollback(CLI::App& app, int& exit_code) {
                       "host:port of the learner, of a run that `oxbow train` did not start");
   command->add_flag("--force", flags->force,
                     "Treat the run as ended, even if that cannot be known");
-  command->add_option("--timeout", flags->timeout_s, "timeout of a call to the learner, in seconds")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  AddTimeout(*command, flags->timeout_s, "timeout of a call to the learner, in seconds");
   rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] { exit_code = Ended("rollback", RollBack(*flags)); });
 }

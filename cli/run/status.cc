@@ -401,12 +401,8 @@ void AddStatus(CLI::App& app, int& exit_code) {
       ->expected(0, 1)
       ->default_str("2")
       ->check(CLI::Range(0.1, 3600.0));
-  command->add_option("--format", flags->format)
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
-  command->add_option("--timeout", flags->timeout_s, "timeout of one call, in seconds")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  AddFormat(*command, flags->format);
+  AddTimeout(*command, flags->timeout_s, "timeout of one call, in seconds");
   rpc::AddTlsFlags(*command, flags->tls);
   command->callback([flags, &exit_code] {
     exit_code = Ended("status",

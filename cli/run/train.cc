@@ -504,8 +504,7 @@ absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
 
 // Adds the part that `train` and `resume` share.
 void AddRun(CLI::App& command, const std::shared_ptr<TrainFlags>& flags, int& exit_code) {
-  command.add_option("--set", flags->set, "KEY=VALUE over everything else; may be repeated")
-      ->allow_extra_args(false);
+  AddSettings(command, flags->set);
   command.add_option("--listen", flags->listen,
                      "HOST:PORT at which workers of other machines find the learner; the buffer "
                      "and the reward servers take the ports behind it");

@@ -11,6 +11,9 @@ namespace oxbow {
 // Discarded (is_discarded()) if the text is no JSON.
 nlohmann::json ParseJson(std::string_view text);
 
+// The text under a key of an object; empty without one, or where it is no text.
+std::string TextIn(const nlohmann::json& object, const char* key);
+
 // On one line, or with this indent. Bytes that are no UTF-8 become U+FFFD.
 std::string JsonText(const nlohmann::json& value, int indent = -1);
 

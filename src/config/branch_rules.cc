@@ -62,13 +62,11 @@ void TreeShapeRules(const RunConfig& c, Findings& f) {
                                   absl::StrJoin(s.split_steps(), ", ")));
     return;
   }
-  if (s.split_width() >= 2 && GroupTrees(c) == 0) {
-    f.Error(
-        "batch.group_size",
-        absl::StrCat("must be a multiple of sampling.split_width to the power of the number of "
-                     "splits, ",
-                     s.split_width(), "^", s.split_steps_size(), ", got ", c.batch().group_size()));
-  }
+  f.ErrorIf(
+      s.split_width() >= 2 && GroupTrees(c) == 0, "batch.group_size",
+      absl::StrCat("must be a multiple of sampling.split_width to the power of the number of "
+                   "splits, ",
+                   s.split_width(), "^", s.split_steps_size(), ", got ", c.batch().group_size()));
 }
 
 // Settings that know nothing of rows that several samples share.
@@ -80,39 +78,27 @@ void SharedRowRules(const RunConfig& c, Findings& f) {
                                   "guard or dppo, or list no splits"));
     return;
   }
-  if (method.whole_samples) {
-    f.Error(kSplits,
+  f.ErrorIf(method.whole_samples, kSplits,
             absl::StrCat(method.name,
                          " has one ratio for all steps of a sample, and trees share steps between "
                          "samples: choose grpo, guard or dppo"));
-  }
-  if (KeepsSuccesses(c)) {
-    f.Error(kSplits,
+  f.ErrorIf(KeepsSuccesses(c), kSplits,
             "does not go with replay, whose heads are in no tree: set replay.fraction and "
             "replay.added to 0 and replay.late_binding to false");
-  }
-  if (c.adaptation().enabled()) {
-    f.Error(kSplits,
+  f.ErrorIf(c.adaptation().enabled(), kSplits,
             "does not go with adaptation, which trains groups again: set adaptation.enabled to "
             "false");
-  }
-  if (c.off_policy().staleness_max() > 0) {
-    f.Error(kSplits,
+  f.ErrorIf(c.off_policy().staleness_max() > 0, kSplits,
             absl::StrCat("needs groups of the present weights, because W is of a whole sample: "
                          "set off_policy.staleness_max to 0, got ",
                          c.off_policy().staleness_max()));
-  }
-  if (c.method().step_fraction() < 1) {
-    f.Error("method.step_fraction",
+  f.ErrorIf(c.method().step_fraction() < 1, "method.step_fraction",
             absl::StrCat("draws steps of each sample, and trees share them: set 1, and prune steps "
                          "with method.branch.pruned_steps, got ",
                          c.method().step_fraction()));
-  }
-  if (c.method().kl_weight() > 0 && !c.method().kl_all_steps()) {
-    f.Error("method.kl_all_steps",
+  f.ErrorIf(c.method().kl_weight() > 0 && !c.method().kl_all_steps(), "method.kl_all_steps",
             "must be true with sampling.split_steps: one step of each sample would count shared "
             "steps too rarely");
-  }
 }
 
 void PruningRules(const RunConfig& c, Findings& f) {
@@ -145,11 +131,10 @@ void BranchGroupRules(const RunConfig& c, Findings& f) {
   f.Require(branch.kept() > 0 && branch.kept() <= 1, "method.branch.kept", "must be in (0, 1]",
             branch.kept());
   if (s.split_steps_size() == 0) {
-    if (branch.pruning() > v1::BRANCH_PRUNING_NONE || branch.pruned_steps_size() > 0) {
-      f.Warn("method.branch",
+    f.WarnIf(branch.pruning() > v1::BRANCH_PRUNING_NONE || branch.pruned_steps_size() > 0,
+             "method.branch",
              "has no effect without trees: list their splits in "
              "sampling.split_steps");
-    }
     return;
   }
   if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
@@ -183,21 +168,16 @@ void WindowRules(const v1::SamplingConfig& s, Findings& f) {
       right = right && w.steps(i) >= s.sde_first() && w.steps(i) < end &&
               (i == 0 || w.steps(i) > w.steps(i - 1));
     }
-    if (!right) {
-      f.Error("sampling.window.steps",
+    f.ErrorIf(!right, "sampling.window.steps",
               absl::StrCat("must list rising steps of those that sde_first and sde_count allow, ",
                            s.sde_first(), " to ", end - 1, ", got ", w.steps_size(), " steps"));
-    }
     return;
   }
-  if (w.steps_size() > 0) {
-    f.Warn("sampling.window.steps", "has no effect unless sampling.window.kind is fixed");
-  }
+  f.WarnIf(w.steps_size() > 0, "sampling.window.steps",
+           "has no effect unless sampling.window.kind is fixed");
   if (!WindowMoves(s)) return;
-  if (w.size() < 1 || w.size() > s.sde_count()) {
-    f.Error("sampling.window.size",
+  f.ErrorIf(w.size() < 1 || w.size() > s.sde_count(), "sampling.window.size",
             absl::StrCat("must be 1 to sampling.sde_count = ", s.sde_count(), ", got ", w.size()));
-  }
   f.Require(w.stride() >= 1, "sampling.window.stride", "must be at least 1", w.stride());
 }
 
@@ -207,9 +187,8 @@ void CompressionRules(const v1::RunConfig& c, Findings& f) {
   const v1::CompressionConfig& compression = s.compression();
   const double share = compression.share();
   f.Require(share > 0 && share <= 1, kShare, "must be in (0, 1]", share);
-  if (compression.carry() && share == 1) {
-    f.Warn("sampling.compression.carry", "has no effect without compressed steps");
-  }
+  f.WarnIf(compression.carry() && share == 1, "sampling.compression.carry",
+           "has no effect without compressed steps");
   if (!(share > 0 && share < 1)) return;
   if (s.dynamics() == v1::DYNAMICS_KIND_ODE) {
     f.Error(kShare, absl::StrCat("leaves out steps behind the last stochastic one, and ode has "
@@ -217,20 +196,16 @@ void CompressionRules(const v1::RunConfig& c, Findings& f) {
                                  share));
     return;
   }
-  if (s.shift_terminal() > 0) {
-    f.Error(kShare, absl::StrCat("takes levels below the last of a stretched grid: set 1, as "
-                                 "sampling.shift_terminal is ",
-                                 s.shift_terminal(), ", got ", share));
-  }
-  if (c.method().anchor().weight() > 0 && ChosenMethod(c.method()).needs_density()) {
-    f.Error(kShare, absl::StrCat("leaves latents out that method.anchor.weight sends, those from "
-                                 "the window to the picture: set 1, or the anchor to 0, got ",
-                                 share));
-  }
-  if (!WindowMoves(s) && ReachOf(s).end + 1 >= s.steps()) {
-    f.Warn(kShare,
+  f.ErrorIf(s.shift_terminal() > 0, kShare,
+            absl::StrCat("takes levels below the last of a stretched grid: set 1, as "
+                         "sampling.shift_terminal is ",
+                         s.shift_terminal(), ", got ", share));
+  f.ErrorIf(c.method().anchor().weight() > 0 && ChosenMethod(c.method()).needs_density(), kShare,
+            absl::StrCat("leaves latents out that method.anchor.weight sends, those from "
+                         "the window to the picture: set 1, or the anchor to 0, got ",
+                         share));
+  f.WarnIf(!WindowMoves(s) && ReachOf(s).end + 1 >= s.steps(), kShare,
            "has no effect: one step is left behind the last stochastic one; end the window before");
-  }
 }
 
 }  // namespace oxbow::config

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "io/hub_id.h"
 
 namespace oxbow::config {
@@ -18,22 +18,13 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kCommitBytesMax = 256;
 
-// Empty: not set.
-std::string ValueOf(const std::vector<std::string>& environment, const std::string& name) {
-  const std::string start = name + "=";
-  for (const std::string& line : environment) {
-    if (absl::StartsWith(line, start)) return line.substr(start.size());
-  }
-  return "";
-}
-
 fs::path CacheOf(const std::vector<std::string>& environment) {
-  if (const std::string cache = ValueOf(environment, "HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = ValueOf(environment, "HF_HOME"); !home.empty()) {
+  if (const std::string cache = ValueIn(environment, "HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = ValueIn(environment, "HF_HOME"); !home.empty()) {
     return fs::path(home) / "hub";
   }
-  fs::path cache = ValueOf(environment, "XDG_CACHE_HOME");
-  if (cache.empty()) cache = fs::path(ValueOf(environment, "HOME")) / ".cache";
+  fs::path cache = ValueIn(environment, "XDG_CACHE_HOME");
+  if (cache.empty()) cache = fs::path(ValueIn(environment, "HOME")) / ".cache";
   return cache / "huggingface" / "hub";
 }
 

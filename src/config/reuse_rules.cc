@@ -47,12 +47,11 @@ void SourceRules(const RunConfig& c, Findings& f) {
   f.Require(a.again_every() == 0 || a.again_max() > 0, "adaptation.again_max",
             "must be at least 1; to try no prompt again set adaptation.again_every to 0",
             a.again_max());
-  if (a.thresholds() != v1::THRESHOLD_RULE_FIXED && c.batch().groups() < kGroupsToAdapt) {
-    f.Warn(
-        "adaptation.thresholds",
-        absl::StrCat("stay fixed: fewer than ", kGroupsToAdapt,
-                     " groups say too little of the policy, batch.groups is ", c.batch().groups()));
-  }
+  f.WarnIf(
+      a.thresholds() != v1::THRESHOLD_RULE_FIXED && c.batch().groups() < kGroupsToAdapt,
+      "adaptation.thresholds",
+      absl::StrCat("stay fixed: fewer than ", kGroupsToAdapt,
+                   " groups say too little of the policy, batch.groups is ", c.batch().groups()));
   if (a.recent_steps() == 0) return;
   if (!ChosenMethod(c.method()).needs_density()) {
     f.Warn("adaptation.recent_steps",
@@ -70,19 +69,14 @@ void BranchRules(const RunConfig& c, Findings& f) {
   f.Require(branches >= 1 && branches < std::max(2u, c.batch().group_size()), "replay.branches",
             "must be from 1 to batch.group_size - 1: a group keeps a fresh sample", branches);
   if (branches <= 1) return;
-  if (!ChosenMethod(c.method()).needs_density()) {
-    f.Error("replay.branches",
+  f.ErrorIf(!ChosenMethod(c.method()).needs_density(), "replay.branches",
             absl::StrCat("needs trajectories: ", ChosenMethod(c.method()).name,
                          " replays finished images, which have no tail; set 1, got ", branches));
-  }
-  if (c.sampling().tail() != v1::TAIL_KIND_SDE) {
-    f.Error("replay.branches",
-            absl::StrCat("would all be the same image: set sampling.tail to sde, or 1, got ",
-                         branches));
-  }
-  if (c.replay().fraction() <= 0) {
-    f.Warn("replay.branches", "has no effect while replay.fraction is 0");
-  }
+  f.ErrorIf(
+      c.sampling().tail() != v1::TAIL_KIND_SDE, "replay.branches",
+      absl::StrCat("would all be the same image: set sampling.tail to sde, or 1, got ", branches));
+  f.WarnIf(c.replay().fraction() <= 0, "replay.branches",
+           "has no effect while replay.fraction is 0");
 }
 
 // A learnable draw goes by regenerations: without any all entries are equally likely. Of one entry
@@ -114,23 +108,18 @@ void DrawRules(const RunConfig& c, Findings& f) {
 // Passes over replayed samples alone, and their end.
 void MixRules(const RunConfig& c, Findings& f) {
   const v1::ReplayConfig& r = c.replay();
-  if (r.passes() > c.batch().passes() && !KeepsSuccesses(c)) {
-    f.Warn("replay.passes",
+  f.WarnIf(r.passes() > c.batch().passes() && !KeepsSuccesses(c), "replay.passes",
            "has no effect, as nothing is replayed: set replay.fraction, added or late_binding");
-  }
   if (r.reincarnate_after() == 0) return;
-  if (c.adaptation().enabled()) {
-    f.Error("replay.reincarnate_after",
+  f.ErrorIf(c.adaptation().enabled(), "replay.reincarnate_after",
             absl::StrCat("does not go with adaptation, which goes on to train groups again: set "
                          "adaptation.enabled to false, or this to 0, got ",
                          r.reincarnate_after()));
-  }
-  if (c.method().kl_weight() > 0 && c.method().kl_precedent() == 1) {
-    f.Error("replay.reincarnate_after",
+  f.ErrorIf(c.method().kl_weight() > 0 && c.method().kl_precedent() == 1,
+            "replay.reincarnate_after",
             absl::StrCat("needs method.kl_precedent below 1: after it the reference alone pulls, "
                          "and with 1 there is none, got ",
                          r.reincarnate_after()));
-  }
   if (r.reincarnate_after() >= c.run().steps()) {
     f.Warn("replay.reincarnate_after",
            absl::StrCat("has no effect in a run of run.steps = ", c.run().steps(), ", got ",
@@ -149,25 +138,19 @@ void ReuseRules(const RunConfig& c, Findings& f) {
   BranchRules(c, f);
   DrawRules(c, f);
   MixRules(c, f);
-  if (r.by_need() && r.fraction() <= 0) {
-    f.Warn("replay.by_need", "has no effect while replay.fraction is 0");
-  }
+  f.WarnIf(r.by_need() && r.fraction() <= 0, "replay.by_need",
+           "has no effect while replay.fraction is 0");
   if (!r.late_binding() && r.added() == 0) return;
   const char* key = r.added() > 0 ? "replay.added" : "replay.late_binding";
-  if (c.adaptation().enabled()) {
-    f.Error(key,
+  f.ErrorIf(c.adaptation().enabled(), key,
             "does not go with adaptation, which chooses a step's groups itself: set "
             "adaptation.enabled to false");
-  }
-  if (c.method().anchor().weight() > 0 && ChosenMethod(c.method()).needs_density()) {
-    f.Error(key, "stores no final images, which method.anchor.weight needs: set that to 0");
-  }
-  if (c.learner().ranks() > 1 && r.added() % c.learner().ranks() != 0) {
-    f.Error("replay.added",
+  f.ErrorIf(c.method().anchor().weight() > 0 && ChosenMethod(c.method()).needs_density(), key,
+            "stores no final images, which method.anchor.weight needs: set that to 0");
+  f.ErrorIf(c.learner().ranks() > 1 && r.added() % c.learner().ranks() != 0, "replay.added",
             absl::StrCat("must be a multiple of learner.ranks, so that every rank gets the same "
                          "number: ",
                          c.learner().ranks(), " ranks, got ", r.added()));
-  }
 }
 
 void AdaptationRules(const RunConfig& c, Findings& f) {

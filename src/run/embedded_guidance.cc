@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "config/rules.h"
 #include "io/diffusers_directory.h"
 
 namespace oxbow::run {
@@ -40,26 +41,24 @@ absl::StatusOr<double> EmbeddedGuidance(const model::Architecture& architecture,
 
 std::vector<config::Problem> CheckDistilled(const std::filesystem::path& model,
                                             const v1::SamplingConfig& sampling, double guidance) {
-  std::vector<config::Problem> problems;
+  config::Findings f;
   const std::optional<io::DistilledSign> sign = io::DistilledBy(model);
-  if (!sign.has_value()) return problems;
+  if (!sign.has_value()) return {};
   if (sampling.eta() > kEtaMax && AddsNoiseByEta(sampling.dynamics())) {
-    problems.push_back(
-        {config::Severity::kWarning, "sampling.eta",
-         absl::StrCat("is large for a model that is distilled to few steps (", SaidBy(*sign),
-                      "): pictures drown in noise that it never learned to remove; take at most ",
-                      kEtaMax, ", or nft or awm with sampling.dynamics: ode, got ",
-                      sampling.eta())});
+    f.Warn(
+        "sampling.eta",
+        absl::StrCat("is large for a model that is distilled to few steps (", SaidBy(*sign),
+                     "): pictures drown in noise that it never learned to remove; take at most ",
+                     kEtaMax, ", or nft or awm with sampling.dynamics: ode, got ", sampling.eta()));
   }
   if (guidance > 1 && !sign->ignores_guidance) {
     const double none = 1 - (guidance - sampling.guidance());  // By the pipeline's own scale.
-    problems.push_back(
-        {config::Severity::kWarning, "sampling.guidance",
-         absl::StrCat("guides a model that is distilled to few steps (", SaidBy(*sign),
-                      "), whose guidance is within: its pictures burn out; take ", none, ", got ",
-                      sampling.guidance())});
+    f.Warn("sampling.guidance",
+           absl::StrCat("guides a model that is distilled to few steps (", SaidBy(*sign),
+                        "), whose guidance is within: its pictures burn out; take ", none, ", got ",
+                        sampling.guidance()));
   }
-  return problems;
+  return std::move(f.problems);
 }
 
 absl::Status CheckTakesGuidance(const std::filesystem::path& model, double guidance) {

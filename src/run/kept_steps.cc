@@ -55,40 +55,37 @@ std::vector<config::Problem> CheckKeptSteps(const v1::RunConfig& config,
                           ", or set replay.fraction and off_policy.staleness_max to 0, got ",
                           config.method().kept_kc_max())}};
   }
-  std::vector<config::Problem> problems;
+  config::Findings f;
   if (stale && left < all) {
-    problems.push_back(
-        {config::Severity::kWarning, "method.kept_kc_max",
-         absl::StrCat("samples of older weights train ", left, " of ", all,
-                      " steps, those before i_off = ", kept,
-                      "; to train all raise it, or set method.correction to bypass")});
+    f.Warn("method.kept_kc_max",
+           absl::StrCat("samples of older weights train ", left, " of ", all,
+                        " steps, those before i_off = ", kept,
+                        "; to train all raise it, or set method.correction to bypass"));
   }
   if (replays && left < all && config.sampling().tail() == v1::TAIL_KIND_STORED &&
       !config::WindowMoves(config.sampling())) {
-    problems.push_back({config::Severity::kWarning, "sampling.tail",
-                        absl::StrCat("stored has no effect: heads end at i_off = ", kept,
-                                     ", before the last stochastic step, so their tails are made "
-                                     "again as by ode; end the window there")});
+    f.Warn("sampling.tail",
+           absl::StrCat("stored has no effect: heads end at i_off = ", kept,
+                        ", before the last stochastic step, so their tails are made "
+                        "again as by ode; end the window there"));
   }
   if (config.replay().fraction() > 0 && config.replay().branches() > 1 && left == all) {
-    problems.push_back(
-        {config::Severity::kError, "replay.branches",
-         absl::StrCat("would all be the same image: the stored head keeps every stochastic step "
-                      "(i_off = ",
-                      kept, "); set method.kept_steps below that, or 1, got ",
-                      config.replay().branches())});
+    f.Error("replay.branches",
+            absl::StrCat("would all be the same image: the stored head keeps every stochastic step "
+                         "(i_off = ",
+                         kept, "); set method.kept_steps below that, or 1, got ",
+                         config.replay().branches()));
   }
   const uint64_t reach = config::ReachOf(config.sampling()).end;
   if (config.method().kept_steps() == 0 && config::WindowMoves(config.sampling()) &&
       static_cast<uint64_t>(kept) + config.sampling().window().size() <= reach) {
-    problems.push_back(
-        {config::Severity::kWarning, "method.kept_kc_max",
-         absl::StrCat("windows that begin at step i_off = ", kept,
-                      " or later give the replay buffer nothing, and samples of older weights "
-                      "nothing to train; end them there: sde_first + sde_count = ",
-                      kept)});
+    f.Warn("method.kept_kc_max",
+           absl::StrCat("windows that begin at step i_off = ", kept,
+                        " or later give the replay buffer nothing, and samples of older weights "
+                        "nothing to train; end them there: sde_first + sde_count = ",
+                        kept));
   }
-  return problems;
+  return std::move(f.problems);
 }
 
 }  // namespace oxbow::run

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "core/flow/schedule.h"
@@ -15,26 +14,19 @@ namespace {
 
 constexpr int kHoldOfSlidingWindows = 25;  // As in MixGRPO, arXiv:2507.21802.
 
-absl::StatusOr<flow::WindowKind> KindOf(v1::WindowKind kind) {
-  switch (kind) {
-    case v1::WINDOW_KIND_ALL:
-      return flow::WindowKind::kAll;
-    case v1::WINDOW_KIND_FIXED:
-      return flow::WindowKind::kFixed;
-    case v1::WINDOW_KIND_RANDOM:
-      return flow::WindowKind::kRandom;
-    case v1::WINDOW_KIND_SUBSET:
-      return flow::WindowKind::kSubset;
-    case v1::WINDOW_KIND_PROGRESSIVE:
-      return flow::WindowKind::kProgressive;
-    case v1::WINDOW_KIND_DECAY:
-      return flow::WindowKind::kDecay;
-    case v1::WINDOW_KIND_EXP_DECAY:
-      return flow::WindowKind::kExpDecay;
-    default:
-      return absl::InvalidArgumentError("sampling.window.kind is not set");
-  }
+// Enums of a config count from 1 in the order of the core's, which count from 0 to `kLast`.
+// kInvalidArgument for one that is not set.
+template <auto kLast, typename Wire>
+absl::StatusOr<decltype(kLast)> FromConfig(Wire value, const char* key) {
+  const int number = static_cast<int>(value) - 1;
+  if (number >= 0 && number <= static_cast<int>(kLast)) return static_cast<decltype(kLast)>(number);
+  return absl::InvalidArgumentError(absl::StrCat(key, " is not set"));
 }
+static_assert(static_cast<int>(flow::WindowKind::kExpDecay) == v1::WINDOW_KIND_EXP_DECAY - 1);
+static_assert(static_cast<int>(flow::ScheduleKind::kUnipcFlowWhole) ==
+              v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE - 1);
+static_assert(static_cast<int>(flow::DynamicsKind::kWanSde) == v1::DYNAMICS_KIND_WAN_SDE - 1);
+static_assert(static_cast<int>(flow::SolverKind::kDpmppHeun) == v1::SOLVER_KIND_DPMPP_HEUN - 1);
 
 bool IsDrawn(flow::WindowKind kind) {
   return kind == flow::WindowKind::kRandom || kind == flow::WindowKind::kSubset;
@@ -53,117 +45,6 @@ absl::Status CheckFixed(const flow::WindowPlan& plan) {
 }
 
 constexpr uint32_t kStepsMax = 10'000;
-
-struct NamedGrid {
-  v1::ScheduleKind name;
-  flow::ScheduleKind grid;
-};
-
-constexpr NamedGrid kGrids[] = {
-    {v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT, flow::ScheduleKind::kDiffusersDefault},
-    {v1::SCHEDULE_KIND_LINSPACE, flow::ScheduleKind::kLinspace},
-    {v1::SCHEDULE_KIND_DANCE, flow::ScheduleKind::kDance},
-    {v1::SCHEDULE_KIND_UNIPC_FLOW, flow::ScheduleKind::kUnipcFlow},
-    {v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE, flow::ScheduleKind::kUnipcFlowWhole},
-};
-
-absl::StatusOr<flow::ScheduleKind> GridOf(v1::ScheduleKind name) {
-  for (const NamedGrid& row : kGrids) {
-    if (row.name == name) return row.grid;
-  }
-  return absl::InvalidArgumentError("sampling.schedule is not set");
-}
-
-v1::ScheduleKind NameOf(flow::ScheduleKind grid) {
-  for (const NamedGrid& row : kGrids) {
-    if (row.grid == grid) return row.name;
-  }
-  OXBOW_CHECK(false) << "a grid without a name: " << static_cast<int>(grid);
-}
-
-absl::StatusOr<flow::DynamicsKind> DynamicsOf(v1::DynamicsKind kind) {
-  switch (kind) {
-    case v1::DYNAMICS_KIND_ODE:
-      return flow::DynamicsKind::kOde;
-    case v1::DYNAMICS_KIND_FLOW_SDE:
-      return flow::DynamicsKind::kFlowSde;
-    case v1::DYNAMICS_KIND_DANCE_SDE:
-      return flow::DynamicsKind::kDanceSde;
-    case v1::DYNAMICS_KIND_CPS:
-      return flow::DynamicsKind::kCps;
-    case v1::DYNAMICS_KIND_WAN_SDE:
-      return flow::DynamicsKind::kWanSde;
-    default:
-      return absl::InvalidArgumentError("sampling.dynamics is not set");
-  }
-}
-
-}  // namespace
-
-absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
-  switch (kind) {
-    case v1::SOLVER_KIND_EULER:
-      return flow::SolverKind::kEuler;
-    case v1::SOLVER_KIND_DPMPP_2M:
-      return flow::SolverKind::kDpmpp2m;
-    case v1::SOLVER_KIND_DPMPP_HEUN:
-      return flow::SolverKind::kDpmppHeun;
-    default:
-      return absl::InvalidArgumentError("sampling.solver is not set");
-  }
-}
-
-absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config) {
-  const v1::WindowConfig& window = config.window();
-  const absl::StatusOr<flow::WindowKind> kind = KindOf(window.kind());
-  if (!kind.ok()) return kind.status();
-  const uint64_t end = std::min(uint64_t{config.sde_first()} + config.sde_count(),
-                                std::max(uint64_t{config.steps()}, uint64_t{1}) - 1);
-  flow::WindowPlan plan{.kind = *kind,
-                        .begin = static_cast<int>(config.sde_first()),
-                        .end = static_cast<int>(end),
-                        .steps = {window.steps().begin(), window.steps().end()},
-                        .size = static_cast<int>(window.size()),
-                        .stride = static_cast<int>(window.stride()),
-                        .hold = static_cast<int>(window.hold())};
-  if (plan.begin >= plan.end) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampling.sde_first and sde_count leave no step before the last of ",
-                     config.steps(), ": ", config.sde_first(), ", ", config.sde_count()));
-  }
-  if (plan.kind == flow::WindowKind::kAll) return plan;
-  if (plan.kind == flow::WindowKind::kFixed) {
-    if (const absl::Status fits = CheckFixed(plan); !fits.ok()) return fits;
-    return plan;
-  }
-  if (plan.size < 1 || plan.size > plan.end - plan.begin) {
-    return absl::InvalidArgumentError(absl::StrCat("sampling.window.size must be 1 to ",
-                                                   plan.end - plan.begin, ": ", window.size()));
-  }
-  if (!IsDrawn(plan.kind) && plan.stride < 1) {
-    return absl::InvalidArgumentError("sampling.window.stride must be at least 1: 0");
-  }
-  plan.stride = std::max(plan.stride, 1);
-  if (plan.hold == 0) plan.hold = IsDrawn(plan.kind) ? 1 : kHoldOfSlidingWindows;
-  return plan;
-}
-
-void ResolveSampling(const io::PipelineSchedule& own, v1::SamplingConfig& config) {
-  if (config.shift() == 0) {
-    config.set_shift(own.shift);
-    if (config.shift_terminal() == 0) config.set_shift_terminal(own.shift_terminal);
-  }
-  if (config.schedule() != v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT) return;
-  config.set_schedule(NameOf(own.grid));
-  if (own.whole_timesteps) config.set_whole_timesteps(true);
-}
-
-flow::SplitTree SplitTreeOf(const v1::SamplingConfig& config) {
-  return {.steps = {config.split_steps().begin(), config.split_steps().end()},
-          .width = std::max(1u, config.split_width())};
-}
-
-namespace {
 
 absl::StatusOr<flow::Compression> CompressionOf(const v1::SamplingConfig& config) {
   const double share = config.compression().share();
@@ -184,6 +65,60 @@ absl::StatusOr<flow::Compression> CompressionOf(const v1::SamplingConfig& config
 
 }  // namespace
 
+absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
+  return FromConfig<flow::SolverKind::kDpmppHeun>(kind, "sampling.solver");
+}
+
+absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config) {
+  const v1::WindowConfig& window = config.window();
+  OXBOW_ASSIGN_OR_RETURN(const flow::WindowKind kind, FromConfig<flow::WindowKind::kExpDecay>(
+                                                          window.kind(), "sampling.window.kind"));
+  const uint64_t end = std::min(uint64_t{config.sde_first()} + config.sde_count(),
+                                std::max(uint64_t{config.steps()}, uint64_t{1}) - 1);
+  flow::WindowPlan plan{.kind = kind,
+                        .begin = static_cast<int>(config.sde_first()),
+                        .end = static_cast<int>(end),
+                        .steps = {window.steps().begin(), window.steps().end()},
+                        .size = static_cast<int>(window.size()),
+                        .stride = static_cast<int>(window.stride()),
+                        .hold = static_cast<int>(window.hold())};
+  if (plan.begin >= plan.end) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.sde_first and sde_count leave no step before the last of ",
+                     config.steps(), ": ", config.sde_first(), ", ", config.sde_count()));
+  }
+  if (plan.kind == flow::WindowKind::kAll) return plan;
+  if (plan.kind == flow::WindowKind::kFixed) {
+    OXBOW_RETURN_IF_ERROR(CheckFixed(plan));
+    return plan;
+  }
+  if (plan.size < 1 || plan.size > plan.end - plan.begin) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling.window.size must be 1 to ",
+                                                   plan.end - plan.begin, ": ", window.size()));
+  }
+  if (!IsDrawn(plan.kind) && plan.stride < 1) {
+    return absl::InvalidArgumentError("sampling.window.stride must be at least 1: 0");
+  }
+  plan.stride = std::max(plan.stride, 1);
+  if (plan.hold == 0) plan.hold = IsDrawn(plan.kind) ? 1 : kHoldOfSlidingWindows;
+  return plan;
+}
+
+void ResolveSampling(const io::PipelineSchedule& own, v1::SamplingConfig& config) {
+  if (config.shift() == 0) {
+    config.set_shift(own.shift);
+    if (config.shift_terminal() == 0) config.set_shift_terminal(own.shift_terminal);
+  }
+  if (config.schedule() != v1::SCHEDULE_KIND_DIFFUSERS_DEFAULT) return;
+  config.set_schedule(static_cast<v1::ScheduleKind>(static_cast<int>(own.grid) + 1));
+  if (own.whole_timesteps) config.set_whole_timesteps(true);
+}
+
+flow::SplitTree SplitTreeOf(const v1::SamplingConfig& config) {
+  return {.steps = {config.split_steps().begin(), config.split_steps().end()},
+          .width = std::max(1u, config.split_width())};
+}
+
 absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConfig& config) {
   if (config.steps() == 0 || config.steps() > kStepsMax) {
     return absl::InvalidArgumentError(
@@ -197,9 +132,12 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
     return absl::InvalidArgumentError(absl::StrCat(
         "sampling.shift_terminal must be at least 0 and below 1: ", config.shift_terminal()));
   }
-  OXBOW_ASSIGN_OR_RETURN(const flow::ScheduleKind grid, GridOf(config.schedule()));
+  OXBOW_ASSIGN_OR_RETURN(
+      const flow::ScheduleKind grid,
+      FromConfig<flow::ScheduleKind::kUnipcFlowWhole>(config.schedule(), "sampling.schedule"));
   flow::SamplingSpec spec;
-  OXBOW_ASSIGN_OR_RETURN(spec.dynamics, DynamicsOf(config.dynamics()));
+  OXBOW_ASSIGN_OR_RETURN(spec.dynamics, FromConfig<flow::DynamicsKind::kWanSde>(
+                                            config.dynamics(), "sampling.dynamics"));
   const int steps = static_cast<int>(config.steps());
   spec.sigmas = flow::SigmaGrid(grid, steps, config.shift(), config.shift_terminal());
   spec.eta = config.eta();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 
 namespace oxbow::run {
@@ -122,14 +123,10 @@ std::vector<StartRecord> ReadStarts(const std::filesystem::path& run_dir) {
                               content->begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
     at = end + 1;
     if (!json.is_object()) continue;
-    const auto text = [&](const char* key) {
-      const auto found = json.find(key);
-      return found != json.end() && found->is_string() ? found->get<std::string>() : "";
-    };
-    StartRecord start{.command = text("command"),
-                      .recipe = text("recipe"),
-                      .version = text("version"),
-                      .host = text("host"),
+    StartRecord start{.command = TextIn(json, "command"),
+                      .recipe = TextIn(json, "recipe"),
+                      .version = TextIn(json, "version"),
+                      .host = TextIn(json, "host"),
                       .resumed = json.value("resumed", nlohmann::json()) == true};
     const auto step = json.value("step", nlohmann::json());
     if (step.is_number_unsigned()) start.step = step.get<uint64_t>();
@@ -137,7 +134,7 @@ std::vector<StartRecord> ReadStarts(const std::filesystem::path& run_dir) {
       if (one.is_string()) start.changed.push_back(one.get<std::string>());
     }
     std::string ignored;
-    if (absl::ParseTime(absl::RFC3339_full, text("time"), &start.time, &ignored)) {
+    if (absl::ParseTime(absl::RFC3339_full, TextIn(json, "time"), &start.time, &ignored)) {
       starts.push_back(std::move(start));
     }
   }

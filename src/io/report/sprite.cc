@@ -110,27 +110,13 @@ Sprite Fit(const std::vector<FilmCell>& cells, size_t bytes_max, int quality) {
 }  // namespace
 
 size_t SpriteBytesMax(SpriteSize size) {
-  switch (size) {
-    case SpriteSize::kSmall:
-      return 12 << 10;
-    case SpriteSize::kMiddle:
-      return 160 << 10;
-    case SpriteSize::kLarge:
-      return 1 << 20;
-  }
-  return 0;
+  static constexpr size_t kMost[] = {12 << 10, 160 << 10, 1 << 20};
+  return kMost[static_cast<int>(size)];
 }
 
 const char* SpriteName(SpriteSize size) {
-  switch (size) {
-    case SpriteSize::kSmall:
-      return "small";
-    case SpriteSize::kMiddle:
-      return "middle";
-    case SpriteSize::kLarge:
-      return "large";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"small", "middle", "large"};
+  return kNames[static_cast<int>(size)];
 }
 
 Sprite SpriteOf(const Sheet& sheet, SpriteSize size, size_t bytes_max) {

@@ -23,17 +23,8 @@ constexpr size_t kSentencesAt = 23;
 }  // namespace
 
 const char* LevelWord(Level level) {
-  switch (level) {
-    case Level::kUnknown:
-      return "not known";
-    case Level::kGood:
-      return "good";
-    case Level::kWatch:
-      return "watch";
-    case Level::kBad:
-      return "bad";
-  }
-  return "";
+  static constexpr const char* kWords[] = {"not known", "good", "watch", "bad"};
+  return kWords[static_cast<int>(level)];
 }
 
 const History& Comparable(const History& history, const RunFacts& facts, History& rest) {
