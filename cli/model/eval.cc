@@ -290,11 +290,7 @@ absl::StatusOr<uint32_t> CountOf(const std::string& images) {
 std::string DefaultPrompts(const std::filesystem::path& model) {
   v1::RunConfig config;
   config.mutable_prompts()->set_eval(kDigits);
-  std::error_code ignored;
-  config::FindFilesFrom(
-      std::filesystem::absolute(model, ignored),
-      [&](const std::filesystem::path& path) { return std::filesystem::exists(path, ignored); },
-      config);
+  config::FindFilesFrom(model, config);
   return config.prompts().eval();
 }
 

@@ -95,7 +95,6 @@ absl::Status AddOtherParts(const fs::path& model, const std::string& except, con
 }
 
 constexpr std::string_view kWeight = ".weight";
-constexpr std::string_view kUp = ".lora_B.weight";
 
 // The share of an adapter that rounding to the base model's type left: 1 - |merged - (W + D)| /
 // |D|, over all matrices D that were added.
@@ -149,12 +148,11 @@ class Merger {
     const io::TensorHeader& header = base_.headers().at(name);
     const std::string module =
         name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : "";
-    const auto down = trained_.tensors.find(absl::StrCat(module, std::string(kDown)));
+    const auto down = trained_.tensors.find(module + kLoraDown);
     if (trained_.lora() && down != trained_.tensors.end()) {
       OXBOW_ASSIGN_OR_RETURN(const at::Tensor a, io::ToTorch(down->second));
-      OXBOW_ASSIGN_OR_RETURN(
-          const at::Tensor b,
-          io::ToTorch(trained_.tensors.at(absl::StrCat(module, std::string(kUp)))));
+      OXBOW_ASSIGN_OR_RETURN(const at::Tensor b,
+                             io::ToTorch(trained_.tensors.at(module + kLoraUp)));
       return Merged(io::CopyOf(header.dtype, header.shape, base_.BytesOf(name)), a, b);
     }
     if (!Widens(header.dtype)) return std::string(base_.BytesOf(name));
@@ -172,8 +170,6 @@ class Merger {
   }
 
  private:
-  static constexpr std::string_view kDown = ".lora_A.weight";
-
   bool Widens(io::DType dtype) const {
     return float32_ && (dtype == io::DType::kBF16 || dtype == io::DType::kF16);
   }

@@ -26,8 +26,6 @@ namespace oxbow::cli {
 
 namespace {
 
-constexpr char kRunConfig[] = "config.resolved.yaml";
-
 bool NamesCheckpoint(const std::string& text) {
   return text == "best" || text == "newest" ||
          (!text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit));
@@ -39,7 +37,7 @@ absl::Status CheckCheckpointName(const std::string& text) {
   std::error_code ignored;
   if (at == std::string::npos || std::filesystem::exists(text, ignored)) return absl::OkStatus();
   const std::string run = RunNamed(text.substr(0, at)), name = text.substr(at + 1);
-  if (!std::filesystem::exists(std::filesystem::path(run) / kRunConfig, ignored)) {
+  if (!std::filesystem::exists(std::filesystem::path(run) / config::kResolvedConfig, ignored)) {
     return absl::OkStatus();
   }
   const std::string nearest = NearestName(name, {"best", "newest"});
@@ -66,16 +64,21 @@ absl::StatusOr<run::StartWeights> StartFromFile(const std::string& path,
   return start;
 }
 
+// The layer of a tensor that is the first of its adapter; nothing for another tensor.
+std::optional<std::string> AdaptedLayer(const std::string& name) {
+  const absl::string_view layer = absl::StripSuffix(name, kLoraDown);
+  return layer.size() == name.size() ? std::nullopt : std::optional(std::string(layer));
+}
+
 // Requires an adapter that fits its model.
 io::StoredAdapter StoredAdapterOf(TrainedPart trained) {
-  static constexpr std::string_view kDown = ".lora_A.weight";
   const v1::LoraConfig& lora = trained.config.model().lora();
   io::StoredAdapter adapter;
   for (auto& [name, down] : trained.tensors) {
-    if (!name.ends_with(kDown)) continue;
-    const std::string module = name.substr(0, name.size() - kDown.size());
-    adapter.modules[module] = {.a = std::move(down),
-                               .b = std::move(trained.tensors.at(module + ".lora_B.weight")),
+    const std::optional<std::string> layer = AdaptedLayer(name);
+    if (!layer) continue;
+    adapter.modules[*layer] = {.a = std::move(down),
+                               .b = std::move(trained.tensors.at(*layer + kLoraUp)),
                                .scale = lora.alpha() / static_cast<double>(lora.rank())};
   }
   return adapter;
@@ -83,7 +86,6 @@ io::StoredAdapter StoredAdapterOf(TrainedPart trained) {
 
 constexpr char kWeights[] = "weights.safetensors";
 constexpr char kAverage[] = "ema.safetensors";
-constexpr std::string_view kDown = ".lora_A.weight";
 
 absl::Status CheckOne(const std::string& name, const std::vector<int64_t>& shape,
                       const std::map<std::string, io::TensorHeader>& base,
@@ -103,9 +105,8 @@ absl::Status CheckOne(const std::string& name, const std::vector<int64_t>& shape
 void NameTargets(TrainedPart& trained) {
   if (!trained.lora() || !trained.config.model().lora().targets().empty()) return;
   for (const auto& [name, down] : trained.tensors) {
-    if (!name.ends_with(kDown)) continue;
-    trained.config.mutable_model()->mutable_lora()->add_targets(
-        name.substr(0, name.size() - kDown.size()));
+    const std::optional<std::string> layer = AdaptedLayer(name);
+    if (layer) trained.config.mutable_model()->mutable_lora()->add_targets(*layer);
   }
 }
 
@@ -122,7 +123,8 @@ absl::StatusOr<run::StartWeights> StartWeightsFrom(const std::string& text,
   StartFrom from = ParseStartFrom(text);
   from.run = RunNamed(from.run);
   std::error_code ignored;
-  if (!std::filesystem::exists(std::filesystem::path(from.run) / kRunConfig, ignored) &&
+  if (!std::filesystem::exists(std::filesystem::path(from.run) / config::kResolvedConfig,
+                               ignored) &&
       io::HasAdapter(text)) {
     return StartFromFile(text, config.model());
   }
@@ -173,24 +175,20 @@ absl::Status CheckFits(const TrainedPart& trained,
   }
   OXBOW_RETURN_IF_ERROR(io::CheckLora(AdapterOf(trained)));
   for (const auto& [name, down] : trained.tensors) {
-    if (!name.ends_with(kDown)) continue;
-    const std::string module = name.substr(0, name.size() - kDown.size());
-    const io::TensorBytes& up = trained.tensors.at(module + ".lora_B.weight");
+    const std::optional<std::string> layer = AdaptedLayer(name);
+    if (!layer) continue;
+    const io::TensorBytes& up = trained.tensors.at(*layer + kLoraUp);
     OXBOW_RETURN_IF_ERROR(
-        CheckOne(module + ".weight", {up.shape[0], down.shape[1]}, base, base_path));
+        CheckOne(*layer + ".weight", {up.shape[0], down.shape[1]}, base, base_path));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<v1::RunConfig> ConfigOfRun(const std::filesystem::path& run) {
-  auto config = config::LoadResolved(run / "config.resolved.yaml");
+  auto config = config::LoadResolved(run / config::kResolvedConfig);
   if (absl::IsNotFound(config.status())) return NoRun(run);
   if (!config.ok()) return config;
-  std::error_code ignored;
-  config::FindFilesFrom(
-      std::filesystem::absolute(run, ignored),
-      [&](const std::filesystem::path& path) { return std::filesystem::exists(path, ignored); },
-      *config);
+  config::FindFilesFrom(run, *config);
   config::FindFetchedModels(config::ProcessEnvironment(), *config);
   return config;
 }

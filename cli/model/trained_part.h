@@ -60,6 +60,10 @@ absl::StatusOr<TrainedPart> ReadTrainedPart(const std::filesystem::path& run,
                                             const std::string& checkpoint = "newest",
                                             bool raw = false);
 
+// The layers with an adapter have these tensors, behind their names.
+inline constexpr char kLoraDown[] = ".lora_A.weight";
+inline constexpr char kLoraUp[] = ".lora_B.weight";
+
 // Whether the weights, or the modules of the adapter, are in a model with these tensors.
 // kFailedPrecondition names what it has not, or in another shape.
 absl::Status CheckFits(const TrainedPart& trained,

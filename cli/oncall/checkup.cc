@@ -24,6 +24,10 @@ int64_t CountOf(const Checks& checks, Grade verdict) {
 
 }  // namespace
 
+void Append(const Checks& more, Checks& checks) {
+  checks.insert(checks.end(), more.begin(), more.end());
+}
+
 Grade WorstOf(const Checks& checks) {
   Grade worst = Grade::kOk;
   for (const Check& check : checks) worst = std::max(worst, check.verdict);

@@ -61,8 +61,8 @@ void JudgeConfig(const DoctorFlags& flags, Checks& checks, MachineNeeds& needs,
   if (failed) return;
   checks.push_back(CheckRewards(resolved->config));
   if (resolved->config.services().http_proxy()) rpc::UseHttpProxy(true);
-  for (Check& check : CheckCopies(resolved->config)) checks.push_back(std::move(check));
-  for (Check& check : CheckRewardEndpoints(resolved->config)) checks.push_back(std::move(check));
+  Append(CheckCopies(resolved->config), checks);
+  Append(CheckRewardEndpoints(resolved->config), checks);
 }
 
 // If no fleet is named, asks nothing; nor if its run has done all its steps.
@@ -123,12 +123,11 @@ absl::Status Examine(const DoctorFlags& given, int& exit_code) {
   Checks all = CheckMachine(
       directory, flags.ports, needs,
       certificate_ends.ok() ? *certificate_ends - absl::Now() : absl::InfiniteDuration());
-  all.insert(all.end(), checks.begin(), checks.end());
-  for (Check& check : JudgeFleet(fleet)) all.push_back(std::move(check));
+  Append(checks, all);
+  Append(JudgeFleet(fleet), all);
   if (run) {
-    for (Check& check : JudgeRun(*run)) all.push_back(std::move(check));
-    const Checks lost = run->live ? Checks() : CheckCheckpoints(flags.run_dir);
-    all.insert(all.end(), lost.begin(), lost.end());
+    Append(JudgeRun(*run), all);
+    if (!run->live) Append(CheckCheckpoints(flags.run_dir), all);
   }
   const size_t columns = TerminalColumns(STDOUT_FILENO).value_or(0);
   std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all, columns));

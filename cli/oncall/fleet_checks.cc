@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/terminal.h"
 #include "cli/run/progress_line.h"
+#include "cli/terminal.h"
 #include "core/lease/worker_book.h"
 #include "metrics/exported_metrics.h"
 #include "metrics/step_metrics.h"
@@ -166,7 +166,7 @@ class FleetJudge {
     std::string found = absl::StrFormat("mean %.1f, largest %.0f steps", mean, *most);
     if (!facts_.staleness_max.has_value()) return Add("staleness", Grade::kOk, found);
     const auto budget = static_cast<double>(*facts_.staleness_max);
-    absl::StrAppend(&found, absl::StrFormat(", budget %.0f", budget));
+    absl::StrAppendFormat(&found, ", budget %.0f", budget);
     const Grade verdict = *most > budget                      ? Grade::kFail
                           : budget > 1 && mean > 0.9 * budget ? Grade::kWarn
                                                               : Grade::kOk;

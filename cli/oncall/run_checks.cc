@@ -14,7 +14,7 @@
 #include "cli/plan/machine_load.h"
 #include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
-#include "config/copy_target.h"
+#include "config/file_paths.h"
 #include "run/group_bytes.h"
 #include "services/learner/checkpoint/checkpoint_copier.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
@@ -101,8 +101,7 @@ Checks CheckRewardEndpoints(const v1::RunConfig& config) {
   const v1::RewardConfig& reward = config.reward();
   if (reward.endpoints().empty()) return {};
   Checks checks;
-  for (const config::Problem& problem :
-       EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience))) {
+  for (const config::Problem& problem : CheckEndpoints(reward)) {
     const bool silent = problem.key == "reward.endpoints";
     checks.push_back({"config", problem.key, Grade::kFail, problem.message,
                       silent ? "start the server, or correct reward.endpoints (docs/own_reward.md)"

@@ -14,7 +14,6 @@
 #include "absl/strings/strip.h"
 #include "base/listening_sockets.h"
 #include "base/nearest_name.h"
-#include "config/copy_target.h"
 #include "config/file_paths.h"
 #include "config/rules.h"
 #include "core/model/cuda_graphs.h"

@@ -189,13 +189,10 @@ std::vector<ProcessRow> ProcessRows(const v1::RunConfig& config, const run::Mode
     rows.push_back(
         ModelRow(ProcessKind::kWorker, static_cast<int>(i), device, plan.workers[i], worker));
   }
-  if (!run::OwnRewards(config.reward()).empty()) {
-    for (size_t i = 0; i < plan.rewards.size(); ++i) {
-      AddRewardServer(static_cast<int>(i), plan.rewards[i], rewards, rows);
-    }
+  for (size_t i = 0; i < run::RewardServersOf(config); ++i) {
+    AddRewardServer(static_cast<int>(i), plan.rewards[i], rewards, rows);
   }
-  const uint32_t buffers = config::UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
-  for (uint32_t i = 0; i < buffers; ++i) {
+  for (uint32_t i = 0; i < config::ReplayBuffersOf(config); ++i) {
     rows.push_back(
         {.kind = ProcessKind::kBuffer, .number = static_cast<int>(i), .host_bytes = kProcessBytes});
   }

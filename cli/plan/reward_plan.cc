@@ -30,6 +30,12 @@ namespace oxbow::cli {
 
 namespace {
 
+struct AskedEndpoint {
+  std::string endpoint;
+  absl::Status status;               // The status of its answer to Describe.
+  std::vector<std::string> rewards;  // That it has.
+};
+
 AskedEndpoint Ask(const std::string& endpoint, absl::Duration timeout) {
   const auto stub = v1::Reward::NewStub(rpc::Connect(endpoint, rpc::Pings::kDuringCalls));
   v1::DescribeResponse response;
@@ -39,6 +45,19 @@ AskedEndpoint Ask(const std::string& endpoint, absl::Duration timeout) {
   for (const v1::RewardDescription& reward : response.rewards()) {
     asked.rewards.push_back(reward.name());
   }
+  return asked;
+}
+
+// Side by side.
+std::vector<AskedEndpoint> AskEndpoints(const v1::RewardConfig& config, absl::Duration timeout) {
+  std::vector<AskedEndpoint> asked(static_cast<size_t>(config.endpoints_size()));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    threads.emplace_back([&asked, &config, timeout, i] {
+      asked[i] = Ask(config.endpoints(static_cast<int>(i)), timeout);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
   return asked;
 }
 
@@ -195,22 +214,11 @@ absl::Status CheckMetadataKeys(const std::vector<reward::RewardFacts>& rewards,
   return absl::OkStatus();
 }
 
-std::vector<AskedEndpoint> AskEndpoints(const v1::RewardConfig& config, absl::Duration timeout) {
-  std::vector<AskedEndpoint> asked(static_cast<size_t>(config.endpoints_size()));
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < asked.size(); ++i) {
-    threads.emplace_back([&asked, &config, timeout, i] {
-      asked[i] = Ask(config.endpoints(static_cast<int>(i)), timeout);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return asked;
-}
-
-std::vector<config::Problem> EndpointProblems(const v1::RewardConfig& config,
-                                              const std::vector<AskedEndpoint>& asked) {
+std::vector<config::Problem> CheckEndpoints(const v1::RewardConfig& config,
+                                            absl::Duration timeout) {
   std::vector<config::Problem> problems;
   std::set<std::string> had;
+  const std::vector<AskedEndpoint> asked = AskEndpoints(config, timeout);
   for (const AskedEndpoint& one : asked) {
     had.insert(one.rewards.begin(), one.rewards.end());
     if (one.status.ok()) continue;

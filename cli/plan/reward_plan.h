@@ -58,22 +58,11 @@ std::string RewardsText(const v1::RunConfig& config,
 absl::Status CheckMetadataKeys(const std::vector<reward::RewardFacts>& rewards,
                                const std::vector<v1::Prompt>& prompts, const std::string& file);
 
-// Asks the servers of reward.endpoints which rewards they have, before a run needs them.
-
-inline constexpr absl::Duration kEndpointPatience = absl::Seconds(2);
-
-struct AskedEndpoint {
-  std::string endpoint;
-  absl::Status status;               // The status of its answer to Describe.
-  std::vector<std::string> rewards;  // That it has.
-};
-
-// Asks all of them side by side, each for at most `timeout`.
-std::vector<AskedEndpoint> AskEndpoints(const v1::RewardConfig& config, absl::Duration timeout);
-
-// Servers that do not answer, for which a run waits: warnings. Where all answer, the rewards of the
-// run that none of them has and that are not the run's own: errors, since a run ends by them.
-std::vector<config::Problem> EndpointProblems(const v1::RewardConfig& config,
-                                              const std::vector<AskedEndpoint>& asked);
+// Asks the servers of reward.endpoints which rewards they have, side by side, each for at most
+// `timeout`. Those that do not answer, for which a run waits: warnings. Where all answer, the
+// rewards of the run that none of them has and that are not the run's own: errors, since a run ends
+// by them. Nothing without such servers.
+std::vector<config::Problem> CheckEndpoints(const v1::RewardConfig& config,
+                                            absl::Duration timeout = absl::Seconds(2));
 
 }  // namespace oxbow::cli

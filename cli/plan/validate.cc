@@ -143,7 +143,7 @@ absl::Status AskServers(const config::ResolvedConfig& resolved, const rpc::TlsOp
   if (resolved.config.services().http_proxy()) rpc::UseHttpProxy(true);
   std::vector<config::Problem> problems;
   if (const absl::Status usable = rpc::UseTls(tls).status(); usable.ok()) {
-    problems = EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience));
+    problems = CheckEndpoints(reward);
   } else {
     problems.push_back({config::Severity::kWarning, "reward.endpoints",
                         "not asked: " + std::string(usable.message())});
@@ -276,8 +276,8 @@ std::string StepTable(const v1::RunConfig& config, const flow::SamplingSpec& sam
   for (int i = 0; i < sampling.steps(); ++i) {
     const auto at = static_cast<size_t>(i);
     const std::string value = sampling.sde[at] ? absl::StrFormat("%9.4g", kc[at]) : "      ode";
-    absl::StrAppend(&text, absl::StrFormat("%4d  %6.4f  %s  %s\n", i, sampling.sigmas[at], value,
-                                           i < kept ? "kept" : ""));
+    absl::StrAppendFormat(&text, "%4d  %6.4f  %s  %s\n", i, sampling.sigmas[at], value,
+                          i < kept ? "kept" : "");
   }
   const bool chosen = config.method().kept_steps() > 0;
   absl::StrAppend(

@@ -82,14 +82,12 @@ std::string StepsText(const v1::ReplayEntry& entry) {
       absl::StrFormat("%6s %10s %5s %12s %9s\n", "step", "sigma", "sde", "log-prob", "version");
   for (int i = 0; i < steps; ++i) {
     const bool sde = i < trajectory.sde_size() && trajectory.sde(i);
-    absl::StrAppend(
-        &text,
-        absl::StrFormat(
-            "%6d %10s %5s %12s %9s\n", i,
-            i < entry.sigmas_size() ? absl::StrFormat("%.6f", entry.sigmas(i)) : "-",
-            sde ? "yes" : "no", sde ? absl::StrFormat("%.6f", trajectory.log_prob(i)) : "-",
-            i < trajectory.behaviour_version_size() ? absl::StrCat(trajectory.behaviour_version(i))
-                                                    : "-"));
+    absl::StrAppendFormat(
+        &text, "%6d %10s %5s %12s %9s\n", i,
+        i < entry.sigmas_size() ? absl::StrFormat("%.6f", entry.sigmas(i)) : "-",
+        sde ? "yes" : "no", sde ? absl::StrFormat("%.6f", trajectory.log_prob(i)) : "-",
+        i < trajectory.behaviour_version_size() ? absl::StrCat(trajectory.behaviour_version(i))
+                                                : "-");
   }
   return text;
 }
@@ -100,10 +98,9 @@ std::string LatentsText(const std::vector<LatentFacts>& latents, bool group) {
   std::string text = absl::StrFormat("%8s %10s %10s %10s\n", "latent", "min", "mean", "max");
   for (const LatentFacts& latent : latents) {
     const std::string of = group ? absl::StrCat(latent.sample, ":") : "";
-    absl::StrAppend(
-        &text,
-        absl::StrFormat("%8s %10.4f %10.4f %10.4f%s\n", absl::StrCat(of, "x", latent.index),
-                        latent.min, latent.mean, latent.max, latent.finite ? "" : "  NOT FINITE"));
+    absl::StrAppendFormat(&text, "%8s %10.4f %10.4f %10.4f%s\n",
+                          absl::StrCat(of, "x", latent.index), latent.min, latent.mean, latent.max,
+                          latent.finite ? "" : "  NOT FINITE");
   }
   return text;
 }
@@ -295,10 +292,9 @@ std::string RowsText(const std::vector<ReplayRow>& rows, size_t prompt_width) {
   std::string text = absl::StrFormat("%20s %8s %8s %6s %5s %6s %10s  %s\n", "entry", "reward",
                                      "priority", "age", "uses", "stale", "bytes", "prompt");
   for (const ReplayRow& row : rows) {
-    absl::StrAppend(
-        &text, absl::StrFormat("%20d %8.4f %8s %6d %5d %6s %10s  %s\n", row.entry, row.reward,
-                               Cell(row.priority, 4), row.age, row.uses, Cell(row.staleness, 1),
-                               BytesText(row.bytes), FirstPart(row.prompt, prompt_width)));
+    absl::StrAppendFormat(&text, "%20d %8.4f %8s %6d %5d %6s %10s  %s\n", row.entry, row.reward,
+                          Cell(row.priority, 4), row.age, row.uses, Cell(row.staleness, 1),
+                          BytesText(row.bytes), FirstPart(row.prompt, prompt_width));
   }
   return text;
 }

@@ -153,16 +153,14 @@ std::string JoinLine(const std::string& learner, bool tls) {
 
 std::map<std::string, FleetRole> RolesByName(const v1::RunConfig& config) {
   std::map<std::string, FleetRole> processes = {{"learner", FleetRole::kLearner}};
-  const uint32_t shards = config::UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
+  const uint32_t shards = config::ReplayBuffersOf(config);
   for (uint32_t i = 0; i < shards; ++i) {
     // Two digits: names sort as shards do.
     processes[shards == 1 ? "replay_buffer" : absl::StrFormat("replay_buffer-%02d", i)] =
         FleetRole::kBuffer;
   }
-  if (!run::OwnRewards(config.reward()).empty()) {
-    for (uint32_t i = 0; i < config.services().reward_servers(); ++i) {
-      processes[absl::StrCat("reward_server-", i)] = FleetRole::kReward;
-    }
+  for (uint32_t i = 0; i < run::RewardServersOf(config); ++i) {
+    processes[absl::StrCat("reward_server-", i)] = FleetRole::kReward;
   }
   for (uint32_t i = 0; i < config.services().rollout_workers(); ++i) {
     processes[absl::StrCat("rollout_worker-", i)] = FleetRole::kWorker;

@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "config/copy_target.h"
+#include "config/file_paths.h"
 #include "config/fingerprint.h"
 #include "config/memory_parts.h"
 #include "io/diffusers_directory.h"

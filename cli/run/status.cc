@@ -214,13 +214,13 @@ std::string BufferLine(const v1::StatusResponse& status) {
   if (*attached == 0) return "replay     the buffer is away, training goes on without it\n";
   std::string line = "replay     ";
   if (const auto size = Metric(status, metric::kBufferSize)) {
-    absl::StrAppend(&line, absl::StrFormat("%.0f entries", *size));
+    absl::StrAppendFormat(&line, "%.0f entries", *size);
   }
   if (const auto age = Metric(status, metric::kBufferAgeMean)) {
-    absl::StrAppend(&line, absl::StrFormat(", %.1f steps old", *age));
+    absl::StrAppendFormat(&line, ", %.1f steps old", *age);
   }
   if (const auto reward = Metric(status, metric::kBufferRawRewardMean)) {
-    absl::StrAppend(&line, absl::StrFormat(", reward %.3f", *reward));
+    absl::StrAppendFormat(&line, ", reward %.3f", *reward);
   }
   return line + "\n";
 }
@@ -283,19 +283,18 @@ std::string VersionsText(const v1::StatusResponse& status) {
 std::string PeersText(const v1::StatusResponse& status) {
   std::string text = VersionsText(status);
   for (const v1::RankStatus& rank : status.ranks()) {
-    absl::StrAppend(&text,
-                    absl::StrFormat("rank %-5d seen %.1f s ago, metrics at %s\n", rank.rank(),
-                                    rank.seconds_since_seen(), rank.metrics_endpoint()));
+    absl::StrAppendFormat(&text, "rank %-5d seen %.1f s ago, metrics at %s\n", rank.rank(),
+                          rank.seconds_since_seen(), rank.metrics_endpoint());
   }
   if (status.workers().empty()) {
     return text + "no worker is connected: rollout_worker --learner HOST:PORT starts one\n";
   }
-  absl::StrAppend(&text, absl::StrFormat("%-28s %8s %7s %7s %10s\n", "worker", "version", "leases",
-                                         "groups", "seen"));
+  absl::StrAppendFormat(&text, "%-28s %8s %7s %7s %10s\n", "worker", "version", "leases", "groups",
+                        "seen");
   for (const v1::WorkerStatus& worker : status.workers()) {
-    absl::StrAppend(&text, absl::StrFormat("%-28s %8d %7d %7d %8.1f s\n", worker.worker_id(),
-                                           worker.policy_version(), worker.leases(),
-                                           worker.groups_done(), worker.seconds_since_seen()));
+    absl::StrAppendFormat(&text, "%-28s %8d %7d %7d %8.1f s\n", worker.worker_id(),
+                          worker.policy_version(), worker.leases(), worker.groups_done(),
+                          worker.seconds_since_seen());
   }
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.failures() < lease::WorkerBook::Rule().failures_max) continue;

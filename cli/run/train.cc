@@ -178,9 +178,7 @@ Checks WhatIsNotOk(const config::ResolvedConfig& resolved, const fs::path& run_d
   std::erase_if(checks,
                 [](const Check& check) { return check.name != "device"; });  // Others: said.
   needs.other_machines = SpansMachines(resolved.config);
-  for (Check& check : CheckMachine(run_dir, {}, needs, absl::InfiniteDuration())) {
-    checks.push_back(std::move(check));
-  }
+  Append(CheckMachine(run_dir, {}, needs, absl::InfiniteDuration()), checks);
   std::erase_if(checks, [](const Check& check) { return check.verdict == Grade::kOk; });
   return checks;
 }
@@ -203,10 +201,8 @@ absl::Status CheckRoom(const Checks& checks, EarlierRun earlier) {
 
 // The error of a reward that no server of reward.endpoints has; one that does not answer is a
 // warning, since the run waits for it.
-absl::Status CheckEndpoints(const config::ResolvedConfig& resolved) {
-  const v1::RewardConfig& reward = resolved.config.reward();
-  if (reward.endpoints().empty()) return absl::OkStatus();
-  const auto problems = EndpointProblems(reward, AskEndpoints(reward, kEndpointPatience));
+absl::Status AskServersElsewhere(const config::ResolvedConfig& resolved) {
+  const std::vector<config::Problem> problems = CheckEndpoints(resolved.config.reward());
   for (const config::Problem& problem : problems) {
     if (problem.severity != config::Severity::kError) Warn(problem, resolved.provenance);
   }
@@ -458,7 +454,7 @@ absl::StatusOr<int> TrainInFleet(TrainFlags flags) {
                          StartOf(flags, resolved.config));
   const Checks not_ok = WhatIsNotOk(resolved, run_dir);
   OXBOW_RETURN_IF_ERROR(CheckRoom(not_ok, earlier));
-  OXBOW_RETURN_IF_ERROR(CheckEndpoints(resolved));
+  OXBOW_RETURN_IF_ERROR(AskServersElsewhere(resolved));
   OXBOW_ASSIGN_OR_RETURN(const EnteredDirectory entered,
                          EnterRunDirectory(run_dir, earlier, resolved, [&] {
                            return start ? run::WriteStart(run_dir, *start) : absl::OkStatus();

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -221,28 +222,14 @@ struct SimulationFlags {
   std::vector<uint64_t> groups;
   std::vector<double> failures_per_hour;
   std::vector<double> learner_failures_per_hour;
-  std::optional<uint32_t> ranks;
   double groups_per_worker = 0;
   double workers_per_rank = 0;
-  std::optional<uint64_t> steps;
-  std::optional<uint64_t> seed;
-  std::optional<uint32_t> in_flight;
-  std::optional<uint32_t> batch;
-  std::optional<uint32_t> weight_fanout;
-  std::optional<uint32_t> reward_servers;
-  std::optional<uint64_t> checkpoint_every;
-  std::optional<double> lease_s;
-  std::optional<double> silent_share;
-  std::optional<double> speculate;
+  // Of the rules: what a flag sets in the model.
+  std::vector<std::function<void(simulate::RunModel&)>> rules;
   bool json = false;
   std::string svg;
   std::string write_costs;
 };
-
-template <class T>
-void Override(const std::optional<T>& flag, T& value) {
-  if (flag.has_value()) value = *flag;
-}
 
 // The model before any flag: a measured run, or a preset, with a run file's settings over it.
 absl::StatusOr<simulate::RunModel> Base(const SimulationFlags& flags, std::string& source) {
@@ -283,17 +270,7 @@ absl::StatusOr<simulate::RunModel> Base(const SimulationFlags& flags, std::strin
     absl::StrAppend(&source, "\ncosts over it from ", flags.costs_file);
   }
   for (const std::string& cost : flags.costs) OXBOW_RETURN_IF_ERROR(SetCost(cost, model.costs));
-  Override(flags.ranks, model.ranks);
-  Override(flags.steps, model.steps);
-  Override(flags.seed, model.seed);
-  Override(flags.in_flight, model.groups_in_flight);
-  Override(flags.batch, model.batch_groups_max);
-  Override(flags.weight_fanout, model.weight_fanout);
-  Override(flags.reward_servers, model.reward_servers);
-  Override(flags.checkpoint_every, model.checkpoint_every);
-  Override(flags.lease_s, model.lease_s);
-  Override(flags.silent_share, model.silent_share);
-  Override(flags.speculate, model.stragglers.quantile);
+  for (const auto& set : flags.rules) set(model);
   return model;
 }
 
@@ -378,6 +355,18 @@ void AddModelOptions(CLI::App& command, SimulationFlags& f) {
   command.add_option("--write-costs", f.write_costs, "write the costs used to this file");
 }
 
+// An option that sets one number of the model.
+template <class T>
+CLI::Option* AddRule(CLI::App& command, SimulationFlags& f, const char* name,
+                     T simulate::RunModel::*member, const char* about) {
+  return command.add_option_function<T>(
+      name,
+      [&f, member](const T& value) {
+        f.rules.emplace_back([member, value](auto& model) { model.*member = value; });
+      },
+      about);
+}
+
 void AddGridOptions(CLI::App& command, SimulationFlags& f) {
   command.add_option("--workers", f.workers, "list: 8,64,1000")->delimiter(',');
   command
@@ -399,24 +388,32 @@ void AddGridOptions(CLI::App& command, SimulationFlags& f) {
       .add_option("--learner-failures-per-hour", f.learner_failures_per_hour,
                   "list: deaths of one rank; each takes all ranks down")
       ->delimiter(',');
-  auto* ranks = command.add_option("--ranks", f.ranks, "learner ranks");
+  auto* ranks = AddRule(command, f, "--ranks", &simulate::RunModel::ranks, "learner ranks");
   command.add_option("--workers-per-rank", f.workers_per_rank, "ranks grow with the workers")
       ->excludes(ranks);
 }
 
 void AddRuleOptions(CLI::App& command, SimulationFlags& f) {
-  command.add_option("--steps", f.steps, "learner steps");
-  command.add_option("--seed", f.seed, "of durations and deaths");
-  command.add_option("--in-flight", f.in_flight, "leases a worker holds at most");
-  command.add_option("--batch", f.batch, "groups in one denoising batch; 0: all that wait");
-  command.add_option("--weight-fanout", f.weight_fanout,
-                     "copies of the weights each relay sends; 0: no relays");
-  command.add_option("--reward-servers", f.reward_servers, "0: enough");
-  command.add_option("--checkpoint-every", f.checkpoint_every, "learner steps");
-  command.add_option("--lease-seconds", f.lease_s, "without renewal a lease ends after this");
-  command.add_option("--silent-share", f.silent_share, "deaths noticed only when leases run out");
-  command.add_option("--speculate", f.speculate,
-                     "quantile of group times for second leases of stragglers; 0: none");
+  using Model = simulate::RunModel;
+  AddRule(command, f, "--steps", &Model::steps, "learner steps");
+  AddRule(command, f, "--seed", &Model::seed, "of durations and deaths");
+  AddRule(command, f, "--in-flight", &Model::groups_in_flight, "leases a worker holds at most");
+  AddRule(command, f, "--batch", &Model::batch_groups_max,
+          "groups in one denoising batch; 0: all that wait");
+  AddRule(command, f, "--weight-fanout", &Model::weight_fanout,
+          "copies of the weights each relay sends; 0: no relays");
+  AddRule(command, f, "--reward-servers", &Model::reward_servers, "0: enough");
+  AddRule(command, f, "--checkpoint-every", &Model::checkpoint_every, "learner steps");
+  AddRule(command, f, "--lease-seconds", &Model::lease_s,
+          "without renewal a lease ends after this");
+  AddRule(command, f, "--silent-share", &Model::silent_share,
+          "deaths noticed only when leases run out");
+  command.add_option_function<double>(
+      "--speculate",
+      [&f](const double& quantile) {
+        f.rules.emplace_back([quantile](Model& model) { model.stragglers.quantile = quantile; });
+      },
+      "quantile of group times for second leases of stragglers; 0: none");
   command.add_flag("--json", f.json, "one object per line");
   command.add_option("--svg", f.svg, "draw learner utilisation over workers to this file");
 }

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/status_macros.h"
-#include "config/copy_target.h"
+#include "config/file_paths.h"
 #include "config/run_config.h"
 #include "config/validate.h"
 #include "core/model/image_decoder.h"

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/patience.h"
 #include "base/status_macros.h"
-#include "config/copy_target.h"
+#include "config/file_paths.h"
 #include "io/model_digest.h"
 #include "run/end_record.h"
 #include "run/run_uid.h"

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/process.h"
 #include "io/hub_id.h"
@@ -40,14 +41,14 @@ std::string MovedSnapshot(const std::string& path, const std::vector<std::string
   return path;
 }
 
-std::optional<std::string> Found(const std::string& path, const fs::path& directory,
-                                 const std::function<bool(const fs::path&)>& exists) {
-  if (path.empty() || fs::path(path).is_absolute() || exists(path)) return std::nullopt;
+std::string FoundFrom(const fs::path& directory, const std::string& path) {
+  std::error_code ignored;
+  if (path.empty() || fs::path(path).is_absolute() || fs::exists(path, ignored)) return path;
   for (fs::path above = directory; !above.empty(); above = above.parent_path()) {
-    if (exists(above / path)) return (above / path).string();
+    if (fs::exists(above / path, ignored)) return (above / path).string();
     if (above == above.root_path()) break;
   }
-  return std::nullopt;
+  return path;
 }
 
 }  // namespace
@@ -97,11 +98,10 @@ std::string WhereLookedFor(const std::string& path) {
          "file's folder upwards)";
 }
 
-void FindFilesFrom(const fs::path& directory, const std::function<bool(const fs::path&)>& exists,
-                   v1::RunConfig& config) {
-  const auto find = [&](std::string* path) {
-    if (const auto found = Found(*path, directory, exists)) *path = *found;
-  };
+void FindFilesFrom(const fs::path& directory, v1::RunConfig& config) {
+  std::error_code ignored;
+  const fs::path from = fs::absolute(directory, ignored);
+  const auto find = [&](std::string* path) { *path = FoundFrom(from, *path); };
   find(config.mutable_model()->mutable_path());
   find(config.mutable_model()->mutable_lora()->mutable_path());
   find(config.mutable_prompts()->mutable_train());
@@ -113,6 +113,17 @@ void FindFilesFrom(const fs::path& directory, const std::function<bool(const fs:
     if (!scorer.tokenizer().empty()) find(scorer.mutable_tokenizer());
     find(scorer.mutable_key_file());
   }
+}
+
+absl::StatusOr<CopyTarget> ParseCopyTarget(const std::string& text) {
+  absl::string_view rest = text;
+  if (!absl::ConsumePrefix(&rest, "command:")) return CopyTarget{.directory = text, .command = {}};
+  const std::string command(absl::StripAsciiWhitespace(rest));
+  if (command.find("{}") == std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a command needs {} where the checkpoint's directory goes, got \"", text, "\""));
+  }
+  return CopyTarget{.directory = {}, .command = command};
 }
 
 }  // namespace oxbow::config

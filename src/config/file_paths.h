@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Relative paths in a run's file: where they lead when a command does not run in the directory that
-// the file was written for.
+// Paths in a run's file: where they lead when a command does not run in the directory that the file
+// was written for, ids of the Hugging Face Hub, and the place for copies of checkpoints.
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::config {
@@ -18,7 +18,7 @@ namespace oxbow::config {
 //   likewise <cache>/models--ORG--NAME/snapshots/COMMIT  its files
 //
 // The layout is that of huggingface_hub (guides/manage-cache). Nothing is fetched from a network.
-
+//
 // The files of the repository that `path` is the id of (io/hub_id.h), of a dataset the file or
 // directory that it names, where the cache has them; of a snapshot that is not there any more the
 // same one in this cache; otherwise `path`, as also where there is such a file. The cache is
@@ -32,13 +32,20 @@ void FindFetchedModels(const std::vector<std::string>& environment, v1::RunConfi
 
 // Replaces each relative path of a file that is to be read (model, prompts, weights of rewards) and
 // is not in the working directory by the one below `directory`, or below the nearest directory
-// above it, where it exists. What is nowhere stays as it is. `exists` looks a path up.
-void FindFilesFrom(const std::filesystem::path& directory,
-                   const std::function<bool(const std::filesystem::path&)>& exists,
-                   v1::RunConfig& config);
+// above it, where it exists. What is nowhere stays as it is.
+void FindFilesFrom(const std::filesystem::path& directory, v1::RunConfig& config);
 
 // Where a path that leads to nothing was looked for, as the end of an error; "" for an absolute
 // one.
 std::string WhereLookedFor(const std::string& path);
+
+// The value of `checkpoint.copy_to`: a second place for each checkpoint.
+struct CopyTarget {
+  std::filesystem::path directory;  // Empty: it is a command.
+  std::string command;              // For sh; {} stands for the checkpoint's directory.
+};
+
+// "command: COMMAND", else a directory. kInvalidArgument for a command without {}.
+absl::StatusOr<CopyTarget> ParseCopyTarget(const std::string& text);
 
 }  // namespace oxbow::config

@@ -230,13 +230,7 @@ void FindFilesOf(const std::filesystem::path& path, v1::RunConfig& config) {
   std::error_code error;
   const std::filesystem::path whole = std::filesystem::absolute(path, error);
   if (path.empty() || error) return;
-  FindFilesFrom(
-      whole.parent_path(),
-      [](const std::filesystem::path& file) {
-        std::error_code ignored;
-        return std::filesystem::exists(file, ignored);
-      },
-      config);
+  FindFilesFrom(whole.parent_path(), config);
 }
 
 }  // namespace

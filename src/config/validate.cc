@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "config/chosen_method.h"
-#include "config/copy_target.h"
+#include "config/file_paths.h"
 #include "config/memory_parts.h"
 #include "config/rules.h"
 #include "config/stop_rules.h"
@@ -517,6 +517,10 @@ bool KeepsSuccesses(const RunConfig& config) {
 
 bool UsesReplayBuffer(const RunConfig& config) {
   return KeepsSuccesses(config) || config.adaptation().enabled();
+}
+
+uint32_t ReplayBuffersOf(const v1::RunConfig& config) {
+  return UsesReplayBuffer(config) ? config.services().replay_shards() : 0;
 }
 
 }  // namespace oxbow::config

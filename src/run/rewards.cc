@@ -26,6 +26,10 @@ std::vector<std::string> OwnRewards(const v1::RewardConfig& config) {
   return names;
 }
 
+uint32_t RewardServersOf(const v1::RunConfig& config) {
+  return OwnRewards(config.reward()).empty() ? 0 : config.services().reward_servers();
+}
+
 std::map<std::string, std::set<std::string>> RewardsNotAsked(
     const v1::RewardConfig& config, const std::vector<std::string>& endpoints) {
   const std::set<std::string> elsewhere(config.endpoints().begin(), config.endpoints().end());
