@@ -52,6 +52,10 @@ std::string TableText(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::string LabelledLine(const char* label, const std::string& value) {
+  return value.empty() ? "" : absl::StrFormat("%-10s %s\n", label, value);
+}
+
 std::optional<size_t> TerminalColumns(int descriptor) {
   const char* const term = std::getenv("TERM");
   if (isatty(descriptor) != 1 || term == nullptr || std::string_view(term) == "dumb" ||

@@ -21,6 +21,9 @@ std::string ClockText(double seconds);
 // Rows of cells as lines, two blanks between columns; no line ends with a blank.
 std::string TableText(const std::vector<std::vector<std::string>>& rows);
 
+// "limit      rollouts"; empty without a value.
+std::string LabelledLine(const char* label, const std::string& value);
+
 // Columns of the terminal at a descriptor, which may change; nothing where no line can be
 // rewritten: no terminal, TERM is missing or "dumb", or NO_COLOR asks for no escapes.
 std::optional<size_t> TerminalColumns(int descriptor);

@@ -34,7 +34,7 @@
 #include "run/loaded_model.h"
 #include "run/model_facts.h"
 #include "run/sampling_spec.h"
-#include "run/scalar_type.h"
+#include "run/trainer_options.h"
 
 namespace oxbow::cli {
 

@@ -22,7 +22,7 @@
 #include "io/prompts/encoded_prompts.h"
 #include "io/prompts/prompt_store.h"
 #include "run/prompt_files.h"
-#include "run/scalar_type.h"
+#include "run/trainer_options.h"
 
 namespace oxbow::cli {
 namespace {

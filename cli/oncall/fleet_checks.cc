@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/run/progress_line.h"
+#include "cli/run/run_display.h"
 #include "cli/terminal.h"
 #include "core/lease/worker_book.h"
 #include "metrics/exported_metrics.h"
@@ -236,17 +236,7 @@ class FleetJudge {
   }
 
   void Versions(const v1::StatusResponse& status) {
-    std::vector<std::string> others;
-    const auto look = [&](const std::string& member, const std::string& version) {
-      if (version.empty() || version == status.version()) return;
-      others.push_back(absl::StrCat(member, " is oxbow ", version));
-    };
-    for (const v1::RankStatus& rank : status.ranks()) {
-      look(absl::StrCat("rank ", rank.rank()), rank.version());
-    }
-    for (const v1::WorkerStatus& worker : status.workers()) {
-      look(worker.worker_id(), worker.version());
-    }
+    const std::vector<std::string> others = OtherVersions(status);
     Add("versions", others.empty() ? Grade::kOk : Grade::kWarn,
         others.empty() ? absl::StrCat("all are oxbow ", status.version())
                        : absl::StrCat(absl::StrJoin(others, ", "), "; the learner is oxbow ",

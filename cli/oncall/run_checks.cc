@@ -15,7 +15,7 @@
 #include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
 #include "config/file_paths.h"
-#include "run/group_bytes.h"
+#include "run/sampling_spec.h"
 #include "services/learner/checkpoint/checkpoint_copier.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 

@@ -21,13 +21,12 @@
 #include "io/diffusers_directory.h"
 #include "io/hub_id.h"
 #include "io/prompts/text_encoders.h"
-#include "run/embedded_guidance.h"
-#include "run/group_bytes.h"
-#include "run/kept_steps.h"
+#include "run/model_facts.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
 #include "run/start_weights.h"
+#include "run/trainer_options.h"
 #include "services/buffer/replay_client.h"
 #include "services/reward/scorer_table.h"
 
@@ -194,11 +193,10 @@ void CheckPrompts(const v1::RunConfig& config, PromptSplit split, Findings& f) {
   if (!prompts.ok()) {
     const bool missing = absl::IsNotFound(prompts.status()) && !io::IsDatasetId(path);
     const std::string meant = missing ? DidYouMean(path) : "";
-    f.Error(key,
-            absl::StrCat(std::string(prompts.status().message()), meant,
-                         missing && meant.empty() ? config::WhereLookedFor(path) : ""),
-            prompts.status().code());
-    return;
+    const std::string looked = missing && meant.empty() ? config::WhereLookedFor(path) : "";
+    return f.AddIfBad(
+        key, absl::Status(prompts.status().code(),
+                          absl::StrCat(std::string(prompts.status().message()), meant, looked)));
   }
   if (train && prompts->size() < config.batch().groups()) {
     const auto all = run::ReadPrompts(path, split, {.keep_repeats = true});

@@ -28,12 +28,9 @@
 #include "io/prompts/prompt_store.h"
 #include "io/report/report.h"
 #include "io/report/sprite.h"
-#include "run/group_bytes.h"
-#include "run/kept_steps.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"
-#include "run/scalar_type.h"
 #include "run/trainer_options.h"
 
 namespace oxbow::cli {

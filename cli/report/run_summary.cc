@@ -215,56 +215,55 @@ namespace {
 // Where nobody wrote why a run ended, its learner's last line says when that was, and in what.
 std::string LastLine(const RunSummary& run, const fs::path& run_dir) {
   if (!run.ended || run.ended->end != run::RunEnd::kUnsaid) return "";
-  const std::string line = LogTail(run_dir / "logs" / "learner.log", 1);
+  const fs::path log = run_dir / "logs" / "learner.log";
+  const std::string line = LogTail(log, 1);
   if (line.empty()) return "";
-  return absl::StrCat("last line  ", FirstPart(line, kLineShown), " (",
-                      (run_dir / "logs" / "learner.log").string(), ")\n");
+  return absl::StrCat(FirstPart(line, kLineShown), " (", log.string(), ")");
 }
 
 }  // namespace
 
 std::string EndedText(const RunSummary& run, const fs::path& run_dir) {
-  std::string text =
-      absl::StrCat("run        ", run.name, "  (", run.state(), ", ",
-                   absl::FormatTime("%Y-%m-%d %H:%M UTC", run.changed, absl::UTCTimeZone()), ")\n",
-                   run.ended && (run.state() != "done" || !run.ended->reason.empty())
-                       ? absl::StrCat("ended      ", run::EndText(*run.ended), "\n")
-                       : "",
-                   LastLine(run, run_dir), "progress   step ", run.step);
-  if (run.steps_total > 0) absl::StrAppend(&text, "/", run.steps_total);
-  text += "\n";
+  const auto at = [](absl::Time time) {
+    return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
+  };
+  const bool says_end = run.ended && (run.state() != "done" || !run.ended->reason.empty());
+  std::string text = absl::StrCat(
+      LabelledLine("run", absl::StrCat(run.name, "  (", run.state(), ", ", at(run.changed), ")")),
+      LabelledLine("ended", says_end ? run::EndText(*run.ended) : ""),
+      LabelledLine("last line", LastLine(run, run_dir)),
+      LabelledLine("progress",
+                   absl::StrCat("step ", run.step,
+                                run.steps_total > 0 ? absl::StrCat("/", run.steps_total) : "")));
   if (run.last) {
-    absl::StrAppend(&text, "held-out   ", io::Number(run.first->y), " -> ", io::Number(run.last->y),
-                    ", best ", io::Number(run.best->y), " at step ",
-                    static_cast<uint64_t>(run.best->x), "\n");
+    text += LabelledLine(
+        "held-out",
+        absl::StrCat(io::Number(run.first->y), " -> ", io::Number(run.last->y), ", best ",
+                     io::Number(run.best->y), " at step ", static_cast<uint64_t>(run.best->x)));
   }
-  if (const std::string failed = FailedText(run); !failed.empty()) {
-    absl::StrAppend(&text, "failed     ", failed, "\n");
-  }
-  if (const std::string unscored = UnscoredText(run); !unscored.empty()) {
-    absl::StrAppend(&text, "unscored   ", unscored, "\n");
-  }
+  absl::StrAppend(&text, LabelledLine("failed", FailedText(run)),
+                  LabelledLine("unscored", UnscoredText(run)));
   if (run.best_checkpoint) {
-    absl::StrAppendFormat(&text, "best       checkpoint of step %d, %s %.4g (--checkpoint best)\n",
-                          run.best_checkpoint->step, run.best_checkpoint->metric,
-                          run.best_checkpoint->value);
+    text +=
+        LabelledLine("best", absl::StrFormat("checkpoint of step %d, %s %.4g (--checkpoint best)",
+                                             run.best_checkpoint->step, run.best_checkpoint->metric,
+                                             run.best_checkpoint->value));
   }
   absl::StrAppend(&text, "\n", io::VerdictText(run.verdict), "\n");
   std::error_code ignored;
-  if (fs::exists(run_dir / "report.html", ignored)) {
-    absl::StrAppend(&text, "report     ", (run_dir / "report.html").string(), "\n");
-  }
+  const fs::path report = run_dir / "report.html";
+  if (fs::exists(report, ignored)) text += LabelledLine("report", report.string());
   const std::vector<run::StartRecord> starts = run::ReadStarts(run_dir);
   const auto say = [&](const char* label, const run::StartRecord& start) {
-    absl::StrAppend(&text, label, start.command, "  (",
-                    absl::FormatTime("%Y-%m-%d %H:%M UTC", start.time, absl::UTCTimeZone()), ")\n");
+    text += LabelledLine(label, absl::StrCat(start.command, "  (", at(start.time), ")"));
   };
-  if (!starts.empty()) say("started    ", starts.front());
-  if (starts.size() > 1) say("resumed    ", starts.back());
-  absl::StrAppend(&text, "go on      ",
-                  run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir),
-                  run.step >= run.steps_total ? " --set run.steps=N" : "", "\n");
-  return text;
+  if (!starts.empty()) say("started", starts.front());
+  if (starts.size() > 1) say("resumed", starts.back());
+  const std::string command =
+      run::CommandToGoOn(starts.empty() ? "" : starts.back().command, run_dir);
+  return text + LabelledLine(
+                    "go on",
+                    absl::StrCat(command, run.step >= run.steps_total ? " --set run.steps=N" : ""));
 }
 
 std::string RunsText(const std::vector<RunSummary>& runs, absl::Time now) {

@@ -14,9 +14,8 @@
 #include "core/model/int8_weights.h"
 #include "io/scheduler.h"
 #include "io/tensor_torch.h"
-#include "run/embedded_guidance.h"
 #include "run/model_facts.h"
-#include "run/scalar_type.h"
+#include "run/trainer_options.h"
 
 namespace oxbow::run {
 namespace {
