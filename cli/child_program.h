@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of others that a command runs to their end.
+// Programs of others that a command runs to their end, or becomes.
 #pragma once
 
 #include <filesystem>
@@ -24,7 +24,6 @@ absl::StatusOr<int> RunProgram(const std::filesystem::path& program,
                                int printed = -1);
 
 // Commands whose work is in the Python package (python/oxbow), on the libraries of Python.
-
 struct PythonPart {
   std::string module;              // "oxbow.convert.weights"; run as `python3 -m MODULE ARGUMENTS`.
   std::vector<std::string> needs;  // Packages of others that it imports, by the names of PyPI.

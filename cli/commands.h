@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of `oxbow`, each in a file of its name.
+// The subcommands of `oxbow`, each beside what it does.
 //
 // Each function adds the subcommand of its name. If it is chosen, parsing sets `exit_code`
 // (base/exit_code.h), which must outlive `app`.

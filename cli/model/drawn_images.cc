@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <set>
 #include <utility>
 

@@ -91,7 +91,7 @@ void AddImageFlags(CLI::App& command, ImageOptions& images);
 
 // Warnings about prompts, before a person looks at their images: words that an embedded model
 // was not trained on, and prompts without words.
-
+//
 // Whole sentences; none for a model whose tokenizer has a large vocabulary, or is of another kind.
 std::vector<std::string> PromptWarnings(const ModelSource& source,
                                         const std::vector<std::string>& prompts);

@@ -24,8 +24,6 @@
 #include "cli/evaluate/evaluation_set.h"
 #include "cli/evaluate/evaluation_table.h"
 #include "cli/evaluate/picture_folder.h"
-#include "cli/evaluate/reward_servers.h"
-#include "cli/evaluate/set_values.h"
 #include "cli/model/drawn_images.h"
 #include "cli/model/trained_part.h"
 #include "cli/run/work_progress.h"

@@ -6,11 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
-#include <string>
 #include <system_error>
 #include <utility>
 

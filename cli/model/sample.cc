@@ -16,7 +16,7 @@
 #include "cli/terminal.h"
 #include "core/reward/synthetic_task.h"
 #include "io/film.h"
-#include "run/start_record.h"
+#include "run/run_record.h"
 
 namespace oxbow::cli {
 namespace {

@@ -2,8 +2,6 @@
 #include "cli/model/trained_part.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -19,7 +17,6 @@
 #include "config/run_config.h"
 #include "io/adapter_file.h"
 #include "io/diffusers_directory.h"
-#include "io/safetensors.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::cli {

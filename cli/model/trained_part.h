@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part that a run has trained so far, out of one of its checkpoints.
+// The part that a run has trained so far, out of one of its checkpoints, and a new run's start from
+// it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,6 @@ namespace oxbow::cli {
 // `oxbow train --from RUN[@CHECKPOINT]`: a new run that starts from what another one has trained,
 // or from an adapter's file. Only weights pass over: the optimiser, the counters and the replay
 // buffer are new.
-
 struct StartFrom {
   std::string run;  // Its directory.
   std::string checkpoint = "newest";

@@ -24,6 +24,10 @@ int64_t CountOf(const Checks& checks, Grade verdict) {
 
 }  // namespace
 
+Grade Above(double value, double warn, double fail) {
+  return value > fail ? Grade::kFail : value > warn ? Grade::kWarn : Grade::kOk;
+}
+
 void Append(const Checks& more, Checks& checks) {
   checks.insert(checks.end(), more.begin(), more.end());
 }

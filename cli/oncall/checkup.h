@@ -21,6 +21,9 @@ struct Check {
 
 using Checks = std::vector<Check>;
 
+// kFail above `fail`, kWarn above `warn`.
+Grade Above(double value, double warn, double fail);
+
 void Append(const Checks& more, Checks& checks);
 
 Grade WorstOf(const Checks& checks);

@@ -92,10 +92,7 @@ class FleetJudge {
       }
     }
     if (worst == nullptr) return;
-    const Grade verdict = most > kSkewFail   ? Grade::kFail
-                          : most > kSkewWarn ? Grade::kWarn
-                                             : Grade::kOk;
-    Add("clocks", verdict,
+    Add("clocks", Above(most, kSkewWarn, kSkewFail),
         absl::StrFormat("largest difference to this machine %+.3f s (%s)", *worst->clock_offset_s,
                         worst->name),
         "synchronise the clocks (chrony): logs of several machines do not line up");
@@ -301,10 +298,7 @@ class FleetJudge {
   void Rewards(const RewardCounts& counts) {
     const double all = counts.scored + counts.refused;
     const double share = all > 0 ? counts.refused / all : 0;
-    const Grade verdict = share > kRefusedFail   ? Grade::kFail
-                          : share > kRefusedWarn ? Grade::kWarn
-                                                 : Grade::kOk;
-    Add(absl::StrCat("scores of ", counts.name), verdict,
+    Add(absl::StrCat("scores of ", counts.name), Above(share, kRefusedWarn, kRefusedFail),
         absl::StrFormat("%.0f given, %.0f refused (%.2f %%)", counts.scored, counts.refused,
                         100 * share),
         absl::StrCat("see ", exported::kRewardItemsTotal.name,

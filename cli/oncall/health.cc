@@ -4,7 +4,6 @@
 #include <google/protobuf/io/coded_stream.h>
 
 #include <iostream>
-#include <string>
 
 #include "rpc/channel.h"
 #include "rpc/health_service.h"

@@ -4,12 +4,9 @@
 #include <ATen/Context.h>
 #include <ATen/Version.h>
 
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/memory_limits.h"
-#include "cli/oncall/machine_checks.h"
 #include "cli/plan/check_files.h"
 #include "cli/plan/machine_load.h"
 #include "cli/plan/resource_plan.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +20,6 @@
 #include "io/diffusers_directory.h"
 #include "io/hub_id.h"
 #include "io/prompts/text_encoders.h"
-#include "run/model_facts.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"

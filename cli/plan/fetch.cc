@@ -8,10 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <system_error>
-#include <tuple>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -43,13 +40,6 @@ struct HubFiles {
   io::HubId id() const { return *io::ParseHubId(path); }
   // Patterns of the files that are read. A repository may have others that are as large again.
   std::vector<std::string> patterns() const;
-};
-
-// A directory or file that no id names, and that is not there.
-struct LocalFile {
-  std::string key;
-  std::string path;
-  std::string source;  // The source of its content; "" where nothing is known.
 };
 
 namespace fs = std::filesystem;
@@ -150,19 +140,6 @@ bool NamesRepository(Kind kind, const std::string& path) {
   return id.has_value() && id->dataset == (kind == Kind::kPrompts) && !fs::exists(path, ignored);
 }
 
-void AddFiles(Kind kind, const std::string& key, const std::string& path,
-              std::vector<HubFiles>& all) {
-  if (!NamesRepository(kind, path)) return;
-  const auto same = std::find_if(all.begin(), all.end(), [&](const HubFiles& files) {
-    return files.kind == kind && files.path == path;
-  });
-  if (same != all.end()) {
-    same->keys.push_back(key);
-  } else {
-    all.push_back({.kind = kind, .keys = {key}, .path = path});
-  }
-}
-
 std::vector<std::string> HubFiles::patterns() const {
   std::vector<std::string> patterns;
   switch (kind) {
@@ -186,53 +163,55 @@ std::vector<std::string> HubFiles::patterns() const {
   return patterns;
 }
 
-// In the order of the config, whose ids are no directories yet (FetchedModel); each once.
-// `environment` has lines "NAME=VALUE".
-std::vector<HubFiles> HubFilesOf(const v1::RunConfig& config,
-                                 const std::vector<std::string>& environment) {
-  std::vector<HubFiles> all;
-  AddFiles(Kind::kModel, "model.path", config.model().path(), all);
-  AddFiles(Kind::kAdapter, "model.lora.path", config.model().lora().path(), all);
-  AddFiles(Kind::kPrompts, "prompts.train", config.prompts().train(), all);
-  AddFiles(Kind::kPrompts, "prompts.eval", config.prompts().eval(), all);
+// A path that a key of the config names.
+struct NamedPath {
+  Kind kind;
+  std::string key;
+  std::string path;
+  std::string source;  // The source of its content; "" where nothing is known.
+};
+
+// In the order of the config, whose ids are no directories yet (FetchedModel). `environment` has
+// lines "NAME=VALUE".
+std::vector<NamedPath> PathsOf(const v1::RunConfig& config,
+                               const std::vector<std::string>& environment) {
+  constexpr char kPrompts[] =
+      "a file of prompts, or a directory with train.txt and test.txt or the like (docs/recipes.md)";
+  std::vector<NamedPath> paths = {
+      {Kind::kModel, "model.path", config.model().path(), "a diffusers directory"},
+      {Kind::kAdapter, "model.lora.path", config.model().lora().path(), "an adapter"},
+      {Kind::kPrompts, "prompts.train", config.prompts().train(), kPrompts},
+      {Kind::kPrompts, "prompts.eval", config.prompts().eval(), kPrompts}};
   for (const v1::ScorerConfig& scorer : config.reward().scorers()) {
-    const std::string key = absl::StrCat("reward.scorers.", scorer.name(), ".");
-    AddFiles(Kind::kReward, key + "model", scorer.model(), all);
-    AddFiles(Kind::kReward, key + "head", scorer.head(), all);
-    AddFiles(Kind::kTokenizer, key + "tokenizer", scorer.tokenizer(), all);
+    const auto add = [&](Kind kind, const char* key, const std::string& path) {
+      paths.push_back({kind, absl::StrCat("reward.scorers.", scorer.name(), ".", key), path,
+                       reward::SourceOf(scorer, key)});
+    };
+    add(Kind::kReward, "model", scorer.model());
+    add(Kind::kReward, "head", scorer.head());
+    add(Kind::kTokenizer, "tokenizer", scorer.tokenizer());
     v1::ScorerConfig found = scorer;
     config::FindFetchedModels(environment, found);
-    AddFiles(Kind::kTokenizer, key + "tokenizer", reward::PublishedTokenizer(found), all);
+    add(Kind::kTokenizer, "tokenizer", reward::PublishedTokenizer(found));
   }
-  return all;
+  return paths;
 }
 
-// In the order of the config.
-std::vector<LocalFile> LocalFilesMissing(const v1::RunConfig& config) {
-  std::vector<LocalFile> missing;
-  const auto look = [&](Kind kind, const std::string& key, const std::string& path,
-                        const std::string& source) {
-    std::error_code ignored;
-    if (path.empty() || NamesRepository(kind, path) || fs::exists(path, ignored)) return;
-    missing.push_back({.key = key, .path = path, .source = source});
-  };
-  constexpr char kPrompts[] =
-      "a file of prompts, or a directory with train.txt and test.txt or "
-      "the like (docs/recipes.md)";
-  look(Kind::kModel, "model.path", config.model().path(), "a diffusers directory");
-  look(Kind::kAdapter, "model.lora.path", config.model().lora().path(), "an adapter");
-  look(Kind::kPrompts, "prompts.train", config.prompts().train(), kPrompts);
-  look(Kind::kPrompts, "prompts.eval", config.prompts().eval(), kPrompts);
-  for (const v1::ScorerConfig& scorer : config.reward().scorers()) {
-    for (const auto& [key, kind, path] :
-         {std::tuple("model", Kind::kReward, scorer.model()),
-          std::tuple("head", Kind::kReward, scorer.head()),
-          std::tuple("tokenizer", Kind::kTokenizer, scorer.tokenizer())}) {
-      look(kind, absl::StrCat("reward.scorers.", scorer.name(), ".", key), path,
-           reward::SourceOf(scorer, key));
+// Each repository once.
+std::vector<HubFiles> HubFilesOf(const std::vector<NamedPath>& paths) {
+  std::vector<HubFiles> all;
+  for (const NamedPath& named : paths) {
+    if (!NamesRepository(named.kind, named.path)) continue;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const HubFiles& files) {
+      return files.kind == named.kind && files.path == named.path;
+    });
+    if (same != all.end()) {
+      same->keys.push_back(named.key);
+    } else {
+      all.push_back({.kind = named.kind, .keys = {named.key}, .path = named.path});
     }
   }
-  return missing;
+  return all;
 }
 
 // Where the cache has them; "" if it has none, or not all: the client ended before the last file.
@@ -299,21 +278,27 @@ std::vector<std::string> WithoutCache(std::vector<std::string> environment) {
   return environment;
 }
 
-// Returns how many are missing.
-size_t SayLocalFiles(const v1::RunConfig& config, std::ostream& out) {
-  const std::vector<LocalFile> missing = LocalFilesMissing(config);
-  for (const LocalFile& file : missing) {
+// Says which directories and files that no id names are not there. Returns how many.
+size_t SayLocalFiles(const std::vector<NamedPath>& paths, std::ostream& out) {
+  size_t missing = 0;
+  for (const NamedPath& file : paths) {
+    std::error_code ignored;
+    if (file.path.empty() || NamesRepository(file.kind, file.path) ||
+        fs::exists(file.path, ignored)) {
+      continue;
+    }
+    ++missing;
     out << file.key << ": there is nothing at " << file.path << config::WhereLookedFor(file.path)
         << "; no id names it, so put it there or set " << file.key
         << (file.source.empty() ? "" : ": " + file.source) << "\n";
   }
-  return missing.size();
+  return missing;
 }
 
-absl::Status FetchIds(const FetchOptions& options, const v1::RunConfig& config,
+absl::Status FetchIds(const FetchOptions& options, const std::vector<NamedPath>& paths,
                       const std::vector<std::string>& environment, std::ostream& out) {
   std::vector<HubFiles> missing;
-  const std::vector<HubFiles> all = HubFilesOf(config, environment);
+  const std::vector<HubFiles> all = HubFilesOf(paths);
   if (all.empty()) out << "the run names nothing by an id of the Hugging Face Hub\n";
   for (const HubFiles& files : all) {
     const std::string directory = WholeIn(files, environment);
@@ -348,8 +333,9 @@ absl::Status Fetch(const FetchOptions& options, const std::vector<std::string>& 
   OXBOW_ASSIGN_OR_RETURN(
       const config::ResolvedConfig resolved,
       config::LoadRunConfig(options.file, options.set, WithoutCache(environment)));
-  const absl::Status fetched = FetchIds(options, resolved.config, environment, out);
-  const size_t missing = SayLocalFiles(resolved.config, out);
+  const std::vector<NamedPath> paths = PathsOf(resolved.config, environment);
+  const absl::Status fetched = FetchIds(options, paths, environment, out);
+  const size_t missing = SayLocalFiles(paths, out);
   OXBOW_RETURN_IF_ERROR(fetched);
   if (options.print) return absl::OkStatus();
   if (missing > 0) {

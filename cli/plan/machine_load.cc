@@ -2,9 +2,6 @@
 #include "cli/plan/machine_load.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -14,12 +11,10 @@
 #include "absl/strings/str_split.h"
 #include "base/exit_code.h"
 #include "cli/oncall/machine_checks.h"
-#include "cli/plan/resource_plan.h"
 #include "cli/plan/reward_plan.h"
 #include "cli/terminal.h"
 #include "config/device_plan.h"
 #include "config/memory_parts.h"
-#include "config/validate.h"
 #include "core/model/device.h"
 #include "core/model/device_memory.h"
 #include "run/rewards.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the processes of `oxbow train` fit on one machine: on each of its GPUs, and in its
-// memory. Pure.
+// Whether the processes of `oxbow train` fit on one machine: on each of its GPUs, in its memory and
+// on its disks. Pure, but for the functions at the end.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace oxbow::cli {
 
 // The processes that `oxbow train` starts on one machine, with their devices and what they hold
 // there. Pure.
-
+//
 // The GPUs of a machine. `bytes` is the memory of each; 0: not known.
 struct Gpus {
   int count = 0;
@@ -86,8 +86,6 @@ uint64_t HostBytes(const std::vector<ProcessRow>& rows);
 // A warning where that is more than is `available`; 0: not known.
 std::optional<config::Problem> CheckHostMemory(const std::vector<ProcessRow>& rows,
                                                uint64_t available);
-
-// Whether a run fits a machine; `oxbow validate`, `train` and `doctor` ask this.
 
 // The GPUs of this machine.
 Gpus GpusHere();

@@ -5,7 +5,6 @@
 #include <bit>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -20,14 +19,13 @@
 #include "config/chosen_method.h"
 #include "config/file_paths.h"
 #include "config/memory_parts.h"
-#include "config/validate.h"
 #include "core/flow/window.h"
 #include "core/model/int8_weights.h"
 #include "core/parallel/sharded_gradient.h"
 #include "io/picture_file.h"
 #include "io/prompts/prompt_store.h"
 #include "io/report/report.h"
-#include "io/report/sprite.h"
+#include "io/report/sheets.h"
 #include "run/prompt_files.h"
 #include "run/rewards.h"
 #include "run/sampling_spec.h"

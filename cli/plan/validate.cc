@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,14 +22,12 @@
 #include "config/chosen_method.h"
 #include "config/rules.h"
 #include "config/run_config.h"
-#include "config/validate.h"
 #include "core/flow/compression.h"
 #include "core/flow/sampler.h"
 #include "core/flow/split_tree.h"
 #include "core/flow/window.h"
 #include "rpc/channel.h"
 #include "rpc/tls_flags.h"
-#include "run/model_facts.h"
 #include "run/rewards.h"
 #include "run/run_lock.h"
 #include "run/sampling_spec.h"

@@ -5,19 +5,15 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "cli/replay/replay_rows.h"
 #include "io/diffusers_directory.h"
 #include "io/film.h"
-#include "io/image.h"
 #include "io/picture_file.h"
 #include "io/safetensors.h"
 #include "io/tensor_torch.h"

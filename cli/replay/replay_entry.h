@@ -27,7 +27,7 @@ namespace oxbow::cli {
 //
 // Shows a latent that is an image (1 or 3 channels) as it is, others in false colours: the first
 // three channels over their largest absolute value. A decoder, if there is one, decodes them all.
-
+//
 // The latents of a whole entry, float32 [n, C, H, W] or [n, C, F, H, W]. kFailedPrecondition for an
 // entry without latents or with others; kInvalidArgument if the bytes do not fit dtype and shape.
 absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry);

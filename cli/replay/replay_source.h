@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where `oxbow replay` reads: a replay buffer that runs, or the directory of one that does not.
+// Where `oxbow replay` reads, and what `verify` finds there: a replay buffer that runs, or the
+// directory of one that does not.
 //
 // Changes nothing there: calls to a live buffer are List, Read, Verify and Info; a directory is
 // opened for reading, and no replay_buffer can start on it meanwhile.
@@ -92,7 +93,6 @@ absl::StatusOr<Looked> Look(const ReplayPlace& place, absl::Duration timeout);
 // Finds what is wrong with an entry by itself (services/buffer/verification.h), and two live
 // entries of one prompt in the table `best`. A live buffer changes while it is read, so a pair that
 // was seen on two pages counts only if both are still there.
-
 struct ReplayFinding {
   uint64_t entry = 0;
   std::string table;

@@ -11,10 +11,8 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,7 +32,6 @@
 #include "io/report/html.h"
 #include "io/report/report.h"
 #include "io/report/sheets.h"
-#include "io/report/sprite.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
 #include "run/rewards.h"

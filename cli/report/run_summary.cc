@@ -7,7 +7,6 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
-#include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -21,12 +20,9 @@
 #include "cli/run/child_process.h"
 #include "cli/run_option.h"
 #include "cli/terminal.h"
-#include "io/report/report.h"
 #include "io/report/svg_chart.h"
 #include "metrics/step_metrics.h"
 #include "run/run_lock.h"
-#include "run/start_record.h"
-#include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {
 

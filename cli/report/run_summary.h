@@ -14,7 +14,7 @@
 #include "io/metrics_file.h"
 #include "io/report/report.h"
 #include "io/report/verdict.h"
-#include "run/end_record.h"
+#include "run/run_record.h"
 #include "services/learner/record/facts_of_run.h"
 
 namespace oxbow::cli {

@@ -13,7 +13,6 @@
 #include <initializer_list>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -18,7 +18,6 @@ namespace oxbow::cli {
 
 // logs/NAME.log: the stderr of a child of `oxbow train`, all its lives. It is bounded: the child
 // goes on appending while it is moved to NAME.log.1.
-
 inline constexpr std::uintmax_t kLogBytesMax = std::uintmax_t{16} << 20;
 
 // The log before the present one.

@@ -18,7 +18,6 @@
 #include "base/log.h"
 #include "base/memory_limits.h"
 #include "base/patience.h"
-#include "cli/run/child_process.h"
 #include "config/memory_parts.h"
 #include "config/validate.h"
 #include "core/parallel/rank_variables.h"
@@ -26,9 +25,7 @@
 #include "rpc/certificate_files.h"
 #include "rpc/channel.h"
 #include "rpc/stop_signal.h"
-#include "rpc/tls.h"
 #include "rpc/tls_flags.h"
-#include "run/endpoints_file.h"
 #include "run/rewards.h"
 
 namespace oxbow::cli {
@@ -278,16 +275,17 @@ void Fleet::CannotYet(const absl::Status& why) {
   }
 }
 
+void Fleet::Abort(const absl::Status& why) {
+  Apply(supervisor_.Abort(ExitCodeOf(why), std::string(why.message())));
+}
+
 void Fleet::Start(const std::string& name, bool resume) {
   const absl::Status held = lock_.CheckHeld();
   if (MayPass(held)) {
     CannotYet(held);
     return supervisor_.StartFailed(name);
   }
-  if (!held.ok()) {
-    Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
-    return;
-  }
+  if (!held.ok()) return Abort(held);
   if (const absl::Status fit = CheckFiles(options_.tls); !fit.ok()) {
     CannotYet(fit);
     return supervisor_.StartFailed(name);
@@ -309,10 +307,7 @@ void Fleet::Start(const std::string& name, bool resume) {
     CannotYet(process.status());
     return supervisor_.StartFailed(name);
   }
-  if (!process.ok()) {
-    Apply(supervisor_.Abort(ExitCodeOf(process.status()), std::string(process.status().message())));
-    return;
-  }
+  if (!process.ok()) return Abort(process.status());
   said_cannot_ = false;
   member.others.clear();
   member.process = *std::move(process);
@@ -425,10 +420,7 @@ void Fleet::Publish() {
   const absl::Status held = lock_.CheckHeld();
   owes_publication_ = MayPass(held);
   if (owes_publication_) return CannotYet(held);
-  if (!held.ok()) {
-    Apply(supervisor_.Abort(ExitCodeOf(held), std::string(held.message())));
-    return;
-  }
+  if (!held.ok()) return Abort(held);
   published_ = true;
   std::vector<run::ServiceEndpoint> endpoints;
   for (const auto& [name, member] : members_) {

@@ -32,7 +32,6 @@ namespace oxbow::cli {
 //   PORT + 2 + i    reward server i
 //
 // Metrics, further shards and the workers that `oxbow train` starts take any port.
-
 struct JoinAddress {
   std::string host;  // With the brackets of an IPv6 address.
   int port = 0;      // 0: any.
@@ -117,6 +116,7 @@ class Fleet {
   bool AllReady(FleetRole role) const;
   void Publish();
   void CannotYet(const absl::Status& why);
+  void Abort(const absl::Status& why);
   void SayTrouble(const std::string& name, Member& member);
   void BoundLogs();
 

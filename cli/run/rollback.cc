@@ -9,11 +9,9 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -27,10 +25,9 @@
 #include "cli/terminal.h"
 #include "config/run_config.h"
 #include "rpc/tls_flags.h"
-#include "run/end_record.h"
 #include "run/endpoints_file.h"
 #include "run/run_lock.h"
-#include "run/start_record.h"
+#include "run/run_record.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 
 namespace oxbow::cli {

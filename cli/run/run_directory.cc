@@ -6,7 +6,6 @@
 #include <set>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,12 +13,11 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "config/file_paths.h"
-#include "config/fingerprint.h"
 #include "config/memory_parts.h"
 #include "io/diffusers_directory.h"
 #include "io/model_digest.h"
-#include "run/end_record.h"
 #include "run/prompt_files.h"
+#include "run/run_record.h"
 #include "services/learner/checkpoint/checkpoint_copier.h"
 #include "services/learner/checkpoint/checkpoint_store.h"
 

@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"

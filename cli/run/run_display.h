@@ -2,7 +2,8 @@
 // The display of a run by `oxbow train` while it goes on: a line that is rewritten in place where
 // there is a terminal, and lines that stay: one for each evaluation and each notice, and
 // where a resumed run began, and what the words of the first one mean. Elsewhere a line every ten
-// seconds says where the run is, and for how long nothing has changed.
+// seconds says where the run is, and for how long nothing has changed. The parts of the line are
+// pure functions of the learner's Status; other commands say them, too.
 //
 //   [=====>      ] step 37/100  reward 0.910  held-out 0.943  412 images/s  ETA 0:12
 //   [=====>      ] step 37/100  reward 0.910  held-out 0.943  ETA 0:12  evaluating  0:26
@@ -28,7 +29,7 @@
 namespace oxbow::cli {
 
 // One line about a live run, made from the learner's Status. Pure.
-
+//
 // Steps per second over the last few seconds of polls, so that an estimate follows changes.
 class StepRate {
  public:

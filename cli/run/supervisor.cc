@@ -3,7 +3,6 @@
 
 #include <signal.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

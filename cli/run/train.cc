@@ -40,10 +40,9 @@
 #include "rpc/stop_signal.h"
 #include "rpc/tls.h"
 #include "rpc/tls_flags.h"
-#include "run/end_record.h"
 #include "run/model_facts.h"
 #include "run/run_lock.h"
-#include "run/start_record.h"
+#include "run/run_record.h"
 #include "run/start_weights.h"
 #include "services/learner/record/facts_of_run.h"
 

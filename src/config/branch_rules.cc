@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -127,7 +126,7 @@ void PruningRules(const RunConfig& c, Findings& f) {
 void BranchGroupRules(const RunConfig& c, Findings& f) {
   const v1::SamplingConfig& s = c.sampling();
   const v1::BranchConfig& branch = c.method().branch();
-  f.Require(s.split_width() >= 2, "sampling.split_width", "must be at least 2", s.split_width());
+  f.AtLeast(2, "sampling.split_width", s.split_width());
   f.Require(branch.kept() > 0 && branch.kept() <= 1, "method.branch.kept", "must be in (0, 1]",
             branch.kept());
   if (s.split_steps_size() == 0) {
@@ -178,7 +177,7 @@ void WindowRules(const v1::SamplingConfig& s, Findings& f) {
   if (!WindowMoves(s)) return;
   f.ErrorIf(w.size() < 1 || w.size() > s.sde_count(), "sampling.window.size",
             absl::StrCat("must be 1 to sampling.sde_count = ", s.sde_count(), ", got ", w.size()));
-  f.Require(w.stride() >= 1, "sampling.window.stride", "must be at least 1", w.stride());
+  f.AtLeast(1, "sampling.window.stride", w.stride());
 }
 
 void CompressionRules(const v1::RunConfig& c, Findings& f) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/file_paths.h"
 
-#include <filesystem>
 #include <optional>
 
 #include "absl/strings/ascii.h"

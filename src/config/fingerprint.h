@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hash by which a checkpoint knows the config of its run.
+// The hash by which a checkpoint knows the config of its run, and the settings that keep a run from
+// going on.
 //
 // Two configs have the same fingerprint if runs with them are the same but for how long they are,
 // how often they evaluate and save, and where they compute and lie. Which fields those are is an
@@ -49,7 +50,7 @@ void CopyFormerFields(const v1::RunConfig& from, v1::RunConfig& to);
 
 // The settings that keep a run from going on: what makes the fingerprints of two configs differ
 // (config/fingerprint.h), by name.
-
+//
 // A setting that must not change over a resume, and did.
 struct ChangedKey {
   std::string key;     // "optimizer.learning_rate"

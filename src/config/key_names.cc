@@ -5,7 +5,6 @@
 #include <iterator>
 #include <map>
 #include <sstream>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

@@ -40,7 +40,7 @@ void ClipRules(const v1::MethodConfig& m, Findings& f) {
 
 void AdvantageRules(const RunConfig& c, Findings& f) {
   const v1::MethodConfig& m = c.method();
-  f.Require(m.advantage_clip() > 0, "method.advantage_clip", "must be above 0", m.advantage_clip());
+  f.AboveZero("method.advantage_clip", m.advantage_clip());
   f.Require(m.advantage_ddof() <= 1, "method.advantage_ddof", "must be 0 or 1", m.advantage_ddof());
   f.Require(m.advantage_epsilon() > 0, "method.advantage_epsilon",
             "must be above 0: it keeps small spreads from being blown up", m.advantage_epsilon());
@@ -49,7 +49,7 @@ void AdvantageRules(const RunConfig& c, Findings& f) {
 }
 
 void WeightRules(const v1::MethodConfig& m, Findings& f) {
-  f.Require(m.weight_cap() > 0, "method.weight_cap", "must be above 0", m.weight_cap());
+  f.AboveZero("method.weight_cap", m.weight_cap());
 }
 
 // The pull towards the policy before the step, which the first update has not left.
@@ -77,9 +77,8 @@ void VGrpoRules(const v1::MethodConfig& m, Findings& f) {
 }
 
 void KlRules(const v1::MethodConfig& m, Findings& f) {
-  f.Require(m.kl_weight() >= 0, "method.kl_weight", "must be at least 0", m.kl_weight());
-  f.Require(m.old_kl_weight() >= 0, "method.old_kl_weight", "must be at least 0",
-            m.old_kl_weight());
+  f.AtLeast(0, "method.kl_weight", m.kl_weight());
+  f.AtLeast(0, "method.old_kl_weight", m.old_kl_weight());
   f.ErrorIf(m.kl_space() == v1::KL_SPACE_TRANSITION && !ChosenMethod(m).needs_density(),
             "method.kl_space",
             absl::StrCat("transition is of stochastic steps, which ", ChosenMethod(m).name,
@@ -134,7 +133,7 @@ void TimesRules(const RunConfig& c, Findings& f) {
             t.fraction());
   f.Require(t.low() >= 0 && t.low() < t.high() && t.high() <= 1, "method.times.low",
             "must be at least 0 and below method.times.high, which is at most 1", t.low());
-  f.Require(t.shift() > 0, "method.times.shift", "must be above 0", t.shift());
+  f.AboveZero("method.times.shift", t.shift());
   f.ErrorIf(t.sampler() == v1::TIME_SAMPLER_GRID && t.count() > c.sampling().steps(),
             "method.times.count",
             absl::StrCat("a grid has no more levels than sampling.steps = ", c.sampling().steps(),
@@ -152,12 +151,12 @@ void OldPolicyRules(const v1::MethodConfig& m, Findings& f) {
   const v1::OldPolicyConfig& o = m.old_policy();
   const auto fraction = [](double d) { return d >= 0 && d < 1; };
   f.Require(fraction(o.decay()), "method.old_policy.decay", "must be in [0, 1)", o.decay());
-  f.Require(o.rate() >= 0, "method.old_policy.rate", "must be at least 0", o.rate());
+  f.AtLeast(0, "method.old_policy.rate", o.rate());
 }
 
 void DiversityRules(const RunConfig& c, Findings& f) {
   const v1::DiversityConfig& d = c.method().diversity();
-  f.Require(d.weight() >= 0, "method.diversity.weight", "must be at least 0", d.weight());
+  f.AtLeast(0, "method.diversity.weight", d.weight());
   f.Require(d.radius() > 0 && d.radius() <= 1, "method.diversity.radius",
             "must be in (0, 1], where 1 is black against white", d.radius());
   f.ErrorIf(d.weight() > 0 && c.method().reward_mix() != v1::REWARD_MIX_SUM,
@@ -168,7 +167,7 @@ void DiversityRules(const RunConfig& c, Findings& f) {
 
 void AnchorRules(const RunConfig& c, Findings& f) {
   const v1::AnchorConfig& a = c.method().anchor();
-  f.Require(a.weight() >= 0, "method.anchor.weight", "must be at least 0", a.weight());
+  f.AtLeast(0, "method.anchor.weight", a.weight());
   f.Require(a.high() > rl::kAnchorLow && a.high() <= 1, "method.anchor.high",
             "must be above 0.02, the pull's lowest noise level, and at most 1", a.high());
   f.ErrorIf(a.weight() > 0 && ChosenMethod(c.method()).needs_density() &&
@@ -236,7 +235,7 @@ void ForwardProcessRules(const RunConfig& c, Findings& f) {
     TimesRules(c, f);
     OldPolicyRules(m, f);
   }
-  f.Require(m.nft().beta() > 0, "method.nft.beta", "must be above 0", m.nft().beta());
+  f.AboveZero("method.nft.beta", m.nft().beta());
 }
 
 }  // namespace oxbow::config

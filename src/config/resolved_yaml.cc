@@ -66,35 +66,17 @@ std::string StringText(const std::string& text) {
 
 std::string FlowMap(const pb::Message& message);
 
-// The text of a field, or of one element of a repeated field.
-std::string YamlValueText(const pb::Message& message, const FieldDescriptor& field, int index) {
-  const pb::Reflection& r = *message.GetReflection();
-  const bool repeated = field.is_repeated();
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_STRING:
-      return StringText(repeated ? r.GetRepeatedString(message, &field, index)
-                                 : r.GetString(message, &field));
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return (repeated ? r.GetRepeatedBool(message, &field, index) : r.GetBool(message, &field))
-                 ? "true"
-                 : "false";
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return YamlDoubleText(repeated ? r.GetRepeatedDouble(message, &field, index)
-                                     : r.GetDouble(message, &field));
-    case FieldDescriptor::CPPTYPE_UINT32:
-      if (TakesAuto(field) && r.GetUInt32(message, &field) == kAuto) return kAutoText;
-      return absl::StrCat(repeated ? r.GetRepeatedUInt32(message, &field, index)
-                                   : r.GetUInt32(message, &field));
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return absl::StrCat(repeated ? r.GetRepeatedUInt64(message, &field, index)
-                                   : r.GetUInt64(message, &field));
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return EnumText(repeated ? *r.GetRepeatedEnum(message, &field, index)
-                               : *r.GetEnum(message, &field));
-    default:
-      return FlowMap(repeated ? r.GetRepeatedMessage(message, &field, index)
-                              : r.GetMessage(message, &field));
+std::string YamlValueText(const FieldValue& value, bool takes_auto) {
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const double* number = std::get_if<double>(&value)) return YamlDoubleText(*number);
+  if (const uint64_t* number = std::get_if<uint64_t>(&value)) {
+    return takes_auto && *number == kAuto ? kAutoText : absl::StrCat(*number);
   }
+  if (const std::string* text = std::get_if<std::string>(&value)) return StringText(*text);
+  if (const auto* choice = std::get_if<const pb::EnumValueDescriptor*>(&value)) {
+    return EnumText(**choice);
+  }
+  return FlowMap(*std::get<const pb::Message*>(value));
 }
 
 std::string FlowMap(const pb::Message& message) {
@@ -137,10 +119,10 @@ void AppendYamlSection(const pb::Message& message, const Provenance& provenance,
 }  // namespace
 
 std::string FieldText(const pb::Message& message, const FieldDescriptor& field) {
-  if (!field.is_repeated()) return YamlValueText(message, field, 0);
+  if (!field.is_repeated()) return YamlValueText(ValueAt(message, field), TakesAuto(field));
   std::vector<std::string> elements;
   for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
-    elements.push_back(YamlValueText(message, field, i));
+    elements.push_back(YamlValueText(ValueAt(message, field, i), TakesAuto(field)));
   }
   return absl::StrCat("[", absl::StrJoin(elements, ", "), "]");
 }

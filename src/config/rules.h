@@ -43,6 +43,17 @@ class Findings {
     if (!ok) Error(key, absl::StrCat(rule, ", got ", value));
   }
 
+  template <typename T>
+  void AtLeast(int least, const char* key, const T& value) {
+    if (!(value >= static_cast<T>(least))) {
+      Error(key, absl::StrCat("must be at least ", least, ", got ", value));
+    }
+  }
+  template <typename T>
+  void AboveZero(const char* key, const T& value) {
+    Require(value > 0, key, "must be above 0", value);
+  }
+
   std::vector<Problem> problems;
 };
 

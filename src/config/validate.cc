@@ -58,7 +58,7 @@ void RunRules(const RunConfig& c, Findings& f) {
             "must be a folder name without `/` and control characters that begins with no dot",
             absl::StrCat("\"", absl::Utf8SafeCHexEscape(name), "\""));
   f.Require(!c.run().directory().empty(), "run.directory", "must name a directory", "\"\"");
-  f.Require(c.run().steps() >= 1, "run.steps", "must be at least 1", c.run().steps());
+  f.AtLeast(1, "run.steps", c.run().steps());
   f.ErrorIf(c.run().deterministic() && c.off_policy().staleness_max() != 0, "run.deterministic",
             absl::StrCat(
                 "needs off_policy.staleness_max = 0: with staleness, which weights sample a group "
@@ -155,8 +155,8 @@ void ModelRules(const RunConfig& c, Findings& f) {
             "model.lora.merge_for_rollouts",
             "loses most of a young adapter in bf16 weights, whose steps are larger than it; set it "
             "to false, or model.compute_dtype to f32");
-  f.Require(m.lora().rank() >= 1, "model.lora.rank", "must be at least 1", m.lora().rank());
-  f.Require(m.lora().alpha() > 0, "model.lora.alpha", "must be above 0", m.lora().alpha());
+  f.AtLeast(1, "model.lora.rank", m.lora().rank());
+  f.AboveZero("model.lora.alpha", m.lora().alpha());
 }
 
 void PromptRules(const RunConfig& c, Findings& f) {
@@ -223,7 +223,7 @@ void SamplingRules(const RunConfig& c, Findings& f) {
 void BatchRules(const RunConfig& c, Findings& f) {
   const v1::BatchConfig& b = c.batch();
   const uint64_t samples = uint64_t{b.groups()} * b.group_size();
-  f.Require(b.groups() >= 1, "batch.groups", "must be at least 1", b.groups());
+  f.AtLeast(1, "batch.groups", b.groups());
   if (b.group_size() < 2) {
     f.Error("batch.group_size",
             absl::StrCat("must be at least 2: an advantage is relative to the group, got ",
@@ -232,8 +232,8 @@ void BatchRules(const RunConfig& c, Findings& f) {
     f.Require(b.group_size() >= kGroupSizeMin, "batch.group_size",
               "must be at least 4: the spread of fewer rewards is noise", b.group_size());
   }
-  f.Require(b.updates() >= 1, "batch.updates", "must be at least 1", b.updates());
-  f.Require(b.passes() >= 1, "batch.passes", "must be at least 1", b.passes());
+  f.AtLeast(1, "batch.updates", b.updates());
+  f.AtLeast(1, "batch.passes", b.passes());
   f.ErrorIf(
       b.dynamic_sampling_max() > 0 && c.method().zero_variance() == v1::ZERO_VARIANCE_UNMASKED,
       "batch.dynamic_sampling_max",
@@ -257,7 +257,7 @@ void ReplayRules(const RunConfig& c, Findings& f) {
     f.Require(r.decay_rate() > 0 && r.decay_rate() <= 1, "replay.decay_rate",
               "must be in (0, 1] for multiplicative decay", r.decay_rate());
   } else {
-    f.Require(r.decay_rate() >= 0, "replay.decay_rate", "must be at least 0", r.decay_rate());
+    f.AtLeast(0, "replay.decay_rate", r.decay_rate());
   }
   ReuseRules(c, f);
   if (KeepsSuccesses(c)) {
@@ -292,8 +292,7 @@ void TailRules(const RunConfig& c, Findings& f) {
 
 void OffPolicyRules(const RunConfig& c, Findings& f) {
   const v1::OffPolicyConfig& o = c.off_policy();
-  f.Require(o.publish_every() >= 1, "off_policy.publish_every", "must be at least 1",
-            o.publish_every());
+  f.AtLeast(1, "off_policy.publish_every", o.publish_every());
   const uint64_t needed = uint64_t{o.publish_every()} + kPipelineDepth;
   f.ErrorIf(o.publish_every() >= 1 && uint64_t{o.staleness_max()} + 1 < needed,
             "off_policy.staleness_max",
@@ -321,17 +320,16 @@ void PublishRules(const RunConfig& c, Findings& f) {
 
 void OptimizerRules(const RunConfig& c, Findings& f) {
   const v1::OptimizerConfig& o = c.optimizer();
-  f.Require(o.learning_rate() > 0, "optimizer.learning_rate", "must be above 0", o.learning_rate());
+  f.AboveZero("optimizer.learning_rate", o.learning_rate());
   f.WarnIf(o.learning_rate() > kLearningRateMax, "optimizer.learning_rate",
            absl::StrCat("above ", kLearningRateMax,
                         " training has never been stable: rates are 1e-5 to 1e-3, got ",
                         o.learning_rate()));
   f.Require(o.beta1() >= 0 && o.beta1() < 1, "optimizer.beta1", "must be in [0, 1)", o.beta1());
   f.Require(o.beta2() >= 0 && o.beta2() < 1, "optimizer.beta2", "must be in [0, 1)", o.beta2());
-  f.Require(o.epsilon() > 0, "optimizer.epsilon", "must be above 0", o.epsilon());
-  f.Require(o.weight_decay() >= 0, "optimizer.weight_decay", "must be at least 0",
-            o.weight_decay());
-  f.Require(o.grad_norm_max() > 0, "optimizer.grad_norm_max", "must be above 0", o.grad_norm_max());
+  f.AboveZero("optimizer.epsilon", o.epsilon());
+  f.AtLeast(0, "optimizer.weight_decay", o.weight_decay());
+  f.AboveZero("optimizer.grad_norm_max", o.grad_norm_max());
   const uint64_t updates = c.run().steps() * UpdatesPerStep(c);
   // A run of a few steps is a trial, whose end nobody looks at.
   f.WarnIf(o.warmup_updates() > 0 && o.warmup_updates() >= updates && c.run().steps() > kTrialSteps,
@@ -373,9 +371,8 @@ void RewardRules(const RunConfig& c, Findings& f) {
     f.Require(names.insert(name).second, "reward.observed", "is trained on or listed already",
               name);
   }
-  f.Require(r.tries() >= 1, "reward.tries", "must be at least 1", r.tries());
-  f.Require(r.timeout_seconds() > 0, "reward.timeout_seconds", "must be above 0",
-            r.timeout_seconds());
+  f.AtLeast(1, "reward.tries", r.tries());
+  f.AboveZero("reward.timeout_seconds", r.timeout_seconds());
   std::set<std::string> entries;
   for (const v1::ScorerConfig& scorer : r.scorers()) {
     f.Require(!scorer.name().empty(), "reward.scorers", "every entry needs a name", "\"\"");
@@ -406,8 +403,7 @@ void EvalRules(const RunConfig& c, Findings& f) {
               e.images());
   f.WarnIf(e.use_ema() && !c.ema().enabled(), "eval.use_ema",
            "has no effect while ema.enabled is false: the current weights are evaluated");
-  f.Require(c.checkpoint().keep() >= 1, "checkpoint.keep", "must be at least 1",
-            c.checkpoint().keep());
+  f.AtLeast(1, "checkpoint.keep", c.checkpoint().keep());
   BestRule(c, f);
   if (const auto target = ParseCopyTarget(c.checkpoint().copy_to()); !target.ok()) {
     f.Error("checkpoint.copy_to", std::string(target.status().message()));
@@ -416,9 +412,8 @@ void EvalRules(const RunConfig& c, Findings& f) {
 
 void LearnerRules(const RunConfig& c, Findings& f) {
   const v1::LearnerConfig& l = c.learner();
-  f.Require(l.ranks() >= 1, "learner.ranks", "must be at least 1", l.ranks());
-  f.Require(l.rank_timeout_seconds() > 0, "learner.rank_timeout_seconds", "must be above 0",
-            l.rank_timeout_seconds());
+  f.AtLeast(1, "learner.ranks", l.ranks());
+  f.AboveZero("learner.rank_timeout_seconds", l.rank_timeout_seconds());
   f.ErrorIf(l.ranks() >= 1 && c.batch().groups() % l.ranks() != 0, "learner.ranks",
             absl::StrCat("must divide batch.groups, so that every rank gets the "
                          "same number of groups: ",
@@ -441,20 +436,16 @@ void ServiceRules(const RunConfig& c, Findings& f) {
             "must be 1 to 64", s.replay_shards());
   f.Require(!s.host().empty() && !absl::StrContains(s.host(), ' '), "services.host",
             "must be a host name or address", absl::StrCat("\"", s.host(), "\""));
-  f.Require(s.lease_seconds() > 0, "services.lease_seconds", "must be above 0", s.lease_seconds());
-  f.Require(s.groups_in_flight() >= 1, "services.groups_in_flight", "must be at least 1",
-            s.groups_in_flight());
+  f.AboveZero("services.lease_seconds", s.lease_seconds());
+  f.AtLeast(1, "services.groups_in_flight", s.groups_in_flight());
   f.Require(s.speculation_factor() == 0 || s.speculation_factor() >= 1,
             "services.speculation_factor", "must be at least 1, or 0 for no second leases",
             s.speculation_factor());
   f.Require(s.sink_bytes_max() >= 1 << 20, "services.sink_bytes_max",
             "must be at least 1 MiB (1048576)", s.sink_bytes_max());
-  f.Require(s.rpc_timeout_seconds() >= 1, "services.rpc_timeout_seconds", "must be at least 1",
-            s.rpc_timeout_seconds());
-  f.Require(s.patience_minutes() > 0, "services.patience_minutes", "must be above 0",
-            s.patience_minutes());
-  f.Require(s.snapshots_kept() >= 1, "services.snapshots_kept", "must be at least 1",
-            s.snapshots_kept());
+  f.AtLeast(1, "services.rpc_timeout_seconds", s.rpc_timeout_seconds());
+  f.AboveZero("services.patience_minutes", s.patience_minutes());
+  f.AtLeast(1, "services.snapshots_kept", s.snapshots_kept());
   f.Require(s.weight_fanout() == 0 || (s.weight_fanout() >= 2 && s.weight_fanout() <= 16),
             "services.weight_fanout", "must be 2 to 16, or 0 for no relaying", s.weight_fanout());
   const std::set<std::string> levels = {"debug", "info", "warning", "error"};

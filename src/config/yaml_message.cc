@@ -387,4 +387,29 @@ std::vector<std::string> LeafKeys(const pb::Descriptor& type) {
   return keys;
 }
 
+FieldValue ValueAt(const pb::Message& message, const FieldDescriptor& field, int index) {
+  const pb::Reflection& r = *message.GetReflection();
+  const bool list = field.is_repeated();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return list ? r.GetRepeatedBool(message, &field, index) : r.GetBool(message, &field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return list ? r.GetRepeatedDouble(message, &field, index) : r.GetDouble(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return uint64_t{list ? r.GetRepeatedUInt32(message, &field, index)
+                           : r.GetUInt32(message, &field)};
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return uint64_t{list ? r.GetRepeatedUInt64(message, &field, index)
+                           : r.GetUInt64(message, &field)};
+    case FieldDescriptor::CPPTYPE_STRING:
+      return list ? r.GetRepeatedString(message, &field, index) : r.GetString(message, &field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return list ? r.GetRepeatedEnum(message, &field, index) : r.GetEnum(message, &field);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return list ? &r.GetRepeatedMessage(message, &field, index) : &r.GetMessage(message, &field);
+    default:
+      OXBOW_CHECK(false) << "a config has no field of this type: " << field.full_name();
+  }
+}
+
 }  // namespace oxbow::config

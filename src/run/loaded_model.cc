@@ -12,7 +12,6 @@
 #include "core/model/decoder_architecture.h"
 #include "core/model/device.h"
 #include "core/model/int8_weights.h"
-#include "io/scheduler.h"
 #include "io/tensor_torch.h"
 #include "run/model_facts.h"
 #include "run/trainer_options.h"

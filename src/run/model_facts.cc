@@ -5,7 +5,6 @@
 #include <functional>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -16,11 +15,9 @@
 #include "core/model/exported_graph/graph_config.h"
 #include "core/model/image_sampler.h"
 #include "core/model/lora.h"
-#include "io/diffusers_directory.h"
 #include "io/graph_files.h"
 #include "io/prompts/prompt_store.h"
 #include "io/prompts/text_encoders.h"
-#include "io/scheduler.h"
 #include "run/sampling_spec.h"
 
 namespace oxbow::run {

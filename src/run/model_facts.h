@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts of a model directory without its weights being read: sizes from the headers
-// of its safetensors files.
+// of its safetensors files; and scales of guidance that fit the model.
 #pragma once
 
 #include <cstdint>
@@ -102,7 +102,7 @@ absl::StatusOr<LoraSize> LoraSizeOf(const std::map<std::string, io::TensorHeader
 
 // The scale of guidance that a network takes as an input, such as FLUX.1-dev's: not classifier-free
 // guidance, which is sampling.guidance and asks the network twice.
-
+//
 // Execution::embedded_guidance of a run: sampling.embedded_guidance, or the architecture's
 // own where that is 0; 0 for a network that takes none. A resolved config resolves to itself.
 // kInvalidArgument names the key: it is set and the network takes none, or neither it nor the

@@ -2,8 +2,6 @@
 #include "run/rewards.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"

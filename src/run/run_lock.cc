@@ -17,7 +17,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
-#include "base/file_lock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/process.h"

@@ -7,7 +7,6 @@
 #include "base/status_macros.h"
 #include "config/chosen_method.h"
 #include "core/flow/schedule.h"
-#include "core/flow/window.h"
 #include "io/picture_file.h"
 
 namespace oxbow::run {

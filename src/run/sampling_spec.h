@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a config samples: noise levels, stochastic steps, rows that are trained of them.
+// How a config samples: noise levels, stochastic steps, rows that are trained of them, and how many
+// bytes the experience takes.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ uint64_t RowsOfPass(const v1::RunConfig& config);
 // How many bytes the experience of a run takes, on its way to the learner and in the replay buffer.
 //
 // `latent_shape` is that of the model, for example [C, H, W].
-
+//
 // Latents that one trajectory brings at most. The final latent alone for a method that trains on
 // final images; all T + 1 where tails of replayed trajectories are stochastic; else those of the
 // longest window.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer's options, from a run's config. Pure.
+// The trainer's options and types of numbers, from a run's config. Pure.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -16,8 +16,6 @@
 #include "oxbow/v1/config.pb.h"
 
 namespace oxbow::run {
-
-// Torch's types of numbers, from the config's.
 
 // kInvalidArgument for STORAGE_D_TYPE_UNSPECIFIED, with the setting's name `key`.
 absl::StatusOr<at::ScalarType> ScalarTypeFromConfig(v1::StorageDType dtype, const char* key);
@@ -58,7 +56,7 @@ double OnPolicyRatioLimit(const v1::RunConfig& config);
 
 // The steps that i_off leaves to train, where samples may be off-policy. They depend on the model's
 // noise levels, so they are known only once a model's facts are.
-
+//
 // i_off, from the config or the rule kc < kept_kc_max over all steps that may be stochastic: a
 // replayed head ends there, or after its last stochastic step before.
 int KeptStepsOf(const v1::RunConfig& config, const flow::SamplingSpec& sampling);

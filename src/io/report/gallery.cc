@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -21,8 +18,6 @@
 #include "io/film.h"
 #include "io/picture_file.h"
 #include "io/report/html.h"
-#include "io/report/sheets.h"
-#include "io/report/sprite.h"
 #include "io/report/svg_chart.h"
 
 namespace oxbow::io {

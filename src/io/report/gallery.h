@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "io/report/sheets.h"
-#include "io/report/sprite.h"
 
 namespace oxbow::io {
 

@@ -3,18 +3,13 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <optional>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "core/reward/synthetic_task.h"
-#include "io/metrics_file.h"
-#include "io/report/html.h"
-#include "io/report/sheets.h"
 #include "io/report/svg_chart.h"
 #include "io/report/verdict.h"
 #include "metrics/step_metrics.h"

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -25,7 +24,6 @@ namespace oxbow::io {
 // A run's numbers and pictures, for a reader that asks again and again while the run goes on: each
 // line of metrics.jsonl and each sheet is parsed once. A metrics.jsonl that was replaced or became
 // shorter, as a rollback leaves it, is read from its start.
-
 class RunReading {
  public:
   explicit RunReading(std::filesystem::path run_dir) : run_dir_(std::move(run_dir)) {}

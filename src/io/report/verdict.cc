@@ -2,7 +2,6 @@
 #include "io/report/verdict.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts of a run for the lines of the verdict: parts of its columns, the course of a number over
-// its evaluations, and how large a change must be to count.
+// its evaluations, and how large a change must be to count. And the lines, each with its topic.
 #pragma once
 
 #include <algorithm>
@@ -69,7 +69,7 @@ std::string StepText(double step);
 std::string Percent(double share);
 
 // The lines of the verdict, each with its topic.
-
+//
 // Whether the reward rises, and if not, why: scores that are missing come first, then a reward
 // that tells no picture from another.
 VerdictLine Learning(const History& history, const RunFacts& facts);
