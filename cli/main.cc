@@ -18,7 +18,7 @@ namespace oxbow::cli {
 namespace {
 
 // In the order of the help page.
-constexpr void (*kCommands[])(CLI::App& app, int& exit_code) = {
+constexpr AddCommand* kCommands[] = {
     AddTrain,  AddResume,       AddValidate, AddFetch,   AddStatus,         AddRuns,
     AddDoctor, AddReplay,       AddReport,   AddCompare, AddWatch,          AddRollback,
     AddHealth, AddCertificates, AddConfig,   AddRecipes, AddImportConfig,   AddEncode,

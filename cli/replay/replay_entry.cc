@@ -99,6 +99,17 @@ absl::StatusOr<bool> WriteArrays(const v1::ReplayEntry& entry, const std::string
   return true;
 }
 
+// A decoder for latents with `channels` channels; where the directory has no autoencoder, the
+// latent is the image. kNotFound, kDataLoss or kFailedPrecondition name the file.
+absl::StatusOr<std::unique_ptr<model::ImageDecoder>> LoadLatentDecoder(
+    const std::filesystem::path& directory, int64_t channels) {
+  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
+                         io::OpenDiffusersDirectory(directory));
+  OXBOW_ASSIGN_OR_RETURN(run::LoadedDecoder loaded,
+                         run::LoadDecoder(components, channels, at::kCPU));
+  return std::move(loaded.decoder);
+}
+
 }  // namespace
 
 absl::StatusOr<at::Tensor> LatentsOf(const v1::ReplayEntry& entry) {
@@ -153,15 +164,6 @@ absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageD
   io::GridOptions options;
   options.columns = static_cast<int>(columns);
   return std::move(io::FilmGrid(cells, options).frames.front());  // Drawn smaller if need be.
-}
-
-absl::StatusOr<std::unique_ptr<model::ImageDecoder>> LoadLatentDecoder(
-    const std::filesystem::path& directory, int64_t channels) {
-  OXBOW_ASSIGN_OR_RETURN(const io::DiffusersComponents components,
-                         io::OpenDiffusersDirectory(directory));
-  OXBOW_ASSIGN_OR_RETURN(run::LoadedDecoder loaded,
-                         run::LoadDecoder(components, channels, at::kCPU));
-  return std::move(loaded.decoder);
 }
 
 absl::Status ShowEntry(const ReplayFlags& flags) {

@@ -39,11 +39,6 @@ std::vector<LatentFacts> FactsOf(const at::Tensor& latents, const v1::ReplayEntr
 // shown.
 absl::StatusOr<Image8> StripOf(const v1::ReplayEntry& entry, const model::ImageDecoder* decoder);
 
-// A decoder for latents with `channels` channels; where the directory has no autoencoder, the
-// latent is the image. kNotFound, kDataLoss or kFailedPrecondition name the file.
-absl::StatusOr<std::unique_ptr<model::ImageDecoder>> LoadLatentDecoder(
-    const std::filesystem::path& directory, int64_t channels);
-
 struct ReplayFlags {
   ReplayPlace place;
   double timeout_s = 10;

@@ -222,7 +222,7 @@ std::unique_ptr<ReplaySource> LiveOf(const std::filesystem::path& run_dir, uint3
   for (const run::ServiceEndpoint& service : *services) {
     const bool named = service.name == numbered || (shard == 0 && service.name == "replay_buffer");
     if (!named || service.grpc.empty()) continue;
-    std::unique_ptr<ReplaySource> source = LiveReplay(service.grpc, timeout);
+    std::unique_ptr<ReplaySource> source = std::make_unique<Live>(service.grpc, timeout);
     if (source->Info().ok()) return source;
   }
   return nullptr;
@@ -239,18 +239,16 @@ absl::StatusOr<std::filesystem::path> DirectoryOf(const ReplayPlace& place) {
   return absl::NotFoundError(absl::StrCat("the run has no such shard: ", numbered.string()));
 }
 
-}  // namespace
-
-std::unique_ptr<ReplaySource> LiveReplay(const std::string& endpoint, absl::Duration timeout) {
-  return std::make_unique<Live>(endpoint, timeout);
-}
-
+// Entries have no priority without a decay: it is the run's, not the store's. An entry whose record
+// is damaged is found by Verify; the other calls are kDataLoss then.
 absl::StatusOr<std::unique_ptr<ReplaySource>> StoredReplay(
     const std::filesystem::path& directory, const std::optional<replay::Decay>& decay) {
   // Fails early where there is nothing to look into; the store itself opens when it is asked.
   OXBOW_RETURN_IF_ERROR(buffer::ReplayDirectory::OpenForReading(directory).status());
   return std::unique_ptr<ReplaySource>(std::make_unique<Stored>(directory, decay));
 }
+
+}  // namespace
 
 absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration timeout) {
   namespace fs = std::filesystem;
@@ -265,7 +263,7 @@ absl::StatusOr<OpenedReplay> OpenReplay(const ReplayPlace& place, absl::Duration
     OXBOW_ASSIGN_OR_RETURN(opened.config, config::LoadResolved(config));
   }
   if (!place.buffer.empty()) {
-    opened.source = LiveReplay(place.buffer, timeout);
+    opened.source = std::make_unique<Live>(place.buffer, timeout);
     return opened;
   }
   if (!place.run_dir.empty()) {

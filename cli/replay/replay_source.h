@@ -52,13 +52,6 @@ class ReplaySource {
 // Entries held at a time while a table is read.
 inline constexpr uint32_t kReplayPage = 200;
 
-std::unique_ptr<ReplaySource> LiveReplay(const std::string& endpoint, absl::Duration timeout);
-
-// Entries have no priority without a decay: it is the run's, not the store's. An entry whose record
-// is damaged is found by Verify; the other calls are kDataLoss then.
-absl::StatusOr<std::unique_ptr<ReplaySource>> StoredReplay(
-    const std::filesystem::path& directory, const std::optional<replay::Decay>& decay);
-
 struct ReplayPlace {
   std::string buffer;  // Exactly one of these three is set.
   std::string data;

@@ -32,6 +32,14 @@ bool AwaitsRewards(const v1::StatusResponse& status) {
 constexpr size_t kOtherRewardsMax = 3;  // In the line of an evaluation.
 constexpr char kEraseLine[] = "\r\033[K";
 
+// Whether that says what the phase would: a worker or the learner waits for rewards.
+bool TroubleSaysPhase(const v1::StatusResponse& status) {
+  return status.phase() == learner::kAwaitsRewards &&
+         (AwaitsRewards(status) ||
+          std::any_of(status.workers().begin(), status.workers().end(),
+                      [](const auto& worker) { return !worker.waiting_for().empty(); }));
+}
+
 }  // namespace
 
 void StepRate::Observe(absl::Duration now, uint64_t step) {
@@ -72,13 +80,6 @@ std::string TroubleOf(const v1::StatusResponse& status) {
   return absl::StrCat(failure.count(), failure.count() == 1 ? " failure" : " failures",
                       " since the last step, the last of ", vowel ? "an " : "a ", failure.what(),
                       ": ", failure.reason());
-}
-
-bool TroubleSaysPhase(const v1::StatusResponse& status) {
-  return status.phase() == learner::kAwaitsRewards &&
-         (AwaitsRewards(status) ||
-          std::any_of(status.workers().begin(), status.workers().end(),
-                      [](const auto& worker) { return !worker.waiting_for().empty(); }));
 }
 
 namespace {

@@ -53,9 +53,6 @@ std::optional<double> Metric(const v1::StatusResponse& status, const std::string
 //   3 failures since the last step, the last of a group: reward of sample 2: CUDA out of memory
 std::string TroubleOf(const v1::StatusResponse& status);
 
-// Whether that says what the phase would: a worker or the learner waits for rewards.
-bool TroubleSaysPhase(const v1::StatusResponse& status);
-
 // Each member of another build than the learner's: "rank 1 is oxbow 0.9.0".
 std::vector<std::string> OtherVersions(const v1::StatusResponse& status);
 

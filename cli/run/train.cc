@@ -16,7 +16,7 @@
 #include "base/status_macros.h"
 #include "cli/commands.h"
 #include "cli/model/trained_part.h"
-#include "cli/oncall/run_checks.h"
+#include "cli/oncall/doctor.h"
 #include "cli/plan/check_files.h"
 #include "cli/plan/machine_load.h"
 #include "cli/plan/reward_plan.h"

@@ -224,7 +224,7 @@ struct SimulationFlags {
   std::vector<double> learner_failures_per_hour;
   double groups_per_worker = 0;
   double workers_per_rank = 0;
-  // Of the rules: what a flag sets in the model.
+  // Each sets in the model what a flag gives.
   std::vector<std::function<void(simulate::RunModel&)>> rules;
   bool json = false;
   std::string svg;

@@ -21,10 +21,6 @@ namespace {
 
 namespace pb = google::protobuf;
 
-bool IsSection(const pb::FieldDescriptor& field) {
-  return !field.is_repeated() && field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE;
-}
-
 void AddChanged(const pb::Message& before, const pb::Message& now, const std::string& prefix,
                 std::vector<ChangedKey>& changed) {
   for (int i = 0; i < before.GetDescriptor()->field_count(); ++i) {

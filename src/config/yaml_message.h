@@ -66,6 +66,12 @@ absl::Status SetByText(const std::string& dotted_key, const std::string& text,
 std::vector<std::string> EnumChoices(const google::protobuf::EnumDescriptor& type);
 std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
 
+// Whether a field is a message of its own, with keys.
+bool IsSection(const google::protobuf::FieldDescriptor& field);
+
+// Names of the keys of a section.
+std::vector<std::string> KeysOf(const google::protobuf::Descriptor& type);
+
 // Whether a number may be `auto` (device_plan.h).
 bool TakesAuto(const google::protobuf::FieldDescriptor& field);
 

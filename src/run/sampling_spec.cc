@@ -23,17 +23,13 @@ constexpr int kHoldOfSlidingWindows = 25;  // As in MixGRPO, arXiv:2507.21802.
 
 // Enums of a config count from 1 in the order of the core's, which count from 0 to `kLast`.
 // kInvalidArgument for one that is not set.
-template <auto kLast, typename Wire>
-absl::StatusOr<decltype(kLast)> FromConfig(Wire value, const char* key) {
+template <auto kLast, auto kConfigLast>
+absl::StatusOr<decltype(kLast)> FromConfig(decltype(kConfigLast) value, const char* key) {
+  static_assert(static_cast<int>(kLast) == static_cast<int>(kConfigLast) - 1);
   const int number = static_cast<int>(value) - 1;
   if (number >= 0 && number <= static_cast<int>(kLast)) return static_cast<decltype(kLast)>(number);
   return absl::InvalidArgumentError(absl::StrCat(key, " is not set"));
 }
-static_assert(static_cast<int>(flow::WindowKind::kExpDecay) == v1::WINDOW_KIND_EXP_DECAY - 1);
-static_assert(static_cast<int>(flow::ScheduleKind::kUnipcFlowWhole) ==
-              v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE - 1);
-static_assert(static_cast<int>(flow::DynamicsKind::kWanSde) == v1::DYNAMICS_KIND_WAN_SDE - 1);
-static_assert(static_cast<int>(flow::SolverKind::kDpmppHeun) == v1::SOLVER_KIND_DPMPP_HEUN - 1);
 
 bool IsDrawn(flow::WindowKind kind) {
   return kind == flow::WindowKind::kRandom || kind == flow::WindowKind::kSubset;
@@ -73,13 +69,15 @@ absl::StatusOr<flow::Compression> CompressionOf(const v1::SamplingConfig& config
 }  // namespace
 
 absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
-  return FromConfig<flow::SolverKind::kDpmppHeun>(kind, "sampling.solver");
+  return FromConfig<flow::SolverKind::kDpmppHeun, v1::SOLVER_KIND_DPMPP_HEUN>(kind,
+                                                                              "sampling.solver");
 }
 
 absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config) {
   const v1::WindowConfig& window = config.window();
-  OXBOW_ASSIGN_OR_RETURN(const flow::WindowKind kind, FromConfig<flow::WindowKind::kExpDecay>(
-                                                          window.kind(), "sampling.window.kind"));
+  OXBOW_ASSIGN_OR_RETURN(const flow::WindowKind kind,
+                         FromConfig<flow::WindowKind::kExpDecay, v1::WINDOW_KIND_EXP_DECAY>(
+                             window.kind(), "sampling.window.kind"));
   const uint64_t end = std::min(uint64_t{config.sde_first()} + config.sde_count(),
                                 std::max(uint64_t{config.steps()}, uint64_t{1}) - 1);
   flow::WindowPlan plan{.kind = kind,
@@ -141,10 +139,12 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   }
   OXBOW_ASSIGN_OR_RETURN(
       const flow::ScheduleKind grid,
-      FromConfig<flow::ScheduleKind::kUnipcFlowWhole>(config.schedule(), "sampling.schedule"));
+      FromConfig<flow::ScheduleKind::kUnipcFlowWhole, v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE>(
+          config.schedule(), "sampling.schedule"));
   flow::SamplingSpec spec;
-  OXBOW_ASSIGN_OR_RETURN(spec.dynamics, FromConfig<flow::DynamicsKind::kWanSde>(
-                                            config.dynamics(), "sampling.dynamics"));
+  OXBOW_ASSIGN_OR_RETURN(spec.dynamics,
+                         FromConfig<flow::DynamicsKind::kWanSde, v1::DYNAMICS_KIND_WAN_SDE>(
+                             config.dynamics(), "sampling.dynamics"));
   const int steps = static_cast<int>(config.steps());
   spec.sigmas = flow::SigmaGrid(grid, steps, config.shift(), config.shift_terminal());
   spec.eta = config.eta();

@@ -31,37 +31,25 @@ std::string WhatReuses(bool replays) {
   return replays ? "replayed heads would be empty" : "samples of older weights would train nothing";
 }
 
-// Config enums count from 1 in the order of the trainer's enums, which count from 0.
-template <typename Domain, typename Wire>
-Domain FromWire(Wire value) {
+// Config enums count from 1 in the order of the trainer's enums, which count from 0. Both end with
+// `kLast` and `kWireLast`.
+template <auto kLast, auto kWireLast>
+decltype(kLast) FromWire(decltype(kWireLast) value) {
+  static_assert(static_cast<int>(kLast) == static_cast<int>(kWireLast) - 1);
   OXBOW_CHECK(static_cast<int>(value) > 0) << "config is resolved";
-  return static_cast<Domain>(static_cast<int>(value) - 1);
+  return static_cast<decltype(kLast)>(static_cast<int>(value) - 1);
 }
-
-static_assert(static_cast<int>(rl::AdvantageStd::kNone) == v1::ADVANTAGE_STD_NONE - 1);
-static_assert(static_cast<int>(rl::ZeroVariance::kUnmasked) == v1::ZERO_VARIANCE_UNMASKED - 1);
-static_assert(static_cast<int>(rl::Correction::kBehaviourClip) ==
-              v1::CORRECTION_BEHAVIOUR_CLIP - 1);
-static_assert(static_cast<int>(rl::AdvantageDivisor::kRoot) == v1::ADVANTAGE_DIVISOR_ROOT - 1);
-static_assert(static_cast<int>(rl::RewardMix::kGdpo) == v1::REWARD_MIX_GDPO - 1);
-static_assert(static_cast<int>(rl::StepWeight::kSensitivity) == v1::STEP_WEIGHT_SENSITIVITY - 1);
-static_assert(static_cast<int>(rl::TimeSampler::kLogitNormal) == v1::TIME_SAMPLER_LOGIT_NORMAL - 1);
-static_assert(static_cast<int>(rl::Sharing::kStep) == v1::SHARING_STEP - 1);
-static_assert(static_cast<int>(rl::DecayShape::kPiecewiseLinear) ==
-              v1::DECAY_SHAPE_PIECEWISE_LINEAR - 1);
-static_assert(static_cast<int>(rl::RateShape::kCosine) == v1::RATE_SHAPE_COSINE - 1);
-static_assert(static_cast<int>(rl::BranchFusion::kSoftmax) == v1::BRANCH_FUSION_SOFTMAX - 1);
-static_assert(static_cast<int>(rl::BranchPruning::kExtremes) == v1::BRANCH_PRUNING_EXTREMES - 1);
-static_assert(static_cast<int>(rl::KlSpace::kTransition) == v1::KL_SPACE_TRANSITION - 1);
 
 void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   const v1::MethodConfig& method = config.method();
-  options.advantage = {.std = FromWire<rl::AdvantageStd>(method.advantage_std()),
-                       .ddof = static_cast<int>(method.advantage_ddof()),
-                       .divisor = FromWire<rl::AdvantageDivisor>(method.advantage_divisor()),
-                       .epsilon = method.advantage_epsilon(),
-                       .clip = method.advantage_clip()};
-  options.reward_mix = FromWire<rl::RewardMix>(method.reward_mix());
+  options.advantage = {
+      .std = FromWire<rl::AdvantageStd::kNone, v1::ADVANTAGE_STD_NONE>(method.advantage_std()),
+      .ddof = static_cast<int>(method.advantage_ddof()),
+      .divisor = FromWire<rl::AdvantageDivisor::kRoot, v1::ADVANTAGE_DIVISOR_ROOT>(
+          method.advantage_divisor()),
+      .epsilon = method.advantage_epsilon(),
+      .clip = method.advantage_clip()};
+  options.reward_mix = FromWire<rl::RewardMix::kGdpo, v1::REWARD_MIX_GDPO>(method.reward_mix());
   for (const v1::RewardTerm& term : config.reward().terms()) {
     options.reward_weights[term.name()] = term.weight();
   }
@@ -69,46 +57,55 @@ void SetAdvantages(const v1::RunConfig& config, rl::TrainerOptions& options) {
   options.stored_rewards = config.replay().reward() == v1::REPLAY_REWARD_STORED;
   options.full_reward = WholeOf(config.reward());
   options.replayed_in_mean = config.replay().in_mean();
-  options.zero_variance = FromWire<rl::ZeroVariance>(method.zero_variance());
+  options.zero_variance =
+      FromWire<rl::ZeroVariance::kUnmasked, v1::ZERO_VARIANCE_UNMASKED>(method.zero_variance());
 }
 
 void SetPolicyGradient(const v1::MethodConfig& method, rl::TrainerOptions& options) {
-  options.correction = FromWire<rl::Correction>(method.correction());
+  options.correction =
+      FromWire<rl::Correction::kBehaviourClip, v1::CORRECTION_BEHAVIOUR_CLIP>(method.correction());
   options.weight_cap = method.weight_cap();
   options.kept_kc_max = method.kept_kc_max();
   options.step_fraction = method.step_fraction();
-  options.step_weight = FromWire<rl::StepWeight>(method.step_weight());
+  options.step_weight =
+      FromWire<rl::StepWeight::kSensitivity, v1::STEP_WEIGHT_SENSITIVITY>(method.step_weight());
   const v1::BranchConfig& branch = method.branch();
-  options.branch = {.fusion = FromWire<rl::BranchFusion>(branch.fusion()),
-                    .pruning = FromWire<rl::BranchPruning>(branch.pruning()),
-                    .kept = branch.kept(),
-                    .pruned_steps = {branch.pruned_steps().begin(), branch.pruned_steps().end()},
-                    .pruned_hold = static_cast<int>(branch.pruned_hold())};
+  options.branch = {
+      .fusion = FromWire<rl::BranchFusion::kSoftmax, v1::BRANCH_FUSION_SOFTMAX>(branch.fusion()),
+      .pruning =
+          FromWire<rl::BranchPruning::kExtremes, v1::BRANCH_PRUNING_EXTREMES>(branch.pruning()),
+      .kept = branch.kept(),
+      .pruned_steps = {branch.pruned_steps().begin(), branch.pruned_steps().end()},
+      .pruned_hold = static_cast<int>(branch.pruned_hold())};
 }
 
 void SetForwardProcess(const v1::MethodConfig& method, rl::TrainerOptions& options) {
   const v1::TimesConfig& times = method.times();
-  options.times = {.sampler = FromWire<rl::TimeSampler>(times.sampler()),
-                   .count = static_cast<int>(times.count()),
-                   .fraction = times.fraction(),
-                   .low = times.low(),
-                   .high = times.high(),
-                   .shift = times.shift(),
-                   .times = FromWire<rl::Sharing>(times.times()),
-                   .noise = FromWire<rl::Sharing>(times.noise())};
+  options.times = {
+      .sampler =
+          FromWire<rl::TimeSampler::kLogitNormal, v1::TIME_SAMPLER_LOGIT_NORMAL>(times.sampler()),
+      .count = static_cast<int>(times.count()),
+      .fraction = times.fraction(),
+      .low = times.low(),
+      .high = times.high(),
+      .shift = times.shift(),
+      .times = FromWire<rl::Sharing::kStep, v1::SHARING_STEP>(times.times()),
+      .noise = FromWire<rl::Sharing::kStep, v1::SHARING_STEP>(times.noise())};
   options.old_kl_weight = method.old_kl_weight();
   options.anchor = {.weight = method.anchor().weight(), .high = method.anchor().high()};
 }
 
 rl::CopyOptions CopiesOf(const v1::RunConfig& config) {
   const v1::OldPolicyConfig& old = config.method().old_policy();
-  return {.old = {.shape = FromWire<rl::DecayShape>(old.shape()),
-                  .decay = old.decay(),
-                  .rate = old.rate(),
-                  .flat = old.flat(),
-                  .warmup = old.warmup()},
-          .reference_every = static_cast<int>(config.method().reference_every()),
-          .reference_at = MovesReference(config) ? config.replay().reincarnate_after() : 0};
+  return {
+      .old = {.shape = FromWire<rl::DecayShape::kPiecewiseLinear, v1::DECAY_SHAPE_PIECEWISE_LINEAR>(
+                  old.shape()),
+              .decay = old.decay(),
+              .rate = old.rate(),
+              .flat = old.flat(),
+              .warmup = old.warmup()},
+      .reference_every = static_cast<int>(config.method().reference_every()),
+      .reference_at = MovesReference(config) ? config.replay().reincarnate_after() : 0};
 }
 
 void SetOptimizer(const v1::RunConfig& config, rl::TrainerOptions& options) {
@@ -120,7 +117,7 @@ void SetOptimizer(const v1::RunConfig& config, rl::TrainerOptions& options) {
                    .weight_decay = optimizer.weight_decay(),
                    .warmup_updates = static_cast<int>(optimizer.warmup_updates())};
   options.rate_schedule = {
-      .shape = FromWire<rl::RateShape>(optimizer.decay()),
+      .shape = FromWire<rl::RateShape::kCosine, v1::RATE_SHAPE_COSINE>(optimizer.decay()),
       .steps = optimizer.decay_steps() > 0 ? optimizer.decay_steps() : config.run().steps(),
       .to = optimizer.decay_to()};
   options.grad_norm_max = optimizer.grad_norm_max();
@@ -184,10 +181,11 @@ rl::TrainerOptions MakeTrainerOptions(const v1::RunConfig& config,
   options.kept_steps = KeptStepsOf(config, sampling);
   options.recompute_on_policy = RecomputesOldLogProbs(config);
   options.onpolicy_ratio_limit = OnPolicyRatioLimit(config);
-  options.kl = {.weight = method.kl_weight(),
-                .space = FromWire<rl::KlSpace>(method.kl_space()),
-                .all_steps = method.kl_all_steps(),
-                .precedent = method.kl_precedent()};
+  options.kl = {
+      .weight = method.kl_weight(),
+      .space = FromWire<rl::KlSpace::kTransition, v1::KL_SPACE_TRANSITION>(method.kl_space()),
+      .all_steps = method.kl_all_steps(),
+      .precedent = method.kl_precedent()};
   options.copies = CopiesOf(config);
   SetAdvantages(config, options);
   SetPolicyGradient(method, options);
