@@ -24,7 +24,7 @@
 #include "cli/evaluate/evaluation_set.h"
 #include "cli/evaluate/evaluation_table.h"
 #include "cli/evaluate/picture_folder.h"
-#include "cli/model/drawn_images.h"
+#include "cli/model/drawn_pictures.h"
 #include "cli/model/trained_part.h"
 #include "cli/run/work_progress.h"
 #include "cli/run_option.h"
@@ -61,7 +61,7 @@ struct EvalFlags {
   std::string against;        // Another run, model or folder, by what it holds.
   std::string export_images;  // Folder to write pictures into, in place of scoring them.
   std::string layout;         // Empty: the set's.
-  ImageOptions drawing;
+  DrawingOptions drawing;
   std::optional<uint64_t> seed;  // In place of the set's seeds.
   uint64_t bootstrap_seed = 0;
   std::string html;  // File to write.
@@ -113,7 +113,7 @@ absl::StatusOr<v1::EvaluationSet> SetOf(const EvalFlags& flags) {
 }
 
 // All pictures of each prompt: those of the first seed come first.
-absl::StatusOr<std::vector<Pictures>> Draw(const v1::EvaluationSet& set, ImageDrawer& drawer,
+absl::StatusOr<std::vector<Pictures>> Draw(const v1::EvaluationSet& set, PictureDrawer& drawer,
                                            const std::vector<SetPrompt>& prompts, size_t first,
                                            size_t last) {
   std::vector<std::string> texts;
@@ -130,12 +130,13 @@ absl::StatusOr<std::vector<Pictures>> Draw(const v1::EvaluationSet& set, ImageDr
 
 absl::StatusOr<PicturesOf> PicturesFrom(const Source& source, const v1::EvaluationSet& set,
                                         const std::vector<SetPrompt>& prompts,
-                                        const ImageOptions& drawing, WorkProgress& progress) {
+                                        const DrawingOptions& drawing, WorkProgress& progress) {
   const uint64_t total = prompts.size() * PicturesPerPrompt(set);
   if (source.images.empty()) {
     progress.Begin("loading the model");
-    OXBOW_ASSIGN_OR_RETURN(std::shared_ptr<ImageDrawer> drawer,
-                           ImageDrawer::Open(source.model, prompts.front().prompt.text(), drawing));
+    OXBOW_ASSIGN_OR_RETURN(
+        std::shared_ptr<PictureDrawer> drawer,
+        PictureDrawer::Open(source.model, prompts.front().prompt.text(), drawing));
     progress.Begin("drawing and scoring");
     drawer->ReportTo(progress, total);
     return [set, drawer](const std::vector<SetPrompt>& all, size_t first, size_t last) {
@@ -325,10 +326,10 @@ absl::Status MeasureTask(EvalFlags flags) {
   }
   flags.drawing.per_prompt = RoundsFor(wanted, prompts.size());
   auto progress = std::make_unique<WorkProgress>("eval");
-  OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnImage> images,
-                         DrawImages(flags.source, prompts, flags.drawing, *progress));
+  OXBOW_ASSIGN_OR_RETURN(const std::vector<DrawnPicture> pictures,
+                         DrawPictures(flags.source, prompts, flags.drawing, *progress));
   const std::unique_ptr<reward::TaskReport> report = task->NewReport();
-  for (const DrawnImage& drawn : images) {
+  for (const DrawnPicture& drawn : pictures) {
     OXBOW_RETURN_IF_ERROR(report->Add(drawn.prompt, reward::PixelsOf(drawn.frames)));
   }
   const std::vector<reward::Measure> measures = report->Report();
@@ -412,7 +413,7 @@ void AddEval(CLI::App& app, int& exit_code) {
                                    "); with --set: folder of pictures to measure"));
   AddSetFlags(*command, *flags);
   rpc::AddTlsFlags(*command, flags->tls);
-  AddImageFlags(*command, flags->drawing);
+  AddDrawingFlags(*command, flags->drawing);
   command->add_flag("--json", flags->json, "for programs");
   CLI::Option* const seed = command->get_option("--seed");
   command->callback([flags, seed, &exit_code] {

@@ -50,6 +50,25 @@ MachineNeeds NeedsOf(const v1::RunConfig& config, const run::ModelFacts& facts,
   return needs;
 }
 
+// "config/reward.endpoints": each server of reward.endpoints that does not answer, and each reward
+// that none has. Empty if the run has no such server.
+Checks CheckRewardEndpoints(const v1::RunConfig& config) {
+  const v1::RewardConfig& reward = config.reward();
+  if (reward.endpoints().empty()) return {};
+  Checks checks;
+  for (const config::Problem& problem : CheckEndpoints(reward)) {
+    const bool silent = problem.key == "reward.endpoints";
+    checks.push_back({"config", problem.key, Grade::kFail, problem.message,
+                      silent ? "start the server, or correct reward.endpoints (docs/own_reward.md)"
+                             : absl::StrCat("correct ", problem.key, ", or serve the reward")});
+  }
+  if (checks.empty()) {
+    checks.push_back({"config", "reward.endpoints", Grade::kOk,
+                      absl::StrCat(absl::StrJoin(reward.endpoints(), ", "), ": all answer"), ""});
+  }
+  return checks;
+}
+
 struct DoctorFlags {
   std::string file;
   std::vector<std::string> set;
@@ -151,25 +170,6 @@ absl::Status Examine(const DoctorFlags& given, int& exit_code) {
   std::cout << (flags.format == "json" ? CheckupJson(all) : CheckupText(all, columns));
   exit_code = CheckupExitCode(all, flags.strict);
   return absl::OkStatus();
-}
-
-// "config/reward.endpoints": each server of reward.endpoints that does not answer, and each reward
-// that none has. Empty if the run has no such server.
-Checks CheckRewardEndpoints(const v1::RunConfig& config) {
-  const v1::RewardConfig& reward = config.reward();
-  if (reward.endpoints().empty()) return {};
-  Checks checks;
-  for (const config::Problem& problem : CheckEndpoints(reward)) {
-    const bool silent = problem.key == "reward.endpoints";
-    checks.push_back({"config", problem.key, Grade::kFail, problem.message,
-                      silent ? "start the server, or correct reward.endpoints (docs/own_reward.md)"
-                             : absl::StrCat("correct ", problem.key, ", or serve the reward")});
-  }
-  if (checks.empty()) {
-    checks.push_back({"config", "reward.endpoints", Grade::kOk,
-                      absl::StrCat(absl::StrJoin(reward.endpoints(), ", "), ": all answer"), ""});
-  }
-  return checks;
 }
 
 }  // namespace

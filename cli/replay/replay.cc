@@ -37,14 +37,7 @@ absl::Status List(const ReplayFlags& flags) {
   OXBOW_ASSIGN_OR_RETURN(const Looked looked, Look(flags.place, flags.timeout()));
   const uint64_t limit = flags.limit == 0 ? kRowsMax : std::min(flags.limit, kRowsMax);
   OXBOW_ASSIGN_OR_RETURN(TopRows top, TopRows::By(flags.sort, flags.reverse, limit));
-  EntryId after;
-  while (true) {
-    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ReplayEntry> page,
-                           looked.source().Page(flags.table, after));
-    if (page.empty()) break;
-    for (const v1::ReplayEntry& entry : page) top.Add(RowOf(entry, looked.context));
-    after = EntryId(page.back().entry_id());
-  }
+  OXBOW_RETURN_IF_ERROR(AddRows(looked, flags.table, top));
   const uint64_t seen = top.seen();
   const std::vector<ReplayRow> rows = std::move(top).Take();
   if (flags.json()) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <random>
 
-
 namespace oxbow::cli {
 namespace {
 

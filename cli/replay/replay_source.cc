@@ -294,6 +294,16 @@ absl::StatusOr<Looked> Look(const ReplayPlace& place, absl::Duration timeout) {
   return looked;
 }
 
+absl::Status AddRows(const Looked& looked, const std::string& table, TopRows& rows) {
+  for (EntryId after(0);;) {
+    OXBOW_ASSIGN_OR_RETURN(const std::vector<v1::ReplayEntry> page,
+                           looked.source().Page(table, after));
+    if (page.empty()) return absl::OkStatus();
+    for (const v1::ReplayEntry& entry : page) rows.Add(RowOf(entry, looked.context));
+    after = EntryId(page.back().entry_id());
+  }
+}
+
 absl::StatusOr<ReplayAudit> AuditReplay(ReplaySource& source, size_t findings_max) {
   return Audit(source, findings_max).Run();
 }

@@ -80,6 +80,9 @@ struct Looked {
 // The errors of OpenReplay and Info.
 absl::StatusOr<Looked> Look(const ReplayPlace& place, absl::Duration timeout);
 
+// Adds the rows of all entries of a table.
+absl::Status AddRows(const Looked& looked, const std::string& table, TopRows& rows);
+
 // `oxbow replay verify`: reads everything that a replay buffer holds, page by page, and names what
 // is not sound.
 //

@@ -223,16 +223,10 @@ std::string ReplayShelf::Picture(const std::string& name) {
 
 absl::Status ReplayShelf::Look() {
   OXBOW_ASSIGN_OR_RETURN(
-      const OpenedReplay opened,
-      OpenReplay({.buffer = {}, .data = {}, .run_dir = run_dir_, .config = {}}, kCall));
-  OXBOW_ASSIGN_OR_RETURN(const v1::InfoResponse info, opened.source->Info());
+      const Looked looked,
+      cli::Look({.buffer = {}, .data = {}, .run_dir = run_dir_, .config = {}}, kCall));
   OXBOW_ASSIGN_OR_RETURN(TopRows top, TopRows::By("reward", false, kEntriesShown));
-  for (EntryId after(0);;) {
-    OXBOW_ASSIGN_OR_RETURN(const auto page, opened.source->Page(kTable, after));
-    if (page.empty()) break;
-    for (const v1::ReplayEntry& entry : page) top.Add(RowOf(entry, {.step = info.step()}));
-    after = EntryId(page.back().entry_id());
-  }
+  OXBOW_RETURN_IF_ERROR(AddRows(looked, kTable, top));
   const uint64_t seen = top.seen();
   section_.clear();
   if (seen == 0) return absl::OkStatus();
@@ -247,7 +241,7 @@ absl::Status ReplayShelf::Look() {
   for (const ReplayRow& row : rows) {
     if (const auto found = held.find(row.entry); found != held.end()) {
       pictures_[row.entry] = std::move(found->second);
-    } else if (const auto entry = opened.source->ReadPicture(EntryId(row.entry)); entry.ok()) {
+    } else if (const auto entry = looked.source().ReadPicture(EntryId(row.entry)); entry.ok()) {
       const std::string& bytes = entry->trajectory().picture();
       if (const auto facts = io::FactsOfPicture(bytes); facts.has_value()) {
         pictures_[row.entry] = {.file = absl::StrCat(row.entry, ".", facts->extension),
