@@ -76,8 +76,8 @@ absl::StatusOr<flow::SolverKind> SolverOf(v1::SolverKind kind) {
 absl::StatusOr<flow::WindowPlan> WindowFromConfig(const v1::SamplingConfig& config) {
   const v1::WindowConfig& window = config.window();
   OXBOW_ASSIGN_OR_RETURN(const flow::WindowKind kind,
-                         FromConfig<flow::WindowKind::kExpDecay, v1::WINDOW_KIND_EXP_DECAY>(
-                             window.kind(), "sampling.window.kind"));
+                         (FromConfig<flow::WindowKind::kExpDecay, v1::WINDOW_KIND_EXP_DECAY>(
+                             window.kind(), "sampling.window.kind")));
   const uint64_t end = std::min(uint64_t{config.sde_first()} + config.sde_count(),
                                 std::max(uint64_t{config.steps()}, uint64_t{1}) - 1);
   flow::WindowPlan plan{.kind = kind,
@@ -139,12 +139,12 @@ absl::StatusOr<flow::SamplingSpec> SamplingSpecFromConfig(const v1::SamplingConf
   }
   OXBOW_ASSIGN_OR_RETURN(
       const flow::ScheduleKind grid,
-      FromConfig<flow::ScheduleKind::kUnipcFlowWhole, v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE>(
-          config.schedule(), "sampling.schedule"));
+      (FromConfig<flow::ScheduleKind::kUnipcFlowWhole, v1::SCHEDULE_KIND_UNIPC_FLOW_WHOLE>(
+          config.schedule(), "sampling.schedule")));
   flow::SamplingSpec spec;
   OXBOW_ASSIGN_OR_RETURN(spec.dynamics,
-                         FromConfig<flow::DynamicsKind::kWanSde, v1::DYNAMICS_KIND_WAN_SDE>(
-                             config.dynamics(), "sampling.dynamics"));
+                         (FromConfig<flow::DynamicsKind::kWanSde, v1::DYNAMICS_KIND_WAN_SDE>(
+                             config.dynamics(), "sampling.dynamics")));
   const int steps = static_cast<int>(config.steps());
   spec.sigmas = flow::SigmaGrid(grid, steps, config.shift(), config.shift_terminal());
   spec.eta = config.eta();
